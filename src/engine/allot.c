@@ -1,5 +1,6 @@
-/* allot.c: methods that decide who computes how much of a step (method.h). The engine keeps the deal as declared state and in its share, from which weights,
-   passes and the client's loader follow; so a method changes numbers only. */
+/* allot.c: methods that decide who computes how much of a step (method.h). The engine keeps the
+   deal as declared state and in its share, from which weights, passes and the client's loader
+   follow; so a method changes numbers only. */
 #include <string.h>
 
 #include "engine_internal.h"
@@ -15,15 +16,29 @@ tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samp
     const int64_t step = e->options.batch * e->options.accumulate * m->workers;
 
     if (e->options.batch_of != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' decides itself how much of a step each worker computes; use it with even shares (batch-share)", m->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method '%s' decides itself how much of a step each worker computes; use it with even shares (batch-share)",
+            m->ops->name);
     if (e->options.parts != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' hands work from worker to worker, but each has samples of its own that stay with it; leave partition at iid or take "
-                          "another method", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' hands work from worker to worker, but each has samples of its own that stay "
+                          "with it; leave partition at iid or take "
+                          "another method",
+                          m->ops->name);
     if (samples < 1 || step % samples != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': a step of %lld samples (%d workers x batch x accumulate) cannot be cut in passes of %lld; the number must divide it",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': a step of %lld samples (%d workers x batch x accumulate) cannot be cut in "
+                          "passes of %lld; the number must divide it",
                           m->ops->name, (long long)step, m->workers, (long long)samples);
     e->share.batch = samples;
-    tutti_declare(plan, &(tutti_state){ .name = "engine.passes", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = (size_t)m->workers, .of_workers = true }, &e->passes_of);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "engine.passes",
+                                  .keep = TUTTI_SAME,
+                                  .dtype = TUTTI_I64,
+                                  .count = (size_t)m->workers,
+                                  .of_workers = true },
+                  &e->passes_of);
     return TUTTI_OK;
 }
 
@@ -43,11 +58,15 @@ tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passe
 
     for (int r = 0; r < e->m.workers; r++) {
         if (passes_of[r] < 0 || passes_of[r] > all)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d gets %lld passes of a step; it must be from 0 to %lld", r, (long long)passes_of[r], (long long)all);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "worker %d gets %lld passes of a step; it must be from 0 to %lld", r,
+                              (long long)passes_of[r], (long long)all);
         sum += passes_of[r];
     }
     if (sum != all)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the workers get %lld passes of a step; it has %lld of %lld samples each", (long long)sum, (long long)all, (long long)e->share.batch);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the workers get %lld passes of a step; it has %lld of %lld samples each", (long long)sum,
+                          (long long)all, (long long)e->share.batch);
     return TUTTI_OK;
 }
 
@@ -56,7 +75,10 @@ tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error 
     tutti_engine *e = m->engine;
 
     if (e->passes_of == NULL || (e->stage != STAGE_READY && (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': tutti_allot is legal within open and step, after tutti_allot_declare (method.h)", m->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "method '%s': tutti_allot is legal within open and step, after tutti_allot_declare (method.h)",
+            m->ops->name);
     TUTTI_TRY(tutti_engine_check_deal(e, passes_of, err));
     memcpy(e->passes_of, passes_of, (size_t)m->workers * sizeof *passes_of);
     return TUTTI_OK;

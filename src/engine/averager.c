@@ -1,29 +1,58 @@
-/* averager.c: models that are averaged beside the computation. The model is s, under a door; the client takes its gradients at a snapshot and applies them to s; a round takes
-   u <- s, makes a(u) of it together with others, and adds the difference: s <- s + (a(u) - u). So steps made meanwhile stay, the sum of all models is kept whatever happens in
-   between, and nobody waits with the door shut.
+/* averager.c: models that are averaged beside the computation. The model is s, under a door;
+   the client takes its gradients at a snapshot and applies them to s; a round takes u <- s,
+   makes a(u) of it together with others, and adds the difference: s <- s + (a(u) - u). So
+   steps made meanwhile stay, the sum of all models is kept whatever happens in between, and
+   nobody waits with the door shut.
 
-   Rounds take all members, or all neighbours of a graph's round, so all must make the same ones. Two ways:
-     with all (lasgd, delay-by-one)     each worker owes its service a round at the same steps; the round is an all-reduce. All have made equally many steps whenever all is quiet.
-     beats (rings at one's own pace)    nobody may wait for a slow worker's next gradient, so a round is granted by all together: each gradient is told to one worker, the lowest, which for every `workers` of
-                                        them grants so many rounds, to each at once, and answers with how many that makes. Told gradients and grants go to servers that do nothing but note them and answer, and rounds are made by a thread that
-                                        asks nobody; so a member waits in a round only for those who have, or are about to get, the same grant: no ring of waiting whatever the graph.
-   All rounds that are granted are made before all is quiet: told gradients, grants and answers are calls, which quiet counts, and a round that is granted is owed.
+   Rounds take all members, or all neighbours of a graph's round, so all
+   must make the same ones. Two ways:
+     with all (lasgd, delay-by-one)     each worker owes its service a round at the same
+                                        steps; the round is an all-reduce. All have made
+                                        equally many steps whenever all is quiet.
+     beats (rings at one's own pace)    nobody may wait for a slow worker's next gradient, so a
+                                        round is granted by all together: each gradient is told to
+                                        one worker, the lowest, which for every `workers` of them
+                                        grants so many rounds, to each at once, and answers with how
+                                        many that makes. Told gradients and grants go to servers
+                                        that do nothing but note them and answer, and rounds are
+                                        made by a thread that asks nobody; so a member waits in a
+                                        round only for those who have, or are about to get, the same
+                                        grant: no ring of waiting whatever the graph.
+   All rounds that are granted are made before all is quiet: told gradients, grants and answers are
+   calls, which quiet counts, and a round that is granted is owed.
 
-   Clients compute on while rounds are made. Where rounds are slower than gradients, most of what is due is therefore left out: none is granted that would be more than `ahead` x `rounds` ahead of what the
-   slowest member is known to have made. So links set the pace of rounds and nobody's of gradients, and no more than that is left to be made when all come to rest. After G gradients
-   floor(G rounds / workers) rounds were due, and each was made by everybody or left out. How many each has made it says with its gradients, and in its answer whenever it is told what is granted. Where a
-   round is left out all are told so, for the sake of these answers: who computes slowly, and so says little of itself, holds up no round.
-   The alternative, to let a client wait for the rounds that it was granted (`outstanding`), starves those on a slow link and their neighbours: others are through with a round before them, compute meanwhile,
-   and so bring the next grant before these may go on.
+   Clients compute on while rounds are made. Where rounds are slower than gradients, most of what
+   is due is therefore left out: none is granted that would be more than `ahead` x `rounds` ahead
+   of what the slowest member is known to have made. So links set the pace of rounds and nobody's
+   of gradients, and no more than that is left to be made when all come to rest. After G gradients
+   floor(G rounds / workers) rounds were due, and each was made by everybody or left out. How many
+   each has made it says with its gradients, and in its answer whenever it is told what is
+   granted. Where a round is left out all are told so, for the sake of these answers: who computes
+   slowly, and so says little of itself, holds up no round. The alternative, to let a client wait
+   for the rounds that it was granted (`outstanding`), starves those on a slow link and their
+   neighbours: others are through with a round before them, compute meanwhile, and so bring the
+   next grant before these may go on.
 
-   In a run that goes on after losses (TUTTI_GOES_ON) rounds leave the lost out, and all who are left must still make the same ones:
-     with all     a loss in the middle of the all-reduce fails it on some and not on others, so each round ends with an agreement of the services (comm.h: tutti_members_agree) and is made again, of the same
-                  u, over those who are left, if it was spoilt for anybody. Without a loss that is an exchange of 40 bytes with each other member, beside the computation.
-     beats        who grants may be lost between two it grants to; or it lives, and only its connection to one of them has failed. So whoever learns of a loss tells all others, once, the number of the last round
-                  that it knows to be granted; and while anybody is lost to it and not yet to all (that is agreed when all are quiet), it hands on every number that comes, as does whom it tells: what one of those
-                  who are left has been granted, all get (eager reliable broadcast: Cachin, Guerraoui, Rodrigues, "Introduction to Reliable and Secure Distributed Programming", 2nd ed. 2011, section 3.8.2, begun
-                  where it may be needed). From a lost worker nothing is taken any more, so what is told then is all there is. Numbers only rise, so who hears one twice makes nothing twice, and two who both hold
-                  themselves for the lowest do no harm. `workers` is how many are left: those average once a gradient of their own, as before. What the lost one had heard and not yet granted is forgotten. */
+   In a run that goes on after losses (TUTTI_GOES_ON) rounds leave the lost out, and all who are
+   left must still make the same ones:
+     with all     a loss in the middle of the all-reduce fails it on some and not on others, so
+                  each round ends with an agreement of the services (comm.h:
+                  tutti_members_agree) and is made again, of the same u, over those who are
+                  left, if it was spoilt for anybody. Without a loss that is an exchange of 40
+                  bytes with each other member, beside the computation.
+     beats        who grants may be lost between two it grants to; or it lives, and only its
+                  connection to one of them has failed. So whoever learns of a loss tells all
+                  others, once, the number of the last round that it knows to be granted; and
+                  while anybody is lost to it and not yet to all (that is agreed when all are
+                  quiet), it hands on every number that comes, as does whom it tells: what one of
+                  those who are left has been granted, all get (eager reliable broadcast: Cachin,
+                  Guerraoui, Rodrigues, "Introduction to Reliable and Secure Distributed
+                  Programming", 2nd ed. 2011, section 3.8.2, begun where it may be needed). From
+                  a lost worker nothing is taken any more, so what is told then is all there is.
+                  Numbers only rise, so who hears one twice makes nothing twice, and two who both
+                  hold themselves for the lowest do no harm. `workers` is how many are left:
+                  those average once a gradient of their own, as before. What the lost one had
+                  heard and not yet granted is forgotten. */
 #include <errno.h>
 
 #include "engine_internal.h"
@@ -31,20 +60,27 @@
 struct tutti_averager {
     tutti_method *m;
     tutti_mixer *mixer;          /* NULL: with all */
-    tutti_members *members;      /* the service's that makes rounds with all, in a run that goes on; NULL: it does not */
+    /* the service's that makes rounds with all, in a run that goes on; NULL: it does not */
+    tutti_members *members;
     int64_t rounds;              /* a step; 0: owed by the method */
     int tell, beat, mix, average; /* services */
     tutti_monitor *door;
     float *s, *sent, *mean;      /* n each; s under door, the others of the service that makes rounds */
     uint64_t averaged;           /* of s so far; under door */
     uint64_t seen;               /* averaged at the snapshot; client's */
-    uint64_t round;              /* made; under door, written by the service that makes them; declared where the graph depends on it */
-    uint64_t due;                /* gradients told, times rounds, that nothing was granted for, so also what was left out; of who grants; declared */
+    /* made; under door, written by the service that makes them;
+       declared where the graph depends on it */
+    uint64_t round;
+    /* gradients told, times rounds, that nothing was granted for, so also what was
+       left out; of who grants; declared */
+    uint64_t due;
     uint64_t granted, handed;    /* rounds; the last that I have told all others; under door */
     uint64_t most;               /* rounds that may be granted beyond those that all have made */
     uint64_t *made;              /* workers: rounds of each, as far as I know; under door */
     uint64_t untold;             /* gradients of mine; under door */
-    bool spread;                 /* what is granted is to be told to all others, who answer how many they have made; under door */
+    /* what is granted is to be told to all others, who answer how many they have made; under
+       door */
+    bool spread;
     bool told;                   /* the client has told that rounds are left out */
     int events;                  /* of the world, that `tell` has looked at */
     bool *gone;                  /* workers: agreed by all. Written when all is quiet */
@@ -53,8 +89,8 @@ struct tutti_averager {
     tutti_request **each;
 };
 
-tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, int64_t rounds, int64_t ahead, const int services[4],
-                                    tutti_error *err)
+tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph,
+                                    int64_t rounds, int64_t ahead, const int services[4], tutti_error *err)
 {
     const size_t workers = (size_t)m->workers;
     tutti_averager *a = tutti_alloc(1, sizeof *a);
@@ -117,7 +153,8 @@ void tutti_averager_close(tutti_averager *a)
 
 /* ---- client thread ---- */
 
-/* Rounds are left out here and there when a worker is late; it is an event where that is the rule. */
+/* Rounds are left out here and there when a worker is late; it is an event where that is the
+   rule. */
 static void tell_client(tutti_averager *a)
 {
     uint64_t left = 0, left_out;
@@ -132,8 +169,11 @@ static void tell_client(tutti_averager *a)
     if (a->told || left_out <= a->round || a->m->rank != tutti_engine_first(a->m->engine))
         return;
     a->told = true;
-    tutti_event(a->m, "rounds left out", "rounds of averaging take longer than the gradients that bring them: %llu were made and %llu left out so far, so models are further apart than on a fast network; a larger batch "
-                "leaves them more time", (unsigned long long)a->round, (unsigned long long)left_out);
+    tutti_event(a->m, "rounds left out",
+                "rounds of averaging take longer than the gradients that bring them: %llu were made and %llu left out "
+                "so far, so models are further apart than on a fast network; a larger batch "
+                "leaves them more time",
+                (unsigned long long)a->round, (unsigned long long)left_out);
 }
 
 void tutti_averager_hold(tutti_averager *a)
@@ -189,7 +229,8 @@ tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti
 static tutti_status reduce(tutti_averager *a, const tutti_group *members, tutti_error *err)
 {
     tutti_group all = tutti_group_keyed(members, tutti_port_of("averager", 0, 0), (uint32_t)a->round);
-    return tutti_allreduce_from(&all, TUTTI_MEAN, tutti_f32(a->m->device, a->sent, a->m->layout->used), tutti_f32(a->m->device, a->mean, a->m->layout->used), err);
+    return tutti_allreduce_from(&all, TUTTI_MEAN, tutti_f32(a->m->device, a->sent, a->m->layout->used),
+                                tutti_f32(a->m->device, a->mean, a->m->layout->used), err);
 }
 
 static tutti_status with_all(tutti_averager *a, tutti_error *err)
@@ -201,7 +242,8 @@ static tutti_status with_all(tutti_averager *a, tutti_error *err)
     while (again) {
         const tutti_group members = tutti_members_group(a->members, 0);
         const tutti_status status = reduce(a, &members, err);
-        if (status != TUTTI_OK && status != TUTTI_ERR_PEER) /* a failure of its own: it leaves, and is lost to the others */
+        /* a failure of its own: it leaves, and is lost to the others */
+        if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         TUTTI_TRY(tutti_members_agree(a->members, status, &again, err));
     }
@@ -257,7 +299,8 @@ static bool misses_one(const tutti_averager *a)
     return false;
 }
 
-/* So many rounds, or `more` than I knew of, are to be made; hand_on: all others are to hear of it from me. */
+/* So many rounds, or `more` than I knew of, are to be made; hand_on: all
+   others are to hear of it from me. */
 static void take_grant(tutti_averager *a, uint64_t count, uint64_t more, bool hand_on)
 {
     uint64_t news;
@@ -319,7 +362,9 @@ static tutti_status tell_gradients(tutti_averager *a, uint64_t gradients, uint64
         if (tutti_engine_misses(a->m->engine, r))
             continue;
         status = tutti_call(a->m, a->beat, r, &note, tutti_nothing(), tutti_nothing(), err);
-        if (status == TUTTI_OK) /* the grant itself may still be under way: without this its worker would go on without the rounds that its own gradients have brought */
+        /* the grant itself may still be under way: without this its worker would go on without the
+           rounds that its own gradients have brought */
+        if (status == TUTTI_OK)
             take_grant(a, (uint64_t)note.a, 0, misses_one(a));
         if (!tutti_is_left_out(a->m, status, err))
             return status;

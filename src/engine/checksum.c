@@ -1,13 +1,22 @@
-/* checksum.c: codec-checksum=on: each message that a codec makes has a hash in front of it, and whoever gets it looks at that before anything is decoded (wire-formats.md: a library's all-gather of sparse data now and then
-   returned garbage). A decoder refuses what no encoder writes, but most flipped bits of a value, a scale or a code are another valid message.
+/* checksum.c: codec-checksum=on: each message that a codec makes has a hash in front of it, and
+   whoever gets it looks at that before anything is decoded (wire-formats.md: a library's all-gather
+   of sparse data now and then returned garbage). A decoder refuses what no encoder writes, but most
+   flipped bits of a value, a scale or a code are another valid message.
 
-     8 bytes   XXH3-64, little-endian, of: XXH3-64 of the message; its bytes; tensor, first element and number of elements of the view; stage; step (gossip: round); who sent it
+     8 bytes   XXH3-64, little-endian, of: XXH3-64 of the message; its bytes; tensor, first element
+               and number of elements of the view; stage; step (gossip: round); who sent it
 
-   What it was made for is in it since the bytes of another step or worker are garbage too, and intact: a library that hands out a buffer too soon gives those. What it guards against is damage, not an adversary.
+   What it was made for is in it since the bytes of another step or worker are garbage too,
+   and intact: a library that hands out a buffer too soon gives those. What it guards
+   against is damage, not an adversary.
 
-   Only what comes as it was sent can be looked at. What is summed on its way (16-bit casts, random-k, PowerSGD) has no sender any more when it comes, and nobody knows the bytes it should have: a codec of which nothing else is
-   sent is refused, and of one that also makes messages it is said which part is not looked at. From one worker to another (d-psgd) nothing is summed, and everything is. What carries these bytes has checks of its own: tcp
-   hashes each chunk with a secret (wire-check), which also covers sums on their way from worker to worker; shm and mpi have none. */
+   Only what comes as it was sent can be looked at. What is summed on its way (16-bit casts,
+   random-k, PowerSGD) has no sender any more when it comes, and nobody knows the bytes it
+   should have: a codec of which nothing else is sent is refused, and of one that also makes
+   messages it is said which part is not looked at. From one worker to another (d-psgd)
+   nothing is summed, and everything is. What carries these bytes has checks of its own: tcp
+   hashes each chunk with a secret (wire-check), which also covers sums on their way from
+   worker to worker; shm and mpi have none. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +24,8 @@
 
 static uint64_t hash_of(const tutti_view *v, int from, const uint8_t *message, size_t bytes)
 {
-    const uint64_t words[] = { tutti_hash(message, bytes), bytes, (uint64_t)v->tensor, v->first, v->count, (uint64_t)v->stage, v->step, (uint64_t)from };
+    const uint64_t words[] = { tutti_hash(message, bytes), bytes,   (uint64_t)v->tensor, v->first, v->count,
+                               (uint64_t)v->stage,         v->step, (uint64_t)from };
     uint8_t all[sizeof words];
 
     for (size_t i = 0; i < sizeof all; i++)
@@ -23,7 +33,8 @@ static uint64_t hash_of(const tutti_view *v, int from, const uint8_t *message, s
     return tutti_hash(all, sizeof all);
 }
 
-void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message, size_t bytes, uint8_t *out)
+void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message, size_t bytes,
+                        uint8_t *out)
 {
     const uint64_t hash = hash_of(v, from, message, bytes);
 
@@ -32,7 +43,8 @@ void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, con
     tutti_device_charge(c->space->device, 0, (double)bytes);
 }
 
-tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message, size_t bytes, const uint8_t *in, tutti_error *err)
+tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message,
+                                  size_t bytes, const uint8_t *in, tutti_error *err)
 {
     const char *name = c->space->name != NULL ? c->space->name[v->tensor] : "";
     uint8_t wanted[TUTTI_CHECKSUM_BYTES];
@@ -40,9 +52,13 @@ tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int
     tutti_checksum_put(c, v, from, message, bytes, wanted);
     if (memcmp(in, wanted, sizeof wanted) == 0)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': %zu bytes of tensor %d%s%.80s%s from element %zu on, of step %llu, are not what worker %d sent: their checksum is another one. Memory, the network or the library that "
-                      "carries messages has damaged them; resume from the newest checkpoint, and if it happens again on another machine or transport (tcp checks what it carries, with wire-check)", c->ops->name, bytes, v->tensor,
-                      name[0] != 0 ? " (" : "", name, name[0] != 0 ? ")" : "", v->first, (unsigned long long)v->step, from);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "codec '%s': %zu bytes of tensor %d%s%.80s%s from element %zu on, of step %llu, are not what "
+                      "worker %d sent: their checksum is another one. Memory, the network or the library that "
+                      "carries messages has damaged them; resume from the newest checkpoint, and if it happens again "
+                      "on another machine or transport (tcp checks what it carries, with wire-check)",
+                      c->ops->name, bytes, v->tensor, name[0] != 0 ? " (" : "", name, name[0] != 0 ? ")" : "", v->first,
+                      (unsigned long long)v->step, from);
 }
 
 /* ---- what can be looked at ---- */
@@ -64,12 +80,17 @@ tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err)
     if (!e->options.codec_checksum || (e->exchange == NULL && e->codec_is_used))
         return TUTTI_OK;
     if (e->exchange == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-checksum is on, but %s without a codec, whose messages it is of; leave codec-checksum off: transport tcp checks all it carries (wire-check)",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec-checksum is on, but %s without a codec, whose messages it is of; leave codec-checksum "
+                          "off: transport tcp checks all it carries (wire-check)",
                           e->m.ops->exchange != NULL ? "gradients travel" : "what workers send each other travels");
     summed = tutti_exchange_leaf(e->exchange->codec, is_summed);
     if (tutti_exchange_leaf(e->exchange->codec, is_message) == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-checksum is on, but what codec '%s' sends is summed on its way, and of a sum nobody knows the bytes that should come; leave codec-checksum off: transport tcp checks all it "
-                          "carries (wire-check)", summed->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec-checksum is on, but what codec '%s' sends is summed on its way, and of a sum nobody "
+                          "knows the bytes that should come; leave codec-checksum off: transport tcp checks all it "
+                          "carries (wire-check)",
+                          summed->ops->name);
     return TUTTI_OK;
 }
 
@@ -78,6 +99,8 @@ void tutti_checksum_tell(tutti_engine *e)
     const tutti_codec *summed = tutti_exchange_leaf(e->exchange->codec, is_summed);
 
     if (e->options.codec_checksum && e->m.rank == 0 && summed != NULL)
-        tutti_event(&e->m, "codec", "codec-checksum looks at the messages of codec '%s' alone: what '%s' sends is summed on its way, and of a sum nobody knows the bytes that should come",
+        tutti_event(&e->m, "codec",
+                    "codec-checksum looks at the messages of codec '%s' alone: what '%s' sends is summed on its way, "
+                    "and of a sum nobody knows the bytes that should come",
                     tutti_exchange_leaf(e->exchange->codec, is_message)->ops->name, summed->ops->name);
 }

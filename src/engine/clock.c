@@ -1,5 +1,6 @@
-/* clock.c: where the client thread's time goes, and the trace. The thread is always doing exactly one thing, and every change of it is stamped,
-   so compute + exposed + other = wall without a remainder that nobody measured. */
+/* clock.c: where the client thread's time goes, and the trace. The thread is always doing
+   exactly one thing, and every change of it is stamped, so compute + exposed + other = wall
+   without a remainder that nobody measured. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@ static bool aside(tutti_doing what)
     return what == TUTTI_DOING_REPORT || what == TUTTI_DOING_OUTSIDE;
 }
 
-/* So far, without the services' messages: those are the method's whatever the client is doing meanwhile. They are posted and counted under the monitor. */
+/* So far, without the services' messages: those are the method's whatever the client is doing
+   meanwhile. They are posted and counted under the monitor. */
 static void sent_by_client(tutti_engine *e, uint64_t *bytes, uint64_t *messages)
 {
     if (e->services.monitor != NULL)
@@ -97,7 +99,13 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     uint64_t bytes, messages;
     int64_t end = c->ended_ns;
 
-    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = own_steps(e), .restarts = e->history.restarts,
+    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step,
+                          .steps = e->progress.step,
+                          .samples = e->progress.samples,
+                          .skipped = *tutti_engine_skipped(e),
+                          .loss_scale = e->scaler.on ? e->scaler.now.scale : 0,
+                          .own_steps = own_steps(e),
+                          .restarts = e->history.restarts,
                           .staleness = &e->history.stale };
     if (c->started_ns == 0)
         return;
@@ -153,14 +161,19 @@ int64_t tutti_computed_ns(const tutti_method *m)
     const tutti_engine *e = m->engine;
     const tutti_engine_clock *c = &e->clock;
 
-    return c->spent_ns[TUTTI_DOING_COMPUTE] + (c->running && c->doing == TUTTI_DOING_COMPUTE ? tutti_now_ns(e->rt) - c->since_ns : 0);
+    return c->spent_ns[TUTTI_DOING_COMPUTE] +
+           (c->running && c->doing == TUTTI_DOING_COMPUTE ? tutti_now_ns(e->rt) - c->since_ns : 0);
 }
 
 void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns, int64_t end_ns)
 {
     if (e->n_trace < e->options.trace_events)
-        e->trace[e->n_trace++] = (tutti_trace_event){ .what = what, .index = index, .thread = (uint8_t)thread, .step = e->progress.step,
-                                                      .begin_ns = begin_ns, .end_ns = end_ns };
+        e->trace[e->n_trace++] = (tutti_trace_event){ .what = what,
+                                                      .index = index,
+                                                      .thread = (uint8_t)thread,
+                                                      .step = e->progress.step,
+                                                      .begin_ns = begin_ns,
+                                                      .end_ns = end_ns };
 }
 
 size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **events)
@@ -198,7 +211,9 @@ void tutti_engine_note(tutti_engine *e, const char *kind, int worker, uint32_t e
     }
     copy = tutti_copy_text(text);
     if (copy != NULL)
-        e->events[e->n_events++] = (tutti_event_record){ .step = e->progress.step, .kind = kind, .text = copy, .worker = worker, .epoch = epoch };
+        e->events[e->n_events++] = (tutti_event_record){
+            .step = e->progress.step, .kind = kind, .text = copy, .worker = worker, .epoch = epoch
+        };
 }
 
 int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events)
@@ -207,8 +222,8 @@ int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events
     return e->n_events;
 }
 
-/* Where the place of that figure stands, or would. By hash: histograms of many workers have a hundred thousand of them.
-   There is a free slot. */
+/* Where the place of that figure stands, or would. By hash: histograms of many workers have a
+   hundred thousand of them. There is a free slot. */
 static int *find_metric(const tutti_engine *e, const char *name, int worker, int64_t at)
 {
     const uint64_t words[3] = { tutti_hash(name, strlen(name)), (uint64_t)worker, (uint64_t)at };
@@ -311,7 +326,8 @@ tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
         double *values; /* worker, at, value */
         TUTTI_TRY(tutti_broadcast(&group, from, tutti_host(&n, 1, TUTTI_I64), err));
         if (n < 0 || n > 1 << 20)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a server tells of %lld figures; all must run one version", (long long)n);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a server tells of %lld figures; all must run one version",
+                              (long long)n);
         names = tutti_alloc((size_t)n + 1, sizeof *names);
         values = tutti_alloc(3 * (size_t)n + 1, sizeof *values);
         if (names == NULL || values == NULL)
@@ -330,7 +346,8 @@ tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
             const char *name;
             names[i][TUTTI_METRIC_NAME - 1] = 0;
             name = keep_name(e, names[i]);
-            if (name != NULL && values[3 * i] >= -1 && values[3 * i] < m->workers && values[3 * i + 1] >= -1 && values[3 * i + 1] < 0x1p62)
+            if (name != NULL && values[3 * i] >= -1 && values[3 * i] < m->workers && values[3 * i + 1] >= -1 &&
+                values[3 * i + 1] < 0x1p62)
                 tutti_metric_at(m, name, (int)values[3 * i], (int64_t)values[3 * i + 1], values[3 * i + 2]);
         }
         tutti_free(names);

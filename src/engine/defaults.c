@@ -1,5 +1,6 @@
-/* defaults.c: what the run's own options are under a method, where nobody has said anything. A method writes them as rows
-   that a reader can scan; what grows or shrinks with the workers is a number with /n behind it, "sgd(lr=0.1/n)". */
+/* defaults.c: what the run's own options are under a method, where nobody has said anything. A
+   method writes them as rows that a reader can scan; what grows or shrinks with the workers is a
+   number with /n behind it, "sgd(lr=0.1/n)". */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +18,9 @@ static size_t over_n(const char *at)
 /* "0.2" and 4: "0.05". In no locale, since it is read again as an option is. */
 static void divide(const char *number, size_t digits, int workers, char *out, size_t bytes)
 {
-    static const tutti_option option = { .name = "number", .type = TUTTI_REAL, .max = 1e30, .help = "over the workers" };
+    static const tutti_option option = {
+        .name = "number", .type = TUTTI_REAL, .max = 1e30, .help = "over the workers"
+    };
     char text[32];
     double value = 0;
 

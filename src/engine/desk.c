@@ -1,27 +1,29 @@
 /* desk.c: where a service takes requests and answers them, so that nobody waits for another's link.
 
-   Requests. Receives are posted ahead, as many as may come at a time, each into a room of its own. So the
-   uploads of all go on at once, and one that is slow is in nobody's way. A request is taken when it is whole, in
-   order of arrival; of several that are found at once the lowest rank's first. Those found later stand behind
-   them, so nobody is passed over twice.
+   Requests. Receives are posted ahead, as many as may come at a time, each into a room of its own.
+   So the uploads of all go on at once, and one that is slow is in nobody's way. A request is taken
+   when it is whole, in order of arrival; of several that are found at once the lowest rank's first.
+   Those found later stand behind them, so nobody is passed over twice.
 
-   Answers are sent and not awaited. What they carry is copied, since the service goes on to change it; several
-   answers with one payload share its copy. A copy is free again when all have taken theirs. Only where none is
-   free, or too many answers are on their way, does the service wait: for the first of them, whichever it is. An
-   answer to who is lost is none.
+   Answers are sent and not awaited. What they carry is copied, since the service goes on to change
+   it; several answers with one payload share its copy. A copy is free again when all have taken
+   theirs. Only where none is free, or too many answers are on their way, does the service wait: for
+   the first of them, whichever it is. An answer to who is lost is none.
 
-   Turns. Answers that are given one by one wait while as many are on their way as fill the link. Where this
-   worker's own link is the bottleneck they so go one after the other. The next gradients then come one after the
-   other, too, while other answers go out: full duplex. All at once, workers that are alike would upload together
-   and download together for ever, and the link would be idle in one direction half of the time.
-   How many fill the link is seen from those that were taken: `quick` is the most that one made of it, `all` the
-   most that those on their way made together (what one made, times their mean number). All / quick fill the link;
-   one more may go, so that room for more is noticed. Until one has gone alone, `quick` is a share only: then the next goes
-   alone. An answer that takes PATIENCE times as long as the quickest would is on a slow link: it counts no more.
-   Who has not been answered yet waits for nobody. So none waits behind another for more than PATIENCE times
-   what its own has taken, and an estimate that is too high lets all go at once.
-   Answers to several in one posting go at once: they are of one step, which ends with the last of them.
-   What was seen is forgotten when all is quiet: a run that resumes there goes on as the one that was saved. */
+   Turns. Answers that are given one by one wait while as many are on their way as fill the link.
+   Where this worker's own link is the bottleneck they so go one after the other. The next
+   gradients then come one after the other, too, while other answers go out: full duplex. All at
+   once, workers that are alike would upload together and download together for ever, and the link
+   would be idle in one direction half of the time. How many fill the link is seen from those that
+   were taken: `quick` is the most that one made of it, `all` the most that those on their way made
+   together (what one made, times their mean number). All / quick fill the link; one more may go,
+   so that room for more is noticed. Until one has gone alone, `quick` is a share only: then the
+   next goes alone. An answer that takes PATIENCE times as long as the quickest would is on a slow
+   link: it counts no more. Who has not been answered yet waits for nobody. So none waits behind
+   another for more than PATIENCE times what its own has taken, and an estimate that is too high
+   lets all go at once. Answers to several in one posting go at once: they are of one step, which
+   ends with the last of them. What was seen is forgotten when all is quiet: a run that resumes
+   there goes on as the one that was saved. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -167,7 +169,8 @@ static void release(desk *d, sent *a)
     d->released++;
 }
 
-/* A loss that the run goes on without is no failure; nor is any, once the service has failed itself. */
+/* A loss that the run goes on without is no failure; nor is any,
+   once the service has failed itself. */
 static tutti_status well(const desk *d, tutti_status status, const tutti_error *err)
 {
     return d->careless ? TUTTI_OK : tutti_service_well_without(d->engine, status, err);
@@ -256,7 +259,8 @@ static bool may_go(desk *d, const sent *a, int64_t *due_ns)
     return may;
 }
 
-/* Those that were taken make room, and those whose turn it is go. *due_ns: when to look again, though none was taken. */
+/* Those that were taken make room, and those whose turn it is go. *due_ns: when to
+   look again, though none was taken. */
 static tutti_status tend(desk *d, int64_t *due_ns, tutti_error *err)
 {
     sent *a;
@@ -283,7 +287,8 @@ static size_t gather(desk *d, bool with_rooms)
     return n;
 }
 
-/* Until something has come or been taken, or TUTTI_TIMEOUT. How each of them has ended is seen where they are looked for. */
+/* Until something has come or been taken, or TUTTI_TIMEOUT. How each of them has ended
+   is seen where they are looked for. */
 static tutti_status wait(desk *d, bool with_rooms, int64_t until_ns, tutti_error *err)
 {
     const size_t n = gather(d, with_rooms);
@@ -293,8 +298,8 @@ static tutti_status wait(desk *d, bool with_rooms, int64_t until_ns, tutti_error
     return done > 0 ? TUTTI_OK : status;
 }
 
-/* Until one of them has been taken, or this worker closes: TUTTI_CLOSED. Another word of its own is kept for who waits
-   for requests. */
+/* Until one of them has been taken, or this worker closes: TUTTI_CLOSED. Another word of its own is
+   kept for who waits for requests. */
 static tutti_status wait_for_answers(desk *d, tutti_error *err)
 {
     const uint64_t released = d->released;
@@ -450,7 +455,8 @@ tutti_status tutti_desk_hurry(desk *d, tutti_error *err)
 
 /* ---- requests ---- */
 
-/* Those that have come stand in line: behind those found before, by rank, and of one worker as they were sent. */
+/* Those that have come stand in line: behind those found before, by rank, and
+   of one worker as they were sent. */
 static void look(desk *d)
 {
     const int before = d->waiting;
@@ -480,7 +486,8 @@ static tutti_status take(desk *d, tutti_note *note, tutti_error *err)
     return end_of(d, &d->request[d->taken], err);
 }
 
-/* All receives are posted but those whose requests stand in line: at first, and of the request that was worked at. */
+/* All receives are posted but those whose requests stand in line: at first, and
+   of the request that was worked at. */
 static tutti_status make_ready(desk *d, tutti_error *err)
 {
     const int room = d->taken;

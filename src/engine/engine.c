@@ -1,5 +1,6 @@
-/* engine.c: an engine from open to close. Opening goes from what can be refused for free to what costs: options, places, declarations, memory,
-   the workers' comparison, rank 0's values, the method's own open. */
+/* engine.c: an engine from open to close. Opening goes from what can be refused for free
+   to what costs: options, places, declarations, memory, the workers' comparison, rank
+   0's values, the method's own open. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,18 +25,24 @@ static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *
     if (e->m.ops != NULL)
         return TUTTI_OK;
     tutti_suggest(tutti_spec_name(e->method_spec), names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no method '%.60s'%s; `tutti methods` lists them", tutti_spec_name(e->method_spec), near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no method '%.60s'%s; `tutti methods` lists them",
+                      tutti_spec_name(e->method_spec), near);
 }
 
 static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *options, tutti_error *err)
 {
-    const char *given[8] = { options->method, options->optimizer, options->lr_schedule, options->collective, options->fingerprint, options->codec, options->loss_scale, options->codec_hierarchy };
-    static const char *const fallback[8] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "", "", "", "none" };
-    static const char *const defaults[8] = { NULL, "optimizer", "lr-schedule" }; /* what a method may have another one of */
+    const char *given[8] = { options->method,      options->optimizer, options->lr_schedule, options->collective,
+                             options->fingerprint, options->codec,     options->loss_scale,  options->codec_hierarchy };
+    static const char *const fallback[8] = {
+        "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "", "", "", "none"
+    };
+    /* what a method may have another one of */
+    static const char *const defaults[8] = { NULL, "optimizer", "lr-schedule" };
     char value[TUTTI_METHOD_DEFAULT_BYTES];
 
     for (size_t i = 0; i < TUTTI_LENGTH(given); i++) {
-        const bool left_away = given[i] == NULL || given[i][0] == 0 || (given[i] == options->codec && strcmp(given[i], "none") == 0);
+        const bool left_away =
+            given[i] == NULL || given[i][0] == 0 || (given[i] == options->codec && strcmp(given[i], "none") == 0);
         const bool methods = defaults[i] != NULL && tutti_method_default_of(e->m.ops, defaults[i], e->m.workers, value);
         e->text[i] = tutti_copy_text(!left_away ? given[i] : methods ? value : fallback[i]);
         if (e->text[i] == NULL)
@@ -56,7 +63,9 @@ static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *opti
 
 tutti_status tutti_collective_check(const char *collective, int workers, tutti_error *err)
 {
-    return strcmp(collective, "auto") == 0 || tutti_exchange_way(collective) != TUTTI_WAY_AUTO ? TUTTI_OK : tutti_fail_within(err, tutti_algorithm_check(collective, workers, err), "collective");
+    return strcmp(collective, "auto") == 0 || tutti_exchange_way(collective) != TUTTI_WAY_AUTO
+               ? TUTTI_OK
+               : tutti_fail_within(err, tutti_algorithm_check(collective, workers, err), "collective");
 }
 
 /* The last ranks of the world only serve, so that whoever is left, workers come first. */
@@ -66,7 +75,10 @@ static tutti_status give_roles(tutti_engine *e, tutti_error *err)
     const int size = tutti_world_size(e->world);
 
     if (e->options.servers < 0 || e->options.servers >= size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "servers is %d, and the run has %d ranks in all; from 0 to %d of them may only serve, the others are workers", e->options.servers, size, size - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "servers is %d, and the run has %d ranks in all; from 0 to %d of them may only serve, the "
+                          "others are workers",
+                          e->options.servers, size, size - 1);
     m->servers = e->options.servers;
     m->workers = size - m->servers;
     if (m->servers == 0)
@@ -90,18 +102,25 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
     if (o->accumulate == 0)
         o->accumulate = 1;
     if (o->batch < 0 || o->batch > 1 << 24)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch is %lld; it must be from 1 to %d samples a worker a pass", (long long)o->batch, 1 << 24);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch is %lld; it must be from 1 to %d samples a worker a pass",
+                          (long long)o->batch, 1 << 24);
     if (o->accumulate < 0 || o->accumulate > 1 << 20)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "accumulate is %lld; it must be from 1 to %d passes a step", (long long)o->accumulate, 1 << 20);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "accumulate is %lld; it must be from 1 to %d passes a step",
+                          (long long)o->accumulate, 1 << 20);
     if (!(o->clip_norm >= 0) || isinf(o->clip_norm))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g; it must be a positive norm, or 0 for no clipping", o->clip_norm);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g; it must be a positive norm, or 0 for no clipping",
+                          o->clip_norm);
     TUTTI_TRY(tutti_engine_scaler_parse(&e->scaler, o->loss_scale, err));
     TUTTI_TRY(tutti_collective_check(o->collective, e->m.workers, err));
     if (o->lane < -1 || o->lane > 64)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
     global = o->batch * o->accumulate * e->m.workers;
-    e->share = (tutti_share){ .samples = o->data_samples > 0 ? o->data_samples : (uint64_t)global, .workers = e->m.workers, .batch = o->batch,
-                              .accumulate = o->accumulate, .seed = o->seed, .parts = o->parts };
+    e->share = (tutti_share){ .samples = o->data_samples > 0 ? o->data_samples : (uint64_t)global,
+                              .workers = e->m.workers,
+                              .batch = o->batch,
+                              .accumulate = o->accumulate,
+                              .seed = o->seed,
+                              .parts = o->parts };
     return TUTTI_OK;
 }
 
@@ -113,26 +132,41 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     m->self = tutti_alloc(m->ops->self_bytes + (m->ops->self_bytes == 0), 1);
     if (m->self == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
-    if (strcmp(e->options.collective, "auto") != 0 && (m->ops->exchange == NULL || (m->ops->traits & TUTTI_THROUGH_SERVERS) != 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' %s; leave it at auto", e->options.collective, m->ops->name,
-                          m->ops->exchange == NULL ? "does not sum over the workers" : "sums at servers, by no collective");
+    if (strcmp(e->options.collective, "auto") != 0 &&
+        (m->ops->exchange == NULL || (m->ops->traits & TUTTI_THROUGH_SERVERS) != 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' %s; leave it at auto",
+                          e->options.collective, m->ops->name,
+                          m->ops->exchange == NULL ? "does not sum over the workers"
+                                                   : "sums at servers, by no collective");
     if ((m->ops->traits & TUTTI_DIRECTION) != 0 && e->options.clip_norm > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g, but method '%s' updates along a direction of its own and never has the mean gradient; leave clip-norm at 0", e->options.clip_norm,
-                          m->ops->name);
-    if ((m->ops->traits & TUTTI_UPDATES_SLICES) != 0 && (m->ops->traits & TUTTI_REPLICAS_EQUAL) != 0 && e->options.clip_norm > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the mean gradient; leave clip-norm at 0", e->options.clip_norm,
-                          m->ops->name);
-    if ((m->ops->traits & TUTTI_UPDATES_SLICES) != 0 && (m->ops->traits & TUTTI_REPLICAS_EQUAL) != 0 && (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s may leave out a step, but method '%s' updates slice by slice without a word among all workers; %s", e->scaler.on ? "loss-scale" : "nonfinite=skip", m->ops->name,
-                          e->scaler.on ? "leave it off" : "leave nonfinite at stop");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "clip-norm is %g, but method '%s' updates along a direction of its own and never has the "
+                          "mean gradient; leave clip-norm at 0",
+                          e->options.clip_norm, m->ops->name);
+    if ((m->ops->traits & TUTTI_UPDATES_SLICES) != 0 && (m->ops->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
+        e->options.clip_norm > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the "
+                          "mean gradient; leave clip-norm at 0",
+                          e->options.clip_norm, m->ops->name);
+    if ((m->ops->traits & TUTTI_UPDATES_SLICES) != 0 && (m->ops->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
+        (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on))
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s may leave out a step, but method '%s' updates slice by slice without a word among all workers; %s",
+            e->scaler.on ? "loss-scale" : "nonfinite=skip", m->ops->name,
+            e->scaler.on ? "leave it off" : "leave nonfinite at stop");
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
     m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
     if (m->servers > 0) /* then no worker has a slice */
         m->traits |= m->ops->traits & TUTTI_GOES_ON;
-    return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0 ? TUTTI_OK
-                                                               : tutti_fail(err, TUTTI_ERR_USAGE, 0, "servers is %d, but method '%s' has no servers; leave servers at 0, or take a method that has (`tutti methods`)",
-                                                                            m->servers, m->ops->name);
+    return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "servers is %d, but method '%s' has no servers; leave servers at 0, or take a method that "
+                            "has (`tutti methods`)",
+                            m->servers, m->ops->name);
 }
 
 /* A method at its own pace takes gradients from one order, as a single worker would. */
@@ -143,8 +177,11 @@ static tutti_status set_pace(tutti_engine *e, tutti_error *err)
     if (!e->own_pace)
         return TUTTI_OK;
     if (e->options.batch_of != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' lets every worker go at its own pace, so there are no shares of a step to give out; leave batch-share "
-                          "away or take a synchronous method", e->m.ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' lets every worker go at its own pace, so there are no shares of a step to give "
+                          "out; leave batch-share "
+                          "away or take a synchronous method",
+                          e->m.ops->name);
     e->share.workers = 1;
     if (e->options.parts != NULL) {
         e->own_part = (tutti_parts){ e->options.parts->first + e->m.rank, e->options.parts->sample };
@@ -153,8 +190,9 @@ static tutti_status set_pace(tutti_engine *e, tutti_error *err)
     if (e->options.data_samples == 0)
         e->share.samples = (uint64_t)(e->share.batch * e->share.accumulate);
     if (e->share.batch * e->share.accumulate > UINT32_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch %lld x accumulate %lld is more than the %u samples that a step of '%s' may have", (long long)e->share.batch,
-                          (long long)e->share.accumulate, UINT32_MAX, e->m.ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "batch %lld x accumulate %lld is more than the %u samples that a step of '%s' may have",
+                          (long long)e->share.batch, (long long)e->share.accumulate, UINT32_MAX, e->m.ops->name);
     return TUTTI_OK;
 }
 
@@ -164,21 +202,28 @@ static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of,
 
     for (int r = 0; r < e->m.workers; r++) {
         if (batch_of[r] < 0 || batch_of[r] > e->share.batch * e->m.workers)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d's share of a pass is %lld samples; it must be from 0 to %lld", r, (long long)batch_of[r],
-                              (long long)(e->share.batch * e->m.workers));
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "worker %d's share of a pass is %lld samples; it must be from 0 to %lld", r,
+                              (long long)batch_of[r], (long long)(e->share.batch * e->m.workers));
         sum += batch_of[r];
     }
     if (sum != e->share.batch * e->m.workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the workers' shares of a pass sum to %lld samples; %d workers with a batch of %lld have %lld", (long long)sum,
-                          e->m.workers, (long long)e->share.batch, (long long)(e->share.batch * e->m.workers));
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the workers' shares of a pass sum to %lld samples; %d workers with a batch of %lld have %lld",
+            (long long)sum, e->m.workers, (long long)e->share.batch, (long long)(e->share.batch * e->m.workers));
     return TUTTI_OK;
 }
 
-/* The run's own codec, for a method whose gradients may go through any; a mixer's models (tutti_mixer_options) have it already. */
+/* The run's own codec, for a method whose gradients may go through any; a mixer's models
+   (tutti_mixer_options) have it already. */
 static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
-    static const char models[] = "sends models or nothing: what a codec loses of a model is lost in every step, since models, unlike gradients, do not go to zero";
-    static const char to_servers[] = "asks servers, each worker by itself: a codec gives means over all workers, and what it loses of the model that comes back is lost every time, since models do not go to zero";
+    static const char models[] = "sends models or nothing: what a codec loses of a model is lost in every step, since "
+                                 "models, unlike gradients, do not go to zero";
+    static const char to_servers[] =
+        "asks servers, each worker by itself: a codec gives means over all workers, and what it loses of the model "
+        "that comes back is lost every time, since models do not go to zero";
     char names[256] = "";
 
     if (e->codec_is_used)
@@ -188,8 +233,14 @@ static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const
     for (size_t i = 0, used = 0; methods[i] != NULL && used < sizeof names - 34; i++)
         if ((methods[i]->traits & TUTTI_ENCODES) != 0)
             used += (size_t)snprintf(names + used, 34, "%s%.30s", used > 0 ? ", " : "", methods[i]->name);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec is '%.80s', but method '%s' %s; leave codec away, or take a method of which gradients, or models as differences, may go through one (%s)", e->options.codec,
-                      e->m.ops->name, e->m.ops->exchange != NULL ? "has an exchange of its own, of float32" : (e->m.ops->traits & TUTTI_SERVERS) != 0 ? to_servers : models, names);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "codec is '%.80s', but method '%s' %s; leave codec away, or take a method of which gradients, or "
+                      "models as differences, may go through one (%s)",
+                      e->options.codec, e->m.ops->name,
+                      e->m.ops->exchange != NULL                ? "has an exchange of its own, of float32"
+                      : (e->m.ops->traits & TUTTI_SERVERS) != 0 ? to_servers
+                                                                : models,
+                      names);
 }
 
 static tutti_status make_team(tutti_engine *e, tutti_error *err)
@@ -203,12 +254,17 @@ static tutti_status make_team(tutti_engine *e, tutti_error *err)
     for (int j = 0; j < m->team; j++)
         e->team_ranks[j] = tutti_group_rank(&m->all, first + j);
     e->team = tutti_group_of(e->world, e->team_ranks, m->team, tutti_port_of("team", 0, 0));
-    return e->collective == NULL ? TUTTI_OK : tutti_fail_within(err, tutti_algorithm_check(e->collective, m->team, err), "collective, among the %d workers that make a step together", m->team);
+    return e->collective == NULL
+               ? TUTTI_OK
+               : tutti_fail_within(err, tutti_algorithm_check(e->collective, m->team, err),
+                                   "collective, among the %d workers that make a step together", m->team);
 }
 
-tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count, tutti_keep keep, tutti_error *err)
+tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count, tutti_keep keep,
+                                     tutti_error *err)
 {
-    return tutti_optim_declare(&m->optim, plan, ((tutti_engine *)m->engine)->options.optimizer, "optim", first, count, keep, m->device, err);
+    return tutti_optim_declare(&m->optim, plan, ((tutti_engine *)m->engine)->options.optimizer, "optim", first, count,
+                               keep, m->device, err);
 }
 
 /* Everything that outlives a step, in one place. */
@@ -229,26 +285,56 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     m->lane_width = 1;
     m->team = 1;
     TUTTI_TRY(tutti_plan_open(&e->plan, m->n, err));
-    tutti_declare(e->plan, &(tutti_state){ .name = "x", .keep = equal ? TUTTI_SAME : TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .count = m->n, .placed = true, .shared = pushes }, &m->x);
-    tutti_declare(e->plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n, .placed = true,
-                                           .shared = m->ops->exchange != NULL || pushes }, &m->g);
+    tutti_declare(e->plan,
+                  &(tutti_state){ .name = "x",
+                                  .keep = equal ? TUTTI_SAME : TUTTI_OWN_MEAN,
+                                  .dtype = TUTTI_F32,
+                                  .count = m->n,
+                                  .placed = true,
+                                  .shared = pushes },
+                  &m->x);
+    tutti_declare(e->plan,
+                  &(tutti_state){ .name = "g",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = m->n,
+                                  .placed = true,
+                                  .shared = m->ops->exchange != NULL || pushes },
+                  &m->g);
     if (e->options.batch_of != NULL)
-        tutti_declare(e->plan, &(tutti_state){ .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = (size_t)m->workers, .of_workers = true }, &e->batch_of);
+        tutti_declare(e->plan,
+                      &(tutti_state){ .name = "engine.shares",
+                                      .keep = TUTTI_SAME,
+                                      .dtype = TUTTI_I64,
+                                      .count = (size_t)m->workers,
+                                      .of_workers = true },
+                      &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
     if (!equal)
         tutti_declare_value(e->plan, "engine.own", TUTTI_OWN_ZERO, &e->own, sizeof e->own);
     if (e->scaler.on)
-        tutti_declare_value(e->plan, "engine.loss-scale", equal ? TUTTI_SAME : TUTTI_OWN_ZERO, &e->scaler.now, sizeof e->scaler.now);
+        tutti_declare_value(e->plan, "engine.loss-scale", equal ? TUTTI_SAME : TUTTI_OWN_ZERO, &e->scaler.now,
+                            sizeof e->scaler.now);
     if (e->own_pace)
         tutti_declare_value(e->plan, "engine.agreed", TUTTI_SAME, &e->pace.agreed, sizeof e->pace.agreed);
     if (e->options.own_values > 0)
-        tutti_declare(e->plan, &(tutti_state){ .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .count = e->options.own_values + 1 }, &e->own_state);
+        tutti_declare(
+            e->plan,
+            &(tutti_state){
+                .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .count = e->options.own_values + 1 },
+            &e->own_state);
     if (e->options.own_values > 0 && several)
-        tutti_declare(e->plan, &(tutti_state){ .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = e->options.own_values + 1 }, &e->own_kept);
+        tutti_declare(e->plan,
+                      &(tutti_state){ .name = "engine.client-kept",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = e->options.own_values + 1 },
+                      &e->own_kept);
     if (!equal && several)
         tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
     if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES)))
-        TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0, equal ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
+        TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0,
+                                          equal ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
     TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
     TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
     if (m->ops->declare != NULL)
@@ -267,7 +353,8 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     return TUTTI_OK;
 }
 
-/* Rank 0's values everywhere (Li et al. 2020: replicas start equal, so parameters are never sent again). */
+/* Rank 0's values everywhere (Li et al. 2020: replicas start equal, so
+   parameters are never sent again). */
 static tutti_status initial_values(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -281,7 +368,8 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
                 e->options.initial(e->options.user, i, m->x + t->first);
         }
     e->values_changed = true;
-    return m->everyone.size > 1 ? tutti_broadcast(&e->opening, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
+    return m->everyone.size > 1 ? tutti_broadcast(&e->opening, 0, tutti_f32(m->device, m->x, e->layout.used), err)
+                                : TUTTI_OK;
 }
 
 /* Of the whole run, as far as it is known. */
@@ -292,12 +380,14 @@ static void count_run(tutti_engine *e)
     e->m.steps = e->options.steps;
     if (e->m.steps == 0)
         return;
-    tutti_share_pass(&e->share, e->m.steps - 1, e->m.rank < e->m.workers ? e->member : 0, 0, &e->m.epochs, &position); /* who only serves: as worker 0 */
+    /* who only serves: as worker 0 */
+    tutti_share_pass(&e->share, e->m.steps - 1, e->m.rank < e->m.workers ? e->member : 0, 0, &e->m.epochs, &position);
     e->m.epochs++;
 }
 
 /* What may be refused: nothing is taken yet, and all that was sent has come. */
-static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_params, const tutti_method_ops *const *methods, tutti_error *err)
+static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_params,
+                            const tutti_method_ops *const *methods, tutti_error *err)
 {
     const tutti_engine_options given = e->options;
 
@@ -330,7 +420,9 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     }
     if (e->passes_of != NULL)
         tutti_engine_deal(e);
-    TUTTI_TRY(tutti_lane_open(&e->lane, e->rt, "lane", e->m.ops->exchange != NULL && e->m.workers > 1 && e->m.rank < e->m.workers ? e->m.lane_width : 0, err));
+    TUTTI_TRY(tutti_lane_open(
+        &e->lane, e->rt, "lane",
+        e->m.ops->exchange != NULL && e->m.workers > 1 && e->m.rank < e->m.workers ? e->m.lane_width : 0, err));
     if (e->m.ops->exchange == NULL || e->m.workers == 1 || e->m.rank >= e->m.workers)
         e->m.lane_width = 0;
     count_run(e);
@@ -342,7 +434,8 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
 }
 
 tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,
-                                    const tutti_engine_options *options, const tutti_method_ops *const *methods, tutti_error *err)
+                                    const tutti_engine_options *options, const tutti_method_ops *const *methods,
+                                    tutti_error *err)
 {
     static const tutti_engine_options defaults;
     tutti_engine *e = tutti_alloc(1, sizeof *e);
@@ -365,7 +458,9 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
     e->m.share = &e->share;
     e->m.engine = e;
     if (!tutti_world_take(world))
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "this world has had an engine already, and messages of its method may still be under way on the ports that a second one would use, which then waits for ever; "
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "this world has had an engine already, and messages of its method may still be under way "
+                            "on the ports that a second one would use, which then waits for ever; "
                             "open another world for another engine");
     else {
         status = prepare(e, params, n_params, methods, err);
@@ -596,9 +691,12 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
     if (e->batch_of == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is for engines that were opened with batch_of (engine.h)");
     if (e->share.parts != NULL)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is not for engines with parts: how far a worker is in its own follows from the shares it had all along");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "reshare is not for engines with parts: how far a worker is in its own follows from the "
+                          "shares it had all along");
     TUTTI_TRY(check_shares(e, batch_of, err));
-    TUTTI_TRY(tutti_engine_quiet(e, err)); /* services read shares, and a request under way is of a step with the old ones */
+    /* services read shares, and a request under way is of a step with the old ones */
+    TUTTI_TRY(tutti_engine_quiet(e, err));
     memcpy(e->batch_of, batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
     return TUTTI_OK;
 }

@@ -1,5 +1,5 @@
-/* engine_internal.h: what the engine's files share. One engine = one method on one world; the client thread owns everything here
-   except what is marked. */
+/* engine_internal.h: what the engine's files share. One engine = one method on one world; the
+   client thread owns everything here except what is marked. */
 #ifndef TUTTI_ENGINE_INTERNAL_H
 #define TUTTI_ENGINE_INTERNAL_H
 #include "tutti/engine.h"
@@ -16,8 +16,14 @@ typedef enum {
     STAGE_FAILED
 } tutti_engine_stage;
 
-/* A gradient that is not finite, as the piece's job found it. decoded: not mine, but the mean of all, as the codec decoded it; another worker's own, or an overflow in the codec. */
-typedef struct tutti_engine_bad { bool found, decoded; int tensor; size_t element; float value; } tutti_engine_bad;
+/* A gradient that is not finite, as the piece's job found it. decoded: not mine, but the mean of
+   all, as the codec decoded it; another worker's own, or an overflow in the codec. */
+typedef struct tutti_engine_bad {
+    bool found, decoded;
+    int tensor;
+    size_t element;
+    float value;
+} tutti_engine_bad;
 
 typedef struct tutti_engine_piece {
     tutti_job job;
@@ -28,7 +34,8 @@ typedef struct tutti_engine_piece {
     tutti_engine_bad bad;        /* written by the job, read after it was waited for */
 } tutti_engine_piece;
 
-/* A table (rows.c). The client's thread writes it, and the lane while it exchanges the table's piece. */
+/* A table (rows.c). The client's thread writes it, and the lane
+   while it exchanges the table's piece. */
 typedef struct tutti_engine_rows {
     bool knows;                  /* the method keeps rows known; else the rest is not there */
     bool summed;                 /* by tutti_engine_sum or servers, in this exchange */
@@ -38,8 +45,10 @@ typedef struct tutti_engine_rows {
     uint32_t *ids;               /* known.ids; room for every row */
     uint64_t *mark;              /* a bit a row; 0 between calls */
     float *zeros;                /* a row */
-    int64_t *told; size_t *counts; const uint32_t **cursor; const float **from; /* workers: rows and words of each, places in what came */
-    uint32_t *mine, *all; size_t mine_room, all_room; /* what is sent, what comes: ids, then rows, of each worker in turn; words */
+    /* workers: rows and words of each, places in what came */
+    int64_t *told; size_t *counts; const uint32_t **cursor; const float **from;
+    /* what is sent, what comes: ids, then rows, of each worker in turn; words */
+    uint32_t *mine, *all; size_t mine_room, all_room;
 } tutti_engine_rows;
 
 typedef struct tutti_engine_clock {
@@ -47,11 +56,13 @@ typedef struct tutti_engine_clock {
     tutti_doing doing;
     int64_t started_ns, ended_ns, since_ns, spent_ns[TUTTI_DOING_OUTSIDE + 1];
     int64_t comm_ns;
-    uint64_t bytes_at_start, bytes_aside, bytes_since, messages_at_start, messages_aside, messages_since;
+    uint64_t bytes_at_start, bytes_aside, bytes_since, messages_at_start, messages_aside,
+        messages_since;
 } tutti_engine_clock;
 
 /* Loss scaling (scaler.c). */
-typedef struct tutti_engine_scale { double scale; int64_t good, left; } tutti_engine_scale; /* good: steps without an overflow since it moved; left: overflows until it falls */
+/* good: steps without an overflow since it moved; left: overflows until it falls */
+typedef struct tutti_engine_scale { double scale; int64_t good, left; } tutti_engine_scale;
 typedef struct tutti_engine_scaler {
     bool on, dynamic;
     double init, growth, backoff, min;
@@ -73,30 +84,38 @@ typedef struct tutti_engine_sent {
     int64_t began_ns;            /* to go; 0: it carries nothing, or was done at once */
     int beside;                  /* young ones that were on their way then */
 } tutti_engine_sent;
-/* Where a service takes requests and answers them (desk.c). Its thread's, but for what was seen of the link. */
+/* Where a service takes requests and answers them (desk.c). Its thread's,
+   but for what was seen of the link. */
 typedef struct tutti_engine_desk {
     struct tutti_engine *engine;
     int index;                   /* of the service */
-    int rooms, copies, answers;  /* requests that may come at a time; of what answers carry; answers to be sent */
+    /* requests that may come at a time; of what answers carry; answers to be sent */
+    int rooms, copies, answers;
     unsigned char *in, *out;     /* rooms x in_bytes, copies x out_bytes: the owner's */
     size_t in_bytes, out_bytes;
     bool at_once;                /* no answer waits for its turn */
-    bool stays;                  /* what answers carry stays as it is until they are taken: it is not copied */
+    /* what answers carry stays as it is until they are taken: it is not copied */
+    bool stays;
     tutti_request *request;      /* rooms */
     uint64_t *posted;            /* rooms: in which order */
     bool *lined;                 /* rooms: its request stands in line, or is worked at */
     int *line, waiting;          /* rooms whose requests are here, in order of arrival */
-    int taken, begun;            /* the room of the request that is worked at, -1: none; rooms posted at first */
+    /* the room of the request that is worked at, -1: none; rooms posted at first */
+    int taken, begun;
     int from;                    /* from whom requests may come */
-    tutti_request word;          /* what this worker tells itself: the end, or that a round is owed */
+    /* what this worker tells itself: the end, or that a round is owed */
+    tutti_request word;
     bool woken;                  /* a word came while answers were waited for */
-    bool careless;               /* the service has failed: what becomes of its answers is no failure any more */
+    /* the service has failed: what becomes of its answers is no failure any more */
+    bool careless;
     tutti_engine_sent *answer;
     int *users;                  /* copies: answers to be sent from each */
     tutti_request **wanted;      /* scratch of waits */
     uint64_t turns, released;    /* answers that were given, that were taken */
-    double quick, all;           /* what was seen of the link, bytes a ns; as the next two, under services.monitor */
-    bool alone, *seen;           /* quick is of one that went alone; ranks: has an answer to it been taken? */
+    /* what was seen of the link, bytes a ns; as the next two, under services.monitor */
+    double quick, all;
+    /* quick is of one that went alone; ranks: has an answer to it been taken? */
+    bool alone, *seen;
 } tutti_engine_desk;
 
 /* Under services.monitor, but for thread (client's), desk and what is constant. */
@@ -107,7 +126,9 @@ typedef struct tutti_engine_service {
     tutti_thread *thread;
     bool resting, busy, ended;   /* busy: within a round */
     bool hears;                  /* of losses; constant once open */
-    bool serving, woken;         /* it has begun to wait for requests; the message that wakes it for what it is owed is under way */
+    /* it has begun to wait for requests; the message that wakes it for what it is owed is under
+       way */
+    bool serving, woken;
     tutti_request wake;
     int64_t owed;                /* rounds */
     tutti_note *unanswered;      /* requests taken and not answered */
@@ -124,11 +145,19 @@ typedef struct tutti_engine_call {       /* begun and not ended; stays where it 
     struct tutti_engine_call *next;      /* of services.calls */
 } tutti_engine_call;
 
-typedef struct tutti_engine_customer { tutti_request answer; uint64_t given; } tutti_engine_customer; /* given: blocks of its team's, in this phase */
-/* What a team was dealt in this phase, in blocks of as many gradients as it has workers. None of it comes for a block before all have come for the last but one. */
-typedef enum { TUTTI_WAY_AUTO, TUTTI_WAY_GATHER, TUTTI_WAY_OWNERS } tutti_way; /* of messages: exchange_message.c */
+/* given: blocks of its team's, in this phase */
+typedef struct tutti_engine_customer {
+    tutti_request answer;
+    uint64_t given;
+} tutti_engine_customer;
+/* What a team was dealt in this phase, in blocks of as many gradients as it has workers. None of it
+   comes for a block before all have come for the last but one. */
+/* of messages: exchange_message.c */
+typedef enum { TUTTI_WAY_AUTO, TUTTI_WAY_GATHER, TUTTI_WAY_OWNERS } tutti_way;
 enum { TUTTI_ENGINE_BLOCKS = 4 };
-typedef struct tutti_engine_dealt { uint64_t blocks, first[TUTTI_ENGINE_BLOCKS]; } tutti_engine_dealt;
+typedef struct tutti_engine_dealt {
+    uint64_t blocks, first[TUTTI_ENGINE_BLOCKS];
+} tutti_engine_dealt;
 
 struct tutti_engine {
     tutti_world *world;
@@ -139,24 +168,33 @@ struct tutti_engine {
     tutti_plan *plan;
     tutti_lane *lane;
     tutti_share share;
-    int64_t *batch_of;               /* workers; declared, if the shares are uneven; share.batch_of */
-    int64_t *passes_of;              /* workers; declared, if the method deals out the passes (allot.c); share.passes_of */
+    /* workers; declared, if the shares are uneven; share.batch_of */
+    int64_t *batch_of;
+    /* workers; declared, if the method deals out the passes (allot.c); share.passes_of */
+    int64_t *passes_of;
     tutti_parts own_part;            /* of the one worker that share knows at its own pace: mine */
     tutti_engine_options options;    /* texts owned: see text[] */
-    char *text[8];                   /* method, optimizer, lr_schedule, collective, fingerprint, codec, loss_scale, codec_hierarchy */
+    /* method, optimizer, lr_schedule, collective, fingerprint, codec, loss_scale,
+       codec_hierarchy */
+    char *text[8];
 
     const char *collective;          /* of the workers' sums; NULL: chosen for each */
     tutti_way way;                   /* of codecs' messages */
-    struct tutti_engine_exchange *exchange; /* gradients through a codec (exchange.c); NULL: as they are */
+    /* gradients through a codec (exchange.c); NULL: as they are */
+    struct tutti_engine_exchange *exchange;
     tutti_layout layout;
     tutti_tensor *tensors;
     tutti_piece *pieces;
     tutti_param *params;             /* names owned by `tensors` */
     char *names;
-    float *own_state, *own_kept;     /* own_values and one more, which is 1 once this worker has had samples; as they were before the mean. NULL: none */
-    float *kept;                     /* n: x while the agreed model is shown; only where replicas differ */
+    /* own_values and one more, which is 1 once this worker has had samples; as they
+       were before the mean. NULL: none */
+    float *own_state, *own_kept;
+    /* n: x while the agreed model is shown; only where replicas differ */
+    float *kept;
 
-    tutti_members *members;          /* of a run that goes on after losses; NULL: it does not (members.c) */
+    /* of a run that goes on after losses; NULL: it does not (members.c) */
+    tutti_members *members;
     bool *was_member;                /* workers: scratch of settle */
     uint64_t agreed_step;            /* steps done at the last agreement */
     int watched;                     /* events of the world that are noted */
@@ -165,9 +203,12 @@ struct tutti_engine {
     tutti_pass pass;                 /* the current one */
     int64_t passes;                  /* of this step, mine, as configured */
     int64_t computed;                /* samples of this step's passes so far */
-    bool taken_in;                   /* of the last pass g is the update's gradient: not scaled, with what has waited */
+    /* of the last pass g is the update's gradient: not scaled, with what has waited */
+    bool taken_in;
     bool abandoned;                  /* the step begins anew: done has said so */
-    bool exchanged;                  /* a pass of this step exchanges its pieces: gradients are looked at there, and the same on all workers afterwards */
+    /* a pass of this step exchanges its pieces: gradients are looked at there, and
+       the same on all workers afterwards */
+    bool exchanged;
     tutti_engine_piece *piece_state; /* n_pieces */
     int next_piece;                  /* the only one that may start next */
     bool *announced;                 /* n_tensors, in this pass */
@@ -175,41 +216,58 @@ struct tutti_engine {
     int *piece_of_tensor;
     double loss_sum;
     struct {                         /* several steps with one update (merge.c) */
-        float *sum;                  /* declared, n: samples x gradient, of the steps before this one that wait; NULL: the method merges none */
+        /* declared, n: samples x gradient, of the steps before this one that
+           wait; NULL: the method merges none */
+        float *sum;
         int64_t mine;                /* samples in it, mine */
-        struct { uint64_t steps, waited; int64_t all; } now; /* of the update under way: steps that wait, and samples of all workers; waited: steps of the run that had no update of their own */
+        /* of the update under way: steps that wait, and samples of all workers; waited: steps of
+           the run that had no update of their own */
+        struct { uint64_t steps, waited; int64_t all; } now;
         bool waits;                  /* this step does */
     } merge;
     bool codec_is_used;              /* the run's, by a mixer */
-    int codec_team;                  /* workers whose gradients go through the codec as one: exchange_team.c */
+    /* workers whose gradients go through the codec as one: exchange_team.c */
+    int codec_team;
     bool own_pace;                   /* TUTTI_OWN_PACE */
-    tutti_group opening;             /* everyone, while the engine is opened: who gives up in the run (tutti_engine_settle) must not be heard by who is still here, and has all that it needs */
+    /* everyone, while the engine is opened: who gives up in the run (tutti_engine_settle) must not
+       be heard by who is still here, and has all that it needs */
+    tutti_group opening;
     tutti_group team;                /* client thread's copy: my team, under OWN_PACE */
     int *team_ranks;
-    int *worker_ranks;               /* workers: the first of the world, where others only serve; else NULL */
+    /* workers: the first of the world, where others only serve; else NULL */
+    int *worker_ranks;
     tutti_server *server;            /* the method's (server.c); NULL: it has none */
     int member;                      /* index in share: mine, or 0 of 1 at its own pace */
     uint64_t steps_here;             /* this worker's, in this process: turns of its groups */
     tutti_engine_scaler scaler;
-    struct { uint64_t steps, samples, skipped; } own, told; /* mine; declared unless replicas are equal, samples count under OWN_PACE only; of it, what is in `progress` */
-    struct {                         /* mine, the client's; declared where gradients may be old: declare_history */
+    /* mine; declared unless replicas are equal, samples count under OWN_PACE
+       only; of it, what is in `progress` */
+    struct { uint64_t steps, samples, skipped; } own, told;
+    /* mine, the client's; declared where gradients may be old: declare_history */
+    struct {
         uint64_t restarts, stale_most, stale_n;
         double stale_sum;
         tutti_histogram stale;
     } history;
     struct {
         bool drawn;                  /* gradient is to be computed */
-        uint64_t gradient;           /* of this step; if drawn and not below until: none, but my team has some */
-        uint64_t agreed;             /* done by all at the last quiet; declared. After losses: given out, since what a lost worker was given is computed by nobody */
+        /* of this step; if drawn and not below until: none, but my team has some */
+        uint64_t gradient;
+        /* done by all at the last quiet; declared. After losses: given out, since what a lost
+           worker was given is computed by nobody */
+        uint64_t agreed;
         uint64_t first_samples;      /* of the run, before this process */
         uint64_t given;              /* one more than the last gradient that I was given */
         double untold_samples, untold_loss; /* of my last step */
         uint64_t until;              /* of this phase */
-        bool ends, ended;            /* the method has said here that the run ends; all have agreed on it */
-        bool over;                   /* worker 0's; under services.monitor: somebody has asked for no more */
+        /* the method has said here that the run ends; all have agreed on it */
+        bool ends, ended;
+        /* worker 0's; under services.monitor: somebody has asked for no more */
+        bool over;
         tutti_engine_call call;      /* for the gradient after this one */
         tutti_heard heard;           /* worker 0's; under services.monitor */
-        tutti_engine_customer *customer; /* workers, of worker 0: given under services.monitor, answer the pool's */
+        /* workers, of worker 0: given under services.monitor, answer the pool's */
+        tutti_engine_customer *customer;
         tutti_engine_dealt *dealt;   /* teams, of worker 0; under services.monitor */
     } pace;
     struct {
@@ -219,15 +277,19 @@ struct tutti_engine {
         tutti_request **wanted;      /* workers: all of them */
         int n, pool;                 /* pool: index of the engine's own */
         bool held;                   /* client writes; not begun, or all is quiet, or about to be */
-        bool quiet;                  /* client writes; all is, and the client looks at what its servers have: they hear of losses when it goes on */
+        /* client writes; all is, and the client looks at what its servers have:
+           they hear of losses when it goes on */
+        bool quiet;
         bool closing;
         int64_t *sent, *received;    /* workers: requests to and of each */
         int events;                  /* of the world, of which those who hear of losses were told */
         uint64_t bytes, messages;    /* sent to others */
         tutti_engine_call *calls;    /* of tutti_call, under way */
-        uint64_t tickets, aside;     /* aside: empty messages of the engine's own, not the method's */
+        /* aside: empty messages of the engine's own, not the method's */
+        uint64_t tickets, aside;
         int64_t comm_ns;
-        uint64_t discarded;          /* client's: samples of mine that no update has, since all was quiet */
+        /* client's: samples of mine that no update has, since all was quiet */
+        uint64_t discarded;
         tutti_status status;         /* of the first service that failed */
         tutti_error error;
         tutti_group group;           /* the client's, for what is not the method's */
@@ -251,171 +313,269 @@ struct tutti_engine {
 };
 
 /* layout.c: tensors get their places, pieces are cut. */
-tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int n, tutti_error *err);
+tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int n,
+                                tutti_error *err);
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
-/* engine.c: within declare(), by what gradients are late for: what is told of them is of the whole run. */
+/* engine.c: within declare(), by what gradients are late for: what is
+   told of them is of the whole run. */
 void tutti_engine_declare_history(tutti_engine *e);
 /* rows.c */
 tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_rows_close(tutti_engine *e);
-void tutti_engine_rows_clear(tutti_engine *e);                      /* gradients of tables are 0, and no rows touched */
-void tutti_engine_rows_all(tutti_engine *e, int tensor);            /* any row may have been written */
-void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, size_t n); /* besides those before; ids below rows */
-tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
-tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
+/* gradients of tables are 0, and no rows touched */
+void tutti_engine_rows_clear(tutti_engine *e);
+/* any row may have been written */
+void tutti_engine_rows_all(tutti_engine *e, int tensor);
+/* besides those before; ids below rows */
+void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, size_t n);
+tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
+                                    tutti_error *err);
+tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids,
+                                           size_t n, tutti_error *err);
 bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p);
 void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
-double tutti_engine_norm2(const tutti_engine *e);                   /* the bits of tutti_norm2 over g */
+/* the bits of tutti_norm2 over g */
+double tutti_engine_norm2(const tutti_engine *e);
 void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate);
 /* The rows that an update changes: NULL: all of that tensor. */
 const tutti_rows *tutti_engine_rows_to_update(const tutti_engine *e, int tensor);
-tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tutti_error *err); /* tutti_exchange without a codec */
+/* tutti_exchange without a codec */
+tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tutti_error *err);
 /* scaler.c */
 tutti_status tutti_engine_scaler_parse(tutti_engine_scaler *s, const char *text, tutti_error *err);
 void tutti_engine_scaler_loaded(tutti_engine *e);
 void tutti_engine_unscale(tutti_engine *e, tutti_piece *p);
-/* A step of which a gradient is not finite is left out: counted, and the scale follows. TUTTI_ERR_NUMBER: not any more. / A step was good. */
-tutti_status tutti_engine_scaler_skip(tutti_engine *e, int worker, const char *tensor, tutti_error *err);
+/* A step of which a gradient is not finite is left out: counted, and the scale follows.
+   TUTTI_ERR_NUMBER: not any more. / A step was good. */
+tutti_status tutti_engine_scaler_skip(tutti_engine *e, int worker, const char *tensor,
+                                      tutti_error *err);
 void tutti_engine_scaler_good(tutti_engine *e);
 /* merge.c */
-void tutti_engine_merge_weigh(tutti_engine *e);                     /* this step does not wait: m->weight */
-void tutti_engine_merge_take(tutti_engine *e, tutti_piece *p);      /* p->g with what has waited; nothing where nothing has */
-void tutti_engine_merge_keep(tutti_engine *e);                      /* at the end of a step that waits */
-void tutti_engine_merge_end(tutti_engine *e);                       /* there was an update, or it was left out */
+/* this step does not wait: m->weight */
+void tutti_engine_merge_weigh(tutti_engine *e);
+/* p->g with what has waited; nothing where nothing has */
+void tutti_engine_merge_take(tutti_engine *e, tutti_piece *p);
+/* at the end of a step that waits */
+void tutti_engine_merge_keep(tutti_engine *e);
+/* there was an update, or it was left out */
+void tutti_engine_merge_end(tutti_engine *e);
 /* step.c */
-tutti_group *tutti_engine_together(tutti_engine *e);                /* who makes this step with me */
+/* who makes this step with me */
+tutti_group *tutti_engine_together(tutti_engine *e);
 bool tutti_engine_passes_left(const tutti_engine *e);               /* of this step */
 /* finite.c */
-/* x, of the flat space: the first element that is not finite, of `tensors` from `first` on; false: there is none. */
-bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad);
-bool tutti_engine_may_skip(const tutti_engine *e);                  /* a step whose gradients are not finite is left out, rather than the end */
-uint64_t *tutti_engine_skipped(tutti_engine *e);                    /* steps without an update: of all where replicas are equal, else mine */
-tutti_status tutti_engine_look(tutti_engine *e, int piece, tutti_error *err); /* is this worker's gradient of a piece finite? Kept in piece_state; a failure unless such steps may be left out */
-tutti_status tutti_engine_look_decoded(tutti_engine *e, int piece, tutti_error *err); /* the same of the mean, where a codec decoded it */
-tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err); /* collective where such steps may be left out: is this one? */
+/* x, of the flat space: the first element that is not finite, of `tensors` from
+   `first` on; false: there is none. */
+bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors,
+                           tutti_engine_bad *bad);
+/* a step whose gradients are not finite is left out, rather than the end */
+bool tutti_engine_may_skip(const tutti_engine *e);
+/* steps without an update: of all where replicas are equal, else mine */
+uint64_t *tutti_engine_skipped(tutti_engine *e);
+/* is this worker's gradient of a piece finite? Kept in piece_state; a failure
+   unless such steps may be left out */
+tutti_status tutti_engine_look(tutti_engine *e, int piece, tutti_error *err);
+/* the same of the mean, where a codec decoded it */
+tutti_status tutti_engine_look_decoded(tutti_engine *e, int piece, tutti_error *err);
+/* collective where such steps may be left out: is this one? */
+tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err);
 /* allot.c */
-void tutti_engine_deal(tutti_engine *e);                            /* evenly, once there is memory for it */
-tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passes_of, tutti_error *err);
+/* evenly, once there is memory for it */
+void tutti_engine_deal(tutti_engine *e);
+tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passes_of,
+                                     tutti_error *err);
 /* members.c */
 tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_watch(tutti_engine *e);                           /* client thread */
-int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step); /* of a step, by all who are members */
-/* Of what a team has done together: without one of its own it cannot go on, though the run does; so its workers fail by themselves, and are lost to the others. */
+/* of a step, by all who are members */
+int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step);
+/* Of what a team has done together: without one of its own it cannot go on, though the run does; so
+   its workers fail by themselves, and are lost to the others. */
 tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, tutti_error *err);
-int tutti_engine_first(const tutti_engine *e);                      /* lowest worker that is left, as last agreed */
+/* lowest worker that is left, as last agreed */
+int tutti_engine_first(const tutti_engine *e);
 /* fingerprint.c */
 tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 /* exchange.c */
-tutti_way tutti_exchange_way(const char *collective);                       /* AUTO also where it names an algorithm of sums */
-tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err); /* what `collective` says of messages has some to say it of; all is declared */
-int tutti_exchange_team(const tutti_engine *e);                     /* workers of whom each of the codec's states is; 1: of each */
-tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team, int saved_by, tutti_error *err); /* are a checkpoint's this run's? */
-tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err); /* does codec-hierarchy have a codec to say something of? All is declared */
-tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err); /* may codec-cost be what it is? All is declared */
-tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err); /* the same of codec-report */
-tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err); /* the same of codec-checksum */
-tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);  /* the plan is carried out, pieces are cut, the lane has its width */
+/* AUTO also where it names an algorithm of sums */
+tutti_way tutti_exchange_way(const char *collective);
+/* what `collective` says of messages has some to say it of; all is declared */
+tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err);
+/* workers of whom each of the codec's states is; 1: of each */
+int tutti_exchange_team(const tutti_engine *e);
+/* are a checkpoint's this run's? */
+tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team,
+                                             int saved_by, tutti_error *err);
+/* does codec-hierarchy have a codec to say something of? All is declared */
+tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err);
+/* may codec-cost be what it is? All is declared */
+tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err);
+/* the same of codec-report */
+tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err);
+/* the same of codec-checksum */
+tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err);
+/* the plan is carried out, pieces are cut, the lane has its width */
+tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_exchange_close(tutti_engine *e);
-tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err); /* of a step; collective */
-int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers); /* who owns that element where parts have owners */
-void tutti_engine_exchange_left_out(tutti_engine *e);               /* the step that began is left out: what codecs keep is as if it had not been */
+/* of a step; collective */
+tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err);
+/* who owns that element where parts have owners */
+int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers);
+/* the step that began is left out: what codecs keep is as if it had not been */
+void tutti_engine_exchange_left_out(tutti_engine *e);
 /* mixer.c */
-tutti_status tutti_engine_mixers_arrive(tutti_engine *e, tutti_error *err); /* what was started is over, though it has not been waited for: no message of it is under way */
-tutti_status tutti_engine_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err); /* tutti_mix on a service's thread: not the client's time */
-void tutti_engine_mixer_tell(tutti_mixer *mixer, uint64_t k);               /* client thread, no round being made: what losses have done to the graph from round k on */
+/* what was started is over, though it has not been waited for: no message of it is under way */
+tutti_status tutti_engine_mixers_arrive(tutti_engine *e, tutti_error *err);
+/* tutti_mix on a service's thread: not the client's time */
+tutti_status tutti_engine_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
+                                    tutti_error *err);
+/* client thread, no round being made: what losses have done to the graph from round k on */
+void tutti_engine_mixer_tell(tutti_mixer *mixer, uint64_t k);
 /* service.c */
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_services_close(tutti_engine *e);
-bool tutti_engine_misses(const tutti_engine *e, int rank);            /* is it lost to this worker, and the run goes on? All need not have agreed on it yet */
-/* A service that serves and is owed a round gets that from tutti_serve in place of a request. Is it that? Then nobody is to be answered. */
+/* is it lost to this worker, and the run goes on? All need not have agreed on it yet */
+bool tutti_engine_misses(const tutti_engine *e, int rank);
+/* A service that serves and is owed a round gets that from tutti_serve in place of a request. Is it
+   that? Then nobody is to be answered. */
 bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note);
-tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err); /* has one failed? its sentence */
-/* Of a call of the client that a lost worker has ended: one that asked a service of mine which failed meanwhile has left because of me, and then mine is the cause. */
+/* has one failed? its sentence */
+tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err);
+/* Of a call of the client that a lost worker has ended: one that asked a service of mine which
+   failed meanwhile has left because of me, and then mine is the cause. */
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err);
 /* For who answers otherwise than by tutti_reply. Gives the service that took the request. */
 tutti_engine_service *tutti_engine_answered(tutti_engine *e, const tutti_note *request);
-/* tutti_serve of a service whose desk is open. *in (may be NULL): the room of the request, the service's until it asks for
-   the next. */
-tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in, int64_t deadline_ns,
-                                tutti_error *err);
-/* desk.c: requests come, and answers go, many at a time. rooms 0: one for each rank, without memory. stays: what answers carry
-   is left as it is until they are taken, so copies may be 0. at_once: no answer waits for its turn: for who
-   has few to answer. */
+/* tutti_serve of a service whose desk is open. *in (may be NULL): the room of the request, the
+   service's until it asks for the next. */
+tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in,
+                                int64_t deadline_ns, tutti_error *err);
+/* desk.c: requests come, and answers go, many at a time. rooms 0: one for each rank, without
+   memory. stays: what answers carry is left as it is until they are taken, so copies may be 0.
+   at_once: no answer waits for its turn: for who has few to answer. */
 typedef struct tutti_desk_setup {
     int rooms, copies;
     void *in, *out;
     size_t in_bytes, out_bytes;
     bool stays, at_once;
 } tutti_desk_setup;
-tutti_status tutti_desk_open(tutti_engine_desk *d, tutti_engine *e, int index, const tutti_desk_setup *setup,
-                             tutti_error *err);
-void tutti_desk_close(tutti_engine_desk *d);                                /* takes one that is not open */
+tutti_status tutti_desk_open(tutti_engine_desk *d, tutti_engine *e, int index,
+                             const tutti_desk_setup *setup, tutti_error *err);
+/* takes one that is not open */
+void tutti_desk_close(tutti_engine_desk *d);
 /* What was seen of the link. Takes one that is not open. services.monitor is held. */
 void tutti_desk_forget(tutti_engine_desk *d);
-/* Several answers with one payload. Does not wait until they are taken; blocks while there is no room, TUTTI_CLOSED: the
-   end. there: bytes of each that stand in the window of who asked already, in place of the payload; 0, or NULL for all:
-   none. The service's thread. */
-tutti_status tutti_desk_answer(tutti_engine_desk *d, const tutti_note *requests, const tutti_note *answers, int n,
-                               tutti_buffer payload, const size_t *there, tutti_error *err);
-/* The same of a request to a service, whose answer says nothing and is waited for by nobody. *told: false while the last
-   one by this call is unanswered, or to who is lost. call: zeroed at first; its reply is to be cancelled in the end. */
+/* Several answers with one payload. Does not wait until they are taken; blocks while there is no
+   room, TUTTI_CLOSED: the end. there: bytes of each that stand in the window of who asked already,
+   in place of the payload; 0, or NULL for all: none. The service's thread. */
+tutti_status tutti_desk_answer(tutti_engine_desk *d, const tutti_note *requests,
+                               const tutti_note *answers, int n, tutti_buffer payload,
+                               const size_t *there, tutti_error *err);
+/* The same of a request to a service, whose answer says nothing and is waited for by nobody. *told:
+   false while the last one by this call is unanswered, or to who is lost. call: zeroed at first;
+   its reply is to be cancelled in the end. */
 tutti_status tutti_desk_tell(tutti_engine_desk *d, tutti_engine_call *call, int service, int member,
-                             const tutti_note *note, tutti_buffer payload, bool *told, tutti_error *err);
+                             const tutti_note *note, tutti_buffer payload, bool *told,
+                             tutti_error *err);
 /* service_calls.c */
-tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, size_t there, tutti_buffer reply, tutti_error *err);
-tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note, tutti_error *err); /* note: the reply's */
+tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index,
+                                     int member, tutti_note *note, tutti_buffer request,
+                                     size_t there, tutti_buffer reply, tutti_error *err);
+/* note: the reply's */
+tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note,
+                                   tutti_error *err);
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
-tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, size_t there, tutti_error *err); /* tutti_post_send, counted as the services', with the bytes that are read or written in windows in place of a payload */
-/* Several calls of a service at once, and all their answers: tutti_call, without counting the time. there: bytes of each that stay in my window, where it reads them; NULL: none. calls, each: n, the caller's memory. */
-tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const size_t *there, const tutti_buffer *replies, tutti_engine_call *calls,
-                                tutti_request **each, tutti_error *err);
-/* The same note to several services at once, and all their answers, which say nothing. Who is left out gives none, and that is well. calls, each: n, the caller's memory. */
-tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_note *note, tutti_engine_call *calls, tutti_request **each, tutti_error *err);
-/* For services: until all of n have ended, or this worker closes (TUTTI_CLOSED). The first failure among them. */
-tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n, tutti_error *err);
-/* For services: until one of n calls under way, or other requests, has ended, however it did, or it is that time;
-   TUTTI_CLOSED: this worker closes, or one of its services has failed, so that an answer need not come. wanted: room for
-   one more. */
-tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n, int64_t deadline_ns, tutti_error *err);
+/* tutti_post_send, counted as the services', with the bytes that are read or written
+   in windows in place of a payload */
+tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port,
+                               const tutti_note *note, tutti_buffer payload, size_t there,
+                               tutti_error *err);
+/* Several calls of a service at once, and all their answers: tutti_call, without counting
+   the time. there: bytes of each that stay in my window, where it reads them; NULL: none.
+   calls, each: n, the caller's memory. */
+tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members,
+                                tutti_note *notes, const tutti_buffer *requests,
+                                const size_t *there, const tutti_buffer *replies,
+                                tutti_engine_call *calls, tutti_request **each, tutti_error *err);
+/* The same note to several services at once, and all their answers, which say nothing. Who is left
+   out gives none, and that is well. calls, each: n, the caller's memory. */
+tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members,
+                                   const tutti_note *note, tutti_engine_call *calls,
+                                   tutti_request **each, tutti_error *err);
+/* For services: until all of n have ended, or this worker closes
+   (TUTTI_CLOSED). The first failure among them. */
+tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n,
+                                        tutti_error *err);
+/* For services: until one of n calls under way, or other requests, has ended, however it did, or it
+   is that time; TUTTI_CLOSED: this worker closes, or one of its services has failed, so that an
+   answer need not come. wanted: room for one more. */
+tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n,
+                                   int64_t deadline_ns, tutti_error *err);
 /* An answer, until it has been taken: for who changes what it carries. */
-tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *request, const tutti_note *answer,
-                                 tutti_buffer payload, tutti_error *err);
+tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *request,
+                                 const tutti_note *answer, tutti_buffer payload, tutti_error *err);
 tutti_port tutti_engine_reply_port(const tutti_note *request);
 /* quiet.c */
-tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err);         /* collective; nothing if all is quiet */
-tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err);         /* collective; nothing if services run */
+/* collective; nothing if all is quiet */
+tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err);
+/* collective; nothing if services run */
+tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err);
 /* pace.c */
 tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err);
-void tutti_engine_pace_close(tutti_engine *e);                              /* when services have ended */
+/* when services have ended */
+void tutti_engine_pace_close(tutti_engine *e);
 tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err);          /* worker 0's service */
-tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err); /* by who hands out gradients, before anybody goes on */
-tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err); /* of all who are left, all quiet; collective */
+/* by who hands out gradients, before anybody goes on */
+tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err);
+/* of all who are left, all quiet; collective */
+tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err);
 void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4]);
-void tutti_engine_pace_loaded(tutti_engine *e, int workers);                /* workers: with which the run that was saved had begun */
-tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err); /* the step of `share` that is mine now */
-void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all); /* of this step, under OWN_PACE: all of my team's */
+/* workers: with which the run that was saved had begun */
+void tutti_engine_pace_loaded(tutti_engine *e, int workers);
+/* the step of `share` that is mine now */
+tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err);
+/* of this step, under OWN_PACE: all of my team's */
+void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all);
 void tutti_engine_pace_end(tutti_engine *e);
 /* server.c */
 /* By its traits: it pushes whole gradients to servers, which read g and write x where they are. */
-static inline bool tutti_engine_pushes(const tutti_method *m) { return (m->traits & TUTTI_SERVERS) != 0 && m->ops->exchange == NULL; }
+static inline bool tutti_engine_pushes(const tutti_method *m)
+{
+    return (m->traits & TUTTI_SERVERS) != 0 && m->ops->exchange == NULL;
+}
 /* Does the run need this rank, since it has a slice? Then a sentence that it is lost, with why. */
 bool tutti_engine_serves(const tutti_engine *e, int rank);
-tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char *why, tutti_error *err);
-void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2]);    /* ranks that only serve, and slices; 0 and 0 without servers */
-/* State of servers and of what workers have of them that is no range of x, or their own x, so that other servers, or another number of workers, cannot read it as it stands. */
+tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char *why,
+                                     tutti_error *err);
+/* ranks that only serve, and slices; 0 and 0 without servers */
+void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2]);
+/* State of servers and of what workers have of them that is no range of x, or their own x, so that
+   other servers, or another number of workers, cannot read it as it stands. */
 bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory);
-void tutti_engine_server_begins(tutti_engine *e);                           /* services are about to run, */
-void tutti_engine_server_begun(tutti_engine *e);                            /* and all go on from here */
-bool tutti_engine_server_begins_anew(const tutti_engine *e);                /* with other workers, be they as many as have saved */
-/* The same, of a checkpoint with other slices or of other workers: they begin at the servers' model, each slice at the version of the furthest of those it was cut from. */
-tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpoint, int64_t slices, tutti_error *err);
+/* services are about to run, */
+void tutti_engine_server_begins(tutti_engine *e);
+/* and all go on from here */
+void tutti_engine_server_begun(tutti_engine *e);
+/* with other workers, be they as many as have saved */
+bool tutti_engine_server_begins_anew(const tutti_engine *e);
+/* The same, of a checkpoint with other slices or of other workers: they begin at the servers'
+   model, each slice at the version of the furthest of those it was cut from. */
+tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpoint, int64_t slices,
+                                      tutti_error *err);
 /* clock.c */
-tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err);  /* those of ranks that only serve, to all; collective over everyone, in this group: */
+/* those of ranks that only serve, to all; collective over everyone, in this group: */
+tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err);
 tutti_group tutti_engine_metrics_group(const tutti_engine *e);
 void tutti_engine_clock_start(tutti_engine *e);
 void tutti_engine_clock_stop(tutti_engine *e);
-tutti_doing tutti_engine_expose(tutti_engine *e); /* EXPOSED, unless the client is aside (OUTSIDE, REPORT) and stays so; gives what it was */
-void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns, int64_t end_ns); /* counts and traces it, unless the client is aside or the clock stands */
-void tutti_engine_note(tutti_engine *e, const char *kind, int worker, uint32_t epoch, const char *text); /* an event; worker -1: about none */
-void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns, int64_t end_ns);
+/* EXPOSED, unless the client is aside (OUTSIDE, REPORT) and stays so; gives what it was */
+tutti_doing tutti_engine_expose(tutti_engine *e);
+/* counts and traces it, unless the client is aside or the clock stands */
+void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns,
+                       int64_t end_ns);
+/* an event; worker -1: about none */
+void tutti_engine_note(tutti_engine *e, const char *kind, int worker, uint32_t epoch,
+                       const char *text);
+void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns,
+                       int64_t end_ns);
 #endif

@@ -1,30 +1,44 @@
-/* exchange.c: gradients through a codec (codec.h). A piece is a list of tensors, and each tensor is a view of its own: pieces are cut between tensors, so what a codec
-   makes of a tensor does not depend on the size of pieces, and a checkpoint is resumed with another. What all workers need to know of each other goes in few collectives a piece, however
-   many tensors it has: linear codecs share an all-reduce a round and number type, messages stand back to back.
+/* exchange.c: gradients through a codec (codec.h). A piece is a list of tensors, and each tensor is
+   a view of its own: pieces are cut between tensors, so what a codec makes of a tensor does not
+   depend on the size of pieces, and a checkpoint is resumed with another. What all workers need to
+   know of each other goes in few collectives a piece, however many tensors it has: linear codecs
+   share an all-reduce a round and number type, messages stand back to back.
 
-   Weights. With x_r = workers * weight_r * g_r (which is g_r itself where all workers have equal shares) what is wanted is the plain mean of the x_r, so that is what codecs see:
-   a residual then stays in units of the gradient whatever the shares of a step are, and what error feedback has kept is delivered with the weight it had. The factor is 1 but
-   for uneven steps, and exact for powers of two of workers; for others an uneven step is one rounding away from what ddp computes.
+   Weights. With x_r = workers * weight_r * g_r (which is g_r itself where all workers have equal
+   shares) what is wanted is the plain mean of the x_r, so that is what codecs see: a residual then
+   stays in units of the gradient whatever the shares of a step are, and what error feedback has
+   kept is delivered with the weight it had. The factor is 1 but for uneven steps, and exact for
+   powers of two of workers; for others an uneven step is one rounding away from what ddp computes.
 
-   Overlap: a piece is encoded, sent and decoded by one job; the lane is two jobs wide, so that one piece is encoded while the one before is on its way. Slots are memory of jobs:
-   one a thread that may exchange. They are sized when the engine opens, for the first step and for a late one; a codec whose messages are longest in between makes them grow
-   once.
+   Overlap: a piece is encoded, sent and decoded by one job; the lane is two jobs wide, so that one
+   piece is encoded while the one before is on its way. Slots are memory of jobs: one a thread that
+   may exchange. They are sized when the engine opens, for the first step and for a late one; a
+   codec whose messages are longest in between makes them grow once.
 
-   What wrappers make of a gradient they make, for messages, of the whole tensor before it is encoded; for sums part by part as round 0 is folded (tutti_codec_fold_first), so that residual and gradient go through
-   memory once for both.
+   What wrappers make of a gradient they make, for messages, of the whole tensor before it is
+   encoded; for sums part by part as round 0 is folded (tutti_codec_fold_first), so that residual
+   and gradient go through memory once for both.
 
-   Numbers that are not finite: codec.h's rule. Who has one sends it past the wrappers; where the decoded mean is not finite nothing is accounted for, and what was to be sent stays
-   in the residual.
+   Numbers that are not finite: codec.h's rule. Who has one sends it past the
+   wrappers; where the decoded mean is not finite nothing is accounted for, and what
+   was to be sent stays in the residual.
 
-   Displacements of models (tutti_exchange_all) are not voted on: whoever has one that is not finite, or that its codec makes infinite (fp16 beyond 65504), ends the run before it is sent, so that it reaches no
-   model and the sentence names the worker. What only the decoding brings about ends it on all of them, before the mean is used.
+   Displacements of models (tutti_exchange_all) are not voted on: whoever has one that is not
+   finite, or that its codec makes infinite (fp16 beyond 65504), ends the run before it is sent, so
+   that it reaches no model and the sentence names the worker. What only the decoding brings about
+   ends it on all of them, before the mean is used.
 
-   Steps that are left out. Whether one is, is known when all its pieces have been exchanged, and pieces that were finite have been accounted for by then: their residuals count as delivered what no model
-   ever got. With y = x - lr mean(e), which error feedback moves by lr mean(g) a step whatever the codec loses, a step whose g is dropped must leave y, and since x stays, e; and so momenta, estimates, factors and sums
-   of gradients: everything that a view of the step has changed. So where steps may be left out the codec's states are copied when a step begins and put back when it is left out; what `begin` did stays, since it
-   has seen no gradient of this step. That is one more copy of them in memory and in time, and only there.
+   Steps that are left out. Whether one is, is known when all its pieces have been exchanged, and
+   pieces that were finite have been accounted for by then: their residuals count as delivered what
+   no model ever got. With y = x - lr mean(e), which error feedback moves by lr mean(g) a step
+   whatever the codec loses, a step whose g is dropped must leave y, and since x stays, e; and so
+   momenta, estimates, factors and sums of gradients: everything that a view of the step has
+   changed. So where steps may be left out the codec's states are copied when a step begins and put
+   back when it is left out; what `begin` did stays, since it has seen no gradient of this step.
+   That is one more copy of them in memory and in time, and only there.
 
-   What a mean of 16-bit numbers loses when it is rounded to 16 bits (2^-11 of it, fp16) nobody knows, so error feedback makes good what fp16 loses of the parts, not that. */
+   What a mean of 16-bit numbers loses when it is rounded to 16 bits (2^-11 of it, fp16) nobody
+   knows, so error feedback makes good what fp16 loses of the parts, not that. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -38,12 +52,15 @@ tutti_status tutti_exchange_grow(tutti_exchange_room *room, size_t count, size_t
     void *more;
 
     if (!tutti_size_mul(count, size, &bytes))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a piece of %zu x %zu bytes does not fit in this machine's addresses", count, size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "a piece of %zu x %zu bytes does not fit in this machine's addresses", count, size);
     if (bytes <= room->bytes)
         return TUTTI_OK;
     more = tutti_alloc(bytes, 1);
     if (more == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for the %zu bytes that a piece needs on its way through the codec; use smaller buckets", bytes);
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, ENOMEM,
+            "no memory for the %zu bytes that a piece needs on its way through the codec; use smaller buckets", bytes);
     tutti_free(room->at);
     *room = (tutti_exchange_room){ more, bytes };
     return TUTTI_OK;
@@ -90,10 +107,23 @@ static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutt
         const bool vector = t->cols == 1;
         x->name[i] = t->name;
         if (t->count > INT32_MAX)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%.60s': parameter %s has %zu elements; a codec takes tensors of fewer than 2147483648", x->spec, t->name, t->count);
-        x->tensor[i] = (tutti_view){ .tensor = i, .first = t->first, .count = t->count, .rows = vector ? 1 : t->rows, .cols = vector ? t->count : t->cols };
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "codec '%.60s': parameter %s has %zu elements; a codec takes tensors of fewer than 2147483648", x->spec,
+                t->name, t->count);
+        x->tensor[i] = (tutti_view){ .tensor = i,
+                                     .first = t->first,
+                                     .count = t->count,
+                                     .rows = vector ? 1 : t->rows,
+                                     .cols = vector ? t->count : t->cols };
     }
-    x->space = (tutti_codec_space){ .n = e->m.n, .tensor = x->tensor, .name = x->name, .n_tensors = e->layout.n_tensors, .rank = e->m.rank / x->team, .workers = e->m.workers / x->team, .seed = e->options.seed,
+    x->space = (tutti_codec_space){ .n = e->m.n,
+                                    .tensor = x->tensor,
+                                    .name = x->name,
+                                    .n_tensors = e->layout.n_tensors,
+                                    .rank = e->m.rank / x->team,
+                                    .workers = e->m.workers / x->team,
+                                    .seed = e->options.seed,
                                     .device = e->m.device };
     return TUTTI_OK;
 }
@@ -113,7 +143,9 @@ static void declare_kept(const tutti_engine *e, tutti_engine_exchange *x, tutti_
     for (size_t i = 0; i < x->n_states; i++)
         bytes += state_bytes(x, plan, i, NULL);
     if (bytes > 0 && e->m.ops->exchange != NULL && tutti_engine_may_skip(e))
-        tutti_declare(plan, &(tutti_state){ .name = "codec.kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes }, &x->kept);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "codec.kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
+                      &x->kept);
 }
 
 tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec, tutti_error *err)
@@ -124,8 +156,10 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     tutti_status status;
 
     if (e->exchange != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec is '%.80s', but method '%s' brings its own, '%.120s'; leave codec away, or use it under another method (ddp)", spec, m->ops->name,
-                          e->exchange->spec);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec is '%.80s', but method '%s' brings its own, '%.120s'; leave codec away, or use it "
+                          "under another method (ddp)",
+                          spec, m->ops->name, e->exchange->spec);
     x = e->exchange = tutti_alloc(1, sizeof *x);
     if (x == NULL || (x->spec = tutti_copy_text(spec)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
@@ -135,15 +169,20 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     x->first_state = tutti_plan_count(plan);
     status = tutti_codec_declare(&x->codec, plan, spec, "codec", &x->space, err);
     if (status != TUTTI_OK)
-        return spec == e->options.codec ? status : tutti_fail_within(err, status, "method '%s'", m->ops->name); /* whose options it is made of */
+        /* whose options it is made of */
+        return spec == e->options.codec ? status : tutti_fail_within(err, status, "method '%s'", m->ops->name);
     x->n_states = tutti_plan_count(plan) - x->first_state;
     declare_kept(e, x, plan);
     if (e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF)
         tutti_declare_value(plan, "engine.codec-cost", TUTTI_SAME, &x->verdict, sizeof x->verdict);
     other = tutti_exchange_leaf(x->codec, is_not_a_sum_of_floats);
     if (e->collective != NULL && other != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends %s", e->collective, other->ops->name,
-                          other->ops->rounds == 0 ? "messages that cannot be summed; take allgather or alltoall, or leave collective at auto" : "something else; leave collective at auto");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends %s",
+            e->collective, other->ops->name,
+            other->ops->rounds == 0
+                ? "messages that cannot be summed; take allgather or alltoall, or leave collective at auto"
+                : "something else; leave collective at auto");
     if (m->lane_width == 1)
         m->lane_width = 2; /* a piece is encoded while the one before it is sent */
     return TUTTI_OK;
@@ -154,7 +193,10 @@ tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_erro
     tutti_engine *e = m->engine;
 
     if (e->way == TUTTI_WAY_OWNERS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s asks that messages are encoded once, and collective=alltoall that the owners of parts encode them anew; leave one of them away", option);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s asks that messages are encoded once, and collective=alltoall that the owners of parts "
+                          "encode them anew; leave one of them away",
+                          option);
     e->way = TUTTI_WAY_GATHER;
     return TUTTI_OK;
 }
@@ -166,10 +208,14 @@ static bool is_message(const tutti_codec *c)
 
 tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err)
 {
-    if (tutti_exchange_way(e->options.collective) == TUTTI_WAY_AUTO || e->m.workers == 1 || (e->exchange != NULL && tutti_exchange_leaf(e->exchange->codec, is_message) != NULL))
+    if (tutti_exchange_way(e->options.collective) == TUTTI_WAY_AUTO || e->m.workers == 1 ||
+        (e->exchange != NULL && tutti_exchange_leaf(e->exchange->codec, is_message) != NULL))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%s', a way for messages of codecs that cannot be summed (topk, qsgd), but %s%.60s%s; leave collective at auto", e->options.collective,
-                      e->exchange == NULL ? "gradients travel as they are" : "codec '", e->exchange == NULL ? "" : e->exchange->spec, e->exchange == NULL ? "" : "' is summed");
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "collective is '%s', a way for messages of codecs that cannot be summed (topk, qsgd), but "
+                      "%s%.60s%s; leave collective at auto",
+                      e->options.collective, e->exchange == NULL ? "gradients travel as they are" : "codec '",
+                      e->exchange == NULL ? "" : e->exchange->spec, e->exchange == NULL ? "" : "' is summed");
 }
 
 tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
@@ -178,8 +224,11 @@ tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
     const tutti_codec *votes = e->exchange != NULL ? tutti_exchange_leaf(e->exchange->codec, is_a_vote) : NULL;
 
     if (votes != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' makes a vote of what workers send, and method '%s' sends how far models have moved, of which a sign says nothing; take it for gradients (ddp, signum), or a "
-                          "codec with a size, such as ef(sign)", votes->ops->name, m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec '%s' makes a vote of what workers send, and method '%s' sends how far models have "
+                          "moved, of which a sign says nothing; take it for gradients (ddp, signum), or a "
+                          "codec with a size, such as ef(sign)",
+                          votes->ops->name, m->ops->name);
     return TUTTI_OK;
 }
 
@@ -206,9 +255,15 @@ static void warn(tutti_engine *e)
         if (c->ops->account != NULL)
             c->ops->account((tutti_codec *)(uintptr_t)c, v, &into);
     if ((tutti_codec_traits(c) & TUTTI_CODEC_VOTES) != 0)
-        tutti_event(&e->m, "codec", "codec '%s' is biased, and of a vote nothing can be made good, so training may stall or end elsewhere; the learning rate is the step of every weight", c->ops->name);
+        tutti_event(&e->m, "codec",
+                    "codec '%s' is biased, and of a vote nothing can be made good, so training may stall or end "
+                    "elsewhere; the learning rate is the step of every weight",
+                    c->ops->name);
     else if (into == NULL && c->ops->rounds == 0 && (tutti_codec_traits(c) & TUTTI_CODEC_UNBIASED) == 0)
-        tutti_event(&e->m, "codec", "codec '%s' is biased and nothing makes good what it leaves out, so training may stall or end elsewhere; ef(%s) sends it later", c->ops->name, x->spec);
+        tutti_event(&e->m, "codec",
+                    "codec '%s' is biased and nothing makes good what it leaves out, so training may stall or end "
+                    "elsewhere; ef(%s) sends it later",
+                    c->ops->name, x->spec);
 }
 
 static tutti_status set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step, tutti_error *err);
@@ -249,7 +304,8 @@ void tutti_engine_exchange_close(tutti_engine *e)
         return;
     for (int s = 0; s < x->n_slots; s++) {
         tutti_exchange_slot *t = &x->slot[s];
-        tutti_exchange_room *const rooms[] = { &t->units, &t->scratch, &t->send, &t->receive, &t->out, &t->all, &t->sums, &t->table, &t->asked, &t->decoded };
+        tutti_exchange_room *const rooms[] = { &t->units, &t->scratch, &t->send,  &t->receive, &t->out,
+                                               &t->all,   &t->sums,    &t->table, &t->asked,   &t->decoded };
         for (size_t i = 0; i < TUTTI_LENGTH(rooms); i++)
             tutti_free(rooms[i]->at);
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
@@ -277,12 +333,14 @@ static tutti_status sum(void *with, size_t n, float *numbers, tutti_error *err)
 
     if (!tutti_exchange_leads(e)) /* what the codec learns it learns of teams */
         tutti_fill(e->m.device, n, 0, numbers);
-    return e->m.workers == 1 ? TUTTI_OK : tutti_allreduce(&e->m.all, TUTTI_SUM, tutti_f32(e->m.device, numbers, n), err);
+    return e->m.workers == 1 ? TUTTI_OK
+                             : tutti_allreduce(&e->m.all, TUTTI_SUM, tutti_f32(e->m.device, numbers, n), err);
 }
 
 static void say(void *with, const char *kind, const char *text)
 {
-    tutti_engine_note(with, kind, -1, 0, text); /* whole: a codec's line has a word for each tensor, which a replay needs */
+    /* whole: a codec's line has a word for each tensor, which a replay needs */
+    tutti_engine_note(with, kind, -1, 0, text);
 }
 
 /* kept := the states, or back. */
@@ -309,15 +367,24 @@ static bool encodes(const tutti_engine *e)
 
 tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
 {
-    const tutti_codec_moment moment = { .step = e->progress.step, .epoch = e->m.epoch, .lr = e->m.lr, .steps = e->m.steps, .epochs = e->m.epochs, .sum = sum, .say = e->m.rank == 0 ? say : NULL, .with = e };
+    const tutti_codec_moment moment = { .step = e->progress.step,
+                                        .epoch = e->m.epoch,
+                                        .lr = e->m.lr,
+                                        .steps = e->m.steps,
+                                        .epochs = e->m.epochs,
+                                        .sum = sum,
+                                        .say = e->m.rank == 0 ? say : NULL,
+                                        .with = e };
     tutti_doing was;
     tutti_status status;
 
     if (e->exchange == NULL)
         return TUTTI_OK;
     if (!e->exchange->weighed && !encodes(e) && e->m.rank == 0)
-        tutti_event(&e->m, "codec", "codec '%.80s' stays away, as was decided when the run began (codec-cost=auto-off)", e->exchange->spec);
-    if (!e->exchange->weighed && e->options.codec_cost != TUTTI_CODEC_COST_OFF && e->exchange->verdict == TUTTI_EXCHANGE_UNDECIDED) {
+        tutti_event(&e->m, "codec", "codec '%.80s' stays away, as was decided when the run began (codec-cost=auto-off)",
+                    e->exchange->spec);
+    if (!e->exchange->weighed && e->options.codec_cost != TUTTI_CODEC_COST_OFF &&
+        e->exchange->verdict == TUTTI_EXCHANGE_UNDECIDED) {
         was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* it is no part of the run */
         status = tutti_exchange_weigh(e, err);
         tutti_engine_doing(e, was);
@@ -357,7 +424,10 @@ static tutti_exchange_slot *take_slot(tutti_engine_exchange *x, tutti_error *err
         slot->taken = true;
     tutti_unlock(x->monitor);
     if (slot == NULL)
-        tutti_fail(err, TUTTI_ERR_STATE, 0, "more than %d pieces are exchanged at one time; an exchange hook calls tutti_exchange on its own thread", x->n_slots);
+        tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "more than %d pieces are exchanged at one time; an exchange hook calls tutti_exchange on its own thread",
+            x->n_slots);
     return slot;
 }
 
@@ -385,7 +455,9 @@ static tutti_status set_up(tutti_exchange_job *job, const tutti_piece *p, uint64
             u->codec = u->codec->ops->choose(u->codec, &u->view);
         }
         if (u->codec->ops->choose != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%.120s' has more than %d wrappers, one in another; unwrap some", x->spec, TUTTI_EXCHANGE_WRAPPERS);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "codec '%.120s' has more than %d wrappers, one in another; unwrap some", x->spec,
+                              TUTTI_EXCHANGE_WRAPPERS);
         u->x = u->y = p->g + (u->view.first - p->first);
     }
     return TUTTI_OK;
@@ -453,7 +525,8 @@ static tutti_dtype number(const tutti_exchange_unit *u)
     return tutti_codec_number(u->codec, &u->view);
 }
 
-/* Places of what linear codecs send in each round, one number type after the other, and of their scratch. */
+/* Places of what linear codecs send in each round, one number type after
+   the other, and of their scratch. */
 static tutti_status room_for_linear(tutti_exchange_job *job, tutti_error *err)
 {
     tutti_exchange_slot *s = job->slot;
@@ -504,7 +577,8 @@ static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int ro
         const size_t some = n - at < TUTTI_LENGTH(back) ? n - at : TUTTI_LENGTH(back);
         const float *values = dtype == TUTTI_F32 ? (const float *)u->wire[round] + at : back;
         if (dtype != TUTTI_F32)
-            tutti_cast(d, (tutti_buffer){ d, (char *)u->wire[round] + at * tutti_dtype_bytes(dtype), some, dtype }, tutti_f32(d, back, some));
+            tutti_cast(d, (tutti_buffer){ d, (char *)u->wire[round] + at * tutti_dtype_bytes(dtype), some, dtype },
+                       tutti_f32(d, back, some));
         if (tutti_finite(d, some, values))
             continue;
         for (size_t k = 0;; k++)
@@ -525,12 +599,16 @@ static tutti_status look_at(const tutti_exchange_job *job, const tutti_exchange_
         return TUTTI_OK;
     if (all == u->view.count) /* else a factor */
         snprintf(value, sizeof value, ", %g", (double)u->x[bad]);
-    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank, "worker %d: codec '%s' has no number for element %zu of what is sent of %s in step %llu%s; take a codec with a wider range (bf16 instead of fp16), lower the "
-                           "learning rate or clip the gradient (clip-norm)", e->m.rank, u->codec->ops->name, bad, e->tensors[u->view.tensor].name, (unsigned long long)e->progress.step,
-                           value);
+    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
+                           "worker %d: codec '%s' has no number for element %zu of what is sent of %s in step %llu%s; "
+                           "take a codec with a wider range (bf16 instead of fp16), lower the "
+                           "learning rate or clip the gradient (clip-norm)",
+                           e->m.rank, u->codec->ops->name, bad, e->tensors[u->view.tensor].name,
+                           (unsigned long long)e->progress.step, value);
 }
 
-/* Folds the units of one number type, which stand back to back, and takes the mean of all at once. */
+/* Folds the units of one number type, which stand back to back, and takes the mean of all at
+   once. */
 static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dtype, tutti_error *err)
 {
     void *first = NULL;
@@ -551,7 +629,9 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
         first = first == NULL ? u->wire[round] : first;
         count += n;
     }
-    return count > 0 ? tutti_allreduce(job->group, TUTTI_MEAN, (tutti_buffer){ job->exchange->space.device, first, count, dtype }, err) : TUTTI_OK;
+    return count > 0 ? tutti_allreduce(job->group, TUTTI_MEAN,
+                                       (tutti_buffer){ job->exchange->space.device, first, count, dtype }, err)
+                     : TUTTI_OK;
 }
 
 static bool wire_is_finite(tutti_device *d, const tutti_exchange_unit *u)
@@ -646,8 +726,13 @@ tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutt
 tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_piece all = { .index = -1, .count = m->layout->used, .tensors = m->layout->n_tensors, .g = x, .x = x,
-                        .group = tutti_group_keyed(&m->all, tutti_port_of("exchange of all", 0, 0), (uint32_t)e->progress.step) };
+    tutti_piece all = { .index = -1,
+                        .count = m->layout->used,
+                        .tensors = m->layout->n_tensors,
+                        .g = x,
+                        .x = x,
+                        .group = tutti_group_keyed(&m->all, tutti_port_of("exchange of all", 0, 0),
+                                                   (uint32_t)e->progress.step) };
     tutti_engine_bad bad;
     tutti_doing was;
     int64_t begin;
@@ -659,15 +744,24 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
         return m->workers > 1 ? tutti_average(m, x, err) : TUTTI_OK;
     }
     if (!tutti_finite(m->device, all.count, x) && tutti_engine_find_bad(e, x, 0, all.tensors, &bad))
-        return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "worker %d: %s has moved by %g at element %zu when it is to be sent in step %llu; lower the learning rate or clip the gradient (clip-norm)", m->rank,
-                               e->tensors[bad.tensor].name, (double)bad.value, bad.element, (unsigned long long)e->progress.step);
+        return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
+                               "worker %d: %s has moved by %g at element %zu when it is to be sent in step %llu; lower "
+                               "the learning rate or clip the gradient (clip-norm)",
+                               m->rank, e->tensors[bad.tensor].name, (double)bad.value, bad.element,
+                               (unsigned long long)e->progress.step);
     all.group.algorithm = e->collective;
     was = tutti_engine_expose(e);
     begin = tutti_now_ns(e->rt);
     status = through_codec(m, &all, 1.0 / m->workers, true, err);
-    if (status == TUTTI_OK && !tutti_finite(m->device, all.count, x) && tutti_engine_find_bad(e, x, 0, all.tensors, &bad)) /* all of them alike */
-        status = tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean of what %s has moved by is %g at element %zu in step %llu, as %s decoded it; take a codec with a wider range (bf16 instead of fp16), lower the learning rate "
-                            "or clip the gradient (clip-norm)", e->tensors[bad.tensor].name, (double)bad.value, bad.element, (unsigned long long)e->progress.step, e->exchange->spec);
+    /* all of them alike */
+    if (status == TUTTI_OK && !tutti_finite(m->device, all.count, x) &&
+        tutti_engine_find_bad(e, x, 0, all.tensors, &bad))
+        status = tutti_fail(err, TUTTI_ERR_NUMBER, 0,
+                            "the mean of what %s has moved by is %g at element %zu in step %llu, as %s decoded it; "
+                            "take a codec with a wider range (bf16 instead of fp16), lower the learning rate "
+                            "or clip the gradient (clip-norm)",
+                            e->tensors[bad.tensor].name, (double)bad.value, bad.element,
+                            (unsigned long long)e->progress.step, e->exchange->spec);
     tutti_engine_comm(e, "exchange", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;

@@ -1,19 +1,29 @@
-/* exchange_cost.c: does the run's codec pay? What an exchange takes with it and without, by a model whose numbers are measured on this run's own tensors, workers and network; told to the person, and, where asked for,
-   acted upon (wire-formats.md, "When does it pay"; Agarwal et al., MLSys 2022: in most networks it does not).
+/* exchange_cost.c: does the run's codec pay? What an exchange takes with it and without, by a model
+   whose numbers are measured on this run's own tensors, workers and network; told to the person,
+   and, where asked for, acted upon (wire-formats.md, "When does it pay"; Agarwal et al., MLSys
+   2022: in most networks it does not).
 
      as they are  T = the all-reduces of all pieces
      codec        T = t_encode + its collectives + t_decode
 
-   The sheet prices a collective as calls a + bytes / B, with bytes of m bytes of payload 2 (W - 1) / W m summed (all-reduce), (W - 1) m gathered, (W - 1) / W m to the owners of parts and as much from them, and one a and
-   B for all. Here the calls themselves are measured, each way that is needed, from next to nothing (its a) to a size that takes some milliseconds (its B), and a call is priced by the line between the two sizes
-   next to it: an algorithm that serves from some size on, shared windows and the adding of sums are in that, and none of their formulas has to be right. t_decode: what is summed is decoded once, what is gathered W
-   times, by way of owners twice (and a part is encoded once more). What a residual is told of what was sent counts as encoding.
+   The sheet prices a collective as calls a + bytes / B, with bytes of m bytes of payload 2 (W - 1)
+   / W m summed (all-reduce), (W - 1) m gathered, (W - 1) / W m to the owners of parts and as much
+   from them, and one a and B for all. Here the calls themselves are measured, each way that is
+   needed, from next to nothing (its a) to a size that takes some milliseconds (its B), and a call
+   is priced by the line between the two sizes next to it: an algorithm that serves from some size
+   on, shared windows and the adding of sums are in that, and none of their formulas has to be
+   right. t_decode: what is summed is decoded once, what is gathered W times, by way of owners twice
+   (and a part is encoded once more). What a residual is told of what was sent counts as encoding.
 
-   The codec that is measured is a second one, opened on the same tensors and closed again: no state, draw or order of the run's is touched. It encodes normal numbers, late in a run, so that warm-ups are over. What a threshold
-   sends of these says nothing about gradients; all others have no unit. A table that would travel by rows counts whole. Nothing is overlapped with anything: with a lane some of either time is hidden.
+   The codec that is measured is a second one, opened on the same tensors and closed again: no
+   state, draw or order of the run's is touched. It encodes normal numbers, late in a run, so that
+   warm-ups are over. What a threshold sends of these says nothing about gradients; all others have
+   no unit. A table that would travel by rows counts whole. Nothing is overlapped with anything:
+   with a lane some of either time is hidden.
 
-   Times are the slowest worker's, so all decide alike. What is decided is state: a run that is resumed goes on as it was. A codec that was left away keeps its states as they were when the run began: nothing of the step
-   depends on them. */
+   Times are the slowest worker's, so all decide alike. What is decided is state: a run that is
+   resumed goes on as it was. A codec that was left away keeps its states as they were when the run
+   began: nothing of the step depends on them. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,10 +32,13 @@
 #include "exchange_internal.h"
 
 typedef enum { SUM_F32, SUM_F16, SUM_BF16, GATHER, TO_OWNERS, WAYS } way;
-static const char *const way_names[WAYS] = { "all-reduce of fp32", "all-reduce of fp16", "all-reduce of bf16", "all-gather", "all-to-all" };
+static const char *const way_names[WAYS] = { "all-reduce of fp32", "all-reduce of fp16", "all-reduce of bf16",
+                                             "all-gather", "all-to-all" };
 enum { POINTS = 12, TIMES = 3, PREFIX = 4 };
-typedef struct curve { int n; double bytes[POINTS], seconds[POINTS]; } curve; /* of calls of one way, by the bytes that `call` has; n is 0: not measured yet */
-/* What is being weighed: the network as far as it was asked for, and what an exchange takes, in seconds. */
+/* of calls of one way, by the bytes that `call` has; n is 0: not measured yet */
+typedef struct curve { int n; double bytes[POINTS], seconds[POINTS]; } curve;
+/* What is being weighed: the network as far as it was asked for, and
+   what an exchange takes, in seconds. */
 typedef struct weighing {
     tutti_engine *engine;
     tutti_group group;
@@ -50,10 +63,14 @@ static tutti_status call(weighing *w, way how, size_t bytes, tutti_error *err)
     const size_t part = bytes / (size_t)w->workers, all = part * (size_t)w->workers;
 
     if (how == GATHER)
-        return tutti_allgather(&w->group, tutti_host(w->room[0], part, TUTTI_U8), tutti_host(w->room[1], all, TUTTI_U8), err);
+        return tutti_allgather(&w->group, tutti_host(w->room[0], part, TUTTI_U8), tutti_host(w->room[1], all, TUTTI_U8),
+                               err);
     if (how == TO_OWNERS)
-        return tutti_alltoall(&w->group, tutti_host(w->room[0], all, TUTTI_U8), tutti_host(w->room[1], all, TUTTI_U8), err);
-    return tutti_allreduce(&w->group, TUTTI_MEAN, (tutti_buffer){ w->engine->m.device, w->room[0], bytes / tutti_dtype_bytes(types[how]), types[how] }, err);
+        return tutti_alltoall(&w->group, tutti_host(w->room[0], all, TUTTI_U8), tutti_host(w->room[1], all, TUTTI_U8),
+                              err);
+    return tutti_allreduce(
+        &w->group, TUTTI_MEAN,
+        (tutti_buffer){ w->engine->m.device, w->room[0], bytes / tutti_dtype_bytes(types[how]), types[how] }, err);
 }
 
 static double sent_in(way how, double bytes, int workers)
@@ -61,8 +78,10 @@ static double sent_in(way how, double bytes, int workers)
     return (how < GATHER ? 2.0 : 1.0) * (workers - 1) / workers * bytes;
 }
 
-/* The best of some calls, since whatever else the machine does only adds to one. A call lasts as long as on the worker who was there first: who comes late finds the others waiting, and does not count what they have waited
-   for it; so the longest of each call, not of what each worker calls its best. */
+/* The best of some calls, since whatever else the machine does only adds to one. A call
+   lasts as long as on the worker who was there first: who comes late finds the others
+   waiting, and does not count what they have waited for it; so the longest of each call, not
+   of what each worker calls its best. */
 static tutti_status time_of(weighing *w, way how, size_t bytes, double *seconds, tutti_error *err)
 {
     tutti_runtime *rt = w->engine->rt;
@@ -81,7 +100,8 @@ static tutti_status time_of(weighing *w, way how, size_t bytes, double *seconds,
     return TUTTI_OK;
 }
 
-/* From next to nothing on, four times as much at a time, to what takes long enough, or there is no more of. */
+/* From next to nothing on, four times as much at a time, to what takes
+   long enough, or there is no more of. */
 static tutti_status measure(weighing *w, way how, tutti_error *err)
 {
     curve *c = &w->of[how];
@@ -92,12 +112,15 @@ static tutti_status measure(weighing *w, way how, tutti_error *err)
         if (bytes >= w->most || c->seconds[c->n - 1] >= long_enough)
             break;
     }
-    for (int k = c->n - 1; k > 0; k--) /* what a longer call can do in that time, a shorter one can: the rest was other work of the machine */
+    /* what a longer call can do in that time, a shorter one can: the
+       rest was other work of the machine */
+    for (int k = c->n - 1; k > 0; k--)
         c->seconds[k - 1] = fmin(c->seconds[k - 1], c->seconds[k]);
     return TUTTI_OK;
 }
 
-/* *seconds += what a call takes: between the points that were measured, and beyond the last two, straight on. All workers ask for the same ways in the same order, whatever bytes they have. */
+/* *seconds += what a call takes: between the points that were measured, and beyond the last two,
+   straight on. All workers ask for the same ways in the same order, whatever bytes they have. */
 static tutti_status add_call(weighing *w, way how, double bytes, double *seconds, tutti_error *err)
 {
     const curve *c = &w->of[how];
@@ -112,7 +135,9 @@ static tutti_status add_call(weighing *w, way how, double bytes, double *seconds
     if (c->n == 1 || bytes <= c->bytes[0])
         *seconds += c->seconds[0];
     else
-        *seconds += fmax(c->seconds[0], c->seconds[k - 1] + (c->seconds[k] - c->seconds[k - 1]) * (bytes - c->bytes[k - 1]) / (c->bytes[k] - c->bytes[k - 1]));
+        *seconds +=
+            fmax(c->seconds[0], c->seconds[k - 1] + (c->seconds[k] - c->seconds[k - 1]) * (bytes - c->bytes[k - 1]) /
+                                                        (c->bytes[k] - c->bytes[k - 1]));
     return TUTTI_OK;
 }
 
@@ -145,7 +170,9 @@ static tutti_status own_sum(void *with, size_t n, float *numbers, tutti_error *e
 static tutti_status open_probe(tutti_engine *e, probe *p, tutti_error *err)
 {
     const tutti_engine_exchange *x = e->exchange;
-    const tutti_codec_moment late = { .step = TUTTI_EXCHANGE_LATE, .epoch = TUTTI_EXCHANGE_LATE, .lr = e->m.lr, .sum = own_sum };
+    const tutti_codec_moment late = {
+        .step = TUTTI_EXCHANGE_LATE, .epoch = TUTTI_EXCHANGE_LATE, .lr = e->m.lr, .sum = own_sum
+    };
 
     TUTTI_TRY(tutti_plan_open(&p->plan, e->m.n, err));
     TUTTI_TRY(tutti_codec_declare(&p->codec, p->plan, x->spec, "codec", &x->space, err));
@@ -155,7 +182,9 @@ static tutti_status open_probe(tutti_engine *e, probe *p, tutti_error *err)
     p->x = tutti_alloc(e->m.n + 1, sizeof *p->x);
     p->y = tutti_alloc(e->m.n + 1, sizeof *p->y);
     if (p->x == NULL || p->y == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for the %zu numbers to measure codec '%.60s' with; leave codec-cost off", 2 * e->m.n, x->spec);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "no memory for the %zu numbers to measure codec '%.60s' with; leave codec-cost off",
+                          2 * e->m.n, x->spec);
     tutti_fill_normal(e->m.device, e->m.n, (tutti_rng){ 1, (uint64_t)e->m.rank + 1, 0 }, p->x);
     return TUTTI_OK;
 }
@@ -183,7 +212,8 @@ static tutti_status encode(const tutti_engine *e, probe *p, const tutti_exchange
     t->bytes = 0;
     for (int r = 0; r < ops->rounds; r++)
         wire[r] = p->wire[r].at;
-    x = ops->rounds > 0 ? tutti_codec_fold_first(p->codec, &u->view, u->x, p->scratch.at, wire) : tutti_codec_before(p->codec, &u->view, u->x);
+    x = ops->rounds > 0 ? tutti_codec_fold_first(p->codec, &u->view, u->x, p->scratch.at, wire)
+                        : tutti_codec_before(p->codec, &u->view, u->x);
     for (int r = 0; r < ops->rounds; r++) {
         if (r > 0)
             ops->fold(u->codec, &u->view, r, x, p->scratch.at, wire);
@@ -213,7 +243,8 @@ static tutti_status decode(const tutti_engine *e, probe *p, const tutti_exchange
     if (ops->rounds > 0)
         ops->unfold(u->codec, &u->view, p->scratch.at, wire, u->y);
     else if (u->checked)
-        TUTTI_TRY(tutti_checksum_check(u->codec, &u->view, e->m.rank, p->message.at, (size_t)t->bytes, p->checksum, err));
+        TUTTI_TRY(
+            tutti_checksum_check(u->codec, &u->view, e->m.rank, p->message.at, (size_t)t->bytes, p->checksum, err));
     if (ops->rounds == 0 && u->view.count > 0)
         TUTTI_TRY(ops->decode_add(u->codec, &u->view, p->message.at, (size_t)t->bytes, 1, u->y, err));
     tutti_codec_after(p->codec, &u->view, u->y);
@@ -224,7 +255,9 @@ static tutti_status decode(const tutti_engine *e, probe *p, const tutti_exchange
 /* The best of some tries after the first one, which brings its pages. */
 static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int workers, trial *t, tutti_error *err)
 {
-    tutti_exchange_unit u = { .view = e->exchange->space.tensor[tensor], .codec = p->codec, .checked = e->exchange->checked };
+    tutti_exchange_unit u = { .view = e->exchange->space.tensor[tensor],
+                              .codec = p->codec,
+                              .checked = e->exchange->checked };
     const int64_t begin = tutti_now_ns(e->rt);
     struct { double encode, decode; } best = { INFINITY, INFINITY };
     const tutti_codec_ops *ops;
@@ -232,14 +265,19 @@ static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int 
     u.view.step = TUTTI_EXCHANGE_LATE;
     u.x = p->x + u.view.first;
     u.y = p->y + u.view.first;
-    for (; u.codec->ops->choose != NULL; u.codec = u.codec->ops->choose(u.codec, &u.view)) /* no more wrappers than exchange.c takes */
+    /* no more wrappers than exchange.c takes */
+    for (; u.codec->ops->choose != NULL; u.codec = u.codec->ops->choose(u.codec, &u.view))
         u.wrapper[u.n_wrappers++] = u.codec;
     ops = u.codec->ops;
-    *t = (trial){ .rounds = ops->rounds, .fixed = (tutti_codec_traits(u.codec) & TUTTI_CODEC_FIXED) != 0, .number = ops->rounds > 0 ? tutti_codec_number(u.codec, &u.view) : TUTTI_U8,
+    *t = (trial){ .rounds = ops->rounds,
+                  .fixed = (tutti_codec_traits(u.codec) & TUTTI_CODEC_FIXED) != 0,
+                  .number = ops->rounds > 0 ? tutti_codec_number(u.codec, &u.view) : TUTTI_U8,
                   .owned = ops->rounds == 0 && tutti_exchange_by_owners(&u, workers, e->way) };
-    TUTTI_TRY(tutti_exchange_grow(&p->scratch, (ops->scratch != NULL ? ops->scratch(u.codec, &u.view) : 0) + 1, 1, err));
+    TUTTI_TRY(
+        tutti_exchange_grow(&p->scratch, (ops->scratch != NULL ? ops->scratch(u.codec, &u.view) : 0) + 1, 1, err));
     for (int r = 0; r < ops->rounds; r++)
-        TUTTI_TRY(tutti_exchange_grow(&p->wire[r], ops->width(u.codec, &u.view, r) * tutti_dtype_bytes(t->number) + 1, 1, err));
+        TUTTI_TRY(tutti_exchange_grow(&p->wire[r], ops->width(u.codec, &u.view, r) * tutti_dtype_bytes(t->number) + 1,
+                                      1, err));
     if (ops->rounds == 0)
         TUTTI_TRY(tutti_exchange_grow(&p->message, ops->bound(u.codec, &u.view) + 1, 1, err));
     for (int k = -1; k < TIMES && (k < 1 || tutti_now_ns(e->rt) - begin < try_ns); k++) {
@@ -258,7 +296,8 @@ static tutti_status try_piece(weighing *w, probe *p, const tutti_piece *piece, t
 {
     static const tutti_dtype types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
     double gathered = 0, owned = 0, of[TUTTI_EXCHANGE_ROUNDS][TUTTI_LENGTH(types)] = { { 0 } };
-    bool gathers = false, owns = false, lengths[2] = { false, false }; /* of each: tell each other first how much they send */
+    /* of each: tell each other first how much they send */
+    bool gathers = false, owns = false, lengths[2] = { false, false };
 
     for (int i = 0; i < piece->tensors; i++) {
         trial t;
@@ -268,7 +307,8 @@ static tutti_status try_piece(weighing *w, probe *p, const tutti_piece *piece, t
                 of[r][k] += t.of_round[r];
         if (t.rounds == 0) {
             *(t.owned ? &owns : &gathers) = true;
-            *(t.owned ? &owned : &gathered) += t.bytes + (t.fixed ? 0 : PREFIX) + (w->engine->exchange->checked ? TUTTI_CHECKSUM_BYTES : 0);
+            *(t.owned ? &owned : &gathered) +=
+                t.bytes + (t.fixed ? 0 : PREFIX) + (w->engine->exchange->checked ? TUTTI_CHECKSUM_BYTES : 0);
             lengths[t.owned] = lengths[t.owned] || !t.fixed;
         }
         w->encode += (t.owned ? 1 + 1.0 / w->workers : 1) * t.encode;
@@ -307,7 +347,8 @@ static void tell(const weighing *w, double all)
     tutti_engine *e = w->engine;
     tutti_method *m = &e->m;
     const double raw = 4.0 * (double)e->layout.used;
-    char wires[300] = "", even[120] = "nothing is saved on the wire, however fast the codec", encoding[60], decoding[60];
+    char wires[300] = "", even[120] = "nothing is saved on the wire, however fast the codec", encoding[60],
+         decoding[60];
     size_t used = 0;
 
     tutti_metric(m, "codec_cost_plain_seconds", -1, w->plain);
@@ -322,22 +363,31 @@ static void tell(const weighing *w, double all)
         const int last = c->n - 1;
         if (last < 0 || used >= sizeof wires)
             continue;
-        used += (size_t)snprintf(wires + used, sizeof wires - used, "%s%s %.3g us a call, %.4g MB/s a worker", used > 0 ? "; " : "", way_names[k], c->seconds[0] * 1e6,
-                                 sent_in((way)k, c->bytes[last], w->workers) / fmax(fmax(c->seconds[last] - c->seconds[0], 0.5 * c->seconds[last]), 1e-9) * 1e-6);
+        used += (size_t)snprintf(wires + used, sizeof wires - used, "%s%s %.3g us a call, %.4g MB/s a worker",
+                                 used > 0 ? "; " : "", way_names[k], c->seconds[0] * 1e6,
+                                 sent_in((way)k, c->bytes[last], w->workers) /
+                                     fmax(fmax(c->seconds[last] - c->seconds[0], 0.5 * c->seconds[last]), 1e-9) * 1e-6);
     }
     if (w->plain > w->wire)
-        snprintf(even, sizeof even, "it pays from %.3g GB/s of fp32 on, encoding and decoding together", raw / (w->plain - w->wire) * 1e-9);
+        snprintf(even, sizeof even, "it pays from %.3g GB/s of fp32 on, encoding and decoding together",
+                 raw / (w->plain - w->wire) * 1e-9);
     put_time(encoding, sizeof encoding, w->encode, raw);
     put_time(decoding, sizeof decoding, w->decode, raw);
-    tutti_event(m, "codec-cost", "an exchange of %zu numbers in %d piece%s by %d worker%s, nothing overlapped; measured: %s", e->layout.used, e->layout.n_pieces, e->layout.n_pieces == 1 ? "" : "s", w->workers,
+    tutti_event(m, "codec-cost",
+                "an exchange of %zu numbers in %d piece%s by %d worker%s, nothing overlapped; measured: %s",
+                e->layout.used, e->layout.n_pieces, e->layout.n_pieces == 1 ? "" : "s", w->workers,
                 w->workers == 1 ? ", who sends nothing" : "s", w->workers > 1 ? wires : "the codec alone");
-    tutti_event(m, "codec-cost", "as they are: %.4g MB of payload, %.4g ms, all of it on the wire", raw * 1e-6, w->plain * 1e3);
-    tutti_event(m, "codec-cost", "%.80s: %.4g MB of payload (%.3g of it), %.4g ms: encoding %s, wire %.4g, decoding %s; %s", e->exchange->spec, w->payload * 1e-6, w->payload / raw, all * 1e3, encoding,
-                w->wire * 1e3, decoding, even);
+    tutti_event(m, "codec-cost", "as they are: %.4g MB of payload, %.4g ms, all of it on the wire", raw * 1e-6,
+                w->plain * 1e3);
+    tutti_event(
+        m, "codec-cost", "%.80s: %.4g MB of payload (%.3g of it), %.4g ms: encoding %s, wire %.4g, decoding %s; %s",
+        e->exchange->spec, w->payload * 1e-6, w->payload / raw, all * 1e3, encoding, w->wire * 1e3, decoding, even);
     if (all > w->plain)
-        tutti_event(m, "codec-cost", "predicted: the exchange is sooner done without the codec, by %.3g ms", (all - w->plain) * 1e3);
+        tutti_event(m, "codec-cost", "predicted: the exchange is sooner done without the codec, by %.3g ms",
+                    (all - w->plain) * 1e3);
     else
-        tutti_event(m, "codec-cost", "predicted: the exchange is %.3g times as fast with the codec", w->plain / fmax(all, 1e-9));
+        tutti_event(m, "codec-cost", "predicted: the exchange is %.3g times as fast with the codec",
+                    w->plain / fmax(all, 1e-9));
 }
 
 static tutti_status weigh(weighing *w, probe *p, tutti_error *err)
@@ -349,7 +399,9 @@ static tutti_status weigh(weighing *w, probe *p, tutti_error *err)
     w->most = whole < unit ? unit : whole > most_bytes ? most_bytes : whole;
     for (int k = 0; k < 2 && w->workers > 1; k++)
         if ((w->room[k] = tutti_alloc(w->most + unit, 1)) == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for %zu bytes to measure the network with; leave codec-cost off", w->most + unit);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                              "no memory for %zu bytes to measure the network with; leave codec-cost off",
+                              w->most + unit);
     TUTTI_TRY(open_probe(e, p, err));
     for (int k = 0; k < e->layout.n_pieces; k++)
         TUTTI_TRY(try_piece(w, p, &e->pieces[k], err));
@@ -363,7 +415,8 @@ static tutti_status weigh(weighing *w, probe *p, tutti_error *err)
 tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_exchange *x = e->exchange;
-    weighing w = { .engine = e, .group = tutti_group_keyed(tutti_engine_together(e), tutti_port_of("what a codec costs", 0, 0), 0) };
+    weighing w = { .engine = e,
+                   .group = tutti_group_keyed(tutti_engine_together(e), tutti_port_of("what a codec costs", 0, 0), 0) };
     probe p = { 0 };
     tutti_status status;
     double all;
@@ -383,7 +436,10 @@ tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err)
     x->verdict = all > pays_from * w.plain ? TUTTI_EXCHANGE_PLAIN : TUTTI_EXCHANGE_CODED;
     tutti_metric(&e->m, "codec_cost_off", -1, x->verdict == TUTTI_EXCHANGE_PLAIN);
     if (x->verdict == TUTTI_EXCHANGE_PLAIN && e->m.rank == 0)
-        tutti_event(&e->m, "codec", "codec '%.80s' is left away in this run: an exchange is predicted to take %.4g ms with it and %.4g ms without (codec-cost=auto-off)", x->spec, all * 1e3, w.plain * 1e3);
+        tutti_event(&e->m, "codec",
+                    "codec '%.80s' is left away in this run: an exchange is predicted to take %.4g ms with it and %.4g "
+                    "ms without (codec-cost=auto-off)",
+                    x->spec, all * 1e3, w.plain * 1e3);
     return TUTTI_OK;
 }
 
@@ -394,16 +450,28 @@ tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err)
     if (o->codec_cost == TUTTI_CODEC_COST_OFF)
         return TUTTI_OK;
     if (e->exchange == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-cost is '%s', but %s; leave codec-cost off", o->codec_cost == TUTTI_CODEC_COST_EXPLAIN ? "explain" : "auto-off",
-                          e->codec_is_used ? "the codec is of models, between neighbours, and what it is compared with is an exchange of gradients" : "gradients travel as they are: there is no codec");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0, "codec-cost is '%s', but %s; leave codec-cost off",
+            o->codec_cost == TUTTI_CODEC_COST_EXPLAIN ? "explain" : "auto-off",
+            e->codec_is_used
+                ? "the codec is of models, between neighbours, and what it is compared with is an exchange of gradients"
+                : "gradients travel as they are: there is no codec");
     if (o->codec_cost == TUTTI_CODEC_COST_EXPLAIN)
         return TUTTI_OK;
     if (o->codec[0] == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-cost is 'auto-off', but method '%s' is what its codec (%.80s) makes of it: without it is another method; take codec-cost=explain, or ddp with that codec", e->m.ops->name,
-                          e->exchange->spec);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec-cost is 'auto-off', but method '%s' is what its codec (%.80s) makes of it: without it "
+                          "is another method; take codec-cost=explain, or ddp with that codec",
+                          e->m.ops->name, e->exchange->spec);
     if ((tutti_codec_traits(e->exchange->codec) & TUTTI_CODEC_VOTES) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-cost is 'auto-off', but what codec '%.80s' makes is a vote, whose learning rate is none for gradients as they are; take codec-cost=explain", e->exchange->spec);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec-cost is 'auto-off', but what codec '%.80s' makes is a vote, whose learning rate is "
+                          "none for gradients as they are; take codec-cost=explain",
+                          e->exchange->spec);
     if ((tutti_codec_traits(e->exchange->codec) & TUTTI_CODEC_MOMENTUM) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-cost is 'auto-off', but codec '%.80s' has the momentum of the update in it, which would be missing without it; take codec-cost=explain", e->exchange->spec);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec-cost is 'auto-off', but codec '%.80s' has the momentum of the update in it, which "
+                          "would be missing without it; take codec-cost=explain",
+                          e->exchange->spec);
     return TUTTI_OK;
 }

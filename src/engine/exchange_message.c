@@ -1,17 +1,26 @@
-/* exchange_message.c: the mean over the workers of what only its decoder understands. Two ways, whichever costs less without losing what was promised:
+/* exchange_message.c: the mean over the workers of what only its decoder understands. Two ways,
+   whichever costs less without losing what was promised:
 
-     gather   each sends its message to all; all decode all of them, in DESIGN's tree over the ranks:                       (W - 1) b bytes a worker
-     owners   from four workers up: every tensor is cut into W parts; each sends part j to its owner, who decodes and adds
-              in the same tree, encodes the mean anew (stage 1) and sends it to all:                                        2 (W - 1) / W b bytes a worker
+     gather   each sends its message to all; all decode all of them, in DESIGN's tree over the
+              ranks:                       (W - 1) b bytes a worker
+     owners   from four workers up: every tensor is cut into W parts; each sends part j
+              to its owner, who decodes and adds
+              in the same tree, encodes the mean anew (stage 1) and sends it to all:
+              2 (W - 1) / W b bytes a worker
 
-   The second encoding loses again. Where a wrapper makes good what the first one loses (error feedback) but not what the second one does (ef without server=on), the
-   tensors go by gather, so that nothing is lost that was promised to be delivered. `collective` says otherwise: allgather, and a method that encodes once (tutti_exchange_once), never by owners; alltoall, from two workers up and
-   refused where a promise would be broken. Part j of tensor t belongs to worker (j + t) mod W: small tensors are
-   one part, and their owners differ. Everyone decodes the same bytes, its own among them, so all have the same mean to the bit.
+   The second encoding loses again. Where a wrapper makes good what the first one loses (error
+   feedback) but not what the second one does (ef without server=on), the tensors go by gather, so
+   that nothing is lost that was promised to be delivered. `collective` says otherwise: allgather,
+   and a method that encodes once (tutti_exchange_once), never by owners; alltoall, from two workers
+   up and refused where a promise would be broken. Part j of tensor t belongs to worker (j + t) mod
+   W: small tensors are one part, and their owners differ. Everyone decodes the same bytes, its own
+   among them, so all have the same mean to the bit.
 
-   Messages stand back to back without a word between them where their codec says that all have the same length (TUTTI_CODEC_FIXED); each of the others begins with its length, four bytes,
-   and the workers tell each other first how much they send (eight bytes). With codec-checksum eight bytes more come before each message (checksum.c), which are looked at when it is cut out of what came: a mean that is
-   half decoded is no use, and the gradient is still whole. */
+   Messages stand back to back without a word between them where their codec says that all have the
+   same length (TUTTI_CODEC_FIXED); each of the others begins with its length, four bytes, and the
+   workers tell each other first how much they send (eight bytes). With codec-checksum eight bytes
+   more come before each message (checksum.c), which are looked at when it is cut out of what came:
+   a mean that is half decoded is no use, and the gradient is still whole. */
 #include <string.h>
 
 #include "exchange_internal.h"
@@ -19,7 +28,8 @@
 enum { OWNERS_FROM = 4, PART_ALIGNMENT = 64, PREFIX = 4 };
 
 typedef struct message { const uint8_t *at; size_t bytes; } message;
-typedef struct table { message *own, *theirs, *all; size_t *send, *receive; } table; /* messages: workers x units; receive follows send */
+/* messages: workers x units; receive follows send */
+typedef struct table { message *own, *theirs, *all; size_t *send, *receive; } table;
 
 /* ---- views, and room for their messages ---- */
 
@@ -46,7 +56,9 @@ static size_t bound(const tutti_exchange_unit *u, const tutti_view *v)
 
 tutti_way tutti_exchange_way(const char *collective)
 {
-    return strcmp(collective, "allgather") == 0 ? TUTTI_WAY_GATHER : strcmp(collective, "alltoall") == 0 ? TUTTI_WAY_OWNERS : TUTTI_WAY_AUTO;
+    return strcmp(collective, "allgather") == 0  ? TUTTI_WAY_GATHER
+           : strcmp(collective, "alltoall") == 0 ? TUTTI_WAY_OWNERS
+                                                 : TUTTI_WAY_AUTO;
 }
 
 /* Why the owners of its parts may not encode a unit anew; NULL: they may. */
@@ -61,7 +73,8 @@ static const char *hindrance(const tutti_exchange_unit *u)
         tutti_exchange_account(u, w, &u->view, &first_loss);
         tutti_exchange_account(u, w, &second, &second_loss);
         if (first_loss != NULL && second_loss == NULL)
-            return "loses anew what owners of parts encode, and nothing makes that good; error feedback does with server=on";
+            return "loses anew what owners of parts encode, and nothing makes that good; error feedback does with "
+                   "server=on";
     }
     return NULL;
 }
@@ -75,15 +88,20 @@ tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exch
 {
     for (int i = 0; i < job->n_units && e->way == TUTTI_WAY_OWNERS; i++)
         if (is_message(&job->unit[i]) && hindrance(&job->unit[i]) != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is 'alltoall', but codec '%s' %s; or take allgather, or leave collective at auto", job->unit[i].codec->ops->name, hindrance(&job->unit[i]));
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "collective is 'alltoall', but codec '%s' %s; or take allgather, or leave collective at auto",
+                job->unit[i].codec->ops->name, hindrance(&job->unit[i]));
     return TUTTI_OK;
 }
 
 /* The part of a unit that worker `owner` owns. */
 static tutti_view part_of(const tutti_exchange_unit *u, int owner, int workers, int stage)
 {
-    const size_t each = (u->view.count + (size_t)workers * PART_ALIGNMENT - 1) / ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
-    const size_t j = (size_t)((owner + workers - u->view.tensor % workers) % workers), low = j * each < u->view.count ? j * each : u->view.count;
+    const size_t each =
+        (u->view.count + (size_t)workers * PART_ALIGNMENT - 1) / ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
+    const size_t j = (size_t)((owner + workers - u->view.tensor % workers) % workers),
+                 low = j * each < u->view.count ? j * each : u->view.count;
     tutti_view v = u->view;
 
     v.first += low;
@@ -96,7 +114,8 @@ static tutti_view part_of(const tutti_exchange_unit *u, int owner, int workers, 
 
 int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers)
 {
-    const size_t each = (count + (size_t)workers * PART_ALIGNMENT - 1) / ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
+    const size_t each =
+        (count + (size_t)workers * PART_ALIGNMENT - 1) / ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
 
     return (int)((element / each + (size_t)tensor) % (size_t)workers);
 }
@@ -109,7 +128,8 @@ static size_t at_of(const tutti_exchange_unit *u, const tutti_view *v)
 /* ---- writing and reading ---- */
 
 /* Gives the bytes written, with the head; m: the message alone. */
-static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const float *x, uint8_t *out, message *m, size_t *bytes, tutti_error *err)
+static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const float *x,
+                        uint8_t *out, message *m, size_t *bytes, tutti_error *err)
 {
     const size_t head = head_of(u);
 
@@ -123,13 +143,15 @@ static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, c
     for (size_t k = 0; k < PREFIX && !is_fixed(u); k++)
         out[k] = (uint8_t)(m->bytes >> 8 * k);
     if (u->checked)
-        tutti_checksum_put(u->codec, v, tutti_group_rank(job->group, job->group->index), m->at, m->bytes, out + head - TUTTI_CHECKSUM_BYTES);
+        tutti_checksum_put(u->codec, v, tutti_group_rank(job->group, job->group->index), m->at, m->bytes,
+                           out + head - TUTTI_CHECKSUM_BYTES);
     *bytes = head + m->bytes;
     job->exchange->payload[u->view.tensor] += *bytes;
     return v->stage == 0 ? tutti_exchange_measure(job, u, v, x, m->at, m->bytes, err) : TUTTI_OK;
 }
 
-static tutti_status take(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, int from, const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)
+static tutti_status take(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, int from,
+                         const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)
 {
     size_t left = (size_t)(end - *at), bytes;
     const uint8_t *checksum = NULL;
@@ -141,36 +163,49 @@ static tutti_status take(const tutti_exchange_job *job, const tutti_exchange_uni
     if (!is_fixed(u)) {
         const uint8_t *p = *at;
         if (left < PREFIX)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': %zu bytes are left for a message that begins with %d of its length; do all workers run the same version?", u->codec->ops->name,
-                              left, PREFIX);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "codec '%s': %zu bytes are left for a message that begins with %d of its length; do all "
+                              "workers run the same version?",
+                              u->codec->ops->name, left, PREFIX);
         bytes = (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
         *at += PREFIX;
         left -= PREFIX;
     }
     if (u->checked) {
         if (left < TUTTI_CHECKSUM_BYTES)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': %zu bytes are left for a message that begins with %d of its checksum; do all workers run the same version?", u->codec->ops->name, left,
-                              TUTTI_CHECKSUM_BYTES);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "codec '%s': %zu bytes are left for a message that begins with %d of its checksum; do "
+                              "all workers run the same version?",
+                              u->codec->ops->name, left, TUTTI_CHECKSUM_BYTES);
         checksum = *at;
         *at += TUTTI_CHECKSUM_BYTES;
         left -= TUTTI_CHECKSUM_BYTES;
     }
     if (bytes > left)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': a message of %zu bytes where %zu are left; do all workers run the same codec with the same options?", u->codec->ops->name, bytes, left);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "codec '%s': a message of %zu bytes where %zu are left; do all workers run the same codec "
+                          "with the same options?",
+                          u->codec->ops->name, bytes, left);
     *m = (message){ *at, bytes };
     *at += bytes;
-    return u->checked ? tutti_checksum_check(u->codec, v, tutti_group_rank(job->group, from), m->at, bytes, checksum, err) : TUTTI_OK;
+    return u->checked
+               ? tutti_checksum_check(u->codec, v, tutti_group_rank(job->group, from), m->at, bytes, checksum, err)
+               : TUTTI_OK;
 }
 
-static tutti_status add(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *m, int from, float a, float *y, tutti_error *err)
+static tutti_status add(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
+                        const message *m, int from, float a, float *y, tutti_error *err)
 {
     if (v->count == 0)
         return TUTTI_OK;
-    return tutti_fail_within(err, u->codec->ops->decode_add(u->codec, v, m->at, m->bytes, a, y, err), "what worker %d sent of tensor %d", tutti_group_rank(job->group, from), u->view.tensor);
+    return tutti_fail_within(err, u->codec->ops->decode_add(u->codec, v, m->at, m->bytes, a, y, err),
+                             "what worker %d sent of tensor %d", tutti_group_rank(job->group, from), u->view.tensor);
 }
 
-/* y += the sum of the n workers' messages from `low` on, each times a, in the tree. `at`: of worker 0's; the next worker's is `stride` further. sums: for right branches. */
-static tutti_status add_tree(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *at, size_t stride, int low, int n, float a, float *y, float *sums,
+/* y += the sum of the n workers' messages from `low` on, each times a, in the tree. `at`: of worker
+   0's; the next worker's is `stride` further. sums: for right branches. */
+static tutti_status add_tree(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
+                             const message *at, size_t stride, int low, int n, float a, float *y, float *sums,
                              tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;
@@ -190,7 +225,8 @@ static tutti_status add_tree(const tutti_exchange_job *job, const tutti_exchange
 }
 
 /* y := the mean. */
-static tutti_status mean(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *at, size_t stride, float *y, tutti_error *err)
+static tutti_status mean(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *at,
+                         size_t stride, float *y, tutti_error *err)
 {
     const int workers = job->group->size;
     size_t levels = 0;
@@ -203,7 +239,8 @@ static tutti_status mean(tutti_exchange_job *job, const tutti_exchange_unit *u, 
 }
 
 /* Wrappers hear what I have sent of a view. */
-static tutti_status account(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *mine, tutti_error *err)
+static tutti_status account(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
+                            const message *mine, tutti_error *err)
 {
     return tutti_fail_within(err, tutti_codec_sent(job->exchange->codec, v, mine->at, mine->bytes, err),
             "what this worker sent of tensor %d", u->view.tensor);
@@ -215,7 +252,8 @@ static tutti_status open_table(tutti_exchange_job *job, table *t, tutti_error *e
 {
     const size_t workers = (size_t)job->group->size, units = (size_t)job->n_units;
 
-    TUTTI_TRY(tutti_exchange_grow(&job->slot->table, 3 * workers * units * sizeof(message) + 2 * workers * sizeof(size_t), 1, err));
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->table,
+                                  3 * workers * units * sizeof(message) + 2 * workers * sizeof(size_t), 1, err));
     t->own = job->slot->table.at;
     t->theirs = t->own + workers * units;
     t->all = t->theirs + workers * units;
@@ -239,11 +277,16 @@ static bool all_fixed(const tutti_exchange_job *job, bool owned)
 
 static tutti_status too_long(int from, size_t bytes, size_t most, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "worker %d announces messages of %zu bytes, and the codec makes at most %zu; do all workers run the same version?", from, bytes, most);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "worker %d announces messages of %zu bytes, and the codec makes at most %zu; do all workers run "
+                      "the same version?",
+                      from, bytes, most);
 }
 
-/* Everybody's `bytes` in `from` become `all`, workers after workers; counts: of each. most: what one may have at most. */
-static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t bytes, const size_t *most, bool fixed, size_t *counts, tutti_exchange_room *all, tutti_error *err)
+/* Everybody's `bytes` in `from` become `all`, workers after workers; counts: of each.
+   most: what one may have at most. */
+static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t bytes, const size_t *most, bool fixed,
+                                 size_t *counts, tutti_exchange_room *all, tutti_error *err)
 {
     const int workers = job->group->size;
     size_t total = 0;
@@ -253,7 +296,8 @@ static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t 
     else {
         int64_t mine = (int64_t)bytes;
         _Static_assert(sizeof *counts == sizeof mine, "counts travel as they are in memory");
-        TUTTI_TRY(tutti_allgather(job->group, tutti_host(&mine, 1, TUTTI_I64), tutti_host(counts, (size_t)workers, TUTTI_I64), err));
+        TUTTI_TRY(tutti_allgather(job->group, tutti_host(&mine, 1, TUTTI_I64),
+                                  tutti_host(counts, (size_t)workers, TUTTI_I64), err));
     }
     for (int r = 0; r < workers; r++) {
         if (counts[r] > most[r])
@@ -261,7 +305,8 @@ static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t 
         total += counts[r];
     }
     TUTTI_TRY(tutti_exchange_grow(all, total + 1, 1, err));
-    return tutti_allgather_v(job->group, counts, tutti_host(from, bytes, TUTTI_U8), tutti_host(all->at, total, TUTTI_U8), err);
+    return tutti_allgather_v(job->group, counts, tutti_host(from, bytes, TUTTI_U8),
+                             tutti_host(all->at, total, TUTTI_U8), err);
 }
 
 static tutti_status gather(tutti_exchange_job *job, tutti_error *err)
@@ -284,13 +329,17 @@ static tutti_status gather(tutti_exchange_job *job, tutti_error *err)
     }
     for (int r = 0; r < workers; r++)
         t.send[r] = most;
-    TUTTI_TRY(gather_bytes(job, job->slot->send.at, bytes, t.send, all_fixed(job, false), t.receive, &job->slot->receive, err));
+    TUTTI_TRY(gather_bytes(job, job->slot->send.at, bytes, t.send, all_fixed(job, false), t.receive,
+                           &job->slot->receive, err));
     at = job->slot->receive.at;
     for (int r = 0; r < workers; r++) {
         const uint8_t *end = at + t.receive[r];
         for (size_t i = 0; i < units; i++)
             if (chosen(&job->unit[i], false))
-                TUTTI_TRY(tutti_fail_within(err, take(job, &job->unit[i], &job->unit[i].view, r, &at, end, &t.theirs[(size_t)r * units + i], err), "from worker %d", tutti_group_rank(job->group, r)));
+                TUTTI_TRY(tutti_fail_within(
+                    err,
+                    take(job, &job->unit[i], &job->unit[i].view, r, &at, end, &t.theirs[(size_t)r * units + i], err),
+                    "from worker %d", tutti_group_rank(job->group, r)));
         at = end;
     }
     for (size_t i = 0; i < units; i++) {
@@ -304,7 +353,8 @@ static tutti_status gather(tutti_exchange_job *job, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Parts to their owners: t->theirs, what I was sent of my parts; t->own, what I have sent of all. */
+/* Parts to their owners: t->theirs, what I was sent of my parts; t->own, what I have sent of
+   all. */
 static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_error *err)
 {
     const int workers = job->group->size, me = job->group->index;
@@ -326,35 +376,41 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
             const tutti_view v = part_of(u, o, workers, 0);
             if (!chosen(u, true))
                 continue;
-            TUTTI_TRY(put(job, u, &v, u->x + at_of(u, &v), (uint8_t *)job->slot->send.at + bytes, &t->own[(size_t)o * units + i], &one, err));
+            TUTTI_TRY(put(job, u, &v, u->x + at_of(u, &v), (uint8_t *)job->slot->send.at + bytes,
+                          &t->own[(size_t)o * units + i], &one, err));
             bytes += one;
         }
         t->send[o] = bytes - begin;
         t->receive[o] = most_of_mine;
     }
     if (!all_fixed(job, true))
-        TUTTI_TRY(tutti_alltoall(job->group, tutti_host(t->send, (size_t)workers, TUTTI_I64), tutti_host(t->receive, (size_t)workers, TUTTI_I64), err));
+        TUTTI_TRY(tutti_alltoall(job->group, tutti_host(t->send, (size_t)workers, TUTTI_I64),
+                                 tutti_host(t->receive, (size_t)workers, TUTTI_I64), err));
     for (int r = 0; r < workers; r++) {
         if (t->receive[r] > most_of_mine)
             return too_long(tutti_group_rank(job->group, r), t->receive[r], most_of_mine, err);
         received += t->receive[r];
     }
     TUTTI_TRY(tutti_exchange_grow(&job->slot->receive, received + 1, 1, err));
-    TUTTI_TRY(tutti_alltoall_v(job->group, t->send, tutti_host(job->slot->send.at, bytes, TUTTI_U8), tutti_host(job->slot->receive.at, received, TUTTI_U8), err));
+    TUTTI_TRY(tutti_alltoall_v(job->group, t->send, tutti_host(job->slot->send.at, bytes, TUTTI_U8),
+                               tutti_host(job->slot->receive.at, received, TUTTI_U8), err));
     at = job->slot->receive.at;
     for (int r = 0; r < workers; r++) {
         const uint8_t *end = at + t->receive[r];
         for (size_t i = 0; i < units; i++) {
             const tutti_view v = part_of(&job->unit[i], me, workers, 0);
             if (chosen(&job->unit[i], true))
-                TUTTI_TRY(tutti_fail_within(err, take(job, &job->unit[i], &v, r, &at, end, &t->theirs[(size_t)r * units + i], err), "from worker %d", tutti_group_rank(job->group, r)));
+                TUTTI_TRY(tutti_fail_within(
+                    err, take(job, &job->unit[i], &v, r, &at, end, &t->theirs[(size_t)r * units + i], err),
+                    "from worker %d", tutti_group_rank(job->group, r)));
         }
         at = end;
     }
     return TUTTI_OK;
 }
 
-/* My parts, encoded anew, to all: t->all. asked[i]: the mean of unit i's part was finite, so its wrappers were asked. */
+/* My parts, encoded anew, to all: t->all. asked[i]: the mean of unit i's part was
+   finite, so its wrappers were asked. */
 static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *asked, tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;
@@ -387,14 +443,17 @@ static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *a
         TUTTI_TRY(put(job, u, &v, x, (uint8_t *)job->slot->out.at + bytes, &m, &one, err));
         bytes += one;
     }
-    TUTTI_TRY(gather_bytes(job, job->slot->out.at, bytes, t->send, all_fixed(job, true), t->receive, &job->slot->all, err));
+    TUTTI_TRY(
+        gather_bytes(job, job->slot->out.at, bytes, t->send, all_fixed(job, true), t->receive, &job->slot->all, err));
     at = job->slot->all.at;
     for (int o = 0; o < workers; o++) {
         const uint8_t *end = at + t->receive[o];
         for (size_t i = 0; i < units; i++) {
             const tutti_view v = part_of(&job->unit[i], o, workers, 1);
             if (chosen(&job->unit[i], true))
-                TUTTI_TRY(tutti_fail_within(err, take(job, &job->unit[i], &v, o, &at, end, &t->all[(size_t)o * units + i], err), "from worker %d", tutti_group_rank(job->group, o)));
+                TUTTI_TRY(tutti_fail_within(
+                    err, take(job, &job->unit[i], &v, o, &at, end, &t->all[(size_t)o * units + i], err),
+                    "from worker %d", tutti_group_rank(job->group, o)));
         }
         at = end;
     }

@@ -1,10 +1,16 @@
-/* exchange_report.c: what the run's codec makes of gradients, measured as they travel (--codec-report): how much of what was encoded is lost, in how many bytes, how many elements of it are left, how much waits to be made
-   good. What can be seen from outside is measured here, the same for all codecs: each encoded view is decoded once more, by the one who encoded it, and compared with what it was made of; what only a codec knows, it tells
-   (codec.h: tell). Messages are decoded and parts of sums added as residuals are told of them, which are pure, so a run is the same to the bit whether it is measured or not.
+/* exchange_report.c: what the run's codec makes of gradients, measured as they travel
+   (--codec-report): how much of what was encoded is lost, in how many bytes, how many elements of
+   it are left, how much waits to be made good. What can be seen from outside is measured here, the
+   same for all codecs: each encoded view is decoded once more, by the one who encoded it, and
+   compared with what it was made of; what only a codec knows, it tells (codec.h: tell). Messages
+   are decoded and parts of sums added as residuals are told of them, which are pure, so a run is
+   the same to the bit whether it is measured or not.
 
-   Each worker measures its own, and sends nothing: what is told is that of whoever writes. A second encoding, by the owner of a part, is not in it but for the density of the mean.
+   Each worker measures its own, and sends nothing: what is told is that of whoever writes. A second
+   encoding, by the owner of a part, is not in it but for the density of the mean.
 
-   The residual is |a - d|: what error feedback keeps of what it wanted to send, a, is what is not in what was sent, d, to the bit. An owner's own residual is not in it. */
+   The residual is |a - d|: what error feedback keeps of what it wanted to send, a, is what is not
+   in what was sent, d, to the bit. An owner's own residual is not in it. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -14,7 +20,8 @@
 
 enum { FIGURES = 4 };
 
-/* What is added up over the views of a tensor. Its job's; the client reads records between steps. */
+/* What is added up over the views of a tensor. Its job's; the client reads records between
+   steps. */
 typedef struct tutti_exchange_measured {
     bool due;                    /* this exchange is to be measured */
     uint64_t last;               /* steps done with the last exchange; 0: there was none in this process */
@@ -29,8 +36,12 @@ tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err
 {
     if (e->options.codec_report == 0 || e->exchange != NULL)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-report is %llu, but %s; leave codec-report at 0", (unsigned long long)e->options.codec_report,
-                      e->codec_is_used ? "the codec is of models, between neighbours, and what is measured is the exchange of gradients" : "gradients travel as they are: there is no codec");
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0, "codec-report is %llu, but %s; leave codec-report at 0",
+        (unsigned long long)e->options.codec_report,
+        e->codec_is_used
+            ? "the codec is of models, between neighbours, and what is measured is the exchange of gradients"
+            : "gradients travel as they are: there is no codec");
 }
 
 tutti_status tutti_exchange_report_open(tutti_engine *e, tutti_error *err)
@@ -43,7 +54,9 @@ tutti_status tutti_exchange_report_open(tutti_engine *e, tutti_error *err)
     x->records = tutti_alloc((size_t)x->space.n_tensors, sizeof *x->records);
     x->measured = tutti_alloc((size_t)x->space.n_tensors, sizeof *x->measured);
     if (x->records == NULL || x->measured == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to measure what the codec makes of %d tensors; leave codec-report at 0", x->space.n_tensors);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "no memory to measure what the codec makes of %d tensors; leave codec-report at 0",
+                          x->space.n_tensors);
     return TUTTI_OK;
 }
 
@@ -125,7 +138,8 @@ static void hear(void *with, const char *name, size_t n, const double *numbers)
         value[i] = n == 1 ? fmax(value[i], numbers[i]) : value[i] + numbers[i];
 }
 
-tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const float *x, const uint8_t *message, size_t bytes, tutti_error *err)
+tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
+                                    const float *x, const uint8_t *message, size_t bytes, tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;
     tutti_exchange_measured *m = job->exchange->measured != NULL ? &job->exchange->measured[u->view.tensor] : NULL;
@@ -171,9 +185,18 @@ void tutti_exchange_measure_end(const tutti_exchange_job *job)
         const tutti_exchange_measured *m = &x->measured[u->view.tensor];
         const double n = (double)u->view.count;
         if (m->due)
-            x->records[u->view.tensor] = (tutti_codec_record){
-                .step = u->view.step + 1, .codec = u->codec->ops->name, .bytes = m->bytes, .bits = 8.0 * (double)m->bytes / n, .norm = sqrt(m->gradient2), .rho = m->input1 / sqrt(n * m->input2),
-                .lost = m->lost2 / m->input2, .density = (double)m->kept / n, .union_density = (double)not_zero(x->space.device, u->view.count, u->y) / n,
-                .residual = is_made_good(u) ? sqrt(m->lost2 / m->gradient2) : NAN, .n_figures = m->n_figures, .figure = m->figure };
+            x->records[u->view.tensor] =
+                (tutti_codec_record){ .step = u->view.step + 1,
+                                      .codec = u->codec->ops->name,
+                                      .bytes = m->bytes,
+                                      .bits = 8.0 * (double)m->bytes / n,
+                                      .norm = sqrt(m->gradient2),
+                                      .rho = m->input1 / sqrt(n * m->input2),
+                                      .lost = m->lost2 / m->input2,
+                                      .density = (double)m->kept / n,
+                                      .union_density = (double)not_zero(x->space.device, u->view.count, u->y) / n,
+                                      .residual = is_made_good(u) ? sqrt(m->lost2 / m->gradient2) : NAN,
+                                      .n_figures = m->n_figures,
+                                      .figure = m->figure };
     }
 }

@@ -1,11 +1,18 @@
-/* exchange_team.c: codec-hierarchy: the workers of a machine, where bytes are cheap, sum their gradients as they are; the mean goes through the codec once, from the first of them to the first of each other machine, and
-   what it has become is handed to the others as it is. So links between machines carry what as many workers as there are machines would send, and what a codec loses it loses of a mean, which has less noise than its parts
-   (1-bit Adam and DGC ask for it; BAGUA does it by default).
+/* exchange_team.c: codec-hierarchy: the workers of a machine, where bytes are cheap, sum their
+   gradients as they are; the mean goes through the codec once, from the first of them to the
+   first of each other machine, and what it has become is handed to the others as it is. So
+   links between machines carry what as many workers as there are machines would send, and what
+   a codec loses it loses of a mean, which has less noise than its parts (1-bit Adam and DGC ask
+   for it; BAGUA does it by default).
 
-   To the codec there are as many workers as teams: its draws, its residuals, what it learns and who owns a part are the teams'. A team's states are those of its first worker; the others declare and save the same ones,
-   which stay as they began, but for what `begin` has made of sums that all hear. With equal gradients inside each team, or teams of one, it is the run of the first workers alone, to the bit.
+   To the codec there are as many workers as teams: its draws, its residuals, what it learns and
+   who owns a part are the teams'. A team's states are those of its first worker; the others
+   declare and save the same ones, which stay as they began, but for what `begin` has made of sums
+   that all hear. With equal gradients inside each team, or teams of one, it is the run of the
+   first workers alone, to the bit.
 
-   A residual is a team's, so the mean of all workers' would not be what the model is owed: a checkpoint is resumed with the number of workers and the teams that saved it. */
+   A residual is a team's, so the mean of all workers' would not be what the model is owed: a
+   checkpoint is resumed with the number of workers and the teams that saved it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +32,11 @@ static tutti_status machines(const tutti_method *m, const char *option, int *tea
         for (int other = 0; other < m->workers; other++)
             there += tutti_world_host(m->world, other) == host;
         if (there != c || tutti_world_host(m->world, r / c * c) != host)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s=machine: there are %d workers on the machine of worker %d and %d on that of worker 0; machines must have equally many, of "
-                              "consecutive ranks: change the hosts, or give their number (%s=N, which divides %d)", option, there, r, c, option, m->workers);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s=machine: there are %d workers on the machine of worker %d and %d on that of worker "
+                              "0; machines must have equally many, of "
+                              "consecutive ranks: change the hosts, or give their number (%s=N, which divides %d)",
+                              option, there, r, c, option, m->workers);
     }
     *team = c;
     return TUTTI_OK;
@@ -45,9 +55,14 @@ tutti_status tutti_team_parse(const tutti_method *m, const char *option, const c
     errno = 0;
     c = strtol(value, &end, 10);
     if (errno != 0 || end == value || *end != 0 || c < 1 || c > m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.40s'; it must be machine, none, or a number of workers from 1 to %d", option, value, m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s is '%.40s'; it must be machine, none, or a number of workers from 1 to %d", option, value,
+                          m->workers);
     if (m->workers % c != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is %ld, which does not divide the %d workers; take a number of workers that is a multiple of it, or another %s", option, c, m->workers, option);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s is %ld, which does not divide the %d workers; take a number of workers that is a "
+                          "multiple of it, or another %s",
+                          option, c, m->workers, option);
     *team = (int)c;
     return TUTTI_OK;
 }
@@ -56,8 +71,10 @@ tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err)
 {
     if (strcmp(e->options.codec_hierarchy, "none") == 0 || e->m.workers == 1 || e->exchange != NULL)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', but %s; leave it at none%s", e->options.codec_hierarchy,
-                      e->codec_is_used ? "the codec is of models, between neighbours" : "no gradient goes through a codec", e->codec_is_used ? "" : ", or give a codec. Sums of float32 know of machines by themselves");
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', but %s; leave it at none%s", e->options.codec_hierarchy,
+        e->codec_is_used ? "the codec is of models, between neighbours" : "no gradient goes through a codec",
+        e->codec_is_used ? "" : ", or give a codec. Sums of float32 know of machines by themselves");
 }
 
 tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
@@ -70,10 +87,16 @@ tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
     if (team == 1)
         return TUTTI_OK;
     if (teams == 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', and all %d workers are one team, so that nothing is left for codec '%.80s'; leave one of the two away, or give the workers of a smaller team (codec-hierarchy=N)",
-                          e->options.codec_hierarchy, m->workers, x->spec);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "codec-hierarchy is '%.40s', and all %d workers are one team, so that nothing is left for codec '%.80s'; "
+            "leave one of the two away, or give the workers of a smaller team (codec-hierarchy=N)",
+            e->options.codec_hierarchy, m->workers, x->spec);
     if (e->options.codec_cost != TUTTI_CODEC_COST_OFF)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-cost predicts exchanges among all workers, and with codec-hierarchy '%.40s' the first of each team alone take part; leave codec-cost off", e->options.codec_hierarchy);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec-cost predicts exchanges among all workers, and with codec-hierarchy '%.40s' the first "
+                          "of each team alone take part; leave codec-cost off",
+                          e->options.codec_hierarchy);
     x->inside_ranks = tutti_alloc((size_t)team, sizeof *x->inside_ranks);
     x->first_ranks = tutti_alloc((size_t)teams, sizeof *x->first_ranks);
     if (x->inside_ranks == NULL || x->first_ranks == NULL)
@@ -109,6 +132,9 @@ tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t save
 
     if (e->exchange == NULL || (saved_team == team && (team == 1 || saved_by == e->m.workers)))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers in teams of %lld, and this run has %d in teams of %d: what a codec keeps is a team's, and of other teams it would be another; resume it with -n %d "
-                      "and codec-hierarchy=%lld", saved_by, (long long)saved_team, e->m.workers, team, saved_by, (long long)saved_team);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "the checkpoint was saved by %d workers in teams of %lld, and this run has %d in teams of %d: "
+                      "what a codec keeps is a team's, and of other teams it would be another; resume it with -n %d "
+                      "and codec-hierarchy=%lld",
+                      saved_by, (long long)saved_team, e->m.workers, team, saved_by, (long long)saved_team);
 }

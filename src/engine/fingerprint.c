@@ -1,4 +1,5 @@
-/* fingerprint.c: before any work, all workers compare (compare.h) what they are about to do: version, options, shapes. */
+/* fingerprint.c: before any work, all workers compare (compare.h) what they are about
+   to do: version, options, shapes. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,14 +46,19 @@ static void describe(const tutti_engine *e, text *t)
     const tutti_method *m = &e->m;
     char spec[1024];
 
-    put(t, "tutti version=%s\nworkers=%d\nservers=%d\nparameters=%d\n", tutti_version(), m->workers, m->servers, e->layout.n_tensors);
+    put(t, "tutti version=%s\nworkers=%d\nservers=%d\nparameters=%d\n", tutti_version(), m->workers, m->servers,
+        e->layout.n_tensors);
     tutti_spec_print(m->ops->name, m->ops->options, m->self, spec, sizeof spec);
     put(t, "method=%s\n", spec);
     if (m->optim != NULL)
         tutti_spec_print(m->optim->ops->name, m->optim->ops->options, m->optim->self, spec, sizeof spec);
-    put(t, "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\ncodec-hierarchy=%s\n", m->optim != NULL ? spec : "", o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum, o->codec_hierarchy);
-    put(t, "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\nnonfinite=%s\n", (long long)o->batch,
-        (long long)o->accumulate, (unsigned long long)o->data_samples, (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
+    put(t,
+        "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\ncodec-hierarchy=%s\n",
+        m->optim != NULL ? spec : "", o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum,
+        o->codec_hierarchy);
+    put(t, "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\nnonfinite=%s\n",
+        (long long)o->batch, (long long)o->accumulate, (unsigned long long)o->data_samples,
+        (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
         o->nonfinite == TUTTI_NONFINITE_SKIP ? "skip" : "stop");
     put(t, "own values=%zu\nloss-scale=%s\n", o->own_values, o->loss_scale);
     for (int r = 0; o->batch_of != NULL && r < m->workers; r++)
@@ -63,7 +69,8 @@ static void describe(const tutti_engine *e, text *t)
         put(t, "parameter %d=%s of shape %llu", i, p->name, (unsigned long long)p->dim[0]);
         for (int d = 1; d < p->dims; d++)
             put(t, "x%llu", (unsigned long long)p->dim[d]);
-        put(t, " in unit %d%s%s\n", p->unit, p->row_sparse ? ", row-sparse" : "", p->asks_rows ? ", rows asked for" : "");
+        put(t, " in unit %d%s%s\n", p->unit, p->row_sparse ? ", row-sparse" : "",
+            p->asks_rows ? ", rows asked for" : "");
     }
 }
 

@@ -1,5 +1,6 @@
-/* finite.c: gradients that are not finite: whose they are and where, and what becomes of the step: the end of the run, with a sentence that says it, or, where such steps may be left out, a vote of all who make the
-   step together, since all leave it out or none does. */
+/* finite.c: gradients that are not finite: whose they are and where, and what becomes of the step:
+   the end of the run, with a sentence that says it, or, where such steps may be left out, a vote of
+   all who make the step together, since all leave it out or none does. */
 #include <math.h>
 
 #include "engine_internal.h"
@@ -20,17 +21,22 @@ bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int
 
 static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)
 {
-    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank, "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate, "
-                           "clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)", e->m.rank, e->tensors[bad->tensor].name,
-                           (double)bad->value, bad->element, (unsigned long long)e->progress.step);
+    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
+                           "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate, "
+                           "clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)",
+                           e->m.rank, e->tensors[bad->tensor].name, (double)bad->value, bad->element,
+                           (unsigned long long)e->progress.step);
 }
 
 /* Of the mean, which all have alike. */
 static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning rate, take a codec with a wider range "
-                      "(bf16 instead of fp16) or leave such steps out (nonfinite=skip)", e->tensors[bad->tensor].name, (double)bad->value, bad->element, (unsigned long long)e->progress.step,
-                      tutti_exchange_codec(&e->m));
+    return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
+                      "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning "
+                      "rate, take a codec with a wider range "
+                      "(bf16 instead of fp16) or leave such steps out (nonfinite=skip)",
+                      e->tensors[bad->tensor].name, (double)bad->value, bad->element,
+                      (unsigned long long)e->progress.step, tutti_exchange_codec(&e->m));
 }
 
 bool tutti_engine_may_skip(const tutti_engine *e)
@@ -67,10 +73,12 @@ tutti_status tutti_engine_look_decoded(tutti_engine *e, int piece, tutti_error *
     return tutti_engine_may_skip(e) ? TUTTI_OK : say_decoded(e, bad, err);
 }
 
-/* What is not finite in this step, over all workers: a gradient of somebody's own before any decoded mean, which is not finite as well where one of the gradients in it is not. */
+/* What is not finite in this step, over all workers: a gradient of somebody's own before any
+   decoded mean, which is not finite as well where one of the gradients in it is not. */
 typedef struct verdict { bool bad, own; int worker, tensor; } verdict;
 
-/* The number that all take the greatest of: 0, or 1 + ((own x workers) + worker) x tensors + tensor. */
+/* The number that all take the greatest of: 0, or 1 + ((own x
+   workers) + worker) x tensors + tensor. */
 static tutti_status vote(tutti_engine *e, verdict *v, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -86,7 +94,8 @@ static tutti_status vote(tutti_engine *e, verdict *v, tutti_error *err)
     }
     if (e->exchanged && m->workers > 1) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-        status = tutti_engine_with_team(e, tutti_allreduce(tutti_engine_together(e), TUTTI_MAX, tutti_host(&who, 1, TUTTI_I64), err), err);
+        status = tutti_engine_with_team(
+            e, tutti_allreduce(tutti_engine_together(e), TUTTI_MAX, tutti_host(&who, 1, TUTTI_I64), err), err);
         tutti_engine_doing(e, was);
     }
     *v = (verdict){ .bad = who > 0 };
@@ -95,7 +104,8 @@ static tutti_status vote(tutti_engine *e, verdict *v, tutti_error *err)
     return status;
 }
 
-/* A step is left out. Of an overflow in the codec the loss scale is not the cause: the gradient was divided by it before, so a lower one would change nothing. */
+/* A step is left out. Of an overflow in the codec the loss scale is not the cause: the gradient was
+   divided by it before, so a lower one would change nothing. */
 static tutti_status leave_out(tutti_engine *e, const verdict *v, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -109,10 +119,14 @@ static tutti_status leave_out(tutti_engine *e, const verdict *v, tutti_error *er
         if (e->piece_state[k].bad.found)
             return say_decoded(e, &e->piece_state[k].bad, err);
     if (v->own)
-        tutti_event(m, "nonfinite", "worker %d: the gradient of %s is not finite in step %llu; the step was left out", v->worker, tensor, (unsigned long long)m->step);
+        tutti_event(m, "nonfinite", "worker %d: the gradient of %s is not finite in step %llu; the step was left out",
+                    v->worker, tensor, (unsigned long long)m->step);
     else
-        tutti_event(m, "nonfinite", "the mean gradient of %s is not finite in step %llu as %s decoded it, though each worker's own is; the step was left out. A codec with a wider range (bf16 instead of fp16) "
-                    "or a lower learning rate mends it", tensor, (unsigned long long)m->step, tutti_exchange_codec(m));
+        tutti_event(m, "nonfinite",
+                    "the mean gradient of %s is not finite in step %llu as %s decoded it, though each worker's own is; "
+                    "the step was left out. A codec with a wider range (bf16 instead of fp16) "
+                    "or a lower learning rate mends it",
+                    tensor, (unsigned long long)m->step, tutti_exchange_codec(m));
     ++*tutti_engine_skipped(e);
     return TUTTI_OK;
 }

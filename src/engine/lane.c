@@ -1,5 +1,6 @@
-/* lane.c: a FIFO of blocking jobs run by `width` threads, under one monitor. A hand-over costs two context switches (35-47 us on the
-   reference machine), which is why the engine keeps small pieces on the client's thread. */
+/* lane.c: a FIFO of blocking jobs run by `width` threads, under one monitor. A hand-over costs
+   two context switches (35-47 us on the reference machine), which is why the engine keeps
+   small pieces on the client's thread. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -58,7 +59,8 @@ tutti_status tutti_lane_open(tutti_lane **out, tutti_runtime *rt, const char *na
 
     *out = NULL;
     if (width < 0 || width > WIDTH_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a lane of width %d; it must be from 0 to %d threads", width, WIDTH_MAX);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a lane of width %d; it must be from 0 to %d threads", width,
+                          WIDTH_MAX);
     lane = tutti_alloc(1, sizeof *lane);
     if (lane == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening lane '%s'", name);

@@ -1,5 +1,7 @@
-/* layout.c: the flat vector. Tensors stand in the order their gradients become ready, back to back, so that what a piece sends is what its tensors
-   have (starting each on a cache line of its own gained nothing measurable: mlp within 1 %); pieces are cut between tensors, as DDP's buckets are (Li et al. 2020, section 3.2.3): append until the limit is reached, then close; the first has a
+/* layout.c: the flat vector. Tensors stand in the order their gradients become ready, back to back,
+   so that what a piece sends is what its tensors have (starting each on a cache line of its own
+   gained nothing measurable: mlp within 1 %); pieces are cut between tensors, as DDP's buckets are
+   (Li et al. 2020, section 3.2.3): append until the limit is reached, then close; the first has a
    smaller limit so that communication starts early. Nothing here changes after open. */
 #include <errno.h>
 #include <string.h>
@@ -14,20 +16,27 @@ static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size
     size_t count = 1;
 
     if (p->name == NULL || p->name[0] == 0 || strlen(p->name) > 1023 || strpbrk(p->name, "@\"\\\n") != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter %d has the name '%s'; names have 1 to 1023 bytes without @, quotes, backslashes or line ends",
-                          i, p->name == NULL ? "" : p->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "parameter %d has the name '%s'; names have 1 to 1023 bytes without @, quotes, backslashes or line ends", i,
+            p->name == NULL ? "" : p->name);
     for (int k = 0; k < i; k++)
         if (strcmp(e->tensors[k].name, p->name) == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "two parameters (%d and %d) have the name '%s'; give each its own (tied weights are one parameter)",
-                              k, i, p->name);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "two parameters (%d and %d) have the name '%s'; give each its own (tied weights are one parameter)", k,
+                i, p->name);
     if (p->dims < 1 || p->dims > 4)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' has %d dimensions; 1 to 4 are known", p->name, p->dims);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' has %d dimensions; 1 to 4 are known", p->name,
+                          p->dims);
     for (int d = 0; d < p->dims; d++)
         if (p->dim[d] == 0 || !tutti_size_mul(count, (size_t)p->dim[d], &count))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' has dimension %d of %llu; each must be positive and the product must fit",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "parameter '%s' has dimension %d of %llu; each must be positive and the product must fit",
                               p->name, d, (unsigned long long)p->dim[d]);
     if (p->unit < 0 || p->unit >= 1 << 20)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' is in unit %d; units count from 0 at the input", p->name, p->unit);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' is in unit %d; units count from 0 at the input",
+                          p->name, p->unit);
     *t = (tutti_tensor){ .name = t->name, .first = *at, .count = count, .unit = p->unit,
                          .rows = (size_t)p->dim[0], .cols = count / (size_t)p->dim[0] };
     if (p->dims == 1) {
@@ -36,12 +45,17 @@ static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size
     }
     t->row_sparse = p->row_sparse;
     if (p->asks_rows && !p->row_sparse)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' asks_rows, but is not row_sparse; only a table's rows are asked for", p->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "parameter '%s' asks_rows, but is not row_sparse; only a table's rows are asked for",
+                          p->name);
     if (p->row_sparse && (p->dims < 2 || p->dim[0] > UINT32_MAX))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' is row_sparse with %d dimension%s and %llu rows; a table has two dimensions or more, and at most %u rows", p->name, p->dims,
-                          p->dims > 1 ? "s" : "", (unsigned long long)p->dim[0], UINT32_MAX);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "parameter '%s' is row_sparse with %d dimension%s and %llu rows; a table has two dimensions "
+                          "or more, and at most %u rows",
+                          p->name, p->dims, p->dims > 1 ? "s" : "", (unsigned long long)p->dim[0], UINT32_MAX);
     if (!tutti_size_add(*at, count, at))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' makes the model larger than this machine's addresses", p->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "parameter '%s' makes the model larger than this machine's addresses", p->name);
     if (e->layout.n_units <= p->unit)
         e->layout.n_units = p->unit + 1;
     return TUTTI_OK;
@@ -63,7 +77,8 @@ tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int 
     e->announced = tutti_alloc((size_t)n, sizeof *e->announced);
     e->rows = tutti_alloc((size_t)n, sizeof *e->rows);
     e->names = name = tutti_alloc(bytes, 1);
-    if (e->tensors == NULL || e->params == NULL || e->piece_of_tensor == NULL || e->announced == NULL || e->rows == NULL || e->names == NULL)
+    if (e->tensors == NULL || e->params == NULL || e->piece_of_tensor == NULL || e->announced == NULL ||
+        e->rows == NULL || e->names == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d parameters", n);
     for (int i = 0; i < n; i++) {
         TUTTI_TRY(place_one(e, &params[i], i, &at, err));

@@ -1,12 +1,17 @@
-/* locks.c: locks in memory that processes share, for a model that they update in place (asgd's hogwild with locks).
+/* locks.c: locks in memory that processes share, for a model that they update in
+   place (asgd's hogwild with locks).
 
-   A word is 0, or 1 + the rank of who has it. No process can wait for another's on a monitor, which is its own, so whoever finds one taken looks again after a while; what is done under one never waits for anybody, so
-   that is short. A process that dies with one leaves its rank in it: once that is known to be lost, whoever waits takes the lock over from it, by the same exchange that takes a free one, so one of them does. */
+   A word is 0, or 1 + the rank of who has it. No process can wait for another's on a monitor, which
+   is its own, so whoever finds one taken looks again after a while; what is done under one never
+   waits for anybody, so that is short. A process that dies with one leaves its rank in it: once
+   that is known to be lost, whoever waits takes the lock over from it, by the same exchange that
+   takes a free one, so one of them does. */
 #include <stdatomic.h>
 
 #include "engine_internal.h"
 
-enum { TRIES = 64, AGAIN_NS = 5000 }; /* an update of a row takes less than those tries, one of a large model milliseconds */
+/* an update of a row takes less than those tries, one of a large model milliseconds */
+enum { TRIES = 64, AGAIN_NS = 5000 };
 
 static size_t locks_of(const tutti_tensor *t)
 {
@@ -31,10 +36,12 @@ void tutti_locks_take(const tutti_method *m, uint32_t *word)
         uint32_t holder = 0;
         for (int k = 0; k < TRIES; k++) {
             holder = 0;
-            if (atomic_compare_exchange_weak_explicit(lock, &holder, mine, memory_order_acquire, memory_order_relaxed)) /* pairs with tutti_locks_leave */
+            /* pairs with tutti_locks_leave */
+            if (atomic_compare_exchange_weak_explicit(lock, &holder, mine, memory_order_acquire, memory_order_relaxed))
                 return;
         }
-        if (holder > 0 && tutti_world_lost(m->world, (int)holder - 1, NULL, 0) && atomic_compare_exchange_strong_explicit(lock, &holder, mine, memory_order_acquire, memory_order_relaxed))
+        if (holder > 0 && tutti_world_lost(m->world, (int)holder - 1, NULL, 0) &&
+            atomic_compare_exchange_strong_explicit(lock, &holder, mine, memory_order_acquire, memory_order_relaxed))
             return;
         tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + AGAIN_NS);
     }
@@ -46,7 +53,8 @@ void tutti_locks_leave(uint32_t *word)
 }
 
 /* What is done to x under a lock. */
-typedef void (*part_of)(tutti_method *m, float *at, const float *from, size_t first, size_t count, const tutti_rate *rate);
+typedef void (*part_of)(tutti_method *m, float *at, const float *from, size_t first, size_t count,
+                        const tutti_rate *rate);
 
 static void update(tutti_method *m, float *at, const float *from, size_t first, size_t count, const tutti_rate *rate)
 {
@@ -60,7 +68,8 @@ static void copy(tutti_method *m, float *at, const float *from, size_t first, si
 }
 
 /* A tensor, or rows of it, each under its lock; word: of its first row. */
-static void by_rows(tutti_method *m, uint32_t *word, const tutti_tensor *t, const tutti_rows *rows, part_of part, float *to, const float *from, const tutti_rate *rate)
+static void by_rows(tutti_method *m, uint32_t *word, const tutti_tensor *t, const tutti_rows *rows, part_of part,
+                    float *to, const float *from, const tutti_rate *rate)
 {
     const size_t width = t->count / locks_of(t), n = rows != NULL ? rows->n : locks_of(t);
 
@@ -98,7 +107,8 @@ tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks
         return TUTTI_OK;
     }
     for (int i = 0; i < m->layout->n_tensors; i++)
-        by_rows(m, word_of(m, locks, i), &m->layout->tensor[i], tutti_engine_rows_to_update(e, i), update, x, m->g, &rate);
+        by_rows(m, word_of(m, locks, i), &m->layout->tensor[i], tutti_engine_rows_to_update(e, i), update, x, m->g,
+                &rate);
     return TUTTI_OK;
 }
 
@@ -119,7 +129,8 @@ void tutti_locked_read(tutti_method *m, const tutti_locks *locks, const float *f
         tutti_locks_leave(locks->word);
 }
 
-void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const float *from, int tensor, const uint32_t *ids, size_t n)
+void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const float *from, int tensor,
+                            const uint32_t *ids, size_t n)
 {
     const tutti_tensor *t = &m->layout->tensor[tensor];
 

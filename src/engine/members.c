@@ -1,11 +1,15 @@
 /* members.c: a run that goes on without the workers it has lost (TUTTI_GOES_ON).
 
-   Steps need no agreement: the mixer leaves a lost neighbour out, and so do services (service.c). What all workers do together (show, finish, save, and the client's own collectives) is a *meeting*: it is held
-   over the members as last agreed, and agreed on at its end (comm.h: tutti_members_agree). A loss in its middle fails it on some and not on others; so whoever did well holds
-   it again with the others. What a meeting changes has to be put back before: the model that was shown is the only such thing in here.
+   Steps need no agreement: the mixer leaves a lost neighbour out, and so do services (service.c).
+   What all workers do together (show, finish, save, and the client's own collectives) is a
+   *meeting*: it is held over the members as last agreed, and agreed on at its end (comm.h:
+   tutti_members_agree). A loss in its middle fails it on some and not on others; so whoever did
+   well holds it again with the others. What a meeting changes has to be put back before: the model
+   that was shown is the only such thing in here.
 
-   What stays as it was: m->rank, m->workers, the graph, the shares and so the positions of everybody's samples. The part of a lost worker is not computed by others, as in
-   D-PSGD, where the data are the worker's own. Only m->all becomes the group of those who are left. */
+   What stays as it was: m->rank, m->workers, the graph, the shares and so the positions of
+   everybody's samples. The part of a lost worker is not computed by others, as in D-PSGD, where the
+   data are the worker's own. Only m->all becomes the group of those who are left. */
 #include <errno.h>
 
 #include "engine_internal.h"
@@ -18,7 +22,8 @@ static bool votes_in_steps(const tutti_engine *e)
 
 tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
 {
-    if (!(e->m.traits & TUTTI_GOES_ON) || votes_in_steps(e) || e->options.stop_on_loss || e->m.everyone.size == 1 || !tutti_world_survives(e->world))
+    if (!(e->m.traits & TUTTI_GOES_ON) || votes_in_steps(e) || e->options.stop_on_loss || e->m.everyone.size == 1 ||
+        !tutti_world_survives(e->world))
         return TUTTI_OK;
     e->was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->was_member);
     if (e->was_member == NULL)
@@ -52,7 +57,9 @@ bool tutti_engine_regroup(const tutti_engine *e, tutti_group *group, uint64_t ke
 /* What has been learnt of the others since the last look, as events of the run. */
 void tutti_engine_watch(tutti_engine *e)
 {
-    static const char *const kinds[] = { [TUTTI_PEER_LOST] = "lost", [TUTTI_PEER_SILENT] = "silent", [TUTTI_PEER_BACK] = "back" };
+    static const char *const kinds[] = {
+        [TUTTI_PEER_LOST] = "lost", [TUTTI_PEER_SILENT] = "silent", [TUTTI_PEER_BACK] = "back"
+    };
     tutti_peer_event event;
 
     for (; e->members != NULL && tutti_world_events(e->world, e->watched, &event, 1) > e->watched; e->watched++)
@@ -67,7 +74,8 @@ int tutti_engine_first(const tutti_engine *e)
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err)
 {
     const tutti_engine *e = m->engine;
-    return status == TUTTI_ERR_PEER && e->members != NULL && err->rank != m->rank; /* its own rank hears only who is expelled itself */
+    /* its own rank hears only who is expelled itself */
+    return status == TUTTI_ERR_PEER && e->members != NULL && err->rank != m->rank;
 }
 
 tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, tutti_error *err)
@@ -77,10 +85,13 @@ tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, 
     if (e->m.team == 1 || !tutti_is_left_out(&e->m, status, err))
         return status;
     why = *err;
-    return tutti_fail_rank(err, TUTTI_ERR_STATE, e->m.rank, "worker %d leaves the run: the workers it sums with have lost worker %d (%.240s)", e->m.rank, why.rank, why.text);
+    return tutti_fail_rank(err, TUTTI_ERR_STATE, e->m.rank,
+                           "worker %d leaves the run: the workers it sums with have lost worker %d (%.240s)", e->m.rank,
+                           why.rank, why.text);
 }
 
-/* Samples of the steps since the last agreement that a lost worker is not known to have computed. */
+/* Samples of the steps since the last agreement that a lost worker is not known to have
+   computed. */
 static uint64_t not_computed(const tutti_engine *e, int worker)
 {
     int64_t sum = 0;
@@ -118,10 +129,15 @@ static tutti_status can_go_on(const tutti_engine *e, tutti_error *err)
             tutti_world_lost(e->world, r, why, sizeof why);
             return tutti_engine_slice_lost(e, r, why, err);
         }
-    return e->m.all.size > 0 ? TUTTI_OK : tutti_fail_rank(err, TUTTI_ERR_PEER, 0, "all %d workers are lost, and ranks that only serve are all that is left", e->m.workers);
+    return e->m.all.size > 0
+               ? TUTTI_OK
+               : tutti_fail_rank(err, TUTTI_ERR_PEER, 0,
+                                 "all %d workers are lost, and ranks that only serve are all that is left",
+                                 e->m.workers);
 }
 
-/* A meeting may hold collectives of several groups, one after the other (agree: of the workers, then of all, with whom only serves): who has failed in one of them comes to none that follows. */
+/* A meeting may hold collectives of several groups, one after the other (agree: of the workers,
+   then of all, with whom only serves): who has failed in one of them comes to none that follows. */
 static void give_up(tutti_engine *e, int rank)
 {
     tutti_group metrics = tutti_engine_metrics_group(e);
@@ -149,7 +165,8 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
     if (status != TUTTI_OK)
         return status;
     for (int r = 0; r < e->m.workers; r++)
-        if (!e->own_pace && e->was_member[r] && !tutti_members_has(e->members, r)) /* at one's own pace what was computed is told, not known */
+        /* at one's own pace what was computed is told, not known */
+        if (!e->own_pace && e->was_member[r] && !tutti_members_has(e->members, r))
             e->progress.samples -= not_computed(e, r);
     e->agreed_step = e->progress.step;
     tutti_engine_regroup(e, &e->m.everyone, tutti_port_of("everyone", 0, 0));

@@ -1,12 +1,19 @@
-/* merge.c: one update for several steps' gradients, where a method decides step by step whether there is one: a larger batch for a while (Accordion's batch-size mode). A step stays what it is for samples, epochs,
-   schedules, reports and checkpoints: `workers x batch x accumulate` samples at their positions, so that nothing but updates depends on how many there are, and a run is resumed in the middle of one.
-     steps that wait     merged += samples g, g the mean over this worker's samples of the step; nothing is sent
-     the last            g := (merged + samples g) / (samples of all these steps), before its pieces are exchanged; the weight of a worker is its part of all samples of them. So it is the mean over all, whatever
-                         the shares of the steps were
-   Sums of gradients of steps whose samples are powers of two are those of `accumulate` passes, to the bit.
+/* merge.c: one update for several steps' gradients, where a method decides step by step whether
+   there is one: a larger batch for a while (Accordion's batch-size mode). A step stays what it
+   is for samples, epochs, schedules, reports and checkpoints: `workers x batch x accumulate`
+   samples at their positions, so that nothing but updates depends on how many there are, and a
+   run is resumed in the middle of one.
+     steps that wait     merged += samples g, g the mean over this worker's
+                         samples of the step; nothing is sent
+     the last            g := (merged + samples g) / (samples of all these steps), before its pieces
+                         are exchanged; the weight of a worker is its part of all samples of them.
+                         So it is the mean over all, whatever the shares of the steps were
+   Sums of gradients of steps whose samples are powers of two are those of
+   `accumulate` passes, to the bit.
 
-   A number that is not finite stays in `merged` and is found when the pieces are exchanged: the update is left out as one, as gradient accumulation does. A client's gradient is never scaled in here: the loss scale may
-   move between steps. */
+   A number that is not finite stays in `merged` and is found when the pieces are exchanged: the
+   update is left out as one, as gradient accumulation does. A client's gradient is never scaled in
+   here: the loss scale may move between steps. */
 #include "engine_internal.h"
 
 tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -14,7 +21,9 @@ tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     tutti_engine *e = m->engine;
 
     if (e->m.traits & TUTTI_OWN_PACE || !(e->m.traits & TUTTI_REPLICAS_EQUAL))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' merges steps, for which all workers make the same ones with equal models", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' merges steps, for which all workers make the same ones with equal models",
+                          m->ops->name);
     tutti_declare_vector(plan, "engine.merged", TUTTI_OWN_SUM, &e->merge.sum);
     tutti_declare_value(plan, "engine.merge", TUTTI_SAME, &e->merge.now, sizeof e->merge.now);
     tutti_declare_value(plan, "engine.merge-mine", TUTTI_OWN_SUM, &e->merge.mine, sizeof e->merge.mine);
@@ -29,7 +38,8 @@ int64_t tutti_merged(const tutti_method *m)
 /* The last of several: what each worker's part of them is. */
 void tutti_engine_merge_weigh(tutti_engine *e)
 {
-    const int64_t mine = e->merge.mine + e->m.samples, all = e->merge.now.all + tutti_share_step(&e->share, e->m.rng.step, -1);
+    const int64_t mine = e->merge.mine + e->m.samples,
+                  all = e->merge.now.all + tutti_share_step(&e->share, e->m.rng.step, -1);
 
     if (e->merge.now.steps > 0)
         e->m.weight = all > 0 ? (double)mine / (double)all : 0;

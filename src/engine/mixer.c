@@ -1,17 +1,27 @@
-/* mixer.c: neighbour averaging, the communication of every gossip method (d-psgd.md, steps 2 to 5). A model travels in chunks of 4 MiB: receives are
-   posted before sends, the next chunk before the last one is waited for, so no order of neighbours can deadlock (a ring of blocking sends does, once messages are
-   too large to be buffered), the wires never idle, and the receive buffers are two chunks a neighbour however large the model is. Sums wait for all terms
-   of a chunk and then add them in rank order: a running sum in order of arrival would need one buffer, and differ from run to run.
+/* mixer.c: neighbour averaging, the communication of every gossip method (d-psgd.md, steps 2 to
+   5). A model travels in chunks of 4 MiB: receives are posted before sends, the next chunk
+   before the last one is waited for, so no order of neighbours can deadlock (a ring of blocking
+   sends does, once messages are too large to be buffered), the wires never idle, and the receive
+   buffers are two chunks a neighbour however large the model is. Sums wait for all terms of a
+   chunk and then add them in rank order: a running sum in order of arrival would need one
+   buffer, and differ from run to run.
 
-   A run that goes on after losses (TUTTI_GOES_ON) goes on here: a neighbour that is lost, before a round or in the middle of it, is left out, and what it would have weighed is
-   added to W_ii. So rows still sum to 1; where W is symmetric so is what is left of it, and among those who stay its columns sum to 1 as well, which they do
-   not where edges are directed. This is done chunk by chunk: of a model that came in part, the chunks that came are used and of the others nothing, and every element is
-   still a mean whose weights sum to 1. To wait for the whole before the first sum would need a buffer as large as the model for each neighbour.
+   A run that goes on after losses (TUTTI_GOES_ON) goes on here: a neighbour that is lost, before a
+   round or in the middle of it, is left out, and what it would have weighed is added to W_ii. So
+   rows still sum to 1; where W is symmetric so is what is left of it, and among those who stay its
+   columns sum to 1 as well, which they do not where edges are directed. This is done chunk by
+   chunk: of a model that came in part, the chunks that came are used and of the others nothing, and
+   every element is still a mean whose weights sum to 1. To wait for the whole before the first sum
+   would need a buffer as large as the model for each neighbour.
 
-   Push-sum (sgp.md; Kempe, Dobra, Gehrke, FOCS 2003) is the same with the sender's weights: each message carries a share of the sender's mass, and the model kept is the mean of what came,
-   weighted by the shares: z_i = sum_j P_ij m_j z_j / sum_j P_ij m_j. That is the numerator over the weight of the papers, without either being formed, so nothing is rounded by a division
-   that is multiplied back. A mass is a whole number and a sender keeps what it does not give, so the sum over workers and messages under way is exact, to the last bit, for any weights. Of a loss: what was
-   on its way to a lost neighbour is taken back, what the lost one held is lost with it; if it goes in the middle of a model, the mass after the round is that of the last chunk. */
+   Push-sum (sgp.md; Kempe, Dobra, Gehrke, FOCS 2003) is the same with the sender's weights: each
+   message carries a share of the sender's mass, and the model kept is the mean of what came,
+   weighted by the shares: z_i = sum_j P_ij m_j z_j / sum_j P_ij m_j. That is the numerator over the
+   weight of the papers, without either being formed, so nothing is rounded by a division that is
+   multiplied back. A mass is a whole number and a sender keeps what it does not give, so the sum
+   over workers and messages under way is exact, to the last bit, for any weights. Of a loss: what
+   was on its way to a lost neighbour is taken back, what the lost one held is lost with it; if it
+   goes in the middle of a model, the mass after the round is that of the last chunk. */
 #include <errno.h>
 #include <string.h>
 
@@ -20,7 +30,8 @@
 enum { CHUNK = 1 << 20, SLOTS = 2, TERMS_MAX = 4096 }; /* tutti_tree_sum's limit */
 static const size_t ahead_bytes = 256 * 1024; /* as for pieces: below, handing over costs more than it hides */
 
-tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const tutti_mixer_options *options, tutti_error *err)
+tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan,
+                                 const tutti_mixer_options *options, tutti_error *err)
 {
     tutti_mixer *mixer = tutti_alloc(1, sizeof *mixer);
     size_t d;
@@ -29,10 +40,14 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     if (mixer == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     mixer->m = m;
-    TUTTI_TRY(tutti_fail_within(err, (options->push ? tutti_graph_open_push : tutti_graph_open)(&mixer->graph, options->graph, m->workers, err), "method '%s'", m->ops->name));
+    TUTTI_TRY(tutti_fail_within(
+        err, (options->push ? tutti_graph_open_push : tutti_graph_open)(&mixer->graph, options->graph, m->workers, err),
+        "method '%s'", m->ops->name));
     d = (size_t)tutti_graph_degree(mixer->graph);
     if (d >= TERMS_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': graph '%s' gives a worker %zu neighbours; %d can be averaged at once", m->ops->name, options->graph, d, TERMS_MAX - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': graph '%s' gives a worker %zu neighbours; %d can be averaged at once",
+                          m->ops->name, options->graph, d, TERMS_MAX - 1);
     mixer->chunk = m->n < CHUNK ? m->n : CHUNK;
     mixer->requests = tutti_alloc(SLOTS * 2 * d + 1, sizeof *mixer->requests);
     mixer->wanted = tutti_alloc(2 * d + 1, sizeof *mixer->wanted);
@@ -49,8 +64,9 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
         if (mixer->lost == NULL || mixer->part == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     }
-    if (mixer->requests == NULL || mixer->wanted == NULL || mixer->in == NULL || mixer->out == NULL || mixer->w_in == NULL || mixer->w_out == NULL || mixer->share == NULL ||
-        mixer->term == NULL || mixer->weight == NULL)
+    if (mixer->requests == NULL || mixer->wanted == NULL || mixer->in == NULL || mixer->out == NULL ||
+        mixer->w_in == NULL || mixer->w_out == NULL || mixer->share == NULL || mixer->term == NULL ||
+        mixer->weight == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     if (options->encode)
         TUTTI_TRY(tutti_mixer_codec_declare(mixer, plan, options->gamma, err));
@@ -109,7 +125,8 @@ static void look_for_losses(tutti_mixer *mixer)
 {
     tutti_peer_event event;
 
-    for (; mixer->lost != NULL && tutti_world_events(mixer->m->world, mixer->events, &event, 1) > mixer->events; mixer->events++)
+    for (; mixer->lost != NULL && tutti_world_events(mixer->m->world, mixer->events, &event, 1) > mixer->events;
+         mixer->events++)
         if (event.change == TUTTI_PEER_LOST)
             leave_out(mixer, event.rank);
 }
@@ -119,12 +136,14 @@ bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank)
     return mixer->lost != NULL && mixer->lost[rank];
 }
 
-/* A message to or from this neighbour has ended because of a loss: of it, or of this worker, which the others have given up. */
+/* A message to or from this neighbour has ended because of a loss: of it, or of this
+   worker, which the others have given up. */
 static tutti_status lose(tutti_mixer *mixer, int rank, tutti_request *request, tutti_error *err)
 {
     tutti_request *const own[1] = { request };
 
-    if (request->rank == mixer->m->rank) /* of itself only who is expelled hears that (transport.h): who gave it up, and why */
+    /* of itself only who is expelled hears that (transport.h): who gave it up, and why */
+    if (request->rank == mixer->m->rank)
         return tutti_wait_some(mixer->m->world, own, 1, 1, TUTTI_FOREVER, NULL, err);
     leave_out(mixer, rank);
     return TUTTI_OK;
@@ -139,7 +158,8 @@ static int root_of(int *part, int i)
     return i;
 }
 
-/* Without those who are lost: a worker that this one no longer averages with in any round, nor by way of others; -1: there is none. Of graphs drawn anew that is asked of so many rounds. */
+/* Without those who are lost: a worker that this one no longer averages with in any round, nor by
+   way of others; -1: there is none. Of graphs drawn anew that is asked of so many rounds. */
 static int falls_apart(tutti_mixer *mixer, uint64_t k)
 {
     enum { DRAWN_ROUNDS = 256 };
@@ -156,9 +176,11 @@ static int falls_apart(tutti_mixer *mixer, uint64_t k)
         for (int i = 0; i < m->workers && parts > 1; i++) {
             if (mixer->lost[i])
                 continue;
-            tutti_graph_round(mixer->graph, k + j, i, mixer->in, mixer->w_in, &n_in, mixer->out, mixer->w_out, &n_out, &self);
+            tutti_graph_round(mixer->graph, k + j, i, mixer->in, mixer->w_in, &n_in, mixer->out, mixer->w_out, &n_out,
+                              &self);
             for (int a = 0; a < n_in; a++) {
-                const int theirs = mixer->lost[mixer->in[a]] ? -1 : root_of(mixer->part, mixer->in[a]), mine = root_of(mixer->part, i);
+                const int theirs = mixer->lost[mixer->in[a]] ? -1 : root_of(mixer->part, mixer->in[a]),
+                          mine = root_of(mixer->part, i);
                 parts -= theirs >= 0 && theirs != mine;
                 if (theirs >= 0)
                     mixer->part[theirs] = mine;
@@ -181,8 +203,11 @@ void tutti_engine_mixer_tell(tutti_mixer *mixer, uint64_t k)
     mixer->told = mixer->losses;
     other = falls_apart(mixer, k);
     if (other >= 0)
-        tutti_event(mixer->m, "disconnected", "without the workers that are lost the graph is not connected: workers %d and %d have no way to average any more, until the end, where all who are "
-                    "left do", mixer->m->rank, other);
+        tutti_event(mixer->m, "disconnected",
+                    "without the workers that are lost the graph is not connected: workers %d and %d have no way to "
+                    "average any more, until the end, where all who are "
+                    "left do",
+                    mixer->m->rank, other);
 }
 
 /* ---- chunks ---- */
@@ -213,13 +238,15 @@ static tutti_status post(tutti_mixer *mixer, const tutti_mixer_round *r, size_t 
     for (int a = 0; a < r->n_in; a++, request++) {
         request->posted = false;
         if (!tutti_mixer_is_lost(mixer, mixer->in[a]))
-            TUTTI_TRY(tutti_post_recv(m->world, request, mixer->in[a], port, tutti_f32(m->device, room(mixer, c, a), length(mixer, c)), err));
+            TUTTI_TRY(tutti_post_recv(m->world, request, mixer->in[a], port,
+                                      tutti_f32(m->device, room(mixer, c, a), length(mixer, c)), err));
     }
     for (int a = 0; a < r->n_out; a++, request++) {
         request->posted = false;
         note.a = mixer->share[a];
         if (!tutti_mixer_is_lost(mixer, mixer->out[a]))
-            TUTTI_TRY(tutti_post_send(m->world, request, mixer->out[a], port, &note, tutti_f32(m->device, (float *)r->u + c * mixer->chunk, length(mixer, c)), err));
+            TUTTI_TRY(tutti_post_send(m->world, request, mixer->out[a], port, &note,
+                                      tutti_f32(m->device, (float *)r->u + c * mixer->chunk, length(mixer, c)), err));
     }
     return TUTTI_OK;
 }
@@ -231,7 +258,8 @@ tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r, t
 
     for (size_t i = 0; i < n; i++)
         mixer->wanted[i] = &request[i];
-    status = r->aside ? tutti_engine_wait_or_close(mixer->m->engine, mixer->wanted, (int)n, err) : tutti_wait_some(mixer->m->world, mixer->wanted, n, n, TUTTI_FOREVER, NULL, err);
+    status = r->aside ? tutti_engine_wait_or_close(mixer->m->engine, mixer->wanted, (int)n, err)
+                      : tutti_wait_some(mixer->m->world, mixer->wanted, n, n, TUTTI_FOREVER, NULL, err);
     if (status != TUTTI_ERR_PEER || mixer->lost == NULL)
         return status;
     for (size_t i = 0; i < n; i++) {
@@ -244,7 +272,8 @@ tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r, t
 }
 
 /* What the models weigh: term and weight are those of the chunk, by rank. */
-static tutti_status weigh(tutti_mixer *mixer, const tutti_mixer_round *r, size_t c, const tutti_request *request, tutti_error *err)
+static tutti_status weigh(tutti_mixer *mixer, const tutti_mixer_round *r, size_t c, const tutti_request *request,
+                          tutti_error *err)
 {
     const int me = mixer->m->rank;
     const size_t bytes = length(mixer, c) * sizeof(float);
@@ -265,8 +294,10 @@ static tutti_status weigh(tutti_mixer *mixer, const tutti_mixer_round *r, size_t
         if (!request[a].posted)
             continue;
         if (request[a].note.bytes != bytes)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %llu bytes of its model where %zu were due; all workers must run one version",
-                                   mixer->in[a], (unsigned long long)request[a].note.bytes, bytes);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, mixer->in[a],
+                "worker %d sent %llu bytes of its model where %zu were due; all workers must run one version",
+                mixer->in[a], (unsigned long long)request[a].note.bytes, bytes);
         mixer->term[terms] = room(mixer, c, a);
         mixer->weight[terms++] = (float)mixer->w_in[a];
     }
@@ -274,8 +305,10 @@ static tutti_status weigh(tutti_mixer *mixer, const tutti_mixer_round *r, size_t
     return TUTTI_OK;
 }
 
-/* Push-sum: w_in and self become what the shares make of them. kept: what this worker gave to nobody. */
-static tutti_status weigh_shares(tutti_mixer *mixer, tutti_mixer_round *r, tutti_mass kept, const tutti_request *request, tutti_error *err)
+/* Push-sum: w_in and self become what the shares make of them. kept:
+   what this worker gave to nobody. */
+static tutti_status weigh_shares(tutti_mixer *mixer, tutti_mixer_round *r, tutti_mass kept,
+                                 const tutti_request *request, tutti_error *err)
 {
     tutti_mass own = kept, total;
 
@@ -286,7 +319,9 @@ static tutti_status weigh_shares(tutti_mixer *mixer, tutti_mixer_round *r, tutti
         if (!request[a].posted)
             continue;
         if (request[a].note.a < 0 || request[a].note.a > TUTTI_MASS_ONE * mixer->m->workers)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent a push-sum weight of %g, among %d workers that have as many in all; all workers must run one version",
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a],
+                                   "worker %d sent a push-sum weight of %g, among %d workers that have as many in all; "
+                                   "all workers must run one version",
                                    mixer->in[a], tutti_mass_real(request[a].note.a), mixer->m->workers);
         total += request[a].note.a;
     }
@@ -305,7 +340,8 @@ static tutti_status finish(tutti_mixer *mixer, tutti_mixer_round *r, tutti_mass 
     if (r->mass != NULL)
         TUTTI_TRY(weigh_shares(mixer, r, kept, request, err));
     TUTTI_TRY(weigh(mixer, r, c, request, err));
-    tutti_tree_sum(mixer->m->device, length(mixer, c), mixer->terms, mixer->term, mixer->weight, r->x + c * mixer->chunk);
+    tutti_tree_sum(mixer->m->device, length(mixer, c), mixer->terms, mixer->term, mixer->weight,
+                   r->x + c * mixer->chunk);
     return TUTTI_OK;
 }
 
@@ -323,16 +359,20 @@ static tutti_status chunks(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error
     return TUTTI_OK;
 }
 
-/* Whom the round is with, and what each gets of the mass: *mass becomes what is kept. No thread is in a round. */
+/* Whom the round is with, and what each gets of the mass: *mass becomes what
+   is kept. No thread is in a round. */
 static tutti_mixer_round begin(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass)
 {
     tutti_mixer_round r = { .k = k, .epoch = mixer->codec != NULL ? mixer->m->epoch : 0, .u = u, .x = x, .mass = mass };
     tutti_mass left = mass != NULL ? *mass : 0;
 
     look_for_losses(mixer);
-    tutti_graph_round(mixer->graph, k, mixer->m->rank, mixer->in, mixer->w_in, &r.n_in, mixer->out, mixer->w_out, &r.n_out, &r.self);
+    tutti_graph_round(mixer->graph, k, mixer->m->rank, mixer->in, mixer->w_in, &r.n_in, mixer->out, mixer->w_out,
+                      &r.n_out, &r.self);
     for (int a = 0; a < r.n_out; a++) {
-        const tutti_mass due = mass != NULL && !tutti_mixer_is_lost(mixer, mixer->out[a]) ? (tutti_mass)(mixer->w_out[a] * (double)*mass) : 0;
+        const tutti_mass due = mass != NULL && !tutti_mixer_is_lost(mixer, mixer->out[a])
+                                   ? (tutti_mass)(mixer->w_out[a] * (double)*mass)
+                                   : 0;
         mixer->share[a] = due < left ? due : left;
         left -= mixer->share[a];
     }
@@ -358,7 +398,10 @@ static tutti_status carry_out(tutti_mixer *mixer, tutti_mixer_round *r, tutti_er
         tutti_mixer_codec_cancel(mixer);
     for (int i = 0; i < SLOTS * 2 * tutti_graph_degree(mixer->graph); i++)
         tutti_cancel(mixer->m->world, &mixer->requests[i]);
-    return status == TUTTI_CLOSED ? status : tutti_fail_within(err, status, "worker %d, averaging with its neighbours in round %llu", mixer->m->rank, (unsigned long long)r->k);
+    return status == TUTTI_CLOSED
+               ? status
+               : tutti_fail_within(err, status, "worker %d, averaging with its neighbours in round %llu",
+                                   mixer->m->rank, (unsigned long long)r->k);
 }
 
 tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass, tutti_error *err)

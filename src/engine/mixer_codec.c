@@ -1,20 +1,35 @@
-/* mixer_codec.c: neighbours' averages of models that travel through a codec: CHOCO-gossip, Koloskova, Stich, Jaggi, ICML 2019, arXiv 1902.00340; with averaging beside the computation in the order of
-   Koloskova, Lin, Stich, Jaggi, ICLR 2020, arXiv 1907.09356. Sheet: gossip-compression.md.
-     A model does not go to zero, so what a codec lost of it would be lost anew in every round. Its difference to a copy that all neighbours have does. Of every worker there is such a public copy p_i, at
-     the worker itself and at each that hears it, the same to the bit, since all decode the same bytes:
-         q_i = Q(u_i - p_i) is sent;  p_j += q_j of all, one's own included;  x_i = u_i + gamma sum_j W_ij (p_j - p_i)
-     For symmetric or doubly stochastic W the mean of the models is kept whatever Q loses, and what it loses stays in u_i - p_i: there is no residual besides.
+/* mixer_codec.c: neighbours' averages of models that travel through a codec:
+   CHOCO-gossip, Koloskova, Stich, Jaggi, ICML 2019, arXiv 1902.00340; with averaging
+   beside the computation in the order of Koloskova, Lin, Stich, Jaggi, ICLR 2020, arXiv
+   1907.09356. Sheet: gossip-compression.md.
+     A model does not go to zero, so what a codec lost of it would be lost anew in every round.
+     Its difference to a copy that all neighbours have does. Of every worker there is such a
+     public copy p_i, at the worker itself and at each that hears it, the same to the bit,
+     since all decode the same bytes:
+         q_i = Q(u_i - p_i) is sent;  p_j += q_j of all, one's own included;  x_i =
+                                      u_i + gamma sum_j W_ij (p_j - p_i)
+     For symmetric or doubly stochastic W the mean of the models is kept whatever Q loses, and what
+     it loses stays in u_i - p_i: there is no residual besides.
 
-   Chosen where the sheet leaves a choice. Copies begin as the common initial model, not as 0 (the sheet: equivalent to sending it once). A copy a neighbour instead of one weighted sum of them: n numbers a neighbour
-   instead of n, but a lost neighbour can be left out, which out of a sum it cannot. A difference of equal copies is 0 exactly, so nothing drifts between models that agree.
-   Graphs must be the same in every round: with others a neighbour would miss corrections of the rounds in which it was none, and two "copies" of a worker would differ.
+   Chosen where the sheet leaves a choice. Copies begin as the common initial model, not as 0 (the
+   sheet: equivalent to sending it once). A copy a neighbour instead of one weighted sum of them: n
+   numbers a neighbour instead of n, but a lost neighbour can be left out, which out of a sum it
+   cannot. A difference of equal copies is 0 exactly, so nothing drifts between models that agree.
+   Graphs must be the same in every round: with others a neighbour would miss corrections of the
+   rounds in which it was none, and two "copies" of a worker would differ.
 
-   gamma. The theorem's is safe and useless (4e-4 on a ring of 8 with one element of 8 sent). By default it is omega^(3/2), omega = 1 - |v - Q(v)|^2 / |v|^2 measured once on normal numbers: 1 for casts and int8, 0.5
-   for sign, 0.3 for topk(ratio=0.1), 0.027 for topk(ratio=0.01), where published scripts have 1, 0.45 and 0.04. Averaging 2000 normal numbers on a ring of 8 (gamma 0.0125 to 1 in ten steps) it was at or next below the
-   fastest of them for topk of 1 % and 10 %, int8 and no loss, half of it or less for random-k; three times as much diverged for topk and for random-k of 10 %. Training moves the models meanwhile, and the option is there.
+   gamma. The theorem's is safe and useless (4e-4 on a ring of 8 with one element of 8 sent). By
+   default it is omega^(3/2), omega = 1 - |v - Q(v)|^2 / |v|^2 measured once on normal numbers: 1
+   for casts and int8, 0.5 for sign, 0.3 for topk(ratio=0.1), 0.027 for topk(ratio=0.01), where
+   published scripts have 1, 0.45 and 0.04. Averaging 2000 normal numbers on a ring of 8 (gamma
+   0.0125 to 1 in ten steps) it was at or next below the fastest of them for topk of 1 % and 10 %,
+   int8 and no loss, half of it or less for random-k; three times as much diverged for topk and for
+   random-k of 10 %. Training moves the models meanwhile, and the option is there.
 
-   Messages: tensors one after the other, some in one message until it stands for 4 MiB of model, so that one is encoded while those before it travel. A tensor whose codec does not say its length has four
-   bytes of it in front; with codec-checksum each has eight more, and is looked at before any of it is added to a copy. */
+   Messages: tensors one after the other, some in one message until it stands for 4 MiB of model,
+   so that one is encoded while those before it travel. A tensor whose codec does not say its
+   length has four bytes of it in front; with codec-checksum each has eight more, and is looked at
+   before any of it is added to a copy. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +42,8 @@
 enum { ELEMENTS = 1 << 20, SAMPLE = 1 << 16, PREFIX = 4, BLOCK = 4096 };
 static const uint64_t late_step = UINT64_MAX; /* beyond any warm-up */
 
-typedef struct message { int first, tensors; size_t at, bytes; } message; /* at: in send, and in each neighbour's part of receive; bytes: most */
+/* at: in send, and in each neighbour's part of receive; bytes: most */
+typedef struct message { int first, tensors; size_t at, bytes; } message;
 
 struct tutti_mixer_codec {
     tutti_codec *codec;
@@ -38,7 +54,9 @@ struct tutti_mixer_codec {
     message *message;
     int messages;
     size_t bytes;                /* of all messages, each rounded up */
-    float *mine, **theirs;       /* declared: the public copies, n each; theirs: a neighbour, in the order of tutti_graph_round. Mine alone is saved */
+    /* declared: the public copies, n each; theirs: a neighbour, in the order of
+       tutti_graph_round. Mine alone is saved */
+    float *mine, **theirs;
     bool checked;                /* codec-checksum: before each tensor's bytes in a message, checksum.c's */
     bool began;                  /* theirs are what they sent */
     float *difference;           /* declared: of the largest tensor; scratch below as well */
@@ -67,7 +85,8 @@ static size_t room_of(const tutti_mixer_codec *c, tutti_view v)
     v.step = 0;
     most = tutti_codec_point_bound(c->codec, &v);
     v.step = late_step;
-    return head_of(c, &v) + (tutti_codec_point_bound(c->codec, &v) > most ? tutti_codec_point_bound(c->codec, &v) : most);
+    return head_of(c, &v) +
+           (tutti_codec_point_bound(c->codec, &v) > most ? tutti_codec_point_bound(c->codec, &v) : most);
 }
 
 static tutti_status list_tensors(const tutti_method *m, tutti_mixer_codec *c, tutti_error *err)
@@ -84,10 +103,23 @@ static tutti_status list_tensors(const tutti_method *m, tutti_mixer_codec *c, tu
         const bool vector = t->cols == 1;
         c->name[i] = t->name;
         if (t->count > INT32_MAX)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter %s has %zu elements; a codec takes tensors of fewer than 2147483648", t->name, t->count);
-        c->tensor[i] = (tutti_view){ .tensor = i, .first = t->first, .count = t->count, .rows = vector ? 1 : t->rows, .cols = vector ? t->count : t->cols };
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "parameter %s has %zu elements; a codec takes tensors of fewer than 2147483648", t->name,
+                              t->count);
+        c->tensor[i] = (tutti_view){ .tensor = i,
+                                     .first = t->first,
+                                     .count = t->count,
+                                     .rows = vector ? 1 : t->rows,
+                                     .cols = vector ? t->count : t->cols };
     }
-    c->space = (tutti_codec_space){ .n = m->n, .tensor = c->tensor, .name = c->name, .n_tensors = l->n_tensors, .rank = m->rank, .workers = m->workers, .seed = m->rng.seed, .device = m->device };
+    c->space = (tutti_codec_space){ .n = m->n,
+                                    .tensor = c->tensor,
+                                    .name = c->name,
+                                    .n_tensors = l->n_tensors,
+                                    .rank = m->rank,
+                                    .workers = m->workers,
+                                    .seed = m->rng.seed,
+                                    .device = m->device };
     return TUTTI_OK;
 }
 
@@ -120,7 +152,8 @@ static tutti_status declare_memory(tutti_mixer *mixer, tutti_plan *plan, tutti_e
         largest = v.count > largest ? v.count : largest;
         for (int late = 0; late < 2; late++) {
             v.step = late ? late_step : 0;
-            scratch = tutti_codec_point_scratch(c->codec, &v) > scratch ? tutti_codec_point_scratch(c->codec, &v) : scratch;
+            scratch =
+                tutti_codec_point_scratch(c->codec, &v) > scratch ? tutti_codec_point_scratch(c->codec, &v) : scratch;
         }
     }
     c->theirs = tutti_alloc(d + 1, sizeof *c->theirs);
@@ -133,21 +166,34 @@ static tutti_status declare_memory(tutti_mixer *mixer, tutti_plan *plan, tutti_e
         snprintf(name, sizeof name, "mixer.public-of-neighbour-%zu", a);
         tutti_declare_vector(plan, name, TUTTI_SCRATCH, &c->theirs[a]);
     }
-    tutti_declare(plan, &(tutti_state){ .name = "mixer.difference", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = largest }, &c->difference);
-    tutti_declare(plan, &(tutti_state){ .name = "mixer.codec-scratch", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = scratch + 64 }, &c->scratch);
-    tutti_declare(plan, &(tutti_state){ .name = "mixer.send", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = c->bytes + 64 }, &c->send);
-    tutti_declare(plan, &(tutti_state){ .name = "mixer.receive", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = d * c->bytes + 64 }, &c->receive);
+    tutti_declare(
+        plan, &(tutti_state){ .name = "mixer.difference", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = largest },
+        &c->difference);
+    tutti_declare(plan,
+                  &(tutti_state){
+                      .name = "mixer.codec-scratch", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = scratch + 64 },
+                  &c->scratch);
+    tutti_declare(
+        plan, &(tutti_state){ .name = "mixer.send", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = c->bytes + 64 },
+        &c->send);
+    tutti_declare(
+        plan,
+        &(tutti_state){ .name = "mixer.receive", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = d * c->bytes + 64 },
+        &c->receive);
     return TUTTI_OK;
 }
 
-/* A biased codec must keep a part of whatever it is given, or differences need not shrink; what is only unbiased may blow them up. */
+/* A biased codec must keep a part of whatever it is given, or differences need not shrink; what
+   is only unbiased may blow them up. */
 static tutti_status check_contracts(const tutti_codec *c, tutti_error *err)
 {
     for (size_t i = 0; i < TUTTI_LENGTH(c->inner); i++)
         if (c->inner[i] != NULL)
             TUTTI_TRY(check_contracts(c->inner[i], err));
     if (c->ops->choose == NULL && (tutti_codec_traits(c) & TUTTI_CODEC_CONTRACTIVE) == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' may lose as much as it is given, or more, and neighbours' copies come closer only with one that always keeps a part: fp16, bf16, int8, topk, sign, or randomk",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec '%s' may lose as much as it is given, or more, and neighbours' copies come closer "
+                          "only with one that always keeps a part: fp16, bf16, int8, topk, sign, or randomk",
                           c->ops->name);
     return TUTTI_OK;
 }
@@ -161,12 +207,19 @@ tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, dou
 
     if (spec[0] == 0) {
         if (gamma > 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': gamma is %g, but models travel without a codec, whose losses it is for; leave gamma away, or give a codec", name, gamma);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "method '%s': gamma is %g, but models travel without a codec, whose losses it is for; "
+                              "leave gamma away, or give a codec",
+                              name, gamma);
         return TUTTI_OK;
     }
     if (tutti_graph_period(mixer->graph) != 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec is '%.80s', but the graph of method '%s' changes from round to round: through a codec differences to copies travel, and a neighbour that is none in some rounds "
-                          "would miss them; take a graph that stays (ring, torus, exponential, complete), or leave codec away", spec, name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "codec is '%.80s', but the graph of method '%s' changes from round to round: through a codec differences "
+            "to copies travel, and a neighbour that is none in some rounds "
+            "would miss them; take a graph that stays (ring, torus, exponential, complete), or leave codec away",
+            spec, name);
     c = mixer->codec = tutti_alloc(1, sizeof *c);
     if (c == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", name);
@@ -213,7 +266,10 @@ static tutti_status measure_gamma(tutti_mixer_codec *c, tutti_error *err)
         omega = 1 - tutti_norm2(d, v.count, rest) / tutti_norm2(d, v.count, x);
         c->gamma = omega > 0 ? pow(omega, 1.5) : 0;
         if (status == TUTTI_OK && !(c->gamma > 0))
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' keeps nothing of %zu normal numbers, so models would never come closer; set gamma yourself, or take another codec", c->codec->ops->name, v.count);
+            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                "codec '%s' keeps nothing of %zu normal numbers, so models would never come closer; "
+                                "set gamma yourself, or take another codec",
+                                c->codec->ops->name, v.count);
     }
     tutti_free(out);
     tutti_free(scratch);
@@ -232,7 +288,10 @@ tutti_status tutti_mixer_codec_open(tutti_mixer *mixer, tutti_error *err)
     if (c->gamma == 0) {
         TUTTI_TRY(measure_gamma(c, err));
         if (mixer->m->rank == 0 && mixer->m->workers > 1)
-            tutti_event(mixer->m, "codec", "models travel as differences to public copies, through '%s'; gamma is %.4g, by what it keeps of normal numbers", tutti_exchange_codec(mixer->m), c->gamma);
+            tutti_event(mixer->m, "codec",
+                        "models travel as differences to public copies, through '%s'; gamma is %.4g, by what it keeps "
+                        "of normal numbers",
+                        tutti_exchange_codec(mixer->m), c->gamma);
     }
     tutti_copy(mixer->m->device, mixer->m->layout->used, mixer->m->x, c->mine); /* a checkpoint's may follow */
     return TUTTI_OK;
@@ -271,22 +330,28 @@ static tutti_view view_of(const tutti_mixer_codec *c, int tensor, uint64_t k)
     return v;
 }
 
-/* My copy of a tensor, of which others are about to have theirs: a number that the codec has not got (fp16 beyond 65504) must not get there, from where it would reach their models. */
+/* My copy of a tensor, of which others are about to have theirs: a number that the codec has not
+   got (fp16 beyond 65504) must not get there, from where it would reach their models. */
 static tutti_status look_at(const tutti_mixer *mixer, const tutti_view *v, tutti_error *err)
 {
     const tutti_mixer_codec *c = mixer->codec;
     const tutti_method *m = mixer->m;
     tutti_engine_bad bad;
 
-    if (tutti_finite(c->space.device, v->count, c->mine + v->first) || !tutti_engine_find_bad(m->engine, c->mine, v->tensor, 1, &bad))
+    if (tutti_finite(c->space.device, v->count, c->mine + v->first) ||
+        !tutti_engine_find_bad(m->engine, c->mine, v->tensor, 1, &bad))
         return TUTTI_OK;
-    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "%s has moved by %g at element %zu when it is to be sent, which codec '%s' makes %g; take a codec with a wider range (bf16 instead of fp16), "
-                           "lower the learning rate or clip the gradient (clip-norm)", m->layout->tensor[v->tensor].name, (double)c->difference[bad.element], bad.element,
+    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
+                           "%s has moved by %g at element %zu when it is to be sent, which codec '%s' makes %g; take a "
+                           "codec with a wider range (bf16 instead of fp16), "
+                           "lower the learning rate or clip the gradient (clip-norm)",
+                           m->layout->tensor[v->tensor].name, (double)c->difference[bad.element], bad.element,
                            c->codec->ops->name, (double)bad.value);
 }
 
 /* The tensors of message g: what my copy lacks, encoded, and added to it as the others will. */
-static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, const message *g, size_t *bytes, tutti_error *err)
+static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, const message *g, size_t *bytes,
+                         tutti_error *err)
 {
     tutti_mixer_codec *c = mixer->codec;
     uint8_t *out = c->send + g->at;
@@ -294,11 +359,14 @@ static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, c
     *bytes = 0;
     for (int i = g->first; i < g->first + g->tensors; i++) {
         const tutti_view v = view_of(c, i, r->k);
-        const size_t prefix = prefix_of(c->codec, &v), head = head_of(c, &v), left = g->bytes - (size_t)(out - (c->send + g->at));
+        const size_t prefix = prefix_of(c->codec, &v), head = head_of(c, &v),
+                     left = g->bytes - (size_t)(out - (c->send + g->at));
         size_t some;
         if (head + tutti_codec_point_bound(c->codec, &v) > left)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "codec '%s' makes longer messages in round %llu than at its beginning and end; this is a fault of the program: please report it", c->codec->ops->name,
-                              (unsigned long long)r->k);
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "codec '%s' makes longer messages in round %llu than at its beginning and end; this is a "
+                              "fault of the program: please report it",
+                              c->codec->ops->name, (unsigned long long)r->k);
         tutti_diff(c->space.device, v.count, 1, r->u + v.first, c->mine + v.first, c->difference);
         some = tutti_codec_pack(c->codec, &v, c->difference, c->scratch, out + head);
         for (size_t k = 0; k < prefix; k++)
@@ -313,7 +381,8 @@ static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, c
     return TUTTI_OK;
 }
 
-static tutti_status unpack(const tutti_mixer *mixer, const tutti_mixer_round *r, const message *g, int a, size_t bytes, tutti_error *err)
+static tutti_status unpack(const tutti_mixer *mixer, const tutti_mixer_round *r, const message *g, int a, size_t bytes,
+                           tutti_error *err)
 {
     tutti_mixer_codec *c = mixer->codec;
     const uint8_t *in = room_from(mixer, a, g), *end = in + bytes;
@@ -325,14 +394,22 @@ static tutti_status unpack(const tutti_mixer *mixer, const tutti_mixer_round *r,
         if (prefix > 0 && (size_t)(end - in) >= PREFIX)
             some = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16 | (size_t)in[3] << 24;
         if (head > (size_t)(end - in) || some > (size_t)(end - in) - head)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %zu bytes that end within tensor %d; do all workers run the same codec with the same options?", mixer->in[a], bytes, i);
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a],
+                                   "worker %d sent %zu bytes that end within tensor %d; do all workers run the same "
+                                   "codec with the same options?",
+                                   mixer->in[a], bytes, i);
         if (c->checked)
             TUTTI_TRY(tutti_checksum_check(c->codec, &v, mixer->in[a], in + head, some, in + prefix, err));
-        TUTTI_TRY(tutti_fail_within(err, tutti_codec_unpack_add(c->codec, &v, in + head, some, 1, c->theirs[a] + v.first, c->scratch, err), "what worker %d sent of tensor %d", mixer->in[a], i));
+        TUTTI_TRY(tutti_fail_within(
+            err, tutti_codec_unpack_add(c->codec, &v, in + head, some, 1, c->theirs[a] + v.first, c->scratch, err),
+            "what worker %d sent of tensor %d", mixer->in[a], i));
         in += head + some;
     }
     if (in != end)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %zu bytes more than its tensors have; do all workers run the same codec with the same options?", mixer->in[a], (size_t)(end - in));
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a],
+                               "worker %d sent %zu bytes more than its tensors have; do all workers run the same codec "
+                               "with the same options?",
+                               mixer->in[a], (size_t)(end - in));
     return TUTTI_OK;
 }
 
@@ -346,7 +423,9 @@ static tutti_status post_receives(tutti_mixer *mixer, const tutti_mixer_round *r
             request[a].posted = false;
         for (int a = 0; a < r->n_in; a++)
             if (!tutti_mixer_is_lost(mixer, mixer->in[a]))
-                TUTTI_TRY(tutti_post_recv(mixer->m->world, &request[a], mixer->in[a], port, tutti_host(room_from(mixer, a, &c->message[k]), c->message[k].bytes, TUTTI_U8), err));
+                TUTTI_TRY(tutti_post_recv(
+                    mixer->m->world, &request[a], mixer->in[a], port,
+                    tutti_host(room_from(mixer, a, &c->message[k]), c->message[k].bytes, TUTTI_U8), err));
     }
     return TUTTI_OK;
 }
@@ -360,11 +439,13 @@ static tutti_status post_sends(tutti_mixer *mixer, const tutti_mixer_round *r, t
     TUTTI_TRY(pack(mixer, r, &c->message[k], &bytes, err));
     for (int a = 0; a < r->n_out; a++)
         if (!tutti_mixer_is_lost(mixer, mixer->out[a]))
-            TUTTI_TRY(tutti_post_send(mixer->m->world, &requests_of(mixer, k)[r->n_in + a], mixer->out[a], port, &note, tutti_host(c->send + c->message[k].at, bytes, TUTTI_U8), err));
+            TUTTI_TRY(tutti_post_send(mixer->m->world, &requests_of(mixer, k)[r->n_in + a], mixer->out[a], port, &note,
+                                      tutti_host(c->send + c->message[k].at, bytes, TUTTI_U8), err));
     return TUTTI_OK;
 }
 
-/* Before this process's first round. All began alike; in a run that is resumed each tells its neighbours its copy once in full: so a checkpoint has one copy a worker, not one a neighbour, and
+/* Before this process's first round. All began alike; in a run that is resumed each tells its
+   neighbours its copy once in full: so a checkpoint has one copy a worker, not one a neighbour, and
    may be of a run that has lost workers and goes on with others as neighbours. */
 static tutti_status begin_copies(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_error *err)
 {
@@ -378,16 +459,20 @@ static tutti_status begin_copies(tutti_mixer *mixer, const tutti_mixer_round *r,
     for (int a = 0; a < r->n_in; a++) {
         tutti_copy(c->space.device, n, c->mine, c->theirs[a]);
         if (r->k > 0 && !tutti_mixer_is_lost(mixer, mixer->in[a]))
-            TUTTI_TRY(tutti_post_recv(mixer->m->world, &request[a], mixer->in[a], port, tutti_f32(c->space.device, c->theirs[a], n), err));
+            TUTTI_TRY(tutti_post_recv(mixer->m->world, &request[a], mixer->in[a], port,
+                                      tutti_f32(c->space.device, c->theirs[a], n), err));
     }
     for (int a = 0; a < r->n_out; a++)
         if (r->k > 0 && !tutti_mixer_is_lost(mixer, mixer->out[a]))
-            TUTTI_TRY(tutti_post_send(mixer->m->world, &request[r->n_in + a], mixer->out[a], port, &(tutti_note){ 0 }, tutti_f32(c->space.device, c->mine, n), err));
+            TUTTI_TRY(tutti_post_send(mixer->m->world, &request[r->n_in + a], mixer->out[a], port, &(tutti_note){ 0 },
+                                      tutti_f32(c->space.device, c->mine, n), err));
     TUTTI_TRY(tutti_mixer_await(mixer, r, request, err));
     for (int a = 0; a < r->n_in; a++)
         if (request[a].posted && request[a].note.bytes != n * sizeof(float))
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %llu bytes of its public copy where %zu were due; all workers must run one version", mixer->in[a],
-                                   (unsigned long long)request[a].note.bytes, n * sizeof(float));
+            return tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, mixer->in[a],
+                "worker %d sent %llu bytes of its public copy where %zu were due; all workers must run one version",
+                mixer->in[a], (unsigned long long)request[a].note.bytes, n * sizeof(float));
     c->began = true;
     return TUTTI_OK;
 }
@@ -406,7 +491,8 @@ static void move(const tutti_mixer *mixer, const tutti_mixer_round *r)
         for (int a = 0; a < r->n_in; a++) {
             if (tutti_mixer_is_lost(mixer, mixer->in[a]))
                 continue;
-            tutti_diff(c->space.device, some, (float)(c->gamma * mixer->w_in[a]), c->theirs[a] + at, c->mine + at, apart);
+            tutti_diff(c->space.device, some, (float)(c->gamma * mixer->w_in[a]), c->theirs[a] + at, c->mine + at,
+                       apart);
             tutti_add(c->space.device, some, apart, r->x + at);
         }
     }
@@ -415,7 +501,9 @@ static void move(const tutti_mixer *mixer, const tutti_mixer_round *r)
 static tutti_status no_sum(void *with, size_t n, float *numbers, tutti_error *err)
 {
     (void)with, (void)n, (void)numbers;
-    return tutti_fail(err, TUTTI_ERR_STATE, 0, "neighbours have no sum over all workers; this is a fault of the program: please report it"); /* tutti_codec_check_point */
+    /* tutti_codec_check_point */
+    return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                      "neighbours have no sum over all workers; this is a fault of the program: please report it");
 }
 
 tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_error *err)
@@ -425,7 +513,8 @@ tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round
 
     if (!c->began)
         TUTTI_TRY(begin_copies(mixer, r, err));
-    TUTTI_TRY(tutti_codec_begin(c->codec, &(tutti_codec_moment){ .step = r->k, .epoch = r->epoch, .sum = no_sum }, err));
+    TUTTI_TRY(
+        tutti_codec_begin(c->codec, &(tutti_codec_moment){ .step = r->k, .epoch = r->epoch, .sum = no_sum }, err));
     TUTTI_TRY(post_receives(mixer, r, port, err));
     for (int k = 0; k < c->messages; k++)
         TUTTI_TRY(post_sends(mixer, r, port, k, err));

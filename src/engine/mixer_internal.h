@@ -1,4 +1,5 @@
-/* mixer_internal.h: what mixer.c and mixer_codec.c share: a mixer, one round of it, and who of its neighbours is lost. */
+/* mixer_internal.h: what mixer.c and mixer_codec.c share: a mixer, one round of it,
+   and who of its neighbours is lost. */
 #ifndef TUTTI_ENGINE_MIXER_INTERNAL_H
 #define TUTTI_ENGINE_MIXER_INTERNAL_H
 #include "engine_internal.h"
@@ -28,27 +29,36 @@ struct tutti_mixer {
     const float **term;      /* degree + 1, by rank */
     float *weight;
     int terms;
-    bool *lost;              /* workers: left out from now on. Whoever runs the round; NULL: a loss ends the run */
+    /* workers: left out from now on. Whoever runs the round; NULL: a loss ends the run */
+    bool *lost;
     int *part;               /* workers: scratch of `falls_apart` */
-    int events, losses, told; /* events looked at, losses among them, those that the client has looked at */
+    /* events looked at, losses among them, those that the client has looked at */
+    int events, losses, told;
     tutti_lane *lane;        /* NULL: what was started runs in wait */
     tutti_job job;
     tutti_mixer_round started; /* client thread's; the job's between start and wait */
-    tutti_mass moving, *mass; /* of what was started: the job's own; where it goes once it has come, NULL: nowhere */
+    /* of what was started: the job's own; where it goes once it has come, NULL: nowhere */
+    tutti_mass moving, *mass;
     bool pending, arrived;   /* started and not waited for; the round is over all the same */
     tutti_mixer_codec *codec; /* NULL: models travel as they are */
     tutti_mixer *next;       /* of the engine's */
 };
 
 bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank);
-/* Until all messages of r, in-neighbours' first, have ended; of lost neighbours they are taken out: `posted` is false then. */
-tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_request *request, tutti_error *err);
+/* Until all messages of r, in-neighbours' first, have ended; of lost neighbours they are
+   taken out: `posted` is false then. */
+tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r,
+                               tutti_request *request, tutti_error *err);
 
 /* ---- mixer_codec.c ---- */
-tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, double gamma, tutti_error *err); /* where the run has a codec; else mixer->codec stays NULL */
+/* where the run has a codec; else mixer->codec stays NULL */
+tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, double gamma,
+                                       tutti_error *err);
 tutti_status tutti_mixer_codec_open(tutti_mixer *mixer, tutti_error *err);
 void tutti_mixer_codec_close(tutti_mixer_codec *c); /* NULL-safe */
-/* x := u + gamma sum_j W_ij (public copy of j - own), all copies brought forward to u first. Whoever runs the round. */
-tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_error *err);
+/* x := u + gamma sum_j W_ij (public copy of j - own), all copies brought forward to
+   u first. Whoever runs the round. */
+tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round *r,
+                                     tutti_error *err);
 void tutti_mixer_codec_cancel(tutti_mixer *mixer);
 #endif

@@ -1,19 +1,29 @@
-/* pace.c: which step a worker takes next. Workers that step together count for themselves. Under TUTTI_OWN_PACE gradients are handed out one by one by
-   worker 0 (after losses the lowest that is left), in the order of the data, to whoever asks: so an epoch is every sample once, by whoever, a run is exactly as many gradients as was asked
-   for, and a slow worker holds up nobody but the very end. Two empty messages a gradient, which the figures leave out as bookkeeping: a worker asks for its next
-   gradient when it begins one, so their way is hidden behind the computation. Nothing is given ahead to a worker that, at the pace so far, would not come back for
-   it before the others are through with the rest: a slow one would sit on two of the last. The first gradient of each phase is given without asking, by rank.
-   A team (method.h) is dealt as many gradients as it has workers, in a row, each of which asks for its own: the first to ask has the block dealt, the others get what is theirs of it, so no worker of a team has to
-   tell another. At the end of a phase a block may be cut: who has none of it makes the team's step without samples.
-   In a run that goes on after losses nobody computes again what a lost worker was given; the others go on to the end of the phase. If it was the one that hands out, whoever asks it next comes to rest, and when all
-   have, they begin a phase for what is left, with the lowest worker that is left to hand it out: so a gradient that it gave to somebody who is left is computed once, and the most that was given is where they go on.
-   A method may end the run (tutti_end): its worker says so when it asks for its next gradient, by asking for none beyond 0, and nothing more is handed out. What was is computed; then all are quiet, and know it. */
+/* pace.c: which step a worker takes next. Workers that step together count for themselves. Under
+   TUTTI_OWN_PACE gradients are handed out one by one by worker 0 (after losses the lowest that is
+   left), in the order of the data, to whoever asks: so an epoch is every sample once, by whoever, a
+   run is exactly as many gradients as was asked for, and a slow worker holds up nobody but the very
+   end. Two empty messages a gradient, which the figures leave out as bookkeeping: a worker asks for
+   its next gradient when it begins one, so their way is hidden behind the computation. Nothing is
+   given ahead to a worker that, at the pace so far, would not come back for it before the others
+   are through with the rest: a slow one would sit on two of the last. The first gradient of each
+   phase is given without asking, by rank. A team (method.h) is dealt as many gradients as it has
+   workers, in a row, each of which asks for its own: the first to ask has the block dealt, the
+   others get what is theirs of it, so no worker of a team has to tell another. At the end of a
+   phase a block may be cut: who has none of it makes the team's step without samples. In a run that
+   goes on after losses nobody computes again what a lost worker was given; the others go on to the
+   end of the phase. If it was the one that hands out, whoever asks it next comes to rest, and when
+   all have, they begin a phase for what is left, with the lowest worker that is left to hand it
+   out: so a gradient that it gave to somebody who is left is computed once, and the most that was
+   given is where they go on. A method may end the run (tutti_end): its worker says so when it asks
+   for its next gradient, by asking for none beyond 0, and nothing more is handed out. What was is
+   computed; then all are quiet, and know it. */
 #include <errno.h>
 #include <string.h>
 
 #include "engine_internal.h"
 
-/* In a request: kind: samples of my last step; a: until, or -1 - until if it is for later; b: bits of that step's loss. In the reply: a: the gradient, or one of: */
+/* In a request: kind: samples of my last step; a: until, or -1 - until if it is for later; b: bits
+   of that step's loss. In the reply: a: the gradient, or one of: */
 enum { NOTHING_LEFT = -1, NOT_AHEAD = -2 };
 
 static void hear(tutti_engine *e, double samples, double loss_sum)
@@ -32,7 +42,8 @@ static int64_t take(tutti_engine *e, int member, uint64_t until, bool ahead)
     if (c->given == d->blocks) {
         if (e->pace.over || next >= until)
             return ahead ? NOT_AHEAD : NOTHING_LEFT;
-        if (ahead && (double)(until - next) * (double)d->blocks <= 2 * (double)(next - e->pace.agreed)) /* expects fewer than two more */
+        /* expects fewer than two more */
+        if (ahead && (double)(until - next) * (double)d->blocks <= 2 * (double)(next - e->pace.agreed))
             return NOT_AHEAD;
         d->first[d->blocks++ % TUTTI_ENGINE_BLOCKS] = next;
         e->pace.heard.gradients = next + team < until ? next + team : until;
@@ -44,10 +55,13 @@ tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
 {
     if (!e->own_pace || e->m.rank != tutti_engine_first(e) || e->pace.customer != NULL)
         return TUTTI_OK;
-    e->pace.heard.samples = (double)(e->progress.samples - e->pace.first_samples); /* of who was lost and had heard more */
+    /* of who was lost and had heard more */
+    e->pace.heard.samples = (double)(e->progress.samples - e->pace.first_samples);
     e->pace.customer = tutti_alloc((size_t)e->m.workers, sizeof *e->pace.customer);
     e->pace.dealt = tutti_alloc((size_t)(e->m.workers / e->m.team), sizeof *e->pace.dealt);
-    return e->pace.customer != NULL && e->pace.dealt != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "handing out gradients to %d workers", e->m.workers);
+    return e->pace.customer != NULL && e->pace.dealt != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "handing out gradients to %d workers", e->m.workers);
 }
 
 void tutti_engine_pace_close(tutti_engine *e)
@@ -93,7 +107,8 @@ tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Without waiting until it is taken: the others need not wait for that. A worker asks one thing at a time, so its last answer has been taken. */
+/* Without waiting until it is taken: the others need not wait for that. A worker asks one thing at
+   a time, so its last answer has been taken. */
 static tutti_status answer(tutti_engine *e, const tutti_note *request, int64_t gradient, tutti_error *err)
 {
     tutti_engine_customer *c = &e->pace.customer[request->from];
@@ -104,7 +119,8 @@ static tutti_status answer(tutti_engine *e, const tutti_note *request, int64_t g
     tutti_engine_answered(e, request);
     status = tutti_wait_some(e->world, last, 1, 1, TUTTI_FOREVER, NULL, err);
     if (status == TUTTI_OK)
-        status = tutti_engine_post(e, &c->answer, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), 0, err);
+        status = tutti_engine_post(e, &c->answer, request->from, tutti_engine_reply_port(request), &note,
+                                   tutti_nothing(), 0, err);
     return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
 }
 
@@ -141,7 +157,8 @@ static tutti_status ask(tutti_engine *e, bool ahead, tutti_error *err)
     tutti_lock(e->services.monitor);
     e->services.aside++;
     tutti_unlock(e->services.monitor);
-    return tutti_engine_call_start(e, &e->pace.call, e->services.pool, tutti_engine_first(e), &note, tutti_nothing(), 0, tutti_nothing(), err);
+    return tutti_engine_call_start(e, &e->pace.call, e->services.pool, tutti_engine_first(e), &note, tutti_nothing(), 0,
+                                   tutti_nothing(), err);
 }
 
 static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_error *err)
@@ -170,7 +187,8 @@ static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_erro
     return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status; /* who hands out is lost: all will come to rest */
 }
 
-/* Who hands out may be lost when it has answered some of a team and not others: then none of the team begins the block. */
+/* Who hands out may be lost when it has answered some of a team and not others: then
+   none of the team begins the block. */
 static tutti_status agree_in_team(tutti_engine *e, int64_t *gradient, tutti_error *err)
 {
     tutti_group team = tutti_group_keyed(&e->team, tutti_port_of("block", 0, 0), (uint32_t)e->steps_here);
@@ -179,7 +197,8 @@ static tutti_status agree_in_team(tutti_engine *e, int64_t *gradient, tutti_erro
         return TUTTI_OK;
     team.uncounted = true;
     *gradient -= *gradient < 0 ? 0 : e->m.rank % e->m.team;
-    TUTTI_TRY(tutti_engine_with_team(e, tutti_allreduce(&team, TUTTI_MIN, tutti_host(gradient, 1, TUTTI_I64), err), err));
+    TUTTI_TRY(
+        tutti_engine_with_team(e, tutti_allreduce(&team, TUTTI_MIN, tutti_host(gradient, 1, TUTTI_I64), err), err));
     *gradient += *gradient < 0 ? 0 : e->m.rank % e->m.team;
     return TUTTI_OK;
 }
@@ -200,7 +219,8 @@ static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more
     int64_t gradient = NOTHING_LEFT;
 
     *more = e->pace.drawn;
-    while (!e->pace.drawn && !e->pace.ended && (!e->services.held || e->pace.agreed < until)) { /* else nothing is left, all know it, and all is quiet already */
+    /* else nothing is left, all know it, and all is quiet already */
+    while (!e->pace.drawn && !e->pace.ended && (!e->services.held || e->pace.agreed < until)) {
         const bool first = e->services.held;
         const tutti_doing was = tutti_engine_expose(e);
         tutti_status status;
@@ -266,8 +286,8 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
 }
 
 /* In steps of share.h, which are gradients at one's own pace: there it knows of one worker. */
-static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole, uint64_t per_epoch, uint64_t rest, bool *more,
-                               tutti_error *err)
+static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole, uint64_t per_epoch, uint64_t rest,
+                               bool *more, tutti_error *err)
 {
     size_t until;
 
@@ -291,7 +311,8 @@ tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *
 {
     const uint64_t set = e->share.samples, step = (uint64_t)tutti_share_step(&e->share, 0, -1), rest = samples % set;
 
-    return more_steps(e, "samples", samples / set, tutti_share_steps(&e->share), rest / step + (rest % step != 0), more, err);
+    return more_steps(e, "samples", samples / set, tutti_share_steps(&e->share), rest / step + (rest % step != 0), more,
+                      err);
 }
 
 void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)
@@ -304,7 +325,8 @@ void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)
     tutti_unlock(e->services.monitor);
 }
 
-/* sum: steps and samples since the last time, by all who are left, how many of them end the run, and the most that was given. */
+/* sum: steps and samples since the last time, by all who are left, how many of them end the
+   run, and the most that was given. */
 tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err)
 {
     sum[0] = e->own.steps - e->told.steps;
@@ -318,7 +340,8 @@ tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error
         tutti_unlock(e->services.monitor);
     }
     TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(sum, 3, TUTTI_I64), err));
-    return e->members == NULL ? TUTTI_OK : tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(sum + 3, 1, TUTTI_I64), err);
+    return e->members == NULL ? TUTTI_OK
+                              : tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(sum + 3, 1, TUTTI_I64), err);
 }
 
 static void count_steps(tutti_engine *e)
@@ -333,11 +356,14 @@ void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4])
 {
     const bool whole = e->members == NULL || tutti_members_epoch(e->members) == 0;
 
-    e->pace.agreed = whole || sum[3] < e->pace.agreed + sum[0] ? e->pace.agreed + sum[0] : sum[3] < e->pace.until ? sum[3] : e->pace.until;
+    e->pace.agreed = whole || sum[3] < e->pace.agreed + sum[0] ? e->pace.agreed + sum[0]
+                     : sum[3] < e->pace.until                  ? sum[3]
+                                                               : e->pace.until;
     e->progress.samples += sum[1];
     count_steps(e);
     if (sum[2] > 0 && !e->pace.ended)
-        tutti_event(&e->m, "ended", "method '%s' ended the run after %llu gradients", e->m.ops->name, (unsigned long long)e->pace.agreed);
+        tutti_event(&e->m, "ended", "method '%s' ended the run after %llu gradients", e->m.ops->name,
+                    (unsigned long long)e->pace.agreed);
     e->pace.ended = e->pace.ended || sum[2] > 0;
 }
 
@@ -351,7 +377,8 @@ bool tutti_engine_ended(const tutti_engine *e)
     return e->pace.ended;
 }
 
-/* With other workers as many steps are done, so other gradients are: checkpoints, reports and schedules go by steps. */
+/* With other workers as many steps are done, so other gradients are: checkpoints,
+   reports and schedules go by steps. */
 void tutti_engine_pace_loaded(tutti_engine *e, int workers)
 {
     if (workers > 0)
@@ -372,7 +399,8 @@ void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *al
     *all = *mine = 0;
     for (int j = 0; j < e->m.team; j++) {
         const uint64_t gradient = first_of_block(e) + (uint64_t)j;
-        const int64_t samples = e->pace.drawn && gradient >= e->pace.until ? 0 : tutti_share_step(&e->share, gradient, 0);
+        const int64_t samples =
+            e->pace.drawn && gradient >= e->pace.until ? 0 : tutti_share_step(&e->share, gradient, 0);
         *all += samples;
         *mine += gradient == e->pace.gradient ? samples : 0;
     }

@@ -1,33 +1,42 @@
-/* pairs.c: models that are averaged two at a time beside the computation (ad-psgd.md, implementation view, with the delta form).
-     client    x^ <- s                          the snapshot the gradient is taken at; may grow stale meanwhile
-               s  <- s - eta opt(g(x^))
+/* pairs.c: models that are averaged two at a time beside the computation (ad-psgd.md,
+   implementation view, with the delta form).
+     client    x^ <- s                          the snapshot the gradient is taken at; may grow
+               stale meanwhile s  <- s - eta opt(g(x^))
      ask       S <- s;  send S to a neighbour, receive its S' and a weight a;  s <- s + a (S' - S)
      answer    receive S';  S <- s;  s <- s + a (S' - S);  send S and a
-   s is the model, under `door`; x is the snapshot. Delta form on both sides, so what the client, or another averaging,
-   did to s between S and S' stays: an event moves as much from one model to the other, keeps the sum whatever happens in
-   between, and no gradient is lost. An answer never waits for the answer to one's own question, which is another
-   thread's, so nobody can wait in a ring on any connected graph. Nor does it wait for another's question that is still on
-   its way, or until another's answer has been taken (desk.c): up to eight of each have memory.
+   s is the model, under `door`; x is the snapshot. Delta form on both sides, so what the client, or
+   another averaging, did to s between S and S' stays: an event moves as much from one model to the
+   other, keeps the sum whatever happens in between, and no gradient is lost. An answer never waits
+   for the answer to one's own question, which is another thread's, so nobody can wait in a ring on
+   any connected graph. Nor does it wait for another's question that is still on its way, or until
+   another's answer has been taken (desk.c): up to eight of each have memory.
 
-   A question is late once it has lasted four times as long as the last averaging with somebody else who is not being asked
-   now. Then the neighbour, or the link to it, is a slow one, and the next averaging that is owed does not wait for it:
-   it is with one of those who are not being asked. So a worker makes as many averagings as it owes whoever among its
-   neighbours is slow, and meets that one as often as its link allows. Questions in time go one after the other, each to a
-   neighbour drawn from all, so on equal links all are met alike, and a network that is slow everywhere gets no more messages
-   at once than before. What is not known yet, also after all was quiet, counts as 5 ms. Four questions are
-   under way at most, for the sake of memory. peer=cyclic keeps its order, and waits where the next in turn is
-   being asked. Without overlap (outstanding=0), and with exchanges=0, which holds up no gradient anyway and is one
-   conversation at a time in the paper, there is one.
+   A question is late once it has lasted four times as long as the last averaging with somebody
+   else who is not being asked now. Then the neighbour, or the link to it, is a slow one, and the
+   next averaging that is owed does not wait for it: it is with one of those who are not being
+   asked. So a worker makes as many averagings as it owes whoever among its neighbours is slow, and
+   meets that one as often as its link allows. Questions in time go one after the other, each to a
+   neighbour drawn from all, so on equal links all are met alike, and a network that is slow
+   everywhere gets no more messages at once than before. What is not known yet, also after all was
+   quiet, counts as 5 ms. Four questions are under way at most, for the sake of memory. peer=cyclic
+   keeps its order, and waits where the next in turn is being asked. Without overlap
+   (outstanding=0), and with exchanges=0, which holds up no gradient anyway and is one conversation
+   at a time in the paper, there is one.
 
-   Of averagings that overlap each takes less: a = 1 / (2 (1 + k)) if those who ask and answer have k other questions under
-   way. The sheet is silent: with 1/2 throughout, two that ask each other at the same time change places, and an even ring in
-   which all ask at once only turns its differences round, for ever; two quarters make the half that was meant.
+   Of averagings that overlap each takes less: a = 1 / (2 (1 + k)) if those who ask and answer have
+   k other questions under way. The sheet is silent: with 1/2 throughout, two that ask each other at
+   the same time change places, and an even ring in which all ask at once only turns its differences
+   round, for ever; two quarters make the half that was meant.
 
-   Of a worker that is lost: who asked it makes nothing of that and asks another, whom it had asked has had its half and keeps it. So models stay means of models with weights that sum to 1, and the sum over those who are
-   left changes by what went to and from the lost one alone. Its edges are gone; an event tells when those who are left are not connected any more.
+   Of a worker that is lost: who asked it makes nothing of that and asks another, whom it had asked
+   has had its half and keeps it. So models stay means of models with weights that sum to 1, and the
+   sum over those who are left changes by what went to and from the lost one alone. Its edges are
+   gone; an event tells when those who are left are not connected any more.
 
-   A team (method.h) has one model: its first worker's s is what is averaged, and before every step the others take it over, so the replicas are the same to the bit whatever averagings did. The sheet sends the
-   difference that the averagings made; the model itself is as many bytes, and leaves nothing to rounding. */
+   A team (method.h) has one model: its first worker's s is what is averaged, and before every
+   step the others take it over, so the replicas are the same to the bit whatever averagings
+   did. The sheet sends the difference that the averagings made; the model itself is as many
+   bytes, and leaves nothing to rounding. */
 #include <errno.h>
 #include <string.h>
 
@@ -37,7 +46,8 @@ enum { RANDOM, CYCLIC };
 enum { ANY, BIPARTITE };
 enum { ASK, ANSWER };            /* of the two services */
 enum { QUESTIONS = 4 };          /* that may be under way at once; each needs two models */
-enum { ANSWERS = 8 };            /* questions of others that may come at once, and answers that go; each needs a model */
+/* questions of others that may come at once, and answers that go; each needs a model */
+enum { ANSWERS = 8 };
 enum { PATIENCE = 4, UNKNOWN_NS = 5000000 }; /* a question is late after as many times what another averaging took */
 
 typedef struct question {
@@ -94,11 +104,14 @@ static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
     p->beside = tutti_alloc((size_t)teams, sizeof *p->beside);
     p->unasked = tutti_alloc((size_t)teams, sizeof *p->unasked);
     p->took_ns = tutti_alloc((size_t)teams, sizeof *p->took_ns);
-    if (p->unasked == NULL || p->took_ns == NULL || p->roles == NULL || p->partner == NULL || p->lost == NULL || p->part == NULL || p->beside == NULL)
+    if (p->unasked == NULL || p->took_ns == NULL || p->roles == NULL || p->partner == NULL || p->lost == NULL ||
+        p->part == NULL || p->beside == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
     TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&p->graph, spec, teams, err), "method '%s'", m->ops->name));
     if (p->o->roles == BIPARTITE) {
-        TUTTI_TRY(tutti_fail_within(err, tutti_graph_require(p->graph, "bipartite", err), "method '%s' with roles=bipartite, for which roles=any is the way out", m->ops->name));
+        TUTTI_TRY(tutti_fail_within(err, tutti_graph_require(p->graph, "bipartite", err),
+                                    "method '%s' with roles=bipartite, for which roles=any is the way out",
+                                    m->ops->name));
         TUTTI_TRY(tutti_graph_roles(p->graph, p->roles, &left_out, err));
     } else {
         tutti_free(p->roles);
@@ -115,10 +128,12 @@ static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
 static void declare_rooms(const tutti_pairs *p, tutti_plan *plan, const char *name, float **rooms)
 {
     const size_t count = (size_t)p->rooms * p->m->n;
-    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, rooms);
+    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
+                  rooms);
 }
 
-tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan, const tutti_pairs_options *options, const int services[2], tutti_error *err)
+tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan,
+                                 const tutti_pairs_options *options, const int services[2], tutti_error *err)
 {
     static const char *const sent[QUESTIONS] = { "pairs.sent", "pairs.sent2", "pairs.sent3", "pairs.sent4" };
     static const char *const got[QUESTIONS] = { "pairs.got", "pairs.got2", "pairs.got3", "pairs.got4" };
@@ -232,8 +247,10 @@ static void look_for_losses(tutti_pairs *p)
         }
     other = any && !p->lost[m->rank / m->team] ? falls_apart(p) : -1;
     if (other >= 0)
-        tutti_event(m, "disconnected", "without the workers that are lost the graph is not connected: workers %d and %d have no way to average any more, until the end, where all who are left do", m->rank,
-                    other * m->team);
+        tutti_event(m, "disconnected",
+                    "without the workers that are lost the graph is not connected: workers %d and %d have no way to "
+                    "average any more, until the end, where all who are left do",
+                    m->rank, other * m->team);
 }
 
 tutti_status tutti_pairs_hold(tutti_pairs *p, tutti_error *err)
@@ -245,7 +262,8 @@ tutti_status tutti_pairs_hold(tutti_pairs *p, tutti_error *err)
         tutti_copy(p->m->device, p->m->n, p->s, p->m->x);
     if (p->alone)
         return TUTTI_OK;
-    was = tutti_engine_doing(p->m->engine, TUTTI_DOING_OUTSIDE); /* the next step would do it: whoever looks at the models is not the method's cost */
+    /* the next step would do it: whoever looks at the models is not the method's cost */
+    was = tutti_engine_doing(p->m->engine, TUTTI_DOING_OUTSIDE);
     status = tutti_take_over(p->m, p->m->x, err);
     tutti_engine_doing(p->m->engine, was);
     return status;
@@ -372,8 +390,8 @@ static tutti_status begin(tutti_pairs *p, int peer, tutti_error *err)
     p->asking++;
     tutti_copy(m->device, m->n, p->s, q->sent);
     tutti_unlock(p->door);
-    status = tutti_engine_call_start(m->engine, &q->call, p->answer, peer, &q->note, tutti_f32(m->device, q->sent, d), 0,
-                                     tutti_f32(m->device, q->got, d), err);
+    status = tutti_engine_call_start(m->engine, &q->call, p->answer, peer, &q->note, tutti_f32(m->device, q->sent, d),
+                                     0, tutti_f32(m->device, q->got, d), err);
     return status == TUTTI_OK ? status : end(p, q, status, err);
 }
 
@@ -383,8 +401,9 @@ static tutti_status take_answer(tutti_pairs *p, question *q, tutti_error *err)
     const tutti_status status = tutti_engine_call_end(m->engine, &q->call, &q->note, err);
 
     if (status == TUTTI_OK && (q->note.a < 2 || q->note.a > 4 * QUESTIONS || q->note.a % 2 != 0))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, q->peer, "worker %d averages by 1/%lld; all workers must run one version",
-                               q->peer, (long long)q->note.a);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, q->peer,
+                               "worker %d averages by 1/%lld; all workers must run one version", q->peer,
+                               (long long)q->note.a);
     if (status == TUTTI_OK) {
         p->took_ns[q->peer / m->team] = tutti_now_ns(m->rt) - q->begun_ns;
         tutti_lock(p->door);
@@ -394,7 +413,8 @@ static tutti_status take_answer(tutti_pairs *p, question *q, tutti_error *err)
     return end(p, q, status, err);
 }
 
-/* Partners that are not being asked: how many, and the least time that an averaging with one of them took. */
+/* Partners that are not being asked: how many, and the least time that an
+   averaging with one of them took. */
 static int find_unasked(tutti_pairs *p, int64_t *least_ns)
 {
     int n = 0;
@@ -413,7 +433,8 @@ static int find_unasked(tutti_pairs *p, int64_t *least_ns)
     return n;
 }
 
-/* Whom to ask next; -1: nobody yet. *from_ns: from when on there may be somebody, unless an answer comes before. */
+/* Whom to ask next; -1: nobody yet. *from_ns: from when on there may be
+   somebody, unless an answer comes before. */
 static int next_peer(tutti_pairs *p, int64_t *from_ns)
 {
     const tutti_rng rng = { p->m->rng.seed, tutti_port_of("ad-psgd", (uint64_t)p->m->rank, 0), 0 };
@@ -461,7 +482,8 @@ static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_err
     int n = 0;
 
     if (!p->wake.posted)
-        TUTTI_TRY(tutti_post_recv(p->m->world, &p->wake, p->m->rank, tutti_port_of("pairs", 0, 0), tutti_nothing(), err));
+        TUTTI_TRY(
+            tutti_post_recv(p->m->world, &p->wake, p->m->rank, tutti_port_of("pairs", 0, 0), tutti_nothing(), err));
     wanted[n++] = &p->wake;
     for (int i = 0; i < QUESTIONS; i++)
         if (p->question[i].peer >= 0)
@@ -482,7 +504,8 @@ static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_err
     return status;
 }
 
-/* One averaging is begun, or one step of the waiting is made. With nobody left to ask it is nothing. */
+/* One averaging is begun, or one step of the waiting is made. With
+   nobody left to ask it is nothing. */
 static tutti_status go_on(tutti_pairs *p, tutti_error *err)
 {
     const bool free = p->o->exchanges == 0 && p->partners > 0;
@@ -535,8 +558,10 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
            (status = tutti_engine_serve(m->engine, p->answer, &note, &got, TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note weight = { 0 };
         if (note.a < 0 || note.a >= QUESTIONS)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note.from, "worker %d asks with %lld other questions under way; all "
-                                   "workers must run one version", note.from, (long long)note.a);
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note.from,
+                                   "worker %d asks with %lld other questions under way; all "
+                                   "workers must run one version",
+                                   note.from, (long long)note.a);
         tutti_lock(p->door);
         weight.a = 2 * (1 + p->asking + note.a);
         tutti_copy(m->device, m->n, p->s, p->sent);

@@ -1,10 +1,14 @@
 /* quiet.c: how the services of all workers come to rest, and go on together.
 
-   *Quiet* is when all services of all workers rest (service.c), clients are in quiet() themselves, and as many messages were received as sent. It is found as Mattern found it ("Algorithms for distributed
-   termination detection", Distributed Computing 2, 1987, four-counter method): each worker waits until its own services rest and gives its counts; sums are taken twice, and if what was received by the first
-   time equals what was sent by the second, nothing was under way between them. Who rests is woken only by a message or by a client, and clients are here.
+   *Quiet* is when all services of all workers rest (service.c), clients are in quiet() themselves,
+   and as many messages were received as sent. It is found as Mattern found it ("Algorithms for
+   distributed termination detection", Distributed Computing 2, 1987, four-counter method): each
+   worker waits until its own services rest and gives its counts; sums are taken twice, and if what
+   was received by the first time equals what was sent by the second, nothing was under way between
+   them. Who rests is woken only by a message or by a client, and clients are here.
 
-   In a run that goes on after losses quiet is a meeting (members.c), over those who are left, and what is counted is what went between them. */
+   In a run that goes on after losses quiet is a meeting (members.c), over those who are left, and
+   what is counted is what went between them. */
 #include "service_internal.h"
 
 enum { BARRIERS = 3 };
@@ -18,13 +22,15 @@ static bool all_rest(const tutti_engine *e)
     return true;
 }
 
-/* A message that nobody waits for (desk.c: tell) may be long on a slow link: waves then come less and less often. */
+/* A message that nobody waits for (desk.c: tell) may be long on a slow link:
+   waves then come less and less often. */
 static void pause_between(const tutti_engine *e, int wave)
 {
     const int doublings = wave - WAVES;
 
     if (doublings >= 0)
-        tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + (doublings < 10 ? PAUSE_MOST_NS >> (10 - doublings) : PAUSE_MOST_NS));
+        tutti_sleep_until(e->rt,
+                          tutti_now_ns(e->rt) + (doublings < 10 ? PAUSE_MOST_NS >> (10 - doublings) : PAUSE_MOST_NS));
 }
 
 /* discarded: samples by all. */
@@ -33,7 +39,8 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
     int64_t before = -1;
 
     for (int wave = 0;; wave++) {
-        int64_t count[4] = { 0, 0, 0, (int64_t)e->services.discarded }; /* sent, received, how many of us miss a member, samples of no update */
+        /* sent, received, how many of us miss a member, samples of no update */
+        int64_t count[4] = { 0, 0, 0, (int64_t)e->services.discarded };
         tutti_status status;
         int lost = -1;
         tutti_lock(e->services.monitor);
@@ -51,8 +58,12 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
         status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 4, TUTTI_I64), err);
         if (status != TUTTI_OK)
             return status;
-        if (count[2] > 0) /* what was sent to it need never be received, though both live: first all agree on who is there */
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, lost, "finding out whether all services rest: a worker is lost to %lld of the workers", (long long)count[2]);
+        /* what was sent to it need never be received, though both
+           live: first all agree on who is there */
+        if (count[2] > 0)
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, lost,
+                                   "finding out whether all services rest: a worker is lost to %lld of the workers",
+                                   (long long)count[2]);
         *discarded = (uint64_t)count[3];
         if (count[0] == before)
             return TUTTI_OK;
@@ -81,7 +92,9 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
         if (status == TUTTI_OK && e->own_pace)
             status = tutti_engine_pace_sum(e, sum, err);
         if (status != TUTTI_OK) /* only then: at the end of a run another may leave before this one looks */
-            TUTTI_TRY(tutti_engine_services_look(e, err)); /* whoever asked a service of mine that failed meanwhile has left because of me: mine is the cause */
+            /* whoever asked a service of mine that failed meanwhile has left
+               because of me: mine is the cause */
+            TUTTI_TRY(tutti_engine_services_look(e, err));
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         status = tutti_engine_settle(e, status, &again, err);
@@ -103,8 +116,9 @@ static bool servers_rest(const tutti_engine *e)
     return true;
 }
 
-/* From now on the client has what the servers have to itself. A loss that they have just heard of makes no traffic now, so nobody else is waited for; and whoever leaves now may have come to the end of the run, so only where
-   a server does not come to rest is it asked why. */
+/* From now on the client has what the servers have to itself. A loss that they have just heard of
+   makes no traffic now, so nobody else is waited for; and whoever leaves now may have come to the
+   end of the run, so only where a server does not come to rest is it asked why. */
 static tutti_status keep_quiet(tutti_engine *e, tutti_error *err)
 {
     bool rest;
@@ -132,7 +146,8 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     e->services.held = true;
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
-    if (e->pace.call.pending) { /* of a client that stops before its phase is over: what it gets goes back to the rest */
+    /* of a client that stops before its phase is over: what it gets goes back to the rest */
+    if (e->pace.call.pending) {
         tutti_note note;
         status = tutti_engine_call_end(e, &e->pace.call, &note, err);
         status = tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
@@ -147,9 +162,12 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     return status;
 }
 
-/* In virtual time: all sleep until one instant. Ranks leave a collective one after the other, at intervals, and fractions of a nanosecond, that tell who came to it when: all that would be left of the past of a run that is
-   saved here, which one that begins here does not have. The first collective tells when the last came to it, the second when the last left that; what is added is twice what it took, and it takes no longer the second time.
-   A loss meanwhile is one after all have gone on: who hears of it here goes on at once. */
+/* In virtual time: all sleep until one instant. Ranks leave a collective one after the other, at
+   intervals, and fractions of a nanosecond, that tell who came to it when: all that would be left
+   of the past of a run that is saved here, which one that begins here does not have. The first
+   collective tells when the last came to it, the second when the last left that; what is added is
+   twice what it took, and it takes no longer the second time. A loss meanwhile is one after all
+   have gone on: who hears of it here goes on at once. */
 static tutti_status leave_at_once(tutti_engine *e, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -166,7 +184,8 @@ static tutti_status leave_at_once(tutti_engine *e, tutti_error *err)
     return tutti_service_well_without(e, status, err);
 }
 
-/* The barriers make a run that was saved here and one that begins here alike: in both, all workers go on from them together; on unequal links only about so, where clocks are everybody's own. */
+/* The barriers make a run that was saved here and one that begins here alike: in both, all workers
+   go on from them together; on unequal links only about so, where clocks are everybody's own. */
 static tutti_status leave_together(tutti_engine *e, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -187,7 +206,8 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         status = tutti_engine_settle(e, status, &again, err);
-    } while (status == TUTTI_OK && (again || e->m.everyone.size != members)); /* who hands out gradients, and to whom, goes by those who are left */
+    /* who hands out gradients, and to whom, goes by those who are left */
+    } while (status == TUTTI_OK && (again || e->m.everyone.size != members));
     return status == TUTTI_OK ? leave_at_once(e, err) : status;
 }
 

@@ -1,11 +1,17 @@
-/* rows.c: gradients of which a pass touches few rows: tables. g is whole and right at any time, and beside it stands which rows may be other than 0; so who does not know of rows reads the gradient as
-   ever, and who does leaves out what is 0 anyway. Rows are cleared when a pass begins anew, not the whole table.
+/* rows.c: gradients of which a pass touches few rows: tables. g is whole and right at any time,
+   and beside it stands which rows may be other than 0; so who does not know of rows reads the
+   gradient as ever, and who does leaves out what is 0 anyway. Rows are cleared when a pass
+   begins anew, not the whole table.
 
-   Exchange (Kim et al. 2019, Parallax, section 2.2 and table 1): with n_r rows at worker r, a gather of rows sends (N - 1) sum_r n_r (row + id) bytes in all, an all-reduce of the whole table
-   2 (N - 1) table; so rows travel while sum_r n_r (row + id) < 2 table, which all know after a gather of the n_r. Sums are the house's tree over the workers, a missing row being zeros in it: the
-   bits of the whole table's all-reduce. Where the table travels whole, and where a method's exchange is its own, every row counts as touched until the next pass: more is looked at, and nothing else is different,
-   unless the optimiser is lazy. Then which rows a step has named decides what is updated, and must not depend on how they travel: beside a whole table go a bit a row of each worker, gathered, rows / 8 bytes of 4 columns
-   rows each.
+   Exchange (Kim et al. 2019, Parallax, section 2.2 and table 1): with n_r rows at worker r, a
+   gather of rows sends (N - 1) sum_r n_r (row + id) bytes in all, an all-reduce of the whole table
+   2 (N - 1) table; so rows travel while sum_r n_r (row + id) < 2 table, which all know after a
+   gather of the n_r. Sums are the house's tree over the workers, a missing row being zeros in it:
+   the bits of the whole table's all-reduce. Where the table travels whole, and where a method's
+   exchange is its own, every row counts as touched until the next pass: more is looked at, and
+   nothing else is different, unless the optimiser is lazy. Then which rows a step has named decides
+   what is updated, and must not depend on how they travel: beside a whole table go a bit a row of
+   each worker, gathered, rows / 8 bytes of 4 columns rows each.
 
    Buffers grow to twice what was ever needed, so that a run soon allocates no more. */
 #include <errno.h>
@@ -37,8 +43,10 @@ tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err)
         r->cursor = tutti_alloc(workers, sizeof *r->cursor);
         r->from = tutti_alloc(workers, sizeof *r->from);
         r->zeros = tutti_alloc(t->cols, sizeof *r->zeros);
-        if (r->mark == NULL || r->ids == NULL || r->told == NULL || r->counts == NULL || r->cursor == NULL || r->from == NULL || r->zeros == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the touched rows of %s (%zu rows, %zu workers)", t->name, t->rows, workers);
+        if (r->mark == NULL || r->ids == NULL || r->told == NULL || r->counts == NULL || r->cursor == NULL ||
+            r->from == NULL || r->zeros == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the touched rows of %s (%zu rows, %zu workers)",
+                              t->name, t->rows, workers);
     }
     return TUTTI_OK;
 }
@@ -137,10 +145,15 @@ tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t 
     tutti_engine_rows *r = &e->rows[tensor];
 
     if (r->needs)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "need_rows was called twice for %s in one pass; a pass asks once for all the rows that it reads", t->name);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "need_rows was called twice for %s in one pass; a pass asks once for all the rows that it reads", t->name);
     for (size_t k = 0; k < n; k++)
         if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "need_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu", (unsigned long)ids[k], t->name, k, t->rows);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "need_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu",
+                (unsigned long)ids[k], t->name, k, t->rows);
     TUTTI_TRY(grow(&r->needed, &r->needed_room, n, err));
     if (n > 0)
         memcpy(r->needed, ids, n * sizeof *ids);
@@ -149,7 +162,8 @@ tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t 
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
+                                           tutti_error *err)
 {
     const tutti_engine_rows *r = &e->rows[tensor];
     size_t at = 0;
@@ -158,8 +172,10 @@ tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, co
         while (at < (r->needs ? r->n_needed : 0) && r->needed[at] < ids[k])
             at++;
         if (!r->needs || at == r->n_needed || r->needed[at] != ids[k])
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready_rows was called for row %lu of %s, which this pass has not asked for; call need_rows with all rows that it reads, before it reads them", (unsigned long)ids[k],
-                              e->tensors[tensor].name);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "ready_rows was called for row %lu of %s, which this pass has not asked for; call "
+                              "need_rows with all rows that it reads, before it reads them",
+                              (unsigned long)ids[k], e->tensors[tensor].name);
     }
     return TUTTI_OK;
 }
@@ -199,7 +215,8 @@ void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a)
 
 enum { LANES = 16 };
 
-/* In the order of tutti_norm2 over the whole of g: element i in lane i mod 16, what is 0 left out. */
+/* In the order of tutti_norm2 over the whole of g: element i in lane i mod 16, what is 0 left
+   out. */
 static void add_squares(const float *g, size_t first, size_t count, double lane[LANES])
 {
     size_t i = first, end = first + count;
@@ -239,7 +256,8 @@ double tutti_engine_norm2(const tutti_engine *e)
 }
 
 /* Rows that follow each other go in one call. */
-static void update_rows(tutti_engine *e, const tutti_tensor *t, const tutti_engine_rows *r, float *x, const tutti_rate *rate)
+static void update_rows(tutti_engine *e, const tutti_tensor *t, const tutti_engine_rows *r, float *x,
+                        const tutti_rate *rate)
 {
     for (size_t k = 0, run; k < r->known.n; k += run) {
         const size_t first = t->first + r->ids[k] * t->cols;
@@ -276,17 +294,22 @@ void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate)
 
 /* ---- exchange ---- */
 
-/* What worker r sent: its ids, then its rows. They name what is written, so they are not trusted. */
+/* What worker r sent: its ids, then its rows. They name what is written, so they are not
+   trusted. */
 static tutti_status check_ids(const tutti_tensor *t, const uint32_t *ids, size_t n, int worker, tutti_error *err)
 {
     for (size_t k = 0; k < n; k++)
         if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent row %" PRIu32 " of %s, which has %zu rows, in ascending order", worker, ids[k], t->name, t->rows);
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                                   "worker %d sent row %" PRIu32 " of %s, which has %zu rows, in ascending order",
+                                   worker, ids[k], t->name, t->rows);
     return TUTTI_OK;
 }
 
-/* all: of each worker in turn n ids and n rows, times its weight. Makes the sum and the list of its rows. */
-static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, float *g, int workers, tutti_error *err)
+/* all: of each worker in turn n ids and n rows, times its weight. Makes
+   the sum and the list of its rows. */
+static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, float *g, int workers,
+                             tutti_error *err)
 {
     const uint32_t *at = r->all;
 
@@ -324,7 +347,8 @@ static void pack(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, c
     tutti_scale(e->m.device, r->known.n * t->cols, weight, rows);
 }
 
-/* The rows that any worker has touched, of a table that travels whole. Bits name what is updated, so they are not trusted. */
+/* The rows that any worker has touched, of a table that travels whole. Bits name what is
+   updated, so they are not trusted. */
 static tutti_status gather_marks(tutti_piece *p, const tutti_tensor *t, tutti_engine_rows *r, tutti_error *err)
 {
     const size_t words = (t->rows + WORD - 1) / WORD, workers = (size_t)p->group.size;
@@ -333,10 +357,13 @@ static tutti_status gather_marks(tutti_piece *p, const tutti_tensor *t, tutti_en
     TUTTI_TRY(grow(&r->all, &r->all_room, 2 * words * workers, err));
     all = (uint64_t *)(void *)r->all;
     mark(r, r->ids, r->known.n);
-    TUTTI_TRY(tutti_allgather(&p->group, tutti_host(r->mark, words, TUTTI_I64), tutti_host(all, words * workers, TUTTI_I64), err));
+    TUTTI_TRY(tutti_allgather(&p->group, tutti_host(r->mark, words, TUTTI_I64),
+                              tutti_host(all, words * workers, TUTTI_I64), err));
     for (size_t w = 0; w < workers; w++) {
         if (t->rows % WORD != 0 && all[w * words + words - 1] >> t->rows % WORD != 0)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, (int)w, "worker %zu has touched rows of %s beyond its %zu; all workers must run one version", w, t->name, t->rows);
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, (int)w,
+                                   "worker %zu has touched rows of %s beyond its %zu; all workers must run one version",
+                                   w, t->name, t->rows);
         for (size_t k = 0; k < words; k++)
             r->mark[k] |= all[w * words + k];
     }
@@ -363,10 +390,13 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
         return TUTTI_OK;
     }
     mine = r->known.all ? (int64_t)t->rows : (int64_t)r->known.n;
-    TUTTI_TRY(tutti_allgather(&p->group, tutti_host(&mine, 1, TUTTI_I64), tutti_host(r->told, (size_t)workers, TUTTI_I64), err));
+    TUTTI_TRY(tutti_allgather(&p->group, tutti_host(&mine, 1, TUTTI_I64),
+                              tutti_host(r->told, (size_t)workers, TUTTI_I64), err));
     for (int w = 0; w < workers; w++) {
         if (r->told[w] < 0 || (uint64_t)r->told[w] > t->rows)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w, "worker %d has touched %" PRId64 " rows of %s, which has %zu", w, r->told[w], t->name, t->rows);
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w,
+                                   "worker %d has touched %" PRId64 " rows of %s, which has %zu", w, r->told[w],
+                                   t->name, t->rows);
         every = every || (size_t)r->told[w] == t->rows;
         r->counts[w] = (size_t)r->told[w] * (1 + t->cols);
         words += r->counts[w];
@@ -387,6 +417,7 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
     TUTTI_TRY(grow(&r->mine, &r->mine_room, (size_t)mine * (1 + t->cols), err));
     TUTTI_TRY(grow(&r->all, &r->all_room, words, err));
     pack(e, t, r, p->g, weight);
-    TUTTI_TRY(tutti_allgather_v(&p->group, r->counts, tutti_host(r->mine, (size_t)mine * (1 + t->cols), TUTTI_I32), tutti_host(r->all, words, TUTTI_I32), err));
+    TUTTI_TRY(tutti_allgather_v(&p->group, r->counts, tutti_host(r->mine, (size_t)mine * (1 + t->cols), TUTTI_I32),
+                                tutti_host(r->all, words, TUTTI_I32), err));
     return sum_rows(e, t, r, p->g, workers, err);
 }

@@ -1,8 +1,14 @@
-/* saved.c: declared state <-> checkpoint. After losses those who are left write it as a run of so many workers, their indexes for ranks, and say who they are. A placed vector is saved by tensor and range, so that later it can be cut anew
-   for another number of workers; what is the same everywhere is saved once, each worker writing its n-th of it; what is a worker's own carries its index; what has a part for each worker has one for those that were lost, too.
+/* saved.c: declared state <-> checkpoint. After losses those who are left write it as a run of so
+   many workers, their indexes for ranks, and say who they are. A placed vector is saved by tensor
+   and range, so that later it can be cut anew for another number of workers; what is the same
+   everywhere is saved once, each worker writing its n-th of it; what is a worker's own carries its
+   index; what has a part for each worker has one for those that were lost, too.
 
-   Other workers load it so. As many as were left: each has its own states as they were. Another number: where values are at servers, all begin at the servers' model, as with other servers; where replicas are equal they are; else only who says
-   that it can (`resized`). A part goes with its worker: to the rank that it had, if there are as many workers as at the beginning of the run or more; else those that are there close up. Then the method makes a state of it (`resized`).
+   Other workers load it so. As many as were left: each has its own states as they were. Another
+   number: where values are at servers, all begin at the servers' model, as with other servers;
+   where replicas are equal they are; else only who says that it can (`resized`). A part goes with
+   its worker: to the rank that it had, if there are as many workers as at the beginning of the run
+   or more; else those that are there close up. Then the method makes a state of it (`resized`).
    Gradients are counted by workers at their own pace: steps are what stays. */
 #include <errno.h>
 #include <stdio.h>
@@ -35,16 +41,27 @@ static tutti_status add(items *list, const tutti_saved *item, tutti_error *err)
 }
 
 /* The part [low, high) of the flat space of one placed vector, cut at tensors. */
-static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_state *s, char *memory, int owner, size_t low, size_t high, tutti_error *err)
+static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_state *s, char *memory, int owner,
+                               size_t low, size_t high, tutti_error *err)
 {
     const size_t size = tutti_dtype_bytes(s->dtype);
 
     for (int i = 0; i < e->layout.n_tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
-        const size_t from = low > t->first ? low : t->first, to = high < t->first + t->count ? high : t->first + t->count;
+        const size_t from = low > t->first ? low : t->first,
+                     to = high < t->first + t->count ? high : t->first + t->count;
         if (from < to)
-            TUTTI_TRY(add(list, &(tutti_saved){ .state = s->name, .tensor = t->name, .keep = s->keep, .dtype = s->dtype, .owner = owner, .count = t->count,
-                                                .begin = from - t->first, .end = to - t->first, .data = memory + (from - s->first) * size }, err));
+            TUTTI_TRY(add(list,
+                          &(tutti_saved){ .state = s->name,
+                                          .tensor = t->name,
+                                          .keep = s->keep,
+                                          .dtype = s->dtype,
+                                          .owner = owner,
+                                          .count = t->count,
+                                          .begin = from - t->first,
+                                          .end = to - t->first,
+                                          .data = memory + (from - s->first) * size },
+                          err));
     }
     return TUTTI_OK;
 }
@@ -62,33 +79,48 @@ static int64_t saved_part(const savers *by, int workers, int k)
 }
 
 /* The parts of workers that are still there. What one worker had no need of has none. */
-static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_state *s, char *memory, tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
+static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_state *s, char *memory,
+                              tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
 {
-    const uint64_t workers = (uint64_t)e->m.workers, began = (uint64_t)by->began, part = s->count / workers, first = s->first / workers * began, count = (s->of > 0 ? s->of : s->count) / workers * began;
+    const uint64_t workers = (uint64_t)e->m.workers, began = (uint64_t)by->began, part = s->count / workers,
+                   first = s->first / workers * began, count = (s->of > 0 ? s->of : s->count) / workers * began;
 
     for (int k = 0; k < e->m.workers && (began > 1 || tutti_checkpoint_has(checkpoint, s->name)); k++) {
         const int64_t of = saved_part(by, e->m.workers, k);
         if (of >= 0)
-            TUTTI_TRY(add(list, &(tutti_saved){ .state = s->name, .tensor = "", .keep = s->keep, .dtype = s->dtype, .owner = -1, .count = count, .begin = first + (uint64_t)of * part,
-                                                .end = first + (uint64_t)(of + 1) * part, .data = memory + (uint64_t)k * part * tutti_dtype_bytes(s->dtype) }, err));
+            TUTTI_TRY(add(list,
+                          &(tutti_saved){ .state = s->name,
+                                          .tensor = "",
+                                          .keep = s->keep,
+                                          .dtype = s->dtype,
+                                          .owner = -1,
+                                          .count = count,
+                                          .begin = first + (uint64_t)of * part,
+                                          .end = first + (uint64_t)(of + 1) * part,
+                                          .data = memory + (uint64_t)k * part * tutti_dtype_bytes(s->dtype) },
+                          err));
     }
     return TUTTI_OK;
 }
 
-/* What this rank saves, or (checkpoint) what it needs of one. recut: not what goes by the servers, which it reads otherwise. Who only serves has slices and nothing of its own, and x as it was. */
-static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint, const savers *by, bool recut, tutti_error *err)
+/* What this rank saves, or (checkpoint) what it needs of one. recut: not what goes by the servers,
+   which it reads otherwise. Who only serves has slices and nothing of its own, and x as it was. */
+static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint, const savers *by,
+                            bool recut, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     const bool serves = m->rank >= m->workers, reading = checkpoint != NULL;
     const size_t workers = (size_t)m->all.size, index = serves ? workers : (size_t)m->all.index;
-    const size_t share = (m->n + workers - 1) / workers, low = share * index, high = low + share < m->n ? low + share : m->n;
+    const size_t share = (m->n + workers - 1) / workers, low = share * index,
+                 high = low + share < m->n ? low + share : m->n;
 
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         const bool same = s->keep == TUTTI_SAME, mine = !same && s->keep != TUTTI_SLICE;
         const int owner = mine ? m->all.index : -1;
-        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || (reading && by->resized))) || (recut && tutti_engine_server_recuts(e, memory)))
+        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || (reading && by->resized))) ||
+            (recut && tutti_engine_server_recuts(e, memory)))
             continue;
         if (reading && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved before it was declared */
             continue;
@@ -98,15 +130,26 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
         } else if (s->placed) {
             const size_t end = s->first + s->count;
             const bool whole = reading || !same;
-            TUTTI_TRY(add_placed(e, list, s, memory, owner, whole || low < s->first ? s->first : low, whole || high > end ? end : high, err));
+            TUTTI_TRY(add_placed(e, list, s, memory, owner, whole || low < s->first ? s->first : low,
+                                 whole || high > end ? end : high, err));
         } else if (reading || !same || index == 0)
-            TUTTI_TRY(add(list, &(tutti_saved){ .state = s->name, .tensor = "", .keep = s->keep, .dtype = s->dtype, .owner = owner, .count = s->of > 0 ? s->of : s->count,
-                                                .begin = s->first, .end = s->first + s->count, .data = memory }, err));
+            TUTTI_TRY(add(list,
+                          &(tutti_saved){ .state = s->name,
+                                          .tensor = "",
+                                          .keep = s->keep,
+                                          .dtype = s->dtype,
+                                          .owner = owner,
+                                          .count = s->of > 0 ? s->of : s->count,
+                                          .begin = s->first,
+                                          .end = s->first + s->count,
+                                          .data = memory },
+                          err));
     }
     return TUTTI_OK;
 }
 
-/* facts, which are a JSON object, and, after losses, who is left: "members":[0,1,3]. Gives NULL without memory; the caller frees it. */
+/* facts, which are a JSON object, and, after losses, who is left: "members":[0,1,3]. Gives NULL
+   without memory; the caller frees it. */
 static char *facts_now(const tutti_engine *e, const char *facts)
 {
     const size_t length = strlen(facts), end = length > 0 ? length - 1 : 0;
@@ -126,19 +169,37 @@ static char *facts_now(const tutti_engine *e, const char *facts)
     return text;
 }
 
-/* How many ranks only serve, and how many slices there are: what a reader needs to know before it can read the rest. */
+/* How many ranks only serve, and how many slices there are: what a reader needs to
+   know before it can read the rest. */
 static tutti_saved parts_item(int64_t parts[2])
 {
-    return (tutti_saved){ .state = "engine.servers", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = 2, .begin = 0, .end = 2, .data = parts };
+    return (tutti_saved){ .state = "engine.servers",
+                          .tensor = "",
+                          .keep = TUTTI_SAME,
+                          .dtype = TUTTI_I64,
+                          .owner = -1,
+                          .count = 2,
+                          .begin = 0,
+                          .end = 2,
+                          .data = parts };
 }
 
 /* Of how many workers each of the codec's states is. */
 static tutti_saved team_item(int64_t *team)
 {
-    return (tutti_saved){ .state = "engine.codec-team", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = 1, .begin = 0, .end = 1, .data = team };
+    return (tutti_saved){ .state = "engine.codec-team",
+                          .tensor = "",
+                          .keep = TUTTI_SAME,
+                          .dtype = TUTTI_I64,
+                          .owner = -1,
+                          .count = 1,
+                          .begin = 0,
+                          .end = 1,
+                          .data = team };
 }
 
-/* Of a run that has lost workers: with how many it began, and who is left. numbers: room for all of them and one; NULL: nobody is lost. */
+/* Of a run that has lost workers: with how many it began, and who is left. numbers: room for all of
+   them and one; NULL: nobody is lost. */
 static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers, tutti_error *err)
 {
     const uint64_t count = 1 + (uint64_t)e->m.all.size;
@@ -148,7 +209,17 @@ static tutti_status add_members(const tutti_engine *e, items *list, int64_t *num
     numbers[0] = e->m.workers;
     for (int i = 0; i < e->m.all.size; i++)
         numbers[1 + i] = e->m.all.ranks[i];
-    return add(list, &(tutti_saved){ .state = "engine.members", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = count, .begin = 0, .end = count, .data = numbers }, err);
+    return add(list,
+               &(tutti_saved){ .state = "engine.members",
+                               .tensor = "",
+                               .keep = TUTTI_SAME,
+                               .dtype = TUTTI_I64,
+                               .owner = -1,
+                               .count = count,
+                               .begin = 0,
+                               .end = count,
+                               .data = numbers },
+               err);
 }
 
 /* By those who are there, as last agreed. */
@@ -157,10 +228,14 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
     char *text = facts_now(e, facts);
     tutti_group group = tutti_group_keyed(&e->m.everyone, tutti_port_of("save", 0, 0), 0);
     items list = { 0 };
-    int64_t parts[2], team = tutti_exchange_team(e), *numbers = e->members != NULL && tutti_members_epoch(e->members) > 0 ? tutti_alloc(1 + (size_t)e->m.workers, sizeof *numbers) : NULL;
+    int64_t parts[2], team = tutti_exchange_team(e),
+                      *numbers = e->members != NULL && tutti_members_epoch(e->members) > 0
+                                     ? tutti_alloc(1 + (size_t)e->m.workers, sizeof *numbers)
+                                     : NULL;
     const tutti_saved of_servers = parts_item(parts), of_team = team_item(&team);
     const bool enough = text != NULL && (numbers != NULL || e->members == NULL || tutti_members_epoch(e->members) == 0);
-    tutti_status status = enough ? collect(e, &list, NULL, NULL, false, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
+    tutti_status status = enough ? collect(e, &list, NULL, NULL, false, err)
+                                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
 
     tutti_engine_server_parts(e, parts);
     if (status == TUTTI_OK && e->server != NULL && group.index == 0)
@@ -193,7 +268,8 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
         do {
             again = false;
             status = save_once(e, directory, facts, keep, err);
-            if (status == TUTTI_OK || status == TUTTI_ERR_PEER) /* else others may wait for it in there: see tutti_engine_settle */
+            /* else others may wait for it in there: see tutti_engine_settle */
+            if (status == TUTTI_OK || status == TUTTI_ERR_PEER)
                 status = tutti_engine_settle(e, status, &again, err);
         } while (status == TUTTI_OK && again);
     tutti_engine_doing(e, was);
@@ -206,10 +282,20 @@ static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int
     const size_t n = e->options.own_values;
     float *one = tutti_alloc(n + 1, sizeof *one);
     double *sum = tutti_alloc(n + 1, sizeof *sum);
-    tutti_status status = one != NULL && sum != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the client state of another worker");
+    tutti_status status = one != NULL && sum != NULL ? TUTTI_OK
+                                                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                                                  "room for the client state of another worker");
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
-        const tutti_saved item = { .state = "client", .tensor = "", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .owner = k, .count = n + 1, .begin = 0, .end = n + 1, .data = one };
+        const tutti_saved item = { .state = "client",
+                                   .tensor = "",
+                                   .keep = TUTTI_OWN_MEAN,
+                                   .dtype = TUTTI_F32,
+                                   .owner = k,
+                                   .count = n + 1,
+                                   .begin = 0,
+                                   .end = n + 1,
+                                   .data = one };
         status = tutti_checkpoint_read(checkpoint, &item, 1, err);
         for (size_t i = 0; i <= n && one[n] > 0 && status == TUTTI_OK; i++)
             sum[i] += (double)one[i];
@@ -223,12 +309,16 @@ static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int
 
 /* ---- another number of workers ---- */
 
-/* The mean of what the workers had, or of a sum the elements that I own. What starts from 0 is 0 already. */
-static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by, const tutti_state *s, float *to, tutti_error *err)
+/* The mean of what the workers had, or of a sum the elements that I own.
+   What starts from 0 is 0 already. */
+static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by, const tutti_state *s,
+                                 float *to, tutti_error *err)
 {
     float *one = tutti_alloc(s->count, sizeof *one);
     double *sum = tutti_alloc(s->count, sizeof *sum);
-    tutti_status status = one != NULL && sum != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for '%s' of another worker", s->name);
+    tutti_status status = one != NULL && sum != NULL
+                              ? TUTTI_OK
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for '%s' of another worker", s->name);
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
         items list = { 0 };
@@ -242,7 +332,8 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
     for (int t = 0; t < e->layout.n_tensors && status == TUTTI_OK; t++)
         for (size_t i = 0; i < e->tensors[t].count; i++) {
             const size_t at = e->tensors[t].first + i - s->first;
-            const bool mine = s->keep == TUTTI_OWN_MEAN || tutti_exchange_owner(t, e->tensors[t].count, i, e->m.workers) == e->m.rank;
+            const bool mine =
+                s->keep == TUTTI_OWN_MEAN || tutti_exchange_owner(t, e->tensors[t].count, i, e->m.workers) == e->m.rank;
             to[at] = mine ? (float)(s->keep == TUTTI_OWN_MEAN ? sum[at] / saved_by : sum[at]) : 0;
         }
     tutti_free(one);
@@ -250,30 +341,45 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
     return status;
 }
 
-/* States of each worker, from a checkpoint of another number of them. `reads` false: whether that is possible. */
-static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, bool recut, bool reads, tutti_error *err)
+/* States of each worker, from a checkpoint of another number of them. `reads`
+   false: whether that is possible. */
+static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, bool recut,
+                                   bool reads, tutti_error *err)
 {
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
-        if (memory == (void *)e->own_state || (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN) || (recut && tutti_engine_server_recuts(e, memory)))
+        if (memory == (void *)e->own_state || (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN) ||
+            (recut && tutti_engine_server_recuts(e, memory)))
             continue;
         if (!s->placed || s->dtype != TUTTI_F32 || s->first != 0 || s->count != e->m.n)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers, and each has '%s' of its own, which would be lost with a worker; resume it with -n %d instead of %d", by->left, s->name,
-                              by->left, e->m.workers);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "the checkpoint was saved by %d workers, and each has '%s' of its own, which would be "
+                              "lost with a worker; resume it with -n %d instead of %d",
+                              by->left, s->name, by->left, e->m.workers);
         if (reads && e->m.rank < e->m.workers)
             TUTTI_TRY(load_changed(e, checkpoint, by->left, s, memory, err));
     }
-    return reads && e->own_state != NULL && e->m.rank < e->m.workers ? load_mean(e, checkpoint, by->left, err) : TUTTI_OK;
+    return reads && e->own_state != NULL && e->m.rank < e->m.workers ? load_mean(e, checkpoint, by->left, err)
+                                                                     : TUTTI_OK;
 }
 
 /* Who saved it, as it says. left: how many there were. */
-static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpoint, int left, savers *by, tutti_error *err)
+static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpoint, int left, savers *by,
+                                tutti_error *err)
 {
     static const char state[] = "engine.members";
     const uint64_t count = 1 + (uint64_t)left;
     int64_t *numbers = tutti_alloc((size_t)count, sizeof *numbers);
-    const tutti_saved item = { .state = state, .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = count, .begin = 0, .end = count, .data = numbers };
+    const tutti_saved item = { .state = state,
+                               .tensor = "",
+                               .keep = TUTTI_SAME,
+                               .dtype = TUTTI_I64,
+                               .owner = -1,
+                               .count = count,
+                               .begin = 0,
+                               .end = count,
+                               .data = numbers };
     tutti_status status = TUTTI_OK;
 
     *by = (savers){ .began = left, .left = left, .rank = tutti_alloc((size_t)left, sizeof *by->rank) };
@@ -287,8 +393,10 @@ static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpo
         for (int k = 0; k < left && status == TUTTI_OK; k++) {
             by->rank[k] = numbers[1 + k];
             if (by->rank[k] < (k > 0 ? by->rank[k - 1] + 1 : 0) || by->rank[k] >= by->began)
-                status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the checkpoint says that %lld workers began its run, and that worker %lld was number %d of the %d who were left; use an older one", (long long)numbers[0],
-                                    (long long)by->rank[k], k + 1, left);
+                status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                    "the checkpoint says that %lld workers began its run, and that worker %lld was "
+                                    "number %d of the %d who were left; use an older one",
+                                    (long long)numbers[0], (long long)by->rank[k], k + 1, left);
         }
     }
     tutti_free(numbers);
@@ -297,7 +405,8 @@ static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpo
     return status;
 }
 
-/* Another number of workers: where nobody has a state of its own, or all can begin at what servers have, or the method knows how. */
+/* Another number of workers: where nobody has a state of its own, or all can begin at what
+   servers have, or the method knows how. */
 static tutti_status check_number(const tutti_engine *e, const savers *by, const int64_t parts[2], tutti_error *err)
 {
     char of_them[48] = "";
@@ -306,11 +415,14 @@ static tutti_status check_number(const tutti_engine *e, const savers *by, const 
         return TUTTI_OK;
     if (by->began > by->left)
         snprintf(of_them, sizeof of_them, ", who were left of %d,", by->began);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers%s and each worker of '%s' has a state of its own; resume it with -n %d instead of %d", by->left, of_them, e->m.ops->name, by->left,
-                      e->m.workers);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "the checkpoint was saved by %d workers%s and each worker of '%s' has a state of its own; resume "
+                      "it with -n %d instead of %d",
+                      by->left, of_them, e->m.ops->name, by->left, e->m.workers);
 }
 
-static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, bool recut, int64_t slices, tutti_error *err)
+static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, bool recut, int64_t slices,
+                         tutti_error *err)
 {
     items list = { 0 };
     tutti_status status = by->resized ? change_workers(e, checkpoint, by, recut, false, err) : TUTTI_OK;
@@ -326,7 +438,8 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
     if (recut)
         TUTTI_TRY(tutti_engine_server_load(e, checkpoint, slices, err));
     if (e->passes_of != NULL)
-        TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err), "the checkpoint was saved with another cut of a step"));
+        TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
+                                    "the checkpoint was saved with another cut of a step"));
     return by->changed && e->m.ops->resized != NULL ? e->m.ops->resized(&e->m, by->began, by->left, err) : TUTTI_OK;
 }
 
@@ -343,15 +456,21 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     if (tutti_checkpoint_has(checkpoint, of_servers.state))
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_servers, 1, err));
     if (saved_parts[0] < 0 || saved_parts[0] >= tutti_checkpoint_world(checkpoint))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the checkpoint was saved by %d ranks, and says that %lld of them only served", tutti_checkpoint_world(checkpoint), (long long)saved_parts[0]);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "the checkpoint was saved by %d ranks, and says that %lld of them only served",
+                          tutti_checkpoint_world(checkpoint), (long long)saved_parts[0]);
     if (tutti_checkpoint_has(checkpoint, of_team.state))
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_team, 1, err));
-    TUTTI_TRY(tutti_exchange_check_saved_team(e, saved_team, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], err));
+    TUTTI_TRY(
+        tutti_exchange_check_saved_team(e, saved_team, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], err));
     status = read_savers(e, checkpoint, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], &by, err);
     if (status == TUTTI_OK)
         status = check_number(e, &by, parts, err);
     if (status == TUTTI_OK)
-        status = load(e, checkpoint, &by, e->server != NULL && (saved_parts[1] != parts[1] || by.resized || (by.changed && tutti_engine_server_begins_anew(e))), saved_parts[1], err);
+        status = load(e, checkpoint, &by,
+                      e->server != NULL && (saved_parts[1] != parts[1] || by.resized ||
+                                            (by.changed && tutti_engine_server_begins_anew(e))),
+                      saved_parts[1], err);
     tutti_free(by.rank);
     TUTTI_TRY(status); /* the same engine may be given another checkpoint */
     if (e->own_pace)

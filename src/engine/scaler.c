@@ -1,16 +1,27 @@
-/* scaler.c: loss scaling (Micikevicius et al., ICLR 2018, section 3.2; the rule of PyTorch's GradScaler with DeepSpeed's hysteresis). The client multiplies the loss by S (pass.scale), so
-   that slopes which 16 bits would lose stay above their least number; the engine divides S out again, before anything else sees the gradient: exchange, codecs with what they have kept back,
-   norms, methods and optimisers all have the true gradient, whatever S is and however it moves. S is a power of two, so both are exact, short of denormals.
+/* scaler.c: loss scaling (Micikevicius et al., ICLR 2018, section 3.2; the rule of PyTorch's
+   GradScaler with DeepSpeed's hysteresis). The client multiplies the loss by S (pass.scale), so
+   that slopes which 16 bits would lose stay above their least number; the engine divides S out
+   again, before anything else sees the gradient: exchange, codecs with what they have kept back,
+   norms, methods and optimisers all have the true gradient, whatever S is and however it moves. S
+   is a power of two, so both are exact, short of denormals.
 
-   A gradient that is not finite is an overflow: the step is left out, whatever nonfinite says. Parameters, optimiser, its count of updates and the schedule stay as they are, only S and the
-   counts move. Who decides: where gradients are exchanged in a step, all workers together, by the vote of step.c, so that replicas stay equal and S with them; in a step of which gradients are
-   not exchanged (gossip, local and asynchronous methods) each worker for itself, about its own gradient and its own S. Its model then stays where it is for that step, and takes part in averaging as ever.
+   A gradient that is not finite is an overflow: the step is left out, whatever nonfinite says.
+   Parameters, optimiser, its count of updates and the schedule stay as they are, only S and
+   the counts move. Who decides: where gradients are exchanged in a step, all workers together,
+   by the vote of step.c, so that replicas stay equal and S with them; in a step of which
+   gradients are not exchanged (gossip, local and asynchronous methods) each worker for itself,
+   about its own gradient and its own S. Its model then stays where it is for that step, and
+   takes part in averaging as ever.
 
-     overflow   hysteresis left > 1: one less is left, S stays. Else S := max(backoff S, min); already there: the run ends, or goes on (on_min). The count of good steps begins anew.
-     good       after `interval` good steps in a row S := growth S, if a float32 can hold it, and hysteresis is as at the beginning. (PyTorch counts alike; DeepSpeed as well, since its last
-                overflow.) A static S never moves.
+     overflow   hysteresis left > 1: one less is left, S stays. Else S :=
+                max(backoff S, min); already there: the run ends, or goes on
+                (on_min). The count of good steps begins anew.
+     good       after `interval` good steps in a row S := growth S, if a float32 can hold it, and
+                hysteresis is as at the beginning. (PyTorch counts alike; DeepSpeed as well, since
+                its last overflow.) A static S never moves.
 
-   An event tells of overflows 1, 2, 4, 8, ..., so that a run of many steps has few; steps_skipped has them all. */
+   An event tells of overflows 1, 2, 4, 8, ..., so that a run of many steps has
+   few; steps_skipped has them all. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,18 +33,25 @@ static const double scale_max = 0x1p127; /* the largest power of two of a float3
 #define DYNAMIC(member) TUTTI_AT(tutti_engine_scaler, member)
 static const tutti_option dynamic_options[] = {
     { "init", TUTTI_REAL, DYNAMIC(init), 65536, 0x1p-20, 0x1p100, NULL, "S of the first step; a power of two" },
-    { "growth", TUTTI_REAL, DYNAMIC(growth), 2, 2, 0x1p20, NULL, "factor on S after `interval` good steps; a power of two" },
+    { "growth", TUTTI_REAL, DYNAMIC(growth), 2, 2, 0x1p20, NULL,
+      "factor on S after `interval` good steps; a power of two" },
     { "backoff", TUTTI_REAL, DYNAMIC(backoff), 0.5, 0x1p-20, 0.5, NULL, "factor on S at an overflow; a power of two" },
     { "interval", TUTTI_INT, DYNAMIC(interval), 2000, 1, 1e9, NULL, "good steps in a row after which S grows" },
     { "hysteresis", TUTTI_INT, DYNAMIC(hysteresis), 1, 1, 1000, NULL, "overflows after which S falls" },
     { "min", TUTTI_REAL, DYNAMIC(min), 1, 0x1p-100, 0x1p100, NULL, "least S; a power of two" },
-    { "on_min", TUTTI_CHOICE, DYNAMIC(on_min), 0, 0, 0, "error|continue", "an overflow at the least S ends the run, or the step is left out like others" },
+    { "on_min", TUTTI_CHOICE, DYNAMIC(on_min), 0, 0, 0, "error|continue",
+      "an overflow at the least S ends the run, or the step is left out like others" },
     { 0 },
 };
-static const tutti_option static_options[] = { { "scale", TUTTI_REAL, DYNAMIC(init), 1024, 0x1p-20, 0x1p100, NULL, "S of all steps; a power of two" }, { 0 } };
+static const tutti_option static_options[] = {
+    { "scale", TUTTI_REAL, DYNAMIC(init), 1024, 0x1p-20, 0x1p100, NULL, "S of all steps; a power of two" }, { 0 }
+};
 static const tutti_option no_options[] = { { 0 } };
 
-static const struct { const char *name; const tutti_option *options; } kinds[] = { { "off", no_options }, { "static", static_options }, { "dynamic", dynamic_options } };
+static const struct {
+    const char *name;
+    const tutti_option *options;
+} kinds[] = { { "off", no_options }, { "static", static_options }, { "dynamic", dynamic_options } };
 
 static tutti_status check_power(const char *option, double value, tutti_error *err)
 {
@@ -41,8 +59,10 @@ static tutti_status check_power(const char *option, double value, tutti_error *e
 
     if (frexp(value, &exponent) == 0.5)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "loss-scale: %s is %.9g; it must be a power of two, by which a gradient can be multiplied and divided without rounding (%.9g is near)", option, value,
-                      ldexp(1, exponent - (value < ldexp(0.75, exponent))));
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "loss-scale: %s is %.9g; it must be a power of two, by which a gradient can be multiplied and "
+                      "divided without rounding (%.9g is near)",
+                      option, value, ldexp(1, exponent - (value < ldexp(0.75, exponent))));
 }
 
 static tutti_status apply(tutti_engine_scaler *s, const tutti_spec *spec, tutti_error *err)
@@ -57,7 +77,8 @@ static tutti_status apply(tutti_engine_scaler *s, const tutti_spec *spec, tutti_
         for (size_t i = 0; i < TUTTI_LENGTH(kinds); i++)
             names[i] = kinds[i].name;
         tutti_suggest(tutti_spec_name(spec), names, TUTTI_LENGTH(kinds), near, sizeof near);
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown loss-scale '%.60s'%s (there are off, static, dynamic)", tutti_spec_name(spec), near);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown loss-scale '%.60s'%s (there are off, static, dynamic)",
+                          tutti_spec_name(spec), near);
     }
     snprintf(what, sizeof what, "loss-scale '%s'", kinds[k].name);
     TUTTI_TRY(tutti_spec_apply(spec, what, kinds[k].options, s, err));
@@ -72,7 +93,8 @@ static tutti_status apply(tutti_engine_scaler *s, const tutti_spec *spec, tutti_
     TUTTI_TRY(check_power("backoff", s->backoff, err));
     TUTTI_TRY(check_power("min", s->min, err));
     if (s->min > s->init)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "loss-scale: min is %.9g, above init, %.9g; S cannot begin below its least", s->min, s->init);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "loss-scale: min is %.9g, above init, %.9g; S cannot begin below its least", s->min, s->init);
     return TUTTI_OK;
 }
 
@@ -129,14 +151,19 @@ tutti_status tutti_engine_scaler_skip(tutti_engine *e, int worker, const char *t
         s->now.left--;
     else if (s->dynamic && was <= s->min) {
         if (s->on_min == 0)
-            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank, "worker %d: the gradient of %s is not finite in step %llu, with the loss scale at its least, %g, so scaling is not the cause; lower the "
-                                   "learning rate, clip the gradient (clip-norm), take precision bf16, or go on leaving steps out (loss-scale dynamic(on_min=continue))", worker, tensor,
-                                   (unsigned long long)e->m.step, was);
+            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
+                                   "worker %d: the gradient of %s is not finite in step %llu, with the loss scale at "
+                                   "its least, %g, so scaling is not the cause; lower the "
+                                   "learning rate, clip the gradient (clip-norm), take precision bf16, or go on "
+                                   "leaving steps out (loss-scale dynamic(on_min=continue))",
+                                   worker, tensor, (unsigned long long)e->m.step, was);
     } else if (s->dynamic)
         s->now.scale = fmax(s->min, was * s->backoff);
     if (told(skipped))
-        tutti_event(&e->m, "overflow", "worker %d: the gradient of %s overflowed in step %llu at the loss scale %g; the step was left out, %llu in all, and the scale is %g", worker, tensor,
-                    (unsigned long long)e->m.step, was, (unsigned long long)skipped, s->now.scale);
+        tutti_event(&e->m, "overflow",
+                    "worker %d: the gradient of %s overflowed in step %llu at the loss scale %g; the step was left "
+                    "out, %llu in all, and the scale is %g",
+                    worker, tensor, (unsigned long long)e->m.step, was, (unsigned long long)skipped, s->now.scale);
     return TUTTI_OK;
 }
 

@@ -1,19 +1,30 @@
-/* server.c: parameters cut over servers, as Li et al. do ("Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014), but by ranges of equal bytes and not by hashed keys: dense gradients have no hot keys,
-   a range is one message, and the largest share exceeds the mean by less than two cache lines (hashes: 18 % and more over eight servers, byteps.md).
+/* server.c: parameters cut over servers, as Li et al. do ("Scaling Distributed Machine Learning
+   with the Parameter Server", OSDI 2014), but by ranges of equal bytes and not by hashed keys:
+   dense gradients have no hot keys, a range is one message, and the largest share exceeds the mean
+   by less than two cache lines (hashes: 18 % and more over eight servers, byteps.md).
 
-   A push is one call to each server at once (tutti_engine_calls): all requests are posted, then all answers waited for, on the caller's thread. A thread a slice, as lanes would have it, costs two changes of
-   context a slice. A request's note has the version that the worker has of the slice, so the server knows the delay without remembering who has what; an answer with values brings the next version.
+   A push is one call to each server at once (tutti_engine_calls): all requests are posted,
+   then all answers waited for, on the caller's thread. A thread a slice, as lanes would have
+   it, costs two changes of context a slice. A request's note has the version that the worker
+   has of the slice, so the server knows the delay without remembering who has what; an answer
+   with values brings the next version.
 
-   Ranks that only serve (--servers) have all slices, each one; then no worker serves. Placing them is the launcher's business, who starts them behind the workers, on each host in turn.
+   Ranks that only serve (--servers) have all slices, each one; then no worker serves. Placing them
+   is the launcher's business, who starts them behind the workers, on each host in turn.
 
-   Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep values x is one too. Then a request about values as they stand (no rows, no halves) carries nothing: the server reads the slice in
-   the worker's g and writes its answer into the worker's x (of pieces g, where the sum goes into all of them in the same pass that reads them), and only then says so. The worker waits for that, so nobody else looks at the slice
-   meanwhile, and what it had sent stays where it was until it is answered. Rows that are asked for are written
-   into its x likewise. What went so is counted as if it had been sent. A worker that is killed meanwhile leaves its window mapped, and a slice that it had asked about whole;
-   one that gives up waits for its own end and computes nothing any more.
+   Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep
+   values x is one too. Then a request about values as they stand (no rows, no halves) carries
+   nothing: the server reads the slice in the worker's g and writes its answer into the worker's x
+   (of pieces g, where the sum goes into all of them in the same pass that reads them), and only
+   then says so. The worker waits for that, so nobody else looks at the slice meanwhile, and what it
+   had sent stays where it was until it is answered. Rows that are asked for are written into its x
+   likewise. What went so is counted as if it had been sent. A worker that is killed meanwhile
+   leaves its window mapped, and a slice that it had asked about whole; one that gives up waits for
+   its own end and computes nothing any more.
 
-   Which workers serve, if not all: they are taken from each host in turn, in order of rank, so that servers share as few links as possible; which slice is whose follows their ranks, so that the slices of all, in order
-   of rank, are x. */
+   Which workers serve, if not all: they are taken from each host in turn, in order of rank, so that
+   servers share as few links as possible; which slice is whose follows their ranks, so that the
+   slices of all, in order of rank, are x. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +42,8 @@ static size_t cut(const tutti_server *s, int k, size_t first, size_t count)
     return k == s->servers ? count : tutti_slice_cut(s->m->engine, first + even) - first;
 }
 
-/* Elements that a request is about, at most: a piece is cut once it is full, however large its last tensor is. */
+/* Elements that a request is about, at most: a piece is cut once it is full,
+   however large its last tensor is. */
 static size_t asked_about(const tutti_server *s)
 {
     const tutti_method *m = s->m;
@@ -109,7 +121,8 @@ int tutti_server_index(const tutti_server *s)
 
 /* ---- from declare to close ---- */
 
-/* Of each host in turn the next worker that does not serve yet. A worker's turn is its place on its host; hosts are met in order of rank. */
+/* Of each host in turn the next worker that does not serve yet. A worker's turn is its place on its
+   host; hosts are met in order of rank. */
 static void place(tutti_server *s)
 {
     const tutti_method *m = s->m;
@@ -151,7 +164,14 @@ void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *n
     assert(s->n_counts < COUNTS_MOST);
     s->counts[s->n_counts].name = name;
     s->counts[s->n_counts++].slot = slot;
-    tutti_declare(plan, &(tutti_state){ .name = name, .keep = keep, .dtype = TUTTI_I64, .first = s->index < 0 ? 0 : (size_t)s->index, .count = s->index >= 0, .of = (size_t)s->servers }, slot);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = name,
+                                  .keep = keep,
+                                  .dtype = TUTTI_I64,
+                                  .first = s->index < 0 ? 0 : (size_t)s->index,
+                                  .count = s->index >= 0,
+                                  .of = (size_t)s->servers },
+                  slot);
 }
 
 /* Servers of their own are as many as the run has; a method that has one asks for one. */
@@ -159,13 +179,15 @@ static tutti_status check_servers(const tutti_method *m, const tutti_server_setu
 {
     if (m->servers == 0 || setup->servers == 0 || setup->servers == m->servers)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' has %d server%s, but %d ranks only serve (servers); give --servers %d, or leave it away: then workers serve beside their computation", m->ops->name,
-                      setup->servers, setup->servers > 1 ? "s" : "", m->servers, setup->servers);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "method '%s' has %d server%s, but %d ranks only serve (servers); give --servers %d, or leave it "
+                      "away: then workers serve beside their computation",
+                      m->ops->name, setup->servers, setup->servers > 1 ? "s" : "", m->servers, setup->servers);
 }
 
-/* Room for as many requests as may come at a time, one from each thread that asks, and for what as many answers
-   carry. Answers about a piece share one: a worker that waits for it keeps the others from the next about it. With one
-   worker nothing changes until it has its answer. */
+/* Room for as many requests as may come at a time, one from each thread that asks, and for what as
+   many answers carry. Answers about a piece share one: a worker that waits for it keeps the others
+   from the next about it. With one worker nothing changes until it has its answer. */
 static void declare_desk(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
@@ -188,7 +210,8 @@ static void declare_desk(tutti_server *s, tutti_plan *plan)
     s->out_bytes = told * tutti_dtype_bytes(s->setup.wire);
 }
 
-tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan, const tutti_server_setup *setup, tutti_error *err)
+tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
+                                  const tutti_server_setup *setup, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_server *s;
@@ -196,7 +219,10 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     *out = NULL;
     TUTTI_TRY(check_servers(m, setup, err));
     if (setup->servers < 0 || setup->servers > m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': servers is %d, but there are %d workers, of which each serves once at most; 0 lets all of them serve", m->ops->name, setup->servers, m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': servers is %d, but there are %d workers, of which each serves once at most; 0 "
+                          "lets all of them serve",
+                          m->ops->name, setup->servers, m->workers);
     s = *out = tutti_alloc(1, sizeof *s);
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
@@ -218,47 +244,114 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     s->slice = tutti_slice_of(m->engine, s->first, s->count);
     s->there = tutti_world_shares(m->world) && tutti_server_is_float(s) && (setup->pieces || tutti_engine_pushes(m));
     declare_desk(s, plan);
-    tutti_declare(plan, &(tutti_state){ .name = "server.words", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0 ? 0 : room_of_part(s) }, &s->words);
+    tutti_declare(
+        plan,
+        &(tutti_state){ .name = "server.words",
+                        .keep = TUTTI_SCRATCH,
+                        .dtype = TUTTI_F32,
+                        .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0
+                                     ? 0
+                                     : room_of_part(s) },
+        &s->words);
     if (setup->pieces)
         return TUTTI_OK;
     if (!tutti_server_is_float(s)) {
         assert((m->traits & TUTTI_KNOWS_ROWS) == 0); /* rows travel with their ids */
-        tutti_declare(plan, &(tutti_state){ .name = "server.sent-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = m->layout->used }, &s->half[0]);
-        tutti_declare(plan, &(tutti_state){ .name = "server.came-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = m->layout->used }, &s->half[1]);
-        tutti_declare(plan, &(tutti_state){ .name = "server.out-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = s->index < 0 ? 0 : room_of_part(s) }, &s->half_out);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "server.sent-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = m->layout->used },
+            &s->half[0]);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "server.came-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = m->layout->used },
+            &s->half[1]);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "server.out-as",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = setup->wire,
+                                      .count = s->index < 0 ? 0 : room_of_part(s) },
+                      &s->half_out);
     }
-    tutti_declare(plan, &(tutti_state){ .name = "server.values", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = s->first, .count = s->count, .placed = true }, &s->values);
-    tutti_declare(plan, &(tutti_state){ .name = "server.got", .keep = m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SCRATCH : TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = (size_t)s->servers }, &s->got);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "server.values",
+                                  .keep = TUTTI_SLICE,
+                                  .dtype = TUTTI_F32,
+                                  .first = s->first,
+                                  .count = s->count,
+                                  .placed = true },
+                  &s->values);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "server.got",
+                                  .keep = m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SCRATCH : TUTTI_OWN_ZERO,
+                                  .dtype = TUTTI_I64,
+                                  .count = (size_t)s->servers },
+                  &s->got);
     tutti_server_declare_count(s, plan, "server.version", &s->version);
     tutti_engine_declare_history(e);
     if (setup->collects) {
         size_t first;
-        const size_t rows = tutti_slice_marks(e, &s->slice, &first), all = tutti_slice_marks(e, &(tutti_slice){ .count = m->layout->used }, &(size_t){ 0 });
+        const size_t rows = tutti_slice_marks(e, &s->slice, &first),
+                     all = tutti_slice_marks(e, &(tutti_slice){ .count = m->layout->used }, &(size_t){ 0 });
         if (all > 0)
-            tutti_declare(plan, &(tutti_state){ .name = "server.marks", .keep = TUTTI_SLICE, .dtype = TUTTI_U8, .first = first, .count = rows, .of = all }, &s->marks);
+            tutti_declare(plan,
+                          &(tutti_state){ .name = "server.marks",
+                                          .keep = TUTTI_SLICE,
+                                          .dtype = TUTTI_U8,
+                                          .first = first,
+                                          .count = rows,
+                                          .of = all },
+                          &s->marks);
     }
     if (setup->reads) {
         const size_t workers = (size_t)m->workers;
-        tutti_declare(plan, &(tutti_state){ .name = "server.read", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = workers * s->first, .count = workers * s->count, .of = workers * m->layout->used, .of_workers = true }, &s->read);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "server.read",
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_F32,
+                                      .first = workers * s->first,
+                                      .count = workers * s->count,
+                                      .of = workers * m->layout->used,
+                                      .of_workers = true },
+                      &s->read);
     }
     if (setup->times) {
         const size_t workers = (size_t)m->workers, index = s->index < 0 ? 0 : (size_t)s->index;
-        tutti_declare(plan, &(tutti_state){ .name = "server.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64, .first = workers * index, .count = s->index < 0 ? 0 : workers, .of = workers * (size_t)s->servers, .of_workers = true }, &s->seconds);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "server.seconds",
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_F64,
+                                      .first = workers * index,
+                                      .count = s->index < 0 ? 0 : workers,
+                                      .of = workers * (size_t)s->servers,
+                                      .of_workers = true },
+                      &s->seconds);
     }
     if (m->traits & TUTTI_UPDATES_SLICES)
-        tutti_declare(plan, &(tutti_state){ .name = "server.zeros", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim) ? 0 : s->count }, &s->zeros);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "server.zeros",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim) ? 0 : s->count },
+                      &s->zeros);
     return TUTTI_OK;
 }
 
-tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, double limit_mb, const char *mend, tutti_error *err)
+tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, double limit_mb, const char *mend,
+                                     tutti_error *err)
 {
     const tutti_method *m = s->m;
-    const double bytes = (double)m->workers * (double)m->layout->used * (double)tutti_dtype_bytes(dtype), limit = limit_mb > 0 ? limit_mb * 1048576 : (double)tutti_machine_bytes();
+    const double bytes = (double)m->workers * (double)m->layout->used * (double)tutti_dtype_bytes(dtype),
+                 limit = limit_mb > 0 ? limit_mb * 1048576 : (double)tutti_machine_bytes();
 
     if (bytes <= limit || (limit_mb == 0 && s->index < 0))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': the server's table has a vector of %zu parameters for each of %d workers, %.0f bytes, but %s %.0f (%.4g MiB); %s", m->ops->name, m->layout->used, m->workers,
-                      bytes, limit_mb > 0 ? "table_limit_mb lets it have" : "its machine has", limit, limit / 1048576, mend);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "method '%s': the server's table has a vector of %zu parameters for each of %d workers, %.0f "
+                      "bytes, but %s %.0f (%.4g MiB); %s",
+                      m->ops->name, m->layout->used, m->workers, bytes,
+                      limit_mb > 0 ? "table_limit_mb lets it have" : "its machine has", limit, limit / 1048576, mend);
 }
 
 /* What the worker was given: the model that all begin with. */
@@ -303,13 +396,19 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
     s->answer = tutti_alloc(workers, sizeof *s->answer);
     s->placed = tutti_alloc(workers, sizeof *s->placed);
     s->told = tutti_alloc(workers, sizeof *s->told);
-    enough = s->delay != NULL && s->asks != NULL && s->given_ns != NULL && s->gone != NULL && s->part_of != NULL && s->answer != NULL && s->placed != NULL && s->told != NULL && open_sums(s) && tutti_server_callers_open(s);
+    enough = s->delay != NULL && s->asks != NULL && s->given_ns != NULL && s->gone != NULL && s->part_of != NULL &&
+             s->answer != NULL && s->placed != NULL && s->told != NULL && open_sums(s) && tutti_server_callers_open(s);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
     e->services.at[s->setup.service].hears = true;
     if (s->index >= 0) {
-        const tutti_desk_setup desk = { .rooms = s->rooms, .in = s->desk_in, .in_bytes = s->in_bytes, .copies = s->copies,
-                                        .out = s->desk_out, .out_bytes = s->out_bytes, .stays = s->copies == 0 };
+        const tutti_desk_setup desk = { .rooms = s->rooms,
+                                        .in = s->desk_in,
+                                        .in_bytes = s->in_bytes,
+                                        .copies = s->copies,
+                                        .out = s->desk_out,
+                                        .out_bytes = s->out_bytes,
+                                        .stays = s->copies == 0 };
         TUTTI_TRY(tutti_desk_open(desk_of(s), e, s->setup.service, &desk, err));
     }
     return tutti_monitor_open(&s->monitor, s->m->rt, err);
@@ -351,11 +450,15 @@ tutti_status tutti_server_agree(tutti_server *s, tutti_error *err)
         size_t first;
         while (k < s->servers && s->member[k] < rank)
             k++;
-        s->part_of[i] = k < s->servers && s->member[k] == rank ? tutti_server_part(s, k, 0, m->layout->used, &first) : 0;
+        s->part_of[i] =
+            k < s->servers && s->member[k] == rank ? tutti_server_part(s, k, 0, m->layout->used, &first) : 0;
     }
-    status = tutti_allgather_v(&m->everyone, s->part_of, tutti_f32(m->device, s->values, s->count), tutti_f32(m->device, m->x, m->layout->used), err);
+    status = tutti_allgather_v(&m->everyone, s->part_of, tutti_f32(m->device, s->values, s->count),
+                               tutti_f32(m->device, m->x, m->layout->used), err);
 
-    for (int i = 0; i < e->layout.n_tensors && e->kept != NULL; i++) /* rows that a worker asks for are nobody's own: what it has of them is old, and no model of its */
+    /* rows that a worker asks for are nobody's own: what it has of them is old, and no model of
+       its */
+    for (int i = 0; i < e->layout.n_tensors && e->kept != NULL; i++)
         if (e->tensors[i].asked)
             tutti_copy(m->device, e->tensors[i].count, m->x + e->tensors[i].first, e->kept + e->tensors[i].first);
     tutti_engine_comm(e, "gather", 0, begin, tutti_now_ns(e->rt));
@@ -379,8 +482,10 @@ tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char
     char text[300];
 
     snprintf(text, sizeof text, "%.299s", why); /* it may be in err */
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, rank, "%s %d is lost, and with it its slice of the model, without which '%s' cannot go on; resume from a checkpoint (%s)", rank < e->m.workers ? "worker" : "server of rank", rank,
-                           e->m.ops->name, text);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, rank,
+                           "%s %d is lost, and with it its slice of the model, without which '%s' cannot go on; resume "
+                           "from a checkpoint (%s)",
+                           rank < e->m.workers ? "worker" : "server of rank", rank, e->m.ops->name, text);
 }
 
 /* ---- a checkpoint ---- */
@@ -394,7 +499,10 @@ void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2])
 bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory)
 {
     const tutti_server *s = e->server;
-    bool one_of_them = s != NULL && memory != NULL && (memory == (const void *)s->got || memory == (const void *)s->read || memory == (const void *)s->seconds || (memory == (const void *)e->m.x && !(e->m.traits & TUTTI_REPLICAS_EQUAL)));
+    bool one_of_them =
+        s != NULL && memory != NULL &&
+        (memory == (const void *)s->got || memory == (const void *)s->read || memory == (const void *)s->seconds ||
+         (memory == (const void *)e->m.x && !(e->m.traits & TUTTI_REPLICAS_EQUAL)));
 
     for (int i = 0; s != NULL && memory != NULL && i < s->n_counts; i++)
         one_of_them = one_of_them || memory == (const void *)*s->counts[i].slot;
@@ -416,10 +524,19 @@ static int64_t of_slice(const tutti_server *s, const int64_t *old, int64_t n, in
     return most;
 }
 
-static tutti_status read_counts(const tutti_server *s, tutti_checkpoint *checkpoint, int64_t *old, int64_t n, tutti_error *err)
+static tutti_status read_counts(const tutti_server *s, tutti_checkpoint *checkpoint, int64_t *old, int64_t n,
+                                tutti_error *err)
 {
     for (int i = 0; i < s->n_counts; i++) {
-        const tutti_saved item = { .state = s->counts[i].name, .tensor = "", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .owner = -1, .count = (uint64_t)n, .begin = 0, .end = (uint64_t)n, .data = old };
+        const tutti_saved item = { .state = s->counts[i].name,
+                                   .tensor = "",
+                                   .keep = TUTTI_SLICE,
+                                   .dtype = TUTTI_I64,
+                                   .owner = -1,
+                                   .count = (uint64_t)n,
+                                   .begin = 0,
+                                   .end = (uint64_t)n,
+                                   .data = old };
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &item, 1, err));
         if (s->index >= 0)
             **s->counts[i].slot = of_slice(s, old, n, s->index);
@@ -436,7 +553,15 @@ static tutti_status read_model(const tutti_server *s, tutti_checkpoint *checkpoi
 
     for (int i = 0; i < l->n_tensors; i++) {
         const tutti_tensor *t = &l->tensor[i];
-        const tutti_saved item = { .state = "server.values", .tensor = t->name, .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .owner = -1, .count = t->count, .begin = 0, .end = t->count, .data = s->m->x + t->first };
+        const tutti_saved item = { .state = "server.values",
+                                   .tensor = t->name,
+                                   .keep = TUTTI_SLICE,
+                                   .dtype = TUTTI_F32,
+                                   .owner = -1,
+                                   .count = t->count,
+                                   .begin = 0,
+                                   .end = t->count,
+                                   .data = s->m->x + t->first };
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &item, 1, err));
     }
     return TUTTI_OK;
@@ -451,7 +576,10 @@ tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpo
     if (s->setup.pieces || (s->m->traits & TUTTI_REPLICAS_EQUAL) != 0)
         return TUTTI_OK;
     if (slices < 1 || slices > 1 << 20)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint has no slices of servers, as method '%s' needs them; it was saved by another method", s->m->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the checkpoint has no slices of servers, as method '%s' needs them; it was saved by another method",
+            s->m->ops->name);
     old = tutti_alloc((size_t)slices, sizeof *old);
     if (old == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the counts of %lld slices", (long long)slices);
@@ -464,7 +592,8 @@ tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpo
     return status;
 }
 
-/* Who has left the barriers before this worker's client asks this worker's service at once: so the client tells the time by itself, and who asks sooner has taken none. */
+/* Who has left the barriers before this worker's client asks this worker's service at once: so the
+   client tells the time by itself, and who asks sooner has taken none. */
 void tutti_engine_server_begins(tutti_engine *e)
 {
     if (e->server == NULL)
@@ -509,20 +638,27 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
     tutti_slice slice;
 
     if (s->setup.pieces && kind >= (uint32_t)m->layout->n_pieces)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d asks about piece %lu of %d; all workers must run one version", worker, (unsigned long)kind, m->layout->n_pieces);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d asks about piece %lu of %d; all workers must run one version", worker,
+                               (unsigned long)kind, m->layout->n_pieces);
     if (s->setup.pieces) {
         first = m->layout->piece[kind].first;
         count = m->layout->piece[kind].count;
     }
     if (worker < 0 || worker >= m->workers)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "rank %d, which only serves, asks a server; all must run one version", worker);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "rank %d, which only serves, asks a server; all must run one version", worker);
     *r = (tutti_server_request){ .note = *note, .worker = worker, .kind = kind, .b = note->b };
     r->count = tutti_server_part(s, s->index, first, count, &r->first);
     r->in = note->bytes > 0 ? in : NULL;
     r->words = (size_t)note->bytes / sizeof(float);
     slice = tutti_slice_of(m->engine, r->first, r->count);
-    if ((note->kind & KINDS) != 0 && (!s->there || slice.tables > 0 || ((note->kind & FROM_THERE) != 0 && note->bytes > 0)))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d wants a slice to be read or written in its window, which this one is not; all workers must run one version", worker);
+    if ((note->kind & KINDS) != 0 &&
+        (!s->there || slice.tables > 0 || ((note->kind & FROM_THERE) != 0 && note->bytes > 0)))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d wants a slice to be read or written in its window, which this one is not; "
+                               "all workers must run one version",
+                               worker);
     if ((note->kind & FROM_THERE) != 0) {
         r->in = there(s, m->g, worker, r->first, r->count);
         r->words = r->count;
@@ -530,8 +666,9 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
     } else if (slice.tables > 0 && r->in != NULL)
         TUTTI_TRY(tutti_slice_check(m->engine, &slice, r->in, r->words, worker, err));
     else if (note->bytes > 0 && note->bytes != r->count * tutti_dtype_bytes(s->setup.wire))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker, (unsigned long long)note->bytes,
-                               r->count * tutti_dtype_bytes(s->setup.wire));
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker,
+                               (unsigned long long)note->bytes, r->count * tutti_dtype_bytes(s->setup.wire));
     if (s->setup.pieces)
         return TUTTI_OK;
     if (note->bytes > 0 && !tutti_server_is_float(s)) {
@@ -540,11 +677,14 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
         r->words = r->count;
     }
     if (s->asks[worker])
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d asks again before it was answered; all workers must run one version", worker);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d asks again before it was answered; all workers must run one version", worker);
     s->asks[worker] = true;
     if (note->a > *s->version)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d says that it has version %lld of a slice of which there is %llu; all workers must run one checkpoint", worker, (long long)note->a,
-                               (unsigned long long)*s->version);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d says that it has version %lld of a slice of which there is %llu; all workers "
+                               "must run one checkpoint",
+                               worker, (long long)note->a, (unsigned long long)*s->version);
     r->delay = s->delay[worker] = (uint64_t)(*s->version - note->a);
     if (s->seconds != NULL)
         learn_seconds(s, worker);
@@ -581,7 +721,8 @@ static void place_answers(tutti_server *s, const tutti_note *requests, int n, co
 }
 
 /* s->placed has what stands in windows already. kinds: one for all, or one each. */
-static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, bool gives, tutti_buffer payload, tutti_error *err)
+static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
+                         bool gives, tutti_buffer payload, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
 
@@ -609,18 +750,29 @@ static tutti_status tell_there(tutti_server *s, const tutti_note *request, size_
 static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const uint32_t *ids, tutti_error *err)
 {
     const tutti_engine *e = s->m->engine;
-    const tutti_tensor *t = note->b >= 0 && note->b < e->layout.n_tensors && e->tensors[note->b].asked ? &e->tensors[note->b] : NULL;
-    const size_t begin = t == NULL || t->first < s->first ? s->first : t->first, end = t == NULL || t->first + t->count > s->first + s->count ? s->first + s->count : t->first + t->count;
+    const tutti_tensor *t =
+        note->b >= 0 && note->b < e->layout.n_tensors && e->tensors[note->b].asked ? &e->tensors[note->b] : NULL;
+    const size_t begin = t == NULL || t->first < s->first ? s->first : t->first,
+                 end =
+                     t == NULL || t->first + t->count > s->first + s->count ? s->first + s->count : t->first + t->count;
     const size_t n = (size_t)note->bytes / sizeof(uint32_t);
     size_t low, rows;
     float *mine, *to = NULL; /* who asks has read those; wants them there */
 
     if (note->from < 0 || note->from >= s->m->workers)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "rank %d, which only serves, asks a server; all must run one version", note->from);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                               "rank %d, which only serves, asks a server; all must run one version", note->from);
     if (t == NULL || begin >= end)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "worker %d asks for rows of parameter %lld, of which none is served here; all workers must run one version", note->from, (long long)note->b);
-    if (note->kind == (uint32_t)KIND_ROWS_THERE && (!s->there || (to = there(s, s->m->x, note->from, begin, end - begin)) == NULL))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "worker %d wants rows of %s in its window, which this one is not; all workers must run one version", note->from, t->name);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, note->from,
+            "worker %d asks for rows of parameter %lld, of which none is served here; all workers must run one version",
+            note->from, (long long)note->b);
+    if (note->kind == (uint32_t)KIND_ROWS_THERE &&
+        (!s->there || (to = there(s, s->m->x, note->from, begin, end - begin)) == NULL))
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, note->from,
+            "worker %d wants rows of %s in its window, which this one is not; all workers must run one version",
+            note->from, t->name);
     low = (begin - t->first) / t->cols;
     rows = (end - begin) / t->cols;
     mine = s->read == NULL ? NULL : s->read + (size_t)note->from * s->count + (begin - s->first);
@@ -629,14 +781,18 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const u
             tutti_copy(s->m->device, end - begin, s->values + (begin - s->first), mine);
         if (to != NULL)
             tutti_copy(s->m->device, end - begin, s->values + (begin - s->first), to);
-        return to != NULL ? tell_there(s, note, end - begin, err) : tutti_server_answer(s, note, 1, 0, s->values + (begin - s->first), end - begin, err);
+        return to != NULL ? tell_there(s, note, end - begin, err)
+                          : tutti_server_answer(s, note, 1, 0, s->values + (begin - s->first), end - begin, err);
     }
     for (size_t k = 0; k < n; k++)
         if (ids[k] < low || ids[k] - low >= rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "worker %d asks for row %lu of %s, where rows %zu to %zu are served, in ascending order; all workers must run one version", note->from,
-                                   (unsigned long)ids[k], t->name, low, low + rows - 1);
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                                   "worker %d asks for row %lu of %s, where rows %zu to %zu are served, in ascending "
+                                   "order; all workers must run one version",
+                                   note->from, (unsigned long)ids[k], t->name, low, low + rows - 1);
     for (size_t k = 0; k < n && mine != NULL; k++)
-        memcpy(mine + (ids[k] - low) * t->cols, s->values + (begin - s->first) + (ids[k] - low) * t->cols, t->cols * sizeof *mine);
+        memcpy(mine + (ids[k] - low) * t->cols, s->values + (begin - s->first) + (ids[k] - low) * t->cols,
+               t->cols * sizeof *mine);
     if (to != NULL) {
         tutti_slice_copy(t->cols, n, ids, s->values + (begin - s->first), to, (uint32_t)low);
         return tell_there(s, note, n * t->cols, err);
@@ -675,7 +831,8 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
             status = s->setup.due(s->m, err);
         } else if (status == TUTTI_OK && tutti_engine_is_owed(s->m->engine, &note))
             status = look_for_losses(s, err);
-        else if (status == TUTTI_OK && (note.kind == (uint32_t)KIND_ROWS || note.kind == (uint32_t)KIND_ROWS_THERE) && !s->setup.pieces)
+        else if (status == TUTTI_OK && (note.kind == (uint32_t)KIND_ROWS || note.kind == (uint32_t)KIND_ROWS_THERE) &&
+                 !s->setup.pieces)
             status = answer_rows(s, &note, in, err);
         else if (status == TUTTI_OK) {
             TUTTI_TRY(understand(s, &note, in, &r, err));
@@ -726,10 +883,12 @@ void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate
 void tutti_server_compensate(tutti_server *s, const tutti_server_request *r, const tutti_compensation *c, float *mean)
 {
     if (r->delay > 0 || mean != NULL) /* else nothing has moved */
-        tutti_slice_compensate(s->m->engine, &s->slice, c, s->values, s->read + (size_t)r->worker * s->count, r->in, mean);
+        tutti_slice_compensate(s->m->engine, &s->slice, c, s->values, s->read + (size_t)r->worker * s->count, r->in,
+                               mean);
 }
 
-float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts, const float *weights, size_t *words)
+float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts,
+                        const float *weights, size_t *words)
 {
     const tutti_slice slice = tutti_slice_of(s->m->engine, r->first, r->count);
 
@@ -738,7 +897,8 @@ float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, f
         tutti_tree_sum(s->m->device, r->count, n, (const float *const *)parts, weights, parts[0]);
         return parts[0];
     }
-    *words = tutti_slice_sum(s->m->engine, &slice, n, (const float *const *)parts, weights, s->summand, s->from, s->no_row, s->words);
+    *words = tutti_slice_sum(s->m->engine, &slice, n, (const float *const *)parts, weights, s->summand, s->from,
+                             s->no_row, s->words);
     return s->words;
 }
 
@@ -760,17 +920,20 @@ void tutti_server_wake_at(tutti_server *s, int64_t at_ns)
     s->wake_at_ns = at_ns;
 }
 
-static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, bool gives, tutti_buffer payload, tutti_error *err)
+static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
+                           bool gives, tutti_buffer payload, tutti_error *err)
 {
     if (payload.count > 0 && !tutti_server_is_float(s)) {
-        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, payload.count == s->count ? s->first : SIZE_MAX, payload.count, err));
+        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, payload.count == s->count ? s->first : SIZE_MAX,
+                                      payload.count, err));
         payload = tutti_server_half(s, s->half_out, 0, payload.count);
     }
     place_answers(s, requests, n, payload.data, s->there ? payload.count : 0);
     return tell(s, requests, n, kinds, each, gives, payload, err);
 }
 
-tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate, const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
+tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate,
+                                      const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
 {
     bool all = s->slice.tables == 0 && s->read == NULL;
 
@@ -792,7 +955,8 @@ tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tut
     return tell(s, requests, n, &kind, false, true, tutti_nothing(), err);
 }
 
-tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_note *requests, int n, uint32_t kind, float *const *parts, const float *weights, tutti_error *err)
+tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_note *requests, int n,
+                                     uint32_t kind, float *const *parts, const float *weights, tutti_error *err)
 {
     bool all = true;
     size_t words;
@@ -810,13 +974,16 @@ tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request
     return tell(s, requests, n, &kind, false, false, tutti_nothing(), err);
 }
 
-static tutti_status give(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, tutti_error *err)
+static tutti_status give(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
+                         tutti_error *err)
 {
     for (int k = 0; s->read != NULL && k < n; k++)
         tutti_slice_given(s->m->engine, &s->slice, s->values, s->read + (size_t)requests[k].from * s->count);
     if (s->slice.tables == 0)
         return answer(s, requests, n, kinds, each, true, tutti_f32(s->m->device, s->values, s->count), err);
-    return answer(s, requests, n, kinds, each, true, tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m->engine, &s->slice, s->values, s->words)), err);
+    return answer(s, requests, n, kinds, each, true,
+                  tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m->engine, &s->slice, s->values, s->words)),
+                  err);
 }
 
 tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
@@ -824,12 +991,14 @@ tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int 
     return give(s, requests, n, &kind, false, err);
 }
 
-tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, tutti_error *err)
+tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds,
+                                    tutti_error *err)
 {
     return give(s, requests, n, kinds, true, err);
 }
 
-tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind, float *along, size_t words, tutti_error *err)
+tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind,
+                                      float *along, size_t words, tutti_error *err)
 {
     if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has moved */
         return tutti_server_give(s, requests, n + late, kind, err);
@@ -838,12 +1007,15 @@ tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *request
     return late > 0 ? tutti_server_give(s, requests + n, late, kind, err) : TUTTI_OK;
 }
 
-tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, size_t count, tutti_error *err)
+tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload,
+                                 size_t count, tutti_error *err)
 {
-    return answer(s, requests, n, &kind, false, false, count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
+    return answer(s, requests, n, &kind, false, false,
+                  count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
 }
 
-tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, tutti_error *err)
+tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload,
+                                   tutti_error *err)
 {
     return answer(s, requests, n, &kind, false, true, tutti_f32(s->m->device, payload, s->count), err);
 }

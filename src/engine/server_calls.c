@@ -1,5 +1,7 @@
-/* server_calls.c: requests to servers, by the client and, of pieces, by the lane's threads: one call to each server that has a part, all at once (server.c says why). Values go and come as they are; of slices
-   with tables what slice.h makes of them; as halves where the method's wire has those. */
+/* server_calls.c: requests to servers, by the client and, of pieces, by the lane's
+   threads: one call to each server that has a part, all at once (server.c says why).
+   Values go and come as they are; of slices with tables what slice.h makes of them; as
+   halves where the method's wire has those. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +21,8 @@ static bool open_caller(tutti_server_caller *c, size_t n)
     c->server = tutti_alloc(n, sizeof *c->server);
     c->there = tutti_alloc(n, sizeof *c->there);
     c->back_there = tutti_alloc(n, sizeof *c->back_there);
-    return c->there != NULL && c->back_there != NULL && c->call != NULL && c->each != NULL && c->note != NULL && c->request != NULL && c->reply != NULL && c->member != NULL && c->server != NULL && c->slice != NULL;
+    return c->there != NULL && c->back_there != NULL && c->call != NULL && c->each != NULL && c->note != NULL &&
+           c->request != NULL && c->reply != NULL && c->member != NULL && c->server != NULL && c->slice != NULL;
 }
 
 bool tutti_server_callers_open(tutti_server *s)
@@ -53,7 +56,8 @@ void tutti_server_callers_close(tutti_server *s)
     tutti_free(s->callers);
 }
 
-/* Whose elements are those of x from `first` on: "element 3 of w", or of what is no part of x, "element 3". */
+/* Whose elements are those of x from `first` on: "element 3 of w", or of
+   what is no part of x, "element 3". */
 static void name_element(const tutti_layout *layout, size_t first, size_t i, char *text, size_t bytes)
 {
     for (int k = 0; k < layout->n_tensors; k++)
@@ -64,7 +68,8 @@ static void name_element(const tutti_layout *layout, size_t first, size_t i, cha
     snprintf(text, bytes, "element %zu", i);
 }
 
-tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t first, size_t n, tutti_error *err)
+tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t first, size_t n,
+                                 tutti_error *err)
 {
     const tutti_method *m = s->m;
     char which[200];
@@ -73,8 +78,10 @@ tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to,
     for (size_t i = 0; i < n && s->setup.wire == TUTTI_F16; i++)
         if ((((const uint16_t *)to)[i] & 0x7c00) == 0x7c00) {
             name_element(m->layout, first, i, which, sizeof which);
-            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "method '%s': %s in what worker %d sends is %g, but as fp16 the largest is 65504; send it as fp32, or lower the learning rate", m->ops->name, which, m->rank,
-                                   (double)values[i]);
+            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
+                                   "method '%s': %s in what worker %d sends is %g, but as fp16 the largest is 65504; "
+                                   "send it as fp32, or lower the learning rate",
+                                   m->ops->name, which, m->rank, (double)values[i]);
         }
     return TUTTI_OK;
 }
@@ -102,7 +109,8 @@ static void give_back(tutti_server *s, tutti_server_caller *c)
     tutti_unlock(s->monitor);
 }
 
-static void add(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, int64_t b, tutti_buffer request, tutti_buffer reply)
+static void add(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, int64_t b, tutti_buffer request,
+                tutti_buffer reply)
 {
     c->note[c->n] = (tutti_note){ .kind = kind, .a = s->got != NULL ? s->got[k] : 0, .b = b };
     c->request[c->n] = request;
@@ -120,7 +128,8 @@ static size_t words_back(const tutti_engine *e, const tutti_slice *s)
 
     for (int i = s->tensor; i < e->layout.n_tensors && e->tensors[i].first < s->first + s->count; i++)
         if (e->tensors[i].asked) {
-            const size_t begin = e->tensors[i].first > s->first ? e->tensors[i].first : s->first, end = e->tensors[i].first + e->tensors[i].count;
+            const size_t begin = e->tensors[i].first > s->first ? e->tensors[i].first : s->first,
+                         end = e->tensors[i].first + e->tensors[i].count;
             words -= (end < s->first + s->count ? end : s->first + s->count) - begin;
         }
     return words;
@@ -140,7 +149,8 @@ static tutti_status grow(void **memory, size_t *room, size_t words, tutti_error 
 }
 
 /* Room for what slices with tables become on their way. */
-static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, size_t first, size_t count, bool values, bool into, tutti_error *err)
+static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, size_t first, size_t count, bool values,
+                                bool into, tutti_error *err)
 {
     const tutti_engine *e = s->m->engine;
     size_t out = 0, back = 0;
@@ -159,7 +169,8 @@ static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, size_t 
 }
 
 /* The last call added, about values as they stand: what lies in my windows stays there. */
-static void leave_there(const tutti_server *s, tutti_server_caller *c, const float *values, const float *into, size_t part)
+static void leave_there(const tutti_server *s, tutti_server_caller *c, const float *values, const float *into,
+                        size_t part)
 {
     const int k = c->n - 1;
 
@@ -177,8 +188,10 @@ static void leave_there(const tutti_server *s, tutti_server_caller *c, const flo
     }
 }
 
-/* One call to each server that has a part of [first, first + count); values, into: element 0 of the flat space. */
-static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t kind, int64_t b, size_t first, size_t count, float *values, float *into, tutti_error *err)
+/* One call to each server that has a part of [first, first + count); values,
+   into: element 0 of the flat space. */
+static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t kind, int64_t b, size_t first,
+                              size_t count, float *values, float *into, tutti_error *err)
 {
     const tutti_engine *e = s->m->engine;
 
@@ -191,8 +204,12 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
         if (part == 0)
             continue;
         if (slice.tables == 0) {
-            request = values == NULL ? request : tutti_server_is_float(s) ? tutti_f32(s->m->device, values + at, part) : tutti_server_half(s, s->half[0], at, part);
-            reply = into == NULL ? reply : tutti_server_is_float(s) ? tutti_f32(s->m->device, into + at, part) : tutti_server_half(s, s->half[1], at, part);
+            request = values == NULL             ? request
+                      : tutti_server_is_float(s) ? tutti_f32(s->m->device, values + at, part)
+                                                 : tutti_server_half(s, s->half[0], at, part);
+            reply = into == NULL               ? reply
+                    : tutti_server_is_float(s) ? tutti_f32(s->m->device, into + at, part)
+                                               : tutti_server_half(s, s->half[1], at, part);
         }
         if (slice.tables > 0 && values != NULL) {
             request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words), tutti_slice_words(e, &slice));
@@ -216,20 +233,25 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
 static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
-    const tutti_status status = tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request, c->there, c->reply, c->call, c->each, err);
+    const tutti_status status = tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request, c->there,
+                                                   c->reply, c->call, c->each, err);
     const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
 
-    if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_engine_serves(e, err->rank) && tutti_world_lost(e->world, err->rank, NULL, 0)) {
+    if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_engine_serves(e, err->rank) &&
+        tutti_world_lost(e->world, err->rank, NULL, 0)) {
         const tutti_error why = *err;
         return tutti_engine_slice_lost(e, why.rank, why.text, err);
     }
     for (int k = 0; k < c->n && status == TUTTI_OK; k++) {
-        const size_t wanted = c->back_there[k] > 0 ? c->back_there[k] : c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype);
+        const size_t wanted =
+            c->back_there[k] > 0 ? c->back_there[k] : c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype);
         if (c->back_there[k] > 0)
             c->note[k].bytes = c->note[k].ticket;
         if (c->note[k].bytes != 0 && c->slice[k].count == 0 && c->note[k].bytes != wanted)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered %llu bytes for a slice of %zu; all workers must run one version", c->member[k],
-                                   (unsigned long long)c->note[k].bytes, wanted);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, c->member[k],
+                "the server at worker %d answered %llu bytes for a slice of %zu; all workers must run one version",
+                c->member[k], (unsigned long long)c->note[k].bytes, wanted);
     }
     return cause != TUTTI_OK ? cause : status;
 }
@@ -242,7 +264,8 @@ static tutti_status store(const tutti_server *s, const tutti_server_caller *c, f
     for (int k = 0; k < c->n; k++) {
         if (c->slice[k].count == 0 || c->note[k].bytes == 0)
             continue;
-        TUTTI_TRY(tutti_slice_check(e, &c->slice[k], c->reply[k].data, (size_t)c->note[k].bytes / sizeof(float), c->member[k], err));
+        TUTTI_TRY(tutti_slice_check(e, &c->slice[k], c->reply[k].data, (size_t)c->note[k].bytes / sizeof(float),
+                                    c->member[k], err));
         tutti_slice_store(e, &c->slice[k], c->reply[k].data, into);
     }
     return TUTTI_OK;
@@ -266,7 +289,8 @@ static void read_answers(tutti_server *s, const tutti_server_caller *c, tutti_se
 }
 
 /* The client's calls, in c. */
-static tutti_status call_exposed(tutti_server *s, tutti_server_caller *c, const char *what, float *into, tutti_server_answers *answers, tutti_error *err)
+static tutti_status call_exposed(tutti_server *s, tutti_server_caller *c, const char *what, float *into,
+                                 tutti_server_answers *answers, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
@@ -282,11 +306,13 @@ static tutti_status call_exposed(tutti_server *s, tutti_server_caller *c, const 
     return status;
 }
 
-tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into, tutti_server_answers *answers, tutti_error *err)
+tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into,
+                               tutti_server_answers *answers, tutti_error *err)
 {
     const size_t n = s->m->layout->used;
     tutti_server_caller *c = take_caller(s);
-    tutti_status status = values != NULL && !tutti_server_is_float(s) ? tutti_server_narrow(s, values, s->half[0], 0, n, err) : TUTTI_OK;
+    tutti_status status =
+        values != NULL && !tutti_server_is_float(s) ? tutti_server_narrow(s, values, s->half[0], 0, n, err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
         status = add_parts(s, c, kind, b, 0, n, values, into, err);
@@ -298,7 +324,8 @@ tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float 
     return status;
 }
 
-tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, tutti_server_answers *answers, tutti_error *err)
+tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, tutti_server_answers *answers,
+                              tutti_error *err)
 {
     tutti_server_caller *c = take_caller(s);
     tutti_status status;
@@ -309,30 +336,39 @@ tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, 
     return status;
 }
 
-/* The rows of a table that server k has, n of them from ids on, or, where that is no less, its whole part of the table. */
-static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor, const uint32_t *ids, size_t n, size_t first, size_t part)
+/* The rows of a table that server k has, n of them from ids on, or, where that is no
+   less, its whole part of the table. */
+static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor, const uint32_t *ids, size_t n,
+                     size_t first, size_t part)
 {
     const tutti_tensor *t = &s->m->layout->tensor[tensor];
     const bool whole = n * (1 + t->cols) >= part;
 
     if (s->there) {
-        add(s, c, k, (uint32_t)KIND_ROWS_THERE, tensor, whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32), tutti_nothing());
+        add(s, c, k, (uint32_t)KIND_ROWS_THERE, tensor,
+            whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32), tutti_nothing());
         c->back_there[c->n - 1] = (whole ? part : n * t->cols) * sizeof(float);
         return;
     }
-    add(s, c, k, (uint32_t)KIND_ROWS, tensor, whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
-        whole ? tutti_f32(s->m->device, s->m->x + first, part) : tutti_f32(s->m->device, c->back + c->back_words, n * t->cols));
+    add(s, c, k, (uint32_t)KIND_ROWS, tensor,
+        whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
+        whole ? tutti_f32(s->m->device, s->m->x + first, part)
+              : tutti_f32(s->m->device, c->back + c->back_words, n * t->cols));
     c->back_words += whole ? 0 : n * t->cols;
 }
 
 /* What came of rows, to where they are in x. */
-static tutti_status place_rows(const tutti_server *s, const tutti_server_caller *c, const tutti_tensor *t, tutti_error *err)
+static tutti_status place_rows(const tutti_server *s, const tutti_server_caller *c, const tutti_tensor *t,
+                               tutti_error *err)
 {
     for (int k = 0; k < c->n; k++) {
         const uint32_t *ids = c->request[k].data;
         const float *rows = c->reply[k].data;
         if (c->note[k].bytes == 0)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered nothing where rows of %s were asked for; all workers must run one version", c->member[k], t->name);
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k],
+                                   "the server at worker %d answered nothing where rows of %s were asked for; all "
+                                   "workers must run one version",
+                                   c->member[k], t->name);
         for (size_t i = 0; i < c->request[k].count && c->back_there[k] == 0; i++)
             memcpy(s->m->x + t->first + ids[i] * t->cols, rows + i * t->cols, t->cols * sizeof *rows);
     }
@@ -393,7 +429,10 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
         status = store(s, c, s->m->g, err);
     for (int k = 0; k < c->n && status == TUTTI_OK; k++)
         if (c->note[k].bytes == 0)
-            status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered nothing about bucket %d; all workers must run one version", c->member[k], p->index);
+            status = tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, c->member[k],
+                "the server at worker %d answered nothing about bucket %d; all workers must run one version",
+                c->member[k], p->index);
         else if (p->rows != NULL)
             tutti_slice_known(e, &c->slice[k], c->reply[k].data, k == 0);
     give_back(s, c);

@@ -1,17 +1,25 @@
-/* service.c: the method's own threads: they are opened and closed, take rounds and requests, and are watched; how they call each other is in service_calls.c, where they take requests and answer in desk.c, how they come to rest all over the run
-   in quiet.c.
+/* service.c: the method's own threads: they are opened and closed, take rounds and requests, and
+   are watched; how they call each other is in service_calls.c, where they take requests and answer
+   in desk.c, how they come to rest all over the run in quiet.c.
 
-   A service rests in tutti_round and tutti_serve only. A caller's rounds run out before it rests (what is owed is traffic that was promised), so a round is never cut.
+   A service rests in tutti_round and tutti_serve only. A caller's rounds run out before it rests
+   (what is owed is traffic that was promised), so a round is never cut.
 
-   In a run that goes on after losses (TUTTI_GOES_ON) services do without who is lost: a call of it is not served, an answer to it is none any more, a call to it ends, and the method's policy follows
-   (tutti_is_left_out). A call of somebody who is lost that was under way may come at any time, also when all is quiet: it is dropped before the server counts as at work. A service that `hears` is owed a round
-   for what this worker has learnt of losses, before it can count as resting after them; one that serves is woken for it by a message to itself, and gets it from tutti_serve in place of a request: not while all
-   is quiet, when the client shows and saves what it has, and nobody waits for it.
+   In a run that goes on after losses (TUTTI_GOES_ON) services do without who is lost: a call of it
+   is not served, an answer to it is none any more, a call to it ends, and the method's policy
+   follows (tutti_is_left_out). A call of somebody who is lost that was under way may come at any
+   time, also when all is quiet: it is dropped before the server counts as at work. A service that
+   `hears` is owed a round for what this worker has learnt of losses, before it can count as
+   resting after them; one that serves is woken for it by a message to itself, and gets it from
+   tutti_serve in place of a request: not while all is quiet, when the client shows and saves what
+   it has, and nobody waits for it.
 
-   Who closes while calls of its services, or rounds that they average in, are under way, after a failure, abandons them: whom they wait for may itself wait for this worker, which is not gone as long as it
-   waits for its threads.
+   Who closes while calls of its services, or rounds that they average in, are under way, after a
+   failure, abandons them: whom they wait for may itself wait for this worker, which is not gone as
+   long as it waits for its threads.
 
-   Locks: everything here and in those files, but a service's own desk, is under the one monitor, which is never held while anything else blocks. */
+   Locks: everything here and in those files, but a service's own desk, is under the one monitor,
+   which is never held while anything else blocks. */
 #include <errno.h>
 #include <string.h>
 
@@ -41,7 +49,8 @@ static void count_aside(tutti_engine *e)
     tutti_unlock(e->services.monitor);
 }
 
-/* ---- requests that were taken and not answered yet; under the monitor. There are no more than threads that call. ---- */
+/* ---- requests that were taken and not answered yet; under the monitor. There are no
+   more than threads that call. ---- */
 
 static bool remember(service *s, const tutti_note *request)
 {
@@ -94,8 +103,9 @@ static void refuse(service *s, const tutti_note *request, int blame)
         count_aside(s->engine);
 }
 
-/* A service that has failed still answers, that it has: or who asks it would wait for it, while this worker's client waits for that one in the
-   collective that finds the quiet. Until the client, who hears of it at its next look, closes. */
+/* A service that has failed still answers, that it has: or who asks it would wait for it, while
+   this worker's client waits for that one in the collective that finds the quiet. Until the client,
+   who hears of it at its next look, closes. */
 static void answer_for_the_failed(service *s, int blame)
 {
     tutti_engine *e = s->engine;
@@ -109,7 +119,8 @@ static void answer_for_the_failed(service *s, int blame)
     for (;;) {
         tutti_note note;
         const tutti_status status = tutti_desk_next(&s->desk, &note, TUTTI_FOREVER, &own);
-        if ((status != TUTTI_OK && status != TUTTI_ERR_CORRUPT) || is_end(e, &note)) /* CORRUPT: it brings more than there is room for */
+        /* CORRUPT: it brings more than there is room for */
+        if ((status != TUTTI_OK && status != TUTTI_ERR_CORRUPT) || is_end(e, &note))
             return;
         if (!tutti_engine_is_owed(e, &note))
             refuse(s, &note, blame);
@@ -143,7 +154,8 @@ static tutti_status work(void *arg, tutti_error *err)
     tutti_lock(e->services.monitor);
     s->ended = s->resting = true;
     s->busy = false;
-    failed = status != TUTTI_OK && (status != TUTTI_CLOSED || !e->services.closing); /* CLOSED before: another of mine has failed, and a call of this one was ended for it */
+    /* CLOSED before: another of mine has failed, and a call of this one was ended for it */
+    failed = status != TUTTI_OK && (status != TUTTI_CLOSED || !e->services.closing);
     blame = e->services.error.rank;
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
@@ -163,7 +175,8 @@ tutti_status tutti_service_start(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Losses that this worker has learnt of, for the services that want to hear of them. Whoever looks for quiet tells them first: what is done then may be what others wait for. */
+/* Losses that this worker has learnt of, for the services that want to hear of them. Whoever looks
+   for quiet tells them first: what is done then may be what others wait for. */
 void tutti_service_tell_losses(tutti_engine *e)
 {
     const int events = e->members != NULL ? tutti_world_events(e->world, 0, NULL, 0) : 0;
@@ -191,8 +204,10 @@ static bool misses_a_slice(tutti_engine *e, tutti_error *err)
     return false;
 }
 
-/* A server takes requests from anybody, which ends only when all others are gone, and a round may wait for a worker that waits for a message of the dead. So one thread a worker waits for what nobody ever
-   sends, from each of the others: that fails when one is gone, and with it, as any service that fails, the run of this worker, unless it goes on. */
+/* A server takes requests from anybody, which ends only when all others are gone, and a round may
+   wait for a worker that waits for a message of the dead. So one thread a worker waits for what
+   nobody ever sends, from each of the others: that fails when one is gone, and with it, as any
+   service that fails, the run of this worker, unless it goes on. */
 static tutti_status watch(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -208,16 +223,19 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
     }
     do
         if (status == TUTTI_OK || tutti_is_left_out(m, status, err)) {
-            status = tutti_wait_some(e->world, e->services.wanted, (size_t)ranks, ended + 1, TUTTI_FOREVER, &ended, err);
+            status =
+                tutti_wait_some(e->world, e->services.wanted, (size_t)ranks, ended + 1, TUTTI_FOREVER, &ended, err);
             tutti_service_tell_losses(e);
             failed = tutti_is_left_out(m, status, err) && misses_a_slice(e, err);
         }
     while (!failed && tutti_is_left_out(m, status, err) && !tutti_request_done(e->services.wanted[m->rank]));
-    if (!failed && (status == TUTTI_OK || tutti_is_left_out(m, status, err))) /* the end, or the others have given this worker up: its own message says who and why */
+    /* the end, or the others have given this worker up: its own message says who and why */
+    if (!failed && (status == TUTTI_OK || tutti_is_left_out(m, status, err)))
         status = tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, err);
     if (!failed && status != TUTTI_OK)
         set_failed(e, status, err);
-    tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, NULL); /* the end, if it was not that */
+    /* the end, if it was not that */
+    tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, NULL);
     for (int r = 0; r < ranks; r++)
         tutti_cancel(e->world, &e->services.watched[r]);
     return TUTTI_OK;
@@ -230,7 +248,8 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     int n = 0;
 
     for (; table != NULL && table[n].name != NULL && n < TUTTI_SERVICES_MOST; n++)
-        e->services.at[n] = (service){ .engine = e, .run = table[n].run, .name = table[n].name, .hears = table[n].hears };
+        e->services.at[n] =
+            (service){ .engine = e, .run = table[n].run, .name = table[n].name, .hears = table[n].hears };
     e->services.pool = n;
     if (e->own_pace && e->m.workers > 1) /* runs where gradients are handed out: see tutti_service_start */
         e->services.at[n++] = (service){ .engine = e, .run = tutti_engine_pool, .name = "pool" };
@@ -279,12 +298,15 @@ void tutti_engine_services_close(tutti_engine *e)
     for (int i = 0; i < e->services.n; i++)
         if (e->services.at[i].thread != NULL) {
             const tutti_note note = { .kind = (uint32_t)KIND_END };
-            tutti_post_send(e->world, &end[i], tutti_world_rank(e->world), tutti_service_word_port(i), &note, tutti_nothing(), NULL);
+            tutti_post_send(e->world, &end[i], tutti_world_rank(e->world), tutti_service_word_port(i), &note,
+                            tutti_nothing(), NULL);
             tutti_thread_join(e->services.at[i].thread, NULL);
             tutti_cancel(e->world, &end[i]);
             e->services.at[i].thread = NULL;
         }
-    for (int i = 0; i < e->services.n; i++) { /* only now: whoever answers looks through the lists of all, and who watches wakes any server for a loss */
+    /* only now: whoever answers looks through the lists of all, and who
+       watches wakes any server for a loss */
+    for (int i = 0; i < e->services.n; i++) {
         tutti_cancel(e->world, &e->services.at[i].wake);
         tutti_desk_close(&e->services.at[i].desk);
         tutti_free(e->services.at[i].unanswered);
@@ -322,7 +344,8 @@ tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_erro
     return own != TUTTI_OK ? own : status;
 }
 
-/* The monitor is held. It waits for messages, so one tells it; one that is on its way already is enough. */
+/* The monitor is held. It waits for messages, so one tells it; one that
+   is on its way already is enough. */
 void tutti_service_wake(tutti_engine *e, int index)
 {
     const tutti_note note = { .kind = (uint32_t)KIND_OWED };
@@ -331,7 +354,8 @@ void tutti_service_wake(tutti_engine *e, int index)
     if (s->woken)
         return;
     tutti_cancel(e->world, &s->wake); /* of the last time */
-    s->woken = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), tutti_service_word_port(index), &note, tutti_nothing(), NULL) == TUTTI_OK;
+    s->woken = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), tutti_service_word_port(index), &note,
+                               tutti_nothing(), NULL) == TUTTI_OK;
 }
 
 /* ---- rounds and requests ---- */
@@ -397,7 +421,8 @@ tutti_status tutti_await_rounds(tutti_method *m, int index, int64_t most, tutti_
     return tutti_engine_services_look(e, err);
 }
 
-/* The monitor is held. All that it is owed, at once: in place of a request, and not counted as one. */
+/* The monitor is held. All that it is owed, at once: in place of a request, and not counted as
+   one. */
 static void take_owed(service *s, tutti_note *note)
 {
     *note = (tutti_note){ .kind = (uint32_t)KIND_OWED, .from = s->engine->m.rank };
@@ -430,7 +455,8 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, vo
             status = tutti_desk_next(&s->desk, note, deadline_ns, err);
         tutti_lock(e->services.monitor);
         closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
-        again = !closing && status == TUTTI_OK && (tutti_engine_misses(e, note->from) || tutti_engine_is_owed(e, note)); /* of the lost: it is not answered, and what it wanted has no part in the run */
+        /* of the lost: it is not answered, and what it wanted has no part in the run */
+        again = !closing && status == TUTTI_OK && (tutti_engine_misses(e, note->from) || tutti_engine_is_owed(e, note));
         s->woken = s->woken && !(status == TUTTI_OK && tutti_engine_is_owed(e, note));
         if (again && s->owed > 0 && !e->services.quiet && tutti_engine_is_owed(e, note)) {
             take_owed(s, note);
@@ -439,7 +465,8 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, vo
             s->resting = false; /* also when its time has come: what it does now is work */
             e->services.received[status == TUTTI_OK ? note->from : m->rank] += status == TUTTI_OK;
             if (status == TUTTI_OK && !remember(s, note))
-                status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': %zu requests wait for an answer", s->name, s->n_unanswered);
+                status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': %zu requests wait for an answer",
+                                    s->name, s->n_unanswered);
         }
         tutti_unlock(e->services.monitor);
     } while (again);
@@ -448,7 +475,8 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, vo
     return closing ? TUTTI_CLOSED : status;
 }
 
-tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, int64_t deadline_ns, tutti_error *err)
+tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, int64_t deadline_ns,
+                         tutti_error *err)
 {
     tutti_engine *e = m->engine;
     service *s = &e->services.at[index];
@@ -470,7 +498,8 @@ service *tutti_engine_answered(tutti_engine *e, const tutti_note *request)
 }
 
 /* What is carried is the caller's again on return: then it is waited for. */
-tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err)
+tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload,
+                         tutti_error *err)
 {
     static const tutti_note nothing;
     tutti_engine *e = m->engine;

@@ -1,5 +1,6 @@
-/* service_calls.c: services call each other, and answer: requests and replies under tickets, and how the waiting for them ends when nobody is left to answer, when a service has failed or when the worker closes
-   (service.c says why). */
+/* service_calls.c: services call each other, and answer: requests and replies under tickets, and
+   how the waiting for them ends when nobody is left to answer, when a service has failed or when
+   the worker closes (service.c says why). */
 #include "service_internal.h"
 
 /* A reply has a port of its own: worker, service and number of the call. */
@@ -15,7 +16,8 @@ static tutti_port abandon_port(uint64_t ticket)
 }
 
 /* A message of the services' own, which may go out while the client is aside (clock.c). */
-tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, size_t there, tutti_error *err)
+tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note,
+                               tutti_buffer payload, size_t there, tutti_error *err)
 {
     tutti_status status;
 
@@ -37,13 +39,15 @@ static uint64_t next_ticket(tutti_engine *e, int index)
     return (uint64_t)e->m.rank << 40 | e->services.tickets++ << 4 | (uint64_t)index;
 }
 
-/* The monitor is held. Whoever waits in one of them goes on: answers only when the worker closes, since a service that has failed still gives those. */
+/* The monitor is held. Whoever waits in one of them goes on: answers only when the worker closes,
+   since a service that has failed still gives those. */
 void tutti_service_end_calls(tutti_engine *e, bool answers)
 {
     for (tutti_engine_call *call = e->services.calls; call != NULL; call = call->next) {
         const tutti_note note = { .kind = (uint32_t)KIND_END };
         if (!call->told && (answers || call->pending))
-            call->told = tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world), abandon_port(call->ticket), &note, tutti_nothing(), NULL) == TUTTI_OK;
+            call->told = tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world), abandon_port(call->ticket),
+                                         &note, tutti_nothing(), NULL) == TUTTI_OK;
     }
 }
 
@@ -80,18 +84,22 @@ static bool leave_list(tutti_engine *e, tutti_engine_call *call)
     return ended;
 }
 
-/* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its services has failed: who is to answer may wait for somebody who is gone. The first failure among them,
-   which ends the waiting unless all are to end; of `answers` one to who is lost is none. */
-static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all, bool answers, tutti_error *err)
+/* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its
+   services has failed: who is to answer may wait for somebody who is gone. The first failure among
+   them, which ends the waiting unless all are to end; of `answers` one to who is lost is none. */
+static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all,
+                                bool answers, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     bool ended;
 
-    TUTTI_TRY(tutti_post_recv(e->world, &call->left, tutti_world_rank(e->world), abandon_port(call->ticket), tutti_nothing(), err));
+    TUTTI_TRY(tutti_post_recv(e->world, &call->left, tutti_world_rank(e->world), abandon_port(call->ticket),
+                              tutti_nothing(), err));
     ended = !enlist(e, call);
     for (int k = 0; k < n && !ended && (all || status == TUTTI_OK); k++) {
         tutti_request *const either[2] = { wanted[k], &call->left };
-        tutti_status this_one = tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, status == TUTTI_OK ? err : NULL);
+        tutti_status this_one =
+            tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, status == TUTTI_OK ? err : NULL);
         if (answers && status == TUTTI_OK && tutti_is_left_out(&e->m, this_one, err))
             this_one = TUTTI_OK; /* the others are answered all the same */
         status = status == TUTTI_OK ? this_one : status;
@@ -101,7 +109,8 @@ static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_
     return ended ? TUTTI_CLOSED : status;
 }
 
-tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n, int64_t deadline_ns, tutti_error *err)
+tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n, int64_t deadline_ns,
+                                   tutti_error *err)
 {
     tutti_engine_call call = { .pending = true };
     tutti_status status = TUTTI_OK;
@@ -111,7 +120,8 @@ tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int 
     call.ticket = next_ticket(e, 0);
     tutti_unlock(e->services.monitor);
     wanted[n] = &call.left;
-    TUTTI_TRY(tutti_post_recv(e->world, &call.left, tutti_world_rank(e->world), abandon_port(call.ticket), tutti_nothing(), err));
+    TUTTI_TRY(tutti_post_recv(e->world, &call.left, tutti_world_rank(e->world), abandon_port(call.ticket),
+                              tutti_nothing(), err));
     ended = !enlist(e, &call);
     if (!ended)
         status = tutti_wait_some(e->world, wanted, (size_t)n + 1, 1, deadline_ns, NULL, err);
@@ -163,8 +173,8 @@ uint64_t tutti_service_count_call(tutti_engine *e, int index, int member)
     return ticket;
 }
 
-tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, size_t there, tutti_buffer reply,
-                                     tutti_error *err)
+tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note,
+                                     tutti_buffer request, size_t there, tutti_buffer reply, tutti_error *err)
 {
     tutti_status status;
 
@@ -196,12 +206,14 @@ tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tut
     call->pending = false;
     *note = call->reply.note;
     if (status == TUTTI_OK && note->kind == (uint32_t)KIND_FAILED)
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, (int)note->a, "a service of worker %d has failed, because of worker %d", note->from, (int)note->a);
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, (int)note->a,
+                               "a service of worker %d has failed, because of worker %d", note->from, (int)note->a);
     return status;
 }
 
-tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const size_t *there, const tutti_buffer *replies, tutti_engine_call *calls,
-                                tutti_request **each, tutti_error *err)
+tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes,
+                                const tutti_buffer *requests, const size_t *there, const tutti_buffer *replies,
+                                tutti_engine_call *calls, tutti_request **each, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     int begun = 0;
@@ -209,7 +221,8 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
     for (; begun < n && status == TUTTI_OK; begun++) {
         calls[begun] = (tutti_engine_call){ 0 };
         each[begun] = &calls[begun].reply;
-        status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun], requests[begun], there != NULL ? there[begun] : 0, replies[begun], err);
+        status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun], requests[begun],
+                                         there != NULL ? there[begun] : 0, replies[begun], err);
     }
     if (status == TUTTI_OK && n > 0)
         status = wait_or_end(e, &calls[0], each, n, false, false, err); /* whose ticket stands for all */
@@ -221,13 +234,15 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
     return status;
 }
 
-tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err)
+tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note, tutti_buffer request,
+                        tutti_buffer reply, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_engine_call call;
     tutti_request *each[1];
     const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = tutti_engine_calls(e, index, 1, &member, note, &request, NULL, &reply, &call, each, err);
+    const tutti_status status =
+        tutti_engine_calls(e, index, 1, &member, note, &request, NULL, &reply, &call, each, err);
 
     tutti_lock(e->services.monitor);
     e->services.comm_ns += tutti_now_ns(e->rt) - begin;
@@ -235,7 +250,8 @@ tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note
     return status;
 }
 
-tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_note *note, tutti_engine_call *calls, tutti_request **each, tutti_error *err)
+tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_note *note,
+                                   tutti_engine_call *calls, tutti_request **each, tutti_error *err)
 {
     const int64_t begin = tutti_now_ns(e->rt);
     int begun = 0;
@@ -245,11 +261,15 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
         tutti_note mine = *note;
         calls[begun] = (tutti_engine_call){ 0 };
         each[begun] = &calls[begun].reply;
-        status = tutti_service_well_without(e, tutti_engine_call_start(e, &calls[begun], index, members[k], &mine, tutti_nothing(), 0, tutti_nothing(), err), err);
+        status = tutti_service_well_without(e,
+                                            tutti_engine_call_start(e, &calls[begun], index, members[k], &mine,
+                                                                    tutti_nothing(), 0, tutti_nothing(), err),
+                                            err);
         begun += calls[begun].pending;
     }
     if (status == TUTTI_OK && begun > 0)
-        status = tutti_service_well_without(e, wait_or_end(e, &calls[0], each, begun, true, false, err), err); /* whose ticket stands for all */
+        /* whose ticket stands for all */
+        status = tutti_service_well_without(e, wait_or_end(e, &calls[0], each, begun, true, false, err), err);
     for (int k = 0; k < begun; k++) {
         tutti_note answer;
         if (status == TUTTI_OK)

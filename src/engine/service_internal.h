@@ -3,7 +3,9 @@
 #define TUTTI_SERVICE_INTERNAL_H
 #include "engine_internal.h"
 
-/* Kinds of notes: what a worker sends to itself so that its server wakes up for the end; in a reply: the service has failed, a is whose fault it was; what wakes a server for a round that it is owed. */
+/* Kinds of notes: what a worker sends to itself so that its server wakes up for the
+   end; in a reply: the service has failed, a is whose fault it was; what wakes a
+   server for a round that it is owed. */
 enum { KIND_END = -1, KIND_FAILED = -2, KIND_OWED = -5 };
 
 /* Where a service takes requests, by its place in services.at. */
@@ -19,21 +21,29 @@ static inline tutti_port tutti_service_word_port(int index)
 }
 
 /* A failure that is a loss the run goes on without is none. */
-static inline tutti_status tutti_service_well_without(const tutti_engine *e, tutti_status status, const tutti_error *err)
+static inline tutti_status tutti_service_well_without(const tutti_engine *e, tutti_status status,
+                                                      const tutti_error *err)
 {
     return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
 }
 
 /* service.c */
-tutti_status tutti_service_start(tutti_engine *e, tutti_error *err);        /* collective; nothing of those that run */
-void tutti_service_tell_losses(tutti_engine *e);                            /* those that this worker has learnt of, to the services that want to hear of them */
-void tutti_service_wake(tutti_engine *e, int index);                        /* a server, for what it is owed. The monitor is held */
+/* collective; nothing of those that run */
+tutti_status tutti_service_start(tutti_engine *e, tutti_error *err);
+/* those that this worker has learnt of, to the services that want to hear of them */
+void tutti_service_tell_losses(tutti_engine *e);
+/* a server, for what it is owed. The monitor is held */
+void tutti_service_wake(tutti_engine *e, int index);
 /* service_calls.c */
-void tutti_service_end_calls(tutti_engine *e, bool answers);                /* whoever waits in one goes on. The monitor is held */
-uint64_t tutti_service_count_call(tutti_engine *e, int index, int member);  /* a request to it is on its way: its ticket */
+/* whoever waits in one goes on. The monitor is held */
+void tutti_service_end_calls(tutti_engine *e, bool answers);
+/* a request to it is on its way: its ticket */
+uint64_t tutti_service_count_call(tutti_engine *e, int index, int member);
 /* desk.c */
 /* The next request, in room `taken`, or a word of this worker's own. */
-tutti_status tutti_desk_next(tutti_engine_desk *d, tutti_note *note, int64_t deadline_ns, tutti_error *err);
-/* The service has failed: whatever waits for its turn goes, and what becomes of it is no failure any more. */
+tutti_status tutti_desk_next(tutti_engine_desk *d, tutti_note *note, int64_t deadline_ns,
+                             tutti_error *err);
+/* The service has failed: whatever waits for its turn goes, and what
+   becomes of it is no failure any more. */
 tutti_status tutti_desk_hurry(tutti_engine_desk *d, tutti_error *err);
 #endif

@@ -1,4 +1,6 @@
-/* slice.c: see slice.h. Rows of a server's slice lie anywhere in memory that no cache holds, and each is a few lines: what an update of rows waits for is the latency of memory, so rows are asked for some rows ahead. */
+/* slice.c: see slice.h. Rows of a server's slice lie anywhere in memory that no cache holds,
+   and each is a few lines: what an update of rows waits for is the latency of memory, so
+   rows are asked for some rows ahead. */
 #include "slice.h"
 #include <inttypes.h>
 #include <string.h>
@@ -77,13 +79,16 @@ tutti_slice tutti_slice_of(const tutti_engine *e, size_t first, size_t count)
     return s;
 }
 
-/* Tensors up to the next table are one range of values: as long as it is, from `tensor` on, which moves past it. */
+/* Tensors up to the next table are one range of values: as long as it is, from
+   `tensor` on, which moves past it. */
 static size_t values_from(const tutti_engine *e, const tutti_slice *s, int *tensor, size_t *first)
 {
     size_t begin;
 
     within(e, s, *tensor, first);
-    for (begin = *first; *tensor < e->layout.n_tensors && e->tensors[*tensor].first < s->first + s->count && !is_table(e, *tensor); ++*tensor) {
+    for (begin = *first;
+         *tensor < e->layout.n_tensors && e->tensors[*tensor].first < s->first + s->count && !is_table(e, *tensor);
+         ++*tensor) {
         size_t at;
         const size_t count = within(e, s, *tensor, &at);
         begin = at + count;
@@ -102,7 +107,8 @@ bool tutti_slice_next(tutti_slice_reader *r, tutti_slice_part *p)
 {
     const tutti_engine *e = r->e;
 
-    if (r->tensor >= e->layout.n_tensors || e->tensors[r->tensor].first >= r->slice->first + r->slice->count || r->slice->count == 0)
+    if (r->tensor >= e->layout.n_tensors || e->tensors[r->tensor].first >= r->slice->first + r->slice->count ||
+        r->slice->count == 0)
         return false;
     *p = (tutti_slice_part){ .tensor = -1 };
     if (!is_table(e, r->tensor)) {
@@ -128,7 +134,8 @@ static size_t place(const tutti_slice_reader *r, const tutti_slice_part *p, uint
     return t->first + id * t->cols - r->slice->first;
 }
 
-tutti_status tutti_slice_check(const tutti_engine *e, const tutti_slice *s, const float *words, size_t n, int worker, tutti_error *err)
+tutti_status tutti_slice_check(const tutti_engine *e, const tutti_slice *s, const float *words, size_t n, int worker,
+                               tutti_error *err)
 {
     const float *at = words, *end = words + n;
     int tensor = s->tensor;
@@ -146,25 +153,36 @@ tutti_status tutti_slice_check(const tutti_engine *e, const tutti_slice *s, cons
         }
         count = within(e, s, tensor++, &first);
         if (at == end)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent %zu bytes, which end before %s; all workers must run one version", worker, n * sizeof *words, t->name);
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                                   "worker %d sent %zu bytes, which end before %s; all workers must run one version",
+                                   worker, n * sizeof *words, t->name);
         told = word_at(at++);
         rows = count / t->cols;
         low = (first - t->first) / t->cols;
         if (told != whole_table && told > rows)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent %" PRIu32 " rows of %s, of which %zu are served here; all workers must run one version", worker, told, t->name, rows);
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                                   "worker %d sent %" PRIu32
+                                   " rows of %s, of which %zu are served here; all workers must run one version",
+                                   worker, told, t->name, rows);
         if ((size_t)(end - at) < (told == whole_table ? count : told * (1 + t->cols)))
             break;
         for (size_t k = 0; told != whole_table && k < told; k++) {
             const uint32_t id = word_at(at + k);
             if (id < low || id - low >= rows || (k > 0 && id <= word_at(at + k - 1)))
-                return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent row %" PRIu32 " of %s at place %zu, where rows %zu to %zu are served, in ascending order; all workers must run one version", worker,
-                                       id, t->name, k, low, low + rows - 1);
+                return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                                       "worker %d sent row %" PRIu32
+                                       " of %s at place %zu, where rows %zu to %zu are served, in ascending order; all "
+                                       "workers must run one version",
+                                       worker, id, t->name, k, low, low + rows - 1);
         }
         at += told == whole_table ? count : told * (1 + t->cols);
     }
     return at == end && (tensor >= e->layout.n_tensors || e->tensors[tensor].first >= s->first + s->count)
                ? TUTTI_OK
-               : tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent %zu bytes, which do not make a slice of %zu values; all workers must run one version", worker, n * sizeof *words, s->count);
+               : tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                                 "worker %d sent %zu bytes, which do not make a slice of %zu values; all workers must "
+                                 "run one version",
+                                 worker, n * sizeof *words, s->count);
 }
 
 /* ---- writing ---- */
@@ -213,7 +231,8 @@ size_t tutti_slice_words(const tutti_engine *e, const tutti_slice *s)
 {
     size_t words = s->tables, first, begin, n;
 
-    for (int tensor = s->tensor; tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+    for (int tensor = s->tensor;
+         tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
         size_t count;
         if (!is_table(e, tensor)) {
             words += values_from(e, s, &tensor, &first);
@@ -230,7 +249,8 @@ void tutti_slice_pack(const tutti_engine *e, const tutti_slice *s, const float *
 {
     size_t first, begin, n;
 
-    for (int tensor = s->tensor; tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+    for (int tensor = s->tensor;
+         tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
         const tutti_tensor *t = &e->tensors[tensor];
         const uint32_t *ids = e->rows[tensor].ids;
         size_t count;
@@ -263,7 +283,8 @@ size_t tutti_slice_whole(const tutti_engine *e, const tutti_slice *s, const floa
     float *at = words;
     size_t first;
 
-    for (int tensor = s->tensor; tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+    for (int tensor = s->tensor;
+         tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
         const bool table = is_table(e, tensor), asked = table && e->tensors[tensor].asked;
         const size_t count = table ? within(e, s, tensor, &first) : values_from(e, s, &tensor, &first);
         tensor += table;
@@ -371,7 +392,8 @@ static void update_rows(const tutti_slice_reader *r, const tutti_slice_part *p, 
 }
 
 /* The optimiser wants every row: it gets zeros where there are none. */
-static void update_all(const tutti_slice_reader *r, const tutti_slice_part *p, float *values, float *zeros, const tutti_rate *rate)
+static void update_all(const tutti_slice_reader *r, const tutti_slice_part *p, float *values, float *zeros,
+                       const tutti_rate *rate)
 {
     const size_t cols = r->e->tensors[p->tensor].cols, at = p->first - r->slice->first;
 
@@ -382,7 +404,8 @@ static void update_all(const tutti_slice_reader *r, const tutti_slice_part *p, f
         memset(zeros + place(r, p, p->ids[k]), 0, cols * sizeof *zeros);
 }
 
-void tutti_slice_update(const tutti_engine *e, const tutti_slice *s, const float *words, float *values, float *zeros, const tutti_rate *rate)
+void tutti_slice_update(const tutti_engine *e, const tutti_slice *s, const float *words, float *values, float *zeros,
+                        const tutti_rate *rate)
 {
     const bool by_rows = tutti_optim_by_rows(e->m.optim);
     tutti_slice_reader r = tutti_slice_read(e, s, words);
@@ -401,7 +424,8 @@ void tutti_slice_given(const tutti_engine *e, const tutti_slice *s, const float 
 {
     size_t first;
 
-    for (int tensor = s->tensor; tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+    for (int tensor = s->tensor;
+         tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
         const bool table = is_table(e, tensor), asked = table && e->tensors[tensor].asked;
         const size_t count = table ? within(e, s, tensor, &first) : values_from(e, s, &tensor, &first);
         tensor += table;
@@ -410,7 +434,8 @@ void tutti_slice_given(const tutti_engine *e, const tutti_slice *s, const float 
     }
 }
 
-void tutti_slice_compensate(const tutti_engine *e, const tutti_slice *s, const tutti_compensation *c, const float *values, const float *read, float *words, float *mean)
+void tutti_slice_compensate(const tutti_engine *e, const tutti_slice *s, const tutti_compensation *c,
+                            const float *values, const float *read, float *words, float *mean)
 {
     tutti_slice_reader r = tutti_slice_read(e, s, words);
     tutti_slice_part p;
@@ -423,7 +448,8 @@ void tutti_slice_compensate(const tutti_engine *e, const tutti_slice *s, const t
         else
             for (size_t k = 0, cols = e->tensors[p.tensor].cols; k < p.n; k++) {
                 const size_t row = place(&r, &p, p.ids[k]);
-                tutti_compensate(e->m.device, cols, c, values + row, read + row, g + k * cols, mean == NULL ? NULL : mean + row);
+                tutti_compensate(e->m.device, cols, c, values + row, read + row, g + k * cols,
+                                 mean == NULL ? NULL : mean + row);
             }
     }
 }
@@ -439,12 +465,14 @@ size_t tutti_slice_marks(const tutti_engine *e, const tutti_slice *s, size_t *fi
         if (!is_table(e, i))
             continue;
         rows += within(e, s, i, &at) / t->cols;
-        *first += (t->first < s->first ? (t->first + t->count < s->first ? t->count : s->first - t->first) : 0) / t->cols;
+        *first +=
+            (t->first < s->first ? (t->first + t->count < s->first ? t->count : s->first - t->first) : 0) / t->cols;
     }
     return rows;
 }
 
-void tutti_slice_add(const tutti_engine *e, const tutti_slice *s, float a, const float *words, float *sum, uint8_t *marks)
+void tutti_slice_add(const tutti_engine *e, const tutti_slice *s, float a, const float *words, float *sum,
+                     uint8_t *marks)
 {
     tutti_slice_reader r = tutti_slice_read(e, s, words);
     tutti_slice_part p;
@@ -464,7 +492,8 @@ void tutti_slice_add(const tutti_engine *e, const tutti_slice *s, float a, const
 }
 
 /* A table's marked rows; those that follow each other in one call. */
-static void update_marked(const tutti_engine *e, size_t first, size_t cols, size_t rows, float *sum, const uint8_t *marks, float *values, const tutti_rate *rate)
+static void update_marked(const tutti_engine *e, size_t first, size_t cols, size_t rows, float *sum,
+                          const uint8_t *marks, float *values, const tutti_rate *rate)
 {
     for (size_t k = 0, run; k < rows; k += run) {
         const uint8_t *next = memchr(marks + k, 1, rows - k);
@@ -478,14 +507,18 @@ static void update_marked(const tutti_engine *e, size_t first, size_t cols, size
     }
 }
 
-void tutti_slice_update_added(const tutti_engine *e, const tutti_slice *s, float *sum, uint8_t *marks, float *values, const tutti_rate *rate)
+void tutti_slice_update_added(const tutti_engine *e, const tutti_slice *s, float *sum, uint8_t *marks, float *values,
+                              const tutti_rate *rate)
 {
     const bool by_rows = tutti_optim_by_rows(e->m.optim);
     size_t first;
 
-    for (int tensor = s->tensor; tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+    for (int tensor = s->tensor;
+         tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
         const bool table = is_table(e, tensor);
-        const size_t cols = e->tensors[tensor].cols, count = table ? within(e, s, tensor, &first) : values_from(e, s, &tensor, &first), at = first - s->first;
+        const size_t cols = e->tensors[tensor].cols,
+                     count = table ? within(e, s, tensor, &first) : values_from(e, s, &tensor, &first),
+                     at = first - s->first;
         if (table && by_rows)
             update_marked(e, first, cols, count / cols, sum + at, marks, values + at, rate);
         else {
@@ -507,21 +540,26 @@ static size_t next_row(const tutti_slice_summand *each, int n, uint32_t low, siz
     size_t least = rows;
 
     for (int k = 0; k < n; k++) {
-        const size_t mine = each[k].part.whole ? each[k].at : each[k].at < each[k].part.n ? each[k].part.ids[each[k].at] - low : rows;
+        const size_t mine = each[k].part.whole            ? each[k].at
+                            : each[k].at < each[k].part.n ? each[k].part.ids[each[k].at] - low
+                                                          : rows;
         least = mine < least ? mine : least;
     }
     return least;
 }
 
-/* A table: all rows that anybody has, in turn. ids: where those go; NULL: every row goes. Gives how many; sums them unless `rows_out` is NULL. */
-static size_t sum_rows(const tutti_engine *e, tutti_slice_summand *each, int n, const float *a, const float **from, const float *zeros, uint32_t low, size_t rows, bool every, float *ids, float *rows_out)
+/* A table: all rows that anybody has, in turn. ids: where those go; NULL: every row goes. Gives how
+   many; sums them unless `rows_out` is NULL. */
+static size_t sum_rows(const tutti_engine *e, tutti_slice_summand *each, int n, const float *a, const float **from,
+                       const float *zeros, uint32_t low, size_t rows, bool every, float *ids, float *rows_out)
 {
     const size_t cols = e->tensors[each[0].part.tensor].cols;
     size_t count = 0;
 
     for (int k = 0; k < n; k++)
         each[k].at = 0;
-    for (size_t row = every ? 0 : next_row(each, n, low, rows); row < rows; row = every ? row + 1 : next_row(each, n, low, rows), count++) {
+    for (size_t row = every ? 0 : next_row(each, n, low, rows); row < rows;
+         row = every ? row + 1 : next_row(each, n, low, rows), count++) {
         for (int k = 0; k < n; k++) {
             const tutti_slice_part *p = &each[k].part;
             const bool has = p->whole ? each[k].at == row : each[k].at < p->n && p->ids[each[k].at] - low == row;
@@ -536,7 +574,8 @@ static size_t sum_rows(const tutti_engine *e, tutti_slice_summand *each, int n, 
     return count;
 }
 
-size_t tutti_slice_sum(const tutti_engine *e, const tutti_slice *s, int n, const float *const *parts, const float *a, tutti_slice_summand *each, const float **from, const float *zeros, float *out)
+size_t tutti_slice_sum(const tutti_engine *e, const tutti_slice *s, int n, const float *const *parts, const float *a,
+                       tutti_slice_summand *each, const float **from, const float *zeros, float *out)
 {
     float *at = out;
 

@@ -1,17 +1,21 @@
-/* step.c: one step, as the client lives it: pass, ready ..., passed, step. Pieces start in index order, whatever order gradients come in, so that
-   all workers hold the same collectives in the same order (Li et al. 2020, section 3.2.3). */
+/* step.c: one step, as the client lives it: pass, ready ..., passed, step. Pieces start in index
+   order, whatever order gradients come in, so that all workers hold the same collectives in the
+   same order (Li et al. 2020, section 3.2.3). */
 #include <math.h>
 #include <string.h>
 
 #include "engine_internal.h"
 
-/* Below this a hand-over to the lane costs more than it hides (ENGINE.md: 35-47 us here). The last piece has nothing left to hide behind. What the lane
-   is not given waits for the end of the step, where the workers wait for each other once instead of once a piece. */
+/* Below this a hand-over to the lane costs more than it hides (ENGINE.md: 35-47 us here). The last
+   piece has nothing left to hide behind. What the lane is not given waits for the end of the step,
+   where the workers wait for each other once instead of once a piece. */
 static const size_t lane_bytes = 256 * 1024;
 
 static tutti_status wrong(tutti_error *err, const char *call, const char *when)
 {
-    return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s was called %s; the order is pass, ready for each tensor, passed, step (engine.h)", call, when);
+    return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                      "%s was called %s; the order is pass, ready for each tensor, passed, step (engine.h)", call,
+                      when);
 }
 
 /* A failure is final: peers may be in the middle of a collective with us. */
@@ -115,7 +119,8 @@ static tutti_status settle(tutti_engine *e, tutti_error *err)
 
 /* ---- passes ---- */
 
-/* Steps so far that moved the model: what schedules and bias corrections count (a step that was left out is none to them). */
+/* Steps so far that moved the model: what schedules and bias corrections count (a step
+   that was left out is none to them). */
 static uint64_t updates(tutti_engine *e)
 {
     const bool equal = e->m.traits & TUTTI_REPLICAS_EQUAL;
@@ -137,12 +142,15 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     m->weight = all > 0 ? (double)m->samples / (double)all : 0;
     m->step = e->progress.step;
     m->rng.step = step;
-    tutti_share_pass(&e->share, step, e->member, 0, &m->epoch, &position); /* what begins with the step goes by it, a codec's warm-up */
+    /* what begins with the step goes by it, a codec's warm-up */
+    tutti_share_pass(&e->share, step, e->member, 0, &m->epoch, &position);
     m->loss = 0;
     if (m->optim != NULL)
         m->lr = tutti_rate_at(m, updates(e)).lr;
     e->loss_sum = 0;
-    e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) / tutti_share_batch(&e->share, e->member) : 1;
+    e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) /
+                                     tutti_share_batch(&e->share, e->member)
+                               : 1;
     e->pass.index = -1;
     e->exchanged = false;
     e->computed = 0;
@@ -180,7 +188,10 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
 
     memset(pass, 0, sizeof *pass);
     if (e->m.rank >= e->m.workers)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d only serves and has no steps; its client calls tutti_engine_more and what is collective (engine.h)", e->m.rank);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "rank %d only serves and has no steps; its client calls tutti_engine_more and what is "
+                          "collective (engine.h)",
+                          e->m.rank);
     if (e->abandoned && e->stage == STAGE_PASS)
         begin_anew(e);
     if (e->stage == STAGE_READY) {
@@ -196,14 +207,18 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
         if (status != TUTTI_OK)
             return failed(e, status, err);
     } else if (e->stage != STAGE_BETWEEN)
-        return wrong(err, "pass", e->stage == STAGE_PASS ? "before passed" : e->stage == STAGE_SHOWN ? "before resume" : "after the end or a failure");
+        return wrong(err, "pass",
+                     e->stage == STAGE_PASS    ? "before passed"
+                     : e->stage == STAGE_SHOWN ? "before resume"
+                                               : "after the end or a failure");
     next.index = e->pass.index + 1;
     if (next.index > 0 && !e->pass.more)
         return TUTTI_CLOSED;
     if (next.index < e->passes) {
         next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
         next.samples = e->m.samples > 0 ? next.samples : 0;
-        if (e->share.parts != NULL && e->own_pace) /* which gradients were mine, only I know; passes before this one were full */
+        /* which gradients were mine, only I know; passes before this one were full */
+        if (e->share.parts != NULL && e->own_pace)
             next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
     } else { /* one that the method has added, which says itself what it is over */
         next.epoch = e->pass.epoch;
@@ -222,7 +237,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
             return failed(e, status, err);
     }
     next.scale = e->scaler.now.scale; /* it may have followed an update within the hook */
-    e->merge.waits = next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
+    e->merge.waits =
+        next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
     if (!e->merge.waits)
         tutti_engine_merge_weigh(e);
     next.exchange = next.exchange && e->m.ops->exchange != NULL && !e->merge.waits;
@@ -276,12 +292,19 @@ tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_e
     if (e->stage != STAGE_PASS || unit < 0 || unit >= e->layout.n_units)
         return wrong(err, "done", e->stage != STAGE_PASS ? "outside a pass" : "for a unit that no parameter is in");
     if (e->options.trace_events > 0)
-        tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward), tutti_now_ns(e->rt));
+        tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward),
+                          tutti_now_ns(e->rt));
     if (e->m.ops->done == NULL || e->abandoned)
         return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
     status = e->m.ops->done(&e->m, unit, backward, err);
     if (status == TUTTI_CLOSED && e->m.ops->exchange != NULL)
-        return failed(e, tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': done gave TUTTI_CLOSED, but pieces of this step may have been exchanged (method.h)", e->m.ops->name), err);
+        return failed(
+            e,
+            tutti_fail(
+                err, TUTTI_ERR_STATE, 0,
+                "method '%s': done gave TUTTI_CLOSED, but pieces of this step may have been exchanged (method.h)",
+                e->m.ops->name),
+            err);
     e->abandoned = status == TUTTI_CLOSED;
     return failed(e, status, err);
 }
@@ -294,7 +317,9 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
     if (e->stage != STAGE_PASS)
         return wrong(err, "need_rows", "outside a pass");
     if (tensor < 0 || tensor >= e->layout.n_tensors || !e->params[tensor].asks_rows)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "need_rows was called for tensor %d%s%s; it is for tables that were given with asks_rows", tensor, tensor >= 0 && tensor < e->layout.n_tensors ? ", " : "",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "need_rows was called for tensor %d%s%s; it is for tables that were given with asks_rows",
+                          tensor, tensor >= 0 && tensor < e->layout.n_tensors ? ", " : "",
                           tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name : "");
     t = &e->tensors[tensor];
     TUTTI_TRY(tutti_engine_rows_need(e, tensor, ids, n, err));
@@ -302,7 +327,8 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
         return TUTTI_OK;
     status = failed(e, e->m.ops->need_rows(&e->m, tensor, ids, n, err), err);
     for (size_t k = 0; k < n && status == TUTTI_OK && e->params[tensor].values != NULL; k++)
-        tutti_copy(e->m.device, t->cols, e->m.x + t->first + ids[k] * t->cols, e->params[tensor].values + ids[k] * t->cols);
+        tutti_copy(e->m.device, t->cols, e->m.x + t->first + ids[k] * t->cols,
+                   e->params[tensor].values + ids[k] * t->cols);
     return status;
 }
 
@@ -312,10 +338,14 @@ static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
     if (e->stage != STAGE_PASS)
         return wrong(err, "ready", "outside a pass");
     if (tensor < 0 || tensor >= e->layout.n_tensors)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready was called for tensor %d; there are %d", tensor, e->layout.n_tensors);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready was called for tensor %d; there are %d", tensor,
+                          e->layout.n_tensors);
     if (e->announced[tensor])
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
-                          "its gradient is complete", e->tensors[tensor].name);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
+            "its gradient is complete",
+            e->tensors[tensor].name);
     return TUTTI_OK;
 }
 
@@ -339,7 +369,9 @@ tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
     TUTTI_TRY(check_ready(e, tensor, err));
     t = &e->tensors[tensor];
     if (e->params[tensor].asks_rows)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready was called for %s, which asks for rows; use ready_rows with those that were touched", t->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "ready was called for %s, which asks for rows; use ready_rows with those that were touched",
+                          t->name);
     if (t->row_sparse)
         tutti_engine_rows_all(e, tensor);
     if (e->params[tensor].gradient != NULL && e->pass.samples > 0) {
@@ -361,10 +393,14 @@ tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t
     t = &e->tensors[tensor];
     from = e->params[tensor].gradient;
     if (!t->row_sparse)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready_rows was called for %s, which was not given as row_sparse; use ready", t->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "ready_rows was called for %s, which was not given as row_sparse; use ready", t->name);
     for (size_t k = 0; k < n; k++)
         if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu", (unsigned long)ids[k], t->name, k, t->rows);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "ready_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu",
+                (unsigned long)ids[k], t->name, k, t->rows);
     if (e->params[tensor].asks_rows)
         TUTTI_TRY(tutti_engine_rows_were_needed(e, tensor, ids, n, err));
     for (size_t k = 0; from != NULL && k < n && e->pass.samples > 0; k++) /* rows that are not kept are 0 by now */
@@ -384,8 +420,8 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
     for (int i = 0; i < e->layout.n_tensors; i++)
         if (!e->announced[i]) { /* unused in this pass: its gradient is zero */
             if (!e->told_unused)
-                tutti_event(&e->m, "unused-parameter", "%s had no gradient in step %llu; it counts as zero (said once)", e->tensors[i].name,
-                            (unsigned long long)e->progress.step);
+                tutti_event(&e->m, "unused-parameter", "%s had no gradient in step %llu; it counts as zero (said once)",
+                            e->tensors[i].name, (unsigned long long)e->progress.step);
             e->told_unused = true;
             if (!e->pass.keep && !e->tensors[i].row_sparse) /* a table's is 0 already */
                 tutti_fill(e->m.device, e->tensors[i].count, 0, e->m.g + e->tensors[i].first);
@@ -481,7 +517,9 @@ tutti_status tutti_evaluate_declare(tutti_method *m, tutti_error *err)
     const tutti_engine *e = m->engine;
 
     if (e->options.evaluate == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' goes by the model's loss on samples that are held out of training, and there are none; give --validation N, say 1000 (engine_options.evaluate)",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' goes by the model's loss on samples that are held out of training, and there "
+                          "are none; give --validation N, say 1000 (engine_options.evaluate)",
                           m->ops->name);
     return TUTTI_OK;
 }
@@ -495,7 +533,9 @@ tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err)
 
     *loss = 0;
     if (e->options.evaluate == NULL || e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': tutti_evaluate is legal within step, after tutti_evaluate_declare (method.h)", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s': tutti_evaluate is legal within step, after tutti_evaluate_declare (method.h)",
+                          m->ops->name);
     e->values_changed = true;
     hand_out(e);
     was = tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
@@ -513,7 +553,10 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     tutti_status status;
 
     if (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))
-        return wrong(err, "step", e->stage == STAGE_PASS ? "within a pass" : e->stage == STAGE_BETWEEN ? "before the step's passes were over" : "between steps");
+        return wrong(err, "step",
+                     e->stage == STAGE_PASS      ? "within a pass"
+                     : e->stage == STAGE_BETWEEN ? "before the step's passes were over"
+                                                 : "between steps");
     status = settle(e, err);
     if (status == TUTTI_OK)
         take_all_in(e);
@@ -557,7 +600,10 @@ tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err)
     tutti_engine *e = m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = m->team > 1 ? tutti_engine_with_team(e, tutti_broadcast(&e->team, 0, tutti_f32(m->device, x, m->layout->used), err), err) : TUTTI_OK;
+    const tutti_status status =
+        m->team > 1 ? tutti_engine_with_team(
+                          e, tutti_broadcast(&e->team, 0, tutti_f32(m->device, x, m->layout->used), err), err)
+                    : TUTTI_OK;
 
     tutti_engine_comm(e, "take over", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
@@ -569,10 +615,12 @@ tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *a
     tutti_engine *e = m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = tutti_allgather(&m->all, tutti_host((float *)(uintptr_t)mine, n, TUTTI_F32), tutti_host(all, n * (size_t)m->all.size, TUTTI_F32), err);
+    const tutti_status status = tutti_allgather(&m->all, tutti_host((float *)(uintptr_t)mine, n, TUTTI_F32),
+                                                tutti_host(all, n * (size_t)m->all.size, TUTTI_F32), err);
     int from = m->all.size;
 
-    for (int r = m->workers - 1; r >= 0 && status == TUTTI_OK && m->all.size < m->workers; r--) /* members' rows come one behind the other, in order of rank */
+    /* members' rows come one behind the other, in order of rank */
+    for (int r = m->workers - 1; r >= 0 && status == TUTTI_OK && m->all.size < m->workers; r--)
         if (from > 0 && m->all.ranks[from - 1] == r)
             memmove(all + (size_t)r * n, all + (size_t)--from * n, n * sizeof *all);
         else
