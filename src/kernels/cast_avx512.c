@@ -1,5 +1,5 @@
-/* cast_avx512.c: cast.c for AVX-512. Not VCVTNEPS2BF16: it takes denormals for zeros. The rest of a vector goes through the
-   scalar conversions, which give the same bits. */
+/* cast_avx512.c: cast.c for AVX-512. Not VCVTNEPS2BF16: it takes denormals for zeros. The rest of a
+   vector goes through the scalar conversions, which give the same bits. */
 #include "kernels_internal.h"
 #include <immintrin.h>
 
@@ -11,7 +11,8 @@ INLINE __m256i bf16_of(const float *x)
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff), infinity = _mm512_set1_epi32(0x7f800000);
     const __m512i half = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1), quiet = _mm512_set1_epi32(0x40);
     const __m512i u = _mm512_castps_si512(_mm512_loadu_ps(x)), upper = _mm512_srli_epi32(u, 16);
-    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, half), _mm512_and_si512(upper, one)), 16);
+    const __m512i rounded =
+        _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, half), _mm512_and_si512(upper, one)), 16);
     const __mmask16 nan = _mm512_cmpgt_epi32_mask(_mm512_and_si512(u, magnitude), infinity);
 
     return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(rounded, nan, upper, quiet));
@@ -19,7 +20,8 @@ INLINE __m256i bf16_of(const float *x)
 
 INLINE __m256i cut_of(const float *x)
 {
-    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff), infinity = _mm512_set1_epi32(0x7f800000), quiet = _mm512_set1_epi32(0x40);
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff), infinity = _mm512_set1_epi32(0x7f800000),
+                  quiet = _mm512_set1_epi32(0x40);
     const __m512i u = _mm512_castps_si512(_mm512_loadu_ps(x)), upper = _mm512_srli_epi32(u, 16);
     const __mmask16 nan = _mm512_cmpgt_epi32_mask(_mm512_and_si512(u, magnitude), infinity);
 
@@ -35,9 +37,11 @@ INLINE __m512 from_bf16(const uint16_t *x)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff), infinity = _mm512_set1_epi32(0x7f800000);
     const __m512i quiet = _mm512_set1_epi32(0x00400000);
-    const __m512i u = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)x)), 16);
+    const __m512i u =
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)x)), 16);
 
-    return _mm512_castsi512_ps(_mm512_mask_or_epi32(u, _mm512_cmpgt_epi32_mask(_mm512_and_si512(u, magnitude), infinity), u, quiet));
+    return _mm512_castsi512_ps(
+        _mm512_mask_or_epi32(u, _mm512_cmpgt_epi32_mask(_mm512_and_si512(u, magnitude), infinity), u, quiet));
 }
 
 INLINE __m512 from_f16(const uint16_t *x)
@@ -55,7 +59,8 @@ INLINE void narrow(size_t n, const float *x, uint16_t *y, __m256i (*of)(const fl
             y[i] = one(x[i]);
         for (; n - i >= 32; i += 32) {
             tutti_kernels_ask_for(x + i, 32);
-            _mm512_stream_si512((__m512i *)(void *)(y + i), _mm512_inserti64x4(_mm512_castsi256_si512(of(x + i)), of(x + i + 16), 1));
+            _mm512_stream_si512((__m512i *)(void *)(y + i),
+                                _mm512_inserti64x4(_mm512_castsi256_si512(of(x + i)), of(x + i + 16), 1));
         }
         _mm_sfence();
     }

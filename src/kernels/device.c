@@ -1,6 +1,7 @@
-/* device.c: what device.h offers: looks the kernel up in the device's table, runs it, charges the runtime. The charge counts
-   the floating-point operations of the formula and the bytes that have to pass through memory once, so that simulated time
-   depends on neither the level nor the machine the simulation runs on. */
+/* device.c: what device.h offers: looks the kernel up in the device's table, runs it, charges
+   the runtime. The charge counts the floating-point operations of the formula and the bytes
+   that have to pass through memory once, so that simulated time depends on neither the level
+   nor the machine the simulation runs on. */
 #include "kernels_internal.h"
 #include <assert.h>
 #include <errno.h>
@@ -170,7 +171,8 @@ void tutti_add_diff(tutti_device *d, size_t n, float a, const float *x, const fl
     charge(d, n, 3, 16);
 }
 
-void tutti_compensate(tutti_device *d, size_t n, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean)
+void tutti_compensate(tutti_device *d, size_t n, const tutti_compensation *c, const float *x, const float *y, float *g,
+                      float *mean)
 {
     d->kernels.compensate(n, c, x, y, g, mean);
     charge(d, n, mean == NULL ? 5 : 11, mean == NULL ? 16 : 24);

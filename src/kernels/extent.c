@@ -1,5 +1,6 @@
-/* extent.c: how large the numbers of a vector are. Greatest and least are found among integers, so that a NaN is the extreme, whatever the
-   level, instead of being lost in a comparison. The sum of magnitudes keeps the sixteen lanes of reduce.c. */
+/* extent.c: how large the numbers of a vector are. Greatest and least are found among integers, so
+   that a NaN is the extreme, whatever the level, instead of being lost in a comparison. The sum of
+   magnitudes keeps the sixteen lanes of reduce.c. */
 #include "codes_internal.h"
 #include <math.h>
 

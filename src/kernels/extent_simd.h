@@ -1,15 +1,17 @@
-/* extent_simd.h: extent.c in `ivec` and `dvec`; included by one file a level after its simd_codes_LEVEL.h. */
+/* extent_simd.h: extent.c in `ivec` and `dvec`; included by one file a
+   level after its simd_codes_LEVEL.h. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 
 static float LEVEL(absmax)(size_t n, const float *x)
 {
     const ivec magnitude = ivec_all(0x7fffffff);
-    ivec most = ivec_all(0), more[4] = { most, most, most, most }; /* one alone would wait for itself */
+    /* one alone would wait for itself */
+    ivec most = ivec_all(0), more[4] = { most, most, most, most };
     size_t i = 0;
 
     for (; n - i >= 4 * WIDTH; i += 4 * WIDTH)
-        _Pragma("GCC unroll 4") for (size_t j = 0; j < 4; j++)
-            more[j] = ivec_max_u32(more[j], ivec_and(vec_bits(vec_get(x + i + j * WIDTH, WIDTH)), magnitude));
+        _Pragma("GCC unroll 4") for (size_t j = 0; j < 4; j++) more[j] =
+            ivec_max_u32(more[j], ivec_and(vec_bits(vec_get(x + i + j * WIDTH, WIDTH)), magnitude));
     most = ivec_max_u32(ivec_max_u32(more[0], more[1]), ivec_max_u32(more[2], more[3]));
     for (; n - i >= WIDTH; i += WIDTH)
         most = ivec_max_u32(most, ivec_and(vec_bits(vec_get(x + i, WIDTH)), magnitude));
@@ -26,7 +28,8 @@ static void LEVEL(extent)(size_t n, const float *x, float *least, float *greates
     size_t i = 0;
 
     for (; n - i >= WIDTH; i += WIDTH) {
-        const ivec bits = vec_bits(vec_get(x + i, WIDTH)), v = ivec_xor(bits, ivec_and(ivec_sra31(bits), magnitude));
+        const ivec bits = vec_bits(vec_get(x + i, WIDTH)),
+                   v = ivec_xor(bits, ivec_and(ivec_sra31(bits), magnitude));
         low = ivec_min_i32(low, v);
         high = ivec_max_i32(high, v);
     }

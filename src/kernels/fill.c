@@ -1,9 +1,12 @@
-/* fill.c: random fills, sixteen Philox blocks at a time. Every operation is an integer one or a correctly rounded float one, none is contracted, so that the
+/* fill.c: random fills, sixteen Philox blocks at a time. Every operation is an
+   integer one or a correctly rounded float one, none is contracted, so that the
    vectors of fill_simd.h give the same bits.
 
-   A normal is Box and Muller's, as tutti_normal, but log and cos are evaluated here, since libraries differ in them and call them one by one: the polynomials
-   of fdlibm (Sun Microsystems, 1993: e_log.c, k_cos.c, k_sin.c), each good to one unit in the last place. The angle is reduced before it is multiplied by 2 pi,
-   when the reduction is still exact. The product is within 8 * 2^-53 of the true value, relatively; so the float differs from that of tutti_normal, in its last
+   A normal is Box and Muller's, as tutti_normal, but log and cos are evaluated here, since
+   libraries differ in them and call them one by one: the polynomials of fdlibm (Sun Microsystems,
+   1993: e_log.c, k_cos.c, k_sin.c), each good to one unit in the last place. The angle is reduced
+   before it is multiplied by 2 pi, when the reduction is still exact. The product is within 8 *
+   2^-53 of the true value, relatively; so the float differs from that of tutti_normal, in its last
    bit, for one index in some ten million. */
 #include "kernels_internal.h"
 #include <math.h>
@@ -58,7 +61,8 @@ static inline double natural_log(double x)
     w = z * z;
     half = 0.5 * f * f;
     w = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01)) +
-        z * (6.666666666666735130e-01 + w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+        z * (6.666666666666735130e-01 +
+             w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
     return s * (half + w) + k * 1.90821492927058770002e-10 - half + f + k * 6.93147180369123816490e-01;
 }
 
@@ -67,10 +71,19 @@ static inline double cosine_of_turns(double v)
 {
     const int32_t n = (int32_t)(4 * v + 0.5);
     const double y = (v - 0.25 * n) * 6.283185307179586, z = y * y, half = 0.5 * z, w = 1 - half;
-    const double c = w + (((1 - w) - half) + z * (z * (4.16666666666666019037e-02 + z * (-1.38888888888741095749e-03 + z * (2.48015872894767294178e-05 +
-                     z * (-2.75573143513906633035e-07 + z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11)))))));
-    const double s = y + z * y * (-1.66666666666666324348e-01 + z * (8.33333333332248946124e-03 + z * (-1.98412698298579493134e-04 + z * (2.75573137070700676789e-06 +
-                     z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)))));
+    const double c =
+        w + (((1 - w) - half) +
+             z * (z * (4.16666666666666019037e-02 +
+                       z * (-1.38888888888741095749e-03 +
+                            z * (2.48015872894767294178e-05 +
+                                 z * (-2.75573143513906633035e-07 +
+                                      z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11)))))));
+    const double s = y + z * y *
+                             (-1.66666666666666324348e-01 +
+                              z * (8.33333333332248946124e-03 +
+                                   z * (-1.98412698298579493134e-04 +
+                                        z * (2.75573137070700676789e-06 +
+                                             z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)))));
     const double value = (n & 1) != 0 ? s : c;
 
     return ((n + 1) & 2) != 0 ? -value : value;
@@ -84,12 +97,14 @@ static void fill_normal(size_t n, const uint32_t counter[4], const uint32_t key[
         words w;
         draw(counter, key, i, &w);
         for (int l = 0; l < BLOCKS; l++)
-            made[l] = (float)(sqrt(-2 * natural_log(1 - unit(w.of[0][l], w.of[1][l]))) * cosine_of_turns(unit(w.of[2][l], w.of[3][l])));
+            made[l] = (float)(sqrt(-2 * natural_log(1 - unit(w.of[0][l], w.of[1][l]))) *
+                              cosine_of_turns(unit(w.of[2][l], w.of[3][l])));
         memcpy(y + i, made, count * sizeof *y);
     }
 }
 
-/* Rounding to float may reach `high`, which does not belong to [low, high): the last float before it is taken. */
+/* Rounding to float may reach `high`, which does not belong to [low, high):
+   the last float before it is taken. */
 static void fill_uniform(size_t n, const uint32_t counter[4], const uint32_t key[2], float low, float high, float *y)
 {
     const double width = (double)high - low;
@@ -101,7 +116,8 @@ static void fill_uniform(size_t n, const uint32_t counter[4], const uint32_t key
         words w;
         draw(counter, key, i / 2, &w);
         for (int l = 0; l < BLOCKS; l++) {
-            const float a = (float)(low + width * unit(w.of[0][l], w.of[1][l])), b = (float)(low + width * unit(w.of[2][l], w.of[3][l]));
+            const float a = (float)(low + width * unit(w.of[0][l], w.of[1][l])),
+                        b = (float)(low + width * unit(w.of[2][l], w.of[3][l]));
             made[2 * l] = a < end ? a : last;
             made[2 * l + 1] = b < end ? b : last;
         }

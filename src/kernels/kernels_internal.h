@@ -1,21 +1,29 @@
-/* kernels_internal.h: the table of kernels behind device.h, and what its levels share.
-   A table is filled with the plain C references (NAME.c), then overridden by NAME_avx2.c and NAME_avx512.c up to what was
-   asked for and what the machine has. Every entry of every level gives the reference's bits; a NaN is a NaN at every level,
-   but which of them an addition or a product gives is the compiler's choice of operand order and is not promised.
-   All pointers may have any alignment of their element. Nothing here knows of threads or of the runtime. */
+/* kernels_internal.h: the table of kernels behind device.h, and what its levels share. A table is
+   filled with the plain C references (NAME.c), then overridden by NAME_avx2.c and NAME_avx512.c up
+   to what was asked for and what the machine has. Every entry of every level gives the reference's
+   bits; a NaN is a NaN at every level, but which of them an addition or a product gives is the
+   compiler's choice of operand order and is not promised. All pointers may have any alignment of
+   their element. Nothing here knows of threads or of the runtime. */
 #ifndef TUTTI_KERNELS_INTERNAL_H
 #define TUTTI_KERNELS_INTERNAL_H
 #include <tutti/kernels.h>
 #include <string.h>
 
-#define TUTTI_KERNELS_LEAVES 8  /* vectors that `tree` adds in one pass: as many as sixteen registers hold with their weights */
+/* vectors that `tree` adds in one pass: as many as sixteen registers hold with their weights */
+#define TUTTI_KERNELS_LEAVES 8
 #define TUTTI_KERNELS_LANES 16  /* of norm2 and dot */
-#define TUTTI_KERNELS_RUN 2048  /* elements that rows_dot adds up in float, before what they come to is added in double */
-#define TUTTI_KERNELS_STREAM ((size_t)16 << 20) /* bytes of a result beyond which it is written past the caches: nobody would find it there */
+/* elements that rows_dot adds up in float, before what they come to is added in double */
+#define TUTTI_KERNELS_RUN 2048
+/* bytes of a result beyond which it is written past the caches: nobody would find it there */
+#define TUTTI_KERNELS_STREAM ((size_t)16 << 20)
 
-#define TUTTI_KERNELS_AHEAD 2048 /* bytes. Signs and their mean of 25 M floats, in memcpys on one core of a Xeon: 0.46 with it, 0.54 with 4096, 0.72 with none; trunc16 0.48, 0.57, 0.74 */
+/* bytes. Signs and their mean of 25 M floats, in memcpys on one core of a Xeon: 0.46 with it, 0.54
+   with 4096, 0.72 with none; trunc16 0.48, 0.57, 0.74 */
+#define TUTTI_KERNELS_AHEAD 2048
 
-/* For loops that read x once: memory that stands so far behind [x, x + count). Processors ask for what comes next by themselves, but not as early. Nothing is read, so it may lie behind the end. */
+/* For loops that read x once: memory that stands so far behind [x, x + count). Processors ask for
+   what comes next by themselves, but not as early. Nothing is read, so it may lie behind the
+   end. */
 static inline void tutti_kernels_ask_for(const float *x, size_t count)
 {
     for (size_t i = 0; i < count; i += 16)
@@ -30,13 +38,16 @@ typedef struct tutti_kernels {
     void (*blend)(size_t n, float a, const float *x, float b, float *y);
     void (*diff)(size_t n, float a, const float *x, const float *y, float *z);
     void (*add_diff)(size_t n, float a, const float *x, const float *y, float *z);
-    void (*compensate)(size_t n, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean);
+    void (*compensate)(size_t n, const tutti_compensation *c, const float *x, const float *y,
+                       float *g, float *mean);
     /* counter, key: tutti_philox_begin */
     void (*fill_normal)(size_t n, const uint32_t counter[4], const uint32_t key[2], float *y);
-    void (*fill_uniform)(size_t n, const uint32_t counter[4], const uint32_t key[2], float low, float high, float *y);
+    void (*fill_uniform)(size_t n, const uint32_t counter[4], const uint32_t key[2], float low,
+                         float high, float *y);
     /* The tree over p = 1 .. TUTTI_KERNELS_LEAVES vectors; a NULL: no weights. */
     void (*tree)(size_t n, int p, const float *const *x, const float *a, float *y);
-    void (*tree_all)(size_t n, int p, float *const *x, const float *a); /* the same into every x[r] */
+    /* the same into every x[r] */
+    void (*tree_all)(size_t n, int p, float *const *x, const float *a);
 
     double (*norm2)(size_t n, const float *x);
     void (*norm2_each)(size_t n, size_t each, const float *x, double *sums);
@@ -55,28 +66,39 @@ typedef struct tutti_kernels {
     void (*adam)(size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v);
 
     /* kernels.h */
-    void (*rows_dot)(size_t m, size_t n, const float *x, int p, const float *q, float *a, size_t step);
-    void (*rows_sum)(size_t m, size_t n, const float *x, int p, const float *a, size_t step, float *q);
-    void (*rows_add)(size_t m, size_t n, float by, int p, const float *a, size_t step, const float *q, float *y);
-    void (*rows_product)(size_t m, size_t n, int p, const float *a, size_t step, const float *q, float *y);
+    void (*rows_dot)(size_t m, size_t n, const float *x, int p, const float *q, float *a,
+                     size_t step);
+    void (*rows_sum)(size_t m, size_t n, const float *x, int p, const float *a, size_t step,
+                     float *q);
+    void (*rows_add)(size_t m, size_t n, float by, int p, const float *a, size_t step,
+                     const float *q, float *y);
+    void (*rows_product)(size_t m, size_t n, int p, const float *a, size_t step, const float *q,
+                         float *y);
     float (*absmax)(size_t n, const float *x);
     void (*extent)(size_t n, const float *x, float *least, float *greatest);
     double (*norm1)(size_t n, const float *x);
-    void (*draws)(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups, uint16_t *draws);
-    void (*round_uniform)(size_t n, const float *x, float scale, int bits, int steps, const uint16_t *draws, uint8_t *codes);
-    void (*round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
-    void (*round_levels)(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes);
-    void (*quantise)(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead,
-                     uint8_t *codes);
+    void (*draws)(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups,
+                  uint16_t *draws);
+    void (*round_uniform)(size_t n, const float *x, float scale, int bits, int steps,
+                          const uint16_t *draws, uint8_t *codes);
+    void (*round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws,
+                         uint8_t *codes);
+    void (*round_levels)(size_t n, const float *x, float scale, const tutti_levels *t,
+                         const uint16_t *draws, uint8_t *codes);
+    void (*quantise)(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2],
+                     uint64_t first, size_t n, const float *x, size_t each, const float *scale,
+                     const tutti_ahead *ahead, uint8_t *codes);
     void (*round_range)(size_t n, const float *x, float least, float range, uint8_t *codes);
     void (*levels_add)(size_t n, const uint8_t *codes, int values, const float *value, float *y);
     void (*uniform_add)(size_t n, const uint8_t *codes, int bits, float scale, float a, float *y);
-    void (*range_add)(size_t n, const uint8_t *codes, float least, float greatest, float a, float *y);
+    void (*range_add)(size_t n, const uint8_t *codes, float least, float greatest, float a,
+                      float *y);
     void (*pack)(int bits, size_t n, const uint8_t *codes, uint8_t *out);
     void (*unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes);
     double (*signs)(size_t n, const float *x, bool squares, uint8_t *out);
     void (*signs_add)(size_t n, const uint8_t *in, float v, float *y);
-    size_t (*above)(size_t n, const float *x, uint32_t key, size_t room, uint32_t *index, float *value);
+    size_t (*above)(size_t n, const float *x, uint32_t key, size_t room, uint32_t *index,
+                    float *value);
 } tutti_kernels;
 
 struct tutti_device {
@@ -124,11 +146,14 @@ void tutti_kernels_select_avx512(tutti_kernels *t);
 void tutti_kernels_rows_avx512(tutti_kernels *t);
 
 /* tree.c: any p, with the table's `tree` for the leaves and its `add` above them. */
-void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float *const *x, const float *a, float *y);
-void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *const *x, const float *a);
+void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float *const *x,
+                            const float *a, float *y);
+void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *const *x,
+                                const float *a);
 
 /* select.c: with the table's `above`. */
-void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, size_t k, uint32_t *index, float *value);
+void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, size_t k,
+                              uint32_t *index, float *value);
 
 /* The lanes added as device.h says: 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
 static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])
@@ -139,7 +164,8 @@ static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])
     return lane[0];
 }
 
-/* ---- conversions of one number in integer arithmetic: the references, and the tails of the vector loops ---- */
+/* ---- conversions of one number in integer arithmetic: the references, and
+   the tails of the vector loops ---- */
 
 static inline uint32_t tutti_kernels_bits(float x)
 {
@@ -155,8 +181,9 @@ static inline float tutti_kernels_float(uint32_t bits)
     return x;
 }
 
-/* Nearest even; a carry out of the fraction is the next binade, at the top infinity, without a case of its own. A NaN keeps
-   its sign and the upper payload and becomes quiet: rounding it as a number could make an infinity of it. */
+/* Nearest even; a carry out of the fraction is the next binade, at the top infinity, without a
+   case of its own. A NaN keeps its sign and the upper payload and becomes quiet: rounding it as a
+   number could make an infinity of it. */
 static inline uint16_t tutti_kernels_bf16(float x)
 {
     const uint32_t u = tutti_kernels_bits(x);
@@ -181,21 +208,27 @@ static inline float tutti_kernels_from_bf16(uint16_t h)
     return tutti_kernels_float((u & 0x7fffffffu) > 0x7f800000u ? u | 0x00400000u : u);
 }
 
-/* Binary16 as VCVTPS2PH rounds to nearest even: NaN keeps the sign and the upper ten bits of its payload and becomes quiet. */
+/* Binary16 as VCVTPS2PH rounds to nearest even: NaN keeps the sign and the upper ten bits
+   of its payload and becomes quiet. */
 static inline uint16_t tutti_kernels_f16(float x)
 {
     const uint32_t u = tutti_kernels_bits(x), sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
 
     if (magnitude > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
-    if (magnitude >= 0x477ff000u) /* 65520 and above: halfway to 2^16 rounds to the even neighbour, infinity */
+    /* 65520 and above: halfway to 2^16 rounds to the even neighbour, infinity */
+    if (magnitude >= 0x477ff000u)
         return (uint16_t)(sign | 0x7c00u);
-    if (magnitude >= 0x38800000u) /* 2^-14 and above: a normal half; 112 is the difference of the exponents' biases */
-        return (uint16_t)(sign | (magnitude - (112u << 23) + 0x0fffu + (magnitude >> 13 & 1u)) >> 13);
-    if (magnitude <= 0x33000000u) /* 2^-25 and below: halfway to the least denormal rounds to the even zero */
+    /* 2^-14 and above: a normal half; 112 is the difference of the exponents' biases */
+    if (magnitude >= 0x38800000u)
+        return (uint16_t)(sign |
+                          (magnitude - (112u << 23) + 0x0fffu + (magnitude >> 13 & 1u)) >> 13);
+    /* 2^-25 and below: halfway to the least denormal rounds to the even zero */
+    if (magnitude <= 0x33000000u)
         return (uint16_t)sign;
     { /* A denormal half is a multiple of 2^-24: the 24-bit fraction moves right by 14 .. 24 places. */
-        const uint32_t shift = 126u - (magnitude >> 23), fraction = (magnitude & 0x7fffffu) | 0x800000u;
+        const uint32_t shift = 126u - (magnitude >> 23),
+                       fraction = (magnitude & 0x7fffffu) | 0x800000u;
         const uint32_t half = 1u << (shift - 1), rest = fraction & ((1u << shift) - 1);
         uint32_t whole = fraction >> shift;
         whole += rest > half || (rest == half && (whole & 1u));
@@ -209,7 +242,8 @@ static inline float tutti_kernels_from_f16(uint16_t h)
     uint32_t fraction = h & 0x3ffu;
 
     if (exponent == 31) /* infinity, or NaN made quiet */
-        return tutti_kernels_float(sign | 0x7f800000u | fraction << 13 | (fraction != 0 ? 0x00400000u : 0));
+        return tutti_kernels_float(sign | 0x7f800000u | fraction << 13 |
+                                   (fraction != 0 ? 0x00400000u : 0));
     if (exponent != 0)
         return tutti_kernels_float(sign | (exponent + 112) << 23 | fraction << 13);
     if (fraction == 0)

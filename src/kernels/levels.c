@@ -1,23 +1,30 @@
-/* levels.c: numbers to the index of a level and back. A magnitude is multiplied by the reciprocal of its scale and taken to sixteen bits after the point, which swallows what the reciprocal
-   is off by: the greatest magnitude is level 1 and a number at a level is that level, whatever is drawn. The draw decides about the sixteen bits in integers: a + u rounded to float
-   would round up too often. A reciprocal of a scale near the ends of the range of float would be none, so numbers and scale are first multiplied by a power of two (tutti_kernels_power);
-   the codes of 2 x are those of x. */
+/* levels.c: numbers to the index of a level and back. A magnitude is multiplied by the
+   reciprocal of its scale and taken to sixteen bits after the point, which swallows what the
+   reciprocal is off by: the greatest magnitude is level 1 and a number at a level is that
+   level, whatever is drawn. The draw decides about the sixteen bits in integers: a + u rounded
+   to float would round up too often. A reciprocal of a scale near the ends of the range of
+   float would be none, so numbers and scale are first multiplied by a power of two
+   (tutti_kernels_power); the codes of 2 x are those of x. */
 #include "codes_internal.h"
 #include <math.h>
 
-static void round_uniform(size_t n, const float *x, float scale, int bits, int steps, const uint16_t *draws, uint8_t *codes)
+static void round_uniform(size_t n, const float *x, float scale, int bits, int steps, const uint16_t *draws,
+                          uint8_t *codes)
 {
     const float power = tutti_kernels_power(scale), per = (float)steps * 65536.0f / (scale * power);
 
     for (size_t i = 0; i < n; i++) {
-        const uint32_t level = ((uint32_t)lrintf(tutti_kernels_float(tutti_kernels_key(x[i])) * power * per) + (draws == NULL ? 32768u : draws[i])) >> 16;
+        const uint32_t level = ((uint32_t)lrintf(tutti_kernels_float(tutti_kernels_key(x[i])) * power * per) +
+                                (draws == NULL ? 32768u : draws[i])) >>
+                               16;
         codes[i] = (uint8_t)(level | (level > 0 ? tutti_kernels_bits(x[i]) >> 31 : 0) << (bits - 1));
     }
 }
 
-/* r = |x| / scale in [2^-s, 1] lies in the binade of its exponent, and its fraction, rounded to sixteen bits, is the probability of the next
-   power: adding the draw below the exponent carries into it as often as it should. Below 2^-s the levels are 0 and 2^-s: r + 2^-s lies in that binade,
-   its fraction is the probability of 2^-s, and the index is one less. */
+/* r = |x| / scale in [2^-s, 1] lies in the binade of its exponent, and its fraction, rounded to
+   sixteen bits, is the probability of the next power: adding the draw below the exponent carries
+   into it as often as it should. Below 2^-s the levels are 0 and 2^-s: r + 2^-s lies in that
+   binade, its fraction is the probability of 2^-s, and the index is one less. */
 static void round_powers(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
 {
     const int s = (1 << (bits - 1)) - 2;
@@ -27,17 +34,21 @@ static void round_powers(size_t n, const float *x, float scale, int bits, const 
     for (size_t i = 0; i < n; i++) {
         const float r = tutti_kernels_float(tutti_kernels_key(x[i])) * power * per;
         const bool small = tutti_kernels_bits(r) < least;
-        const uint32_t u = tutti_kernels_bits(r + (small ? tutti_kernels_float(least) : 0)); /* sixteen bits of the fraction: 2^-7 of its last one, half of that rounds */
+        /* sixteen bits of the fraction: 2^-7 of its last one, half of that rounds */
+        const uint32_t u = tutti_kernels_bits(r + (small ? tutti_kernels_float(least) : 0));
         const uint32_t index = ((u + ((uint32_t)draws[i] << 7) + 64) >> 23) - (uint32_t)(127 - s) + !small;
         codes[i] = (uint8_t)(index | (index > 0 ? tutti_kernels_bits(x[i]) >> 31 : 0) << (bits - 1));
     }
 }
 
-/* The level below by halving the table; how far x is towards the next one, in 65536ths, is the probability of that one. Levels may lie as close as floats do, so
-   that x times the reciprocal of the scale could be on the wrong side of one: the levels are multiplied by the scale, as decoding does, and x is left as it is. The product of the
-   distance and its reciprocal is off by less than half of one, so that a level is itself and the greatest never leaves the table. Where two have become the same number,
-   the upper one is chosen. */
-static void round_levels(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
+/* The level below by halving the table; how far x is towards the next one, in 65536ths, is the
+   probability of that one. Levels may lie as close as floats do, so that x times the reciprocal of
+   the scale could be on the wrong side of one: the levels are multiplied by the scale, as decoding
+   does, and x is left as it is. The product of the distance and its reciprocal is off by less than
+   half of one, so that a level is itself and the greatest never leaves the table. Where two have
+   become the same number, the upper one is chosen. */
+static void round_levels(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws,
+                         uint8_t *codes)
 {
     const float power = tutti_kernels_power(scale);
     const int count = 1 << t->bits;
@@ -58,7 +69,8 @@ static void round_levels(size_t n, const float *x, float scale, const tutti_leve
     }
 }
 
-static void quantise(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead,
+static void quantise(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2], uint64_t first,
+                     size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead,
                      uint8_t *codes)
 {
     tutti_kernels t;

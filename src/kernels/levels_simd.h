@@ -1,9 +1,11 @@
-/* levels_simd.h: levels.c in `vec` and `ivec`; included by one file a level after its simd_random_LEVEL.h. */
+/* levels_simd.h: levels.c in `vec` and `ivec`; included by one file a
+   level after its simd_random_LEVEL.h. */
 #include "philox_simd.h"
 #include "simd_loop.h"
 #include <math.h>
 
-static void LEVEL(round_uniform)(size_t n, const float *x, float scale, int bits, int steps, const uint16_t *draws, uint8_t *codes)
+static void LEVEL(round_uniform)(size_t n, const float *x, float scale, int bits, int steps,
+                                 const uint16_t *draws, uint8_t *codes)
 {
     const float power = tutti_kernels_power(scale);
     const vec first = vec_all(power), per = vec_all((float)steps * 65536.0f / (scale * power));
@@ -12,29 +14,36 @@ static void LEVEL(round_uniform)(size_t n, const float *x, float scale, int bits
     EACH_VECTOR(n, {
         const ivec u = vec_bits(vec_get(x + i, k));
         const vec a = vec_mul(vec_mul(bits_vec(ivec_and(u, magnitude)), first), per);
-        const ivec level = ivec_srl(ivec_add(ivec_round(a), draws == NULL ? half : ivec_get_u16(draws + i, k)), 16);
+        const ivec level = ivec_srl(
+            ivec_add(ivec_round(a), draws == NULL ? half : ivec_get_u16(draws + i, k)), 16);
         ivec_put_u8(codes + i, k, with_sign(level, u, bits));
     });
 }
 
-static void LEVEL(round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
+static void LEVEL(round_powers)(size_t n, const float *x, float scale, int bits,
+                                const uint16_t *draws, uint8_t *codes)
 {
     const int s = (1 << (bits - 1)) - 2;
     const float power = tutti_kernels_power(scale);
     const vec first = vec_all(power), per = vec_all(1 / (scale * power));
-    const ivec magnitude = ivec_all(0x7fffffff), least = ivec_all((127 - s) << 23), none = ivec_all(0), below = ivec_all(127 - s - 1), below_small = ivec_all(127 - s), half = ivec_all(64);
+    const ivec magnitude = ivec_all(0x7fffffff), least = ivec_all((127 - s) << 23),
+               none = ivec_all(0), below = ivec_all(127 - s - 1), below_small = ivec_all(127 - s),
+               half = ivec_all(64);
 
     EACH_VECTOR(n, {
         const ivec b = vec_bits(vec_get(x + i, k));
         const vec r = vec_mul(vec_mul(bits_vec(ivec_and(b, magnitude)), first), per);
         const ivec draw = ivec_add(ivec_sll(ivec_get_u16(draws + i, k), 7), half);
-        const ivec u = vec_bits(vec_add(r, bits_vec(ivec_if_less(vec_bits(r), least, least, none))));
-        const ivec index = ivec_sub(ivec_srl(ivec_add(u, draw), 23), ivec_if_less(vec_bits(r), least, below_small, below));
+        const ivec u =
+            vec_bits(vec_add(r, bits_vec(ivec_if_less(vec_bits(r), least, least, none))));
+        const ivec index = ivec_sub(ivec_srl(ivec_add(u, draw), 23),
+                                    ivec_if_less(vec_bits(r), least, below_small, below));
         ivec_put_u8(codes + i, k, with_sign(index, b, bits));
     });
 }
 
-/* The levels times the scale, with infinity after them, and 65536 / the distance to the next one: see levels.c. */
+/* The levels times the scale, with infinity after them, and 65536 / the
+   distance to the next one: see levels.c. */
 typedef struct scaled { float level[256 + 1 + WIDTH], per[256]; } scaled;
 
 INLINE void scale_levels(int count, const float *level, float scale, scaled *s)
@@ -43,29 +52,38 @@ INLINE void scale_levels(int count, const float *level, float scale, scaled *s)
     const vec by = vec_all(scale), whole = vec_all(65536);
 
     EACH_VECTOR(n, vec_put(s->level + i, k, vec_mul(vec_get(level + i, k), by)));
-    vec_put(s->level + n, WIDTH, vec_all(INFINITY)); /* what a table in a register is read beyond its end */
+    /* what a table in a register is read beyond its end */
+    vec_put(s->level + n, WIDTH, vec_all(INFINITY));
     for (size_t i = 0; i < n; i += WIDTH)
-        vec_put(s->per + i, WIDTH, vec_div(whole, vec_sub(vec_get(s->level + i + 1, WIDTH), vec_get(s->level + i, WIDTH))));
+        vec_put(s->per + i, WIDTH,
+                vec_div(whole,
+                        vec_sub(vec_get(s->level + i + 1, WIDTH), vec_get(s->level + i, WIDTH))));
 }
 
 /* Entry at[j] of a table of 256: in one register, in two, or in memory. */
 enum { IN_ONE, IN_TWO, IN_MEMORY };
 INLINE vec entry(int where, const float *table, ivec at)
 {
-    return where == IN_ONE ? vec_permute(vec_get(table, WIDTH), at) : where == IN_TWO ? vec_permute2(vec_get(table, WIDTH), vec_get(table + WIDTH, WIDTH), at) : vec_gather(table, at);
+    return where == IN_ONE ? vec_permute(vec_get(table, WIDTH), at)
+           : where == IN_TWO
+               ? vec_permute2(vec_get(table, WIDTH), vec_get(table + WIDTH, WIDTH), at)
+               : vec_gather(table, at);
 }
 
 /* What a halving waits for takes longer than its instructions, so SIDE vectors go side by side. */
 enum { SIDE = WIDTH == 16 ? 8 : 2 };
 #define EACH_SIDE _Pragma("GCC unroll 8") for (size_t v = 0; v < sides; v++)
 
-/* `bits`, `sides` and, but for the last vector, `count` are constants, so everything is unrolled. A halving looks at level[l + step], which is level + step at l; the first one at a
-   single level, the second at one of two, which takes less time to choose than to look up. */
-INLINE void round_some(const int bits, const size_t sides, const size_t count, const float *x, float power, const scaled *s, const uint16_t *draws, uint8_t *codes)
+/* `bits`, `sides` and, but for the last vector, `count` are constants, so everything is unrolled. A
+   halving looks at level[l + step], which is level + step at l; the first one at a single level,
+   the second at one of two, which takes less time to choose than to look up. */
+INLINE void round_some(const int bits, const size_t sides, const size_t count, const float *x,
+                       float power, const scaled *s, const uint16_t *draws, uint8_t *codes)
 {
     const int where = 1 << bits <= WIDTH ? IN_ONE : 1 << bits == 2 * WIDTH ? IN_TWO : IN_MEMORY;
     const int quarter = 1 << (bits - 2);
-    const vec first = vec_all(power), low = vec_all(s->level[quarter]), middle = vec_all(s->level[2 * quarter]), high = vec_all(s->level[3 * quarter]);
+    const vec first = vec_all(power), low = vec_all(s->level[quarter]),
+              middle = vec_all(s->level[2 * quarter]), high = vec_all(s->level[3 * quarter]);
     vec r[SIDE];
     ivec l[SIDE];
 
@@ -80,10 +98,14 @@ INLINE void round_some(const int bits, const size_t sides, const size_t count, c
     EACH_SIDE
         r[v] = vec_mul(vec_sub(r[v], entry(where, s->level, l[v])), entry(where, s->per, l[v]));
     EACH_SIDE
-        ivec_put_u8(codes + v * WIDTH, count, ivec_add(l[v], ivec_srl(ivec_add(ivec_round(r[v]), ivec_get_u16(draws + v * WIDTH, count)), 16)));
+    ivec_put_u8(
+        codes + v * WIDTH, count,
+        ivec_add(l[v],
+                 ivec_srl(ivec_add(ivec_round(r[v]), ivec_get_u16(draws + v * WIDTH, count)), 16)));
 }
 
-INLINE void round_scaled_of(const int bits, size_t n, const float *x, float power, const scaled *s, const uint16_t *draws, uint8_t *codes)
+INLINE void round_scaled_of(const int bits, size_t n, const float *x, float power, const scaled *s,
+                            const uint16_t *draws, uint8_t *codes)
 {
     size_t i = 0;
 
@@ -95,7 +117,8 @@ INLINE void round_scaled_of(const int bits, size_t n, const float *x, float powe
         round_some(bits, 1, n - i, x + i, power, s, draws + i, codes + i);
 }
 
-static void round_scaled(int bits, size_t n, const float *x, float power, const scaled *s, const uint16_t *draws, uint8_t *codes)
+static void round_scaled(int bits, size_t n, const float *x, float power, const scaled *s,
+                         const uint16_t *draws, uint8_t *codes)
 {
     switch (bits) {
     case 2: round_scaled_of(2, n, x, power, s, draws, codes); break;
@@ -108,7 +131,8 @@ static void round_scaled(int bits, size_t n, const float *x, float power, const 
     }
 }
 
-static void LEVEL(round_levels)(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
+static void LEVEL(round_levels)(size_t n, const float *x, float scale, const tutti_levels *t,
+                                const uint16_t *draws, uint8_t *codes)
 {
     const float power = tutti_kernels_power(scale);
     scaled s;
@@ -124,8 +148,11 @@ INLINE void ask_for(const float *x, size_t from, size_t count, size_t end)
         _mm_prefetch((const char *)(x + i), _MM_HINT_T1);
 }
 
-/* As many draws as go side by side, then their elements, so that draws and codes stay in the first cache, and memory is asked for what comes later evenly. */
-static void LEVEL(quantise)(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead,
+/* As many draws as go side by side, then their elements, so that draws and codes stay in the first
+   cache, and memory is asked for what comes later evenly. */
+static void LEVEL(quantise)(const tutti_rounding *how, const uint32_t counter[4],
+                            const uint32_t key[2], uint64_t first, size_t n, const float *x,
+                            size_t each, const float *scale, const tutti_ahead *ahead,
                             uint8_t *codes)
 {
     const int steps = tutti_kernels_steps(how);
@@ -140,7 +167,8 @@ static void LEVEL(quantise)(const tutti_rounding *how, const uint32_t counter[4]
         count = n - at < DRAWN * TUTTI_DRAWS - skip ? n - at : DRAWN * TUTTI_DRAWS - skip;
         ask_for(x, at + ahead->distance, count / 2, ahead->end);
         if (!how->nearest)
-            draw_groups(&p, (first + at) / TUTTI_DRAWS, (skip + count + TUTTI_DRAWS - 1) / TUTTI_DRAWS, room);
+            draw_groups(&p, (first + at) / TUTTI_DRAWS,
+                        (skip + count + TUTTI_DRAWS - 1) / TUTTI_DRAWS, room);
         ask_for(x, at + ahead->distance + count / 2, count - count / 2, ahead->end);
         for (size_t i = at, some; i < at + count; i += some) {
             const size_t run = i / each;
@@ -167,25 +195,36 @@ static void LEVEL(round_range)(size_t n, const float *x, float least, float rang
 {
     const vec from = vec_all(least), by = vec_all(range), steps = vec_all(255.0f);
 
-    EACH_VECTOR(n, ivec_put_u8(codes + i, k, ivec_round(vec_min(vec_mul(vec_div(vec_sub(vec_get(x + i, k), from), by), steps), steps))));
+    EACH_VECTOR(
+        n, ivec_put_u8(codes + i, k,
+                       ivec_round(vec_min(
+                           vec_mul(vec_div(vec_sub(vec_get(x + i, k), from), by), steps), steps))));
 }
 
-static void LEVEL(levels_add)(size_t n, const uint8_t *codes, int values, const float *value, float *y)
+static void LEVEL(levels_add)(size_t n, const uint8_t *codes, int values, const float *value,
+                              float *y)
 {
     if (values <= WIDTH) { /* the table in a register */
         float padded[WIDTH] = { 0 };
         vec table;
         memcpy(padded, value, (size_t)values * sizeof *padded);
         table = vec_get(padded, WIDTH);
-        EACH_VECTOR(n, vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_permute(table, ivec_get_u8(codes + i, k)))));
+        EACH_VECTOR(
+            n, vec_put(y + i, k,
+                       vec_add(vec_get(y + i, k), vec_permute(table, ivec_get_u8(codes + i, k)))));
     } else if (values == 2 * WIDTH) {
         const vec low = vec_get(value, WIDTH), high = vec_get(value + WIDTH, WIDTH);
-        EACH_VECTOR(n, vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_permute2(low, high, ivec_get_u8(codes + i, k)))));
+        EACH_VECTOR(n, vec_put(y + i, k,
+                               vec_add(vec_get(y + i, k),
+                                       vec_permute2(low, high, ivec_get_u8(codes + i, k)))));
     } else
-        EACH_VECTOR(n, vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_gather(value, ivec_get_u8(codes + i, k)))));
+        EACH_VECTOR(
+            n, vec_put(y + i, k,
+                       vec_add(vec_get(y + i, k), vec_gather(value, ivec_get_u8(codes + i, k)))));
 }
 
-static void LEVEL(uniform_add)(size_t n, const uint8_t *codes, int bits, float scale, float a, float *y)
+static void LEVEL(uniform_add)(size_t n, const uint8_t *codes, int bits, float scale, float a,
+                               float *y)
 {
     const int half = 1 << (bits - 1);
     const ivec index = ivec_all(half - 1);
@@ -199,15 +238,20 @@ static void LEVEL(uniform_add)(size_t n, const uint8_t *codes, int bits, float s
     });
 }
 
-static void LEVEL(range_add)(size_t n, const uint8_t *codes, float least, float greatest, float a, float *y)
+static void LEVEL(range_add)(size_t n, const uint8_t *codes, float least, float greatest, float a,
+                             float *y)
 {
-    const vec from = vec_all(least), to = vec_all(greatest), step = vec_all((greatest - least) / 255.0f), times = vec_all(a);
+    const vec from = vec_all(least), to = vec_all(greatest),
+              step = vec_all((greatest - least) / 255.0f), times = vec_all(a);
     const ivec last = ivec_all(255);
 
     EACH_VECTOR(n, {
         const ivec c = ivec_get_u8(codes + i, k);
         const vec level = vec_add(from, vec_mul(step, ivec_float(c)));
-        vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_mul(times, bits_vec(ivec_if_less(c, last, vec_bits(level), vec_bits(to))))));
+        vec_put(y + i, k,
+                vec_add(vec_get(y + i, k),
+                        vec_mul(times,
+                                bits_vec(ivec_if_less(c, last, vec_bits(level), vec_bits(to))))));
     });
 }
 

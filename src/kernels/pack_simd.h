@@ -1,23 +1,34 @@
-/* pack_simd.h: pack.c, eight codes a 64-bit lane; included by one file a level after its simd_codes_LEVEL.h. The gaps between the codes of a lane
-   are closed in three steps, between bytes, pairs and fours, for any number of bits alike: of every two neighbours the upper one moves down next to
-   the lower. Then the lanes are moved together within 128 bits. Unpacking is the same backwards. Four bits, which most quantisers have, have a shorter way. */
+/* pack_simd.h: pack.c, eight codes a 64-bit lane; included by one file a level after its
+   simd_codes_LEVEL.h. The gaps between the codes of a lane are closed in three steps, between
+   bytes, pairs and fours, for any number of bits alike: of every two neighbours the upper one moves
+   down next to the lower. Then the lanes are moved together within 128 bits. Unpacking is the same
+   backwards. Four bits, which most quantisers have, have a shorter way. */
 #include "simd_loop.h"
 
 enum { AT_ONCE = 16 * QUARTERS };
 
-/* In each unit of `unit` bits the `half` bits from bit `half` on move down to, or up from, bit `to`; those below `to` stay. */
+/* In each unit of `unit` bits the `half` bits from bit `half` on move down to, or up from,
+   bit `to`; those below `to` stay. */
 INLINE qvec close_gap(qvec v, int unit, int half, int to)
 {
-    const uint64_t each = unit == 64 ? 1 : unit == 32 ? 0x0000000100000001u : 0x0001000100010001u, low = (UINT64_C(1) << half) - 1;
+    const uint64_t each = unit == 64   ? 1
+                          : unit == 32 ? 0x0000000100000001u
+                                       : 0x0001000100010001u,
+                   low = (UINT64_C(1) << half) - 1;
 
-    return qvec_or(qvec_and(v, qvec_all(each * low)), qvec_srl(qvec_and(v, qvec_all(each * (low << half))), half - to));
+    return qvec_or(qvec_and(v, qvec_all(each * low)),
+                   qvec_srl(qvec_and(v, qvec_all(each * (low << half))), half - to));
 }
 
 INLINE qvec open_gap(qvec v, int unit, int half, int to)
 {
-    const uint64_t each = unit == 64 ? 1 : unit == 32 ? 0x0000000100000001u : 0x0001000100010001u, low = (UINT64_C(1) << to) - 1;
+    const uint64_t each = unit == 64   ? 1
+                          : unit == 32 ? 0x0000000100000001u
+                                       : 0x0001000100010001u,
+                   low = (UINT64_C(1) << to) - 1;
 
-    return qvec_or(qvec_and(v, qvec_all(each * low)), qvec_sll(qvec_and(v, qvec_all(each * (low << to))), half - to));
+    return qvec_or(qvec_and(v, qvec_all(each * low)),
+                   qvec_sll(qvec_and(v, qvec_all(each * (low << to))), half - to));
 }
 
 static void LEVEL(pack)(int bits, size_t n, const uint8_t *codes, uint8_t *out)
@@ -37,9 +48,13 @@ static void LEVEL(pack)(int bits, size_t n, const uint8_t *codes, uint8_t *out)
         return;
     for (size_t j = 0; j < 16; j++)
         together[j] = (uint8_t)(j < b ? j : j < 2 * b ? 8 + j - b : 0x80);
-    /* Each store writes sixteen bytes, of which 2 b count: stop while the last one is still inside. */
-    for (; n - i >= AT_ONCE && bytes - at >= (QUARTERS - 1) * 2 * b + 16; i += AT_ONCE, at += 2 * b * QUARTERS) {
-        const qvec v = close_gap(close_gap(close_gap(qvec_get(codes + i), 16, 8, bits), 32, 16, 2 * bits), 64, 32, 4 * bits);
+    /* Each store writes sixteen bytes, of which 2 b count: stop while the last one is still
+       inside. */
+    for (; n - i >= AT_ONCE && bytes - at >= (QUARTERS - 1) * 2 * b + 16;
+         i += AT_ONCE, at += 2 * b * QUARTERS) {
+        const qvec v =
+            close_gap(close_gap(close_gap(qvec_get(codes + i), 16, 8, bits), 32, 16, 2 * bits), 64,
+                      32, 4 * bits);
         qvec_put_quarters(out + at, 2 * b, qvec_shuffle(v, together));
     }
     tutti_kernels_pack(bits, n - i, codes + i, out + at);
@@ -62,13 +77,19 @@ static void LEVEL(unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes)
         return;
     for (size_t j = 0; j < 16; j++)
         apart[j] = (uint8_t)(j % 8 >= b ? 0x80 : j < 8 ? j : b + j - 8);
-    for (; n - i >= AT_ONCE && bytes - at >= (QUARTERS - 1) * 2 * b + 16; i += AT_ONCE, at += 2 * b * QUARTERS)
-        qvec_put(codes + i, open_gap(open_gap(open_gap(qvec_shuffle(qvec_get_quarters(in + at, 2 * b), apart), 64, 32, 4 * bits), 32, 16, 2 * bits),
-                                     16, 8, bits));
+    for (; n - i >= AT_ONCE && bytes - at >= (QUARTERS - 1) * 2 * b + 16;
+         i += AT_ONCE, at += 2 * b * QUARTERS)
+        qvec_put(codes + i,
+                 open_gap(open_gap(open_gap(qvec_shuffle(qvec_get_quarters(in + at, 2 * b), apart),
+                                            64, 32, 4 * bits),
+                                   32, 16, 2 * bits),
+                          16, 8, bits));
     tutti_kernels_unpack(bits, n - i, in + at, codes + i);
 }
 
-/* The sums of norm1 and norm2 (extent_simd.h, reduce_simd.h). The second pass over a block that a norm has brought into the first cache cost more than its instructions: memory rested meanwhile. */
+/* The sums of norm1 and norm2 (extent_simd.h, reduce_simd.h). The second pass over a block that a
+   norm has brought into the first cache cost more than its instructions: memory rested
+   meanwhile. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 #define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
 INLINE void magnitudes_add(const bool squares, const float *x, dvec sum[PARTS])
@@ -87,7 +108,8 @@ INLINE double signs_of(const bool squares, size_t n, const float *x, uint8_t *ou
 
     EACH_PART
         sum[j] = dvec_zero();
-    for (; n >= 64; n -= 64, x += 64, out += 8) { /* one store of what many would take longer for than the comparing */
+    /* one store of what many would take longer for than the comparing */
+    for (; n >= 64; n -= 64, x += 64, out += 8) {
         uint64_t mask = 0;
         tutti_kernels_ask_for(x, 64);
         _Pragma("GCC unroll 8") for (int j = 0; j < 64; j += WIDTH)

@@ -1,7 +1,10 @@
-/* philox_simd.h: Philox4x32-10 (base.h) in vectors, shared by draws_simd.h, levels_simd.h and fill_simd.h; included after simd_random_LEVEL.h.
-   A block stands in a lane of 64 bits, DWIDTH of them in a vector, each word in the lower half of its lane: that is where the instruction for 32 x 32 = 64
-   bits reads its factors, it leaves the product's lower word where it is wanted, and one shift brings the upper one there. So a round of a vector is two
-   products, two shifts and two three-way exclusive ors, and the rounds of DWIDTH blocks 60 instructions (80 with AVX2, whose exclusive or takes two). */
+/* philox_simd.h: Philox4x32-10 (base.h) in vectors, shared by draws_simd.h, levels_simd.h and
+   fill_simd.h; included after simd_random_LEVEL.h. A block stands in a lane of 64 bits, DWIDTH
+   of them in a vector, each word in the lower half of its lane: that is where the instruction
+   for 32 x 32 = 64 bits reads its factors, it leaves the product's lower word where it is
+   wanted, and one shift brings the upper one there. So a round of a vector is two products, two
+   shifts and two three-way exclusive ors, and the rounds of DWIDTH blocks 60 instructions (80
+   with AVX2, whose exclusive or takes two). */
 #ifndef TUTTI_KERNELS_PHILOX_SIMD_H
 #define TUTTI_KERNELS_PHILOX_SIMD_H
 
@@ -31,8 +34,10 @@ INLINE qvec philox_upper(const philox *p, qvec upper)
     return qvec_xor(p->c1, upper);
 }
 
-/* The blocks whose indexes' lower halves those of the lanes of j[0], ... j[n - 1] hold, n a constant: a round takes longer than its instructions, so several go side by side. c1: philox_upper; where it is the same
-   for all blocks of a loop, a tenth of the first two rounds' work is done before it. The upper halves of w are of no meaning. */
+/* The blocks whose indexes' lower halves those of the lanes of j[0], ... j[n - 1] hold, n a
+   constant: a round takes longer than its instructions, so several go side by side. c1:
+   philox_upper; where it is the same for all blocks of a loop, a tenth of the first two rounds'
+   work is done before it. The upper halves of w are of no meaning. */
 INLINE void philox_draw(const philox *p, const size_t n, const qvec j[], qvec c1, qvec w[][4])
 {
     const qvec m0 = qvec_all(0xD2511F53u), m1 = qvec_all(0xCD9E8D57u);
@@ -53,14 +58,17 @@ INLINE void philox_draw(const philox *p, const size_t n, const qvec j[], qvec c1
         }
 }
 
-/* ---- groups of sixteen blocks as kernels.h numbers their halves. Even and odd blocks are drawn in vectors of their own, since a pair of them is then put together by one shift and one blend. ---- */
+/* ---- groups of sixteen blocks as kernels.h numbers their halves. Even and odd blocks are drawn in
+   vectors of their own, since a pair of them is then put together by one shift and one blend.
+   ---- */
 INLINE void put_pair(uint16_t *at, qvec w[2][4])
 {
     for (int k = 0; k < 4; k++)
         ivec_put(at + 32 * k, qvec_pair(w[0][k], w[1][k]));
 }
 
-/* `n` groups from the group `first` on, n a constant: a round takes longer than the instructions of one group's, so several go side by side, as many as registers hold. */
+/* `n` groups from the group `first` on, n a constant: a round takes longer than the instructions of
+   one group's, so several go side by side, as many as registers hold. */
 enum { DRAWN = WIDTH == 16 ? 3 : 2 };
 INLINE void draw_some(const philox *p, const size_t n, uint64_t first, qvec c1, uint16_t *out)
 {

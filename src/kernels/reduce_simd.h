@@ -1,13 +1,15 @@
-/* reduce_simd.h: the sums of reduce.c with its sixteen lanes in `dvec` accumulators; included by one file a level after its
-   simd_LEVEL.h. The rest, fewer than sixteen elements, is added to the lanes one by one. */
+/* reduce_simd.h: the sums of reduce.c with its sixteen lanes in `dvec` accumulators;
+   included by one file a level after its simd_LEVEL.h. The rest, fewer than sixteen
+   elements, is added to the lanes one by one. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 
-/* The accumulators are an array only on paper: each loop over the parts must be unrolled, or they live in memory (a third of the
-   speed). */
+/* The accumulators are an array only on paper: each loop over the parts must be unrolled, or they
+   live in memory (a third of the speed). */
 #define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
 #define EACH_RUN _Pragma("GCC unroll 4") for (size_t r = 0; r < runs; r++)
 
-/* Of `runs` runs of n elements each, 1 .. SIDE: a sum waits for its own last addition, so several go side by side in the time of one. */
+/* Of `runs` runs of n elements each, 1 .. SIDE: a sum waits for its own last addition, so several
+   go side by side in the time of one. */
 enum { SIDE = WIDTH == 16 ? 4 : 2 };
 INLINE void norm2_of(const size_t runs, size_t n, const float *x, double *sums)
 {

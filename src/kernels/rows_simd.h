@@ -1,12 +1,23 @@
-/* rows_simd.h: rows.c in `vec`; included by one file a level after its simd_LEVEL.h. Rows and vectors go in blocks, so that a vector that was loaded serves several products, and the
+/* rows_simd.h: rows.c in `vec`; included by one file a level after its simd_LEVEL.h. Rows and
+   vectors go in blocks, so that a vector that was loaded serves several products, and the
    accumulators of a block stay in registers. */
 #include "simd_loop.h"
 
-enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / WIDTH, ROWS = 4 / PARTS, COLUMNS = 4, BLOCK = 4, TILE = 1024 }; /* a tile of four vectors has 16 KiB */
-#define EACH(name, count) _Pragma("GCC unroll 4") for (size_t name = 0; name < (count); name++) /* unrolled, or an array would live in memory */
+/* a tile of four vectors has 16 KiB */
+enum {
+    LANES = TUTTI_KERNELS_LANES,
+    PARTS = LANES / WIDTH,
+    ROWS = 4 / PARTS,
+    COLUMNS = 4,
+    BLOCK = 4,
+    TILE = 1024
+};
+/* unrolled, or an array would live in memory */
+#define EACH(name, count) _Pragma("GCC unroll 4") for (size_t name = 0; name < (count); name++)
 
 /* m rows with p vectors, of one run; adds to sum[i][k]. */
-INLINE void dot_block(const size_t m, const size_t p, size_t n, const float *x, size_t x_step, const float *q, size_t q_step, double sum[ROWS][COLUMNS])
+INLINE void dot_block(const size_t m, const size_t p, size_t n, const float *x, size_t x_step,
+                      const float *q, size_t q_step, double sum[ROWS][COLUMNS])
 {
     vec lane[ROWS][COLUMNS][PARTS];
     size_t j = 0;
@@ -27,14 +38,17 @@ INLINE void dot_block(const size_t m, const size_t p, size_t n, const float *x, 
     EACH(h, PARTS) /* lanes beyond the end get 0 added */
         if (j + h * WIDTH < n) {
             const size_t left = n - j - h * WIDTH, some = left < WIDTH ? left : WIDTH;
-            EACH(i, m) EACH(k, p)
-                lane[i][k][h] = vec_fma(vec_get(x + i * x_step + j + h * WIDTH, some), vec_get(q + k * q_step + j + h * WIDTH, some), lane[i][k][h]);
+            EACH(i, m)
+            EACH(k, p) lane[i][k][h] =
+                vec_fma(vec_get(x + i * x_step + j + h * WIDTH, some),
+                        vec_get(q + k * q_step + j + h * WIDTH, some), lane[i][k][h]);
         }
     EACH(i, m) EACH(k, p)
         sum[i][k] += (double)vec_fold(lane[i][k]);
 }
 
-INLINE void dot_rows(const size_t m, size_t n, const float *x, int p, const float *q, float *a, size_t step)
+INLINE void dot_rows(const size_t m, size_t n, const float *x, int p, const float *q, float *a,
+                     size_t step)
 {
     for (int k = 0, some; k < p; k += some) {
         double sum[ROWS][COLUMNS] = { { 0 } };
@@ -52,7 +66,8 @@ INLINE void dot_rows(const size_t m, size_t n, const float *x, int p, const floa
     }
 }
 
-static void LEVEL(rows_dot)(size_t m, size_t n, const float *x, int p, const float *q, float *a, size_t step)
+static void LEVEL(rows_dot)(size_t m, size_t n, const float *x, int p, const float *q, float *a,
+                            size_t step)
 {
     size_t i = 0;
 
@@ -62,8 +77,10 @@ static void LEVEL(rows_dot)(size_t m, size_t n, const float *x, int p, const flo
         dot_rows(1, n, x + i * n, p, q, a + i, step);
 }
 
-/* The elements [j, j + count) of y_i = (fresh: 0, else y_i) + sum over k of factor(i, k) x_k, k ascending. */
-INLINE void add_vector(const size_t m, const size_t p, const bool fresh, size_t n, size_t j, const size_t count, vec factor[BLOCK][BLOCK], const float *x, float *y)
+/* The elements [j, j + count) of y_i = (fresh: 0, else y_i) + sum over k
+   of factor(i, k) x_k, k ascending. */
+INLINE void add_vector(const size_t m, const size_t p, const bool fresh, size_t n, size_t j,
+                       const size_t count, vec factor[BLOCK][BLOCK], const float *x, float *y)
 {
     vec from[BLOCK];
 
@@ -78,7 +95,8 @@ INLINE void add_vector(const size_t m, const size_t p, const bool fresh, size_t 
 }
 
 /* Of all elements, factor(i, k) = by a[i * a_row + k * a_column]. */
-INLINE void add_block(const size_t m, const size_t p, const bool fresh, size_t n, float by, const float *a, size_t a_row, size_t a_column, const float *x, float *y)
+INLINE void add_block(const size_t m, const size_t p, const bool fresh, size_t n, float by,
+                      const float *a, size_t a_row, size_t a_column, const float *x, float *y)
 {
     vec factor[BLOCK][BLOCK];
 
@@ -88,7 +106,8 @@ INLINE void add_block(const size_t m, const size_t p, const bool fresh, size_t n
 }
 
 /* All x are n apart, and all y. */
-INLINE void add_blocks(const bool fresh, size_t m, size_t p, size_t n, float by, const float *a, size_t a_row, size_t a_column, const float *x, float *y)
+INLINE void add_blocks(const bool fresh, size_t m, size_t p, size_t n, float by, const float *a,
+                       size_t a_row, size_t a_column, const float *x, float *y)
 {
     for (size_t k = 0, columns; k < p; k += columns) {
         const bool first = fresh && k == 0;
@@ -108,20 +127,25 @@ INLINE void add_blocks(const bool fresh, size_t m, size_t p, size_t n, float by,
     }
 }
 
-static void LEVEL(rows_sum)(size_t m, size_t n, const float *x, int p, const float *a, size_t step, float *q)
+static void LEVEL(rows_sum)(size_t m, size_t n, const float *x, int p, const float *a, size_t step,
+                            float *q)
 {
     add_blocks(false, (size_t)p, m, n, 1, a, step, 1, x, q);
 }
 
 /* A block of rows with all vectors, then the next: its rows come into the cache once. */
-static void LEVEL(rows_add)(size_t m, size_t n, float by, int p, const float *a, size_t step, const float *q, float *y)
+static void LEVEL(rows_add)(size_t m, size_t n, float by, int p, const float *a, size_t step,
+                            const float *q, float *y)
 {
     for (size_t i = 0; i < m; i += BLOCK)
-        add_blocks(false, m - i < BLOCK ? m - i : BLOCK, (size_t)p, n, by, a + i, 1, step, q, y + i * n);
+        add_blocks(false, m - i < BLOCK ? m - i : BLOCK, (size_t)p, n, by, a + i, 1, step, q,
+                   y + i * n);
 }
 
-/* The elements [from, to) of a row, written past the caches where they are aligned: memory need not be read to be overwritten. */
-INLINE void stream_row(const size_t p, size_t n, size_t from, size_t to, const float *a, size_t step, const float *q, float *y)
+/* The elements [from, to) of a row, written past the caches where they are aligned: memory
+   need not be read to be overwritten. */
+INLINE void stream_row(const size_t p, size_t n, size_t from, size_t to, const float *a,
+                       size_t step, const float *q, float *y)
 {
     vec factor[BLOCK];
     size_t j = from;
@@ -142,20 +166,27 @@ INLINE void stream_row(const size_t p, size_t n, size_t from, size_t to, const f
     }
 }
 
-/* Tile after tile of the vectors, all rows: a tile stays in the first cache. A row's tiles begin where its memory is aligned. */
-INLINE void stream_rows(const size_t p, size_t m, size_t n, const float *a, size_t step, const float *q, float *y)
+/* Tile after tile of the vectors, all rows: a tile stays in the first cache. A row's tiles
+   begin where its memory is aligned. */
+INLINE void stream_rows(const size_t p, size_t m, size_t n, const float *a, size_t step,
+                        const float *q, float *y)
 {
     for (size_t tile = 0; tile < n; tile += TILE)
         for (size_t i = 0; i < m; i++) {
-            const size_t up = (sizeof(vec) - (uintptr_t)(y + i * n) % sizeof(vec)) % sizeof(vec) / sizeof *y;
-            const size_t from = tile == 0 ? 0 : tile + up, to = tile + TILE >= n ? n : tile + TILE + up < n ? tile + TILE + up : n;
+            const size_t up =
+                (sizeof(vec) - (uintptr_t)(y + i * n) % sizeof(vec)) % sizeof(vec) / sizeof *y;
+            const size_t from = tile == 0 ? 0 : tile + up, to = tile + TILE >= n ? n
+                                                                : tile + TILE + up < n
+                                                                    ? tile + TILE + up
+                                                                    : n;
             if (from < to)
                 stream_row(p, n, from, to, a + i, step, q, y + i * n);
         }
     stream_end();
 }
 
-static void LEVEL(rows_product)(size_t m, size_t n, int p, const float *a, size_t step, const float *q, float *y)
+static void LEVEL(rows_product)(size_t m, size_t n, int p, const float *a, size_t step,
+                                const float *q, float *y)
 {
     const int columns = m * n * sizeof *y >= TUTTI_KERNELS_STREAM ? p : BLOCK + 1;
 
@@ -166,7 +197,8 @@ static void LEVEL(rows_product)(size_t m, size_t n, int p, const float *a, size_
     case 4: stream_rows(4, m, n, a, step, q, y); break;
     default:
         for (size_t i = 0; i < m; i += BLOCK)
-            add_blocks(true, m - i < BLOCK ? m - i : BLOCK, (size_t)p, n, 1, a + i, 1, step, q, y + i * n);
+            add_blocks(true, m - i < BLOCK ? m - i : BLOCK, (size_t)p, n, 1, a + i, 1, step, q,
+                       y + i * n);
     }
 }
 

@@ -1,5 +1,6 @@
-/* simd_avx2.h: eight floats as `vec`, four doubles as `dvec`: the few operations the loops in *_simd.h are written in.
-   Every one is correctly rounded, so the loops give the reference's bits if they keep its order. */
+/* simd_avx2.h: eight floats as `vec`, four doubles as `dvec`: the few operations the loops
+   in *_simd.h are written in. Every one is correctly rounded, so the loops give the
+   reference's bits if they keep its order. */
 #ifndef TUTTI_KERNELS_SIMD_AVX2_H
 #define TUTTI_KERNELS_SIMD_AVX2_H
 #include "kernels_internal.h"
@@ -37,7 +38,8 @@ INLINE vec vec_add(vec a, vec b) { return _mm256_add_ps(a, b); }
 INLINE vec vec_sub(vec a, vec b) { return _mm256_sub_ps(a, b); }
 INLINE vec vec_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
 INLINE vec vec_div(vec a, vec b) { return _mm256_div_ps(a, b); }
-INLINE vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); } /* ab + c, one rounding */
+/* ab + c, one rounding */
+INLINE vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vec vec_sqrt(vec a) { return _mm256_sqrt_ps(a); }
 
 /* Past the caches; p is aligned. After the last one: stream_end. */
@@ -47,7 +49,8 @@ INLINE void stream_end(void) { _mm_sfence(); }
 INLINE float vec_fold(const vec v[2])
 {
     const __m256 a = _mm256_add_ps(v[0], v[1]);
-    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)), c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)),
+                 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
 
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
@@ -55,7 +58,8 @@ INLINE float vec_fold(const vec v[2])
 INLINE bool vec_all_finite(vec v)
 {
     const __m256i exponent = _mm256_set1_epi32(0x7f800000);
-    return _mm256_movemask_epi8(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(v), exponent), exponent)) == 0;
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi32(
+               _mm256_and_si256(_mm256_castps_si256(v), exponent), exponent)) == 0;
 }
 
 INLINE dvec dvec_zero(void) { return _mm256_setzero_pd(); }

@@ -1,5 +1,6 @@
-/* simd_avx512.h: sixteen floats as `vec`, eight doubles as `dvec`: the few operations the loops in *_simd.h are written in.
-   Every one is correctly rounded, so the loops give the reference's bits if they keep its order. */
+/* simd_avx512.h: sixteen floats as `vec`, eight doubles as `dvec`: the few operations the
+   loops in *_simd.h are written in. Every one is correctly rounded, so the loops give the
+   reference's bits if they keep its order. */
 #ifndef TUTTI_KERNELS_SIMD_AVX512_H
 #define TUTTI_KERNELS_SIMD_AVX512_H
 #include "kernels_internal.h"
@@ -33,7 +34,8 @@ INLINE vec vec_add(vec a, vec b) { return _mm512_add_ps(a, b); }
 INLINE vec vec_sub(vec a, vec b) { return _mm512_sub_ps(a, b); }
 INLINE vec vec_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
 INLINE vec vec_div(vec a, vec b) { return _mm512_div_ps(a, b); }
-INLINE vec vec_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); } /* ab + c, one rounding */
+/* ab + c, one rounding */
+INLINE vec vec_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vec vec_sqrt(vec a) { return _mm512_sqrt_ps(a); }
 
 /* Past the caches; p is aligned. After the last one: stream_end. */
@@ -43,12 +45,14 @@ INLINE void stream_end(void) { _mm_sfence(); }
 INLINE float vec_fold(const vec v[1])
 {
     const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v[0]), _mm512_extractf32x8_ps(v[0], 1));
-    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)), c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)),
+                 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
 
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
-INLINE bool vec_all_finite(vec v) { return _mm512_fpclass_ps_mask(v, 0x99) == 0; } /* both NaNs, both infinities */
+/* both NaNs, both infinities */
+INLINE bool vec_all_finite(vec v) { return _mm512_fpclass_ps_mask(v, 0x99) == 0; }
 
 INLINE dvec dvec_zero(void) { return _mm512_setzero_pd(); }
 INLINE dvec dvec_get(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }

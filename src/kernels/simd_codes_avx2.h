@@ -1,4 +1,5 @@
-/* simd_codes_avx2.h: what the loops over codes need besides simd_avx2.h: eight 32-bit integers as `ivec`. */
+/* simd_codes_avx2.h: what the loops over codes need besides simd_avx2.h:
+   eight 32-bit integers as `ivec`. */
 #ifndef TUTTI_KERNELS_SIMD_CODES_AVX2_H
 #define TUTTI_KERNELS_SIMD_CODES_AVX2_H
 #include "codes_internal.h"
@@ -22,15 +23,26 @@ INLINE ivec ivec_sra31(ivec a) { return _mm256_srai_epi32(a, 31); }
 INLINE ivec ivec_max_u32(ivec a, ivec b) { return _mm256_max_epu32(a, b); }
 INLINE uint32_t ivec_most_u32(ivec a)
 {
-    const __m128i b = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)), c = _mm_max_epu32(b, _mm_unpackhi_epi64(b, b));
+    const __m128i b = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)),
+                  c = _mm_max_epu32(b, _mm_unpackhi_epi64(b, b));
 
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(c, _mm_shuffle_epi32(c, 1)));
 }
 INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm256_max_epi32(a, b); }
 INLINE ivec ivec_min_i32(ivec a, ivec b) { return _mm256_min_epi32(a, b); }
-INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no) { return _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(b, a)); } /* signed */
-INLINE vec vec_if_at_least(vec v, vec bound, vec yes, vec no) { return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(v, bound, _CMP_GE_OQ)); }
-INLINE ivec ivec_add_if_at_least(ivec a, int by, vec v, vec bound) { return ivec_add(a, ivec_and(ivec_all(by), vec_bits(_mm256_cmp_ps(v, bound, _CMP_GE_OQ)))); }
+/* signed */
+INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no)
+{
+    return _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(b, a));
+}
+INLINE vec vec_if_at_least(vec v, vec bound, vec yes, vec no)
+{
+    return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(v, bound, _CMP_GE_OQ));
+}
+INLINE ivec ivec_add_if_at_least(ivec a, int by, vec v, vec bound)
+{
+    return ivec_add(a, ivec_and(ivec_all(by), vec_bits(_mm256_cmp_ps(v, bound, _CMP_GE_OQ))));
+}
 INLINE vec ivec_float(ivec a) { return _mm256_cvtepi32_ps(a); }
 INLINE ivec ivec_round(vec v) { return _mm256_cvtps_epi32(v); } /* nearest, halves to even */
 
@@ -57,7 +69,8 @@ INLINE ivec ivec_get_u8(const uint8_t *p, size_t count)
 INLINE void ivec_put_u8(uint8_t *p, size_t count, ivec v)
 {
     const ivec bytes = _mm256_shuffle_epi8(v, _mm256_set1_epi32(0x0c080400));
-    const uint64_t both = (uint64_t)_mm_cvtsi128_si64(_mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
+    const uint64_t both = (uint64_t)_mm_cvtsi128_si64(
+        _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
 
     memcpy(p, &both, count == 8 ? 8 : count);
 }
@@ -74,14 +87,18 @@ INLINE vec vec_min(vec a, vec b) { return _mm256_min_ps(a, b); }
 INLINE vec vec_permute(vec table, ivec at) { return _mm256_permutevar8x32_ps(table, at); }
 INLINE vec vec_permute2(vec low, vec high, ivec at)
 {
-    return _mm256_blendv_ps(vec_permute(low, at), vec_permute(high, at), bits_vec(_mm256_slli_epi32(at, 28)));
+    return _mm256_blendv_ps(vec_permute(low, at), vec_permute(high, at),
+                            bits_vec(_mm256_slli_epi32(at, 28)));
 }
 INLINE vec vec_gather(const float *table, ivec at) { return _mm256_i32gather_ps(table, at, 4); }
 INLINE dvec dvec_add(dvec a, dvec b) { return _mm256_add_pd(a, b); }
 INLINE dvec dvec_abs(dvec a) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), a); }
 
 /* Bit j: lane j < 0. */
-INLINE uint32_t vec_negative(vec v) { return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ)); }
+INLINE uint32_t vec_negative(vec v)
+{
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ));
+}
 /* The sign turned where bit j is 1. */
 INLINE vec vec_turn(vec v, uint32_t mask)
 {
@@ -95,12 +112,15 @@ INLINE uint32_t vec_above(vec v, uint32_t key)
 {
     const ivec magnitude = _mm256_and_si256(vec_bits(v), ivec_all(0x7fffffff));
 
-    return (uint32_t)_mm256_movemask_ps(bits_vec(_mm256_cmpeq_epi32(_mm256_max_epu32(magnitude, ivec_all((int32_t)key)), magnitude)));
+    return (uint32_t)_mm256_movemask_ps(bits_vec(
+        _mm256_cmpeq_epi32(_mm256_max_epu32(magnitude, ivec_all((int32_t)key)), magnitude)));
 }
 /* The chosen elements among x[i ..): `at` are written already and there is room for WIDTH more. */
-INLINE size_t put_chosen(uint32_t mask, const float *x, size_t i, size_t at, uint32_t *index, float *value)
+INLINE size_t put_chosen(uint32_t mask, const float *x, size_t i, size_t at, uint32_t *index,
+                         float *value)
 {
-    for (; mask != 0; mask &= mask - 1, at++) { /* few: a table of permutations would cost more cache than it saves */
+    /* few: a table of permutations would cost more cache than it saves */
+    for (; mask != 0; mask &= mask - 1, at++) {
         const size_t j = i + (size_t)__builtin_ctz(mask);
         index[at] = (uint32_t)j;
         value[at] = x[j];
@@ -116,28 +136,37 @@ INLINE qvec qvec_or(qvec a, qvec b) { return _mm256_or_si256(a, b); }
 INLINE qvec qvec_and(qvec a, qvec b) { return _mm256_and_si256(a, b); }
 INLINE qvec qvec_srl(qvec a, int by) { return _mm256_srl_epi64(a, _mm_cvtsi32_si128(by)); }
 INLINE qvec qvec_sll(qvec a, int by) { return _mm256_sll_epi64(a, _mm_cvtsi32_si128(by)); }
-INLINE qvec qvec_get(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+INLINE qvec qvec_get(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
 INLINE void qvec_put(uint8_t *p, qvec v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
 /* pattern: of one quarter */
 INLINE qvec qvec_shuffle(qvec v, const uint8_t pattern[16])
 {
-    return _mm256_shuffle_epi8(v, _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)pattern)));
+    return _mm256_shuffle_epi8(
+        v, _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)pattern)));
 }
 /* 64 codes of four bits to 32 bytes, the first of a pair below; and back. */
 INLINE void pack_nibbles(const uint8_t *codes, uint8_t *out)
 {
-    const __m256i each = _mm256_set1_epi16(0x1001), a = _mm256_maddubs_epi16(qvec_get(codes), each), b = _mm256_maddubs_epi16(qvec_get(codes + 32), each);
+    const __m256i each = _mm256_set1_epi16(0x1001), a = _mm256_maddubs_epi16(qvec_get(codes), each),
+                  b = _mm256_maddubs_epi16(qvec_get(codes + 32), each);
 
-    qvec_put(out, _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8)); /* packing is within 128 bits */
+    /* packing is within 128 bits */
+    qvec_put(out, _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8));
 }
 INLINE void unpack_nibbles(const uint8_t *in, uint8_t *codes)
 {
     for (int half = 0; half < 2; half++) {
-        const __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(in + 16 * half)));
-        qvec_put(codes + 32 * half, _mm256_and_si256(_mm256_or_si256(v, _mm256_slli_epi16(v, 4)), _mm256_set1_epi8(15)));
+        const __m256i v =
+            _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(in + 16 * half)));
+        qvec_put(codes + 32 * half, _mm256_and_si256(_mm256_or_si256(v, _mm256_slli_epi16(v, 4)),
+                                                     _mm256_set1_epi8(15)));
     }
 }
-/* Quarter j to and from p + j * step, sixteen bytes each; later ones over the ends of earlier ones. */
+/* Quarter j to and from p + j * step, sixteen bytes each; later ones over the ends of earlier
+   ones. */
 INLINE void qvec_put_quarters(uint8_t *p, size_t step, qvec v)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(v));
@@ -145,7 +174,8 @@ INLINE void qvec_put_quarters(uint8_t *p, size_t step, qvec v)
 }
 INLINE qvec qvec_get_quarters(const uint8_t *p, size_t step)
 {
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p)),
-                                   _mm_loadu_si128((const __m128i *)(const void *)(p + step)), 1);
+    return _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p)),
+        _mm_loadu_si128((const __m128i *)(const void *)(p + step)), 1);
 }
 #endif

@@ -1,4 +1,5 @@
-/* simd_codes_avx512.h: what the loops over codes need besides simd_avx512.h: sixteen 32-bit integers as `ivec`. */
+/* simd_codes_avx512.h: what the loops over codes need besides simd_avx512.h:
+   sixteen 32-bit integers as `ivec`. */
 #ifndef TUTTI_KERNELS_SIMD_CODES_AVX512_H
 #define TUTTI_KERNELS_SIMD_CODES_AVX512_H
 #include "codes_internal.h"
@@ -9,7 +10,10 @@ typedef __m512i ivec;
 INLINE ivec vec_bits(vec v) { return _mm512_castps_si512(v); }
 INLINE vec bits_vec(ivec v) { return _mm512_castsi512_ps(v); }
 INLINE ivec ivec_all(int32_t a) { return _mm512_set1_epi32(a); }
-INLINE ivec ivec_count(void) { return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+INLINE ivec ivec_count(void)
+{
+    return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
 INLINE void ivec_put(void *p, ivec v) { _mm512_storeu_si512(p, v); }
 INLINE ivec ivec_add(ivec a, ivec b) { return _mm512_add_epi32(a, b); }
 INLINE ivec ivec_sub(ivec a, ivec b) { return _mm512_sub_epi32(a, b); }
@@ -23,20 +27,32 @@ INLINE ivec ivec_max_u32(ivec a, ivec b) { return _mm512_max_epu32(a, b); }
 INLINE uint32_t ivec_most_u32(ivec a) { return _mm512_reduce_max_epu32(a); }
 INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm512_max_epi32(a, b); }
 INLINE ivec ivec_min_i32(ivec a, ivec b) { return _mm512_min_epi32(a, b); }
-INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no) { return _mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(a, b), no, yes); } /* signed */
-INLINE vec vec_if_at_least(vec v, vec bound, vec yes, vec no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, bound, _CMP_GE_OQ), no, yes); }
-INLINE ivec ivec_add_if_at_least(ivec a, int by, vec v, vec bound) { return _mm512_mask_add_epi32(a, _mm512_cmp_ps_mask(v, bound, _CMP_GE_OQ), a, ivec_all(by)); }
+/* signed */
+INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no)
+{
+    return _mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(a, b), no, yes);
+}
+INLINE vec vec_if_at_least(vec v, vec bound, vec yes, vec no)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, bound, _CMP_GE_OQ), no, yes);
+}
+INLINE ivec ivec_add_if_at_least(ivec a, int by, vec v, vec bound)
+{
+    return _mm512_mask_add_epi32(a, _mm512_cmp_ps_mask(v, bound, _CMP_GE_OQ), a, ivec_all(by));
+}
 INLINE vec ivec_float(ivec a) { return _mm512_cvtepi32_ps(a); }
 INLINE ivec ivec_round(vec v) { return _mm512_cvtps_epi32(v); } /* nearest, halves to even */
 
 INLINE ivec ivec_get_u16(const uint16_t *p, size_t count)
 {
-    return _mm512_cvtepu16_epi32(count == 16 ? _mm256_loadu_si256((const __m256i *)(const void *)p) : _mm256_maskz_loadu_epi16(vec_mask(count), p));
+    return _mm512_cvtepu16_epi32(count == 16 ? _mm256_loadu_si256((const __m256i *)(const void *)p)
+                                             : _mm256_maskz_loadu_epi16(vec_mask(count), p));
 }
 
 INLINE ivec ivec_get_u8(const uint8_t *p, size_t count)
 {
-    return _mm512_cvtepu8_epi32(count == 16 ? _mm_loadu_si128((const __m128i *)(const void *)p) : _mm_maskz_loadu_epi8(vec_mask(count), p));
+    return _mm512_cvtepu8_epi32(count == 16 ? _mm_loadu_si128((const __m128i *)(const void *)p)
+                                            : _mm_maskz_loadu_epi8(vec_mask(count), p));
 }
 
 /* The lowest byte of each lane. */
@@ -51,35 +67,48 @@ INLINE void ivec_put_u8(uint8_t *p, size_t count, ivec v)
 /* The bit where x < 0 and index is not 0. */
 INLINE ivec with_sign(ivec index, ivec x, int bits)
 {
-    const __mmask16 signed_ones = _mm512_mask_test_epi32_mask(_mm512_movepi32_mask(x), index, index);
+    const __mmask16 signed_ones =
+        _mm512_mask_test_epi32_mask(_mm512_movepi32_mask(x), index, index);
 
     return _mm512_mask_or_epi32(index, signed_ones, index, ivec_all(1 << (bits - 1)));
 }
 
 INLINE vec vec_min(vec a, vec b) { return _mm512_min_ps(a, b); }
 INLINE vec vec_permute(vec table, ivec at) { return _mm512_permutexvar_ps(at, table); }
-INLINE vec vec_permute2(vec low, vec high, ivec at) { return _mm512_permutex2var_ps(low, at, high); }
+INLINE vec vec_permute2(vec low, vec high, ivec at)
+{
+    return _mm512_permutex2var_ps(low, at, high);
+}
 INLINE vec vec_gather(const float *table, ivec at) { return _mm512_i32gather_ps(at, table, 4); }
 INLINE dvec dvec_add(dvec a, dvec b) { return _mm512_add_pd(a, b); }
 INLINE dvec dvec_abs(dvec a) { return _mm512_andnot_pd(_mm512_set1_pd(-0.0), a); }
 
 /* Bit j: lane j < 0. */
-INLINE uint32_t vec_negative(vec v) { return _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ); }
+INLINE uint32_t vec_negative(vec v)
+{
+    return _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ);
+}
 /* The sign turned where bit j is 1. */
 INLINE vec vec_turn(vec v, uint32_t mask)
 {
-    return bits_vec(_mm512_mask_xor_epi32(vec_bits(v), (__mmask16)mask, vec_bits(v), ivec_all(INT32_MIN)));
+    return bits_vec(
+        _mm512_mask_xor_epi32(vec_bits(v), (__mmask16)mask, vec_bits(v), ivec_all(INT32_MIN)));
 }
 /* Bit j: key of lane j >= key. */
 INLINE uint32_t vec_above(vec v, uint32_t key)
 {
-    return _mm512_cmpge_epu32_mask(_mm512_and_si512(vec_bits(v), ivec_all(0x7fffffff)), ivec_all((int32_t)key));
+    return _mm512_cmpge_epu32_mask(_mm512_and_si512(vec_bits(v), ivec_all(0x7fffffff)),
+                                   ivec_all((int32_t)key));
 }
-/* The chosen elements among x[i ..): `at` are written already and there is room for WIDTH more. Compressed in a register and stored whole: the
-   compressing store is microcode on some processors. */
-INLINE size_t put_chosen(uint32_t mask, const float *x, size_t i, size_t at, uint32_t *index, float *value)
+/* The chosen elements among x[i ..): `at` are written already and there is room for WIDTH more.
+   Compressed in a register and stored whole: the compressing store is microcode on some
+   processors. */
+INLINE size_t put_chosen(uint32_t mask, const float *x, size_t i, size_t at, uint32_t *index,
+                         float *value)
 {
-    ivec_put(index + at, _mm512_maskz_compress_epi32((__mmask16)mask, ivec_add(ivec_all((int32_t)(uint32_t)i), ivec_count())));
+    ivec_put(index + at,
+             _mm512_maskz_compress_epi32((__mmask16)mask,
+                                         ivec_add(ivec_all((int32_t)(uint32_t)i), ivec_count())));
     _mm512_storeu_ps(value + at, _mm512_maskz_compress_ps((__mmask16)mask, _mm512_loadu_ps(x + i)));
     return at + (size_t)__builtin_popcount(mask);
 }
@@ -97,20 +126,25 @@ INLINE void qvec_put(uint8_t *p, qvec v) { _mm512_storeu_si512(p, v); }
 /* pattern: of one quarter */
 INLINE qvec qvec_shuffle(qvec v, const uint8_t pattern[16])
 {
-    return _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)pattern)));
+    return _mm512_shuffle_epi8(
+        v, _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)pattern)));
 }
 /* 64 codes of four bits to 32 bytes, the first of a pair below; and back. */
 INLINE void pack_nibbles(const uint8_t *codes, uint8_t *out)
 {
-    _mm256_storeu_si256((__m256i *)(void *)out, _mm512_cvtepi16_epi8(_mm512_maddubs_epi16(_mm512_loadu_si512(codes), _mm512_set1_epi16(0x1001))));
+    _mm256_storeu_si256((__m256i *)(void *)out,
+                        _mm512_cvtepi16_epi8(_mm512_maddubs_epi16(_mm512_loadu_si512(codes),
+                                                                  _mm512_set1_epi16(0x1001))));
 }
 INLINE void unpack_nibbles(const uint8_t *in, uint8_t *codes)
 {
     const __m512i v = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)in));
 
-    _mm512_storeu_si512(codes, _mm512_and_si512(_mm512_or_si512(v, _mm512_slli_epi16(v, 4)), _mm512_set1_epi8(15)));
+    _mm512_storeu_si512(
+        codes, _mm512_and_si512(_mm512_or_si512(v, _mm512_slli_epi16(v, 4)), _mm512_set1_epi8(15)));
 }
-/* Quarter j to and from p + j * step, sixteen bytes each; later ones over the ends of earlier ones. */
+/* Quarter j to and from p + j * step, sixteen bytes each; later ones over the ends of earlier
+   ones. */
 INLINE void qvec_put_quarters(uint8_t *p, size_t step, qvec v)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_castsi512_si128(v));

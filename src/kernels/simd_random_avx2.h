@@ -1,4 +1,5 @@
-/* simd_random_avx2.h: what the loops over random numbers need besides simd_codes_avx2.h: lanes of 64 bits as integers (`qvec`) and as doubles (`dvec`). */
+/* simd_random_avx2.h: what the loops over random numbers need besides simd_codes_avx2.h: lanes of
+   64 bits as integers (`qvec`) and as doubles (`dvec`). */
 #ifndef TUTTI_KERNELS_SIMD_RANDOM_AVX2_H
 #define TUTTI_KERNELS_SIMD_RANDOM_AVX2_H
 #include "simd_codes_avx2.h"
@@ -6,12 +7,19 @@
 INLINE qvec qvec_count(void) { return _mm256_setr_epi64x(0, 1, 2, 3); }
 INLINE qvec qvec_add(qvec a, qvec b) { return _mm256_add_epi64(a, b); }
 INLINE qvec qvec_xor(qvec a, qvec b) { return _mm256_xor_si256(a, b); }
-INLINE qvec qvec_xor3(qvec a, qvec b, qvec c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
+INLINE qvec qvec_xor3(qvec a, qvec b, qvec c)
+{
+    return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
+}
 INLINE qvec qvec_upper(qvec a) { return _mm256_srli_epi64(a, 32); }
 INLINE qvec qvec_lower_to_upper(qvec a) { return _mm256_slli_epi64(a, 32); }
-INLINE qvec qvec_mul_wide(qvec a, qvec b) { return _mm256_mul_epu32(a, b); } /* of the lower halves */
+/* of the lower halves */
+INLINE qvec qvec_mul_wide(qvec a, qvec b) { return _mm256_mul_epu32(a, b); }
 /* The lower halves of `even`, and those of `odd` above them. */
-INLINE qvec qvec_pair(qvec even, qvec odd) { return _mm256_blend_epi32(even, qvec_lower_to_upper(odd), 0xaa); }
+INLINE qvec qvec_pair(qvec even, qvec odd)
+{
+    return _mm256_blend_epi32(even, qvec_lower_to_upper(odd), 0xaa);
+}
 
 INLINE dvec dvec_all(double a) { return _mm256_set1_pd(a); }
 INLINE dvec dvec_sub(dvec a, dvec b) { return _mm256_sub_pd(a, b); }
@@ -21,9 +29,14 @@ INLINE dvec dvec_sqrt(dvec a) { return _mm256_sqrt_pd(a); }
 INLINE dvec dvec_floor(dvec a) { return _mm256_floor_pd(a); }
 INLINE qvec dvec_bits(dvec a) { return _mm256_castpd_si256(a); }
 INLINE dvec bits_dvec(qvec a) { return _mm256_castsi256_pd(a); }
-INLINE dvec dvec_if_negative(dvec sign, dvec yes, dvec no) { return _mm256_blendv_pd(no, yes, sign); } /* looks at the sign bit */
+/* looks at the sign bit */
+INLINE dvec dvec_if_negative(dvec sign, dvec yes, dvec no)
+{
+    return _mm256_blendv_pd(no, yes, sign);
+}
 
-/* An integer below 2^53, exactly: its upper and lower words become the fractions of 2^84 and 2^52, which are taken away again. */
+/* An integer below 2^53, exactly: its upper and lower words become the fractions of 2^84 and
+   2^52, which are taken away again. */
 INLINE dvec dvec_from_u53(qvec a)
 {
     const dvec high = bits_dvec(qvec_or(qvec_upper(a), qvec_all(0x4530000000000000u)));
@@ -39,7 +52,11 @@ INLINE vec vec_from_pair(dvec a, dvec b)
 {
     const __m128 x = _mm256_cvtpd_ps(a), y = _mm256_cvtpd_ps(b);
 
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_unpacklo_ps(x, y)), _mm_unpackhi_ps(x, y), 1);
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_unpacklo_ps(x, y)),
+                                _mm_unpackhi_ps(x, y), 1);
 }
-INLINE vec vec_if_below(vec v, vec end, vec other) { return _mm256_blendv_ps(other, v, _mm256_cmp_ps(v, end, _CMP_LT_OQ)); }
+INLINE vec vec_if_below(vec v, vec end, vec other)
+{
+    return _mm256_blendv_ps(other, v, _mm256_cmp_ps(v, end, _CMP_LT_OQ));
+}
 #endif

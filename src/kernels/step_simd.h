@@ -1,5 +1,6 @@
-/* step_simd.h: the optimiser steps of step.c in `vec`; included by one file a level after its simd_LEVEL.h. The conditions
-   are the same for all elements: a predicted branch a vector costs nothing beside the memory. */
+/* step_simd.h: the optimiser steps of step.c in `vec`; included by one file a level after its
+   simd_LEVEL.h. The conditions are the same for all elements: a predicted branch a vector
+   costs nothing beside the memory. */
 #include "simd_loop.h"
 
 INLINE void sgd_vector(size_t k, const tutti_sgd_step *s, float *w, const float *g, float *momentum)
@@ -11,7 +12,8 @@ INLINE void sgd_vector(size_t k, const tutti_sgd_step *s, float *w, const float 
         d = vec_fma(vec_all(s->decay), x, d);
     if (momentum != NULL) {
         const vec b = s->first ? d
-                               : vec_fma(vec_all(s->one_minus_dampening), d, vec_mul(vec_all(s->momentum), vec_get(momentum, k)));
+                               : vec_fma(vec_all(s->one_minus_dampening), d,
+                                         vec_mul(vec_all(s->momentum), vec_get(momentum, k)));
         vec_put(momentum, k, b);
         d = s->nesterov ? vec_fma(vec_all(s->momentum), b, d) : b;
     }
@@ -20,12 +22,14 @@ INLINE void sgd_vector(size_t k, const tutti_sgd_step *s, float *w, const float 
 
 static void LEVEL(sgd)(size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum)
 {
-    const tutti_sgd_step c = *s; /* a copy that no store can change: its broadcasts leave the loop */
+    /* a copy that no store can change: its broadcasts leave the loop */
+    const tutti_sgd_step c = *s;
 
     EACH_VECTOR(n, sgd_vector(k, &c, w + i, g + i, momentum == NULL ? NULL : momentum + i));
 }
 
-INLINE void adam_vector(size_t k, const tutti_adam_step *s, float *w, const float *g, float *m, float *v)
+INLINE void adam_vector(size_t k, const tutti_adam_step *s, float *w, const float *g, float *m,
+                        float *v)
 {
     const vec x = vec_mul(vec_all(s->shrink), vec_get(w, k)), old = vec_get(m, k);
     vec d = vec_mul(vec_all(s->scale), vec_get(g, k));
@@ -33,16 +37,19 @@ INLINE void adam_vector(size_t k, const tutti_adam_step *s, float *w, const floa
 
     if (s->decay != 0)
         d = vec_fma(vec_all(s->decay), x, d);
-    first = s->one_minus_beta1 < 0.5f ? vec_fma(vec_all(s->one_minus_beta1), vec_sub(d, old), old)
-                                      : vec_fma(vec_all(s->one_minus_beta1 - 1), vec_sub(d, old), d);
-    second = vec_fma(vec_mul(vec_all(s->one_minus_beta2), d), d, vec_mul(vec_all(s->beta2), vec_get(v, k)));
+    first = s->one_minus_beta1 < 0.5f
+                ? vec_fma(vec_all(s->one_minus_beta1), vec_sub(d, old), old)
+                : vec_fma(vec_all(s->one_minus_beta1 - 1), vec_sub(d, old), d);
+    second = vec_fma(vec_mul(vec_all(s->one_minus_beta2), d), d,
+                     vec_mul(vec_all(s->beta2), vec_get(v, k)));
     denominator = vec_add(vec_div(vec_sqrt(second), vec_all(s->root_c2)), vec_all(s->eps));
     vec_put(m, k, first);
     vec_put(v, k, second);
     vec_put(w, k, vec_add(x, vec_div(vec_mul(vec_all(-s->step_size), first), denominator)));
 }
 
-static void LEVEL(adam)(size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v)
+static void LEVEL(adam)(size_t n, const tutti_adam_step *s, float *w, const float *g, float *m,
+                        float *v)
 {
     const tutti_adam_step c = *s;
 

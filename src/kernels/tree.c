@@ -1,15 +1,18 @@
-/* tree.c: the weighted sum of p vectors in the project's one order: each product rounded, then the binary tree over
-   r = 0 .. p-1 that is split at the largest power of two below p. p = 3: (0+1)+2; p = 6: ((0+1)+(2+3))+(4+5).
+/* tree.c: the weighted sum of p vectors in the project's one order: each product rounded, then
+   the binary tree over r = 0 .. p-1 that is split at the largest power of two below p. p = 3:
+   (0+1)+2; p = 6: ((0+1)+(2+3))+(4+5).
 
-   The tree is what a binary counter does. Leaves of eight vectors are summed in registers; leaf after leaf goes on a stack
-   of blocks, and whenever the number of leaves so far becomes even the two uppermost are added, as often as it can be
-   halved. So the stack holds one complete subtree for each one bit of that number, the largest lowest, and adding it up from
-   the top closes the tree:
+   The tree is what a binary counter does. Leaves of eight vectors are summed in registers;
+   leaf after leaf goes on a stack of blocks, and whenever the number of leaves so far
+   becomes even the two uppermost are added, as often as it can be halved. So the stack
+   holds one complete subtree for each one bit of that number, the largest lowest, and
+   adding it up from the top closes the tree:
 
        leaves 0..6:   [01]      [0123]   [0123][4]   [0123][45]   [0123][45][6]  ->  0123 + (45 + 6)
 
-   A block is 1 KiB, hence the stack of p = 4096 is 10 KiB and stays in the L1 cache (and in the small stacks of simulated
-   threads), and memory sees p reads and one write. A block of y is written when all of its x are read: y may be any x[r]. */
+   A block is 1 KiB, hence the stack of p = 4096 is 10 KiB and stays in the L1 cache (and in the
+   small stacks of simulated threads), and memory sees p reads and one write. A block of y is
+   written when all of its x are read: y may be any x[r]. */
 #include "kernels_internal.h"
 #include <assert.h>
 
@@ -48,8 +51,10 @@ void tutti_kernels_tree(tutti_kernels *t)
     t->tree_all = tree_all;
 }
 
-/* Elements [i, i + count) of more vectors than a leaf has into stack[0]; count is a BLOCK at most. */
-static void block(const tutti_kernels *t, size_t i, size_t count, int p, const float *const *x, const float *a, float stack[DEPTH][BLOCK])
+/* Elements [i, i + count) of more vectors than a leaf has into stack[0]; count is a BLOCK at
+   most. */
+static void block(const tutti_kernels *t, size_t i, size_t count, int p, const float *const *x, const float *a,
+                  float stack[DEPTH][BLOCK])
 {
     unsigned leaves = 0;
     int top = 0;

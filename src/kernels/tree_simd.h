@@ -1,5 +1,5 @@
-/* tree_simd.h: the leaf of tree.c in `vec`: up to eight products, added in registers in the tree's order; included by one
-   file a level after its simd_LEVEL.h. */
+/* tree_simd.h: the leaf of tree.c in `vec`: up to eight products, added in registers in the tree's
+   order; included by one file a level after its simd_LEVEL.h. */
 #include "simd_loop.h"
 
 #define L(r) (weighted ? vec_mul(w##r, vec_get(x##r + i, k)) : vec_get(x##r + i, k))
@@ -9,12 +9,15 @@
 #define L67 vec_add(L(6), L(7))
 #define L0123 vec_add(L01, L23)
 
-/* Pointers and weights are copied to registers first: a store to y could otherwise change them in the compiler's eyes. */
-INLINE void leaf(size_t n, int p, const float *const *x, const bool weighted, const float *a, float *y)
+/* Pointers and weights are copied to registers first: a store to y could otherwise
+   change them in the compiler's eyes. */
+INLINE void leaf(size_t n, int p, const float *const *x, const bool weighted, const float *a,
+                 float *y)
 {
 #define AT(r) (r < p ? r : 0)
     const float *const x0 = x[0], *const x1 = x[AT(1)], *const x2 = x[AT(2)], *const x3 = x[AT(3)];
-    const float *const x4 = x[AT(4)], *const x5 = x[AT(5)], *const x6 = x[AT(6)], *const x7 = x[AT(7)];
+    const float *const x4 = x[AT(4)], *const x5 = x[AT(5)], *const x6 = x[AT(6)],
+                       *const x7 = x[AT(7)];
 #define WEIGHT(r) weighted ? vec_all(a[AT(r)]) : vec_all(1)
     const vec w0 = WEIGHT(0), w1 = WEIGHT(1), w2 = WEIGHT(2), w3 = WEIGHT(3);
     const vec w4 = WEIGHT(4), w5 = WEIGHT(5), w6 = WEIGHT(6), w7 = WEIGHT(7);
@@ -54,7 +57,8 @@ INLINE void leaf_all(size_t n, int p, float *const *x, const bool weighted, cons
 #undef WEIGHT
 #undef AT
 /* Constant bounds: each case has its own stores in a row. */
-#define TO_ALL(count, sum) EACH_VECTOR(n, const vec s = sum; for (int r = 0; r < (count); r++) vec_put(all[r] + i, k, s))
+#define TO_ALL(count, sum) \
+    EACH_VECTOR(n, const vec s = sum; for (int r = 0; r < (count); r++) vec_put(all[r] + i, k, s))
 
     switch (p) {
     case 1: TO_ALL(1, L(0)); break;

@@ -1,4 +1,5 @@
-/* vector_simd.h: the loops of vector.c in `vec`; included by one file a level after its simd_LEVEL.h. */
+/* vector_simd.h: the loops of vector.c in `vec`; included by one
+   file a level after its simd_LEVEL.h. */
 #include "simd_loop.h"
 
 static void LEVEL(fill)(size_t n, float a, float *y)
@@ -31,7 +32,9 @@ static void LEVEL(blend)(size_t n, float a, const float *x, float b, float *y)
 {
     const vec va = vec_all(a), vb = vec_all(b);
 
-    EACH_VECTOR(n, vec_put(y + i, k, vec_add(vec_mul(va, vec_get(x + i, k)), vec_mul(vb, vec_get(y + i, k)))));
+    EACH_VECTOR(
+        n,
+        vec_put(y + i, k, vec_add(vec_mul(va, vec_get(x + i, k)), vec_mul(vb, vec_get(y + i, k)))));
 }
 
 static void LEVEL(diff)(size_t n, float a, const float *x, const float *y, float *z)
@@ -45,25 +48,31 @@ static void LEVEL(add_diff)(size_t n, float a, const float *x, const float *y, f
 {
     const vec va = vec_all(a);
 
-    EACH_VECTOR(n, vec_put(z + i, k, vec_add(vec_get(z + i, k), vec_mul(va, vec_sub(vec_get(x + i, k), vec_get(y + i, k))))));
+    EACH_VECTOR(n, vec_put(z + i, k,
+                           vec_add(vec_get(z + i, k),
+                                   vec_mul(va, vec_sub(vec_get(x + i, k), vec_get(y + i, k))))));
 }
 
-INLINE void compensate_vector(size_t k, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean)
+INLINE void compensate_vector(size_t k, const tutti_compensation *c, const float *x, const float *y,
+                              float *g, float *mean)
 {
     const vec old = vec_get(g, k), square = vec_mul(old, old);
     vec a = vec_mul(vec_all(c->a), square);
 
     if (mean != NULL) {
-        const vec now = vec_add(vec_mul(vec_all(c->decay), vec_get(mean, k)), vec_mul(vec_all(c->one_minus_decay), square));
+        const vec now = vec_add(vec_mul(vec_all(c->decay), vec_get(mean, k)),
+                                vec_mul(vec_all(c->one_minus_decay), square));
         vec_put(mean, k, now);
         a = vec_div(a, vec_sqrt(vec_add(now, vec_all(c->eps))));
     }
     vec_put(g, k, vec_add(old, vec_mul(a, vec_sub(vec_get(x, k), vec_get(y, k)))));
 }
 
-static void LEVEL(compensate)(size_t n, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean)
+static void LEVEL(compensate)(size_t n, const tutti_compensation *c, const float *x, const float *y,
+                              float *g, float *mean)
 {
-    const tutti_compensation s = *c; /* a copy that no store can change: its broadcasts leave the loop */
+    /* a copy that no store can change: its broadcasts leave the loop */
+    const tutti_compensation s = *c;
 
     EACH_VECTOR(n, compensate_vector(k, &s, x + i, y + i, g + i, mean == NULL ? NULL : mean + i));
 }
