@@ -1,4 +1,5 @@
-/* address.c: what a person writes about hosts (-H, --rsh), and by which address the hosts reach us. */
+/* address.c: what a person writes about hosts (-H, --rsh), and by which address the hosts reach
+   us. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -28,7 +29,9 @@ static tutti_status item(const char *at, const char *end, char *names, size_t by
     } else
         colon = end;
     if (colon == at || (size_t)(colon - at) >= bytes || *workers < 1 || *workers > WORKERS_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.*s' is no host with its workers; write NAME or NAME:WORKERS with 1 to %d workers", (int)(end - at < 100 ? end - at : 100), at, WORKERS_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%.*s' is no host with its workers; write NAME or NAME:WORKERS with 1 to %d workers",
+                          (int)(end - at < 100 ? end - at : 100), at, WORKERS_MOST);
     memcpy(names, at, (size_t)(colon - at));
     names[colon - at] = '\0';
     return TUTTI_OK;
@@ -57,11 +60,14 @@ static tutti_status expand(const char *text, tutti_launch_host *hosts, int *n, i
             if (name[0] == '-' || strstr(name, "@-") != NULL) /* ssh would take it for an option */
                 return tutti_fail(err, TUTTI_ERR_USAGE, 0, "host '%.80s' begins with '-'", name);
             if (*workers > WORKERS_MOST - each || *n == HOSTS_MOST)
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "more than %d workers or %d hosts in '%.80s'", WORKERS_MOST, HOSTS_MOST, text);
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "more than %d workers or %d hosts in '%.80s'", WORKERS_MOST,
+                                  HOSTS_MOST, text);
             if (hosts != NULL) {
                 for (int k = 0; k < *n; k++)
                     if (strcmp(hosts[k].name, name) == 0)
-                        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "host '%.80s' is named twice; write it once with all its workers, %.80s:%ld", name, name, hosts[k].workers + each);
+                        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                          "host '%.80s' is named twice; write it once with all its workers, %.80s:%ld",
+                                          name, name, hosts[k].workers + each);
                 hosts[*n] = (tutti_launch_host){ .workers = (int)each, .first = *workers };
                 snprintf(hosts[*n].name, sizeof hosts->name, "%s", name);
             }
@@ -75,7 +81,8 @@ static tutti_status expand(const char *text, tutti_launch_host *hosts, int *n, i
     }
 }
 
-tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **hosts, int *n_hosts, int *workers, tutti_error *err)
+tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **hosts, int *n_hosts, int *workers,
+                                      tutti_error *err)
 {
     tutti_status status;
 
@@ -130,7 +137,10 @@ tutti_status tutti_launch_words(const char *text, size_t more, const char ***wor
     if (quote != '\0' || *n == 0) {
         tutti_free(list);
         *n = 0;
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, quote != '\0' ? "rsh is '%.200s': a quote is not closed" : "rsh is '%.200s': there is no command in it", text);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          quote != '\0' ? "rsh is '%.200s': a quote is not closed"
+                                        : "rsh is '%.200s': there is no command in it",
+                          text);
     }
     *words = list;
     return TUTTI_OK;

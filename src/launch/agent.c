@@ -1,7 +1,10 @@
-/* agent.c: the far end of a run over several hosts. It is started by ssh or its like, reads a job, starts this host's workers by tutti_launch_run in a child of its
-   own, and stands between: workers' output and ends go out as frames, letters come in, and when the input closes everything here ends.
+/* agent.c: the far end of a run over several hosts. It is started by ssh or its like,
+   reads a job, starts this host's workers by tutti_launch_run in a child of its own, and
+   stands between: workers' output and ends go out as frames, letters come in, and when the
+   input closes everything here ends.
 
-   Two processes because both block: the child in tutti_launch_run, this one in poll. The child dies with this one (PR_SET_PDEATHSIG) and the workers with the child. */
+   Two processes because both block: the child in tutti_launch_run, this one in poll. The child dies
+   with this one (PR_SET_PDEATHSIG) and the workers with the child. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -58,7 +61,8 @@ static bool write_all(int fd, const void *from, size_t bytes)
 
 static bool frame(int fd, char type, const void *body, size_t bytes)
 {
-    uint8_t head[TUTTI_AGENT_HEAD] = { (uint8_t)type, (uint8_t)bytes, (uint8_t)(bytes >> 8), (uint8_t)(bytes >> 16), (uint8_t)(bytes >> 24) };
+    uint8_t head[TUTTI_AGENT_HEAD] = { (uint8_t)type, (uint8_t)bytes, (uint8_t)(bytes >> 8), (uint8_t)(bytes >> 16),
+                                       (uint8_t)(bytes >> 24) };
 
     return write_all(fd, head, sizeof head) && write_all(fd, body, bytes);
 }
@@ -74,7 +78,8 @@ static tutti_status take(job *j, const char *name, size_t length, const char *va
     static const struct { const char *name; size_t at; } numbers[] = {
         { "workers", offsetof(job, workers) }, { "first", offsetof(job, first) }, { "size", offsetof(job, size) },
         { "threads", offsetof(job, threads) }, { "pin", offsetof(job, pin) }, { "grace", offsetof(job, grace_ms) },
-        { "stop", offsetof(job, stop_ms) }, { "goes_on", offsetof(job, goes_on) }, { "local_first", offsetof(job, local_first) }, { "local_size", offsetof(job, local_size) },
+        { "stop", offsetof(job, stop_ms) }, { "goes_on", offsetof(job, goes_on) }, { "local_first",
+          offsetof(job, local_first) }, { "local_size", offsetof(job, local_size) },
     };
     char *end;
 
@@ -89,7 +94,10 @@ static tutti_status take(job *j, const char *name, size_t length, const char *va
     if (length == 3 && strncmp(name, "arg", 3) == 0)
         j->argv[j->n_argv++] = value;
     else if (length == 3 && strncmp(name, "env", 3) == 0)
-        return putenv((char *)(uintptr_t)value) == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, errno, "taking over a variable"); /* the job's text stays until the end */
+        /* the job's text stays until the end */
+        return putenv((char *)(uintptr_t)value) == 0
+                   ? TUTTI_OK
+                   : tutti_fail(err, TUTTI_ERR_MEMORY, errno, "taking over a variable");
     else if (length == 3 && strncmp(name, "dir", 3) == 0)
         j->directory = value;
     else if (length == 4 && strncmp(name, "host", 4) == 0)
@@ -97,7 +105,10 @@ static tutti_status take(job *j, const char *name, size_t length, const char *va
     else if (length == 4 && strncmp(name, "meet", 4) == 0 && j->n_meets < MOST_MEETS)
         j->meets[j->n_meets++] = value;
     else
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the job that came has a line '%.40s' that this agent does not know; install the same version of Tutti on every host", name);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "the job that came has a line '%.40s' that this agent does not know; install the same "
+                          "version of Tutti on every host",
+                          name);
     return TUTTI_OK;
 }
 
@@ -115,7 +126,8 @@ static tutti_status read_job(int in, job *j, tutti_error *err)
     }
     line[at] = '\0';
     if (sscanf(line, "JOB %8ld\n", &bytes) != 1 || bytes < 1 || bytes > TUTTI_AGENT_JOB || line[at - 1] != '\n')
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "what came is no job; `tutti agent` is started by `tutti train -H`, not by hand");
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "what came is no job; `tutti agent` is started by `tutti train -H`, not by hand");
     j->text = tutti_alloc((size_t)bytes + 1, 1);
     if (j->text == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading a job of %ld bytes", bytes);
@@ -130,12 +142,16 @@ static tutti_status read_job(int in, job *j, tutti_error *err)
     for (const char *p = j->text; p < j->text + bytes; p += strlen(p) + 1) {
         const char *equal = strchr(p, '=');
         if (equal == NULL)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the job that came has a line without a value; install the same version of Tutti on every host");
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "the job that came has a line without a value; install the same version of Tutti on every host");
         TUTTI_TRY(take(j, p, (size_t)(equal - p), equal + 1, err));
     }
-    if (j->n_argv == 0 || j->directory == NULL || j->host == NULL || j->workers < 1 || j->first < 0 || j->size < 1 || j->first > j->size - j->workers || j->size > INT32_MAX || j->local_first < 0 ||
+    if (j->n_argv == 0 || j->directory == NULL || j->host == NULL || j->workers < 1 || j->first < 0 || j->size < 1 ||
+        j->first > j->size - j->workers || j->size > INT32_MAX || j->local_first < 0 ||
         j->local_first > j->local_size - j->workers || j->local_size > INT32_MAX)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the job that came is not whole; install the same version of Tutti on every host");
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "the job that came is not whole; install the same version of Tutti on every host");
     return TUTTI_OK;
 }
 
@@ -201,9 +217,14 @@ static tutti_status choose_meet(const job *j, char *text, size_t bytes, tutti_er
             return TUTTI_OK;
         }
         if (used < sizeof tried)
-            used += (size_t)snprintf(tried + used, sizeof tried - used, "%s%.80s (%s)", i > 0 ? ", " : "", j->meets[i], why);
+            used += (size_t)snprintf(tried + used, sizeof tried - used, "%s%.80s (%s)", i > 0 ? ", " : "", j->meets[i],
+                                     why);
     }
-    return j->n_meets == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, 0, "cannot reach the launcher at %s; open that way in firewalls, or say --meet with an address that this host reaches", tried);
+    return j->n_meets == 0 ? TUTTI_OK
+                           : tutti_fail(err, TUTTI_ERR_IO, 0,
+                                        "cannot reach the launcher at %s; open that way in firewalls, or say --meet "
+                                        "with an address that this host reaches",
+                                        tried);
 }
 
 /* ---- the child: workers ---- */
@@ -235,10 +256,22 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
     signal(SIGINT, SIG_IGN); /* a terminal's reaches the launcher, which tells us */
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_DFL);
-    tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers, .threads = (int)j->threads, .argv = j->argv, .pin = j->pin != 0, .grace_ns = j->grace_ms * 1000000, .stop_ns = j->stop_ms * 1000000, .first = (int)j->first, .size = (int)j->size, .local_first = (int)j->local_first,
-                                             .local_size = (int)j->local_size, .goes_on = j->goes_on != 0, .told = told, .user = &r },
+    tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers,
+                                              .threads = (int)j->threads,
+                                              .argv = j->argv,
+                                              .pin = j->pin != 0,
+                                              .grace_ns = j->grace_ms * 1000000,
+                                              .stop_ns = j->stop_ms * 1000000,
+                                              .first = (int)j->first,
+                                              .size = (int)j->size,
+                                              .local_first = (int)j->local_first,
+                                              .local_size = (int)j->local_size,
+                                              .goes_on = j->goes_on != 0,
+                                              .told = told,
+                                              .user = &r },
                      &result, NULL);
-    snprintf(text, sizeof text, "%d %d %ld %d %s", result.exit_code, result.rank, result.pid, result.signal, result.text);
+    snprintf(text, sizeof text, "%d %d %ld %d %s", result.exit_code, result.rank, result.pid, result.signal,
+             result.text);
     frame_text(events, 'r', text);
     _exit(0);
 }
@@ -248,7 +281,9 @@ typedef struct between {
     int in, out, output, errors, events; /* the last three: our ends; -1: closed */
     pid_t child;
     bool reported;               /* the last frame went out */
-    int *pidfds;                 /* of the workers, in order of rank; -1: not started, or ended. Not their numbers, which others may have after them */
+    /* of the workers, in order of rank; -1: not started, or ended. Not their numbers,
+       which others may have after them */
+    int *pidfds;
     long first, workers;
     long naming;                 /* the rank after an X, as far as it has come; -1: none */
     uint8_t held[2 * (TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD)]; /* events not yet whole */
@@ -270,7 +305,8 @@ static bool pass_output(between *b, int *fd, char type)
     return true;
 }
 
-/* The process of that number if it is a child of our child, which it may not be any more: then it has ended, and the number was given away. -1: it is not. */
+/* The process of that number if it is a child of our child, which it may not be any more: then it
+   has ended, and the number was given away. -1: it is not. */
 static int open_worker(const between *b, pid_t pid)
 {
     char path[40], text[512];
@@ -289,7 +325,9 @@ static int open_worker(const between *b, pid_t pid)
     }
     text[n > 0 ? n : 0] = '\0';
     name_end = strrchr(text, ')'); /* of the program's name, which may have anything in it */
-    if (name_end != NULL && sscanf(name_end, ") %*c %20ld", &parent) == 1 && parent == (long)b->child && poll(&ended, 1, 0) == 0) /* it lives: what was read was its own */
+    /* it lives: what was read was its own */
+    if (name_end != NULL && sscanf(name_end, ") %*c %20ld", &parent) == 1 && parent == (long)b->child &&
+        poll(&ended, 1, 0) == 0)
         return fd;
     if (fd >= 0)
         close(fd);
@@ -334,9 +372,11 @@ static bool pass_events(between *b)
         if (b->n_held - at < bytes)
             break;
         if (h[0] == 'r') { /* the last word comes last: what the workers wrote before it goes first */
-            while (b->output >= 0 && poll(&(struct pollfd){ .fd = b->output, .events = POLLIN }, 1, 0) > 0 && pass_output(b, &b->output, 'o'))
+            while (b->output >= 0 && poll(&(struct pollfd){ .fd = b->output, .events = POLLIN }, 1, 0) > 0 &&
+                   pass_output(b, &b->output, 'o'))
                 continue;
-            while (b->errors >= 0 && poll(&(struct pollfd){ .fd = b->errors, .events = POLLIN }, 1, 0) > 0 && pass_output(b, &b->errors, 'e'))
+            while (b->errors >= 0 && poll(&(struct pollfd){ .fd = b->errors, .events = POLLIN }, 1, 0) > 0 &&
+                   pass_output(b, &b->errors, 'e'))
                 continue;
             b->reported = true;
         }
@@ -384,7 +424,10 @@ static int stand_between(between *b)
     bool going = true;
 
     while (going && b->events >= 0) { /* the child's end closes events */
-        struct pollfd polled[] = { { .fd = b->in, .events = POLLIN }, { .fd = b->events, .events = POLLIN }, { .fd = b->output, .events = POLLIN }, { .fd = b->errors, .events = POLLIN } };
+        struct pollfd polled[] = { { .fd = b->in, .events = POLLIN },
+                                   { .fd = b->events, .events = POLLIN },
+                                   { .fd = b->output, .events = POLLIN },
+                                   { .fd = b->errors, .events = POLLIN } };
         if (poll(polled, TUTTI_LENGTH(polled), -1) < 0 && errno != EINTR)
             break;
         if (polled[2].revents != 0)
@@ -401,7 +444,8 @@ static int stand_between(between *b)
     while (waitpid(b->child, &status, 0) < 0 && errno == EINTR)
         continue;
     if (going && !b->reported) {
-        snprintf(text, sizeof text, "%d its launcher ended with status %#x and said nothing", TUTTI_ERR_STATE, (unsigned)status);
+        snprintf(text, sizeof text, "%d its launcher ended with status %#x and said nothing", TUTTI_ERR_STATE,
+                 (unsigned)status);
         frame_text(b->out, 'x', text);
     }
     return going && b->reported ? 0 : 1;
@@ -419,11 +463,14 @@ static tutti_status begin(const job *j, between *b, tutti_error *err)
         b->pidfds[r] = -1;
     for (size_t i = 0; i < 3; i++) {
         if (pipe2(pipes[i], O_CLOEXEC) != 0)
-            return tutti_fail(err, TUTTI_ERR_IO, errno, "no pipe for the workers' output; raise the limit of open files (ulimit -n)"); /* the process ends: nothing to close */
+            /* the process ends: nothing to close */
+            return tutti_fail(err, TUTTI_ERR_IO, errno,
+                              "no pipe for the workers' output; raise the limit of open files (ulimit -n)");
     }
     b->child = fork();
     if (b->child < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "no process for the workers; raise the limit of processes (ulimit -u)");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "no process for the workers; raise the limit of processes (ulimit -u)");
     if (b->child == 0)
         run_workers(j, pipes[0][1], pipes[1][1], pipes[2][1], parent);
     for (size_t i = 0; i < 3; i++)
@@ -438,7 +485,8 @@ static tutti_status begin(const job *j, between *b, tutti_error *err)
 
 int tutti_launch_agent(int in, int out)
 {
-    static const char *const outer[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_MEET", "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID", "TUTTI_RUN_KEY", "TUTTI_RUN_KEY_FILE", "TUTTI_SHM_FD" };
+    static const char *const outer[] = { "TUTTI_RANK",   "TUTTI_SIZE",    "TUTTI_MEET",         "TUTTI_MEET_AT_RANK_0",
+                                         "TUTTI_RUN_ID", "TUTTI_RUN_KEY", "TUTTI_RUN_KEY_FILE", "TUTTI_SHM_FD" };
     const char *connection = getenv("SSH_CONNECTION");
     between b = { .in = in, .out = out, .output = -1, .errors = -1, .events = -1, .naming = -1 };
     job j = { 0 };
@@ -452,14 +500,17 @@ int tutti_launch_agent(int in, int out)
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     tutti_launch_cores_text(cores);
-    snprintf(text, sizeof text, "\n" TUTTI_AGENT_GREETING "%s %d %.*s %s\n", tutti_version(), tutti_cores(), length > 0 && length < 100 ? length : 1, length > 0 && length < 100 ? connection : "-", cores);
+    snprintf(text, sizeof text, "\n" TUTTI_AGENT_GREETING "%s %d %.*s %s\n", tutti_version(), tutti_cores(),
+             length > 0 && length < 100 ? length : 1, length > 0 && length < 100 ? connection : "-", cores);
     if (!write_all(out, text, strlen(text)))
         return 1;
     for (size_t i = 0; i < TUTTI_LENGTH(outer); i++) /* of a run that the agent was started in */
         unsetenv(outer[i]);
     status = read_job(in, &j, &err);
     if (status == TUTTI_OK && chdir(j.directory) != 0)
-        status = tutti_fail(&err, TUTTI_ERR_USAGE, errno, "there is no directory '%.200s' to work in; start from one that every host has", j.directory);
+        status =
+            tutti_fail(&err, TUTTI_ERR_USAGE, errno,
+                       "there is no directory '%.200s' to work in; start from one that every host has", j.directory);
     if (status == TUTTI_OK)
         status = choose_meet(&j, meet, sizeof meet, &err);
     if (status == TUTTI_OK && meet[0] != '\0')

@@ -1,8 +1,12 @@
-/* cores.c: how many cores this process may use, and which: its affinity, which cpusets, taskset and batch systems set; and how many cores' time a container's quota leaves it.
+/* cores.c: how many cores this process may use, and which: its affinity, which cpusets, taskset and
+   batch systems set; and how many cores' time a container's quota leaves it.
 
-   Two processes may get into each other's way on a core if they run under one kernel and their affinities have a core in common. Which kernel it is says its boot id: it is another on each machine
-   and in each virtual machine, and the same in all containers and namespaces of one, whatever names, networks and /etc/machine-id (a copy of the image's) they have. CPU numbers are the kernel's, too.
-   Affinities count besides, since containers of one machine are often given cores that no other has. */
+   Two processes may get into each other's way on a core if they run under one kernel and
+   their affinities have a core in common. Which kernel it is says its boot id: it is another
+   on each machine and in each virtual machine, and the same in all containers and namespaces
+   of one, whatever names, networks and /etc/machine-id (a copy of the image's) they have. CPU
+   numbers are the kernel's, too. Affinities count besides, since containers of one machine
+   are often given cores that no other has. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -41,14 +45,16 @@ void tutti_launch_cores_text(char text[static LAUNCH_CORES_TEXT])
         return;
     }
     text[used++] = '/';
-    if (sched_getaffinity(0, sizeof set, &set) != 0) /* more cores than a cpu_set_t has, as every process of this machine will find */
+    /* more cores than a cpu_set_t has, as every process of this machine will find */
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
         text[used++] = 'f';
     else {
         int last = CPU_SETSIZE - 1;
         while (last > 0 && !CPU_ISSET(last, &set))
             last--;
         for (int c = 0; c <= last; c += 4)
-            text[used++] = "0123456789abcdef"[(CPU_ISSET(c, &set) != 0) | (CPU_ISSET(c + 1, &set) != 0) << 1 | (CPU_ISSET(c + 2, &set) != 0) << 2 | (CPU_ISSET(c + 3, &set) != 0) << 3];
+            text[used++] = "0123456789abcdef"[(CPU_ISSET(c, &set) != 0) | (CPU_ISSET(c + 1, &set) != 0) << 1 |
+                                              (CPU_ISSET(c + 2, &set) != 0) << 2 | (CPU_ISSET(c + 3, &set) != 0) << 3];
     }
     text[used] = '\0';
 }

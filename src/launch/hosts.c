@@ -1,19 +1,24 @@
-/* hosts.c: a run over several hosts, from the launcher's side. On each host ssh, or what the user gave instead, starts an agent (agent.c); all it needs goes to its
-   standard input, since command lines can be read by everyone. The workers meet at a meeting place that is served here (meet.h), so that the launcher hears the last words
-   of each and tells all of an end.
+/* hosts.c: a run over several hosts, from the launcher's side. On each host ssh, or what the user
+   gave instead, starts an agent (agent.c); all it needs goes to its standard input, since command
+   lines can be read by everyone. The workers meet at a meeting place that is served here (meet.h),
+   so that the launcher hears the last words of each and tells all of an end.
 
    The stages of a host
 
        STARTING   the command runs, the agent has not answered
-       ANSWERED   its greeting has come: version, cores; the job waits until every host has answered, since the number of threads depends on all
+       ANSWERED   its greeting has come: version, cores; the job waits until every host has
+                  answered, since the number of threads depends on all
        RUNNING    the job was sent
        DONE       its last frame has come
        GONE       the command has ended and its output is read to the end
 
    What happens when
-     a worker ends badly      its agent says how; the meeting place tells the others, who end by themselves; who is left after the grace is killed.
-     a host is lost           the command ends (ssh notices in 15 s), or its workers fall silent at the meeting place; its workers are lost.
-     a worker is lost, and    that is said at once; there is no grace while enough are left. The process, if its agent can still be told, is killed:
+     a worker ends badly      its agent says how; the meeting place tells the others, who end by
+                              themselves; who is left after the grace is killed.
+     a host is lost           the command ends (ssh notices in 15 s), or its workers fall silent at
+                              the meeting place; its workers are lost.
+     a worker is lost, and    that is said at once; there is no grace while enough are left. The
+                              process, if its agent can still be told, is killed:
      the run goes on          the others have given it up.
      the user sends a signal  T to all agents; the rest as above; a second signal kills at once.
      the launcher is killed   every agent's input closes. */
@@ -38,7 +43,8 @@ extern char **environ;
 #define START_NS (60 * NS_PER_S)
 #define ROSTER_FIRST_NS (2 * NS_PER_S)
 #define ROSTER_NEXT_NS (5 * NS_PER_S)
-/* The agent of a lost worker counts its own grace and then reports; its sentence is better than none. */
+/* The agent of a lost worker counts its own grace and then reports;
+   its sentence is better than none. */
 #define REPORT_NS (300 * NS_PER_MS)
 /* ---- words for the person ---- */
 static void say(const far_launcher *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -129,17 +135,22 @@ static tutti_status start_host(far_launcher *l, far_host *h, tutti_error *err)
         if (cause == 0)
             cause = posix_spawn_file_actions_adddup2(&actions, ends[i][i == 0 ? 0 : 1], i);
     }
-    /* A session of its own: a terminal's Ctrl-C is for us, and ssh must live to carry the end to the other side. */
+    /* A session of its own: a terminal's Ctrl-C is for us, and ssh must live to
+       carry the end to the other side. */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigdefault(&attributes, &plain);
     posix_spawnattr_setsigmask(&attributes, &l->signals.before);
     if (cause != 0)
-        status = tutti_fail(err, TUTTI_ERR_IO, cause, "cannot start on host %s: no pipes; raise the limit of open files (ulimit -n)", h->what->name);
+        status =
+            tutti_fail(err, TUTTI_ERR_IO, cause,
+                       "cannot start on host %s: no pipes; raise the limit of open files (ulimit -n)", h->what->name);
     else {
         cause = posix_spawnp(&h->pid, l->rsh[0], &actions, &attributes, (char *const *)(uintptr_t)l->rsh, environ);
         if (cause != 0) {
             h->pid = -1;
-            status = tutti_fail(err, TUTTI_ERR_USAGE, cause, "cannot execute '%s' to start on host %s; install it, or say --rsh", l->rsh[0], h->what->name);
+            status = tutti_fail(err, TUTTI_ERR_USAGE, cause,
+                                "cannot execute '%s' to start on host %s; install it, or say --rsh", l->rsh[0],
+                                h->what->name);
         }
     }
     posix_spawn_file_actions_destroy(&actions);
@@ -159,7 +170,9 @@ static tutti_status start_host(far_launcher *l, far_host *h, tutti_error *err)
     if (status == TUTTI_OK) {
         h->pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0);
         if (h->pidfd < 0) {
-            status = tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch '%s'; Linux 5.3 or newer and a free descriptor (ulimit -n) are needed", l->rsh[0]);
+            status = tutti_fail(err, TUTTI_ERR_IO, errno,
+                                "cannot watch '%s'; Linux 5.3 or newer and a free descriptor (ulimit -n) are needed",
+                                l->rsh[0]);
             kill(h->pid, SIGKILL);
             waitpid(h->pid, NULL, 0);
             h->pid = -1;
@@ -173,7 +186,8 @@ static void rsh_ended(far_launcher *l, far_host *h)
 {
     char how[200], ranks[60];
 
-    if (h->out >= 0 ? tutti_launch_far_read_out(l, h) : false) { /* somebody still holds the other end; what is there was read */
+    /* somebody still holds the other end; what is there was read */
+    if (h->out >= 0 ? tutti_launch_far_read_out(l, h) : false) {
         close(h->out);
         h->out = -1;
     }
@@ -185,16 +199,20 @@ static void rsh_ended(far_launcher *l, far_host *h)
     tutti_launch_far_flush(l, h, 1, &h->o);
     tutti_launch_far_flush(l, h, 2, &h->e);
     if (WIFSIGNALED(h->rsh_status))
-        snprintf(how, sizeof how, "was killed by signal %d (SIG%s)", WTERMSIG(h->rsh_status), tutti_launch_signal_name(WTERMSIG(h->rsh_status)));
+        snprintf(how, sizeof how, "was killed by signal %d (SIG%s)", WTERMSIG(h->rsh_status),
+                 tutti_launch_signal_name(WTERMSIG(h->rsh_status)));
     else
         snprintf(how, sizeof how, "ended with code %d", WEXITSTATUS(h->rsh_status));
     if (h->stage < RUNNING)
-        tutti_launch_far_give_up(l, 1, "host %s (%s): '%s' %s before Tutti answered there%s%.200s; %s must work there", h->what->name, ranks_of(h->what, ranks, sizeof ranks), l->rsh[0], how,
-                h->last[0] != '\0' ? ": " : "", h->last, l->command);
+        tutti_launch_far_give_up(l, 1, "host %s (%s): '%s' %s before Tutti answered there%s%.200s; %s must work there",
+                                 h->what->name, ranks_of(h->what, ranks, sizeof ranks), l->rsh[0], how,
+                                 h->last[0] != '\0' ? ": " : "", h->last, l->command);
     else if (h->stage == RUNNING) {
-        for (int r = h->what->first; r < h->what->first + h->what->workers && !l->stopping && l->user_signal == 0; r++) {
+        for (int r = h->what->first; r < h->what->first + h->what->workers && !l->stopping && l->user_signal == 0;
+             r++) {
             char text[800];
-            snprintf(text, sizeof text, "host %s is gone: '%.120s' %s%s%.150s", h->what->name, l->rsh[0], how, h->last[0] != '\0' ? ": " : "", h->last);
+            snprintf(text, sizeof text, "host %s is gone: '%.120s' %s%s%.150s", h->what->name, l->rsh[0], how,
+                     h->last[0] != '\0' ? ": " : "", h->last);
             if (!l->workers[r].ended)
                 tutti_launch_far_lost(l, r, text, 0);
             if (l->meet == NULL)
@@ -242,7 +260,8 @@ static int missing_of(const far_launcher *l, const far_host *h, char *text, size
     return n;
 }
 
-/* Who has not come: "host b (ranks 2 to 3) has not answered", "ranks 2, 3 on host b have not come to the meeting place". Gives how many workers. */
+/* Who has not come: "host b (ranks 2 to 3) has not answered", "ranks 2, 3 on host b have not come
+   to the meeting place". Gives how many workers. */
 static int roster(const far_launcher *l, char *text, size_t bytes)
 {
     int missing = 0;
@@ -262,10 +281,12 @@ static int roster(const far_launcher *l, char *text, size_t bytes)
         if (used < bytes) {
             char own[60];
             if (h->stage == STARTING)
-                used += (size_t)snprintf(text + used, bytes - used, "%shost %s (%s) has not answered", missing > 0 ? "; " : "", h->what->name, ranks_of(h->what, own, sizeof own));
+                used += (size_t)snprintf(text + used, bytes - used, "%shost %s (%s) has not answered",
+                                         missing > 0 ? "; " : "", h->what->name, ranks_of(h->what, own, sizeof own));
             else
-                used += (size_t)snprintf(text + used, bytes - used, "%sfrom host %s rank%s %s %s not come to the meeting place", missing > 0 ? "; " : "", h->what->name, n > 1 ? "s" : "", ranks,
-                                         n > 1 ? "have" : "has");
+                used += (size_t)snprintf(
+                    text + used, bytes - used, "%sfrom host %s rank%s %s %s not come to the meeting place",
+                    missing > 0 ? "; " : "", h->what->name, n > 1 ? "s" : "", ranks, n > 1 ? "have" : "has");
         }
         missing += n;
     }
@@ -288,7 +309,8 @@ static bool nobody_left(const far_launcher *l)
     return true;
 }
 
-/* In a run that ends: is nobody left but on hosts of which one was lost in silence, its agent not having told of an end? Such a host may be cut off, and no grace makes it answer. */
+/* In a run that ends: is nobody left but on hosts of which one was lost in silence, its agent not
+   having told of an end? Such a host may be cut off, and no grace makes it answer. */
 static bool only_silence_left(const far_launcher *l)
 {
     bool left = false;
@@ -299,7 +321,8 @@ static bool only_silence_left(const far_launcher *l)
         if (l->workers[r].ended)
             continue;
         for (int k = 0; k < l->size; k++)
-            silent = silent || (l->workers[k].host == host && !l->workers[k].ended && tutti_meet_rank_of(l->meet, k)->state == TUTTI_MEET_LOST);
+            silent = silent || (l->workers[k].host == host && !l->workers[k].ended &&
+                                tutti_meet_rank_of(l->meet, k)->state == TUTTI_MEET_LOST);
         if (!silent)
             return false;
         left = true;
@@ -317,15 +340,18 @@ static void look_at_the_clock(far_launcher *l)
     if (now >= l->give_up_at) {
         l->give_up_at = TUTTI_FOREVER;
         if (roster(l, text, sizeof text) > 0)
-            tutti_launch_far_give_up(l, 1, "after %.3g s %s; raise --start-timeout if that was too short", (double)(now - l->began) / (double)NS_PER_S, text);
+            tutti_launch_far_give_up(l, 1, "after %.3g s %s; raise --start-timeout if that was too short",
+                                     (double)(now - l->began) / (double)NS_PER_S, text);
     } else if (now >= l->roster_at) {
         l->roster_at = now + ROSTER_NEXT_NS;
         if (roster(l, text, sizeof text) > 0)
             say(l, "tutti: %.0f s: %s\n", (double)(now - l->began) / (double)NS_PER_S, text);
     }
-    if (l->lost > 0 && l->kill_at == TUTTI_FOREVER && !l->stopping && nobody_left(l)) /* a host that is cut off has nothing to say any more */
+    /* a host that is cut off has nothing to say any more */
+    if (l->lost > 0 && l->kill_at == TUTTI_FOREVER && !l->stopping && nobody_left(l))
         l->kill_at = now + GRACE_NS + REPORT_NS;
-    if (l->result->noticed_ns != 0 && now >= l->result->noticed_ns + REPORT_NS && !l->stopping && only_silence_left(l)) {
+    if (l->result->noticed_ns != 0 && now >= l->result->noticed_ns + REPORT_NS && !l->stopping &&
+        only_silence_left(l)) {
         stop_all(l);
         l->force_at = now + REPORT_NS;
     }
@@ -428,7 +454,8 @@ static tutti_status watch(far_launcher *l, tutti_error *err)
             *p++ = (struct pollfd){ .fd = h->pidfd, .events = POLLIN };
             *p++ = (struct pollfd){ .fd = h->job != NULL ? h->in : -1, .events = POLLOUT };
         }
-        if (poll(l->polled, (nfds_t)(p - l->polled), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN && errno != ENOMEM)
+        if (poll(l->polled, (nfds_t)(p - l->polled), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
+            errno != ENOMEM)
             stop_all(l);
         hear_signals(l);
         serve(l); /* last words before ends */
@@ -487,7 +514,8 @@ static void conclude(far_launcher *l)
 
     if (l->user_signal != 0 && !l->failed_first) {
         result->exit_code = 128 + l->user_signal;
-        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal, tutti_launch_signal_name(l->user_signal));
+        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal,
+                 tutti_launch_signal_name(l->user_signal));
         return;
     }
     if (l->lost > 0 && !l->too_few && result->noticed_ns == 0 && !l->failed)
@@ -496,20 +524,26 @@ static void conclude(far_launcher *l)
         const tutti_meet_rank *m = tutti_meet_rank_of(l->meet, culprit);
         const int workers = l->size - l->options->servers;
         result->exit_code = exit_code_of(l, culprit);
-        result->rank = m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0 ? m->blame : culprit;
+        result->rank =
+            m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0 ? m->blame : culprit;
         result->pid = l->workers[culprit].pid;
         result->signal = m->signal;
         if (m->state == TUTTI_MEET_FAILED)
-            snprintf(result->text, sizeof result->text, "worker %d (host %s): %s", culprit, l->hosts[l->workers[culprit].host].what->name, tutti_launch_own_words(culprit, m->words));
+            snprintf(result->text, sizeof result->text, "worker %d (host %s): %s", culprit,
+                     l->hosts[l->workers[culprit].host].what->name, tutti_launch_own_words(culprit, m->words));
         else
             tutti_meet_describe(l->meet, culprit, result->text, sizeof result->text);
         if (m->state != TUTTI_MEET_FAILED && culprit >= workers) {
             const size_t used = strlen(result->text);
-            snprintf(result->text + used, sizeof result->text - used, "; it was server %d of %d, and its slice of the model is gone with it", culprit - workers, l->options->servers);
+            snprintf(result->text + used, sizeof result->text - used,
+                     "; it was server %d of %d, and its slice of the model is gone with it", culprit - workers,
+                     l->options->servers);
         }
         if (l->too_few) {
             const size_t used = strlen(result->text);
-            snprintf(result->text + used, sizeof result->text - used, "; %d of %d workers were left, fewer than the %d of min-workers", workers - l->lost, workers, l->options->least);
+            snprintf(result->text + used, sizeof result->text - used,
+                     "; %d of %d workers were left, fewer than the %d of min-workers", workers - l->lost, workers,
+                     l->options->least);
         }
         return;
     }
@@ -524,7 +558,8 @@ static void conclude(far_launcher *l)
             continue;
         l->failed = true;
         *result = h->result;
-        snprintf(result->text, sizeof result->text, "host %s: %.500s", h->what->name, h->result.text[0] != '\0' ? h->result.text : "its workers failed; their own output may say why");
+        snprintf(result->text, sizeof result->text, "host %s: %.500s", h->what->name,
+                 h->result.text[0] != '\0' ? h->result.text : "its workers failed; their own output may say why");
     }
     if (l->first.text[0] != '\0' && !l->failed) /* its agent did not come to report */
         *result = l->first;
@@ -545,7 +580,8 @@ static tutti_status quote(const char *path, char *text, size_t bytes, tutti_erro
             text[n++] = *c;
     }
     if (n + 12 >= bytes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path of the command has %zu bytes; at most %zu are possible", strlen(path), bytes - 16);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path of the command has %zu bytes; at most %zu are possible",
+                          strlen(path), bytes - 16);
     snprintf(text + n, bytes - n, "' agent");
     return TUTTI_OK;
 }
@@ -553,10 +589,13 @@ static tutti_status quote(const char *path, char *text, size_t bytes, tutti_erro
 static tutti_status prepare(far_launcher *l, tutti_error *err)
 {
     const tutti_launch_hosts_options *o = l->options;
-    const char *rsh = o->rsh != NULL && o->rsh[0] != '\0' ? o->rsh : "ssh -T -x -a -o BatchMode=yes -o ClearAllForwardings=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3 --";
+    const char *rsh = o->rsh != NULL && o->rsh[0] != '\0' ? o->rsh
+                                                          : "ssh -T -x -a -o BatchMode=yes -o ClearAllForwardings=yes "
+                                                            "-o ServerAliveInterval=5 -o ServerAliveCountMax=3 --";
 
     if (o->argv == NULL || o->argv[0] == NULL || o->agent == NULL || o->directory == NULL || o->n_hosts < 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no program to start, no agent, no directory or no host; give all of them");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "no program to start, no agent, no directory or no host; give all of them");
     TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
     l->n = o->n_hosts;
     for (int i = 0; i < l->n; i++)
@@ -565,7 +604,9 @@ static tutti_status prepare(far_launcher *l, tutti_error *err)
     TUTTI_TRY(tutti_launch_words(rsh, 2, &l->rsh, &l->n_rsh, err));
     l->hosts = tutti_alloc((size_t)l->n, sizeof *l->hosts);
     for (int i = 0; l->hosts != NULL && i < l->n; i++) /* closable from here on */
-        l->hosts[i] = (far_host){ .what = &o->hosts[i], .pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1, .result = { .rank = -1 } };
+        l->hosts[i] = (far_host){
+            .what = &o->hosts[i], .pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1, .result = { .rank = -1 }
+        };
     l->workers = tutti_alloc((size_t)l->size, sizeof *l->workers);
     l->polled = tutti_alloc(2 + 4 * (size_t)l->n, sizeof *l->polled);
     if (l->hosts == NULL || l->workers == NULL || l->polled == NULL)
@@ -583,7 +624,8 @@ static tutti_status prepare(far_launcher *l, tutti_error *err)
     return tutti_launch_signals_take(&l->signals, err);
 }
 
-/* Our addresses towards the hosts. Where one is this host itself, the way to it is the loopback, of which the others must not hear. */
+/* Our addresses towards the hosts. Where one is this host itself, the way to it is the loopback,
+   of which the others must not hear. */
 static void find_routes(far_launcher *l)
 {
     const char *real = NULL;
@@ -622,9 +664,14 @@ static void launcher_close(far_launcher *l)
     tutti_runtime_close(l->rt);
 }
 
-tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti_launch_result *result, tutti_error *err)
+tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti_launch_result *result,
+                                tutti_error *err)
 {
-    far_launcher l = { .options = options, .result = result, .signals = { .fd = -1 }, .kill_at = TUTTI_FOREVER, .force_at = TUTTI_FOREVER };
+    far_launcher l = { .options = options,
+                       .result = result,
+                       .signals = { .fd = -1 },
+                       .kill_at = TUTTI_FOREVER,
+                       .force_at = TUTTI_FOREVER };
     struct sigaction pipe_before, ignore = { .sa_handler = SIG_IGN };
     tutti_error own = { .rank = -1 };
     tutti_status status;

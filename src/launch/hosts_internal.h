@@ -1,15 +1,23 @@
-/* hosts_internal.h: what hosts.c (starts, watches, judges), hosts_losses.c (who is gone), hosts_job.c (what goes to an agent) and hosts_talk.c (what comes from one) share. */
+/* hosts_internal.h: what hosts.c (starts, watches, judges), hosts_losses.c (who is gone),
+   hosts_job.c (what goes to an agent) and hosts_talk.c (what comes from one) share. */
 #ifndef TUTTI_LAUNCH_HOSTS_INTERNAL_H
 #define TUTTI_LAUNCH_HOSTS_INTERNAL_H
 #include <poll.h>
 #include "launch_internal.h"
 #include "tutti/meet.h"
 
-enum { LINE = 1024, GOT = TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD }; /* GOT: one frame; its buffer has a byte more for a NUL */
+/* GOT: one frame; its buffer has a byte more for a NUL */
+enum { LINE = 1024, GOT = TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD };
 
 typedef enum { STARTING, ANSWERED, RUNNING, DONE, GONE } stage;
 typedef struct line { char text[LINE]; size_t n; } line;
-typedef struct far_worker { long pid; int code, signal, host; bool ended, lost; int64_t words_until, lost_at; } far_worker; /* lost: the run goes on without it; words_until, lost_at: 0: nothing to wait for */
+/* lost: the run goes on without it; words_until, lost_at: 0: nothing to wait for */
+typedef struct far_worker {
+    long pid;
+    int code, signal, host;
+    bool ended, lost;
+    int64_t words_until, lost_at;
+} far_worker;
 
 typedef struct far_host {
     const tutti_launch_host *what;
@@ -46,24 +54,32 @@ typedef struct far_launcher {
     int user_signal;
     int64_t heard_at;            /* when it came */
     tutti_launch_result first;   /* the first worker that was lost, if text is not "" */
-    int lost;                    /* workers that the run goes on without, and the one that was too many */
+    /* workers that the run goes on without, and the one that was too many */
+    int lost;
     bool too_few;                /* that one */
-    bool failed_first, failed;   /* a loss came before the signal; result->text says what is wrong already */
+    /* a loss came before the signal; result->text says what is wrong already */
+    bool failed_first, failed;
     bool stopping;               /* inputs are closed */
     int64_t began, roster_at, give_up_at, kill_at, force_at; /* TUTTI_FOREVER: never */
 } far_launcher;
 
 /* ---- hosts.c ---- */
 /* The run cannot be, or go on: the first such sentence is kept, and all is ended. */
-void tutti_launch_far_give_up(far_launcher *l, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-void tutti_launch_far_noticed(far_launcher *l);         /* something is lost that the run cannot do without: the grace begins */
+void tutti_launch_far_give_up(far_launcher *l, int exit_code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* something is lost that the run cannot do without: the grace begins */
+void tutti_launch_far_noticed(far_launcher *l);
 
 /* ---- hosts_losses.c ---- */
-void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal); /* its agent says so */
-void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signal); /* known here: all are told */
-void tutti_launch_far_loss(far_launcher *l, int rank);  /* known at the meeting place: does the run go on? */
+/* its agent says so */
+void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal);
+/* known here: all are told */
+void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signal);
+/* known at the meeting place: does the run go on? */
+void tutti_launch_far_loss(far_launcher *l, int rank);
 void tutti_launch_far_failed(far_launcher *l, int rank); /* it has said its last words */
-void tutti_launch_far_silent_ends(far_launcher *l);     /* those whose last words did not come in time, and those who have had theirs */
+/* those whose last words did not come in time, and those who have had theirs */
+void tutti_launch_far_silent_ends(far_launcher *l);
 
 /* ---- hosts_job.c ---- */
 /* All hosts have answered: opens the meeting place, and writes each host its job. */

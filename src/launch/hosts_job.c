@@ -1,5 +1,5 @@
-/* hosts_job.c: what an agent is told: what to run, where, as which ranks, with which variables, and where the workers meet. The key is among it, which is why it is wiped once it
-   is sent. */
+/* hosts_job.c: what an agent is told: what to run, where, as which ranks, with which variables, and
+   where the workers meet. The key is among it, which is why it is wiped once it is sent. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,11 +37,16 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* What a worker on another host needs of this one's environment. Places in a run are made anew there, and times of our clock mean nothing. */
+/* What a worker on another host needs of this one's environment. Places in a run are made anew
+   there, and times of our clock mean nothing. */
 static bool handed_on(const char *entry)
 {
-    static const char *const yes[] = { "TUTTI_", "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "DNNL_", "ONEDNN_", "LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS=", "LSAN_OPTIONS=" };
-    static const char *const no[] = { "TUTTI_RANK=", "TUTTI_SIZE=", "TUTTI_SHM_", "TUTTI_MEET", "TUTTI_RUN_", "TUTTI_STARTED_NS=", "TUTTI_HOSTS=", "TUTTI_N=" };
+    static const char *const yes[] = { "TUTTI_",           "OMP_",          "GOMP_",          "KMP_",
+                                       "OPENBLAS_",        "MKL_",          "DNNL_",          "ONEDNN_",
+                                       "LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS=",
+                                       "LSAN_OPTIONS=" };
+    static const char *const no[] = { "TUTTI_RANK=", "TUTTI_SIZE=",       "TUTTI_SHM_",   "TUTTI_MEET",
+                                      "TUTTI_RUN_",  "TUTTI_STARTED_NS=", "TUTTI_HOSTS=", "TUTTI_N=" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(no); i++)
         if (begins(entry, no[i]))
@@ -81,7 +86,8 @@ static void add_meets(const far_launcher *l, const far_host *h, job_text *j)
     }
 }
 
-static tutti_status write_job(const far_launcher *l, far_host *h, int threads, const char *id, const char *key, tutti_error *err)
+static tutti_status write_job(const far_launcher *l, far_host *h, int threads, const char *id, const char *key,
+                              tutti_error *err)
 {
     const tutti_launch_hosts_options *o = l->options;
     char *const *environment = o->environment != NULL ? o->environment : environ;
@@ -125,7 +131,10 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
     j.text -= sizeof head;
     if (j.full) {
         tutti_free(j.text);
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "arguments and environment have more than %d bytes together; unset what the workers do not need", TUTTI_AGENT_JOB);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "arguments and environment have more than %d bytes together; unset what the workers do not need",
+            TUTTI_AGENT_JOB);
     }
     n = snprintf(head, sizeof head, "JOB %zu\n", j.n);
     memmove(j.text + n, j.text + sizeof head, j.n);
@@ -144,7 +153,8 @@ void tutti_launch_far_job_close(far_host *h)
     h->job = NULL;
 }
 
-/* The address to bind the meeting place to: the only one that hosts are told, else all of the family. */
+/* The address to bind the meeting place to: the only one that hosts
+   are told, else all of the family. */
 static const char *bind_address(const far_launcher *l)
 {
     const char *only = l->hosts[0].route, *given = l->options->address;
@@ -167,15 +177,19 @@ static int port_of(const char *address)
     return colon != NULL && (strchr(address, ':') == colon || address[0] == '[') ? atoi(colon + 1) : 0;
 }
 
-/* How many workers each host's cores have to bear, and which of them are its own: two names may be one machine's, and a machine that is not the last has a second agent for its servers. Hosts whose affinities
-   overlap in part count each other whole, which is a core too few rather than one twice. */
+/* How many workers each host's cores have to bear, and which of them are its own: two names may be
+   one machine's, and a machine that is not the last has a second agent for its servers. Hosts whose
+   affinities overlap in part count each other whole, which is a core too few rather than one
+   twice. */
 static void count_locals(far_launcher *l)
 {
     for (int i = 0; i < l->n; i++) {
         far_host *h = &l->hosts[i];
         h->local_first = h->local_size = 0;
         for (int k = 0; k < l->n; k++) {
-            const int workers = k == i || tutti_launch_cores_shared(h->which_cores, l->hosts[k].which_cores) ? l->hosts[k].what->workers : 0;
+            const int workers = k == i || tutti_launch_cores_shared(h->which_cores, l->hosts[k].which_cores)
+                                    ? l->hosts[k].what->workers
+                                    : 0;
             h->local_first += k < i ? workers : 0;
             h->local_size += workers;
         }
@@ -185,7 +199,9 @@ static void count_locals(far_launcher *l)
 tutti_status tutti_launch_far_send_jobs(far_launcher *l, tutti_error *err)
 {
     const tutti_launch_hosts_options *o = l->options;
-    tutti_meet_options m = { .size = l->size, .port = port_of(o->address), .gather_ns = l->give_up_at - tutti_now_ns(l->rt) };
+    tutti_meet_options m = { .size = l->size,
+                             .port = port_of(o->address),
+                             .gather_ns = l->give_up_at - tutti_now_ns(l->rt) };
     char id[TUTTI_RUN_ID_TEXT] = "", key[TUTTI_RUN_KEY_TEXT] = "";
     int threads = o->threads;
     tutti_status status = TUTTI_OK;

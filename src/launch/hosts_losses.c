@@ -1,13 +1,16 @@
-/* hosts_losses.c: a worker on some host is gone: who says so, what is said of it, and whether the run goes on without it. */
+/* hosts_losses.c: a worker on some host is gone: who says so, what is said of it, and
+   whether the run goes on without it. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "hosts_internal.h"
 
-/* A worker that ended with a code may have left its last words at the meeting place; they travel another way than its agent's word. */
+/* A worker that ended with a code may have left its last words at the meeting place; they travel
+   another way than its agent's word. */
 #define WORDS_NS ((int64_t)200000000)
 
-/* Has it failed only because another did? Of a worker of a run that goes on that means: this is the end of the run. */
+/* Has it failed only because another did? Of a worker of a run that goes on that
+   means: this is the end of the run. */
 static bool is_echo(const tutti_meet_rank *m, int rank)
 {
     return m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0 && m->blame != rank;
@@ -21,7 +24,8 @@ static bool ends_others(const far_launcher *l, int rank)
     return false;
 }
 
-/* Have all who are left failed by themselves at once, as when none can write a checkpoint? That is no loss after a loss. */
+/* Have all who are left failed by themselves at once, as when none can write a
+   checkpoint? That is no loss after a loss. */
 static bool all_fail(const far_launcher *l, int rank)
 {
     int others = 0;
@@ -36,14 +40,16 @@ static bool all_fail(const far_launcher *l, int rank)
     return others > 0;
 }
 
-/* Has one that is known to be lost to be the end of the run? It must have been a member; and a command line that it refuses is everybody's. */
+/* Has one that is known to be lost to be the end of the run? It must have been a member; and a
+   command line that it refuses is everybody's. */
 void tutti_launch_far_loss(far_launcher *l, int rank)
 {
     const tutti_launch_hosts_options *o = l->options;
     const tutti_meet_rank *m = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
-    const bool goes_on = o->goes_on && rank < l->size - o->servers && m != NULL && tutti_meet_complete(l->meet) && l->user_signal == 0 && !l->stopping && l->kill_at == TUTTI_FOREVER &&
-                         !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) && !is_echo(m, rank) && !ends_others(l, rank) &&
-                         !all_fail(l, rank);
+    const bool goes_on = o->goes_on && rank < l->size - o->servers && m != NULL && tutti_meet_complete(l->meet) &&
+                         l->user_signal == 0 && !l->stopping && l->kill_at == TUTTI_FOREVER &&
+                         !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) && !is_echo(m, rank) &&
+                         !ends_others(l, rank) && !all_fail(l, rank);
     const int left = l->size - o->servers - l->lost - 1;
     far_worker *w = &l->workers[rank];
     char text[500], told[640];
@@ -82,7 +88,9 @@ void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signa
     tutti_error why = { .rank = rank };
 
     if (l->first.text[0] == '\0') {
-        l->first = (tutti_launch_result){ .exit_code = signal == 0 ? 1 : 3, .rank = rank, .pid = l->workers[rank].pid, .signal = signal };
+        l->first = (tutti_launch_result){
+            .exit_code = signal == 0 ? 1 : 3, .rank = rank, .pid = l->workers[rank].pid, .signal = signal
+        };
         snprintf(l->first.text, sizeof l->first.text, "worker %d was lost: %s", rank, how);
     }
 
@@ -103,7 +111,8 @@ void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, 
     if (l->user_signal != 0 || l->stopping || w->lost)
         return;
     if (signal != 0) {
-        snprintf(how, sizeof how, "process %ld on host %s was killed by signal %d (SIG%s)", w->pid, host, signal, tutti_launch_signal_name(signal));
+        snprintf(how, sizeof how, "process %ld on host %s was killed by signal %d (SIG%s)", w->pid, host, signal,
+                 tutti_launch_signal_name(signal));
         tutti_launch_far_lost(l, rank, how, signal);
     } else if (code != 0)
         w->words_until = tutti_now_ns(l->rt) + WORDS_NS;
@@ -119,7 +128,8 @@ void tutti_launch_far_silent_ends(far_launcher *l)
         if (w->words_until == 0 || tutti_now_ns(l->rt) < w->words_until)
             continue;
         w->words_until = 0;
-        snprintf(how, sizeof how, "process %ld on host %s exited with code %d; its own output may say why", w->pid, l->hosts[w->host].what->name, w->code);
+        snprintf(how, sizeof how, "process %ld on host %s exited with code %d; its own output may say why", w->pid,
+                 l->hosts[w->host].what->name, w->code);
         tutti_launch_far_lost(l, r, how, 0);
     }
 }

@@ -1,4 +1,5 @@
-/* hosts_talk.c: what an agent says, taken apart and acted on; the workers' output becomes lines that name their host. */
+/* hosts_talk.c: what an agent says, taken apart and acted on; the workers' output
+   becomes lines that name their host. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,12 +43,19 @@ static void take_greeting(far_launcher *l, far_host *h)
     while (h->stage == STARTING && (end = memchr(h->got, '\n', h->n_got)) != NULL) {
         const size_t n = (size_t)(end - h->got);
         *end = '\0';
-        if (n > mark && memcmp(h->got, TUTTI_AGENT_GREETING, mark) == 0 && sscanf((const char *)h->got + mark, "%39s %n", version, &rest) == 1) {
+        if (n > mark && memcmp(h->got, TUTTI_AGENT_GREETING, mark) == 0 &&
+            sscanf((const char *)h->got + mark, "%39s %n", version, &rest) == 1) {
             h->stage = ANSWERED;
             if (strcmp(version, tutti_version()) != 0)
-                tutti_launch_far_give_up(l, 2, "host %s has Tutti %s, this one %s; install the same version on every host", h->what->name, version, tutti_version());
-            else if (sscanf((const char *)h->got + mark + rest, "%9d %111s " CORES_FORMAT, &h->cores, seen, h->which_cores) != 3)
-                tutti_launch_far_give_up(l, 2, "host %s greets as no agent of this version would ('%.80s'); install the same version on every host", h->what->name, (const char *)h->got);
+                tutti_launch_far_give_up(l, 2,
+                                         "host %s has Tutti %s, this one %s; install the same version on every host",
+                                         h->what->name, version, tutti_version());
+            else if (sscanf((const char *)h->got + mark + rest, "%9d %111s " CORES_FORMAT, &h->cores, seen,
+                            h->which_cores) != 3)
+                tutti_launch_far_give_up(l, 2,
+                                         "host %s greets as no agent of this version would ('%.80s'); install the same "
+                                         "version on every host",
+                                         h->what->name, (const char *)h->got);
             else
                 snprintf(h->seen_as, sizeof h->seen_as, "%s", strcmp(seen, "-") != 0 ? seen : "");
         } else {
@@ -75,9 +83,11 @@ static void take_frame(far_launcher *l, far_host *h, char type, char *body, size
     default: break;
     }
     body[bytes] = '\0'; /* room is there */
-    if (type == 's' && sscanf(body, "%9d %19ld", &rank, &pid) == 2 && rank >= h->what->first && rank < h->what->first + h->what->workers)
+    if (type == 's' && sscanf(body, "%9d %19ld", &rank, &pid) == 2 && rank >= h->what->first &&
+        rank < h->what->first + h->what->workers)
         l->workers[rank].pid = pid;
-    else if (type == 'd' && sscanf(body, "%9d %19ld %9d %9d", &rank, &pid, &code, &signal) == 4 && rank >= h->what->first && rank < h->what->first + h->what->workers)
+    else if (type == 'd' && sscanf(body, "%9d %19ld %9d %9d", &rank, &pid, &code, &signal) == 4 &&
+             rank >= h->what->first && rank < h->what->first + h->what->workers)
         tutti_launch_far_ended(l, &l->workers[rank], rank, code, signal);
     else if (type == 'r' && sscanf(body, "%9d %9d %19ld %9d %n", &code, &rank, &pid, &signal, &at) == 4) {
         h->stage = DONE;
@@ -89,7 +99,8 @@ static void take_frame(far_launcher *l, far_host *h, char type, char *body, size
         h->stage = DONE;
         tutti_launch_far_give_up(l, code == TUTTI_ERR_USAGE ? 2 : 1, "host %s: %s", h->what->name, body + at);
     } else
-        tutti_launch_far_give_up(l, 1, "host %s sends what no agent of this version would (frame '%c' of %zu bytes)", h->what->name, type, bytes);
+        tutti_launch_far_give_up(l, 1, "host %s sends what no agent of this version would (frame '%c' of %zu bytes)",
+                                 h->what->name, type, bytes);
 }
 
 static void take_frames(far_launcher *l, far_host *h)
@@ -101,7 +112,8 @@ static void take_frames(far_launcher *l, far_host *h)
         const size_t bytes = (size_t)p[1] | (size_t)p[2] << 8 | (size_t)p[3] << 16 | (size_t)p[4] << 24;
         uint8_t after;
         if (bytes > TUTTI_AGENT_FRAME) {
-            tutti_launch_far_give_up(l, 1, "host %s sends what no agent of this version would (a frame of %zu bytes)", h->what->name, bytes);
+            tutti_launch_far_give_up(l, 1, "host %s sends what no agent of this version would (a frame of %zu bytes)",
+                                     h->what->name, bytes);
             h->n_got = 0;
             return;
         }

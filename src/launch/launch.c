@@ -1,20 +1,26 @@
-/* launch.c: starts the workers and watches them to their end. The launcher computes nothing; it sleeps in poll() on a pidfd a
-   worker and on its signals, so a death is seen when the kernel knows it. What the kernel does not tell, it looks at twice a
-   second (stopped.c).
+/* launch.c: starts the workers and watches them to their end. The launcher computes nothing; it
+   sleeps in poll() on a pidfd a worker and on its signals, so a death is seen when the kernel knows
+   it. What the kernel does not tell, it looks at twice a second (stopped.c).
 
    What happens when
      a worker ends well           nothing more.
-     a worker ends badly          it is written down in the shared memory and all bells ring: survivors end by themselves with
-                                  TUTTI_ERR_PEER. Who is left after the grace is killed. In a run that goes on there is no
-                                  grace while enough are left; the loss is told at once, that of one that failed by itself
-                                  0.2 s later: if it has told the others, they end with it, and say so by then.
-     a worker is stopped          over shared memory: the others are warned, then it is killed, which is a bad end.
-     a worker has said its last   and does not end: it is killed after the grace, in a run that goes on too, which would wait for it at the end.
+     a worker ends badly          it is written down in the shared memory and all bells ring:
+                                  survivors end by themselves with TUTTI_ERR_PEER. Who is left
+                                  after the grace is killed. In a run that goes on there is no
+                                  grace while enough are left; the loss is told at once, that of
+                                  one that failed by itself 0.2 s later: if it has told the others,
+                                  they end with it, and say so by then.
+     a worker is stopped          over shared memory: the others are warned, then
+                                  it is killed, which is a bad end.
+     a worker has said its last   and does not end: it is killed after the grace, in a run that goes
+                                  on too, which would wait for it at the end.
      words
      the user sends a signal      SIGTERM to all, the rest as above; a second one kills at once.
-     the launcher is killed       the kernel kills the workers (start.c); the shared memory has no name and goes with them.
+     the launcher is killed       the kernel kills the workers (start.c); the shared
+                                  memory has no name and goes with them.
 
-   The sentence is about the root: a worker that was killed, else the first that failed by itself, else the first echo. */
+   The sentence is about the root: a worker that was killed, else the first that
+   failed by itself, else the first echo. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -34,8 +40,8 @@ extern char **environ;
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
 #define LOOK_NS ((int64_t)500 * NS_PER_MS)
 #define ECHOES_NS ((int64_t)200 * NS_PER_MS)
-/* A terminal sends SIGINT to the workers and to the launcher, one after the other: how long to wait for our own when a
-   worker died of one. */
+/* A terminal sends SIGINT to the workers and to the launcher, one after the other: how long to wait
+   for our own when a worker died of one. */
 #define ECHO_NS ((int64_t)50 * NS_PER_MS)
 
 /* The more guilty, the lower. */
@@ -48,7 +54,9 @@ typedef struct launch_worker {
     int exit_code, signal;       /* how it ended */
     guilt guilt;
     bool passed_over;            /* lost in a run that goes on */
-    int64_t lost_at;             /* it has failed by itself and ended, which is a loss from then on; 0: it has not, or is one already */
+    /* it has failed by itself and ended, which is a loss from then on;
+       0: it has not, or is one already */
+    int64_t lost_at;
     int64_t words_ns;            /* when it was seen that it has said its last words; 0: not yet */
     launch_stopped stopped;
 } launch_worker;
@@ -138,8 +146,11 @@ typedef struct words { uint32_t state; tutti_status status; int blame; int64_t o
 
 static words words_of(const launcher *l, int rank)
 {
-    static const uint32_t same[] = { [TUTTI_MEET_ABSENT] = TUTTI_SHM_ABSENT, [TUTTI_MEET_RUNNING] = TUTTI_SHM_RUNNING, [TUTTI_MEET_LEFT] = TUTTI_SHM_CLOSED,
-                                     [TUTTI_MEET_FAILED] = TUTTI_SHM_FAILED, [TUTTI_MEET_LOST] = TUTTI_SHM_LOST };
+    static const uint32_t same[] = { [TUTTI_MEET_ABSENT] = TUTTI_SHM_ABSENT,
+                                     [TUTTI_MEET_RUNNING] = TUTTI_SHM_RUNNING,
+                                     [TUTTI_MEET_LEFT] = TUTTI_SHM_CLOSED,
+                                     [TUTTI_MEET_FAILED] = TUTTI_SHM_FAILED,
+                                     [TUTTI_MEET_LOST] = TUTTI_SHM_LOST };
     const tutti_shm_rank *line = &l->region.header->ranks[rank];
     const uint32_t state = atomic_load_explicit(&line->state, memory_order_acquire);
     const tutti_meet_rank *met = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
@@ -163,7 +174,8 @@ static guilt judge(const launcher *l, const launch_worker *w, int rank)
     return w->exit_code == 0 && said.state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
 }
 
-/* Has it failed only because another did? Of a worker of a run that goes on that means: this is the end of the run. */
+/* Has it failed only because another did? Of a worker of a run that goes on that
+   means: this is the end of the run. */
 static bool is_echo(words said, int rank)
 {
     return said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_PEER && said.blame >= 0 && said.blame != rank;
@@ -179,7 +191,8 @@ static bool ends_others(const launcher *l, int rank)
     return false;
 }
 
-/* Have all who are left failed by themselves at once, as when none can write a checkpoint? That is no loss after a loss. */
+/* Have all who are left failed by themselves at once, as when none can write a
+   checkpoint? That is no loss after a loss. */
 static bool all_fail(const launcher *l, int rank)
 {
     int others = 0;
@@ -194,15 +207,20 @@ static bool all_fail(const launcher *l, int rank)
     return others > 0;
 }
 
-/* May the run go on without it? It must have been a member; and a command line that it refuses is everybody's. */
+/* May the run go on without it? It must have been a member; and a command
+   line that it refuses is everybody's. */
 static bool can_go_on(const launcher *l, int rank, uint32_t before)
 {
     const words said = words_of(l, rank);
-    const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0; /* of a part, somebody else knows who has met */
+    /* of a part, somebody else knows who has met */
+    const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0;
     const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers; /* it only serves */
-    const bool left = before == TUTTI_SHM_CLOSED; /* it had ended its part: what goes wrong then is no loss but a defect, to be seen in the exit code */
+    /* it had ended its part: what goes wrong then is no loss but a
+       defect, to be seen in the exit code */
+    const bool left = before == TUTTI_SHM_CLOSED;
 
-    return l->options->goes_on && member && !needed && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER && !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE) &&
+    return l->options->goes_on && member && !needed && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER &&
+           !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE) &&
            !is_echo(said, rank) && !ends_others(l, rank) && !all_fail(l, rank);
 }
 
@@ -248,24 +266,31 @@ static void ended(launcher *l, int rank)
 {
     launch_worker *w = &l->workers[rank];
     const uint32_t state = words_of(l, rank).state;
-    const char *when = state == TUTTI_SHM_ABSENT ? " before it had joined the run" : state == TUTTI_SHM_RUNNING ? "" : " after it had left the run";
+    const char *when = state == TUTTI_SHM_ABSENT    ? " before it had joined the run"
+                       : state == TUTTI_SHM_RUNNING ? ""
+                                                    : " after it had left the run";
     tutti_error why = { .rank = -1 };
 
     w->guilt = judge(l, w, rank);
     if (w->passed_over && w->guilt == GUILT_OURS) /* that is why */
         return;
     if (w->guilt == GUILT_NONE) {
-        tutti_shm_depart(&l->region, rank, TUTTI_SHM_CLOSED, NULL, 0); /* one that never joined: let nobody wait for it */
+        /* one that never joined: let nobody wait for it */
+        tutti_shm_depart(&l->region, rank, TUTTI_SHM_CLOSED, NULL, 0);
         return;
     }
     if (w->stopped.ended_ns != 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld on host '%s' had been stopped (SIGSTOP) for %.1f s and was ended", (long)w->pid, l->host, (double)w->stopped.ended_ns / 1e9);
+        tutti_fail(&why, TUTTI_ERR_STATE, 0,
+                   "process %ld on host '%s' had been stopped (SIGSTOP) for %.1f s and was ended", (long)w->pid,
+                   l->host, (double)w->stopped.ended_ns / 1e9);
     else if (w->signal != 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s", (long)w->pid, w->signal, tutti_launch_signal_name(w->signal), when);
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s", (long)w->pid, w->signal,
+                   tutti_launch_signal_name(w->signal), when);
     else if (w->exit_code == 0)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code 0 in the middle of the run", (long)w->pid);
     else
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d%s; its own output may say why", (long)w->pid, w->exit_code, when);
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d%s; its own output may say why",
+                   (long)w->pid, w->exit_code, when);
     tutti_shm_depart(&l->region, rank, state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why, w->signal);
     if (l->meet != NULL)
         tutti_meet_lost(l->meet, rank, &why, w->signal);
@@ -320,7 +345,8 @@ static int milliseconds_to(const launcher *l)
     return left > INT_MAX ? INT_MAX : (int)left;
 }
 
-/* The meeting place, and what it has heard: a worker that fell silent is a loss like one that ended. */
+/* The meeting place, and what it has heard: a worker that fell
+   silent is a loss like one that ended. */
 static void serve(launcher *l)
 {
     if (l->meet == NULL)
@@ -331,7 +357,8 @@ static void serve(launcher *l)
         launch_worker *w = &l->workers[rank];
         if (met->state < TUTTI_MEET_FAILED)
             continue;
-        if (met->state == TUTTI_MEET_LOST && w->pidfd >= 0 && l->options->goes_on) { /* silent, or expelled: it must never come back */
+        /* silent, or expelled: it must never come back */
+        if (met->state == TUTTI_MEET_LOST && w->pidfd >= 0 && l->options->goes_on) {
             w->stopped.expelled_ns = tutti_now_ns(l->rt);
             send_one(w, SIGKILL);
         }
@@ -343,7 +370,9 @@ static void serve(launcher *l)
     }
 }
 
-/* What no descriptor tells: who has failed and does not end, who was expelled, and, over shared memory, who is stopped. A launcher that was stopped itself (the whole job, by Ctrl-Z) has seen nothing of that time. */
+/* What no descriptor tells: who has failed and does not end, who was expelled, and, over
+   shared memory, who is stopped. A launcher that was stopped itself (the whole job, by
+   Ctrl-Z) has seen nothing of that time. */
 static void look(launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
@@ -362,7 +391,8 @@ static void look(launcher *l)
             kill_it = now - w->words_ns >= grace(l);
         } else if (l->meet != NULL) {
             continue; /* silence is heard there */
-        } else if (tutti_shm_expelled(&l->region, r, how, sizeof how)) { /* one look to end by itself, with a sentence of its own */
+        /* one look to end by itself, with a sentence of its own */
+        } else if (tutti_shm_expelled(&l->region, r, how, sizeof how)) {
             kill_it = w->stopped.expelled_ns != 0;
             w->stopped.expelled_ns = now;
         } else
@@ -382,7 +412,8 @@ static void watch(launcher *l)
             l->polled[r] = (struct pollfd){ .fd = l->workers[r].pidfd, .events = POLLIN }; /* -1 is passed over */
         l->polled[n] = (struct pollfd){ .fd = l->signals.fd, .events = POLLIN };
         l->polled[n + 1] = (struct pollfd){ .fd = l->meet != NULL ? tutti_meet_fd(l->meet) : -1, .events = POLLIN };
-        if (poll(l->polled, (nfds_t)n + 2, milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN && errno != ENOMEM)
+        if (poll(l->polled, (nfds_t)n + 2, milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
+            errno != ENOMEM)
             send_all(l, SIGKILL); /* cannot be; but never wait for what we cannot see */
         hear_signals(l); /* before the deaths: those that the user wanted are not losses */
         serve(l);        /* and before them too: last words come before the end of who said them */
@@ -453,7 +484,8 @@ static void conclude(launcher *l)
     }
     if (l->user_signal != 0 && (!l->failed_first || w == NULL || (w->guilt == GUILT_KILLED && is_users(w->signal)))) {
         result->exit_code = 128 + l->user_signal;
-        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal, tutti_launch_signal_name(l->user_signal));
+        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal,
+                 tutti_launch_signal_name(l->user_signal));
         return;
     }
     if (w == NULL)
@@ -464,22 +496,28 @@ static void conclude(launcher *l)
     result->pid = w->pid;
     result->signal = w->signal;
     if (said.state == TUTTI_SHM_FAILED)
-        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1, tutti_launch_own_words(result->rank, said.text));
+        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1,
+                 tutti_launch_own_words(result->rank, said.text));
     else
         describe(l, rank, result->text, sizeof result->text);
     if (said.state != TUTTI_SHM_FAILED && l->options->size == 0 && rank >= l->options->workers - l->options->servers) {
         const size_t used = strlen(result->text);
-        snprintf(result->text + used, sizeof result->text - used, "; it was server %d of %d, and its slice of the model is gone with it", rank - (l->options->workers - l->options->servers), l->options->servers);
+        snprintf(result->text + used, sizeof result->text - used,
+                 "; it was server %d of %d, and its slice of the model is gone with it",
+                 rank - (l->options->workers - l->options->servers), l->options->servers);
     }
     if (l->too_few) {
         const size_t used = strlen(result->text);
-        snprintf(result->text + used, sizeof result->text - used, "; %d of %d workers were left, fewer than the %d of min-workers", l->options->workers - l->options->servers - l->lost,
-                 l->options->workers - l->options->servers, l->options->least);
+        snprintf(result->text + used, sizeof result->text - used,
+                 "; %d of %d workers were left, fewer than the %d of min-workers",
+                 l->options->workers - l->options->servers - l->lost, l->options->workers - l->options->servers,
+                 l->options->least);
     }
 }
 
 /* ---- opening and closing ---- */
-/* The workers' variables carry the key in the environment of children, which only this user can read. */
+/* The workers' variables carry the key in the environment of
+   children, which only this user can read. */
 static tutti_status open_meet(launcher *l, tutti_error *err)
 {
     tutti_meet_options m = { .address = "unix", .size = l->options->workers };
@@ -500,9 +538,11 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
         n++;
     l->environment = tutti_alloc(n + TUTTI_LENGTH(l->meet_text) + 1, sizeof *l->environment);
     if (l->environment == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", l->options->workers, n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", l->options->workers,
+                          n);
     for (size_t i = 0; i < n; i++) { /* those of an outer run are not handed on */
-        if (strncmp(given[i], TUTTI_MEET_VARIABLE, strlen(TUTTI_MEET_VARIABLE)) != 0 && strncmp(given[i], "TUTTI_RUN_", 10) != 0)
+        if (strncmp(given[i], TUTTI_MEET_VARIABLE, strlen(TUTTI_MEET_VARIABLE)) != 0 &&
+            strncmp(given[i], "TUTTI_RUN_", 10) != 0)
             l->environment[kept++] = given[i];
     }
     tutti_meet_where(l->meet, NULL, where, sizeof where);
@@ -525,11 +565,15 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     if (o->argv == NULL || o->argv[0] == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no program to start; give the path of one and its arguments");
     if (o->size > 0 && (o->first < 0 || o->first > o->size - o->workers || o->meet))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers from rank %d on are no part of %d that meet elsewhere", o->workers, o->first, o->size);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers from rank %d on are no part of %d that meet elsewhere",
+                          o->workers, o->first, o->size);
     if (o->local_first < 0 || o->local_first > local_size - o->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers from worker %d on are no part of %d that share this machine's cores", o->workers, o->local_first, local_size);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%d workers from worker %d on are no part of %d that share this machine's cores", o->workers,
+                          o->local_first, local_size);
     if (o->workers < 1 || o->workers > TUTTI_SHM_RANKS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", o->workers, TUTTI_SHM_RANKS);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", o->workers,
+                          TUTTI_SHM_RANKS);
     TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
     l->workers = tutti_alloc(n, sizeof *l->workers);
     l->polled = tutti_alloc(n + 2, sizeof *l->polled);
@@ -560,7 +604,8 @@ static tutti_status start_all(launcher *l, tutti_error *err)
 {
     for (int r = 0; r < l->options->workers; r++) {
         launch_worker *w = &l->workers[r];
-        const tutti_status status = tutti_launch_start_worker(&l->start, l->options->first + r, l->cores != NULL ? &l->cores[r] : NULL, &w->pid, &w->pidfd, err);
+        const tutti_status status = tutti_launch_start_worker(
+            &l->start, l->options->first + r, l->cores != NULL ? &l->cores[r] : NULL, &w->pid, &w->pidfd, err);
         if (status == TUTTI_OK) {
             l->alive++;
             tell(l, r, false);
@@ -592,7 +637,12 @@ static void launcher_close(launcher *l)
 
 tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result, tutti_error *err)
 {
-    launcher l = { .options = options, .result = result, .region = { .fd = -1, .owned = true }, .signals = { .fd = -1 }, .look_at = TUTTI_FOREVER, .kill_at = TUTTI_FOREVER };
+    launcher l = { .options = options,
+                   .result = result,
+                   .region = { .fd = -1, .owned = true },
+                   .signals = { .fd = -1 },
+                   .look_at = TUTTI_FOREVER,
+                   .kill_at = TUTTI_FOREVER };
     tutti_error own = { .rank = -1 };
     tutti_status status;
 

@@ -1,5 +1,6 @@
-/* launch_internal.h: what the files of this room share. launch.c watches those of one host; stopped.c sees who is stopped; start.c makes one worker; pin.c knows the cores;
-   hosts.c and agent.c are the two ends of several hosts. */
+/* launch_internal.h: what the files of this room share. launch.c watches those of one host;
+   stopped.c sees who is stopped; start.c makes one worker; pin.c knows the cores; hosts.c and
+   agent.c are the two ends of several hosts. */
 #ifndef TUTTI_LAUNCH_INTERNAL_H
 #define TUTTI_LAUNCH_INTERNAL_H
 #include <sched.h>
@@ -20,15 +21,19 @@ int tutti_launch_signals_next(launch_signals *s);       /* one that came, or 0 *
 void tutti_launch_signals_release(launch_signals *s);
 const char *tutti_launch_signal_name(int number);       /* "KILL" */
 
-/* Last words without the "worker 3: " that some of them begin with, since the sentence around them says it. */
+/* Last words without the "worker 3: " that some of them begin with, since
+   the sentence around them says it. */
 const char *tutti_launch_own_words(int rank, const char *words);
 
 /* ---- pin.c ---- */
-/* sets[r]: the cores of worker first + r of the `size` that share those of this process. Uses hwloc, which takes milliseconds and reads /sys; only called when pinning is wanted. */
-tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int first, int size, int threads, tutti_error *err);
+/* sets[r]: the cores of worker first + r of the `size` that share those of this process. Uses
+   hwloc, which takes milliseconds and reads /sys; only called when pinning is wanted. */
+tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int first, int size, int threads,
+                              tutti_error *err);
 
 /* ---- cores.c ---- */
-/* Which cores this process may use, in a word that can be compared with that of any other process anywhere: "BOOT-ID/CPUS" (CPUS in hexadecimal digits, CPU 0 to 3 first), or "-" where the
+/* Which cores this process may use, in a word that can be compared with that of any other process
+   anywhere: "BOOT-ID/CPUS" (CPUS in hexadecimal digits, CPU 0 to 3 first), or "-" where the
    kernel does not say which it is. */
 enum { LAUNCH_CORES_TEXT = 40 + CPU_SETSIZE / 4 };
 void tutti_launch_cores_text(char text[static LAUNCH_CORES_TEXT]);
@@ -39,9 +44,11 @@ typedef struct launch_stopped {  /* zero: never was */
     int64_t since_ns;            /* it has been stopped, as far as we have seen; 0: it is not */
     bool warned;                 /* for a third of the time that it may be */
     int64_t ended_ns;            /* how long it had been when it had to be ended; 0: it had not */
-    int64_t expelled_ns;         /* when the launcher knew that others go on without it; 0: they do not */
+    /* when the launcher knew that others go on without it; 0: they do not */
+    int64_t expelled_ns;
 } launch_stopped;
-/* To be called twice a second. was_away: the caller itself did not run for a while. True: it has been stopped for 3 s, and has to be ended. */
+/* To be called twice a second. was_away: the caller itself did not run for a while. True: it has
+   been stopped for 3 s, and has to be ended. */
 bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t now_ns, bool was_away);
 
 /* ---- start.c ---- */
@@ -55,23 +62,31 @@ typedef struct launch_start {
     pid_t parent;
 } launch_start;
 
-tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const tutti_launch_options *options, int fd, const sigset_t *mask, tutti_error *err);
+tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt,
+                                     const tutti_launch_options *options, int fd,
+                                     const sigset_t *mask, tutti_error *err);
 void tutti_launch_start_close(launch_start *s);
 /* Returns once the program runs, or with the reason why it cannot. cores may be NULL. */
-tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores, pid_t *pid, int *pidfd, tutti_error *err);
+tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores,
+                                       pid_t *pid, int *pidfd, tutti_error *err);
 
 /* ---- address.c ---- */
-/* The words of a command: split at blanks; what stands in '...' or "..." keeps its blanks. One block, NULL-ended, room for `more` words behind: tutti_free it. */
-tutti_status tutti_launch_words(const char *text, size_t more, const char ***words, size_t *n, tutti_error *err);
-/* The address of this host on the way to `host`, in figures; "" if its name is not known or there is no way. */
+/* The words of a command: split at blanks; what stands in '...' or "..." keeps its blanks. One
+   block, NULL-ended, room for `more` words behind: tutti_free it. */
+tutti_status tutti_launch_words(const char *text, size_t more, const char ***words, size_t *n,
+                                tutti_error *err);
+/* The address of this host on the way to `host`, in figures; "" if its name
+   is not known or there is no way. */
 void tutti_launch_route(const char *host, char *text, size_t bytes);
 bool tutti_launch_is_loopback(const char *address);
 
-/* ---- what launcher and agent say to each other (hosts.c, agent.c) ----
-   The agent greets on its output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as ssh sees it, or -> <which cores>\n"; what stands before it is a login's chatter.
-   The launcher then writes a job to its input: "JOB <bytes>\n", then so many bytes of strings "name=value", each ended by a NUL; and after that single
-   letters: T (SIGTERM to the workers), X<rank>; (SIGKILL to that one: the run goes on without it), K (the end). The end of the input is K.
-   The agent answers with frames: a letter, four bytes of length, little-endian, and so many bytes:
+/* ---- what launcher and agent say to each other (hosts.c, agent.c) ---- The agent greets on its
+   output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as ssh sees it, or -> <which
+   cores>\n"; what stands before it is a login's chatter. The launcher then writes a job to its
+   input: "JOB <bytes>\n", then so many bytes of strings "name=value", each ended by a NUL; and
+   after that single letters: T (SIGTERM to the workers), X<rank>; (SIGKILL to that one: the run
+   goes on without it), K (the end). The end of the input is K. The agent answers with frames: a
+   letter, four bytes of length, little-endian, and so many bytes:
      o, e  standard output and error of the workers
      s     "<rank> <pid>": started        d     "<rank> <pid> <exit code> <signal>": ended
      r     "<exit code> <rank> <pid> <signal> <sentence>": the end of all; the last

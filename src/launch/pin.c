@@ -1,8 +1,10 @@
-/* pin.c: which cores are whose. Workers get neighbouring cores in hwloc's logical order, so that those of one worker share
-   caches; hwloc sees only what cpusets and the affinity of this process allow. A core comes with all its hardware threads:
-   two workers on one core would only take turns. Where there are cores for it, each worker has one more than it computes on, so that what it has
-   besides (the lane of its exchanges, its loader) runs beside the computation and not in turn with it. Launchers of one run that share cores (agents of two names of one machine) each pin their part of the
-   `size` workers there, in one numbering. */
+/* pin.c: which cores are whose. Workers get neighbouring cores in hwloc's logical order, so that
+   those of one worker share caches; hwloc sees only what cpusets and the affinity of this process
+   allow. A core comes with all its hardware threads: two workers on one core would only take turns.
+   Where there are cores for it, each worker has one more than it computes on, so that what it has
+   besides (the lane of its exchanges, its loader) runs beside the computation and not in turn with
+   it. Launchers of one run that share cores (agents of two names of one machine) each pin their
+   part of the `size` workers there, in one numbering. */
 #include <errno.h>
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
@@ -21,7 +23,8 @@ tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int first, int size,
         goto out;
     }
     if (hwloc_topology_init(&topology) != 0 || hwloc_topology_load(topology) != 0) {
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "cannot learn the cores of this machine; start the %d workers without pinning", workers);
+        status = tutti_fail(err, TUTTI_ERR_IO, errno,
+                            "cannot learn the cores of this machine; start the %d workers without pinning", workers);
         goto out;
     }
     if (hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_THREAD) != 0)
@@ -33,7 +36,8 @@ tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int first, int size,
         cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, type);
     }
     if (cores <= 0) {
-        status = tutti_fail(err, TUTTI_ERR_IO, 0, "found no core that this process may use; start the %d workers without pinning", workers);
+        status = tutti_fail(err, TUTTI_ERR_IO, 0,
+                            "found no core that this process may use; start the %d workers without pinning", workers);
         goto out;
     }
     each = (long long)size * (threads + 1LL) <= cores ? threads + 1 : threads;
@@ -41,11 +45,14 @@ tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int first, int size,
         const int from = (int)(((long long)first + r) * each % cores), n = each < cores ? each : cores;
         hwloc_bitmap_zero(mine);
         for (int k = 0; k < n; k++)
-            hwloc_bitmap_or(mine, mine, hwloc_get_obj_inside_cpuset_by_type(topology, allowed, type, (unsigned)((from + k) % cores))->cpuset);
+            hwloc_bitmap_or(
+                mine, mine,
+                hwloc_get_obj_inside_cpuset_by_type(topology, allowed, type, (unsigned)((from + k) % cores))->cpuset);
         hwloc_bitmap_and(mine, mine, allowed);
         CPU_ZERO(&sets[r]);
         if (hwloc_cpuset_to_glibc_sched_affinity(topology, mine, &sets[r], sizeof sets[r]) != 0) {
-            status = tutti_fail(err, TUTTI_ERR_IO, errno, "cannot pin worker %d; start the %d workers without pinning", r, workers);
+            status = tutti_fail(err, TUTTI_ERR_IO, errno, "cannot pin worker %d; start the %d workers without pinning",
+                                r, workers);
             goto out;
         }
     }

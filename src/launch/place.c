@@ -1,12 +1,16 @@
-/* place.c: which rank of how many this process is, from its environment. A pure function, so that every launcher's words can be tested without the launcher.
+/* place.c: which rank of how many this process is, from its environment. A pure function, so that
+   every launcher's words can be tested without the launcher.
 
-   The order is that of how much is known: our own launcher, then those that set variables for nothing else (MPI), then Slurm, whose variables every program
-   inside an allocation inherits, then torchrun's, whose names are common words. Only what a launcher sets for the processes it starts counts: SLURM_NTASKS
-   without SLURM_STEP_ID is what sbatch tells a script that runs once.
+   The order is that of how much is known: our own launcher, then those that set variables for
+   nothing else (MPI), then Slurm, whose variables every program inside an allocation inherits, then
+   torchrun's, whose names are common words. Only what a launcher sets for the processes it starts
+   counts: SLURM_NTASKS without SLURM_STEP_ID is what sbatch tells a script that runs once.
 
-   Launchers nest. Slurm starts one daemon a node for mpirun, or one torchrun a node, and its variables are inherited by the ranks; that is no contradiction, and
-   the inner launcher has it. torchrun says so itself (GROUP_RANK, GROUP_WORLD_SIZE are then Slurm's); for MPI it shows in a step of one task a node.
-   Any other two that disagree are refused, since going on would train two models side by side, or hang. */
+   Launchers nest. Slurm starts one daemon a node for mpirun, or one torchrun a node, and its
+   variables are inherited by the ranks; that is no contradiction, and the inner launcher has it.
+   torchrun says so itself (GROUP_RANK, GROUP_WORLD_SIZE are then Slurm's); for MPI it shows in a
+   step of one task a node. Any other two that disagree are refused, since going on would train
+   two models side by side, or hang. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +18,8 @@
 #include "launch_internal.h"
 
 #define RANKS_MAX (1L << 20)     /* far more than any run; keeps sizes of tables sane */
-/* A port for a Slurm job's ranks: below those that kernels hand out, its own for jobs of neighbouring numbers. */
+/* A port for a Slurm job's ranks: below those that kernels hand out, its own
+   for jobs of neighbouring numbers. */
 #define SLURM_PORT_FIRST 12000
 #define SLURM_PORTS 20000
 
@@ -24,9 +29,11 @@ static const struct {
     const char *needs;           /* without it the others mean nothing; NULL: nothing needed */
 } launchers[] = {
     { TUTTI_BY_TUTTI, "tutti", "TUTTI_RANK", "TUTTI_SIZE", NULL, NULL, NULL },
-    { TUTTI_BY_OPENMPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", NULL, NULL },
+    { TUTTI_BY_OPENMPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", NULL,
+      NULL },
     { TUTTI_BY_PMI, "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", NULL, NULL },
-    { TUTTI_BY_MVAPICH, "MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", NULL, NULL },
+    { TUTTI_BY_MVAPICH, "MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", NULL,
+      NULL },
     { TUTTI_BY_SLURM, "Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_STEP_ID" },
     { TUTTI_BY_TORCHRUN, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", NULL, NULL },
 };
@@ -56,17 +63,23 @@ static const char *or_not_set(const char *text)
 /* One launcher's word. *there: it has one. */
 static tutti_status ask(size_t i, char *const *environment, tutti_launch_place *p, bool *there, tutti_error *err)
 {
-    const char *rank = tutti_variable(environment, launchers[i].rank), *size = tutti_variable(environment, launchers[i].size);
+    const char *rank = tutti_variable(environment, launchers[i].rank),
+               *size = tutti_variable(environment, launchers[i].size);
     const char *host = launchers[i].host != NULL ? tutti_variable(environment, launchers[i].host) : NULL;
 
     *p = (tutti_launch_place){ .size = 1, .local_rank = -1, .by = launchers[i].by, .name = launchers[i].name };
-    *there = (rank != NULL || size != NULL) && (launchers[i].needs == NULL || tutti_variable(environment, launchers[i].needs) != NULL);
+    *there = (rank != NULL || size != NULL) &&
+             (launchers[i].needs == NULL || tutti_variable(environment, launchers[i].needs) != NULL);
     if (!*there)
         return TUTTI_OK;
     if (!number(size, RANKS_MAX, &p->size) || p->size < 1 || !number(rank, p->size - 1L, &p->rank))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.40s' and %s is '%.40s': the size must be 1 to %ld, the rank 0 to size - 1; both are set by %s%s, unset both to run "
-                          "alone", launchers[i].rank, or_not_set(rank), launchers[i].size, or_not_set(size), RANKS_MAX,
-                          launchers[i].by == TUTTI_BY_TUTTI ? "the launcher" : launchers[i].name, launchers[i].by == TUTTI_BY_TUTTI ? "" : "'s launcher");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s is '%.40s' and %s is '%.40s': the size must be 1 to %ld, the rank 0 to size - 1; both "
+                          "are set by %s%s, unset both to run "
+                          "alone",
+                          launchers[i].rank, or_not_set(rank), launchers[i].size, or_not_set(size), RANKS_MAX,
+                          launchers[i].by == TUTTI_BY_TUTTI ? "the launcher" : launchers[i].name,
+                          launchers[i].by == TUTTI_BY_TUTTI ? "" : "'s launcher");
     if (launchers[i].local != NULL)
         number(tutti_variable(environment, launchers[i].local), RANKS_MAX, &p->local_rank);
     snprintf(p->found, sizeof p->found, "%s=%d, %s=%d", launchers[i].rank, p->rank, launchers[i].size, p->size);
@@ -78,7 +91,8 @@ static bool same_numbers(char *const *environment, const char *a, const char *b)
 {
     int x, y;
 
-    return number(tutti_variable(environment, a), RANKS_MAX, &x) && number(tutti_variable(environment, b), RANKS_MAX, &y) && x == y;
+    return number(tutti_variable(environment, a), RANKS_MAX, &x) &&
+           number(tutti_variable(environment, b), RANKS_MAX, &y) && x == y;
 }
 
 /* Is `outer`, Slurm, only what started the launcher of `inner`? */
@@ -87,13 +101,16 @@ static bool nested(char *const *environment, const tutti_launch_place *inner, co
     if (outer->by != TUTTI_BY_SLURM)
         return false;
     if (inner->by == TUTTI_BY_TORCHRUN)
-        return same_numbers(environment, "GROUP_RANK", "SLURM_PROCID") && same_numbers(environment, "GROUP_WORLD_SIZE", "SLURM_NTASKS");
-    return outer->size <= inner->size && (same_numbers(environment, "SLURM_NTASKS", "SLURM_STEP_NUM_NODES") || same_numbers(environment, "SLURM_NTASKS", "SLURM_NNODES"));
+        return same_numbers(environment, "GROUP_RANK", "SLURM_PROCID") &&
+               same_numbers(environment, "GROUP_WORLD_SIZE", "SLURM_NTASKS");
+    return outer->size <= inner->size && (same_numbers(environment, "SLURM_NTASKS", "SLURM_STEP_NUM_NODES") ||
+                                          same_numbers(environment, "SLURM_NTASKS", "SLURM_NNODES"));
 }
 
 /* ---- lists of hosts ---- */
 
-/* One name or pattern of the list, up to the comma that is not in brackets; NULL: a bracket is not closed. */
+/* One name or pattern of the list, up to the comma that is not in
+   brackets; NULL: a bracket is not closed. */
 static const char *item_end(const char *at)
 {
     bool inside = false;
@@ -106,7 +123,8 @@ static const char *item_end(const char *at)
     return inside ? NULL : at;
 }
 
-/* The set of numbers in brackets, at[0] = '[': how many (-1: malformed), the `index`-th as text with its leading zeros, and where it ends. */
+/* The set of numbers in brackets, at[0] = '[': how many (-1: malformed), the `index`-th as text
+   with its leading zeros, and where it ends. */
 static int64_t bracket(const char *at, int64_t index, char *text, size_t bytes, const char **end)
 {
     int64_t count = 0;
@@ -138,7 +156,8 @@ static int64_t bracket(const char *at, int64_t index, char *text, size_t bytes, 
     return *at == ']' ? count : -1;
 }
 
-/* How many names the pattern [at, end) stands for; the `index`-th, if it is one of them, to `name`. -1: malformed or too long. The last bracket turns fastest. */
+/* How many names the pattern [at, end) stands for; the `index`-th, if it is one of them, to `name`.
+   -1: malformed or too long. The last bracket turns fastest. */
 static int64_t pattern(const char *at, const char *end, int64_t index, char *name, size_t bytes)
 {
     int64_t total = 1, below, n;
@@ -193,7 +212,10 @@ tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, s
         if (n < 0) {
             if (bytes > 0)
                 name[0] = '\0';
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.200s' is no list of hosts; write names with commas between, and numbers in brackets: node[01-03,7],login", list);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "'%.200s' is no list of hosts; write names with commas between, and numbers in brackets: "
+                              "node[01-03,7],login",
+                              list);
         }
         if (index < n)
             return TUTTI_OK;
@@ -208,7 +230,8 @@ tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, s
 /* ---- where the ranks meet ---- */
 static tutti_status slurm_meet(char *const *environment, tutti_launch_place *p, tutti_error *err)
 {
-    const char *list = tutti_variable(environment, "SLURM_STEP_NODELIST"), *job = tutti_variable(environment, "SLURM_JOB_ID"), *step = tutti_variable(environment, "SLURM_STEP_ID");
+    const char *list = tutti_variable(environment, "SLURM_STEP_NODELIST"),
+               *job = tutti_variable(environment, "SLURM_JOB_ID"), *step = tutti_variable(environment, "SLURM_STEP_ID");
     char first[256];
     uint64_t spread = 0;
 
@@ -229,25 +252,33 @@ static tutti_status slurm_meet(char *const *environment, tutti_launch_place *p, 
 /* With TORCHELASTIC_USE_AGENT_STORE torchrun itself listens on MASTER_PORT: the next one then. */
 static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *p, tutti_error *err)
 {
-    const char *address = tutti_variable(environment, "MASTER_ADDR"), *port_text = tutti_variable(environment, "MASTER_PORT");
-    const char *id = tutti_variable(environment, "TORCHELASTIC_RUN_ID"), *again = tutti_variable(environment, "TORCHELASTIC_RESTART_COUNT");
+    const char *address = tutti_variable(environment, "MASTER_ADDR"),
+               *port_text = tutti_variable(environment, "MASTER_PORT");
+    const char *id = tutti_variable(environment, "TORCHELASTIC_RUN_ID"),
+               *again = tutti_variable(environment, "TORCHELASTIC_RESTART_COUNT");
     const char *store = tutti_variable(environment, "TORCHELASTIC_USE_AGENT_STORE");
     int port;
 
     if (address == NULL && port_text == NULL)
         return TUTTI_OK;
     if (address == NULL || address[0] == '\0' || strlen(address) > 250 || !number(port_text, 65534, &port) || port < 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "MASTER_ADDR is '%.80s' and MASTER_PORT is '%.40s': a name or an address and a port from 1 to 65534 are needed, both set by torchrun; or "
-                          "say TUTTI_MEET=HOST:PORT", or_not_set(address), or_not_set(port_text));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "MASTER_ADDR is '%.80s' and MASTER_PORT is '%.40s': a name or an address and a port from 1 "
+                          "to 65534 are needed, both set by torchrun; or "
+                          "say TUTTI_MEET=HOST:PORT",
+                          or_not_set(address), or_not_set(port_text));
     port += store != NULL && (strcmp(store, "True") == 0 || strcmp(store, "1") == 0);
-    snprintf(p->meet, sizeof p->meet, strchr(address, ':') != NULL && address[0] != '[' ? "[%s]:%d" : "%s:%d", address, port);
-    snprintf(p->run, sizeof p->run, "torchrun %.100s %.40s %.100s", id != NULL ? id : "", again != NULL ? again : "", p->meet);
+    snprintf(p->meet, sizeof p->meet, strchr(address, ':') != NULL && address[0] != '[' ? "[%s]:%d" : "%s:%d", address,
+             port);
+    snprintf(p->run, sizeof p->run, "torchrun %.100s %.40s %.100s", id != NULL ? id : "", again != NULL ? again : "",
+             p->meet);
     return TUTTI_OK;
 }
 
 static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tutti_error *err)
 {
-    const char *told = tutti_variable(environment, "TUTTI_MEET"), *at_0 = tutti_variable(environment, "TUTTI_MEET_AT_RANK_0");
+    const char *told = tutti_variable(environment, "TUTTI_MEET"),
+               *at_0 = tutti_variable(environment, "TUTTI_MEET_AT_RANK_0");
 
     if (p->by == TUTTI_BY_SLURM)
         TUTTI_TRY(slurm_meet(environment, p, err));
@@ -257,7 +288,8 @@ static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tut
         snprintf(p->run, sizeof p->run, "%s", p->name);
     if (told != NULL && told[0] != '\0') {
         if (strlen(told) >= sizeof p->meet)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_MEET has %zu bytes; at most %zu are possible: HOST:PORT", strlen(told), sizeof p->meet - 1);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_MEET has %zu bytes; at most %zu are possible: HOST:PORT",
+                              strlen(told), sizeof p->meet - 1);
         snprintf(p->meet, sizeof p->meet, "%s", told);
     }
     /* A launcher of ours, which serves one itself, says 0. */
@@ -280,7 +312,8 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
             *out = one;
             if (one.by == TUTTI_BY_TUTTI)
                 break;
-        } else if (out->size == 1) { /* started alone inside something that counts for several: only the larger one is a run */
+        /* started alone inside something that counts for several: only the larger one is a run */
+        } else if (out->size == 1) {
             if (one.size > 1)
                 *out = one;
         } else if (one.size > 1 && (one.rank != out->rank || one.size != out->size)) {
@@ -290,13 +323,21 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
                 *out = one;
                 continue;
             }
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s says that this is rank %d of %d (%s), %s that it is rank %d of %d (%s); unset the variables of one, or say TUTTI_RANK and "
-                              "TUTTI_SIZE", out->name, out->rank, out->size, out->found, one.name, one.rank, one.size, one.found);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s says that this is rank %d of %d (%s), %s that it is rank %d of %d (%s); unset the "
+                              "variables of one, or say TUTTI_RANK and "
+                              "TUTTI_SIZE",
+                              out->name, out->rank, out->size, out->found, one.name, one.rank, one.size, one.found);
         }
     }
-    /* PMIx tells a process its rank only; one that is not the first proves that there are several. */
-    if (out->by == TUTTI_BY_NOBODY && tutti_variable(environment, "PMIX_NAMESPACE") != NULL && number(tutti_variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "PMIX_RANK is %d, and nothing says how many ranks there are; say TUTTI_RANK and TUTTI_SIZE, or start the run by mpirun, srun or torchrun", pmix);
+    /* PMIx tells a process its rank only; one that is not the first proves that there are
+       several. */
+    if (out->by == TUTTI_BY_NOBODY && tutti_variable(environment, "PMIX_NAMESPACE") != NULL &&
+        number(tutti_variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "PMIX_RANK is %d, and nothing says how many ranks there are; say TUTTI_RANK and TUTTI_SIZE, "
+                          "or start the run by mpirun, srun or torchrun",
+                          pmix);
     return meet_of(environment, out, err);
 }
 
@@ -319,7 +360,8 @@ tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *con
                           "TUTTI_MEET=HOST:PORT to all, with the host of rank 0 and a free port "
                           "there",
                           who, place->size, place->found);
-    if (tutti_variable(environment, "TUTTI_RUN_KEY") == NULL && tutti_variable(environment, "TUTTI_RUN_KEY_FILE") == NULL)
+    if (tutti_variable(environment, "TUTTI_RUN_KEY") == NULL &&
+        tutti_variable(environment, "TUTTI_RUN_KEY_FILE") == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the %d processes that %s has started have no key to know each other by; make one with "
                           "`tutti key > FILE` where all can read it, and say "
@@ -331,7 +373,8 @@ tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *con
 /* ---- the same said to a transport ---- */
 enum { ADDED = 5, ADDED_BYTES = 340 }; /* variables, and room for the longest: TUTTI_MEET=... */
 
-tutti_status tutti_launch_place_environment(const tutti_launch_place *place, char *const *environment, char ***out, tutti_error *err)
+tutti_status tutti_launch_place_environment(const tutti_launch_place *place, char *const *environment, char ***out,
+                                            tutti_error *err)
 {
     const char *names[ADDED] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_MEET", "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID" };
     char values[ADDED][ADDED_BYTES], salted[sizeof place->run + sizeof place->meet + 8];
@@ -357,7 +400,8 @@ tutti_status tutti_launch_place_environment(const tutti_launch_place *place, cha
         const int a = snprintf(salted, sizeof salted, "a %s %s", place->run, place->meet);
         const uint64_t high = tutti_hash(salted, (size_t)a);
         salted[0] = 'b';
-        snprintf(values[4], ADDED_BYTES, "%016llx%016llx", (unsigned long long)high, (unsigned long long)tutti_hash(salted, (size_t)a));
+        snprintf(values[4], ADDED_BYTES, "%016llx%016llx", (unsigned long long)high,
+                 (unsigned long long)tutti_hash(salted, (size_t)a));
     }
     for (size_t i = 0; i < ADDED; i++) {
         if (values[i][0] == '\0' || tutti_variable(environment, names[i]) != NULL)

@@ -1,4 +1,5 @@
-/* signals.c: the signals by which a person ends a run, taken as something to poll for while workers are watched; and two small words for sentences about ends. */
+/* signals.c: the signals by which a person ends a run, taken as something to poll for while workers
+   are watched; and two small words for sentences about ends. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +7,8 @@
 #include <unistd.h>
 #include "launch_internal.h"
 
-/* What the user ignores (nohup, a background job) stays ignored. SIGCHLD must not be, or there is nothing to wait for. */
+/* What the user ignores (nohup, a background job) stays ignored. SIGCHLD must not be,
+   or there is nothing to wait for. */
 tutti_status tutti_launch_signals_take(launch_signals *s, tutti_error *err)
 {
     static const int wanted[] = { SIGINT, SIGTERM, SIGHUP };
@@ -23,7 +25,8 @@ tutti_status tutti_launch_signals_take(launch_signals *s, tutti_error *err)
     s->masked = true;
     s->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->fd < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch for signals; raise the limit of open files (ulimit -n)");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "cannot watch for signals; raise the limit of open files (ulimit -n)");
     return TUTTI_OK;
 }
 

@@ -1,8 +1,10 @@
-/* start.c: from options to a running worker. Everything that allocates happens before fork: the launcher may have other
-   threads (it is called from Python too), and then the child may only use what is async-signal-safe.
+/* start.c: from options to a running worker. Everything that allocates happens before fork:
+   the launcher may have other threads (it is called from Python too), and then the child may
+   only use what is async-signal-safe.
 
-   The child dies with the launcher: PR_SET_PDEATHSIG, and, for a launcher that died before that call, a look at the parent.
-   That signal is bound to the launcher's thread, which is why tutti_launch_run stays in one thread to the end.
+   The child dies with the launcher: PR_SET_PDEATHSIG, and, for a launcher that died before that
+   call, a look at the parent. That signal is bound to the launcher's thread, which is why
+   tutti_launch_run stays in one thread to the end.
 
    A failed exec tells its errno through a pipe that a successful one closes. */
 #include <errno.h>
@@ -30,7 +32,8 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
-/* Has each thread of all workers a core of this process's to itself? Of other launchers' workers, too, where they share the cores. */
+/* Has each thread of all workers a core of this process's to itself? Of other launchers' workers,
+   too, where they share the cores. */
 static bool have_cores(const tutti_launch_options *options)
 {
     const long long workers = options->local_size > 0 ? options->local_size : options->workers;
@@ -38,9 +41,9 @@ static bool have_cores(const tutti_launch_options *options)
     return workers * options->threads <= tutti_cores();
 }
 
-/* How often libgomp may look for work before its thread sleeps, for LOOK_OUT_NS: it counts looks, and the pause between
-   two takes from 3 to 50 ns as the processor likes. The least of some trials, since a core that others use, too, makes
-   them longer. */
+/* How often libgomp may look for work before its thread sleeps, for LOOK_OUT_NS: it counts looks,
+   and the pause between two takes from 3 to 50 ns as the processor likes. The least of some trials,
+   since a core that others use, too, makes them longer. */
 static int looks_in_time(tutti_runtime *rt)
 {
     enum { TRIALS = 16, LOOKS = 500 };
@@ -65,11 +68,12 @@ static int looks_in_time(tutti_runtime *rt)
 tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const tutti_launch_options *options, int fd,
                                      const sigset_t *mask, tutti_error *err)
 {
-    /* Waiting OpenMP threads would burn the core of those that work. Where each has its own they look out for some
-       tens of microseconds before they sleep: a network of many small pieces (an LSTM's moments) wakes them thousands
-       of times a step. Not for longer: on a machine that others use as well the one that is waited for has often lost
-       its core, for milliseconds, and whoever looks on for it keeps others from ending their turn. Measured there
-       (mlp, load 12 on 2 cores, 10 rounds in turn): 1934 samples/s with one thread; with two that look out for 1 ms
+    /* Waiting OpenMP threads would burn the core of those that work. Where each has its own they
+       look out for some tens of microseconds before they sleep: a network of many small pieces (an
+       LSTM's moments) wakes them thousands of times a step. Not for longer: on a machine that
+       others use as well the one that is waited for has often lost its core, for milliseconds, and
+       whoever looks on for it keeps others from ending their turn. Measured there (mlp, load 12 on
+       2 cores, 10 rounds in turn): 1934 samples/s with one thread; with two that look out for 1 ms
        723, 100 us 1657, 30 us 1955, 10 us 2395. */
     static char passive[] = "OMP_WAIT_POLICY=passive", active[] = "OMP_WAIT_POLICY=active";
     char *const *given = options->environment != NULL ? options->environment : environ;
@@ -83,12 +87,14 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", options->workers, n);
     n = 0;
     for (size_t i = 0; given[i] != NULL; i++) { /* a launcher within a worker must not hand on the outer run's place */
-        if (!is_variable(given[i], TUTTI_SHM_VARIABLE_FD) && !is_variable(given[i], TUTTI_SHM_VARIABLE_RANK) && !is_variable(given[i], TUTTI_SHM_VARIABLE_SIZE))
+        if (!is_variable(given[i], TUTTI_SHM_VARIABLE_FD) && !is_variable(given[i], TUTTI_SHM_VARIABLE_RANK) &&
+            !is_variable(given[i], TUTTI_SHM_VARIABLE_SIZE))
             s->environment[n++] = given[i];
     }
     snprintf(s->fd_text, sizeof s->fd_text, "%s=%d", TUTTI_SHM_VARIABLE_FD, fd);
     snprintf(s->size_text, sizeof s->size_text, "%s=%d", TUTTI_SHM_VARIABLE_SIZE, options->workers);
-    snprintf(s->threads_text, sizeof s->threads_text, "OMP_NUM_THREADS=%d", options->threads > 0 ? options->threads : 1);
+    snprintf(s->threads_text, sizeof s->threads_text, "OMP_NUM_THREADS=%d",
+             options->threads > 0 ? options->threads : 1);
     s->environment[n++] = s->fd_text;
     s->environment[n++] = s->size_text;
     if (tutti_variable(given, "OMP_NUM_THREADS") == NULL)
@@ -140,7 +146,8 @@ static void become_worker(const launch_start *s, int rank, const cpu_set_t *core
     _exit(127);
 }
 
-tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores, pid_t *pid, int *pidfd, tutti_error *err)
+tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores, pid_t *pid, int *pidfd,
+                                       tutti_error *err)
 {
     int ends[2], cause = 0;
     ssize_t n;
@@ -148,7 +155,8 @@ tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cp
     *pid = -1;
     *pidfd = -1;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot start worker %d: no pipe; raise the limit of open files (ulimit -n)", rank);
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "cannot start worker %d: no pipe; raise the limit of open files (ulimit -n)", rank);
     *pid = fork();
     if (*pid == 0)
         become_worker(s, rank, cores, ends[1]);
@@ -156,7 +164,9 @@ tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cp
     close(ends[1]);
     if (*pid < 0) {
         close(ends[0]);
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot start worker %d; use fewer workers or raise the limit of processes (ulimit -u)", rank);
+        return tutti_fail(err, TUTTI_ERR_IO, cause,
+                          "cannot start worker %d; use fewer workers or raise the limit of processes (ulimit -u)",
+                          rank);
     }
     do
         n = read(ends[0], &cause, sizeof cause);
@@ -165,10 +175,14 @@ tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cp
     if (n == (ssize_t)sizeof cause) {
         waitpid(*pid, NULL, 0);
         *pid = -1;
-        return tutti_fail(err, TUTTI_ERR_USAGE, cause, "cannot execute '%s' as worker %d; give the path of a program", s->argv[0], rank);
+        return tutti_fail(err, TUTTI_ERR_USAGE, cause, "cannot execute '%s' as worker %d; give the path of a program",
+                          s->argv[0], rank);
     }
     *pidfd = (int)syscall(SYS_pidfd_open, *pid, 0);
     if (*pidfd < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch worker %d (process %ld); Linux 5.3 or newer and a free descriptor (ulimit -n) are needed", rank, (long)*pid);
+        return tutti_fail(
+            err, TUTTI_ERR_IO, errno,
+            "cannot watch worker %d (process %ld); Linux 5.3 or newer and a free descriptor (ulimit -n) are needed",
+            rank, (long)*pid);
     return TUTTI_OK;
 }

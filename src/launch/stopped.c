@@ -1,13 +1,15 @@
-/* stopped.c: whether a worker is stopped, by SIGSTOP or a terminal, and for how long. Over shared memory there are no heartbeats: one that is stopped looks like one that
-   computes, except to the kernel, which writes T into /proc/PID/stat. One that a debugger holds (t) is left alone, and so is one that waits for a disk or for memory (D): it
-   is not silent, only slow. */
+/* stopped.c: whether a worker is stopped, by SIGSTOP or a terminal, and for how long. Over shared
+   memory there are no heartbeats: one that is stopped looks like one that computes, except to the
+   kernel, which writes T into /proc/PID/stat. One that a debugger holds (t) is left alone, and so
+   is one that waits for a disk or for memory (D): it is not silent, only slow. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "launch_internal.h"
 
-/* It stopped up to one look before we saw it, and the next look is half a second away: so it is ended 2.5 to 3 s after it stopped. */
+/* It stopped up to one look before we saw it, and the next look is half a second away: so it is
+   ended 2.5 to 3 s after it stopped. */
 #define LOST_NS ((int64_t)2500000000)
 #define WARN_NS ((int64_t)1000000000)
 
