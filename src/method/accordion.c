@@ -1,26 +1,47 @@
-/* accordion: synchronous data parallelism that compresses little while a layer's gradients change, and much while they do not. Agarwal, Wang, Lee, Venkataraman, Papailiopoulos, "Accordion:
-   Adaptive Gradient Communication via Critical Learning Regime Identification", MLSys 2021, arXiv 2010.16248. Sheet: accordion.md.
-     every `interval` epochs, each tensor   n <- norm of the gradients of one epoch, added up;  critical iff |n' - n| >= eta n', n' of the check before;  codec `low` if critical, else `high`
-     when the learning rate falls           `low` for all, until the next check. The first interval is critical.
-   The rule is regime.h's; the norms' merging and the switch are the codec's (src/codec/accordion.c, where its differences from the authors' code are listed); the residual is one for both levels
-   (ef.c), since it is kept when a level changes. The settings are any two codecs; by default the paper's ranks 4 and 1 of PowerSGD. Tensors of fewer than min_numel elements travel as they
-   are: the paper does not compress those of one dimension, which PowerSGD leaves alone by itself and a selection would not. Under scope=layer they have a place among the
-   levels all the same, which means nothing; they are no part of the model's norm under scope=model.
+/* accordion: synchronous data parallelism that compresses little while a layer's gradients change,
+   and much while they do not. Agarwal, Wang, Lee, Venkataraman, Papailiopoulos, "Accordion:
+   Adaptive Gradient Communication via Critical Learning Regime Identification", MLSys 2021, arXiv
+   2010.16248. Sheet: accordion.md.
+     every `interval` epochs, each tensor   n <- norm of the gradients of one epoch, added up;
+                                            critical iff |n' - n| >= eta n', n' of the check before;
+                                            codec `low` if critical, else `high`
+     when the learning rate falls           `low` for all, until the next check.
+                                            The first interval is critical.
+   The rule is regime.h's; the norms' merging and the switch are the codec's (src/codec/accordion.c,
+   where its differences from the authors' code are listed); the residual is one for both levels
+   (ef.c), since it is kept when a level changes. The settings are any two codecs; by default the
+   paper's ranks 4 and 1 of PowerSGD. Tensors of fewer than min_numel elements travel as they are:
+   the paper does not compress those of one dimension, which PowerSGD leaves alone by itself and a
+   selection would not. Under scope=layer they have a place among the levels all the same, which
+   means nothing; they are no part of the model's norm under scope=model.
 
-   mode=batch: gradients travel as they are, and what changes is how many samples make one: an update has batch_low = workers x batch x accumulate samples in critical regimes, a step, and batch_high elsewhere, at a
-   learning rate in proportion (Goyal et al., arXiv 1706.02677), so that as many samples move the model as far. One decision for the whole model.
-     n <- norm of the mean gradients, each times the steps it is of, added up, divided by these steps; batch_high unless critical; between two falls of the learning rate the batch only grows
-   Steps are merged (src/engine/merge.c), so positions of samples, epochs, schedules, reports and checkpoints are those of steps of batch_low samples; an update may begin in one epoch and end in the next. One of j steps
-   has j times the rate; j is batch_high / batch_low but at the run's end. Under mode=codec every worker's own gradient is added up (norm_source), here the mean, which is lossless and the same on all workers: there is no message for decisions.
-   Chosen where the sheet is silent: decisions count from the update that begins next, and its gradient for the window in which it ends; a window in which none ends is no check; the rate is that of the schedule at the update's last step; momentum and weight decay are the optimiser's, whose rate alone changes;
-   clip-norm clips the mean.
+   mode=batch: gradients travel as they are, and what changes is how many samples make one: an
+   update has batch_low = workers x batch x accumulate samples in critical regimes, a step, and
+   batch_high elsewhere, at a learning rate in proportion (Goyal et al., arXiv 1706.02677), so that
+   as many samples move the model as far. One decision for the whole model.
+     n <- norm of the mean gradients, each times the steps it is of, added up, divided by these
+     steps; batch_high unless critical; between two falls of the learning rate the batch only grows
+   Steps are merged (src/engine/merge.c), so positions of samples, epochs, schedules, reports and
+   checkpoints are those of steps of batch_low samples; an update may begin in one epoch and end
+   in the next. One of j steps has j times the rate; j is batch_high / batch_low but at the run's
+   end. Under mode=codec every worker's own gradient is added up (norm_source), here the mean,
+   which is lossless and the same on all workers: there is no message for decisions. Chosen where
+   the sheet is silent: decisions count from the update that begins next, and its gradient for the
+   window in which it ends; a window in which none ends is no check; the rate is that of the
+   schedule at the update's last step; momentum and weight decay are the optimiser's, whose rate
+   alone changes; clip-norm clips the mean.
 
-   mode=localsteps: every worker makes steps of its own, whose models are averaged after period_low of them in critical regimes, and period_high elsewhere: Local SGD (local-sgd.md) whose H goes by the regime. One
-   decision for the whole model; n is the root mean square over the workers of the norms of each one's own gradients, 4 bytes a worker and check, from which all decide alike. A period that is under way when H falls
-   ends after the step that begins. The averages are plain means; through a codec, with the levels of a controller for the displacements, they are local-sgd's with codec accordion(...).
+   mode=localsteps: every worker makes steps of its own, whose models are averaged after period_low
+   of them in critical regimes, and period_high elsewhere: Local SGD (local-sgd.md) whose H goes by
+   the regime. One decision for the whole model; n is the root mean square over the workers of the
+   norms of each one's own gradients, 4 bytes a worker and check, from which all decide alike. A
+   period that is under way when H falls ends after the step that begins. The averages are plain
+   means; through a codec, with the levels of a controller for the displacements, they are
+   local-sgd's with codec accordion(...).
 
-   dry_run: the same decisions, logged as ever, and nothing is done by them: gradients travel as they are, an update has batch_low samples, models are averaged every period_low steps. It shows what an eta and an
-   interval would find in a run before a run depends on them. */
+   dry_run: the same decisions, logged as ever, and nothing is done by them: gradients travel as
+   they are, an update has batch_low samples, models are averaged every period_low steps. It shows
+   what an eta and an interval would find in a run before a run depends on them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,31 +60,48 @@ typedef struct accordion {
     /* mode=batch, mode=localsteps */
     int64_t most;                /* steps of an update elsewhere than in critical regimes; batch */
     bool waits;                  /* this step; batch */
-    float *sum;                  /* declared, n: gradients of the window: mean ones, each times its steps; or this worker's own */
+    /* declared, n: gradients of the window: mean ones, each times its steps; or this worker's
+       own */
+    float *sum;
     int64_t added;               /* declared: steps in sum */
     float *norms;                /* declared: squares of all workers; localsteps */
-    struct { tutti_regime regime; double norm; int64_t of; uint64_t times; int64_t high; } now; /* declared; norm: of the window before, 0: none; of: steps of the update under way, or since the models were equal; times: updates, averagings */
+    /* declared; norm: of the window before, 0: none; of: steps of the update under way, or since
+       the models were equal; times: updates, averagings */
+    struct { tutti_regime regime; double norm; int64_t of; uint64_t times; int64_t high; } now;
 } accordion;
 
 static const tutti_option accordion_options[] = {
-    { "low", TUTTI_SPEC, TUTTI_AT(accordion, low), 0, 0, 0, "powersgd(rank=4)", "the codec of low compression, for critical regimes; `tutti codecs` lists them", "mode=codec" },
-    { "high", TUTTI_SPEC, TUTTI_AT(accordion, high), 0, 0, 0, "powersgd(rank=1)", "the codec of high compression", "mode=codec" },
+    { "low", TUTTI_SPEC, TUTTI_AT(accordion, low), 0, 0, 0, "powersgd(rank=4)",
+      "the codec of low compression, for critical regimes; `tutti codecs` lists them", "mode=codec" },
+    { "high", TUTTI_SPEC, TUTTI_AT(accordion, high), 0, 0, 0, "powersgd(rank=1)", "the codec of high compression",
+      "mode=codec" },
     TUTTI_REGIME_OPTIONS(accordion, rule),
-    { "mode", TUTTI_CHOICE, TUTTI_AT(accordion, mode), CODEC, 0, 0, "codec|batch|localsteps", "what changes with the regime: the codec of each tensor, how many samples make an update, or how many steps workers make alone" },
-    { "batch_high", TUTTI_INT, TUTTI_AT(accordion, batch_high), 0, 0, 1e12, NULL, "samples of an update, of all workers, elsewhere than in critical regimes; a multiple of a step's, workers x batch x accumulate; 0: 8 times as many", "mode=batch" },
-    { "period_low", TUTTI_INT, TUTTI_AT(accordion, period_low), 1, 1, 1e9, NULL, "steps between averagings of the models in critical regimes", "mode=localsteps" },
+    { "mode", TUTTI_CHOICE, TUTTI_AT(accordion, mode), CODEC, 0, 0, "codec|batch|localsteps",
+      "what changes with the regime: the codec of each tensor, how many samples make an update, or how many steps "
+      "workers make alone" },
+    { "batch_high", TUTTI_INT, TUTTI_AT(accordion, batch_high), 0, 0, 1e12, NULL,
+      "samples of an update, of all workers, elsewhere than in critical regimes; a multiple of a step's, workers x "
+      "batch x accumulate; 0: 8 times as many", "mode=batch" },
+    { "period_low", TUTTI_INT, TUTTI_AT(accordion, period_low), 1, 1, 1e9, NULL,
+      "steps between averagings of the models in critical regimes", "mode=localsteps" },
     { "period_high", TUTTI_INT, TUTTI_AT(accordion, period_high), 8, 1, 1e9, NULL, "and elsewhere", "mode=localsteps" },
-    { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), 0, 0, 0, "layer|model", "a decision for each tensor, or one for all", "mode=codec" },
-    { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), 0, 0, 0, "local|rank0|averaged", "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean", "mode=codec" },
+    { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), 0, 0, 0, "layer|model",
+      "a decision for each tensor, or one for all", "mode=codec" },
+    { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), 0, 0, 0, "local|rank0|averaged",
+      "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean", "mode=codec" },
     TUTTI_REGIME_REPLAY(accordion, replay),
     TUTTI_REGIME_DRY_RUN(accordion, dry_run),
-    { "error_feedback", TUTTI_BOOL, TUTTI_AT(accordion, error_feedback), 1, 0, 1, NULL, "what was not sent is added to the next gradient; off for unbiased codecs (qsgd, nuqsgd, wangni)", "mode=codec" },
-    { "min_numel", TUTTI_INT, TUTTI_AT(accordion, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are", "mode=codec" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(accordion, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one", "mode=codec|batch" },
+    { "error_feedback", TUTTI_BOOL, TUTTI_AT(accordion, error_feedback), 1, 0, 1, NULL,
+      "what was not sent is added to the next gradient; off for unbiased codecs (qsgd, nuqsgd, wangni)", "mode=codec" },
+    { "min_numel", TUTTI_INT, TUTTI_AT(accordion, min_numel), 1024, 0, 1e12, NULL,
+      "tensors of fewer elements travel as they are", "mode=codec" },
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(accordion, bucket_mb), 25, 1.0 / 1048576, 65536, NULL,
+      "gradients in MiB that are exchanged as one", "mode=codec|batch" },
     { 0 }
 };
 
-/* Wrapped once more they would be found too deep, or feed back twice: the sentence would not say why. */
+/* Wrapped once more they would be found too deep, or feed back
+   twice: the sentence would not say why. */
 static tutti_status check_plain(const char *which, const char *text, tutti_error *err)
 {
     tutti_spec *spec;
@@ -73,14 +111,18 @@ static tutti_status check_plain(const char *which, const char *text, tutti_error
     codec = tutti_codec_find(tutti_spec_name(spec));
     tutti_spec_close(spec);
     if (codec != NULL && codec->choose != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': %s is '%.80s', which wraps a codec; low and high are plain ones, and error feedback and min_numel are options of the method", which, text);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'accordion': %s is '%.80s', which wraps a codec; low and high are plain ones, and "
+                          "error feedback and min_numel are options of the method",
+                          which, text);
     return TUTTI_OK;
 }
 
 static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const char *const windows[] = { "epoch", "interval" }, *const sources[] = { "local", "rank0", "averaged" };
-    static const char form[] = "%s%saccordion(low=%s,high=%s,eta=%.17g,interval=%lld,unit=%s,norm_window=%s,lr_drop=%.17g,scope=%s,norm_source=%s%s%s%s)%s%s";
+    static const char form[] = "%s%saccordion(low=%s,high=%s,eta=%.17g,interval=%lld,unit=%s,norm_window=%s,lr_drop=%."
+                               "17g,scope=%s,norm_source=%s%s%s%s)%s%s";
     const accordion *s = m->self;
     char spec[4096], min[40] = "";
 
@@ -88,9 +130,15 @@ static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error
     TUTTI_TRY(check_plain("high", s->high, err));
     if (s->min_numel > 0)
         snprintf(min, sizeof min, ",min=%lld)", (long long)s->min_numel);
-    if ((size_t)snprintf(spec, sizeof spec, form, min[0] != 0 ? "large(" : "", s->error_feedback ? "ef(" : "", s->low, s->high, s->rule.eta, (long long)s->rule.interval, tutti_regime_unit(&s->rule), windows[s->rule.window],
-                         s->rule.lr_drop, s->scope == 0 ? "layer" : "model", sources[s->source], s->replay[0] != 0 ? ",replay=" : "", s->replay, s->dry_run ? ",dry_run=on" : "", s->error_feedback ? ")" : "", min) >= sizeof spec)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': low, high and replay have more than %zu characters together; leave defaults away", sizeof spec - sizeof form - 160);
+    if ((size_t)snprintf(spec, sizeof spec, form, min[0] != 0 ? "large(" : "", s->error_feedback ? "ef(" : "", s->low,
+                         s->high, s->rule.eta, (long long)s->rule.interval, tutti_regime_unit(&s->rule),
+                         windows[s->rule.window], s->rule.lr_drop, s->scope == 0 ? "layer" : "model",
+                         sources[s->source], s->replay[0] != 0 ? ",replay=" : "", s->replay,
+                         s->dry_run ? ",dry_run=on" : "", s->error_feedback ? ")" : "", min) >= sizeof spec)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'accordion': low, high and replay have more than %zu characters together; leave defaults away",
+            sizeof spec - sizeof form - 160);
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
@@ -118,8 +166,11 @@ static tutti_status declare_batch(tutti_method *m, tutti_plan *plan, tutti_error
     const int64_t low = batch_low(m), near = (s->batch_high + low / 2) / low;
 
     if (s->batch_high % low != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': batch_high is %lld samples, and a step has %lld (%d workers x batch %lld x accumulate %lld), of which it must be a multiple: %lld is near", (long long)s->batch_high,
-                          (long long)low, m->workers, (long long)m->share->batch, (long long)m->share->accumulate, (long long)((near > 0 ? near : 1) * low));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'accordion': batch_high is %lld samples, and a step has %lld (%d workers x batch "
+                          "%lld x accumulate %lld), of which it must be a multiple: %lld is near",
+                          (long long)s->batch_high, (long long)low, m->workers, (long long)m->share->batch,
+                          (long long)m->share->accumulate, (long long)((near > 0 ? near : 1) * low));
     s->most = s->batch_high == 0 ? TIMES : s->batch_high / low;
     TUTTI_TRY(declare_one(m, plan, TUTTI_SAME, err));
     return tutti_merge_declare(m, plan, err);
@@ -130,10 +181,16 @@ static tutti_status declare_localsteps(tutti_method *m, tutti_plan *plan, tutti_
     accordion *s = m->self;
 
     if (s->period_low > s->period_high)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': period_low is %lld steps and period_high %lld, so that models would be averaged less often in critical regimes than elsewhere; swap them",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'accordion': period_low is %lld steps and period_high %lld, so that models would be "
+                          "averaged less often in critical regimes than elsewhere; swap them",
                           (long long)s->period_low, (long long)s->period_high);
     TUTTI_TRY(declare_one(m, plan, TUTTI_OWN_ZERO, err));
-    tutti_declare(plan, &(tutti_state){ .name = "accordion.norms", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers }, &s->norms);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "accordion.norms", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers },
+        &s->norms);
     return TUTTI_OK;
 }
 
@@ -143,15 +200,19 @@ static tutti_status accordion_declare(tutti_method *m, tutti_plan *plan, tutti_e
 
     m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
     m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
-    return (s->mode == BATCH ? declare_batch : s->mode == LOCALSTEPS ? declare_localsteps : declare_codec)(m, plan, err);
+    return (s->mode == BATCH        ? declare_batch
+            : s->mode == LOCALSTEPS ? declare_localsteps
+                                    : declare_codec)(m, plan, err);
 }
 
 /* ---- one decision for the whole model: mode=batch, mode=localsteps ---- */
-/* The norm of the window that has ended, a step's; the same on all. *norm < 0: there is nothing to judge by. */
+/* The norm of the window that has ended, a step's; the same on all. *norm <
+   0: there is nothing to judge by. */
 static tutti_status norm_of_window(tutti_method *m, double *norm, tutti_error *err)
 {
     accordion *s = m->self;
-    const double added = s->added > 0 ? (double)s->added : 1, square = tutti_norm2(m->device, m->n, s->sum) / added / added;
+    const double added = s->added > 0 ? (double)s->added : 1,
+                 square = tutti_norm2(m->device, m->n, s->sum) / added / added;
     const float mine = (float)square;
     double all = 0;
 
@@ -180,19 +241,25 @@ static const char *regime_means(const tutti_method *m, bool high, char text[80])
 static void judge(tutti_method *m, double norm)
 {
     accordion *s = m->self;
-    const bool was = s->now.high != 0, critical = tutti_regime_is_critical(&s->rule, s->now.norm, norm), stays = s->mode == BATCH && was && critical; /* a batch only grows */
+    /* a batch only grows */
+    const bool was = s->now.high != 0, critical = tutti_regime_is_critical(&s->rule, s->now.norm, norm),
+               stays = s->mode == BATCH && was && critical;
     char before[80] = "none", means[80];
 
     s->now.high = stays || !critical;
     if (s->now.norm > 0)
         snprintf(before, sizeof before, "%.6g", s->now.norm);
     if (s->now.norm > 0 && isfinite(norm))
-        snprintf(before + strlen(before), sizeof before - strlen(before), " -> %.6g, changed by %.3g", norm, fabs(norm - s->now.norm) / s->now.norm);
+        snprintf(before + strlen(before), sizeof before - strlen(before), " -> %.6g, changed by %.3g", norm,
+                 fabs(norm - s->now.norm) / s->now.norm);
     else
         snprintf(before + strlen(before), sizeof before - strlen(before), " -> %.6g", norm);
     if (m->rank == 0)
-        tutti_event(m, "accordion", "accordion%s: step %llu: norm %s, %s: %s%s; replay %llu.%s", s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, before, critical ? "critical" : "not critical",
-                    regime_means(m, s->now.high, means), stays ? ", as before, until the learning rate falls" : "", (unsigned long long)m->step, s->now.high ? "h" : "l");
+        tutti_event(m, "accordion", "accordion%s: step %llu: norm %s, %s: %s%s; replay %llu.%s",
+                    s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, before,
+                    critical ? "critical" : "not critical", regime_means(m, s->now.high, means),
+                    stays ? ", as before, until the learning rate falls" : "", (unsigned long long)m->step,
+                    s->now.high ? "h" : "l");
     s->now.norm = norm > 0 && isfinite(norm) ? norm : 0;
 }
 
@@ -214,7 +281,9 @@ static tutti_status decide(tutti_method *m, tutti_error *err)
     if (turn.fell) {
         s->now.high = 0;
         if (m->rank == 0)
-            tutti_event(m, "accordion", "accordion%s: step %llu: the learning rate fell to %g: %s until the next check; replay %llu.l", s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, m->lr,
+            tutti_event(m, "accordion",
+                        "accordion%s: step %llu: the learning rate fell to %g: %s until the next check; replay %llu.l",
+                        s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, m->lr,
                         regime_means(m, false, means), (unsigned long long)m->step);
     }
     return TUTTI_OK;
@@ -228,7 +297,10 @@ static tutti_status begin(tutti_method *m, tutti_error *err)
     float high;
 
     if (m->step == 0 && m->rank == 0 && s->replay[0] == 0 && differ &&
-        tutti_regime_warning(&s->rule, m->steps, m->epochs, s->mode == BATCH ? "accordion: no update has batch_high samples in this run" : "accordion: no period has period_high steps in this run", sizeof text, text))
+        tutti_regime_warning(&s->rule, m->steps, m->epochs,
+                             s->mode == BATCH ? "accordion: no update has batch_high samples in this run"
+                                              : "accordion: no period has period_high steps in this run",
+                             sizeof text, text))
         tutti_event(m, "codec", "%s", text);
     if (s->replay[0] == 0)
         return decide(m, err);
@@ -322,10 +394,13 @@ static tutti_status accordion_open(tutti_method *m, tutti_error *err)
 static const char *const accordion_constraints[] = {
     "low may not send fewer bytes than high",
     "low and high are plain codecs: error feedback is the method's, one residual for both",
-    "resumed with another number of workers, each has the mean of the residuals, and a window of sums begins anew; mode=batch is resumed with the number that saved it",
+    "resumed with another number of workers, each has the mean of the residuals, and a window of sums begins anew; "
+    "mode=batch is resumed with the number that saved it",
     "an interval of which the run has no two is said at its beginning: nothing would change with the regime",
-    "mode=batch: batch_high is a multiple of a step's samples, workers x batch x accumulate; steps count samples, so the learning rate's schedule and the run's length are those of the small batch",
-    "mode=localsteps: optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it; the mean is over workers, not samples; period_low may not exceed period_high",
+    "mode=batch: batch_high is a multiple of a step's samples, workers x batch x accumulate; steps count samples, so "
+    "the learning rate's schedule and the run's length are those of the small batch",
+    "mode=localsteps: optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it; the mean is over workers, not samples; period_low may not exceed period_high",
     "dry_run: replay must be left away, since there would be nothing to find",
     "clip-norm and weight decay act on the decoded mean; under mode=localsteps on each worker's own gradient",
     "codec is part of the method: codec must be left away",
@@ -333,8 +408,23 @@ static const char *const accordion_constraints[] = {
 };
 
 const tutti_method_ops tutti_method_accordion = {
-    .name = "accordion", .title = "Accordion", .authors = "Agarwal, Wang, Lee, Venkataraman, Papailiopoulos", .year = 2021, .family = "all-reduce", .sheet = "accordion.md",
-    .constraints = accordion_constraints, .options = accordion_options, .self_bytes = sizeof(accordion), .traits = TUTTI_REPLICAS_EQUAL, .traits_of = accordion_traits,
-    .axes = { "its codecs'", "every step", "one of two by the regime, error feedback", "buckets, overlap", "replicated", "any" }, .declare = accordion_declare, .open = accordion_open,
-    .pass = accordion_pass, .exchange = tutti_base_exchange, .step = accordion_step, .agree = accordion_agree,
+    .name = "accordion",
+    .title = "Accordion",
+    .authors = "Agarwal, Wang, Lee, Venkataraman, Papailiopoulos",
+    .year = 2021,
+    .family = "all-reduce",
+    .sheet = "accordion.md",
+    .constraints = accordion_constraints,
+    .options = accordion_options,
+    .self_bytes = sizeof(accordion),
+    .traits = TUTTI_REPLICAS_EQUAL,
+    .traits_of = accordion_traits,
+    .axes = { "its codecs'", "every step", "one of two by the regime, error feedback", "buckets, overlap", "replicated",
+              "any" },
+    .declare = accordion_declare,
+    .open = accordion_open,
+    .pass = accordion_pass,
+    .exchange = tutti_base_exchange,
+    .step = accordion_step,
+    .agree = accordion_agree,
 };

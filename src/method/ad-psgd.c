@@ -1,11 +1,15 @@
-/* ad-psgd: asynchronous decentralised parallel SGD: every worker goes at its own pace and its model is averaged with one neighbour's at a time, beside the
-   computation. Lian, Zhang, Zhang, Liu, ICML 2018, arXiv 1710.06952. Sheet: ad-psgd.md. The averaging is src/engine/pairs.c.
+/* ad-psgd: asynchronous decentralised parallel SGD: every worker goes at its own pace and its model
+   is averaged with one neighbour's at a time, beside the computation. Lian, Zhang, Zhang, Liu, ICML
+   2018, arXiv 1710.06952. Sheet: ad-psgd.md. The averaging is src/engine/pairs.c.
    roles=any        every worker asks and answers.
-   roles=bipartite  the paper's: two groups, of which one asks and one answers, each averaging atomic, a = 1/2; refuses graphs with odd cycles.
-   Chosen: one averaging a gradient of every worker that asks (the paper's runs free: exchanges=0), at most `outstanding` of them owed when the next gradient
-   begins, 1 by default: full overlap, and a slow network cannot pile up a queue. outstanding=0 is the serial variant. Averagings owed are made before a
-   checkpoint, an evaluation or the end, so bytes are exactly 4 params x 2 x exchanges x gradients of those who ask. Staleness counts
-   the averagings that s took part in between snapshot and update. The final model is the mean. Momentum stays local. */
+   roles=bipartite  the paper's: two groups, of which one asks and one answers, each averaging
+                    atomic, a = 1/2; refuses graphs with odd cycles.
+   Chosen: one averaging a gradient of every worker that asks (the paper's runs free: exchanges=0),
+   at most `outstanding` of them owed when the next gradient begins, 1 by default: full overlap, and
+   a slow network cannot pile up a queue. outstanding=0 is the serial variant. Averagings owed are
+   made before a checkpoint, an evaluation or the end, so bytes are exactly 4 params x 2 x exchanges
+   x gradients of those who ask. Staleness counts the averagings that s took part in between
+   snapshot and update. The final model is the mean. Momentum stays local. */
 #include "tutti/method.h"
 
 typedef struct ad_psgd {
@@ -72,16 +76,33 @@ static tutti_status answer(tutti_method *m, tutti_error *err)
 static const tutti_service ad_psgd_services[] = { [ASK] = { "ask", ask }, [ANSWER] = { "answer", answer }, { 0 } };
 
 static const char *const ad_psgd_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
+    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
+    "ones",
     "roles=bipartite, the paper's form, needs a graph without odd cycles; roles=any takes every graph",
-    "a lost worker is left out where the transport survives the loss (shm, tcp, sim): nobody averages with it, what it was given to compute is computed by nobody, the others go on; with on-loss=stop, and on other transports, it ends the run (exit code 3)",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
-    NULL
+    "a lost worker is left out where the transport survives the loss (shm, tcp, sim): nobody averages with it, what it "
+    "was given to compute is computed by nobody, the others go on; with on-loss=stop, and on other transports, it ends "
+    "the run (exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
 };
 
 const tutti_method_ops tutti_method_ad_psgd = {
-    .name = "ad-psgd", .title = "Asynchronous decentralised parallel SGD", .authors = "Lian, Zhang, Zhang, Liu", .year = 2018, .family = "gossip", .sheet = "ad-psgd.md",
-    .axes = { "graph", "none, pairs", "fp32", "overlap", "a model each", "any" }, .constraints = ad_psgd_constraints, .options = ad_psgd_options,
-    .self_bytes = sizeof(ad_psgd), .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON, .services = ad_psgd_services, .declare = ad_psgd_declare, .open = ad_psgd_open, .close = ad_psgd_close,
-    .pass = ad_psgd_pass, .step = ad_psgd_step, .hold = ad_psgd_hold, .release = ad_psgd_release,
+    .name = "ad-psgd",
+    .title = "Asynchronous decentralised parallel SGD",
+    .authors = "Lian, Zhang, Zhang, Liu",
+    .year = 2018,
+    .family = "gossip",
+    .sheet = "ad-psgd.md",
+    .axes = { "graph", "none, pairs", "fp32", "overlap", "a model each", "any" },
+    .constraints = ad_psgd_constraints,
+    .options = ad_psgd_options,
+    .self_bytes = sizeof(ad_psgd),
+    .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON,
+    .services = ad_psgd_services,
+    .declare = ad_psgd_declare,
+    .open = ad_psgd_open,
+    .close = ad_psgd_close,
+    .pass = ad_psgd_pass,
+    .step = ad_psgd_step,
+    .hold = ad_psgd_hold,
+    .release = ad_psgd_release,
 };

@@ -1,21 +1,31 @@
-/* alq: synchronous data parallelism whose gradients are rounded at random to levels that are fitted to them. Faghri, Tabrizian, Markov, Alistarh, Roy, Ramezani-Kebrya, "Adaptive Gradient
+/* alq: synchronous data parallelism whose gradients are rounded at random to levels that are fitted
+   to them. Faghri, Tabrizian, Markov, Alistarh, Roy, Ramezani-Kebrya, "Adaptive Gradient
    Quantization for Data-Parallel SGD", NeurIPS 2020, arXiv 2010.12460. Sheet: alq-amq.md.
-     each step, each bucket     r <- v / N;  rounded at random to a neighbour among the levels -1 = l_1 < ... < l_2^bits = 1 so that the expectation is r
-     at few chosen steps        F <- truncated normals fitted to the buckets' mean and deviation;  levels <- those of least variance under F, by coordinate descent (variant=cd) or projected
-                                gradient steps (gd, the paper's ALQG)
-   The quantiser, the fit and its messages are the codec's (src/codec/alq.c): samples are merged, one worker computes, all take the same levels, which are logged with Psi before and after.
-   fit=single is the paper's ALQ-N. Differs from the authors' runs: a fit sees the gradients of one step, not of ten (samples); sweeps go on to a tolerance, not to thirty; buckets do not
-   cross tensors, and a tensor's last one is quantised with a scale of its own, while tensors of less than skip_below elements, by default a bucket, travel as they are. */
+     each step, each bucket     r <- v / N;  rounded at random to a neighbour among the levels -1 =
+                                l_1 < ... < l_2^bits = 1 so that the expectation is r
+     at few chosen steps        F <- truncated normals fitted to the buckets' mean and deviation;
+                                levels <- those of least variance under F, by coordinate descent
+                                (variant=cd) or projected gradient steps (gd, the paper's ALQG)
+   The quantiser, the fit and its messages are the codec's (src/codec/alq.c): samples are merged,
+   one worker computes, all take the same levels, which are logged with Psi before and after.
+   fit=single is the paper's ALQ-N. Differs from the authors' runs: a fit sees the gradients of one
+   step, not of ten (samples); sweeps go on to a tolerance, not to thirty; buckets do not cross
+   tensors, and a tensor's last one is quantised with a scale of its own, while tensors of less than
+   skip_below elements, by default a bucket, travel as they are. */
 #include "fitted.h"
 
 typedef struct alq { fitted f; int64_t sweeps; int variant; bool zero_level, symmetric; } alq;
 
 static const tutti_option alq_options[] = {
     FITTED_QUANTISER,
-    { "variant", TUTTI_CHOICE, TUTTI_AT(alq, variant), 0, 0, 0, "cd|gd", "how levels are found: coordinate descent, or projected gradient descent" },
-    { "zero_level", TUTTI_BOOL, TUTTI_AT(alq, zero_level), 0, 0, 1, NULL, "one level stays 0, so that weights without a gradient get no noise" },
-    { "sweeps", TUTTI_INT, TUTTI_AT(alq, sweeps), 200, 1, 10000, NULL, "over the levels in a fit at most; it ends before where none moves by a millionth; 30 in the authors' runs" },
-    { "symmetric", TUTTI_BOOL, TUTTI_AT(alq, symmetric), 0, 0, 1, NULL, "levels -l and l come in pairs", "zero_level=off" },
+    { "variant", TUTTI_CHOICE, TUTTI_AT(alq, variant), 0, 0, 0, "cd|gd",
+      "how levels are found: coordinate descent, or projected gradient descent" },
+    { "zero_level", TUTTI_BOOL, TUTTI_AT(alq, zero_level), 0, 0, 1, NULL,
+      "one level stays 0, so that weights without a gradient get no noise" },
+    { "sweeps", TUTTI_INT, TUTTI_AT(alq, sweeps), 200, 1, 10000, NULL,
+      "over the levels in a fit at most; it ends before where none moves by a millionth; 30 in the authors' runs" },
+    { "symmetric", TUTTI_BOOL, TUTTI_AT(alq, symmetric), 0, 0, 1, NULL, "levels -l and l come in pairs",
+      "zero_level=off" },
     FITTED_SCHEDULE,
     { 0 }
 };
@@ -25,15 +35,27 @@ static tutti_status alq_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     const alq *s = m->self;
     char more[100];
 
-    snprintf(more, sizeof more, ",variant=%s,zero_level=%s,sweeps=%lld,symmetric=%s", s->variant == 0 ? "cd" : "gd", s->zero_level ? "on" : "off", (long long)s->sweeps, s->symmetric ? "on" : "off");
+    snprintf(more, sizeof more, ",variant=%s,zero_level=%s,sweeps=%lld,symmetric=%s", s->variant == 0 ? "cd" : "gd",
+             s->zero_level ? "on" : "off", (long long)s->sweeps, s->symmetric ? "on" : "off");
     return fitted_declare(m, plan, "alq", more, err);
 }
 
 static const char *const alq_constraints[] = { FITTED_CONSTRAINTS };
 
 const tutti_method_ops tutti_method_alq = {
-    .name = "alq", .title = "Adaptively quantised SGD, all levels", .authors = "Faghri, Tabrizian, Markov, Alistarh, Roy, Ramezani-Kebrya", .year = 2020, .family = "all-reduce",
-    .sheet = "alq-amq.md", .constraints = alq_constraints, .options = alq_options, .self_bytes = sizeof(alq), .traits = TUTTI_REPLICAS_EQUAL,
-    .axes = { "all-gather, owners from 4", "every step", "fitted levels, stochastic", "buckets, overlap", "replicated", "any" }, .declare = alq_declare, .open = fitted_open,
+    .name = "alq",
+    .title = "Adaptively quantised SGD, all levels",
+    .authors = "Faghri, Tabrizian, Markov, Alistarh, Roy, Ramezani-Kebrya",
+    .year = 2020,
+    .family = "all-reduce",
+    .sheet = "alq-amq.md",
+    .constraints = alq_constraints,
+    .options = alq_options,
+    .self_bytes = sizeof(alq),
+    .traits = TUTTI_REPLICAS_EQUAL,
+    .axes = { "all-gather, owners from 4", "every step", "fitted levels, stochastic", "buckets, overlap", "replicated",
+              "any" },
+    .declare = alq_declare,
+    .open = fitted_open,
     .exchange = tutti_base_exchange,
 };

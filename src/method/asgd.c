@@ -1,20 +1,38 @@
-/* asgd: asynchronous SGD on servers: each worker's gradient is applied when it arrives, and that worker goes on from what is there then. Dean et al., "Large Scale Distributed Deep Networks" (Downpour), NIPS 2012.
-   Staleness-aware rates and softsync: Zhang, Gupta, Lian, Liu, IJCAI 2016, arXiv 1511.05950. Hogwild: Recht, Re, Wright, Niu, NIPS 2011, arXiv 1106.5730. Sheet: async-sgd.md, A, B and D.
+/* asgd: asynchronous SGD on servers: each worker's gradient is applied when it arrives, and
+   that worker goes on from what is there then. Dean et al., "Large Scale Distributed Deep
+   Networks" (Downpour), NIPS 2012. Staleness-aware rates and softsync: Zhang, Gupta, Lian, Liu,
+   IJCAI 2016, arXiv 1511.05950. Hogwild: Recht, Re, Wright, Niu, NIPS 2011, arXiv 1106.5730.
+   Sheet: async-sgd.md, A, B and D.
      worker:  g = grad f(w_mine; batch);  push g;  w_mine := what comes back
      server:  delta = updates since that worker got its values;  w := opt(w, eta(delta) g);  send w
-   Sharded servers: each slice has updates, order and delays of its own; the figures have the greatest delay of a gradient's slices. With servers=1 there is one order, that of the paper's analysis.
-   softsync=c (the paper's floor(n/k)): a server updates once it has c gradients, along their mean, each times its own eta(delta); whoever pushes is answered at once. Gradients short of a full c are kept
-   in checkpoints, and left out when the run ends.
-   hogwild: x is one vector in memory that all workers share; each reads it whole before a gradient and updates it in place without a lock. Chosen: dense, since a network's gradient is; what two write at the same time may be lost, no
-   float is ever torn (aligned stores). There are no versions then. Optimiser slots are each worker's own: shared slots would be lost updates of a running mean.
-   locks (the sheet's option; the paper compares with locked versions): row, a lock a row of each matrix or table and one of each vector; full, one. An update is made under them, and so is what a worker reads before a gradient, so with
-   full it is of one moment. Chosen: a lock is a word beside x; one that is held by a worker that is lost is taken over, and its update may then be in x in part, as without locks.
-   lr_time (the sheet's weighted ASGD, "eta_i proportional to worker time, unbiased for heterogeneous data"): worker i comes 1 / t_i times a second, so gradients times t_i weigh all workers the same. Chosen: over the longest t_j, so
-   that nobody's rate exceeds the run's and the slowest has it; t_i is a running mean as the server sees it, from one answer to the next request, and of who has not come for long what it has taken by now. Each slice by itself.
-   compensate (delay compensation: Zheng, Meng, Wang, Chen, Yu, Ma, Liu, ICML 2017, arXiv 1609.08326, Algorithm 2 with equations 10 and 11): in place of g the server applies g + lambda g g (w - w_read), element by element, w_read
-   what it had given that worker: so a server keeps its slice once a worker. constant: DC-ASGD-c; adaptive: DC-ASGD-a, lambda / sqrt(mean + 1e-7) with a running mean of g g over the gradients of all workers. Chosen: of tables
-   the mean moves where a gradient has rows, and w_read is each row as it was asked for last; clip-norm comes before, and lr_delay, if any, after it. With lambda above 1 over the size of what a gradient changes by it overshoots.
-   Chosen: clip-norm clips each worker's own gradient, which is the one that is applied. Adam's t counts a slice's updates. A gradient that is not finite is left out by its worker (nonfinite=skip), which gets new values all the same. */
+   Sharded servers: each slice has updates, order and delays of its own; the figures have the
+   greatest delay of a gradient's slices. With servers=1 there is one order, that of the paper's
+   analysis. softsync=c (the paper's floor(n/k)): a server updates once it has c gradients, along
+   their mean, each times its own eta(delta); whoever pushes is answered at once. Gradients short of
+   a full c are kept in checkpoints, and left out when the run ends.
+   hogwild: x is one vector in memory that all workers share; each reads it whole before a gradient
+   and updates it in place without a lock. Chosen: dense, since a network's gradient is; what two
+   write at the same time may be lost, no float is ever torn (aligned stores). There are no versions
+   then. Optimiser slots are each worker's own: shared slots would be lost updates of a running
+   mean. locks (the sheet's option; the paper compares with locked versions): row, a lock a row of
+   each matrix or table and one of each vector; full, one. An update is made under them, and so is
+   what a worker reads before a gradient, so with full it is of one moment. Chosen: a lock is a word
+   beside x; one that is held by a worker that is lost is taken over, and its update may then be in
+   x in part, as without locks. lr_time (the sheet's weighted ASGD, "eta_i proportional to worker
+   time, unbiased for heterogeneous data"): worker i comes 1 / t_i times a second, so gradients
+   times t_i weigh all workers the same. Chosen: over the longest t_j, so that nobody's rate exceeds
+   the run's and the slowest has it; t_i is a running mean as the server sees it, from one answer to
+   the next request, and of who has not come for long what it has taken by now. Each slice by
+   itself. compensate (delay compensation: Zheng, Meng, Wang, Chen, Yu, Ma, Liu, ICML 2017, arXiv
+   1609.08326, Algorithm 2 with equations 10 and 11): in place of g the server applies g + lambda g
+   g (w - w_read), element by element, w_read what it had given that worker: so a server keeps its
+   slice once a worker. constant: DC-ASGD-c; adaptive: DC-ASGD-a, lambda / sqrt(mean + 1e-7) with a
+   running mean of g g over the gradients of all workers. Chosen: of tables the mean moves where a
+   gradient has rows, and w_read is each row as it was asked for last; clip-norm comes before, and
+   lr_delay, if any, after it. With lambda above 1 over the size of what a gradient changes by it
+   overshoots. Chosen: clip-norm clips each worker's own gradient, which is the one that is applied.
+   Adam's t counts a slice's updates. A gradient that is not finite is left out by its worker
+   (nonfinite=skip), which gets new values all the same. */
 #include <math.h>
 
 #include "tutti/server.h"
@@ -38,16 +56,30 @@ enum { UNCOMPENSATED, CONSTANT, ADAPTIVE };
 enum { NO_LOCKS, ROW, FULL };
 
 static const tutti_option asgd_options[] = {
-    { "servers", TUTTI_INT, TUTTI_AT(asgd, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
-    { "lr_delay", TUTTI_CHOICE, TUTTI_AT(asgd, lr_delay), NONE, 0, 3, "none|inverse|n_over_max|poly", "the learning rate of a gradient delta updates old, times 1; 1/delta; n/max(n, delta); (1 + delta)^-exponent" },
+    { "servers", TUTTI_INT, TUTTI_AT(asgd, servers), 0, 0, 65536, NULL,
+      "how many workers serve as well, of each host in turn; 0: all" },
+    { "lr_delay", TUTTI_CHOICE, TUTTI_AT(asgd, lr_delay), NONE, 0, 3, "none|inverse|n_over_max|poly",
+      "the learning rate of a gradient delta updates old, times 1; 1/delta; n/max(n, delta); (1 + delta)^-exponent" },
     { "exponent", TUTTI_REAL, TUTTI_AT(asgd, exponent), 0.5, 0, 100, NULL, "of lr_delay=poly", "lr_delay=poly" },
-    { "lr_time", TUTTI_BOOL, TUTTI_AT(asgd, lr_time), 0, 0, 1, NULL, "the learning rate of a gradient, times the time its worker takes for one over the longest of all: whatever their speeds, workers move the model alike" },
-    { "compensate", TUTTI_CHOICE, TUTTI_AT(asgd, compensate), UNCOMPENSATED, 0, 2, "none|constant|adaptive", "a gradient g, computed at w_read, becomes g + lambda g g (w - w_read), or so with lambda over the root of g g's mean" },
-    { "lambda", TUTTI_REAL, TUTTI_AT(asgd, lambda), 0, 0, 1e9, NULL, "how much it is compensated for its delay; 0: the paper's, 0.04 for constant and 2 for adaptive", "compensate=constant|adaptive" },
-    { "mean_decay", TUTTI_REAL, TUTTI_AT(asgd, mean_decay), 0.95, 0, 0.999999, NULL, "what the mean of g g keeps, each gradient", "compensate=adaptive" },
-    { "softsync", TUTTI_INT, TUTTI_AT(asgd, softsync), 1, 1, 65536, NULL, "gradients that an update takes the mean of; at most the number of workers" },
-    { "hogwild", TUTTI_BOOL, TUTTI_AT(asgd, hogwild), 0, 0, 1, NULL, "no servers: one model in memory that all workers share and update without locks" },
-    { "locks", TUTTI_CHOICE, TUTTI_AT(asgd, locks), NO_LOCKS, 0, 2, "none|row|full", "of hogwild: nothing is locked; a row of a matrix or table, or a vector, while it is read or updated; the whole model: then no update is lost", "hogwild=on" },
+    { "lr_time", TUTTI_BOOL, TUTTI_AT(asgd, lr_time), 0, 0, 1, NULL,
+      "the learning rate of a gradient, times the time its worker takes for one over the longest of all: whatever "
+      "their speeds, workers move the model alike" },
+    { "compensate", TUTTI_CHOICE, TUTTI_AT(asgd, compensate), UNCOMPENSATED, 0, 2, "none|constant|adaptive",
+      "a gradient g, computed at w_read, becomes g + lambda g g (w - w_read), or so with lambda over the root of g "
+      "g's mean" },
+    { "lambda", TUTTI_REAL, TUTTI_AT(asgd, lambda), 0, 0, 1e9, NULL,
+      "how much it is compensated for its delay; 0: the paper's, 0.04 for constant and 2 for adaptive",
+      "compensate=constant|adaptive" },
+    { "mean_decay", TUTTI_REAL, TUTTI_AT(asgd, mean_decay), 0.95, 0, 0.999999, NULL,
+      "what the mean of g g keeps, each gradient", "compensate=adaptive" },
+    { "softsync", TUTTI_INT, TUTTI_AT(asgd, softsync), 1, 1, 65536, NULL,
+      "gradients that an update takes the mean of; at most the number of workers" },
+    { "hogwild", TUTTI_BOOL, TUTTI_AT(asgd, hogwild), 0, 0, 1, NULL,
+      "no servers: one model in memory that all workers share and update without locks" },
+    { "locks", TUTTI_CHOICE, TUTTI_AT(asgd, locks), NO_LOCKS, 0, 2, "none|row|full",
+      "of hogwild: nothing is locked; a row of a matrix or table, or a vector, while it is read or updated; the "
+      "whole model: then no update is lost",
+      "hogwild=on" },
     { 0 }
 };
 
@@ -59,21 +91,49 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     size_t first, count = 0;
 
     if (s->softsync > m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': softsync is %lld gradients an update, but only %d workers have one under way at a time; give at most that", (long long)s->softsync, m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'asgd': softsync is %lld gradients an update, but only %d workers have one under way "
+                          "at a time; give at most that",
+                          (long long)s->softsync, m->workers);
     if (s->hogwild) {
-        if (s->servers > 0 || m->servers > 0 || s->softsync > 1 || s->lr_delay != NONE || s->lr_time || s->compensate != UNCOMPENSATED)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; leave servers, softsync, lr_delay, lr_time and compensate away");
+        if (s->servers > 0 || m->servers > 0 || s->softsync > 1 || s->lr_delay != NONE || s->lr_time ||
+            s->compensate != UNCOMPENSATED)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; "
+                              "leave servers, softsync, lr_delay, lr_time and compensate away");
         return tutti_optimizer_declare(m, plan, 0, m->n, TUTTI_OWN_ZERO, err);
     }
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = asgd_rule, .service = SERVE, .servers = (int)s->servers, .collects = s->softsync > 1, .times = s->lr_time, .reads = s->compensate != UNCOMPENSATED }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan,
+                                   &(tutti_server_setup){ .rule = asgd_rule,
+                                                          .service = SERVE,
+                                                          .servers = (int)s->servers,
+                                                          .collects = s->softsync > 1,
+                                                          .times = s->lr_time,
+                                                          .reads = s->compensate != UNCOMPENSATED },
+                                   err));
     if (tutti_server_index(s->server) >= 0)
         count = tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &first);
     if (s->compensate == ADAPTIVE)
-        tutti_declare(plan, &(tutti_state){ .name = "asgd.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->mean);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "asgd.mean",
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_F32,
+                                      .first = count > 0 ? first : 0,
+                                      .count = count,
+                                      .placed = true },
+                      &s->mean);
     if (s->softsync == 1)
         return TUTTI_OK;
-    tutti_declare(plan, &(tutti_state){ .name = "asgd.sum", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->sum);
-    tutti_server_declare_count(s->server, plan, "asgd.collected", &s->collected); /* when all is quiet all slices have had the same gradients */
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "asgd.sum",
+                                  .keep = TUTTI_SLICE,
+                                  .dtype = TUTTI_F32,
+                                  .first = count > 0 ? first : 0,
+                                  .count = count,
+                                  .placed = true },
+                  &s->sum);
+    /* when all is quiet all slices have had the same gradients */
+    tutti_server_declare_count(s->server, plan, "asgd.collected", &s->collected);
     return TUTTI_OK;
 }
 
@@ -85,15 +145,24 @@ static tutti_status hogwild_open(tutti_method *m, asgd *s, tutti_error *err)
 
     for (int w = 1; w < m->workers; w++)
         if (tutti_world_host(m->world, w) != tutti_world_host(m->world, 0))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd' with hogwild: worker %d is on another host than worker 0, and hogwild's one model is in the memory of one; run it on one host, or leave hogwild away", w);
-    TUTTI_TRY(tutti_world_common(m->world, "asgd.x", (m->n + (s->locks == NO_LOCKS ? 0 : tutti_locks_count(m, s->locks == ROW))) * sizeof *s->shared, &memory, &fill, err));
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "method 'asgd' with hogwild: worker %d is on another host than worker 0, and hogwild's "
+                              "one model is in the memory of one; run it on one host, or leave hogwild away",
+                              w);
+    TUTTI_TRY(tutti_world_common(m->world, "asgd.x",
+                                 (m->n + (s->locks == NO_LOCKS ? 0 : tutti_locks_count(m, s->locks == ROW))) *
+                                     sizeof *s->shared,
+                                 &memory, &fill, err));
     filling = fill;
     TUTTI_TRY(tutti_allreduce(&m->all, TUTTI_SUM, tutti_host(&filling, 1, TUTTI_I64), err));
     if (filling != 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd' with hogwild: the %d workers have %lld memories, not one in common; run them on one host with --transport shm, or leave hogwild away", m->workers,
-                          (long long)filling);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'asgd' with hogwild: the %d workers have %lld memories, not one in common; run them "
+                          "on one host with --transport shm, or leave hogwild away",
+                          m->workers, (long long)filling);
     s->shared = memory;
-    s->at = (tutti_locks){ .word = (uint32_t *)(void *)(s->shared + m->n), .rows = s->locks == ROW }; /* zeroed: nobody has any */
+    /* zeroed: nobody has any */
+    s->at = (tutti_locks){ .word = (uint32_t *)(void *)(s->shared + m->n), .rows = s->locks == ROW };
     return TUTTI_OK;
 }
 
@@ -118,7 +187,8 @@ static void asgd_close(tutti_method *m)
         tutti_server_close(((asgd *)m->self)->server);
 }
 
-/* Slices and their counts are as many as there are servers, and nobody weighs by the number of workers; hogwild's model, which all had, is the mean. */
+/* Slices and their counts are as many as there are servers, and nobody weighs by the number of
+   workers; hogwild's model, which all had, is the mean. */
 static tutti_status asgd_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     (void)m, (void)began, (void)left, (void)err;
@@ -145,7 +215,8 @@ static void hogwild_read_rows(tutti_method *m, const asgd *s, const tutti_tensor
 
 static tutti_status hogwild_step(tutti_method *m, const asgd *s, tutti_error *err)
 {
-    return s->locks == NO_LOCKS ? tutti_base_step_on(m, s->shared, NULL, 1, err) : tutti_base_step_locked(m, s->shared, &s->at, err);
+    return s->locks == NO_LOCKS ? tutti_base_step_on(m, s->shared, NULL, 1, err)
+                                : tutti_base_step_locked(m, s->shared, &s->at, err);
 }
 
 static tutti_status asgd_hold(tutti_method *m, tutti_error *err)
@@ -205,7 +276,8 @@ static tutti_status asgd_step(tutti_method *m, tutti_error *err)
     if (s->hogwild)
         return hogwild_step(m, s, err);
     TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
-    TUTTI_TRY(tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)rate.t - 1, skip ? NULL : m->g, m->x, &answers, err));
+    TUTTI_TRY(
+        tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)rate.t - 1, skip ? NULL : m->g, m->x, &answers, err));
     if (!skip)
         tutti_stale(m, answers.delay);
     return TUTTI_OK;
@@ -225,7 +297,8 @@ static double factor(const tutti_method *m, const asgd *s, uint64_t delay)
     }
 }
 
-/* What worker i takes for a gradient, of the longest that any does. Who has not come yet takes at least as long as it has by now. */
+/* What worker i takes for a gradient, of the longest that any does. Who has not come yet takes
+   at least as long as it has by now. */
 static double time_factor(const tutti_method *m, const asgd *s, int i)
 {
     const double now_ns = (double)tutti_now_ns(m->rt);
@@ -233,14 +306,17 @@ static double time_factor(const tutti_method *m, const asgd *s, int i)
 
     for (int j = 0; j < m->workers; j++)
         if (j != i && tutti_server_has(s->server, j))
-            most = fmax(most, fmax(tutti_server_seconds(s->server, j), (now_ns - (double)tutti_server_given_ns(s->server, j)) * 1e-9));
+            most = fmax(most, fmax(tutti_server_seconds(s->server, j),
+                                   (now_ns - (double)tutti_server_given_ns(s->server, j)) * 1e-9));
     return most > 0 ? tutti_server_seconds(s->server, i) / most : 1;
 }
 
 static tutti_compensation compensation(const asgd *s)
 {
     const double lambda = s->lambda > 0 ? s->lambda : s->compensate == CONSTANT ? 0.04 : 2;
-    return (tutti_compensation){ .a = (float)lambda, .decay = (float)s->mean_decay, .one_minus_decay = (float)(1 - s->mean_decay), .eps = 1e-7f };
+    return (tutti_compensation){
+        .a = (float)lambda, .decay = (float)s->mean_decay, .one_minus_decay = (float)(1 - s->mean_decay), .eps = 1e-7f
+    };
 }
 
 static tutti_status asgd_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
@@ -282,23 +358,50 @@ static tutti_status asgd_agree(tutti_method *m, tutti_error *err)
 static const tutti_service asgd_services[] = { [SERVE] = { "server", serve }, { 0 } };
 
 static const char *const asgd_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
-    "with data of their own (--partition) fast workers weigh more: the optimum is biased towards theirs, unless lr_time is on",
-    "delays act like momentum of about 1 - 1/n: take less of it, and a smaller learning rate, with more workers; there is no bound on the delay (ssp has one)",
+    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
+    "ones",
+    "with data of their own (--partition) fast workers weigh more: the optimum is biased towards theirs, unless "
+    "lr_time is on",
+    "delays act like momentum of about 1 - 1/n: take less of it, and a smaller learning rate, with more workers; there "
+    "is no bound on the delay (ssp has one)",
     "clip-norm clips each worker's own gradient",
     "compensate: each server keeps its part of the model once a worker, n models in all, and checkpoints have them",
-    "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins: they may be newer than the rest of the model",
-    "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own; without locks what two write at once may be lost",
-    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of workers, --servers, or hogwild) the others go on",
-    "a checkpoint is resumed with any number of workers, saved before a loss or after one; another number begins at the servers' model",
+    "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins: "
+    "they may be newer than the rest of the model",
+    "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own; without "
+    "locks what two write at once may be lost",
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
+    "workers, --servers, or hogwild) the others go on",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; another number begins at "
+    "the servers' model",
     NULL
 };
 
 static const tutti_method_default asgd_defaults[] = { { "optimizer", "sgd(lr=0.1/n)" }, { 0 } };
 
 const tutti_method_ops tutti_method_asgd = {
-    .name = "asgd", .title = "Asynchronous SGD", .authors = "Dean, Corrado, Monga, Chen, Devin, Le, Mao, Ranzato, Senior, Tucker, Yang, Ng", .year = 2012, .family = "server", .sheet = "async-sgd.md",
-    .axes = { "servers", "none", "fp32", "none", "sliced", "any, on slices" }, .constraints = asgd_constraints, .options = asgd_options, .defaults = asgd_defaults, .self_bytes = sizeof(asgd),
-    .traits = TRAITS, .traits_of = asgd_traits, .services = asgd_services, .declare = asgd_declare, .open = asgd_open, .close = asgd_close, .pass = asgd_pass, .step = asgd_step,
-    .agree = asgd_agree, .hold = asgd_hold, .release = asgd_release, .need_rows = asgd_need_rows, .resized = asgd_resized,
+    .name = "asgd",
+    .title = "Asynchronous SGD",
+    .authors = "Dean, Corrado, Monga, Chen, Devin, Le, Mao, Ranzato, Senior, Tucker, Yang, Ng",
+    .year = 2012,
+    .family = "server",
+    .sheet = "async-sgd.md",
+    .axes = { "servers", "none", "fp32", "none", "sliced", "any, on slices" },
+    .constraints = asgd_constraints,
+    .options = asgd_options,
+    .defaults = asgd_defaults,
+    .self_bytes = sizeof(asgd),
+    .traits = TRAITS,
+    .traits_of = asgd_traits,
+    .services = asgd_services,
+    .declare = asgd_declare,
+    .open = asgd_open,
+    .close = asgd_close,
+    .pass = asgd_pass,
+    .step = asgd_step,
+    .agree = asgd_agree,
+    .hold = asgd_hold,
+    .release = asgd_release,
+    .need_rows = asgd_need_rows,
+    .resized = asgd_resized,
 };

@@ -1,11 +1,19 @@
-/* asr-adpsgd: the three mixing patterns of asynchronous decentralised training of acoustic models. Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung, IEEE/ACM TASLP 2021, arXiv 2110.11199.
-   Sheet: asr-adpsgd.md.
-     fixed-ring     the two beside, 1/3 each. Every worker computes at its own pace; beside it rounds of u <- s, s <- s + (u_left + u_right - 2 u) / 3
-     random-ring    the same on a ring in a new order each round, the same on all workers from (seed, round)
-     delay-by-one   x <- mean_j(x_j) - eta opt(g(x)): an all-reduce of the models that the gradients are being taken at. The models differ by their last step only. Steps are common
-   Rounds are matched by beats (src/engine/averager.c): `rounds` for every `workers` gradients of the run, whoever computed them; the paper's run free. So a slow worker's computation holds up nobody, its
-   service takes part in every round. No gradient waits for a round, as in the paper; rounds that are slower than gradients are left out, but for the next `ahead` (the paper's threads average as fast as the
-   network lets them, here no more often than `rounds` says). delay-by-one skips the first step, in which the models are equal. With two workers a ring is a pair, 1/2 each; with one, SGD. */
+/* asr-adpsgd: the three mixing patterns of asynchronous decentralised training of acoustic
+   models. Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung, IEEE/ACM TASLP 2021, arXiv
+   2110.11199. Sheet: asr-adpsgd.md.
+     fixed-ring     the two beside, 1/3 each. Every worker computes at its own pace; beside it
+                    rounds of u <- s, s <- s + (u_left + u_right - 2 u) / 3
+     random-ring    the same on a ring in a new order each round, the same
+                    on all workers from (seed, round)
+     delay-by-one   x <- mean_j(x_j) - eta opt(g(x)): an all-reduce of the models that the gradients
+                    are being taken at. The models differ by their last step only. Steps are common
+   Rounds are matched by beats (src/engine/averager.c): `rounds` for every `workers` gradients
+   of the run, whoever computed them; the paper's run free. So a slow worker's computation holds
+   up nobody, its service takes part in every round. No gradient waits for a round, as in the
+   paper; rounds that are slower than gradients are left out, but for the next `ahead` (the
+   paper's threads average as fast as the network lets them, here no more often than `rounds`
+   says). delay-by-one skips the first step, in which the models are equal. With two workers a
+   ring is a pair, 1/2 each; with one, SGD. */
 #include <stdio.h>
 
 #include "tutti/method.h"
@@ -19,11 +27,19 @@ enum { FIXED_RING, RANDOM_RING, DELAY_BY_ONE };
 enum { TELL, BEAT, MIX, AVERAGE }; /* services: rings have all, delay-by-one the last */
 
 static const tutti_option asr_adpsgd_options[] = {
-    { "mixing", TUTTI_CHOICE, TUTTI_AT(asr_adpsgd, mixing), FIXED_RING, 0, 2, "fixed-ring|random-ring|delay-by-one", "who averages with whom" },
-    { "rounds", TUTTI_INT, TUTTI_AT(asr_adpsgd, rounds), 1, 1, 1000, NULL, "rings: averagings for every `workers` gradients", "mixing=fixed-ring|random-ring" },
-    { "outstanding", TUTTI_INT, TUTTI_AT(asr_adpsgd, outstanding), -1, -1, 1e6, NULL, "rings: gradients whose averaging may be awaited when the next begins; 0: none; -1: nobody waits", "mixing=fixed-ring|random-ring" },
-    { "seed", TUTTI_INT, TUTTI_AT(asr_adpsgd, seed), 1, 0, 9007199254740992.0, NULL, "random-ring: of the orders", "mixing=random-ring" },
-    { "ahead", TUTTI_INT, TUTTI_AT(asr_adpsgd, ahead), 4, 1, 1e6, NULL, "rings: as many times `rounds` may be granted beyond those that all have made; the rest that is due is left out", "mixing=fixed-ring|random-ring" },
+    { "mixing", TUTTI_CHOICE, TUTTI_AT(asr_adpsgd, mixing), FIXED_RING, 0, 2, "fixed-ring|random-ring|delay-by-one",
+      "who averages with whom" },
+    { "rounds", TUTTI_INT, TUTTI_AT(asr_adpsgd, rounds), 1, 1, 1000, NULL,
+      "rings: averagings for every `workers` gradients", "mixing=fixed-ring|random-ring" },
+    { "outstanding", TUTTI_INT, TUTTI_AT(asr_adpsgd, outstanding), -1, -1, 1e6, NULL,
+      "rings: gradients whose averaging may be awaited when the next begins; 0: none; -1: nobody waits",
+      "mixing=fixed-ring|random-ring" },
+    { "seed", TUTTI_INT, TUTTI_AT(asr_adpsgd, seed), 1, 0, 9007199254740992.0, NULL, "random-ring: of the orders",
+      "mixing=random-ring" },
+    { "ahead", TUTTI_INT, TUTTI_AT(asr_adpsgd, ahead), 4, 1, 1e6, NULL,
+      "rings: as many times `rounds` may be granted beyond those that all have made; the rest that is due is left "
+      "out",
+      "mixing=fixed-ring|random-ring" },
     { 0 }
 };
 
@@ -114,21 +130,42 @@ static tutti_status average(tutti_method *m, tutti_error *err)
     return tutti_averager_average(((asr_adpsgd *)m->self)->averager, err);
 }
 
-static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", tell, .hears = true }, [BEAT] = { "beat", beat }, [MIX] = { "mix", mix }, [AVERAGE] = { "average", average }, { 0 } };
+static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", tell, .hears = true },
+                                                     [BEAT] = { "beat", beat },
+                                                     [MIX] = { "mix", mix },
+                                                     [AVERAGE] = { "average", average },
+                                                     { 0 } };
 
 static const char *const asr_adpsgd_constraints[] = {
-    "rings are asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
+    "rings are asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except "
+    "simulated ones",
     "delay-by-one has common steps and the same bits every time; it goes at the pace of the slowest worker",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
-    "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
-    NULL
+    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
+     "neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
+     "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
 };
 
 const tutti_method_ops tutti_method_asr_adpsgd = {
-    .name = "asr-adpsgd", .title = "AD-PSGD for speech: fixed ring, random ring, delay by one", .authors = "Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung", .year = 2021, .family = "gossip",
-    .sheet = "asr-adpsgd.md", .axes = { "ring, or all-reduce", "none, matched rounds; or one step late", "fp32", "overlap", "a model each", "any" },
-    .constraints = asr_adpsgd_constraints, .options = asr_adpsgd_options, .self_bytes = sizeof(asr_adpsgd), .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON, .traits_of = asr_adpsgd_traits,
-    .services = asr_adpsgd_services, .declare = asr_adpsgd_declare, .open = asr_adpsgd_open, .close = asr_adpsgd_close, .pass = asr_adpsgd_pass, .step = asr_adpsgd_step,
-    .hold = asr_adpsgd_hold, .release = asr_adpsgd_release,
+    .name = "asr-adpsgd",
+    .title = "AD-PSGD for speech: fixed ring, random ring, delay by one",
+    .authors = "Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung",
+    .year = 2021,
+    .family = "gossip",
+    .sheet = "asr-adpsgd.md",
+    .axes = { "ring, or all-reduce", "none, matched rounds; or one step late", "fp32", "overlap", "a model each",
+              "any" },
+    .constraints = asr_adpsgd_constraints,
+    .options = asr_adpsgd_options,
+    .self_bytes = sizeof(asr_adpsgd),
+    .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON,
+    .traits_of = asr_adpsgd_traits,
+    .services = asr_adpsgd_services,
+    .declare = asr_adpsgd_declare,
+    .open = asr_adpsgd_open,
+    .close = asr_adpsgd_close,
+    .pass = asr_adpsgd_pass,
+    .step = asr_adpsgd_step,
+    .hold = asr_adpsgd_hold,
+    .release = asr_adpsgd_release,
 };

@@ -1,17 +1,32 @@
-/* ata: adaptive task allocation: a step is B tasks (micro-batches at one model), and who computes how many of them is learnt as a bandit learns, from lower confidence bounds of everybody's time for a task.
-   Maranjyan, Saad, Richtarik, Orabona, ICML 2025, arXiv 2502.00775. Sheet: ata.md.
-     step k     worker i computes a_i tasks and says its time T_i;  x <- opt(x, mean over all B tasks)
-     then       mean_i <- (K_i mean_i + T_i) / (K_i + a_i);  K_i <- K_i + a_i;  s_i = mean_i - conf_i, at least 0;  conf_i = 4 e A (sqrt(ln(2 k^2) / K_i) + ln(2 k^2) / K_i) width_scale
-     a          who was never tried gets one task, and no more; the others share the rest: those with s_i = 0, whose speed is not known yet, evenly, as long as there are any; else one by one to
+/* ata: adaptive task allocation: a step is B tasks (micro-batches at one model), and who computes
+   how many of them is learnt as a bandit learns, from lower confidence bounds of everybody's time
+   for a task. Maranjyan, Saad, Richtarik, Orabona, ICML 2025, arXiv 2502.00775. Sheet: ata.md.
+     step k     worker i computes a_i tasks and says its time T_i;  x
+                <- opt(x, mean over all B tasks)
+     then       mean_i <- (K_i mean_i + T_i) / (K_i + a_i);  K_i <- K_i + a_i;  s_i
+                = mean_i - conf_i, at least 0;  conf_i = 4 e A (sqrt(ln(2 k^2) /
+                K_i) + ln(2 k^2) / K_i) width_scale
+     a          who was never tried gets one task, and no more; the others share the
+     rest: those with s_i = 0, whose speed is not known yet, evenly, as long as
+     there are any; else one by one to
                 argmin (a_i + 1) s_i, which makes max a_i s_i least
-   A bounds how far times scatter (their sub-exponential norm), in seconds: `bound`, or, allocation=ata-empirical, twice the mean itself.
-   The form without a server, for data-parallel training: times are all-gathered, everybody finds the same allocation from them, gradients are summed by an all-reduce, in which those without a task take part, too (the server form
-   would leave them out: 0 bytes). Samples, their positions and their weights are the step's, whoever computes them, so x moves as one worker with the whole step would move it.
-   Chosen where the sheet is silent: while nobody has been tried, what is left after one task each goes round evenly; ties go by an order drawn anew each step. Times are of computing only, by the engine's clock.
-   allocation=fixed, a baseline: the means are known (`seconds`), and the allocation that is best for them is kept.
-   Not built: new owners for the tasks of a lost worker (it ends the run). The baseline `greedy`, everybody asked and the first B answers taken, is at a server: ringmaster-asgd(max_delay=1,collect=B,stops=on). Not by an all-reduce: a step's samples have owners before it begins (share.h); loaders, weights and checkpoints
-   go by that. It would need tasks that are claimed one by one within a step, as pace.c hands out gradients between steps; loaders that follow; an end to what is computed beyond B, where pieces are exchanged too (done gives
-   TUTTI_CLOSED only in steps that exchange nothing); and an exchange that begins once B are claimed, since until then no worker knows which pass is its last. */
+   A bounds how far times scatter (their sub-exponential norm), in seconds: `bound`, or,
+   allocation=ata-empirical, twice the mean itself. The form without a server, for data-parallel
+   training: times are all-gathered, everybody finds the same allocation from them, gradients are
+   summed by an all-reduce, in which those without a task take part, too (the server form would
+   leave them out: 0 bytes). Samples, their positions and their weights are the step's, whoever
+   computes them, so x moves as one worker with the whole step would move it. Chosen where the sheet
+   is silent: while nobody has been tried, what is left after one task each goes round evenly; ties
+   go by an order drawn anew each step. Times are of computing only, by the engine's clock.
+   allocation=fixed, a baseline: the means are known (`seconds`), and the allocation that is best
+   for them is kept. Not built: new owners for the tasks of a lost worker (it ends the run). The
+   baseline `greedy`, everybody asked and the first B answers taken, is at a server:
+   ringmaster-asgd(max_delay=1,collect=B,stops=on). Not by an all-reduce: a step's samples have
+   owners before it begins (share.h); loaders, weights and checkpoints go by that. It would need
+   tasks that are claimed one by one within a step, as pace.c hands out gradients between steps;
+   loaders that follow; an end to what is computed beyond B, where pieces are exchanged too (done
+   gives TUTTI_CLOSED only in steps that exchange nothing); and an exchange that begins once B are
+   claimed, since until then no worker knows which pass is its last. */
 #include <math.h>
 
 #include "tutti/method.h"
@@ -33,12 +48,22 @@ typedef struct ata {
 enum { ATA, EMPIRICAL, UNIFORM, FIXED };
 
 static const tutti_option ata_options[] = {
-    { "allocation", TUTTI_CHOICE, TUTTI_AT(ata, allocation), EMPIRICAL, 0, 3, "ata|ata-empirical|uniform|fixed", "by times that are learnt, with `bound` or with the means for their width; the same to all; by `seconds`" },
-    { "tasks", TUTTI_INT, TUTTI_AT(ata, tasks), 0, 0, 1e9, NULL, "B: tasks of a step, of all workers, which must divide its samples; 0: workers x accumulate, of `batch` samples each" },
-    { "bound", TUTTI_REAL, TUTTI_AT(ata, bound), 0, 0, 1e9, NULL, "A: how far the time of a task scatters, in seconds; allocation=ata needs it", "allocation=ata" },
-    { "seconds", TUTTI_TEXT, TUTTI_AT(ata, seconds), 0, 0, 0, "", "what a task takes each worker, or anything in proportion: t0:t1:...; allocation=fixed needs it", "allocation=fixed" },
-    { "width_scale", TUTTI_REAL, TUTTI_AT(ata, width_scale), 0.05, 0, 1e6, NULL, "of the confidence widths; 1: the paper's, which explore for hundreds of steps; 0: none", "allocation=ata|ata-empirical" },
-    { "forget", TUTTI_INT, TUTTI_AT(ata, forget), 0, 0, 1e12, NULL, "a mean is over that many tasks at most, for speeds that drift (50 to 200); 0: over all", "allocation=ata|ata-empirical" },
+    { "allocation", TUTTI_CHOICE, TUTTI_AT(ata, allocation), EMPIRICAL, 0, 3, "ata|ata-empirical|uniform|fixed",
+      "by times that are learnt, with `bound` or with the means for their width; the same to all; by `seconds`" },
+    { "tasks", TUTTI_INT, TUTTI_AT(ata, tasks), 0, 0, 1e9, NULL,
+      "B: tasks of a step, of all workers, which must divide its samples; 0: workers x accumulate, of `batch` "
+      "samples each" },
+    { "bound", TUTTI_REAL, TUTTI_AT(ata, bound), 0, 0, 1e9, NULL,
+      "A: how far the time of a task scatters, in seconds; allocation=ata needs it", "allocation=ata" },
+    { "seconds", TUTTI_TEXT, TUTTI_AT(ata, seconds), 0, 0, 0, "",
+      "what a task takes each worker, or anything in proportion: t0:t1:...; allocation=fixed needs it",
+      "allocation=fixed" },
+    { "width_scale", TUTTI_REAL, TUTTI_AT(ata, width_scale), 0.05, 0, 1e6, NULL,
+      "of the confidence widths; 1: the paper's, which explore for hundreds of steps; 0: none",
+      "allocation=ata|ata-empirical" },
+    { "forget", TUTTI_INT, TUTTI_AT(ata, forget), 0, 0, 1e12, NULL,
+      "a mean is over that many tasks at most, for speeds that drift (50 to 200); 0: over all",
+      "allocation=ata|ata-empirical" },
     { 0 }
 };
 
@@ -53,7 +78,8 @@ static void draw_order(const tutti_method *m, uint64_t k)
         s->order[i] = (int)tutti_permuted(rng, (uint64_t)m->workers, (uint64_t)i);
 }
 
-/* What worker i would need with a task more; of two alike whoever the heap has higher up: it was built in the drawn order. */
+/* What worker i would need with a task more; of two alike whoever the heap has higher up:
+   it was built in the drawn order. */
 static double cost(const ata *s, int i)
 {
     return (double)(s->next[i] + 1) * s->score[i];
@@ -128,21 +154,39 @@ static tutti_status ata_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     if (s->tasks == 0)
         s->tasks = m->workers * m->share->accumulate;
     if (step % s->tasks != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ata': tasks is %lld, which does not divide the %lld samples of a step (%d workers x batch x accumulate)", (long long)s->tasks, (long long)step,
-                          m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'ata': tasks is %lld, which does not divide the %lld samples of a step (%d workers x "
+                          "batch x accumulate)",
+                          (long long)s->tasks, (long long)step, m->workers);
     if ((s->allocation == ATA) != (s->bound > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ata': bound goes with allocation=ata, which needs it: a bound on how far the time of a task scatters, in seconds");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'ata': bound goes with allocation=ata, which needs it: a bound on how far the time "
+                          "of a task scatters, in seconds");
     if (s->allocation == FIXED && tutti_option_positives(s->seconds, NULL, 0) != m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ata': seconds is '%.80s', but allocation=fixed needs a positive number for each of the %d workers: t0:t1:...", s->seconds, m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'ata': seconds is '%.80s', but allocation=fixed needs a positive number for each of "
+                          "the %d workers: t0:t1:...",
+                          s->seconds, m->workers);
     TUTTI_TRY(tutti_allot_declare(m, plan, step / s->tasks, err));
-    tutti_declare(plan, &(tutti_state){ .name = "ata.mean", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true }, &s->mean);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.count", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true }, &s->count);
+    tutti_declare(
+        plan,
+        &(tutti_state){ .name = "ata.mean", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true },
+        &s->mean);
+    tutti_declare(
+        plan,
+        &(tutti_state){ .name = "ata.count", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true },
+        &s->count);
     tutti_declare_value(plan, "ata.spent", TUTTI_SAME, &s->spent, sizeof s->spent);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n }, &s->gathered);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.score", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n }, &s->score);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n }, &s->next);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.order", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = n }, &s->order);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.heap", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = n }, &s->heap);
+    tutti_declare(plan, &(tutti_state){ .name = "ata.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n },
+                  &s->gathered);
+    tutti_declare(plan, &(tutti_state){ .name = "ata.score", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n },
+                  &s->score);
+    tutti_declare(plan, &(tutti_state){ .name = "ata.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+                  &s->next);
+    tutti_declare(plan, &(tutti_state){ .name = "ata.order", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = n },
+                  &s->order);
+    tutti_declare(plan, &(tutti_state){ .name = "ata.heap", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = n },
+                  &s->heap);
     return TUTTI_OK;
 }
 
@@ -171,7 +215,8 @@ static void learn(tutti_method *m, uint64_t k)
     double slowest = 0;
 
     for (int r = 0; r < m->workers; r++) {
-        const double tasks = (double)tutti_share_step(m->share, m->step, r) / (double)m->share->batch, seconds = (double)s->gathered[r];
+        const double tasks = (double)tutti_share_step(m->share, m->step, r) / (double)m->share->batch,
+                     seconds = (double)s->gathered[r];
         double width;
         if (tasks > 0) {
             if (s->forget > 0 && s->count[r] > (double)s->forget)
@@ -182,7 +227,8 @@ static void learn(tutti_method *m, uint64_t k)
             slowest = seconds > slowest ? seconds : slowest;
         }
         width = 4 * M_E * (s->allocation == ATA ? s->bound : 2 * s->mean[r]) * s->width_scale;
-        s->score[r] = s->count[r] > 0 ? fmax(0, s->mean[r] - width * (sqrt(log_k / s->count[r]) + log_k / s->count[r])) : -1;
+        s->score[r] =
+            s->count[r] > 0 ? fmax(0, s->mean[r] - width * (sqrt(log_k / s->count[r]) + log_k / s->count[r])) : -1;
     }
     s->spent.seconds += slowest;
     s->spent.steps++;
@@ -227,13 +273,27 @@ static const char *const ata_constraints[] = {
     "tasks divide the run's step, workers x batch x accumulate",
     "it decides who computes how much: batch-share must be even, and partition iid",
     "a worker without a task computes nothing, but takes part in the all-reduce",
-    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number learns their times anew",
+    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number "
+    "learns their times anew",
     NULL
 };
 
 const tutti_method_ops tutti_method_ata = {
-    .name = "ata", .title = "ATA: adaptive task allocation", .authors = "Maranjyan, Saad, Richtarik, Orabona", .year = 2025, .family = "all-reduce", .sheet = "ata.md",
-    .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" }, .constraints = ata_constraints, .options = ata_options,
-    .self_bytes = sizeof(ata), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .declare = ata_declare, .open = ata_open, .pass = tutti_allot_pass, .exchange = ata_exchange, .step = ata_step,
+    .name = "ata",
+    .title = "ATA: adaptive task allocation",
+    .authors = "Maranjyan, Saad, Richtarik, Orabona",
+    .year = 2025,
+    .family = "all-reduce",
+    .sheet = "ata.md",
+    .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
+    .constraints = ata_constraints,
+    .options = ata_options,
+    .self_bytes = sizeof(ata),
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES,
+    .declare = ata_declare,
+    .open = ata_open,
+    .pass = tutti_allot_pass,
+    .exchange = ata_exchange,
+    .step = ata_step,
     .agree = ata_agree,
 };

@@ -1,16 +1,25 @@
-/* backup-workers: synchronous SGD that takes the first N of N + b gradients of each step and does not wait for the rest. Chen, Pan, Monga, Bengio, Jozefowicz, "Revisiting Distributed Synchronous SGD", arXiv 1604.00981 (2016).
-   Sheet: async-sgd.md, E.
+/* backup-workers: synchronous SGD that takes the first N of N + b gradients of each step and does
+   not wait for the rest. Chen, Pan, Monga, Bengio, Jozefowicz, "Revisiting Distributed Synchronous
+   SGD", arXiv 1604.00981 (2016). Sheet: async-sgd.md, E.
      worker at step t:   asks server 0 whether it is among the first N of step t
        it is:            pushes its gradient, gets w_{t+1}
-       it is not:        drops its gradient, gets the newest values, w_V, and goes on with step V: steps t + 1 to V - 1 it computes nothing
-     server:             when the N gradients of step t are there: w := opt(w, their mean by samples, summed by rank), sent to all who wait for it
-   Chosen: one server decides who is among the first N. With sharded servers that count for themselves (as TensorFlow's accumulators do, a variable each) a step's slices would be means over different workers. It costs an empty
-   message and its answer, and saves the b late gradients: nobody sends what is dropped, so a step sends exactly N d up. backup=0 needs no such question: all are waited for, with ddp's bits, by servers that update.
-   A worker that was overtaken goes on from the values of one step: if slices have moved on while it asked for them, it asks again. The learning rate is for N workers. All workers count the same steps, so samples of steps that
-   a worker was too late for are seen by nobody in that epoch, and when the run ends nobody waits for more than there are. What needs a word among all workers is refused:
-   clip-norm (of the mean), nonfinite=skip and loss-scale (of the step).
-   Loss (Chosen; the paper has its spare workers for this): a lost worker is one that a step need not wait for. A step that cannot have N gradients any more, since everybody who is left has pushed or was overtaken, is over with those
-   it has, slice by slice; without any, the values stay. */
+       it is not:        drops its gradient, gets the newest values, w_V, and goes on with step V:
+                         steps t + 1 to V - 1 it computes nothing
+     server:             when the N gradients of step t are there: w := opt(w, their mean by
+                         samples, summed by rank), sent to all who wait for it
+   Chosen: one server decides who is among the first N. With sharded servers that count for
+   themselves (as TensorFlow's accumulators do, a variable each) a step's slices would be means over
+   different workers. It costs an empty message and its answer, and saves the b late gradients:
+   nobody sends what is dropped, so a step sends exactly N d up. backup=0 needs no such question:
+   all are waited for, with ddp's bits, by servers that update. A worker that was overtaken goes on
+   from the values of one step: if slices have moved on while it asked for them, it asks again. The
+   learning rate is for N workers. All workers count the same steps, so samples of steps that a
+   worker was too late for are seen by nobody in that epoch, and when the run ends nobody waits for
+   more than there are. What needs a word among all workers is refused: clip-norm (of the mean),
+   nonfinite=skip and loss-scale (of the step). Loss (Chosen; the paper has its spare workers for
+   this): a lost worker is one that a step need not wait for. A step that cannot have N gradients
+   any more, since everybody who is left has pushed or was overtaken, is over with those it has,
+   slice by slice; without any, the values stay. */
 #include <errno.h>
 #include <string.h>
 
@@ -36,8 +45,10 @@ enum { PUSH, FETCH, ASK };      /* requests */
 enum { TREE_MOST = 4096 };      /* tutti_tree_sum's */
 
 static const tutti_option backup_workers_options[] = {
-    { "backup", TUTTI_INT, TUTTI_AT(backup_workers, backup), 1, 0, 65536, NULL, "b: workers that a step does not wait for, whichever are last" },
-    { "servers", TUTTI_INT, TUTTI_AT(backup_workers, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
+    { "backup", TUTTI_INT, TUTTI_AT(backup_workers, backup), 1, 0, 65536, NULL,
+      "b: workers that a step does not wait for, whichever are last" },
+    { "servers", TUTTI_INT, TUTTI_AT(backup_workers, servers), 0, 0, 65536, NULL,
+      "how many workers serve as well, of each host in turn; 0: all" },
     { 0 }
 };
 
@@ -57,11 +68,25 @@ static tutti_status backup_workers_declare(tutti_method *m, tutti_plan *plan, tu
     if (m->workers == 1)
         s->backup = 0;
     if (s->backup >= m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'backup-workers': backup is %lld of %d workers, which leaves none to wait for; give at most %d", (long long)s->backup, m->workers, m->workers - 1);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'backup-workers': backup is %lld of %d workers, which leaves none to wait for; give at most %d",
+            (long long)s->backup, m->workers, m->workers - 1);
     if (m->workers > TREE_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'backup-workers': %d workers; a server sums the gradients of at most %d", m->workers, TREE_MOST);
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = backup_workers_rule, .service = SERVE, .servers = (int)s->servers, .lost = backup_workers_lost }, err));
-    tutti_declare(plan, &(tutti_state){ .name = "backup-workers.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers * room_of(m, s) }, &s->contributions);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'backup-workers': %d workers; a server sums the gradients of at most %d", m->workers,
+                          TREE_MOST);
+    TUTTI_TRY(tutti_server_declare(
+        &s->server, m, plan,
+        &(tutti_server_setup){
+            .rule = backup_workers_rule, .service = SERVE, .servers = (int)s->servers, .lost = backup_workers_lost },
+        err));
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "backup-workers.contributions",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = (size_t)m->workers * room_of(m, s) },
+                  &s->contributions);
     return TUTTI_OK;
 }
 
@@ -77,7 +102,8 @@ static tutti_status backup_workers_open(tutti_method *m, tutti_error *err)
     s->waits = tutti_alloc(workers, sizeof *s->waits);
     s->wants = tutti_alloc(workers, sizeof *s->wants);
     s->waiting = tutti_alloc(workers, sizeof *s->waiting);
-    if (s->has == NULL || s->note == NULL || s->part == NULL || s->weight == NULL || s->waits == NULL || s->wants == NULL || s->waiting == NULL)
+    if (s->has == NULL || s->note == NULL || s->part == NULL || s->weight == NULL || s->waits == NULL ||
+        s->wants == NULL || s->waiting == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'backup-workers'");
     return tutti_server_open(s->server, err);
 }
@@ -180,7 +206,8 @@ static bool mean(tutti_method *m, backup_workers *s, const tutti_server_request 
     return samples > 0;
 }
 
-/* Who has pushed has w_t, so that of tables those rows will do which the mean has; who has waited for this step may lack any. */
+/* Who has pushed has w_t, so that of tables those rows will do which the mean has; who has
+   waited for this step may lack any. */
 static tutti_status end_step(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
 {
     const tutti_rate rate = tutti_rate_at(m, s->step);
@@ -230,8 +257,10 @@ static tutti_status end_without_the_lost(tutti_method *m, backup_workers *s, tut
 static tutti_status take(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
 {
     if (r->in == NULL || (uint64_t)r->b != s->step || s->has[r->worker])
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient of step %lld when step %llu was due; all workers must run one version and one checkpoint", r->worker, (long long)r->b,
-                               (unsigned long long)s->step);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                               "worker %d sent a gradient of step %lld when step %llu was due; all workers must run "
+                               "one version and one checkpoint",
+                               r->worker, (long long)r->b, (unsigned long long)s->step);
     tutti_copy(m->device, r->words, r->in, s->contributions + (size_t)r->worker * room_of(m, s));
     s->has[r->worker] = true;
     s->note[s->arrived++] = r->note;
@@ -262,8 +291,10 @@ static tutti_status decide(tutti_method *m, backup_workers *s, const tutti_serve
         s->accepted = 0;
     }
     if (step > s->open)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d is at step %llu, but step %llu is not over; all workers must run one version and one checkpoint", r->worker, (unsigned long long)step,
-                               (unsigned long long)s->open);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, r->worker,
+            "worker %d is at step %llu, but step %llu is not over; all workers must run one version and one checkpoint",
+            r->worker, (unsigned long long)step, (unsigned long long)s->open);
     if (behind == 0 && ++s->accepted == m->workers - (int)s->backup) {
         s->accepted = 0;
         s->open++;
@@ -307,17 +338,36 @@ static const tutti_service backup_workers_services[] = { [SERVE] = { "server", s
 
 static const char *const backup_workers_constraints[] = {
     "the learning rate is for workers - backup gradients a step, whose mean it takes",
-    "with backup=0 the bits are ddp's; else which gradients a step takes depends on who is early, so runs differ in their bits, except simulated ones",
-    "a worker that is overtaken skips to the step that is open; the samples of the steps between are left out of that epoch",
+    "with backup=0 the bits are ddp's; else which gradients a step takes depends on who is early, so runs differ in "
+    "their bits, except simulated ones",
+    "a worker that is overtaken skips to the step that is open; the samples of the steps between are left out of that "
+    "epoch",
     "clip-norm, nonfinite=skip and loss-scale are refused: servers update slice by slice",
-    "of tables (ctr, wordlm) gradients go by rows and rows that have changed come back; who was overtaken gets tables whole, and so do all under an optimizer that moves every row (momentum, decay or adam without lazy)",
-    "a lost server ends the run (exit code 3); a worker that serves nothing (servers below the number of workers, or --servers) is one that a step need not wait for, and with fewer left than a step takes it takes those",
+    "of tables (ctr, wordlm) gradients go by rows and rows that have changed come back; who was overtaken gets tables "
+    "whole, and so do all under an optimizer that moves every row (momentum, decay or adam without lazy)",
+    "a lost server ends the run (exit code 3); a worker that serves nothing (servers below the number of workers, or "
+    "--servers) is one that a step need not wait for, and with fewer left than a step takes it takes those",
     NULL
 };
 
 const tutti_method_ops tutti_method_backup_workers = {
-    .name = "backup-workers", .title = "Synchronous SGD with backup workers", .authors = "Chen, Pan, Monga, Bengio, Jozefowicz", .year = 2016, .family = "server", .sheet = "async-sgd.md",
-    .axes = { "servers", "every step, without the last b", "fp32", "none", "sliced", "any, on slices" }, .constraints = backup_workers_constraints, .options = backup_workers_options,
-    .self_bytes = sizeof(backup_workers), .traits = TRAITS, .traits_of = backup_workers_traits, .services = backup_workers_services, .declare = backup_workers_declare, .open = backup_workers_open,
-    .close = backup_workers_close, .pass = backup_workers_pass, .step = backup_workers_step, .release = backup_workers_release,
+    .name = "backup-workers",
+    .title = "Synchronous SGD with backup workers",
+    .authors = "Chen, Pan, Monga, Bengio, Jozefowicz",
+    .year = 2016,
+    .family = "server",
+    .sheet = "async-sgd.md",
+    .axes = { "servers", "every step, without the last b", "fp32", "none", "sliced", "any, on slices" },
+    .constraints = backup_workers_constraints,
+    .options = backup_workers_options,
+    .self_bytes = sizeof(backup_workers),
+    .traits = TRAITS,
+    .traits_of = backup_workers_traits,
+    .services = backup_workers_services,
+    .declare = backup_workers_declare,
+    .open = backup_workers_open,
+    .close = backup_workers_close,
+    .pass = backup_workers_pass,
+    .step = backup_workers_step,
+    .release = backup_workers_release,
 };

@@ -1,13 +1,19 @@
-/* d-psgd: decentralised parallel SGD: every worker keeps a model of its own and averages it with its neighbours' each step. Lian, Zhang, Zhang, Hsieh, Zhang,
-   Liu, NeurIPS 2017, arXiv 1705.09056, algorithm 1. Sheet: d-psgd.md.
-     awc (default, the paper's): x_i <- sum_j W_ij x_j - eta opt(g_i(x_i)): the gradient is taken at the model before averaging, so models travel while it is
+/* d-psgd: decentralised parallel SGD: every worker keeps a model of its own and averages it with
+   its neighbours' each step. Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv
+   1705.09056, algorithm 1. Sheet: d-psgd.md.
+     awc (default, the paper's): x_i <- sum_j W_ij x_j - eta opt(g_i(x_i)): the gradient is taken at
+     the model before averaging, so models travel while it is
                                  computed ("averaging with computation");
-     atc:                        x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))): adapt, then combine; nothing to overlap with, but the models stay closer.
-   With a codec (`--codec`) what travels is each worker's difference to its public copy, CHOCO-SGD (src/engine/mixer_codec.c): atc is its order of 2019, awc that of 2020, and gamma its consensus step.
-   W is the graph's (topology.h): non-negative, doubly stochastic, W_ii > 0, so the mean of the models moves by the mean gradient whatever the graph.
-   Differs from the paper: any optimiser, whose buffers stay local (with momentum: DSGDm); graphs may be directed or change with the step as long as W is doubly
-   stochastic. The final model is the mean of all, as in the paper; of all who are left, since the run goes on without workers it has lost: the paper has no such case, the mixer says
-   what becomes of W. */
+     atc:                        x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))): adapt, then combine;
+                                 nothing to overlap with, but the models stay closer.
+   With a codec (`--codec`) what travels is each worker's difference to its public copy, CHOCO-SGD
+   (src/engine/mixer_codec.c): atc is its order of 2019, awc that of 2020, and gamma its consensus
+   step. W is the graph's (topology.h): non-negative, doubly stochastic, W_ii > 0, so the mean of
+   the models moves by the mean gradient whatever the graph. Differs from the paper: any
+   optimiser, whose buffers stay local (with momentum: DSGDm); graphs may be directed or change
+   with the step as long as W is doubly stochastic. The final model is the mean of all, as in the
+   paper; of all who are left, since the run goes on without workers it has lost: the paper has no
+   such case, the mixer says what becomes of W. */
 #include "tutti/method.h"
 
 typedef struct d_psgd {
@@ -21,10 +27,14 @@ typedef struct d_psgd {
 enum { AWC, ATC };
 
 static const tutti_option d_psgd_options[] = {
-    { "graph", TUTTI_SPEC, TUTTI_AT(d_psgd, graph), 0, 0, 0, "ring", "who averages with whom; `tutti topology` lists them" },
-    { "order", TUTTI_CHOICE, TUTTI_AT(d_psgd, order), AWC, 0, 1, "awc|atc", "awc: average the models the gradients were taken at; atc: update, then average" },
-    { "overlap", TUTTI_BOOL, TUTTI_AT(d_psgd, overlap), 1, 0, 1, NULL, "awc: models of 256 KiB and more travel while the gradient is computed", "order=awc" },
-    { "gamma", TUTTI_REAL, TUTTI_AT(d_psgd, gamma), 0, 0, 1, NULL, "with codec: how far a round goes towards the neighbours' public copies; 0: by what the codec keeps" },
+    { "graph", TUTTI_SPEC, TUTTI_AT(d_psgd, graph), 0, 0, 0, "ring",
+      "who averages with whom; `tutti topology` lists them" },
+    { "order", TUTTI_CHOICE, TUTTI_AT(d_psgd, order), AWC, 0, 1, "awc|atc",
+      "awc: average the models the gradients were taken at; atc: update, then average" },
+    { "overlap", TUTTI_BOOL, TUTTI_AT(d_psgd, overlap), 1, 0, 1, NULL,
+      "awc: models of 256 KiB and more travel while the gradient is computed", "order=awc" },
+    { "gamma", TUTTI_REAL, TUTTI_AT(d_psgd, gamma), 0, 0, 1, NULL,
+      "with codec: how far a round goes towards the neighbours' public copies; 0: by what the codec keeps" },
     { 0 }
 };
 
@@ -34,7 +44,8 @@ static tutti_status d_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 
     if (s->order == AWC && m->workers > 1)
         tutti_declare_vector(plan, "d-psgd.mixed", TUTTI_SCRATCH, &s->mixed);
-    return tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .encode = true, .gamma = s->gamma }, err);
+    return tutti_mixer_declare(&s->mixer, m, plan,
+                               &(tutti_mixer_options){ .graph = s->graph, .encode = true, .gamma = s->gamma }, err);
 }
 
 static tutti_status d_psgd_open(tutti_method *m, tutti_error *err)
@@ -74,17 +85,35 @@ static tutti_status d_psgd_step(tutti_method *m, tutti_error *err)
 
 static const char *const d_psgd_constraints[] = {
     "the graph must exist for the number of workers; ring, torus and exponential do for any",
-    ("codec: models travel as differences to public copies (CHOCO-SGD), a model of memory a neighbour; the graph must stay the same, the codec must contract (casts, int8, topk, sign, randomk) and needs no ef round it"),
-    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its neighbours' own models, its samples are computed by nobody, the final model is the "
-    "mean of those who are left; with on-loss=stop, and on other transports, it ends the run (exit code 3)"),
-    "with a directed graph only the rows of what is left of W sum to 1, so after a loss the mean of the models is no longer kept exactly",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it: after a loss with as many as were left",
-    "after a loss batch-share=auto moves no shares any more, and a checkpoint written then cannot be resumed unless shares are even",
+    ("codec: models travel as differences to public copies (CHOCO-SGD), a model of memory a neighbour; the graph must "
+     "stay the same, the codec must contract (casts, int8, topk, sign, randomk) and needs no ef round it"),
+    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
+     "neighbours' own models, its samples are computed by nobody, the final model is the "
+     "mean of those who are left; with on-loss=stop, and on other transports, it ends the run (exit code 3)"),
+    "with a directed graph only the rows of what is left of W sum to 1, so after a loss the mean of the models is no "
+    "longer kept exactly",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it: after a loss "
+    "with as many as were left",
+    "after a loss batch-share=auto moves no shares any more, and a checkpoint written then cannot be resumed unless "
+    "shares are even",
     NULL
 };
 
 const tutti_method_ops tutti_method_d_psgd = {
-    .name = "d-psgd", .title = "Decentralised parallel SGD", .authors = "Lian, Zhang, Zhang, Hsieh, Zhang, Liu", .year = 2017, .family = "gossip", .sheet = "d-psgd.md",
-    .axes = { "graph", "every step, neighbours", "fp32 or contractive", "overlap", "a model each", "any" }, .constraints = d_psgd_constraints, .options = d_psgd_options,
-    .self_bytes = sizeof(d_psgd), .traits = TUTTI_GOES_ON | TUTTI_ENCODES, .declare = d_psgd_declare, .open = d_psgd_open, .close = d_psgd_close, .pass = d_psgd_pass, .step = d_psgd_step,
+    .name = "d-psgd",
+    .title = "Decentralised parallel SGD",
+    .authors = "Lian, Zhang, Zhang, Hsieh, Zhang, Liu",
+    .year = 2017,
+    .family = "gossip",
+    .sheet = "d-psgd.md",
+    .axes = { "graph", "every step, neighbours", "fp32 or contractive", "overlap", "a model each", "any" },
+    .constraints = d_psgd_constraints,
+    .options = d_psgd_options,
+    .self_bytes = sizeof(d_psgd),
+    .traits = TUTTI_GOES_ON | TUTTI_ENCODES,
+    .declare = d_psgd_declare,
+    .open = d_psgd_open,
+    .close = d_psgd_close,
+    .pass = d_psgd_pass,
+    .step = d_psgd_step,
 };

@@ -1,17 +1,22 @@
-/* ddp: synchronous data parallelism with overlapped, bucketed all-reduce. Li, Zhao, Varma et al., "PyTorch Distributed: Experiences on Accelerating Data
-   Parallel Training", PVLDB 13(12), 2020, arXiv 2006.15704. Sheet: ddp.md.
-   Almost all of it is the engine's default: pieces (buckets) close between tensors, go to a FIFO lane in index order as they become ready (that order is
-   what keeps collectives matched), parameters are broadcast once, and the default step updates. A piece's exchange is the weighted mean, through the run's codec if it has one.
-   Differs from the paper: the flat vector stands in the order gradients become ready from the start, so there is no rebuild after the first iteration; the
-   mean weighs each worker by its samples (exact on the uneven last step of an epoch) instead of dividing by n; sums keep the house's tree order, so
-   that bucket size, algorithm and transport do not change a bit. */
+/* ddp: synchronous data parallelism with overlapped, bucketed all-reduce. Li, Zhao, Varma et al.,
+   "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", PVLDB 13(12), 2020,
+   arXiv 2006.15704. Sheet: ddp.md. Almost all of it is the engine's default: pieces (buckets) close
+   between tensors, go to a FIFO lane in index order as they become ready (that order is what keeps
+   collectives matched), parameters are broadcast once, and the default step updates. A piece's
+   exchange is the weighted mean, through the run's codec if it has one. Differs from the paper: the
+   flat vector stands in the order gradients become ready from the start, so there is no rebuild
+   after the first iteration; the mean weighs each worker by its samples (exact on the uneven last
+   step of an epoch) instead of dividing by n; sums keep the house's tree order, so that bucket
+   size, algorithm and transport do not change a bit. */
 #include "tutti/method.h"
 
 typedef struct ddp { double bucket, first_bucket; } ddp;
 
 static const tutti_option ddp_options[] = {
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(ddp, bucket), 25, 1.0 / 1048576, 65536, NULL, "bucket size in MiB; gradients are exchanged as soon as a bucket is full" },
-    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(ddp, first_bucket), 1, 1.0 / 1048576, 65536, NULL, "size of the first bucket in MiB: smaller, so that exchange starts early" },
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(ddp, bucket), 25, 1.0 / 1048576, 65536, NULL,
+      "bucket size in MiB; gradients are exchanged as soon as a bucket is full" },
+    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(ddp, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
+      "size of the first bucket in MiB: smaller, so that exchange starts early" },
     { 0 }
 };
 
@@ -21,8 +26,10 @@ static tutti_status ddp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
 
     (void)plan;
     if (d->first_bucket > d->bucket && d->first_bucket != ddp_options[1].initial)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ddp': first_bucket_mb is %g but bucket_mb is only %g; the first bucket may not be the larger one",
-                          d->first_bucket, d->bucket);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'ddp': first_bucket_mb is %g but bucket_mb is only %g; the first bucket may not be the larger one",
+            d->first_bucket, d->bucket);
     m->piece_bytes = (size_t)(d->bucket * 1048576);
     m->first_piece_bytes = (size_t)((d->first_bucket < d->bucket ? d->first_bucket : d->bucket) * 1048576);
     return TUTTI_OK;
@@ -35,8 +42,17 @@ static const char *const ddp_constraints[] = {
 };
 
 const tutti_method_ops tutti_method_ddp = {
-    .name = "ddp", .title = "Distributed data parallel", .authors = "Li, Zhao, Varma, Salpekar, Noordhuis, Li, Paszke, Smith, Vaughan, Damania, Chintala",
-    .year = 2020, .family = "all-reduce", .sheet = "ddp.md", .constraints = ddp_constraints, .options = ddp_options, .self_bytes = sizeof(ddp),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS, .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
-    .declare = ddp_declare, .exchange = tutti_base_exchange,
+    .name = "ddp",
+    .title = "Distributed data parallel",
+    .authors = "Li, Zhao, Varma, Salpekar, Noordhuis, Li, Paszke, Smith, Vaughan, Damania, Chintala",
+    .year = 2020,
+    .family = "all-reduce",
+    .sheet = "ddp.md",
+    .constraints = ddp_constraints,
+    .options = ddp_options,
+    .self_bytes = sizeof(ddp),
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS,
+    .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
+    .declare = ddp_declare,
+    .exchange = tutti_base_exchange,
 };

@@ -1,20 +1,28 @@
-/* dgc: synchronous data parallelism that sends a thousandth of the gradients and keeps the momentum of the rest. Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression: Reducing the
-   Communication Bandwidth for Distributed Training", ICLR 2018, arXiv 1712.01887. Sheet: sparsification.md.
-     each worker   u <- m u + g;  v <- v + u;  S <- the k greatest of |v|;  sent: v_S;  v_S <- 0, u_S <- 0 (momentum factor masking)
+/* dgc: synchronous data parallelism that sends a thousandth of the gradients and keeps the momentum
+   of the rest. Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression: Reducing the Communication
+   Bandwidth for Distributed Training", ICLR 2018, arXiv 1712.01887. Sheet: sparsification.md.
+     each worker   u <- m u + g;  v <- v + u;  S <- the k greatest of |v|;  sent: v_S;  v_S <- 0,
+                   u_S <- 0 (momentum factor masking)
      all           x <- x - lr mean of what was sent
-   The recursion is the codec's (src/codec/dgc.c). Over `warmup` epochs k falls from 25 % to ratio, as published, or as warmup_ratios says. Momentum is of what each worker holds back, so it comes before the mean
-   and the run's optimiser must have none: it has to be sgd(lr=...). Clipping comes before accumulation, with the method's `clip`; clip-norm would scale down what residuals count as
-   delivered, and is refused.
+   The recursion is the codec's (src/codec/dgc.c). Over `warmup` epochs k falls from 25 % to
+   ratio, as published, or as warmup_ratios says. Momentum is of what each worker holds back, so
+   it comes before the mean and the run's optimiser must have none: it has to be sgd(lr=...).
+   Clipping comes before accumulation, with the method's `clip`; clip-norm would scale down what
+   residuals count as delivered, and is refused.
 
-   Weight decay is the optimiser's, is never held back, and has a momentum of its own, as in the authors' optimiser:
+   Weight decay is the optimiser's, is never held back, and has a momentum of its
+   own, as in the authors' optimiser:
      b <- m b + wd x;  x <- x - lr (mean + b), nesterov: mean + wd x + m b
-   Without it weights would shrink by 1 - m of what they shrink under SGD with momentum. b is the same on all workers,
-   since x is. The optimiser adds wd x; this method adds
+   Without it weights would shrink by 1 - m of what they shrink under SGD with momentum. b is the
+   same on all workers, since x is. The optimiser adds wd x; this method adds
    what is left of b.
 
-   Tensors of fewer than min_numel elements travel as they are, with ordinary momentum in the same u. The paper sends all of one dimension so; by size, because that is what a selection's
-   worth depends on. The greatest are found exactly, so there is no sample and no threshold to tune. From four workers up the owners of the sum select too: server_ef keeps what they leave.
-   A single worker sends nothing and holds nothing back: the recursion is then SGD with momentum, which its step computes. */
+   Tensors of fewer than min_numel elements travel as they are, with ordinary momentum in the
+   same u. The paper sends all of one dimension so; by size, because that is what a selection's
+   worth depends on. The greatest are found exactly, so there is no sample and no threshold to
+   tune. From four workers up the owners of the sum select too: server_ef keeps what they leave.
+   A single worker sends nothing and holds nothing back: the recursion is then SGD with
+   momentum, which its step computes. */
 #include <math.h>
 #include <string.h>
 #include "large.h"
@@ -33,14 +41,21 @@ typedef struct dgc {
 } dgc;
 
 static const tutti_option dgc_options[] = {
-    { "ratio", TUTTI_REAL, TUTTI_AT(dgc, ratio), 0.001, 1e-9, 1, NULL, "share of a tensor's elements sent; of a factor of 1000: 0.001" },
+    { "ratio", TUTTI_REAL, TUTTI_AT(dgc, ratio), 0.001, 1e-9, 1, NULL,
+      "share of a tensor's elements sent; of a factor of 1000: 0.001" },
     LARGE_WARMUP(dgc, WARMUP, NULL),
-    { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL, "m, of each worker's gradients before they are sent; the optimiser has none" },
-    { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL, "Nesterov's momentum, in the form of the authors' code: u = m (u + g), v = v + u + g", "momentum>0" },
-    { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL, "forget the momentum of what was sent, so that it does not push twice" },
-    { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL, "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
-    { "server_ef", TUTTI_BOOL, TUTTI_AT(dgc, server_ef), 1, 0, 1, NULL, "error feedback of the owners of the mean too" },
-    { "min_numel", TUTTI_INT, TUTTI_AT(dgc, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are, with their momentum" },
+    { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL,
+      "m, of each worker's gradients before they are sent; the optimiser has none" },
+    { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL,
+      "Nesterov's momentum, in the form of the authors' code: u = m (u + g), v = v + u + g", "momentum>0" },
+    { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL,
+      "forget the momentum of what was sent, so that it does not push twice" },
+    { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL,
+      "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
+    { "server_ef", TUTTI_BOOL, TUTTI_AT(dgc, server_ef), 1, 0, 1, NULL,
+      "error feedback of the owners of the mean too" },
+    { "min_numel", TUTTI_INT, TUTTI_AT(dgc, min_numel), 1024, 0, 1e12, NULL,
+      "tensors of fewer elements travel as they are, with their momentum" },
     LARGE_BUCKET(dgc),
     LARGE_LIST(dgc, NULL),
     LARGE_EXCLUDE(dgc),
@@ -62,8 +77,11 @@ static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     char selected[LARGE_CODED], coded[LARGE_SPEC], spec[LARGE_SPEC + 160];
 
     if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dgc' keeps the momentum of what it holds back itself, and a second one would push everything twice; write --optimizer 'sgd(lr=0.1)', without "
-                          "momentum, instead of '%s', and the momentum as --method 'dgc(momentum=0.9)'", m->optim->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'dgc' keeps the momentum of what it holds back itself, and a second one would push "
+                          "everything twice; write --optimizer 'sgd(lr=0.1)', without "
+                          "momentum, instead of '%s', and the momentum as --method 'dgc(momentum=0.9)'",
+                          m->optim->ops->name);
     large_cut(m, s->bucket_mb);
     s->decay = weight_decay(m->optim);
     if (s->decay > 0 && s->momentum > 0)
@@ -73,7 +91,9 @@ static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         return TUTTI_OK;
     }
     large_topk(m, s->ratio, s->warmup, s->warmup != WARMUP, s->value, s->index, selected);
-    snprintf(spec, sizeof spec, "dgc(codec=%s,momentum=%.17g,nesterov=%s,masking=%s,clip=%.17g,server=%s)", large_spec(m, selected, s->min_numel, coded), s->momentum, s->nesterov ? "on" : "off", s->masking ? "on" : "off", s->clip, s->server_ef ? "on" : "off");
+    snprintf(spec, sizeof spec, "dgc(codec=%s,momentum=%.17g,nesterov=%s,masking=%s,clip=%.17g,server=%s)",
+             large_spec(m, selected, s->min_numel, coded), s->momentum, s->nesterov ? "on" : "off",
+             s->masking ? "on" : "off", s->clip, s->server_ef ? "on" : "off");
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
@@ -123,10 +143,12 @@ static tutti_status dgc_step(tutti_method *m, tutti_error *err)
 }
 
 static const char *const dgc_constraints[] = {
-    "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay, which has the method's momentum",
+    "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay, which has the method's "
+    "momentum",
     "clip-norm is refused: what residuals count as delivered would be scaled down; use clip",
     "resumed with another number of workers, each has the mean of what was held back, and momenta start from 0",
-    "all workers receive what each has sent, up to three workers and with server_ef=off; from four up owners of parts add and select again",
+    "all workers receive what each has sent, up to three workers and with server_ef=off; from four up owners of parts "
+    "add and select again",
     "codec is part of the method: codec must be left away",
     NULL
 };
@@ -134,8 +156,20 @@ static const char *const dgc_constraints[] = {
 static const tutti_method_default dgc_defaults[] = { { "optimizer", "sgd(lr=0.05)" }, { 0 } };
 
 const tutti_method_ops tutti_method_dgc = {
-    .name = "dgc", .title = "Deep gradient compression", .authors = "Lin, Han, Mao, Wang, Dally", .year = 2018, .family = "all-reduce", .sheet = "sparsification.md",
-    .constraints = dgc_constraints, .options = dgc_options, .defaults = dgc_defaults, .self_bytes = sizeof(dgc), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
-    .axes = { "all-gather, owners from 4", "every step", "sparse, momentum correction", "buckets, overlap", "replicated", "its own momentum" }, .declare = dgc_declare,
-    .exchange = tutti_base_exchange, .step = dgc_step,
+    .name = "dgc",
+    .title = "Deep gradient compression",
+    .authors = "Lin, Han, Mao, Wang, Dally",
+    .year = 2018,
+    .family = "all-reduce",
+    .sheet = "sparsification.md",
+    .constraints = dgc_constraints,
+    .options = dgc_options,
+    .defaults = dgc_defaults,
+    .self_bytes = sizeof(dgc),
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .axes = { "all-gather, owners from 4", "every step", "sparse, momentum correction", "buckets, overlap",
+              "replicated", "its own momentum" },
+    .declare = dgc_declare,
+    .exchange = tutti_base_exchange,
+    .step = dgc_step,
 };

@@ -1,25 +1,40 @@
-/* dude-asgd: asynchronous SGD along the mean of everybody's last gradient, so that the fast workers' data do not outweigh the others'. Wang, Sun, Wai, Zhang, "Dual-Delayed Asynchronous SGD for Arbitrarily
-   Heterogeneous Data", arXiv 2405.16966; INFORMS Journal on Computing 2025; also known as IA2SGD. Sheet: dude-asgd.md.
+/* dude-asgd: asynchronous SGD along the mean of everybody's last gradient, so that the fast
+   workers' data do not outweigh the others'. Wang, Sun, Wai, Zhang, "Dual-Delayed Asynchronous SGD
+   for Arbitrarily Heterogeneous Data", arXiv 2405.16966; INFORMS Journal on Computing 2025; also
+   known as IA2SGD. Sheet: dude-asgd.md.
      worker i   x <- what the server sent;  g <- grad f_i(x), sent
-     server     mean <- mean + (g - G_i) / n;  G_i <- g;   once `group` workers wait: w <- opt(w, mean), and those get w
-   mean = 1/n sum_i G_i whatever comes in which order: every worker counts 1/n, however old its entry. group=1 is the asynchronous form, group=n synchronous minibatch SGD, between them the semi-asynchronous one.
-   start=barrier: the first update waits for a gradient of every worker (the only barrier), partial: until then the mean is over those who were there.
-     table=server   G_i stands at the server, which takes gradients     table=worker   each worker keeps its own and sends g - G_i: n models less at the server
-   With one worker the mean of one gradient is that gradient: there is no table.
-   Whoever waits for a group may wait for workers that have stopped, at the end of a phase: these tell the server so (`leave`), and once all who go on computing wait, the group is closed as it is. Before the first update
-   of all, where nobody can take over another's part, they go on at the model they have instead.
-   So table=worker gives the bits of table=server up to the first refresh only, unless refresh_mean=0.
-   Rounding piles up in the mean: every refresh_mean updates it is summed over the table anew, where that stands at the server. evict_after=K: an entry that is more than K updates old leaves the mean, which is over the others until
-   its worker comes again (a worker that has stopped would else push in one direction for ever); that of a worker that is lost leaves at once, and nobody waits for it. With table=worker nobody else knows it, and it stays.
-   By default K follows from speeds, each worker's from its own, counted in updates and by no clock: an entry leaves
-   once ten times as many updates have been made since it came as usually are while its worker computes the next (a
-   running mean), and ten a worker at least; a worker that never came again is taken to be ten times slower than the
-   others. So a worker that is lost, or has stopped, pushes in its direction no longer than that, however late anybody
-   learns of it; of workers that are as slow as they always were no entry ever leaves.
-   Momentum on the mean is the optimiser's.
-   Chosen, of a checkpoint that other workers go on from: where the table stands at the server, entries go with their workers, lost ones are gone, new workers' are missing until they come (as with start=partial, there is no second barrier), and
-   the mean is summed anew. With table=worker as many workers as were left keep theirs and the mean, of which each is now 1/n of fewer; for another number nobody has entries that would fit the mean, and they begin as at first.
-   Tables of rows (ctr, wordlm) travel whole, both ways: a new gradient replaces its worker's last one, so its change has the rows of both, and each update moves every row of any entry, which soon is most of them. */
+     server     mean <- mean + (g - G_i) / n;  G_i <- g;   once `group` workers wait: w
+                <- opt(w, mean), and those get w
+   mean = 1/n sum_i G_i whatever comes in which order: every worker counts 1/n, however old its
+   entry. group=1 is the asynchronous form, group=n synchronous minibatch SGD, between them the
+   semi-asynchronous one. start=barrier: the first update waits for a gradient of every worker (the
+   only barrier), partial: until then the mean is over those who were there.
+     table=server   G_i stands at the server, which takes gradients     table=worker   each worker
+                    keeps its own and sends g - G_i: n models less at the server
+   With one worker the mean of one gradient is that gradient: there is no table. Whoever waits for a
+   group may wait for workers that have stopped, at the end of a phase: these tell the server so
+   (`leave`), and once all who go on computing wait, the group is closed as it is. Before the first
+   update of all, where nobody can take over another's part, they go on at the model they have
+   instead. So table=worker gives the bits of table=server up to the first refresh only, unless
+   refresh_mean=0. Rounding piles up in the mean: every refresh_mean updates it is summed over the
+   table anew, where that stands at the server. evict_after=K: an entry that is more than K updates
+   old leaves the mean, which is over the others until its worker comes again (a worker that has
+   stopped would else push in one direction for ever); that of a worker that is lost leaves at once,
+   and nobody waits for it. With table=worker nobody else knows it, and it stays. By default K
+   follows from speeds, each worker's from its own, counted in updates and by no clock: an entry
+   leaves once ten times as many updates have been made since it came as usually are while its
+   worker computes the next (a running mean), and ten a worker at least; a worker that never came
+   again is taken to be ten times slower than the others. So a worker that is lost, or has stopped,
+   pushes in its direction no longer than that, however late anybody learns of it; of workers that
+   are as slow as they always were no entry ever leaves. Momentum on the mean is the optimiser's.
+   Chosen, of a checkpoint that other workers go on from: where the table stands at the server,
+   entries go with their workers, lost ones are gone, new workers' are missing until they come
+   (as with start=partial, there is no second barrier), and the mean is summed anew. With
+   table=worker as many workers as were left keep theirs and the mean, of which each is now 1/n
+   of fewer; for another number nobody has entries that would fit the mean, and they begin as at
+   first. Tables of rows (ctr, wordlm) travel whole, both ways: a new gradient replaces its
+   worker's last one, so its change has the rows of both, and each update moves every row of any
+   entry, which soon is most of them. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -31,7 +46,8 @@ typedef struct dude {
     int64_t group, refresh_mean, evict_after;
     double table_limit_mb;
     tutti_server *server;
-    struct { int64_t here, updates, refreshed, oldest_most, evicted; } at; /* the server's, as all below up to mine; here: workers that have an entry; declared */
+    /* the server's, as all below up to mine; here: workers that have an entry; declared */
+    struct { int64_t here, updates, refreshed, oldest_most, evicted; } at;
     float *mean;                 /* count. Declared, at the server */
     float *entry;                /* workers x count: table=server. Declared, at the server */
     float *change;               /* count; scratch */
@@ -54,14 +70,22 @@ enum { GRADIENT, LEAVES };       /* kinds of requests */
 enum { REFRESH = 1000, OVERDUE = 10 }; /* OVERDUE: times the usual */
 
 static const tutti_option dude_options[] = {
-    { "table", TUTTI_CHOICE, TUTTI_AT(dude, table), AT_SERVER, 0, 1, "server|worker", "where each worker's last gradient stands: all at the server, or with the worker, which sends what has changed" },
-    { "group", TUTTI_INT, TUTTI_AT(dude, group), 1, 1, 1e9, NULL, "c: workers whose gradients come before an update: 1: each by itself; workers: synchronous" },
-    { "start", TUTTI_CHOICE, TUTTI_AT(dude, start), BARRIER, 0, 1, "barrier|partial", "the first update waits for all workers, or the mean is over those who were there" },
-    { "refresh_mean", TUTTI_INT, TUTTI_AT(dude, refresh_mean), -1, -1, 1e12, NULL, "table=server: updates from one sum over the whole table to the next, against rounding; 0: never; -1: 1000, or never where there is no such table" },
+    { "table", TUTTI_CHOICE, TUTTI_AT(dude, table), AT_SERVER, 0, 1, "server|worker",
+      "where each worker's last gradient stands: all at the server, or with the worker, which sends what has "
+      "changed" },
+    { "group", TUTTI_INT, TUTTI_AT(dude, group), 1, 1, 1e9, NULL,
+      "c: workers whose gradients come before an update: 1: each by itself; workers: synchronous" },
+    { "start", TUTTI_CHOICE, TUTTI_AT(dude, start), BARRIER, 0, 1, "barrier|partial",
+      "the first update waits for all workers, or the mean is over those who were there" },
+    { "refresh_mean", TUTTI_INT, TUTTI_AT(dude, refresh_mean), -1, -1, 1e12, NULL,
+      "table=server: updates from one sum over the whole table to the next, against rounding; 0: never; -1: 1000, "
+      "or never where there is no such table" },
     { "evict_after", TUTTI_INT, TUTTI_AT(dude, evict_after), -1, -1, 1e12, NULL,
       "table=server: updates after which a worker's last gradient leaves the mean, until it sends another; 0: never; "
       "-1: ten times as many as are usual until its next, which follows from its speed" },
-    { "table_limit_mb", TUTTI_REAL, TUTTI_AT(dude, table_limit_mb), 0, 0, 1e9, NULL, "MiB that the server's table may take, workers x parameters x 4 bytes: a larger one is refused; 0: the memory of its machine", "table=server" },
+    { "table_limit_mb", TUTTI_REAL, TUTTI_AT(dude, table_limit_mb), 0, 0, 1e9, NULL,
+      "MiB that the server's table may take, workers x parameters x 4 bytes: a larger one is refused; 0: the "
+      "memory of its machine", "table=server" },
     { 0 }
 };
 
@@ -211,7 +235,9 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         s->leaves[r->worker] = true;
         TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err));
     } else if (r->in == NULL)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient without its numbers; all workers must run one version", r->worker);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                               "worker %d sent a gradient without its numbers; all workers must run one version",
+                               r->worker);
     else
         take(m, r);
     return proceed(m, err);
@@ -244,11 +270,19 @@ static tutti_status check(const tutti_method *m, tutti_error *err)
     dude *s = m->self;
 
     if (s->group > m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dude-asgd': group is %lld, but there are %d workers; a group has 1 to %d", (long long)s->group, m->workers, m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'dude-asgd': group is %lld, but there are %d workers; a group has 1 to %d",
+                          (long long)s->group, m->workers, m->workers);
     if (s->table == AT_WORKER && s->refresh_mean > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dude-asgd': refresh_mean is %lld, but with table=worker there is no table to sum over; leave it away, or take table=server", (long long)s->refresh_mean);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'dude-asgd': refresh_mean is %lld, but with table=worker there is no table to sum "
+                          "over; leave it away, or take table=server",
+                          (long long)s->refresh_mean);
     if (s->table == AT_WORKER && s->evict_after > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dude-asgd': evict_after is %lld, but with table=worker the server has no entry to take out of the mean; leave it away, or take table=server", (long long)s->evict_after);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'dude-asgd': evict_after is %lld, but with table=worker the server has no entry to "
+                          "take out of the mean; leave it away, or take table=server",
+                          (long long)s->evict_after);
     return TUTTI_OK;
 }
 
@@ -267,24 +301,51 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     TUTTI_TRY(check(m, err));
     if (s->refresh_mean < 0)
         s->refresh_mean = s->table == AT_SERVER ? REFRESH : 0;
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .lost = lose }, err));
+    TUTTI_TRY(tutti_server_declare(
+        &s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .lost = lose },
+        err));
     if (has_table(m) && s->table == AT_SERVER)
-        TUTTI_TRY(tutti_server_table_fits(s->server, TUTTI_F32, s->table_limit_mb, "take table=worker, or give a higher limit", err));
+        TUTTI_TRY(tutti_server_table_fits(s->server, TUTTI_F32, s->table_limit_mb,
+                                          "take table=worker, or give a higher limit", err));
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
     if (count > 0) {
         tutti_declare_value(plan, "dude.at", TUTTI_SLICE, &s->at, sizeof s->at);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.has", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, &s->has);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.version", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, &s->version);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.entered", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, &s->entered);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "dude.has", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true },
+            &s->has);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "dude.version", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true },
+            &s->version);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "dude.entered", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true },
+            &s->entered);
         declare_ages(plan, "dude.model_ages", workers, &s->model_age);
         declare_ages(plan, "dude.data_ages", workers, &s->data_age);
         tutti_declare(plan, &(tutti_state){ .name = "dude.usual", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
                                             .count = workers, .of_workers = true, .late = true }, &s->usual);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "dude.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true },
+            &s->mean);
     }
     if (count > 0 && has_table(m) && s->table == AT_SERVER) {
-        tutti_declare(plan, &(tutti_state){ .name = "dude.table", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = workers * count, .of_workers = true }, &s->entry);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, &s->change);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "dude.table",
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_F32,
+                                      .count = workers * count,
+                                      .of_workers = true },
+                      &s->entry);
+        tutti_declare(
+            plan, &(tutti_state){ .name = "dude.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
+            &s->change);
     }
     if (has_table(m) && s->table == AT_WORKER)
         tutti_declare_vector(plan, "dude.entry", TUTTI_OWN_ZERO, &s->mine);
@@ -407,20 +468,43 @@ static tutti_status dude_hold(tutti_method *m, tutti_error *err)
 static const tutti_service dude_services[] = { [SERVE] = { "serve", serve }, { 0 } };
 
 static const char *const dude_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
-    "every worker counts the same, whatever its part of the data and its speed; the mean changes slowly, so the learning rate is about 1/n of ddp's",
-    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 2 models more; table=worker: 2, and every worker one",
+    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
+    "ones",
+    "every worker counts the same, whatever its part of the data and its speed; the mean changes slowly, so the "
+    "learning rate is about 1/n of ddp's",
+    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 2 models more; table=worker: "
+    "2, and every worker one",
     "group is 1 to the number of workers; the last groups before workers meet may be smaller",
-    "the loss of the server ends the run (exit code 3), the others go on without any other worker: table=server drops its entry, with table=worker it stays in the mean",
-    "a checkpoint is resumed with any number of workers, saved before a loss or after one; with table=worker another number begins without entries",
+    "the loss of the server ends the run (exit code 3), the others go on without any other worker: table=server drops "
+    "its entry, with table=worker it stays in the mean",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; with table=worker another "
+    "number begins without entries",
     NULL
 };
 
 static const tutti_method_default dude_defaults[] = { { "optimizer", "sgd(lr=0.05/n)" }, { 0 } };
 
 const tutti_method_ops tutti_method_dude_asgd = {
-    .name = "dude-asgd", .title = "DuDe-ASGD: dual-delayed asynchronous SGD for unlike data", .authors = "Wang, Sun, Wai, Zhang", .year = 2024, .family = "server", .sheet = "dude-asgd.md",
-    .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = dude_constraints, .options = dude_options, .defaults = dude_defaults,
-    .self_bytes = sizeof(dude), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = dude_services, .declare = dude_declare, .open = dude_open, .close = dude_close,
-    .step = dude_step, .agree = dude_agree, .leave = dude_leave, .hold = dude_hold, .resized = dude_resized,
+    .name = "dude-asgd",
+    .title = "DuDe-ASGD: dual-delayed asynchronous SGD for unlike data",
+    .authors = "Wang, Sun, Wai, Zhang",
+    .year = 2024,
+    .family = "server",
+    .sheet = "dude-asgd.md",
+    .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server",
+              "any, at the server" },
+    .constraints = dude_constraints,
+    .options = dude_options,
+    .defaults = dude_defaults,
+    .self_bytes = sizeof(dude),
+    .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON,
+    .services = dude_services,
+    .declare = dude_declare,
+    .open = dude_open,
+    .close = dude_close,
+    .step = dude_step,
+    .agree = dude_agree,
+    .leave = dude_leave,
+    .hold = dude_hold,
+    .resized = dude_resized,
 };

@@ -1,20 +1,31 @@
-/* frozen.h: what methods onebit-adam and qadam share: Adam whose second moment is frozen after a warm-up, so that its momentum, which is linear in the gradient, can travel through a codec.
-     warm-up   g <- mean of the g_r, in float32;  m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)
-     then      m_r <- b1 m + (1-b1) g_r;  m <- the mean of the m_r through the codec;             x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)        v and c2 stay
-   c1 = c2 = 1 without bias_correction. With it c1 = 1 - b1^t and c2 = 1 - b2^t, t updates: what Adam divides by, since m and v begin at 0. c2 belongs to v and is frozen with it: if it went on growing, as in BAGUA's QAdam,
-   steps would grow by sqrt(1 - b2^t) / sqrt(1 - b2^T) after the switch, 3.2 times with T = 100. m goes on, and so does c1.
+/* frozen.h: what methods onebit-adam and qadam share: Adam whose second moment is frozen after a
+   warm-up, so that its momentum, which is linear in the gradient, can travel through a codec.
+     warm-up   g <- mean of the g_r, in float32;  m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  x
+               <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)
+     then      m_r <- b1 m + (1-b1) g_r;  m <- the mean of the m_r through the codec;             x
+               <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)        v and c2 stay
+   c1 = c2 = 1 without bias_correction. With it c1 = 1 - b1^t and c2 = 1 - b2^t, t updates: what
+   Adam divides by, since m and v begin at 0. c2 belongs to v and is frozen with it: if it went on
+   growing, as in BAGUA's QAdam, steps would grow by sqrt(1 - b2^t) / sqrt(1 - b2^T) after the
+   switch, 3.2 times with T = 100. m goes on, and so does c1.
 
-   The learning rate, its schedule and wd are those of the run's optimiser, which has to be sgd without momentum: it takes the direction that the method leaves in g. So clip-norm is
-   refused: after the warm-up no worker knows the mean gradient.
+   The learning rate, its schedule and wd are those of the run's optimiser, which has to be sgd
+   without momentum: it takes the direction that the method leaves in g. So clip-norm is refused:
+   after the warm-up no worker knows the mean gradient.
 
-   How long the warm-up is: a number of steps; below 1 that share of the run's; 0: by itself, when |v_t|_1 / |v_(t-D)|_1, D = 1 / (1-b2), is between 0.96 and 1/0.96 and the learning rate does not rise any more. The
-   1-bit Adam paper asks for at least 0.96 only, which a v that begins at 0 and has no bias correction fulfils at once; with bias_correction the norms are those of v / c2. All workers have the same v, so all decide alike.
-   A run that is too short for any switch is told so when it begins, and is no error: it may be the first part of a longer one.
+   How long the warm-up is: a number of steps; below 1 that share of the run's; 0: by itself, when
+   |v_t|_1 / |v_(t-D)|_1, D = 1 / (1-b2), is between 0.96 and 1/0.96 and the learning rate does not
+   rise any more. The 1-bit Adam paper asks for at least 0.96 only, which a v that begins at 0 and
+   has no bias correction fulfils at once; with bias_correction the norms are those of v / c2. All
+   workers have the same v, so all decide alike. A run that is too short for any switch is told so
+   when it begins, and is no error: it may be the first part of a longer one.
 
-   mask=auto: codes bring noise of a tensor's scale to all of its weights, which must not be divided by next to nothing: weights that few gradients have reached would be thrown about. So the frozen v
-   becomes v + (TINY mean v)^1.5 / sqrt(v), mean over the tensor: v itself but for
-   one part in a thousand where it is at least a tenth of the mean, never below TINY times the mean, and infinite where it is 0, so that weights that no gradient ever reached stay where
-   they are. A single worker sends nothing and loses nothing: it goes on as Adam with v frozen. */
+   mask=auto: codes bring noise of a tensor's scale to all of its weights, which must not be divided
+   by next to nothing: weights that few gradients have reached would be thrown about. So the frozen
+   v becomes v + (TINY mean v)^1.5 / sqrt(v), mean over the tensor: v itself but for one part in a
+   thousand where it is at least a tenth of the mean, never below TINY times the mean, and infinite
+   where it is 0, so that weights that no gradient ever reached stay where they are. A single worker
+   sends nothing and loses nothing: it goes on as Adam with v frozen. */
 #ifndef TUTTI_METHOD_FROZEN_H
 #define TUTTI_METHOD_FROZEN_H
 #include <float.h>
@@ -31,9 +42,11 @@ typedef struct frozen {              /* begins the struct of either method */
     bool bias_correction;
     const char *option;              /* the name of `warmup` */
     float *m, *v, *direction;        /* n; direction: scratch */
-    double *norms;                   /* of v after each of the last D steps; declared where warmup is 0 */
+    /* of v after each of the last D steps; declared where warmup is 0 */
+    double *norms;
     size_t window;                   /* D */
-    struct { int64_t frozen, updates, squares; double lr; } now; /* steps of the warm-up, 0: it goes on; updates of m and of v; the last step's rate. Declared */
+    /* steps of the warm-up, 0: it goes on; updates of m and of v; the last step's rate. Declared */
+    struct { int64_t frozen, updates, squares; double lr; } now;
 } frozen;
 enum { FROZEN_AUTO, FROZEN_NONE };
 enum { FROZEN_WINDOW_MOST = 1 << 20 };
@@ -41,17 +54,26 @@ enum { FROZEN_WINDOW_MOST = 1 << 20 };
 #define FROZEN_TINY 1e-3
 
 #define FROZEN_ADAM(correct)                                                                                                                                               \
-    { "beta1", TUTTI_REAL, TUTTI_AT(frozen, beta1), 0.9, 0, 0.999999, NULL, "decay of the momentum" },                                                                     \
-    { "beta2", TUTTI_REAL, TUTTI_AT(frozen, beta2), 0.999, 0, 0.999999, NULL, "decay of the mean squared gradient" },                                                      \
-    { "eps", TUTTI_REAL, TUTTI_AT(frozen, eps), 1e-8, 1e-30, 1e9, NULL, "added to the root" },                                                                             \
-    { "bias_correction", TUTTI_BOOL, TUTTI_AT(frozen, bias_correction), correct, 0, 1, NULL, "of moments that begin at 0, as Adam's; that of the second moment is frozen with it" }
+    { "beta1", TUTTI_REAL, TUTTI_AT(frozen, beta1), 0.9, 0, 0.999999, NULL, \
+      "decay of the momentum" }, \
+    { "beta2", TUTTI_REAL, TUTTI_AT(frozen, beta2), 0.999, 0, 0.999999, NULL, \
+      "decay of the mean squared gradient" }, \
+    { "eps", TUTTI_REAL, TUTTI_AT(frozen, eps), 1e-8, 1e-30, 1e9, NULL, \
+      "added to the root" }, \
+    { "bias_correction", TUTTI_BOOL, TUTTI_AT(frozen, bias_correction), correct, 0, 1, NULL, \
+      "of moments that begin at 0, as Adam's; that of the second moment is frozen with it" }
 #define FROZEN_SENT                                                                                                                                                        \
-    { "skip_below", TUTTI_INT, TUTTI_AT(frozen, skip_below), 0, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },                                           \
-    { "mask", TUTTI_CHOICE, TUTTI_AT(frozen, mask), FROZEN_AUTO, 0, 0, "auto|none", "weights whose second moment is 0 when it is frozen stay as they are, and those with next to none move little; none: they follow the noise" }, \
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(frozen, bucket), 25, 1.0 / 1048576, 65536, NULL, "momentum in MiB that is exchanged as one" }
+    { "skip_below", TUTTI_INT, TUTTI_AT(frozen, skip_below), 0, 0, 1e12, NULL, \
+      "tensors of fewer elements travel as they are" }, \
+    { "mask", TUTTI_CHOICE, TUTTI_AT(frozen, mask), FROZEN_AUTO, 0, 0, "auto|none", \
+      "weights whose second moment is 0 when it is frozen stay as they are, and those with next to none move " \
+      "little; none: they follow the noise" }, \
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(frozen, bucket), 25, 1.0 / 1048576, 65536, NULL, \
+      "momentum in MiB that is exchanged as one" }
 
 /* Momentum goes through `codec`. option: what `warmup` is called in the method's table. */
-static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, const char *option, const char *codec, tutti_error *err)
+static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, const char *option,
+                                          const char *codec, tutti_error *err)
 {
     frozen *s = m->self;
     const double window = ceil(1 / (1 - s->beta2) - 1e-6);
@@ -59,25 +81,41 @@ static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, con
 
     s->option = option;
     if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' is an optimiser itself and takes the learning rate of a plain one; write --optimizer 'sgd(lr=0.001)', without momentum, instead of "
-                          "'%s'", m->ops->name, m->optim->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method '%s' is an optimiser itself and takes the learning rate of a plain one; write "
+            "--optimizer 'sgd(lr=0.001)', without momentum, instead of "
+            "'%s'",
+            m->ops->name, m->optim->ops->name);
     if (s->warmup > 1 && s->warmup != floor(s->warmup))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': %s is %.9g, which is neither a whole number of steps nor a share of the run, below 1", m->ops->name, option, s->warmup);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': %s is %.9g, which is neither a whole number of steps nor a "
+                          "share of the run, below 1",
+                          m->ops->name, option, s->warmup);
     if (s->warmup == 0 && window > FROZEN_WINDOW_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': beta2 is %.9g, so the second moment is looked at over %.0f steps, and at most %d can be kept; give %s", m->ops->name, s->beta2, window,
-                          FROZEN_WINDOW_MOST, option);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': beta2 is %.9g, so the second moment is looked at over %.0f "
+                          "steps, and at most %d can be kept; give %s",
+                          m->ops->name, s->beta2, window, FROZEN_WINDOW_MOST, option);
     m->piece_bytes = (size_t)(s->bucket * 1048576);
-    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    m->first_piece_bytes =
+        m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
     s->window = (size_t)window;
     tutti_declare_vector(plan, "frozen.m", TUTTI_SAME, &s->m);
     tutti_declare_vector(plan, "frozen.v", TUTTI_SAME, &s->v);
     tutti_declare_vector(plan, "frozen.direction", TUTTI_SCRATCH, &s->direction);
     if (s->warmup == 0)
-        tutti_declare(plan, &(tutti_state){ .name = "frozen.norms", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = s->window }, &s->norms);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "frozen.norms",
+                                      .keep = TUTTI_SAME,
+                                      .dtype = TUTTI_F64,
+                                      .count = s->window },
+                      &s->norms);
     tutti_declare_value(plan, "frozen.now", TUTTI_SAME, &s->now, sizeof s->now);
     if (m->workers == 1)
         return TUTTI_OK;
-    snprintf(spec, sizeof spec, s->skip_below > 0 ? "large(%s,min=%lld)" : "%s", codec, (long long)s->skip_below);
+    snprintf(spec, sizeof spec, s->skip_below > 0 ? "large(%s,min=%lld)" : "%s", codec,
+             (long long)s->skip_below);
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
@@ -86,7 +124,8 @@ static inline double frozen_steps(const tutti_method *m)
 {
     const frozen *s = m->self;
 
-    return s->warmup > 0 && s->warmup < 1 ? fmax(1, round(s->warmup * (double)m->steps)) : s->warmup;
+    return s->warmup > 0 && s->warmup < 1 ? fmax(1, round(s->warmup * (double)m->steps))
+                                          : s->warmup;
 }
 
 static inline tutti_status frozen_open(tutti_method *m, tutti_error *err)
@@ -95,15 +134,23 @@ static inline tutti_status frozen_open(tutti_method *m, tutti_error *err)
     const double steps = frozen_steps(m);
 
     if (s->warmup > 0 && s->warmup < 1 && m->steps == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': %s is %.9g, a share of the run, and how many steps that has is not known; give a number of steps", m->ops->name, s->option, s->warmup);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': %s is %.9g, a share of the run, and how many steps that "
+                          "has is not known; give a number of steps",
+                          m->ops->name, s->option, s->warmup);
     if (m->rank > 0 || m->steps == 0)
         return TUTTI_OK;
     if (s->warmup == 0 && m->steps <= s->window)
-        tutti_event(m, "codec", "%s=0 compares the second moment with that of %zu steps before, and the run has %llu, so it is not frozen and nothing is compressed; give the steps, or a share of the run such as %s=0.2",
+        tutti_event(m, "codec",
+                    "%s=0 compares the second moment with that of %zu steps before, and the run "
+                    "has %llu, so it is not frozen and nothing is compressed; give the steps, or a "
+                    "share of the run such as %s=0.2",
                     s->option, s->window, (unsigned long long)m->steps, s->option);
     else if (steps >= (double)m->steps)
-        tutti_event(m, "codec", "%s is %.0f and the run has %llu steps, so the second moment is not frozen and nothing is compressed; give fewer, or a share of the run such as %s=0.2", s->option, steps,
-                    (unsigned long long)m->steps, s->option);
+        tutti_event(m, "codec",
+                    "%s is %.0f and the run has %llu steps, so the second moment is not frozen and "
+                    "nothing is compressed; give fewer, or a share of the run such as %s=0.2",
+                    s->option, steps, (unsigned long long)m->steps, s->option);
     return TUTTI_OK;
 }
 
@@ -112,17 +159,27 @@ static inline tutti_status frozen_exchange(tutti_method *m, tutti_piece *p, tutt
     const frozen *s = m->self;
 
     if (s->now.frozen == 0)
-        return tutti_allreduce_weighted(&p->group, (float)m->weight, tutti_f32(m->device, p->g, p->count), err);
+        return tutti_allreduce_weighted(&p->group, (float)m->weight,
+                                        tutti_f32(m->device, p->g, p->count), err);
     tutti_blend(m->device, p->count, (float)s->beta1, s->m + p->first, (float)(1 - s->beta1), p->g);
     return m->workers == 1 ? TUTTI_OK : tutti_exchange(m, p, m->weight, err);
 }
 
-/* direction := -(m / c1) / (sqrt(v / c2) + eps), after m and v have moved towards g by these rates. */
-static inline void frozen_move(const tutti_method *m, float one_minus_beta1, float beta2, float one_minus_beta2, const float *g)
+/* direction := -(m / c1) / (sqrt(v / c2) + eps), after m and v have moved towards g by these
+   rates. */
+static inline void frozen_move(const tutti_method *m, float one_minus_beta1, float beta2,
+                               float one_minus_beta2, const float *g)
 {
     const frozen *s = m->self;
-    const double c1 = s->bias_correction ? 1 - pow(s->beta1, (double)s->now.updates) : 1, c2 = s->bias_correction ? 1 - pow(s->beta2, (double)s->now.squares) : 1;
-    const tutti_adam_step step = { .scale = 1, .shrink = 1, .one_minus_beta1 = one_minus_beta1, .beta2 = beta2, .one_minus_beta2 = one_minus_beta2, .eps = (float)s->eps, .step_size = (float)(1 / c1),
+    const double c1 = s->bias_correction ? 1 - pow(s->beta1, (double)s->now.updates) : 1,
+                 c2 = s->bias_correction ? 1 - pow(s->beta2, (double)s->now.squares) : 1;
+    const tutti_adam_step step = { .scale = 1,
+                                   .shrink = 1,
+                                   .one_minus_beta1 = one_minus_beta1,
+                                   .beta2 = beta2,
+                                   .one_minus_beta2 = one_minus_beta2,
+                                   .eps = (float)s->eps,
+                                   .step_size = (float)(1 / c1),
                                    .root_c2 = (float)sqrt(c2) };
 
     tutti_fill(m->device, m->n, 0, s->direction);
@@ -132,10 +189,13 @@ static inline void frozen_move(const tutti_method *m, float one_minus_beta1, flo
 static inline bool frozen_is_stable(const tutti_method *m)
 {
     const frozen *s = m->self;
-    const double now = tutti_norm1(m->device, m->n, s->v) / (s->bias_correction ? 1 - pow(s->beta2, (double)s->now.squares) : 1), before = s->norms[m->step % s->window];
+    const double now = tutti_norm1(m->device, m->n, s->v) /
+                       (s->bias_correction ? 1 - pow(s->beta2, (double)s->now.squares) : 1),
+                 before = s->norms[m->step % s->window];
 
     s->norms[m->step % s->window] = now;
-    return m->step >= s->window && m->lr <= s->now.lr && before > 0 && now >= FROZEN_STABLE * before && FROZEN_STABLE * now <= before;
+    return m->step >= s->window && m->lr <= s->now.lr && before > 0 &&
+           now >= FROZEN_STABLE * before && FROZEN_STABLE * now <= before;
 }
 
 /* v += (TINY mean v)^1.5 / sqrt(v) by tensor. */
@@ -146,7 +206,10 @@ static inline void frozen_mask(const tutti_method *m)
     for (int i = 0; i < m->layout->n_tensors; i++) {
         const tutti_tensor *t = &m->layout->tensor[i];
         float *v = s->v + t->first;
-        const float tiny = (float)pow(FROZEN_TINY * tutti_norm1(m->device, t->count, v) / (double)t->count, 1.5) + FLT_TRUE_MIN; /* so that 0 becomes infinite in any case */
+        /* so that 0 becomes infinite in any case */
+        const float tiny =
+            (float)pow(FROZEN_TINY * tutti_norm1(m->device, t->count, v) / (double)t->count, 1.5) +
+            FLT_TRUE_MIN;
         for (size_t k = 0; k < t->count; k++)
             v[k] += tiny / sqrtf(v[k]);
     }
@@ -157,7 +220,8 @@ static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
 {
     frozen *s = m->self;
 
-    if (tutti_finite(m->device, m->n, m->g)) { /* otherwise the step stops the run or is left out, and moments stay as they are */
+    /* otherwise the step stops the run or is left out, and moments stay as they are */
+    if (tutti_finite(m->device, m->n, m->g)) {
         s->now.updates++;
         if (s->now.frozen > 0) {
             tutti_copy(m->device, m->n, m->g, s->m);
@@ -166,12 +230,17 @@ static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
             s->now.squares++;
             frozen_move(m, (float)(1 - s->beta1), (float)s->beta2, (float)(1 - s->beta2), m->g);
         }
-        if (s->now.frozen == 0 && (s->warmup > 0 ? (double)(m->step + 1) >= frozen_steps(m) : frozen_is_stable(m))) {
+        if (s->now.frozen == 0 &&
+            (s->warmup > 0 ? (double)(m->step + 1) >= frozen_steps(m) : frozen_is_stable(m))) {
             s->now.frozen = (int64_t)m->step + 1;
             if (s->mask == FROZEN_AUTO)
                 frozen_mask(m); /* the direction of this step, the warm-up's last, is Adam's */
             if (m->rank == 0)
-                tutti_event(m, "freeze", "the second moment is frozen after %llu steps; from now on momentum travels as %s", (unsigned long long)s->now.frozen, m->workers > 1 ? tutti_exchange_codec(m) : "nothing");
+                tutti_event(m, "freeze",
+                            "the second moment is frozen after %llu steps; from now on momentum "
+                            "travels as %s",
+                            (unsigned long long)s->now.frozen,
+                            m->workers > 1 ? tutti_exchange_codec(m) : "nothing");
         }
         s->now.lr = m->lr;
         tutti_blend(m->device, m->n, -1, s->direction, 0, m->g);

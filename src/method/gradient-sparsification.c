@@ -1,26 +1,45 @@
-/* gradient-sparsification: synchronous data parallelism in which few elements of a gradient are sent. Wangni, Wang, Liu, Zhang, "Gradient Sparsification for Communication-Efficient
-   Distributed Optimization", NeurIPS 2018, arXiv 1710.09854 (select=wangni); Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018, arXiv 1809.07599 (the others).
-   Sheet: sparsification.md.
-     wangni           element i is kept with probability p_i = min(c |g_i|, 1) and divided by it: unbiased, nothing is remembered; c such that `ratio` of all are expected (solver=greedy, the paper's
-                      algorithm 3), or the fewest for which the variance is at most 1 + `epsilon` times |g|^2 (solver=closed, algorithm 2)
+/* gradient-sparsification: synchronous data parallelism in which few elements of a gradient
+   are sent. Wangni, Wang, Liu, Zhang, "Gradient Sparsification for Communication-Efficient
+   Distributed Optimization", NeurIPS 2018, arXiv 1710.09854 (select=wangni); Stich,
+   Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018, arXiv 1809.07599 (the
+   others). Sheet: sparsification.md.
+     wangni           element i is kept with probability p_i = min(c |g_i|, 1) and divided by it:
+                      unbiased, nothing is remembered; c such that `ratio` of all are expected
+                      (solver=greedy, the paper's algorithm 3), or the fewest for which the variance
+                      is at most 1 + `epsilon` times |g|^2 (solver=closed, algorithm 2)
      topk             the greatest magnitudes of g + e; the rest stays in e
-     randk, blockk    elements or blocks that are drawn alike on all workers, so that values alone travel and are summed on the way; the rest stays in e, or with ef=off what is sent is
-                      multiplied by n/k, which is unbiased
+     randk, blockk    elements or blocks that are drawn alike on all workers, so that values alone
+                      travel and are summed on the way; the rest stays in e, or with ef=off what is
+                      sent is multiplied by n/k, which is unbiased
    Selection is by tensor; tensors of fewer than min_numel elements travel as they are. */
 #include "large.h"
 
 enum { WANGNI, TOPK, RANDK, BLOCKK };
 enum { GREEDY, CLOSED };
-typedef struct sparsification { int select, solver, value, index; double ratio, epsilon, bucket_mb; int64_t block, min_numel, warmup; bool ef; const char *exclude, *ratios; } sparsification;
+typedef struct sparsification {
+    int select, solver, value, index;
+    double ratio, epsilon, bucket_mb;
+    int64_t block, min_numel, warmup;
+    bool ef;
+    const char *exclude, *ratios;
+} sparsification;
 
 static const tutti_option sparsification_options[] = {
-    { "select", TUTTI_CHOICE, TUTTI_AT(sparsification, select), WANGNI, 0, 0, "wangni|topk|randk|blockk", "which elements: at random in proportion to magnitude, the greatest, or drawn alike on all workers" },
-    { "ratio", TUTTI_REAL, TUTTI_AT(sparsification, ratio), 0.01, 1e-9, 1, NULL, "share of elements sent; of a factor of 100: 0.01", "solver=greedy" },
-    { "solver", TUTTI_CHOICE, TUTTI_AT(sparsification, solver), GREEDY, 0, 0, "greedy|closed", "wangni: what is given, the share of elements (greedy: ratio) or the variance (closed: epsilon)", "select=wangni" },
-    { "epsilon", TUTTI_REAL, TUTTI_AT(sparsification, epsilon), 1, 0, 1e9, NULL, "the variance that the selection adds, of |g|^2", "solver=closed" },
-    { "ef", TUTTI_BOOL, TUTTI_AT(sparsification, ef), 1, 0, 1, NULL, "error feedback: what was not sent is added to the next gradient; wangni has none and needs none" },
-    { "block", TUTTI_INT, TUTTI_AT(sparsification, block), 256, 2, 1 << 24, NULL, "blockk: consecutive elements that are drawn together", "select=blockk" },
-    { "min_numel", TUTTI_INT, TUTTI_AT(sparsification, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },
+    { "select", TUTTI_CHOICE, TUTTI_AT(sparsification, select), WANGNI, 0, 0, "wangni|topk|randk|blockk",
+      "which elements: at random in proportion to magnitude, the greatest, or drawn alike on all workers" },
+    { "ratio", TUTTI_REAL, TUTTI_AT(sparsification, ratio), 0.01, 1e-9, 1, NULL,
+      "share of elements sent; of a factor of 100: 0.01", "solver=greedy" },
+    { "solver", TUTTI_CHOICE, TUTTI_AT(sparsification, solver), GREEDY, 0, 0, "greedy|closed",
+      "wangni: what is given, the share of elements (greedy: ratio) or the variance (closed: epsilon)",
+      "select=wangni" },
+    { "epsilon", TUTTI_REAL, TUTTI_AT(sparsification, epsilon), 1, 0, 1e9, NULL,
+      "the variance that the selection adds, of |g|^2", "solver=closed" },
+    { "ef", TUTTI_BOOL, TUTTI_AT(sparsification, ef), 1, 0, 1, NULL,
+      "error feedback: what was not sent is added to the next gradient; wangni has none and needs none" },
+    { "block", TUTTI_INT, TUTTI_AT(sparsification, block), 256, 2, 1 << 24, NULL,
+      "blockk: consecutive elements that are drawn together", "select=blockk" },
+    { "min_numel", TUTTI_INT, TUTTI_AT(sparsification, min_numel), 1024, 0, 1e12, NULL,
+      "tensors of fewer elements travel as they are" },
     LARGE_BUCKET(sparsification),
     LARGE_LIST(sparsification, "select=topk"),
     LARGE_EXCLUDE(sparsification),
@@ -43,7 +62,8 @@ static tutti_status sparsification_declare(tutti_method *m, tutti_plan *plan, tu
     else if (s->select == TOPK)
         large_topk(m, s->ratio, s->warmup, s->warmup != 0, s->value, s->index, selected);
     else
-        snprintf(selected, sizeof selected, "randomk(ratio=%.17g,block=%lld,unbiased=%s)", s->ratio, s->select == RANDK ? 1LL : (long long)s->block, ef ? "off" : "on");
+        snprintf(selected, sizeof selected, "randomk(ratio=%.17g,block=%lld,unbiased=%s)", s->ratio,
+                 s->select == RANDK ? 1LL : (long long)s->block, ef ? "off" : "on");
     snprintf(coded, sizeof coded, "%s%s%s", ef ? "ef(" : "", selected, ef ? ")" : "");
     return tutti_exchange_declare(m, plan, large_spec(m, coded, s->min_numel, spec), err);
 }
@@ -59,8 +79,19 @@ static const char *const sparsification_constraints[] = {
 static const tutti_method_default sparsification_defaults[] = { { "optimizer", "sgd(lr=0.05)" }, { 0 } };
 
 const tutti_method_ops tutti_method_gradient_sparsification = {
-    .name = "gradient-sparsification", .title = "Sparsified gradients", .authors = "Wangni, Wang, Liu, Zhang", .year = 2018, .family = "all-reduce", .sheet = "sparsification.md",
-    .constraints = sparsification_constraints, .options = sparsification_options, .defaults = sparsification_defaults, .self_bytes = sizeof(sparsification), .traits = TUTTI_REPLICAS_EQUAL,
-    .axes = { "all-gather or all-reduce", "every step", "sparse, unbiased or error feedback", "buckets, overlap", "replicated", "any" }, .declare = sparsification_declare,
+    .name = "gradient-sparsification",
+    .title = "Sparsified gradients",
+    .authors = "Wangni, Wang, Liu, Zhang",
+    .year = 2018,
+    .family = "all-reduce",
+    .sheet = "sparsification.md",
+    .constraints = sparsification_constraints,
+    .options = sparsification_options,
+    .defaults = sparsification_defaults,
+    .self_bytes = sizeof(sparsification),
+    .traits = TUTTI_REPLICAS_EQUAL,
+    .axes = { "all-gather or all-reduce", "every step", "sparse, unbiased or error feedback", "buckets, overlap",
+              "replicated", "any" },
+    .declare = sparsification_declare,
     .exchange = tutti_base_exchange,
 };

@@ -1,11 +1,20 @@
-/* h-adpsgd: the workers of a machine are one super-learner, which sums its gradients in every step as ddp does; super-learners go at their own pace, and their models are averaged two at a time beside the
-   computation. Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury, Kung, Picheny, INTERSPEECH 2019, arXiv 1907.05701. Sheet: asr-adpsgd.md, H-ADPSGD; the averaging is ad-psgd's (src/engine/pairs.c).
-     inside     g <- mean of the gradients of the c workers, weighted by samples (all-reduce);  all apply it
-     between    the first worker of each machine asks and answers on the one model of the machine, and hands it to the others before every step
-   A machine takes c gradients of the run together, the next c in order (src/engine/pace.c), so an epoch is every sample once by whoever, and a slow machine holds up nobody but itself. From ad-psgd's view there are n / c workers with
-   c times the batch. One machine is ddp; super_learner=none is ad-psgd.
-   Chosen: super-learners are workers of consecutive ranks and equal in number, as the workers of equal machines are under every launcher. The model travels inside the machine, not the difference the averagings made to it: as
-   many bytes, and the replicas are the same to the bit. `exchanges` is counted for each step of a machine, that is for c gradients. */
+/* h-adpsgd: the workers of a machine are one super-learner, which sums its gradients in every
+   step as ddp does; super-learners go at their own pace, and their models are averaged two at a
+   time beside the computation. Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury,
+   Kung, Picheny, INTERSPEECH 2019, arXiv 1907.05701. Sheet: asr-adpsgd.md, H-ADPSGD; the
+   averaging is ad-psgd's (src/engine/pairs.c).
+     inside     g <- mean of the gradients of the c workers, weighted by
+                samples (all-reduce);  all apply it
+     between    the first worker of each machine asks and answers on the one model of the machine,
+                and hands it to the others before every step
+   A machine takes c gradients of the run together, the next c in order (src/engine/pace.c), so an
+   epoch is every sample once by whoever, and a slow machine holds up nobody but itself. From
+   ad-psgd's view there are n / c workers with c times the batch. One machine is ddp;
+   super_learner=none is ad-psgd. Chosen: super-learners are workers of consecutive ranks and equal
+   in number, as the workers of equal machines are under every launcher. The model travels inside
+   the machine, not the difference the averagings made to it: as many bytes, and the replicas are
+   the same to the bit. `exchanges` is counted for each step of a machine, that is for c
+   gradients. */
 #include "tutti/method.h"
 
 typedef struct h_adpsgd {
@@ -16,7 +25,8 @@ typedef struct h_adpsgd {
 enum { ASK, ANSWER };           /* services */
 
 static const tutti_option h_adpsgd_options[] = {
-    { "super_learner", TUTTI_TEXT, TUTTI_AT(h_adpsgd, super_learner), 0, 0, 0, "machine", "who sums gradients in every step: the workers of a machine, that many workers of consecutive ranks, or none" },
+    { "super_learner", TUTTI_TEXT, TUTTI_AT(h_adpsgd, super_learner), 0, 0, 0, "machine",
+      "who sums gradients in every step: the workers of a machine, that many workers of consecutive ranks, or none" },
     TUTTI_PAIRS_OPTIONS(h_adpsgd, options, "super-learners"),
     { 0 }
 };
@@ -26,14 +36,18 @@ static tutti_status h_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_er
     static const int services[2] = { ASK, ANSWER };
     h_adpsgd *s = m->self;
 
-    TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, "super_learner", s->super_learner, &m->team, err), "method 'h-adpsgd'"));
+    TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, "super_learner", s->super_learner, &m->team, err),
+                                "method 'h-adpsgd'"));
     return tutti_pairs_declare(&s->pairs, m, plan, &s->options, services, err);
 }
 
 static tutti_status h_adpsgd_open(tutti_method *m, tutti_error *err)
 {
     if (m->team == m->workers && m->workers > 1)
-        tutti_event(m, "one super-learner", "all %d workers are one super-learner: they sum gradients in every step, as ddp, and nobody averages; super_learner=N, with N a part of %d, makes several", m->workers, m->workers);
+        tutti_event(m, "one super-learner",
+                    "all %d workers are one super-learner: they sum gradients in every step, as ddp, and nobody "
+                    "averages; super_learner=N, with N a part of %d, makes several",
+                    m->workers, m->workers);
     return tutti_pairs_open(((h_adpsgd *)m->self)->pairs, err);
 }
 
@@ -89,16 +103,37 @@ static tutti_status answer(tutti_method *m, tutti_error *err)
 static const tutti_service h_adpsgd_services[] = { [ASK] = { "ask", ask }, [ANSWER] = { "answer", answer }, { 0 } };
 
 static const char *const h_adpsgd_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones and those of one super-learner",
-    "super_learner=machine needs machines with equally many workers, of consecutive ranks; on one machine it is ddp: give a number there (super_learner=2)",
-    "a lost worker is left out where the transport survives the loss (shm, tcp, sim), and with it its whole machine, whose sums need it; the other machines go on; with on-loss=stop, and on other transports, it ends the run (exit code 3)",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
-    NULL
+    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
+    "ones and those of one super-learner",
+    "super_learner=machine needs machines with equally many workers, of consecutive ranks; on one machine it is ddp: "
+    "give a number there (super_learner=2)",
+    "a lost worker is left out where the transport survives the loss (shm, tcp, sim), and with it its whole machine, "
+    "whose sums need it; the other machines go on; with on-loss=stop, and on other transports, it ends the run (exit "
+    "code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
 };
 
 const tutti_method_ops tutti_method_h_adpsgd = {
-    .name = "h-adpsgd", .title = "Hierarchical AD-PSGD: machines as super-learners", .authors = "Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury, Kung, Picheny", .year = 2019, .family = "gossip",
-    .sheet = "asr-adpsgd.md", .axes = { "all-reduce inside machines, graph between", "every step inside; none between, pairs", "fp32", "buckets inside, overlap between", "a model each machine", "any" },
-    .constraints = h_adpsgd_constraints, .options = h_adpsgd_options, .self_bytes = sizeof(h_adpsgd), .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON, .services = h_adpsgd_services, .declare = h_adpsgd_declare,
-    .open = h_adpsgd_open, .close = h_adpsgd_close, .pass = h_adpsgd_pass, .exchange = h_adpsgd_exchange, .step = h_adpsgd_step, .agree = h_adpsgd_agree, .hold = h_adpsgd_hold, .release = h_adpsgd_release,
+    .name = "h-adpsgd",
+    .title = "Hierarchical AD-PSGD: machines as super-learners",
+    .authors = "Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury, Kung, Picheny",
+    .year = 2019,
+    .family = "gossip",
+    .sheet = "asr-adpsgd.md",
+    .axes = { "all-reduce inside machines, graph between", "every step inside; none between, pairs", "fp32",
+              "buckets inside, overlap between", "a model each machine", "any" },
+    .constraints = h_adpsgd_constraints,
+    .options = h_adpsgd_options,
+    .self_bytes = sizeof(h_adpsgd),
+    .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON,
+    .services = h_adpsgd_services,
+    .declare = h_adpsgd_declare,
+    .open = h_adpsgd_open,
+    .close = h_adpsgd_close,
+    .pass = h_adpsgd_pass,
+    .exchange = h_adpsgd_exchange,
+    .step = h_adpsgd_step,
+    .agree = h_adpsgd_agree,
+    .hold = h_adpsgd_hold,
+    .release = h_adpsgd_release,
 };

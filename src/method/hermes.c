@@ -1,25 +1,46 @@
-/* hermes: a worker trains by itself and pushes its model only when that has become better by more than chance; how much data it takes at a time follows from its speed. Basani, Vivek, Krishna, Paul, "When Less is More:
-   Achieving Faster Convergence in Distributed Edge Machine Learning", HiPC 2024, arXiv 2410.20495. Sheet: hermes.md (from the paper's abstract and the authors' code, whose pitfalls it lists).
-     worker i, a round   E passes over a chunk of DSS_i samples, an update every MBS_i of them;  loss <- its model's, on held-out samples;  Q <- the last `window` losses of rounds since it pushed
-                         z = (loss - mean(Q)) / std(Q), Q with this loss;  z <= alpha: push, w_i <- w, Q <- {}
-                         else, from the lambda-th such round in a row on:  alpha <- (1 - beta) alpha, so that it pushes before long
-     server, a push      w <- w_i, the first;  then  w <- (w / L + w_i / L_i) / (1 / L + 1 / L_i), L and L_i the losses of w and w_i;  sends w to worker i only
-     server, a round     t_i outside [Q1 - 1.5 (Q3 - Q1), Q3 + 1.5 (Q3 - Q1)] of the others' times: DSS_i <- T MBS_i / (E k_i), k_i = t_i MBS_i / (E DSS_i), T the median time
-   The paper's server sums gradients since the first model w0 and makes one step from there; with plain SGD at a constant rate that is the mean of models above, with anything else it is not what the workers have trained.
-   So models are merged, and any optimiser and schedule goes (the sheet's difference form). wire=fp16 sends differences to w0, which all have: they are small where models are not, so that 11 bits go further.
-   w's loss is evaluated by who pushed last, who has just been sent w; until it has told, nobody else's push is merged (they wait in line, by a note: models stay where they are).
-   Chosen where the sheet is silent or in two minds: alpha stays relaxed after a push (the authors' code); push=always pushes every round, the first one too; a spread of losses below 1e-12 of their mean is none; losses count as
-   at least 1e-12; optimiser slots stay the worker's own when it takes over w; T is found anew every ten rounds of all (the code's stays that of cold caches); a chunk is whole batches of the run, which is what samples are
-   handed out by; another number of workers that goes on from a checkpoint begins at w, with the options' sizes and no losses, since what is a worker's own has no place elsewhere; a worker that is lost is out of the line and of the times; had it pushed and not told w's loss yet, that of the two losses' mean by the weights of the merge stands for it (where losses are convex, no less than it);
-   the mini-batch changes only where the chunk would leave its bounds. One worker has nobody to push to: it is `single`.
-   patience: as the sheet has it, a loss that only stays counts as fallen. 0 by default (the sheet: 25), so that a run makes the steps that it was asked for. The run ends by tutti_end: who has just told one loss too many hears it
-   with the answer, and what the others have begun is computed, and pushed if it helps.
-   Nobody ever pushes where every loss is above those before it, as of samples held out that are of other classes than
-   a worker's: alpha nears 0, and no z comes below that. The server's model would then be the first one. So as long as
-   nobody has pushed, the model of the run is what the server's rule makes of all workers' models at once, each over
-   its own last loss; nobody trains on it, and a run that ends with it says so (`never-pushed`). Who has ended no
-   round has no loss: it counts only if nobody has.
-   Not built: chunks that are shipped (samples are where the worker reads them), so no prefetching of them. */
+/* hermes: a worker trains by itself and pushes its model only when that has become better by
+   more than chance; how much data it takes at a time follows from its speed. Basani, Vivek,
+   Krishna, Paul, "When Less is More: Achieving Faster Convergence in Distributed Edge Machine
+   Learning", HiPC 2024, arXiv 2410.20495. Sheet: hermes.md (from the paper's abstract and the
+   authors' code, whose pitfalls it lists).
+     worker i, a round   E passes over a chunk of DSS_i samples, an update every MBS_i of them;
+                         loss <- its model's, on held-out samples;  Q <- the last `window`
+                         losses of rounds since it pushed
+                         z = (loss - mean(Q)) / std(Q), Q with this loss;  z
+                         <= alpha: push, w_i <- w, Q <- {}
+                         else, from the lambda-th such round in a row on:  alpha <- (1 - beta)
+                         alpha, so that it pushes before long
+     server, a push      w <- w_i, the first;  then  w <- (w / L + w_i / L_i) / (1 / L + 1 / L_i), L
+                         and L_i the losses of w and w_i;  sends w to worker i only
+     server, a round     t_i outside [Q1 - 1.5 (Q3 - Q1), Q3 + 1.5 (Q3 - Q1)] of the others' times:
+                         DSS_i <- T MBS_i / (E k_i), k_i = t_i MBS_i / (E DSS_i), T the median time
+   The paper's server sums gradients since the first model w0 and makes one step from there; with
+   plain SGD at a constant rate that is the mean of models above, with anything else it is not what
+   the workers have trained. So models are merged, and any optimiser and schedule goes (the sheet's
+   difference form). wire=fp16 sends differences to w0, which all have: they are small where models
+   are not, so that 11 bits go further. w's loss is evaluated by who pushed last, who has just been
+   sent w; until it has told, nobody else's push is merged (they wait in line, by a note: models
+   stay where they are). Chosen where the sheet is silent or in two minds: alpha stays relaxed after
+   a push (the authors' code); push=always pushes every round, the first one too; a spread of losses
+   below 1e-12 of their mean is none; losses count as at least 1e-12; optimiser slots stay the
+   worker's own when it takes over w; T is found anew every ten rounds of all (the code's stays that
+   of cold caches); a chunk is whole batches of the run, which is what samples are handed out by;
+   another number of workers that goes on from a checkpoint begins at w, with the options' sizes and
+   no losses, since what is a worker's own has no place elsewhere; a worker that is lost is out of
+   the line and of the times; had it pushed and not told w's loss yet, that of the two losses' mean
+   by the weights of the merge stands for it (where losses are convex, no less than it); the
+   mini-batch changes only where the chunk would leave its bounds. One worker has nobody to push to:
+   it is `single`. patience: as the sheet has it, a loss that only stays counts as fallen. 0 by
+   default (the sheet: 25), so that a run makes the steps that it was asked for. The run ends by
+   tutti_end: who has just told one loss too many hears it with the answer, and what the others have
+   begun is computed, and pushed if it helps. Nobody ever pushes where every loss is above those
+   before it, as of samples held out that are of other classes than a worker's: alpha nears 0, and
+   no z comes below that. The server's model would then be the first one. So as long as nobody has
+   pushed, the model of the run is what the server's rule makes of all workers' models at once, each
+   over its own last loss; nobody trains on it, and a run that ends with it says so
+   (`never-pushed`). Who has ended no round has no loss: it counts only if nobody has.
+   Not built: chunks that are shipped (samples are where the worker reads
+   them), so no prefetching of them. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -36,13 +57,19 @@ typedef struct hermes {
     float *model;                /* at the server, with wire=fp16: what a push says, and what is answered */
     /* the worker's, its client's thread; declared */
     double *losses;              /* window: Q, the newest last */
-    struct { int64_t losses, since, relaxed, rounds, pushes, updates; } mine;          /* losses: in Q; since: rounds without a push; relaxed: times that alpha was */
-    struct { int64_t batches, minibatch, taken, computed_ns; } round;                  /* DSS_i in batches of the run, 0: the option's; MBS_i; batches that it has; time so far */
+    /* losses: in Q; since: rounds without a push; relaxed: times that alpha was */
+    struct { int64_t losses, since, relaxed, rounds, pushes, updates; } mine;
+    /* DSS_i in batches of the run, 0: the option's; MBS_i; batches that it has; time so far */
+    struct { int64_t batches, minibatch, taken, computed_ns; } round;
     int64_t *batch;              /* 3 for each that was taken: epoch, position, samples */
     int64_t counted_ns;          /* of the engine's clock, which begins anew in each process */
-    struct { int64_t pass, batch, at; } next; /* what this step's next pass is over: pass over the chunk, batch of it, sample of that */
-    /* the server's, its thread; declared, but for turn and the line, which are empty when all is quiet */
-    struct { double loss, median, least; int64_t merges, reports, reported, since_least; } global; /* loss: of w; reports of times, and how many there were at the last median; the least loss so far (0: none), pushes since */
+    /* what this step's next pass is over: pass over the chunk, batch of it, sample of that */
+    struct { int64_t pass, batch, at; } next;
+    /* the server's, its thread; declared, but for turn and the line,
+       which are empty when all is quiet */
+    /* loss: of w; reports of times, and how many there were at the last median; the least
+       loss so far (0: none), pushes since */
+    struct { double loss, median, least; int64_t merges, reports, reported, since_least; } global;
     double *seconds;             /* workers: of the last round of each; 0: none yet */
     int64_t *size;               /* 2 a worker: batches and mini-batch, 0: the options' */
     double *sorted;              /* workers */
@@ -52,29 +79,48 @@ typedef struct hermes {
 } hermes;
 enum { SERVE };                  /* service */
 enum { GO_ON, ENOUGH };          /* kinds of answers to LOSS */
-enum { MINOR, MAJOR, PUSH, LOSS }; /* kinds of requests. b: MINOR, MAJOR (and wants the turn): the round's seconds; PUSH, LOSS: the loss of the pushed and of the merged model */
+/* kinds of requests. b: MINOR, MAJOR (and wants the turn): the round's seconds; PUSH, LOSS: the
+   loss of the pushed and of the merged model */
+enum { MINOR, MAJOR, PUSH, LOSS };
 enum { ZSCORE, ALWAYS };
 enum { INVERSE_LOSS, MEAN };
 enum { IQR, OFF };
 enum { FP16, FP32 };
 enum { CHUNK = 2500, ROUNDS = 10 };
-enum { MEDIAN_EVERY = 10, SIZES = 6, MOST_BATCHES = 1 << 24 }; /* mini-batches that a worker may be given: 2, 4, ..., 64 */
+/* mini-batches that a worker may be given: 2, 4, ..., 64 */
+enum { MEDIAN_EVERY = 10, SIZES = 6, MOST_BATCHES = 1 << 24 };
 static const double least_loss = 1e-12, least_spread = 1e-12;
 
 static const tutti_option hermes_options[] = {
-    { "push", TUTTI_CHOICE, TUTTI_AT(hermes, push), ZSCORE, 0, 1, "zscore|always", "when a round's model is pushed: when its loss is low among the last ones', or always" },
-    { "alpha", TUTTI_REAL, TUTTI_AT(hermes, alpha), -1.3, -1000, 0, NULL, "the z-score at or below which a loss is low; with a window of W no z is below -sqrt(W - 1)", "push=zscore" },
-    { "beta", TUTTI_REAL, TUTTI_AT(hermes, beta), 0.1, 0, 0.999999, NULL, "alpha is multiplied by 1 - beta after each round without a push from the lambda-th on; 0: never", "push=zscore" },
-    { "lambda", TUTTI_INT, TUTTI_AT(hermes, lambda), 5, 1, 1e9, NULL, "rounds without a push before alpha gives way", "push=zscore" },
-    { "window", TUTTI_INT, TUTTI_AT(hermes, window), 10, 3, 65536, NULL, "losses of the last rounds that z is taken of", "push=zscore" },
+    { "push", TUTTI_CHOICE, TUTTI_AT(hermes, push), ZSCORE, 0, 1, "zscore|always",
+      "when a round's model is pushed: when its loss is low among the last ones', or always" },
+    { "alpha", TUTTI_REAL, TUTTI_AT(hermes, alpha), -1.3, -1000, 0, NULL,
+      "the z-score at or below which a loss is low; with a window of W no z is below -sqrt(W - 1)", "push=zscore" },
+    { "beta", TUTTI_REAL, TUTTI_AT(hermes, beta), 0.1, 0, 0.999999, NULL,
+      "alpha is multiplied by 1 - beta after each round without a push from the lambda-th on; 0: never",
+      "push=zscore" },
+    { "lambda", TUTTI_INT, TUTTI_AT(hermes, lambda), 5, 1, 1e9, NULL, "rounds without a push before alpha gives way",
+      "push=zscore" },
+    { "window", TUTTI_INT, TUTTI_AT(hermes, window), 10, 3, 65536, NULL, "losses of the last rounds that z is taken of",
+      "push=zscore" },
     { "local_passes", TUTTI_INT, TUTTI_AT(hermes, local_passes), 5, 1, 65536, NULL, "E: passes over a chunk, a round" },
-    { "chunk", TUTTI_INT, TUTTI_AT(hermes, chunk), 0, 0, 1e9, NULL, "samples of a round at first, rounded to whole batches of the run; 0: 2500, or as many as leave each worker ten rounds of the run" },
-    { "chunk_most", TUTTI_INT, TUTTI_AT(hermes, chunk_most), 0, 0, 1e9, NULL, "samples that a round may get at most; 0: 16 times chunk", "resize=iqr" },
-    { "minibatch", TUTTI_INT, TUTTI_AT(hermes, minibatch), 16, 1, 1 << 20, NULL, "samples of an update at first; at most the run's batch" },
-    { "resize", TUTTI_CHOICE, TUTTI_AT(hermes, resize), IQR, 0, 1, "iqr|off", "chunk and mini-batch follow the times of workers that are far from the others' (1.5 interquartile ranges); or stay" },
-    { "merge", TUTTI_CHOICE, TUTTI_AT(hermes, merge), INVERSE_LOSS, 0, 1, "inverse_loss|mean", "weights of the server's model and of the one that is pushed: over their losses, or the same" },
-    { "patience", TUTTI_INT, TUTTI_AT(hermes, patience), 0, 0, 1e9, NULL, "the run ends once so many pushes in a row leave the server's loss above its least (the paper's: 25); 0: never" },
-    { "wire", TUTTI_CHOICE, TUTTI_AT(hermes, wire), FP16, 0, 1, "fp16|fp32", "how models travel: as differences to the first model in 16 bits, or as they are" },
+    { "chunk", TUTTI_INT, TUTTI_AT(hermes, chunk), 0, 0, 1e9, NULL,
+      "samples of a round at first, rounded to whole batches of the run; 0: 2500, or as many as leave each worker "
+      "ten rounds of the run" },
+    { "chunk_most", TUTTI_INT, TUTTI_AT(hermes, chunk_most), 0, 0, 1e9, NULL,
+      "samples that a round may get at most; 0: 16 times chunk", "resize=iqr" },
+    { "minibatch", TUTTI_INT, TUTTI_AT(hermes, minibatch), 16, 1, 1 << 20, NULL,
+      "samples of an update at first; at most the run's batch" },
+    { "resize", TUTTI_CHOICE, TUTTI_AT(hermes, resize), IQR, 0, 1, "iqr|off",
+      "chunk and mini-batch follow the times of workers that are far from the others' (1.5 interquartile ranges); "
+      "or stay" },
+    { "merge", TUTTI_CHOICE, TUTTI_AT(hermes, merge), INVERSE_LOSS, 0, 1, "inverse_loss|mean",
+      "weights of the server's model and of the one that is pushed: over their losses, or the same" },
+    { "patience", TUTTI_INT, TUTTI_AT(hermes, patience), 0, 0, 1e9, NULL,
+      "the run ends once so many pushes in a row leave the server's loss above its least (the paper's: 25); 0: "
+      "never" },
+    { "wire", TUTTI_CHOICE, TUTTI_AT(hermes, wire), FP16, 0, 1, "fp16|fp32",
+      "how models travel: as differences to the first model in 16 bits, or as they are" },
     { 0 }
 };
 
@@ -113,11 +159,13 @@ static int64_t chunk_of(const hermes *s)
 static int64_t most_batches(const tutti_method *m)
 {
     const hermes *s = m->self;
-    return s->resize == OFF ? in_batches(m, (double)chunk_of(s)) : in_batches(m, s->chunk_most > 0 ? (double)s->chunk_most : 16 * (double)chunk_of(s));
+    return s->resize == OFF ? in_batches(m, (double)chunk_of(s))
+                            : in_batches(m, s->chunk_most > 0 ? (double)s->chunk_most : 16 * (double)chunk_of(s));
 }
 
-/* Batches of a worker's first rounds. Nobody pushes before the third round, few before the fourth, and alpha gives way
-   from the fifth on: a run of fewer rounds than ten may end at the model that it began with. */
+/* Batches of a worker's first rounds. Nobody pushes before the third round, few before
+   the fourth, and alpha gives way from the fifth on: a run of fewer rounds than ten may
+   end at the model that it began with. */
 static int64_t first_batches(const tutti_method *m)
 {
     const hermes *s = m->self;
@@ -173,7 +221,8 @@ static bool is_outside(const tutti_method *m, int i)
     return t >= q3 + 1.5 * (q3 - q1) || t <= q1 - 1.5 * (q3 - q1);
 }
 
-/* Chunk and mini-batch of worker i for rounds of T seconds, by t = E k DSS / MBS. The mini-batch next to the old one whose chunk is within bounds; if there is none, whose time comes nearest. */
+/* Chunk and mini-batch of worker i for rounds of T seconds, by t = E k DSS / MBS. The mini-batch
+   next to the old one whose chunk is within bounds; if there is none, whose time comes nearest. */
 static void fit(tutti_method *m, int i)
 {
     hermes *s = m->self;
@@ -187,9 +236,11 @@ static void fit(tutti_method *m, int i)
         const int64_t candidate = c < 0 ? *minibatch : (int64_t)2 << c;
         const double wanted = s->global.median * (double)candidate / (epochs * k), samples = fmin(wanted, most);
         const int64_t given = in_batches(m, samples);
-        const double off = fabs(epochs * k * (double)(given * batch_of_run(m)) / (double)candidate - s->global.median), far = fabs(log2((double)candidate / (double)*minibatch));
+        const double off = fabs(epochs * k * (double)(given * batch_of_run(m)) / (double)candidate - s->global.median),
+                     far = fabs(log2((double)candidate / (double)*minibatch));
         const bool fits = wanted <= most && wanted >= 0.5 * (double)batch_of_run(m);
-        if (candidate > m->share->batch || (best_fits && !fits) || (fits == best_fits && (fits ? far >= best_far : off >= best_off)))
+        if (candidate > m->share->batch || (best_fits && !fits) ||
+            (fits == best_fits && (fits ? far >= best_far : off >= best_off)))
             continue;
         best_fits = fits;
         best_off = off;
@@ -212,7 +263,8 @@ static void report(tutti_method *m, int i, double seconds)
     s->seconds[i] = fmax(seconds, 1e-9);
     s->global.reports++;
     n = sort_times(m, -1);
-    if (n == here && (s->global.reported == 0 || s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * here)) {
+    if (n == here &&
+        (s->global.reported == 0 || s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * here)) {
         s->global.median = quantile(s->sorted, n, 0.5);
         s->global.reported = s->global.reports;
     }
@@ -224,7 +276,8 @@ static void report(tutti_method *m, int i, double seconds)
         fit(m, i);
 }
 
-/* In an answer's kind: worker i's batches x 8, and its mini-batch: 1 + place among the sizes; 0: as it was. All 0: both are. */
+/* In an answer's kind: worker i's batches x 8, and its mini-batch: 1 + place among the
+   sizes; 0: as it was. All 0: both are. */
 static uint32_t sizes_of(const hermes *s, int i)
 {
     uint32_t size = 0;
@@ -242,7 +295,10 @@ static tutti_status merge(tutti_method *m, const tutti_server_request *r, tutti_
 {
     hermes *s = m->self;
     const double loss = fmax(value_of(r->b), least_loss);
-    const float weight = (float)(s->global.merges == 0 ? 1 : s->merge == MEAN ? 0.5 : s->global.loss / (s->global.loss + loss)); /* (1 / L_i) / (1 / L + 1 / L_i) */
+    /* (1 / L_i) / (1 / L + 1 / L_i) */
+    const float weight = (float)(s->global.merges == 0 ? 1
+                                 : s->merge == MEAN    ? 0.5
+                                                       : s->global.loss / (s->global.loss + loss));
     const float *model = r->in;
 
     if (s->wire == FP16) {
@@ -300,15 +356,21 @@ static tutti_status hermes_rule(tutti_method *m, const tutti_server_request *r, 
 {
     hermes *s = m->self;
 
-    if (r->kind > LOSS || (r->kind >= PUSH && s->turn != 1 + r->worker) || (r->kind == PUSH) != (r->in != NULL) || !isfinite(value_of(r->b)))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a request of kind %lu out of turn; all workers must run one version and one checkpoint", r->worker, (unsigned long)r->kind);
+    if (r->kind > LOSS || (r->kind >= PUSH && s->turn != 1 + r->worker) || (r->kind == PUSH) != (r->in != NULL) ||
+        !isfinite(value_of(r->b)))
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, r->worker,
+            "worker %d sent a request of kind %lu out of turn; all workers must run one version and one checkpoint",
+            r->worker, (unsigned long)r->kind);
     if (r->kind == PUSH)
         return merge(m, r, err);
     if (r->kind == LOSS) {
         s->global.loss = fmax(value_of(r->b), least_loss);
         s->global.since_least = s->global.least > 0 && s->global.loss > s->global.least ? s->global.since_least + 1 : 0;
         s->global.least = s->global.since_least == 0 ? s->global.loss : s->global.least;
-        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, s->patience > 0 && s->global.since_least >= s->patience ? ENOUGH : GO_ON, NULL, 0, err));
+        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1,
+                                      s->patience > 0 && s->global.since_least >= s->patience ? ENOUGH : GO_ON, NULL, 0,
+                                      err));
         return next_turn(m, err);
     }
     report(m, r->worker, value_of(r->b));
@@ -333,30 +395,72 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     hermes *s = m->self;
 
     if (s->chunk > 0 && s->minibatch > s->chunk)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': minibatch is %lld samples, but a chunk has %lld; give a smaller minibatch, or a larger chunk", (long long)s->minibatch, (long long)s->chunk);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hermes': minibatch is %lld samples, but a chunk has %lld; give a smaller minibatch, "
+                          "or a larger chunk",
+                          (long long)s->minibatch, (long long)s->chunk);
     if (s->minibatch > m->share->batch)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': minibatch is %lld samples, but a pass of this run has %lld at most; give a smaller minibatch, or a larger batch", (long long)s->minibatch,
-                          (long long)m->share->batch);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hermes': minibatch is %lld samples, but a pass of this run has %lld at most; give a "
+                          "smaller minibatch, or a larger batch",
+                          (long long)s->minibatch, (long long)m->share->batch);
     if (s->chunk_most > 0 && s->chunk_most < chunk_of(s))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': chunk_most is %lld samples, but chunk begins at %lld; give at least that", (long long)s->chunk_most, (long long)chunk_of(s));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hermes': chunk_most is %lld samples, but chunk begins at %lld; give at least that",
+                          (long long)s->chunk_most, (long long)chunk_of(s));
     if (m->workers > 1)
         TUTTI_TRY(tutti_evaluate_declare(m, err));
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = hermes_rule, .service = SERVE, .servers = 1, .whole = true, .lost = lose, .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan,
+                                   &(tutti_server_setup){ .rule = hermes_rule,
+                                                          .service = SERVE,
+                                                          .servers = 1,
+                                                          .whole = true,
+                                                          .lost = lose,
+                                                          .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 },
+                                   err));
     if (s->wire == FP16)
         tutti_declare_vector(plan, "hermes.start", TUTTI_SAME, &s->start);
     if (tutti_server_index(s->server) >= 0) {
         tutti_declare_value(plan, "hermes.global", TUTTI_SLICE, &s->global, sizeof s->global);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64, .count = (size_t)m->workers, .of_workers = true }, &s->seconds);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.size", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = 2 * (size_t)m->workers, .of_workers = true }, &s->size);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.sorted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = (size_t)m->workers }, &s->sorted);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.model", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->wire == FP16 ? m->layout->used : 0 }, &s->model);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "hermes.seconds",
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_F64,
+                                      .count = (size_t)m->workers,
+                                      .of_workers = true },
+                      &s->seconds);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "hermes.size",
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_I64,
+                                      .count = 2 * (size_t)m->workers,
+                                      .of_workers = true },
+                      &s->size);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "hermes.sorted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = (size_t)m->workers },
+            &s->sorted);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "hermes.model",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = s->wire == FP16 ? m->layout->used : 0 },
+                      &s->model);
     }
     if (m->rank >= m->workers) /* it only serves */
         return TUTTI_OK;
-    tutti_declare(plan, &(tutti_state){ .name = "hermes.losses", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F64, .count = (size_t)s->window }, &s->losses);
+    tutti_declare(plan,
+                  &(tutti_state){
+                      .name = "hermes.losses", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F64, .count = (size_t)s->window },
+                  &s->losses);
     tutti_declare_value(plan, "hermes.mine", TUTTI_OWN_ZERO, &s->mine, sizeof s->mine);
     tutti_declare_value(plan, "hermes.round", TUTTI_OWN_ZERO, &s->round, sizeof s->round);
-    tutti_declare(plan, &(tutti_state){ .name = "hermes.batch", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = 3 * (size_t)most_batches(m) }, &s->batch);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "hermes.batch", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = 3 * (size_t)most_batches(m) },
+        &s->batch);
     return TUTTI_OK;
 }
 
@@ -370,18 +474,25 @@ static tutti_status hermes_open(tutti_method *m, tutti_error *err)
     if (s->start != NULL)
         tutti_copy(m->device, m->n, m->x, s->start);
     if (m->rank == 0 && m->workers > 1 && s->push == ZSCORE && sqrt((double)(s->window - 1)) < -s->alpha)
-        tutti_event(m, "never-pushed", "with a window of %lld losses no z is below %.3g, so until alpha, %g, has given way nobody pushes; give a longer window or an alpha nearer to 0", (long long)s->window,
-                    -sqrt((double)(s->window - 1)), s->alpha);
+        tutti_event(m, "never-pushed",
+                    "with a window of %lld losses no z is below %.3g, so until alpha, %g, has given way nobody pushes; "
+                    "give a longer window or an alpha nearer to 0",
+                    (long long)s->window, -sqrt((double)(s->window - 1)), s->alpha);
     return tutti_server_open(s->server, err);
 }
 
-/* Another number of workers: chunks and mini-batches are the options' again, so the server's idea of them is, too, and the time that rounds are to take is found anew, from these workers' first ones. */
+/* Another number of workers: chunks and mini-batches are the options' again, so the
+   server's idea of them is, too, and the time that rounds are to take is found
+   anew, from these workers' first ones. */
 static tutti_status hermes_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     hermes *s = m->self;
 
     if (began == 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': the checkpoint was saved by one worker, which trains by itself and leaves nothing at a server that others could begin with; resume it with -n 1 instead of %d", m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hermes': the checkpoint was saved by one worker, which trains by itself and leaves "
+                          "nothing at a server that others could begin with; resume it with -n 1 instead of %d",
+                          m->workers);
     for (int i = 0; i < m->workers && left != m->workers && s->size != NULL; i++)
         s->seconds[i] = 0;
     if (left != m->workers && s->size != NULL)
@@ -419,7 +530,8 @@ static bool chunk_is_whole(const hermes *s)
     return s->round.taken >= s->round.batches;
 }
 
-/* Where the pass after one that ends at next.at begins; false: nowhere in this step. The last batch's step goes over the whole chunk again. */
+/* Where the pass after one that ends at next.at begins; false: nowhere in this step. The last
+   batch's step goes over the whole chunk again. */
 static bool go_on(hermes *s)
 {
     if (s->next.at < s->batch[3 * s->next.batch + 2])
@@ -481,15 +593,18 @@ static bool is_major(hermes *s, double loss)
     for (int64_t k = 0; k < s->mine.losses; k++)
         squares += (s->losses[k] - mean) * (s->losses[k] - mean);
     deviation = sqrt(squares / (double)s->mine.losses);
-    return s->mine.losses >= 2 && deviation > least_spread * fabs(mean) && (loss - mean) / deviation <= s->alpha * pow(1 - s->beta, (double)s->mine.relaxed);
+    return s->mine.losses >= 2 && deviation > least_spread * fabs(mean) &&
+           (loss - mean) / deviation <= s->alpha * pow(1 - s->beta, (double)s->mine.relaxed);
 }
 
 static tutti_status evaluate(tutti_method *m, double *loss, tutti_error *err)
 {
     TUTTI_TRY(tutti_evaluate(m, loss, err));
     if (!isfinite(*loss))
-        return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "worker %d: the loss on the samples held out is %g in step %llu; lower the learning rate or clip the gradient (clip-norm)", m->rank, *loss,
-                               (unsigned long long)m->step);
+        return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
+                               "worker %d: the loss on the samples held out is %g in step %llu; lower the learning "
+                               "rate or clip the gradient (clip-norm)",
+                               m->rank, *loss, (unsigned long long)m->step);
     return TUTTI_OK;
 }
 
@@ -523,7 +638,8 @@ static tutti_status end_round(tutti_method *m, hermes *s, tutti_error *err)
     major = is_major(s, loss);
     s->mine.rounds++;
     if (major || s->resize == IQR)
-        TUTTI_TRY(tutti_server_ask(s->server, 0, major ? MAJOR : MINOR, bits_of((double)s->round.computed_ns * 1e-9), &answers, err));
+        TUTTI_TRY(tutti_server_ask(s->server, 0, major ? MAJOR : MINOR, bits_of((double)s->round.computed_ns * 1e-9),
+                                   &answers, err));
     if (major) {
         TUTTI_TRY(push(m, s, loss, err));
         s->mine.losses = s->mine.since = 0;
@@ -531,7 +647,10 @@ static tutti_status end_round(tutti_method *m, hermes *s, tutti_error *err)
     } else if (++s->mine.since >= s->lambda)
         s->mine.relaxed++;
     if (answers.kind >> 3 > (uint32_t)most_batches(m))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the server gave %lu batches a round, and there is room for %lld; all workers must run one version", (unsigned long)(answers.kind >> 3), (long long)most_batches(m));
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "the server gave %lu batches a round, and there is room for %lld; all workers must run one version",
+            (unsigned long)(answers.kind >> 3), (long long)most_batches(m));
     s->round.batches = answers.kind == 0 ? s->round.batches : (int64_t)(answers.kind >> 3);
     s->round.minibatch = (answers.kind & 7) == 0 ? s->round.minibatch : (int64_t)1 << (answers.kind & 7);
     s->round.taken = s->round.computed_ns = 0;
@@ -558,7 +677,9 @@ static tutti_status hermes_step(tutti_method *m, tutti_error *err)
 static tutti_status tell(tutti_method *m, tutti_error *err)
 {
     const hermes *s = m->self;
-    const float mine[5] = { (float)s->mine.rounds, (float)s->mine.pushes, (float)(s->alpha * pow(1 - s->beta, (double)s->mine.relaxed)), (float)(s->round.batches * batch_of_run(m)), (float)s->round.minibatch };
+    const float mine[5] = { (float)s->mine.rounds, (float)s->mine.pushes,
+                            (float)(s->alpha * pow(1 - s->beta, (double)s->mine.relaxed)),
+                            (float)(s->round.batches * batch_of_run(m)), (float)s->round.minibatch };
     static const char *const names[5] = { "rounds", "pushes", "alpha", "chunk", "minibatch" };
     float *all;
     tutti_status status;
@@ -624,7 +745,8 @@ static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
     bool pushed;
 
     if (m->workers == 1) /* it has the model */
-        return m->servers > 0 ? tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, m->layout->used), err) : TUTTI_OK;
+        return m->servers > 0 ? tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, m->layout->used), err)
+                              : TUTTI_OK;
     if (tutti_server_index(s->server) >= 0 && s->global.least > 0) {
         tutti_metric(m, "loss", -1, s->global.loss);
         tutti_metric(m, "loss_min", -1, s->global.least);
@@ -639,20 +761,43 @@ static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
 static const tutti_service hermes_services[] = { [SERVE] = { "server", serve }, { 0 } };
 
 static const char *const hermes_constraints[] = {
-    "needs samples held out of training (--validation N), by whose loss a worker decides whether to push; the test set is not looked at",
-    "asynchronous: --steps N is N x workers batches of new samples by whoever is free, each gone over local_passes times; runs differ in their bits, except simulated ones",
+    "needs samples held out of training (--validation N), by whose loss a worker decides whether to push; the test set "
+    "is not looked at",
+    "asynchronous: --steps N is N x workers batches of new samples by whoever is free, each gone over local_passes "
+    "times; runs differ in their bits, except simulated ones",
     "the model of the run is the server's: what a worker has trained since it last pushed comes with its next push",
     "before the first push the model of the run is the workers' models, merged by their last losses; its end says so",
-    "the loss of the server ends the run (exit code 3), the others go on without any other worker, and without what it has not pushed",
-    "optimiser state stays local; a checkpoint is resumed with as many workers as saved it, after a loss with as many as were left; another number begins at the server's model, without what was not pushed",
+    "the loss of the server ends the run (exit code 3), the others go on without any other worker, and without what it "
+    "has not pushed",
+    "optimiser state stays local; a checkpoint is resumed with as many workers as saved it, after a loss with as many "
+    "as were left; another number begins at the server's model, without what was not pushed",
     NULL
 };
 
-static const tutti_method_default hermes_defaults[] = { { "optimizer", "sgd(lr=0.1)" }, { "validation", "0.02" }, { 0 } };
+static const tutti_method_default hermes_defaults[] = { { "optimizer", "sgd(lr=0.1)" },
+                                                        { "validation", "0.02" },
+                                                        { 0 } };
 
 const tutti_method_ops tutti_method_hermes = {
-    .name = "hermes", .title = "Hermes: push when it helps", .authors = "Basani, Vivek, Krishna, Paul", .year = 2024, .family = "server", .sheet = "hermes.md",
-    .axes = { "one server", "when a worker's loss has fallen", "fp16 differences", "at once", "a model each, one at the server", "any, at the workers" }, .constraints = hermes_constraints, .options = hermes_options, .defaults = hermes_defaults,
-    .self_bytes = sizeof(hermes), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_GOES_ON, .services = hermes_services, .declare = hermes_declare, .open = hermes_open, .close = hermes_close, .pass = hermes_pass, .step = hermes_step,
-    .agree = hermes_agree, .resized = hermes_resized,
+    .name = "hermes",
+    .title = "Hermes: push when it helps",
+    .authors = "Basani, Vivek, Krishna, Paul",
+    .year = 2024,
+    .family = "server",
+    .sheet = "hermes.md",
+    .axes = { "one server", "when a worker's loss has fallen", "fp16 differences", "at once",
+              "a model each, one at the server", "any, at the workers" },
+    .constraints = hermes_constraints,
+    .options = hermes_options,
+    .defaults = hermes_defaults,
+    .self_bytes = sizeof(hermes),
+    .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_GOES_ON,
+    .services = hermes_services,
+    .declare = hermes_declare,
+    .open = hermes_open,
+    .close = hermes_close,
+    .pass = hermes_pass,
+    .step = hermes_step,
+    .agree = hermes_agree,
+    .resized = hermes_resized,
 };

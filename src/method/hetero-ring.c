@@ -1,18 +1,24 @@
-/* hetero-ring: heterogeneity-aware ring all-reduce: a step is cut in equal micro-batches, and each worker computes as many of them as it can in the same time.
-   Chao, Liao, Gao, "Task allocation for decentralized training in heterogeneous environment", 2021, arXiv 2111.08272. Sheet: heterogeneity-aware-ring-allreduce.md.
-     each step     g_i <- sum over a_i micro-batches of m samples of grad / (C m);  G <- all-reduce of g_i;  x <- opt(x, G)
-     each window   t <- all-gather of the time of a micro-batch;  v_i = 1 / t_i;  a'_i = C v_i / sum_j v_j, rounded by largest remainders, each at least 1;
-                   a <- a' if the slowest is more than `tolerance` above the mean and the step gets shorter
-     beginning     T_ring(s), T_run(s) <- lines through what two sizes took on these links;  a piece of s bytes goes
-                   round the ring where 1.05 T_ring(s) < T_run(s), else as ddp's do
-   C micro-batches of m samples are the run's step (workers x batch x accumulate), whoever computes them, so the learning rate needs no change and every sample counts the same. All compute
-   the same a' from the same times: nobody decides alone, and nobody is told.
-   Differs from the paper as far as its abstract lets us see: who computes what is cut anew within each step instead of each epoch (share.h), so a may change after any step and no sample
-   is moved; times are of computing only, by the engine's clock, never of waiting for the ring; a change must pay.
-   And the ring must pay: it is 2 (n - 1) messages one after the other, each as long as the worst link has it, where the
-   run's own all-reduce is two rounds of all at once. It wins where those share a link that it crosses one by one. It
-   leaves the one order of summation, so it has to be sooner by a margin. Through shared memory nothing is asked: there
-   are no links, and no ring is as fast. */
+/* hetero-ring: heterogeneity-aware ring all-reduce: a step is cut in equal micro-batches, and each
+   worker computes as many of them as it can in the same time. Chao, Liao, Gao, "Task allocation for
+   decentralized training in heterogeneous environment", 2021, arXiv 2111.08272. Sheet:
+   heterogeneity-aware-ring-allreduce.md.
+     each step     g_i <- sum over a_i micro-batches of m samples of grad / (C m);  G <-
+                   all-reduce of g_i;  x <- opt(x, G)
+     each window   t <- all-gather of the time of a micro-batch;  v_i = 1 / t_i;  a'_i = C v_i /
+                   sum_j v_j, rounded by largest remainders, each at least 1; a <- a' if the slowest
+                   is more than `tolerance` above the mean and the step gets shorter
+     beginning     T_ring(s), T_run(s) <- lines through what two sizes took on these links;  a piece
+                   of s bytes goes round the ring where 1.05 T_ring(s) < T_run(s), else as ddp's do
+   C micro-batches of m samples are the run's step (workers x batch x accumulate), whoever computes
+   them, so the learning rate needs no change and every sample counts the same. All compute the same
+   a' from the same times: nobody decides alone, and nobody is told. Differs from the paper as far
+   as its abstract lets us see: who computes what is cut anew within each step instead of each epoch
+   (share.h), so a may change after any step and no sample is moved; times are of computing only, by
+   the engine's clock, never of waiting for the ring; a change must pay. And the ring must pay: it
+   is 2 (n - 1) messages one after the other, each as long as the worst link has it, where the run's
+   own all-reduce is two rounds of all at once. It wins where those share a link that it crosses one
+   by one. It leaves the one order of summation, so it has to be sooner by a margin. Through shared
+   memory nothing is asked: there are no links, and no ring is as fast. */
 #include <stdlib.h>
 #include <string.h>
 #include "priced.h"
@@ -30,26 +36,38 @@ typedef struct hetero_ring {
     double tolerance, exclude_below;
     uint64_t every;                  /* steps of a window; 0: an epoch */
     int64_t passes;                  /* C */
-    struct { int64_t ns, samples; } window; /* what I have computed in it; declared: a window may go on after a resume */
+    /* what I have computed in it; declared: a window may go on after a resume */
+    struct { int64_t ns, samples; } window;
     int64_t counted_ns;              /* of the engine's clock, which begins anew in each process */
     double *seconds;                 /* workers: of a micro-batch, as last measured; 0: never. Declared */
-    int64_t *told;                   /* 1: the last window's figures are in the events, and nothing has changed since. Declared */
-    struct { priced ring, run; } prices, timed; /* by which is decided, declared; as these workers timed it. 0: not asked */
+    /* 1: the last window's figures are in the events, and nothing has changed since. Declared */
+    int64_t *told;
+    /* by which is decided, declared; as these workers timed it. 0: not asked */
+    struct { priced ring, run; } prices, timed;
     float *gathered;                 /* workers */
     double *weight;                  /* workers: speeds or shares of those who take part ... */
     int64_t *part, *next;            /* ... and what they get; by worker */
 } hetero_ring;
 
 static const tutti_option hetero_ring_options[] = {
-    { "allocation", TUTTI_CHOICE, TUTTI_AT(hetero_ring, allocation), ADAPTIVE, 0, 2, "equal|static|adaptive", "micro-batches of each worker: the same, by `shares`, or by measured speed" },
-    { "shares", TUTTI_TEXT, TUTTI_AT(hetero_ring, shares), 0, 0, 0, "", "static: what each worker gets, in proportion: w0:w1:..." },
-    { "micro_batches", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batches), 0, 0, 1e9, NULL, "C: micro-batches a step, of all workers; 0: 8 a worker or the next number that divides its batch" },
-    { "micro_batch", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batch), 0, 0, 1 << 24, NULL, "m: samples of a micro-batch; 0: what C leaves. C m is the run's step: workers x batch x accumulate" },
-    { "adapt_every", TUTTI_TEXT, TUTTI_AT(hetero_ring, adapt_every), 0, 0, 0, "100", "steps from one look at the times to the next, or epoch" },
-    { "tolerance", TUTTI_REAL, TUTTI_AT(hetero_ring, tolerance), 0.05, 0, 1, NULL, "the slowest worker may take this much longer than the mean before micro-batches move", "allocation=adaptive" },
-    { "exclude_below", TUTTI_REAL, TUTTI_AT(hetero_ring, exclude_below), 0, 0, 1, NULL, "a worker slower than this part of the mean speed computes nothing, if that makes steps shorter; 0: never", "allocation=adaptive" },
+    { "allocation", TUTTI_CHOICE, TUTTI_AT(hetero_ring, allocation), ADAPTIVE, 0, 2, "equal|static|adaptive",
+      "micro-batches of each worker: the same, by `shares`, or by measured speed" },
+    { "shares", TUTTI_TEXT, TUTTI_AT(hetero_ring, shares), 0, 0, 0, "",
+      "static: what each worker gets, in proportion: w0:w1:..." },
+    { "micro_batches", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batches), 0, 0, 1e9, NULL,
+      "C: micro-batches a step, of all workers; 0: 8 a worker or the next number that divides its batch" },
+    { "micro_batch", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batch), 0, 0, 1 << 24, NULL,
+      "m: samples of a micro-batch; 0: what C leaves. C m is the run's step: workers x batch x accumulate" },
+    { "adapt_every", TUTTI_TEXT, TUTTI_AT(hetero_ring, adapt_every), 0, 0, 0, "100",
+      "steps from one look at the times to the next, or epoch" },
+    { "tolerance", TUTTI_REAL, TUTTI_AT(hetero_ring, tolerance), 0.05, 0, 1, NULL,
+      "the slowest worker may take this much longer than the mean before micro-batches move", "allocation=adaptive" },
+    { "exclude_below", TUTTI_REAL, TUTTI_AT(hetero_ring, exclude_below), 0, 0, 1, NULL,
+      "a worker slower than this part of the mean speed computes nothing, if that makes steps shorter; 0: never",
+      "allocation=adaptive" },
     { "collective", TUTTI_CHOICE, TUTTI_AT(hetero_ring, collective), BEST, 0, 2, "best|ring|auto",
-      "who sums: auto: the run's all-reduce, as under ddp; best: a ring where it is predicted to be sooner done, else the run's" },
+      "who sums: auto: the run's all-reduce, as under ddp; best: a ring where it is predicted to be sooner done, else "
+      "the run's" },
     { 0 }
 };
 
@@ -64,16 +82,26 @@ static tutti_status cut(tutti_method *m, int64_t *samples, tutti_error *err)
 
     while (each < mine && mine % each != 0)
         each++;
-    *samples = s->micro_batch > 0 ? s->micro_batch : s->micro_batches > 0 ? step / s->micro_batches : each < mine ? mine / each : 1;
+    *samples = s->micro_batch > 0     ? s->micro_batch
+               : s->micro_batches > 0 ? step / s->micro_batches
+               : each < mine          ? mine / each
+                                      : 1;
     s->passes = s->micro_batches > 0 ? s->micro_batches : step / *samples;
     if (s->micro_batches > 0 && s->micro_batch == 0 && *samples * s->micro_batches != step)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': micro_batches is %lld, which does not divide the %lld samples of a step (%d workers x batch x accumulate)", (long long)s->micro_batches,
-                          (long long)step, m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hetero-ring': micro_batches is %lld, which does not divide the %lld samples of a "
+                          "step (%d workers x batch x accumulate)",
+                          (long long)s->micro_batches, (long long)step, m->workers);
     if (*samples == 0 || s->passes * *samples != step)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': %lld micro-batches of %lld samples are not a step of %lld (%d workers x batch x accumulate); choose micro_batches "
-                          "and micro_batch with that product", (long long)s->passes, (long long)*samples, (long long)step, m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hetero-ring': %lld micro-batches of %lld samples are not a step of %lld (%d workers "
+                          "x batch x accumulate); choose micro_batches "
+                          "and micro_batch with that product",
+                          (long long)s->passes, (long long)*samples, (long long)step, m->workers);
     if (s->passes < m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': %lld micro-batches for %d workers; each worker needs one: use more micro_batches or a smaller micro_batch",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hetero-ring': %lld micro-batches for %d workers; each worker needs one: use more "
+                          "micro_batches or a smaller micro_batch",
                           (long long)s->passes, m->workers);
     return TUTTI_OK;
 }
@@ -85,11 +113,15 @@ static tutti_status read_shares(const tutti_method *m, double *weight, tutti_err
     const int n = tutti_option_positives(s->shares, weight, weight != NULL ? m->workers : 0);
 
     if (n < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares is '%.80s'; write a positive number for each worker: w0:w1:...", s->shares);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hetero-ring': shares is '%.80s'; write a positive number for each worker: w0:w1:...",
+                          s->shares);
     if ((s->allocation == STATIC) != (n > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares go with allocation=static, and it needs them: w0:w1:...");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hetero-ring': shares go with allocation=static, and it needs them: w0:w1:...");
     if (n > 0 && n != m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares is '%.80s': %d numbers for %d workers", s->shares, n, m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares is '%.80s': %d numbers for %d workers",
+                          s->shares, n, m->workers);
     return TUTTI_OK;
 }
 
@@ -101,22 +133,42 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
     int64_t samples;
 
     s->every = strcmp(s->adapt_every, "epoch") == 0 ? 0 : strtoull(s->adapt_every, &end, 10);
-    if (strcmp(s->adapt_every, "epoch") != 0 && (s->adapt_every[0] < '0' || s->adapt_every[0] > '9' || *end != 0 || s->every < 1 || s->every > 1000000000))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': adapt_every is '%.40s'; it must be epoch or a number of steps from 1 to 1000000000", s->adapt_every);
+    if (strcmp(s->adapt_every, "epoch") != 0 &&
+        (s->adapt_every[0] < '0' || s->adapt_every[0] > '9' || *end != 0 || s->every < 1 || s->every > 1000000000))
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'hetero-ring': adapt_every is '%.40s'; it must be epoch or a number of steps from 1 to 1000000000",
+            s->adapt_every);
     if (s->collective == RING && tutti_exchange_codec(m) != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': its ring sums float32, and codec is '%.80s'; leave "
-                          "collective away, so that the codec chooses what carries it, or leave codec away", tutti_exchange_codec(m));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hetero-ring': its ring sums float32, and codec is '%.80s'; leave "
+                          "collective away, so that the codec chooses what carries it, or leave codec away",
+                          tutti_exchange_codec(m));
     TUTTI_TRY(read_shares(m, NULL, err));
     TUTTI_TRY(cut(m, &samples, err));
     TUTTI_TRY(tutti_allot_declare(m, plan, samples, err));
     tutti_declare_value(plan, "hetero-ring.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
     tutti_declare_late_value(plan, "hetero-ring.prices", TUTTI_SAME, &s->prices, sizeof s->prices);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true }, &s->seconds);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = 1 }, &s->told);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n }, &s->gathered);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n }, &s->weight);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.part", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n }, &s->part);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n }, &s->next);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true },
+        &s->seconds);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = 1 },
+                  &s->told);
+    tutti_declare(
+        plan, &(tutti_state){ .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n },
+        &s->gathered);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "hetero-ring.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n },
+                  &s->weight);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "hetero-ring.part", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+                  &s->part);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "hetero-ring.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+                  &s->next);
     return TUTTI_OK;
 }
 
@@ -168,9 +220,13 @@ static void tell_prices(tutti_method *m)
         go_round += ring_pays(s, count);
     }
     snprintf(taken, sizeof taken, "for %d of %d pieces", go_round, pieces);
-    tutti_event(m, "collective", "the all-reduces of a step, one after the other, are predicted to take %.4g ms round a ring "
-                "and %.4g ms as the run's: the ring is taken %s", 1e3 * ring, 1e3 * run,
-                go_round == pieces ? "for all" : go_round == 0 ? "for none" : taken);
+    tutti_event(m, "collective",
+                "the all-reduces of a step, one after the other, are predicted to take %.4g ms round a ring "
+                "and %.4g ms as the run's: the ring is taken %s",
+                1e3 * ring, 1e3 * run,
+                go_round == pieces ? "for all"
+                : go_round == 0    ? "for none"
+                                   : taken);
 }
 
 /* What the slowest needs for a step. */
@@ -211,18 +267,24 @@ static void tell(tutti_method *m, double now, double then, bool moves)
         equal = even > equal ? even : equal;
     }
     for (int r = 0; r < m->workers && r < TOLD; r++)
-        used += (size_t)snprintf(each + used, sizeof each - used, "%s%lld (%.4g ms, idle %.0f %%)", r > 0 ? ", " : "", (long long)a[r], 1e3 * (double)a[r] * s->seconds[r],
+        used += (size_t)snprintf(each + used, sizeof each - used, "%s%lld (%.4g ms, idle %.0f %%)", r > 0 ? ", " : "",
+                                 (long long)a[r], 1e3 * (double)a[r] * s->seconds[r],
                                  now > 0 ? 100 * (1 - (double)a[r] * s->seconds[r] / now) : 0);
-    tutti_event(m, "allocation", "micro-batches by worker: %s%s; a step computes for %.4g ms, with an equal split %.4g ms%s", each, m->workers > TOLD ? ", ..." : "", 1e3 * now, 1e3 * equal,
-                moves ? "" : "; kept");
+    tutti_event(m, "allocation",
+                "micro-batches by worker: %s%s; a step computes for %.4g ms, with an equal split %.4g ms%s", each,
+                m->workers > TOLD ? ", ..." : "", 1e3 * now, 1e3 * equal, moves ? "" : "; kept");
     if (moves) {
         used = 0;
         for (int r = 0; r < m->workers && r < TOLD; r++)
-            used += (size_t)snprintf(each + used, sizeof each - used, "%s%lld", r > 0 ? ", " : "", (long long)s->next[r]);
-        tutti_event(m, "allocation", "from step %llu on: %s%s; predicted %.4g ms", (unsigned long long)m->step + 1, each, m->workers > TOLD ? ", ..." : "", 1e3 * then);
+            used +=
+                (size_t)snprintf(each + used, sizeof each - used, "%s%lld", r > 0 ? ", " : "", (long long)s->next[r]);
+        tutti_event(m, "allocation", "from step %llu on: %s%s; predicted %.4g ms", (unsigned long long)m->step + 1,
+                    each, m->workers > TOLD ? ", ..." : "", 1e3 * then);
         for (int r = 0; r < m->workers; r++)
             if (s->next[r] == 0 && a[r] > 0)
-                tutti_event(m, "excluded", "worker %d takes %.4g ms for a micro-batch and computes nothing from step %llu on", r, 1e3 * s->seconds[r], (unsigned long long)m->step + 1);
+                tutti_event(m, "excluded",
+                            "worker %d takes %.4g ms for a micro-batch and computes nothing from step %llu on", r,
+                            1e3 * s->seconds[r], (unsigned long long)m->step + 1);
     }
 }
 
@@ -232,7 +294,9 @@ static tutti_status look(tutti_method *m, tutti_error *err)
     hetero_ring *s = m->self;
     const int n = m->workers;
     const int64_t *a = m->share->passes_of;
-    const float mine = s->window.samples > 0 ? (float)((double)s->window.ns * 1e-9 * (double)m->share->batch / (double)s->window.samples) : 0;
+    const float mine = s->window.samples > 0
+                           ? (float)((double)s->window.ns * 1e-9 * (double)m->share->batch / (double)s->window.samples)
+                           : 0;
     double known = 0, mean = 0, now, then;
     int measured = 0, active = 0;
     bool moves = false;
@@ -304,17 +368,33 @@ static tutti_status hetero_ring_resized(tutti_method *m, int began, int left, tu
 }
 
 static const char *const hetero_ring_constraints[] = {
-    "micro_batches x micro_batch is the run's step, workers x batch x accumulate, and there is a micro-batch for each worker",
+    "micro_batches x micro_batch is the run's step, workers x batch x accumulate, and there is a micro-batch for each "
+    "worker",
     "it decides who computes how much: batch-share must be even",
     "an excluded worker stays so: it is not measured any more; it still exchanges",
-    "collective=best chooses by measured times, unless workers share memory: only simulated runs then repeat to the bit",
-    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number is measured anew, from even parts",
+    "collective=best chooses by measured times, unless workers share memory: only simulated runs then repeat to the "
+    "bit",
+    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number is "
+    "measured anew, from even parts",
     NULL
 };
 
 const tutti_method_ops tutti_method_hetero_ring = {
-    .name = "hetero-ring", .title = "Heterogeneity-aware ring all-reduce", .authors = "Chao, Liao, Gao", .year = 2021, .family = "all-reduce", .sheet = "heterogeneity-aware-ring-allreduce.md",
-    .axes = { "ring or all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" }, .constraints = hetero_ring_constraints, .options = hetero_ring_options,
-    .self_bytes = sizeof(hetero_ring), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .declare = hetero_ring_declare, .open = hetero_ring_open, .pass = tutti_allot_pass,
-    .exchange = hetero_ring_exchange, .step = hetero_ring_step, .resized = hetero_ring_resized,
+    .name = "hetero-ring",
+    .title = "Heterogeneity-aware ring all-reduce",
+    .authors = "Chao, Liao, Gao",
+    .year = 2021,
+    .family = "all-reduce",
+    .sheet = "heterogeneity-aware-ring-allreduce.md",
+    .axes = { "ring or all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
+    .constraints = hetero_ring_constraints,
+    .options = hetero_ring_options,
+    .self_bytes = sizeof(hetero_ring),
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES,
+    .declare = hetero_ring_declare,
+    .open = hetero_ring_open,
+    .pass = tutti_allot_pass,
+    .exchange = hetero_ring_exchange,
+    .step = hetero_ring_step,
+    .resized = hetero_ring_resized,
 };

@@ -1,12 +1,19 @@
-/* lasgd: locally asynchronous SGD: local steps, and beside them an exact average of all models whose difference is added when it is there. Avidor, Tal Israel, 2022, arXiv 2203.13085. Sheet:
-   topology.md, part B: only the paper's abstract and introduction could be read there, so the details are that sheet's and this file's.
-     client     every local_steps steps: u <- s, an average is owed;  x^ <- s;  s <- s - eta opt(g(x^));  waits once max_delay gradients were computed meanwhile
+/* lasgd: locally asynchronous SGD: local steps, and beside them an exact average of all models
+   whose difference is added when it is there. Avidor, Tal Israel, 2022, arXiv 2203.13085. Sheet:
+   topology.md, part B: only the paper's abstract and introduction could be read there, so the
+   details are that sheet's and this file's.
+     client     every local_steps steps: u <- s, an average is owed;  x^ <- s;  s <- s - eta
+                opt(g(x^));  waits once max_delay gradients were computed meanwhile
      average    ubar <- mean of u over all (all-reduce);  s <- s + (ubar - u)
-   Averagings are begun by all workers at the same steps and are over before the next begins (max_delay is at most local_steps), so all make equally many and none is missing at the end: no last number has to
-   be agreed on. max_delay=0 averages between two steps; with local_steps=1 as well it is local-sgd(period=1). local_steps=1, max_delay=1 is the delay-by-one of asr-adpsgd. With max_delay of 2 or more it
-   depends on the network in which step a difference is added: runs differ in their bits then, except simulated ones.
-   Chosen: a step begins its averaging, not the one before ends with it: between steps nothing is under way unless max_delay exceeds 1, and the models after the last step are averaged by the end anyway.
-   warmup: that many steps of averaged gradients first. Momentum stays local. */
+   Averagings are begun by all workers at the same steps and are over before the next begins
+   (max_delay is at most local_steps), so all make equally many and none is missing at the end: no
+   last number has to be agreed on. max_delay=0 averages between two steps; with local_steps=1 as
+   well it is local-sgd(period=1). local_steps=1, max_delay=1 is the delay-by-one of asr-adpsgd.
+   With max_delay of 2 or more it depends on the network in which step a difference is added: runs
+   differ in their bits then, except simulated ones. Chosen: a step begins its averaging, not the
+   one before ends with it: between steps nothing is under way unless max_delay exceeds 1, and the
+   models after the last step are averaged by the end anyway. warmup: that many steps of averaged
+   gradients first. Momentum stays local. */
 #include "tutti/method.h"
 
 typedef struct lasgd {
@@ -19,7 +26,8 @@ enum { AVERAGE };               /* service */
 
 static const tutti_option lasgd_options[] = {
     { "local_steps", TUTTI_INT, TUTTI_AT(lasgd, local_steps), 8, 1, 1e9, NULL, "H: steps between averagings" },
-    { "max_delay", TUTTI_INT, TUTTI_AT(lasgd, max_delay), -1, -1, 1e9, NULL, "gradients that may be computed while an averaging is under way: 0 to local_steps; -1: local_steps" },
+    { "max_delay", TUTTI_INT, TUTTI_AT(lasgd, max_delay), -1, -1, 1e9, NULL,
+      "gradients that may be computed while an averaging is under way: 0 to local_steps; -1: local_steps" },
     { "warmup", TUTTI_INT, TUTTI_AT(lasgd, warmup), 0, 0, 1e9, NULL, "steps of synchronous gradient averaging first" },
     { 0 }
 };
@@ -30,7 +38,9 @@ static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error
     lasgd *s = m->self;
 
     if (s->max_delay > s->local_steps)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'lasgd': max_delay is %lld, but an averaging must be over before the next begins, local_steps=%lld steps later; give at most that",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'lasgd': max_delay is %lld, but an averaging must be over before the next begins, "
+                          "local_steps=%lld steps later; give at most that",
                           (long long)s->max_delay, (long long)s->local_steps);
     if (s->max_delay < 0)
         s->max_delay = s->local_steps;
@@ -69,7 +79,8 @@ static unsigned lasgd_traits(const void *self)
 
 static bool is_due(const tutti_method *m, const lasgd *s)
 {
-    return m->workers > 1 && m->step > (uint64_t)s->warmup && (m->step - (uint64_t)s->warmup) % (uint64_t)s->local_steps == 0;
+    return m->workers > 1 && m->step > (uint64_t)s->warmup &&
+           (m->step - (uint64_t)s->warmup) % (uint64_t)s->local_steps == 0;
 }
 
 static tutti_status lasgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -119,18 +130,38 @@ static tutti_status average(tutti_method *m, tutti_error *err)
 static const tutti_service lasgd_services[] = { [AVERAGE] = { "average", average }, { 0 } };
 
 static const char *const lasgd_constraints[] = {
-    "all workers make equally many steps: a slow one is waited for once max_delay gradients have been computed without its model",
+    "all workers make equally many steps: a slow one is waited for once max_delay gradients have been computed without "
+    "its model",
     "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
-    "with max_delay of 2 or more runs differ in their bits, except simulated ones; an evaluation or a checkpoint ends the averaging under way early",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): averages are those of the others, its samples are computed by nobody; with warmup, on-loss=stop, and on other transports, it ends "
-    "the run (exit code 3)"),
+    "with max_delay of 2 or more runs differ in their bits, except simulated ones; an evaluation or a checkpoint ends "
+    "the averaging under way early",
+    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): averages are those of the "
+     "others, its samples are computed by nobody; with warmup, on-loss=stop, and on other transports, it ends "
+     "the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
 
 const tutti_method_ops tutti_method_lasgd = {
-    .name = "lasgd", .title = "Locally asynchronous SGD", .authors = "Avidor, Tal Israel", .year = 2022, .family = "periodic", .sheet = "topology.md",
-    .axes = { "all-reduce", "every local_steps steps, max_delay late", "fp32", "overlap", "a model each", "any" }, .constraints = lasgd_constraints, .options = lasgd_options,
-    .self_bytes = sizeof(lasgd), .traits = TUTTI_GOES_ON, .traits_of = lasgd_traits, .services = lasgd_services, .declare = lasgd_declare, .open = lasgd_open, .close = lasgd_close,
-    .pass = lasgd_pass, .exchange = lasgd_exchange, .step = lasgd_step, .hold = lasgd_hold, .release = lasgd_release,
+    .name = "lasgd",
+    .title = "Locally asynchronous SGD",
+    .authors = "Avidor, Tal Israel",
+    .year = 2022,
+    .family = "periodic",
+    .sheet = "topology.md",
+    .axes = { "all-reduce", "every local_steps steps, max_delay late", "fp32", "overlap", "a model each", "any" },
+    .constraints = lasgd_constraints,
+    .options = lasgd_options,
+    .self_bytes = sizeof(lasgd),
+    .traits = TUTTI_GOES_ON,
+    .traits_of = lasgd_traits,
+    .services = lasgd_services,
+    .declare = lasgd_declare,
+    .open = lasgd_open,
+    .close = lasgd_close,
+    .pass = lasgd_pass,
+    .exchange = lasgd_exchange,
+    .step = lasgd_step,
+    .hold = lasgd_hold,
+    .release = lasgd_release,
 };

@@ -1,13 +1,22 @@
-/* local-sgd: H optimiser steps alone, then the mean of the parameters. Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767.
-   warmup: gradients averaged as in ddp first (post-local SGD: Lin, Stich, Patel, Jaggi, ICLR 2020, arXiv 1808.07217). outer: an optimiser on the mean displacement
-   (DiLoCo: Douillard et al. 2023, arXiv 2311.08105). With a codec the mean displacement travels through it (Basu, Data, Karakus, Diggavi, "Qsparse-local-SGD", NeurIPS 2019). Sheet: local-sgd.md.
-     every step      x_k, s_k <- inner_step(x_k, g_k, s_k)           the run's optimiser; its state s_k stays local across averagings
-     every H steps   x_k <- (1/K) sum_j x_j                          one all-reduce of the parameters
+/* local-sgd: H optimiser steps alone, then the mean of the parameters. Stich, "Local SGD Converges
+   Fast and Communicates Little", ICLR 2019, arXiv 1805.09767. warmup: gradients averaged as in ddp
+   first (post-local SGD: Lin, Stich, Patel, Jaggi, ICLR 2020, arXiv 1808.07217). outer: an
+   optimiser on the mean displacement (DiLoCo: Douillard et al. 2023, arXiv 2311.08105). With a
+   codec the mean displacement travels through it (Basu, Data, Karakus, Diggavi,
+   "Qsparse-local-SGD", NeurIPS 2019). Sheet: local-sgd.md.
+     every step      x_k, s_k <- inner_step(x_k, g_k, s_k)           the run's optimiser; its state
+                     s_k stays local across averagings
+     every H steps   x_k <- (1/K) sum_j x_j
+                     one all-reduce of the parameters
      with outer      Delta = (1/K) sum_k (theta - x_k);  theta <- Outer(theta, Delta);  x_k <- theta
-     with a codec    the same, or theta <- theta - Delta: a displacement goes to zero as gradients do, a model does not. The warm-up's gradients travel as they are: a residual has one unit
-   Steps are counted from the end of the warm-up: the first averaging comes after H local steps, not after the first (PyTorch's averager: after the first). The
-   outer optimiser has its own constant rate; the schedule of the learning rate acts on the inner steps. What is agreed on at the end, and shown before an
-   evaluation, is the mean of the models; nothing is sent where they are equal. */
+     with a codec    the same, or theta <- theta - Delta: a displacement goes to zero as
+                     gradients do, a model does not. The warm-up's gradients travel as
+                     they are: a residual has one unit
+   Steps are counted from the end of the warm-up: the first averaging comes after H local steps, not
+   after the first (PyTorch's averager: after the first). The outer optimiser has its own constant
+   rate; the schedule of the learning rate acts on the inner steps. What is agreed on at the end,
+   and shown before an evaluation, is the mean of the models; nothing is sent where they are
+   equal. */
 #include "tutti/method.h"
 
 typedef struct local_sgd {
@@ -18,9 +27,13 @@ typedef struct local_sgd {
 } local_sgd;
 
 static const tutti_option local_sgd_options[] = {
-    { "period", TUTTI_INT, TUTTI_AT(local_sgd, period), 8, 1, 1e9, NULL, "H: steps between averagings; 1 costs what ddp does, without its overlap" },
-    { "warmup", TUTTI_INT, TUTTI_AT(local_sgd, warmup), 0, 0, 1e9, NULL, "steps of synchronous gradient averaging first (post-local SGD)" },
-    { "outer", TUTTI_SPEC, TUTTI_AT(local_sgd, outer), 0, 0, 0, "", "optimiser of the mean displacement (DiLoCo), e.g. sgd(lr=0.7,momentum=0.9,nesterov=true); none: the plain mean" },
+    { "period", TUTTI_INT, TUTTI_AT(local_sgd, period), 8, 1, 1e9, NULL,
+      "H: steps between averagings; 1 costs what ddp does, without its overlap" },
+    { "warmup", TUTTI_INT, TUTTI_AT(local_sgd, warmup), 0, 0, 1e9, NULL,
+      "steps of synchronous gradient averaging first (post-local SGD)" },
+    { "outer", TUTTI_SPEC, TUTTI_AT(local_sgd, outer), 0, 0, 0, "",
+      "optimiser of the mean displacement (DiLoCo), e.g. sgd(lr=0.7,momentum=0.9,nesterov=true); none: the plain "
+      "mean" },
     { 0 }
 };
 
@@ -33,7 +46,9 @@ static tutti_status local_sgd_declare(tutti_method *m, tutti_plan *plan, tutti_e
     tutti_declare_vector(plan, "local-sgd.theta", TUTTI_SAME, &s->theta);
     if (s->outer[0] == 0)
         return TUTTI_OK;
-    return tutti_fail_within(err, tutti_optim_declare(&s->update, plan, s->outer, "local-sgd.outer", 0, m->n, TUTTI_SAME, m->device, err), "method 'local-sgd': outer");
+    return tutti_fail_within(
+        err, tutti_optim_declare(&s->update, plan, s->outer, "local-sgd.outer", 0, m->n, TUTTI_SAME, m->device, err),
+        "method 'local-sgd': outer");
 }
 
 static tutti_status local_sgd_open(tutti_method *m, tutti_error *err)
@@ -80,10 +95,12 @@ static tutti_status local_sgd_average(tutti_method *m, tutti_error *err)
 
     if (s->theta == NULL)
         return m->workers > 1 ? tutti_average(m, m->x, err) : TUTTI_OK;
-    tutti_diff(m->device, m->n, 1, s->theta, m->x, m->x);                                               /* Delta_k = theta - x_k  */
+    /* Delta_k = theta - x_k  */
+    tutti_diff(m->device, m->n, 1, s->theta, m->x, m->x);
     TUTTI_TRY(tutti_exchange_all(m, m->x, err));
     if (s->update != NULL)
-        tutti_update(s->update, 0, m->n, s->theta, m->x, &(tutti_rate){ tutti_optim_lr(s->update), 1, rounds }); /* theta <- Outer(Delta)  */
+        /* theta <- Outer(Delta)  */
+        tutti_update(s->update, 0, m->n, s->theta, m->x, &(tutti_rate){ tutti_optim_lr(s->update), 1, rounds });
     else
         tutti_diff(m->device, m->n, 1, s->theta, m->x, s->theta);
     tutti_copy(m->device, m->n, s->theta, m->x);
@@ -116,8 +133,22 @@ static const char *const local_sgd_constraints[] = {
 };
 
 const tutti_method_ops tutti_method_local_sgd = {
-    .name = "local-sgd", .title = "Local SGD, post-local SGD, DiLoCo", .authors = "Stich", .year = 2019, .family = "periodic", .sheet = "local-sgd.md", .traits = TUTTI_ENCODES,
-    .axes = { "all-reduce", "every period steps", "fp32 or any", "none", "a model each", "any, and an outer one" }, .constraints = local_sgd_constraints,
-    .options = local_sgd_options, .self_bytes = sizeof(local_sgd), .declare = local_sgd_declare, .open = local_sgd_open, .close = local_sgd_close,
-    .pass = local_sgd_pass, .exchange = local_sgd_exchange, .step = local_sgd_step, .agree = local_sgd_agree,
+    .name = "local-sgd",
+    .title = "Local SGD, post-local SGD, DiLoCo",
+    .authors = "Stich",
+    .year = 2019,
+    .family = "periodic",
+    .sheet = "local-sgd.md",
+    .traits = TUTTI_ENCODES,
+    .axes = { "all-reduce", "every period steps", "fp32 or any", "none", "a model each", "any, and an outer one" },
+    .constraints = local_sgd_constraints,
+    .options = local_sgd_options,
+    .self_bytes = sizeof(local_sgd),
+    .declare = local_sgd_declare,
+    .open = local_sgd_open,
+    .close = local_sgd_close,
+    .pass = local_sgd_pass,
+    .exchange = local_sgd_exchange,
+    .step = local_sgd_step,
+    .agree = local_sgd_agree,
 };

@@ -1,17 +1,27 @@
-/* onebit-adam: Adam whose second moment is frozen after a warm-up, so that its momentum, which is linear in the gradient, can travel as one bit an element with error feedback on both sides.
-   Tang, Gan, Awan, Rajbhandari, Li, Lian, Liu, Zhang, He, "1-bit Adam: Communication Efficient Large-Scale Training with Adam's Convergence Speed", ICML 2021, arXiv 2102.02888.
-   Sheet: onebit.md. The two phases are frozen.h's, the bits and residuals the codecs' (src/codec/sign.c, ef.c). No bias correction by default, as in the reference: its first steps are then up to 7 times Adam's with the
-   usual decays, so it wants a learning-rate warm-up, or bias_correction. Scales: one a tensor, or a block; from four workers up the owners' parts have their own, as in the paper's chunks. */
+/* onebit-adam: Adam whose second moment is frozen after a warm-up, so that its momentum, which
+   is linear in the gradient, can travel as one bit an element with error feedback on both sides.
+   Tang, Gan, Awan, Rajbhandari, Li, Lian, Liu, Zhang, He, "1-bit Adam: Communication Efficient
+   Large-Scale Training with Adam's Convergence Speed", ICML 2021, arXiv 2102.02888. Sheet:
+   onebit.md. The two phases are frozen.h's, the bits and residuals the codecs'
+   (src/codec/sign.c, ef.c). No bias correction by default, as in the reference: its first steps
+   are then up to 7 times Adam's with the usual decays, so it wants a learning-rate warm-up, or
+   bias_correction. Scales: one a tensor, or a block; from four workers up the owners' parts have
+   their own, as in the paper's chunks. */
 #include "frozen.h"
 
 typedef struct onebit_adam { frozen f; int64_t block; int scale; bool server_ef; } onebit_adam;
 
 static const tutti_option onebit_adam_options[] = {
-    { "freeze_step", TUTTI_REAL, TUTTI_AT(frozen, warmup), 0, 0, 1e12, NULL, "steps of dense Adam before the second moment is frozen, or below 1 their share of the run: 0.15 to 0.25; 0: when it has become stable" },
+    { "freeze_step", TUTTI_REAL, TUTTI_AT(frozen, warmup), 0, 0, 1e12, NULL,
+      "steps of dense Adam before the second moment is frozen, or below 1 their share of the run: 0.15 to 0.25; 0: "
+      "when it has become stable" },
     FROZEN_ADAM(0),
-    { "scale", TUTTI_CHOICE, TUTTI_AT(onebit_adam, scale), 0, 0, 0, "l1|l2", "of the bits: |x|_1 / n, which always contracts, or |x|_2 / sqrt(n), the reference's" },
-    { "block", TUTTI_INT, TUTTI_AT(onebit_adam, block), 0, 0, 1 << 24, NULL, "elements with a scale of their own; 0: a tensor, or an owner's part of it" },
-    { "server_ef", TUTTI_BOOL, TUTTI_AT(onebit_adam, server_ef), 1, 0, 1, NULL, "error feedback of the owners of the mean too; without it the bits of all go to all" },
+    { "scale", TUTTI_CHOICE, TUTTI_AT(onebit_adam, scale), 0, 0, 0, "l1|l2",
+      "of the bits: |x|_1 / n, which always contracts, or |x|_2 / sqrt(n), the reference's" },
+    { "block", TUTTI_INT, TUTTI_AT(onebit_adam, block), 0, 0, 1 << 24, NULL,
+      "elements with a scale of their own; 0: a tensor, or an owner's part of it" },
+    { "server_ef", TUTTI_BOOL, TUTTI_AT(onebit_adam, server_ef), 1, 0, 1, NULL,
+      "error feedback of the owners of the mean too; without it the bits of all go to all" },
     FROZEN_SENT,
     { 0 }
 };
@@ -21,17 +31,33 @@ static tutti_status onebit_adam_declare(tutti_method *m, tutti_plan *plan, tutti
     const onebit_adam *s = m->self;
     char codec[120];
 
-    snprintf(codec, sizeof codec, "ef(onebit(scale=%s,block=%lld),server=%s)", s->scale == 0 ? "l1" : "l2", (long long)s->block, s->server_ef ? "on" : "off");
+    snprintf(codec, sizeof codec, "ef(onebit(scale=%s,block=%lld),server=%s)", s->scale == 0 ? "l1" : "l2",
+             (long long)s->block, s->server_ef ? "on" : "off");
     return frozen_declare(m, plan, "freeze_step", codec, err);
 }
 
-static const char *const onebit_adam_constraints[] = { "resumed with another number of workers, each has the mean of the residuals", FROZEN_CONSTRAINTS };
+static const char *const onebit_adam_constraints[] = {
+    "resumed with another number of workers, each has the mean of the residuals", FROZEN_CONSTRAINTS
+};
 
 static const tutti_method_default onebit_adam_defaults[] = { { "optimizer", "sgd(lr=0.001)" }, { 0 } };
 
 const tutti_method_ops tutti_method_onebit_adam = {
-    .name = "onebit-adam", .title = "1-bit Adam", .authors = "Tang, Gan, Awan, Rajbhandari, Li, Lian, Liu, Zhang, He", .year = 2021, .family = "all-reduce", .sheet = "onebit.md",
-    .constraints = onebit_adam_constraints, .options = onebit_adam_options, .defaults = onebit_adam_defaults, .self_bytes = sizeof(onebit_adam), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
-    .axes = { "owners, all-gather", "every step", "one bit of the momentum, error feedback", "buckets, overlap", "replicated", "its own Adam" }, .declare = onebit_adam_declare, .open = frozen_open,
-    .exchange = frozen_exchange, .step = frozen_step,
+    .name = "onebit-adam",
+    .title = "1-bit Adam",
+    .authors = "Tang, Gan, Awan, Rajbhandari, Li, Lian, Liu, Zhang, He",
+    .year = 2021,
+    .family = "all-reduce",
+    .sheet = "onebit.md",
+    .constraints = onebit_adam_constraints,
+    .options = onebit_adam_options,
+    .defaults = onebit_adam_defaults,
+    .self_bytes = sizeof(onebit_adam),
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .axes = { "owners, all-gather", "every step", "one bit of the momentum, error feedback", "buckets, overlap",
+              "replicated", "its own Adam" },
+    .declare = onebit_adam_declare,
+    .open = frozen_open,
+    .exchange = frozen_exchange,
+    .step = frozen_step,
 };

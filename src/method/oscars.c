@@ -1,27 +1,47 @@
-/* oscars: local SGD in which a server that sees how fast everybody is gives each worker a number of steps of its own, so that all come to the averaging together, and nobody waits long for who does not. After Huang, "Oscars:
-   Adaptive Semi-Synchronous Parallel Model for Distributed Deep Learning with Global View", arXiv 2102.08550 (2021). Sheet: oscars.md. RECONSTRUCTED: of the paper only the abstract was to be had, which says what is aimed at and not
-   how; the algorithm is the sheet's.
-     worker i   H_i steps of the run's optimiser from w;  sends x_i - w, its time of computing, its mean loss
-     server     t_i, c_i <- 0.8 (t_i, c_i) + 0.2 (seconds a step, seconds a round that were not computing)          its clock
-                T = H median(t) + median(c)                                                                         length of a round
-                round over once all are there, or after T (1 + grace) those that are there and are `quorum` of all: w <- w + sum_i p_i (x_i - w);  sends w and H_i = (T - c_i) / t_i, 1 to quota_max H
-     weights    steps: p_i ~ H_i;  uniform: p_i ~ 1;  normalised: (sum_i p_i H_i) sum_i p_i (x_i - w) / H_i with p_i ~ 1, which takes out that who makes more steps pulls more
-     late       one that began `age` rounds ago has its p_i times 1 / (1 + age) before all are scaled to sum to 1; older than max_late: dropped, and sent off anew at once
-     H          loss: interval sqrt(F / F_0), F the mean loss of rounds, smoothed likewise (after Wang, Joshi, AdaComm, 2018);  grow: interval (1 + growth r) (after Haddadpour et al. 2019)
-   Chosen where the sheet is silent: who comes late waits for the end of the round it has come into, as everybody does, so a round has one delta of each at most; who is dropped gets the steps that fit into what is left of the round.
-   A step that ends an eighth of its time after the round still counts as within it: else the clock's noise takes a step from half of equal workers. H begins at 1, the probe, and it and each H_i at most double a round; H_i at
-   most halves, H with loss is never above interval, and stays where F is not above 0. The deadline of the very first round is found once a quorum is there. Times are of the server's clock, but for computing; after a rest of the run c_i is
-   not learnt from the first round. Loss (the sheet: a quorum of those who are left): a worker that is lost is waited for no more, by the round it is in and by those who have left, and is out of the view, so T is that of the others; what it
-   has handed in counts. Optimiser states stay local. A checkpoint has the view of those who are there; another number of workers that goes on from it begins with a quota of 1. At the end of a phase who leaves hands in what it has, counts for no quorum and no end of a round, and is answered when all have left: so when all is quiet everybody has w,
-   and no step is lost. One worker sends its model instead, and the server takes it:
-   w + (x - w) is not x to the bit. */
+/* oscars: local SGD in which a server that sees how fast everybody is gives each worker a
+   number of steps of its own, so that all come to the averaging together, and nobody waits long
+   for who does not. After Huang, "Oscars: Adaptive Semi-Synchronous Parallel Model for
+   Distributed Deep Learning with Global View", arXiv 2102.08550 (2021). Sheet: oscars.md.
+   RECONSTRUCTED: of the paper only the abstract was to be had, which says what is aimed at and
+   not how; the algorithm is the sheet's.
+     worker i   H_i steps of the run's optimiser from w;  sends x_i - w, its
+                time of computing, its mean loss
+     server     t_i, c_i <- 0.8 (t_i, c_i) + 0.2 (seconds a step, seconds a round that were
+                not computing)          its clock
+                T = H median(t) + median(c)
+                length of a round
+                round over once all are there, or after T (1 + grace) those that are there
+                and are `quorum` of all: w <- w + sum_i p_i (x_i - w);  sends w and H_i =
+                (T - c_i) / t_i, 1 to quota_max H
+     weights    steps: p_i ~ H_i;  uniform: p_i ~ 1;  normalised: (sum_i p_i H_i) sum_i p_i (x_i -
+                w) / H_i with p_i ~ 1, which takes out that who makes more steps pulls more
+     late       one that began `age` rounds ago has its p_i times 1 / (1 + age) before all are
+                scaled to sum to 1; older than max_late: dropped, and sent off anew at once
+     H          loss: interval sqrt(F / F_0), F the mean loss of rounds, smoothed likewise (after
+     Wang, Joshi, AdaComm, 2018);  grow: interval (1 + growth r) (after Haddadpour et al. 2019)
+   Chosen where the sheet is silent: who comes late waits for the end of the round it has come into,
+   as everybody does, so a round has one delta of each at most; who is dropped gets the steps that
+   fit into what is left of the round. A step that ends an eighth of its time after the round still
+   counts as within it: else the clock's noise takes a step from half of equal workers. H begins at
+   1, the probe, and it and each H_i at most double a round; H_i at most halves, H with loss is
+   never above interval, and stays where F is not above 0. The deadline of the very first round is
+   found once a quorum is there. Times are of the server's clock, but for computing; after a rest of
+   the run c_i is not learnt from the first round. Loss (the sheet: a quorum of those who are left):
+   a worker that is lost is waited for no more, by the round it is in and by those who have left,
+   and is out of the view, so T is that of the others; what it has handed in counts. Optimiser
+   states stay local. A checkpoint has the view of those who are there; another number of workers
+   that goes on from it begins with a quota of 1. At the end of a phase who leaves hands in what it
+   has, counts for no quorum and no end of a round, and is answered when all have left: so when all
+   is quiet everybody has w, and no step is lost. One worker sends its model instead, and the server
+   takes it: w + (x - w) is not x to the bit. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "tutti/server.h"
 
-/* What the server knows of a worker; counts are whole. Of doubles only: it is declared as a vector of them. */
+/* What the server knows of a worker; counts are whole. Of doubles only: it
+   is declared as a vector of them. */
 typedef struct person {
     double quota;                /* steps given out last */
     double step_s, steps_timed;  /* t_i; steps_timed 0: not known yet */
@@ -44,9 +64,11 @@ typedef struct oscars {
     int64_t quota, done;         /* declared: H_i; steps since w came */
     double loss_sum;
     int64_t counted_ns;          /* of the engine's clock */
-    float *sum;                  /* n: of weighted deltas of the open round; this and all below: the server's, of its thread */
+    /* n: of weighted deltas of the open round; this and all below: the server's, of its thread */
+    float *sum;
     person *person;              /* workers; declared */
-    struct { double interval, loss, first_loss, target_s, rounds, rounds_timed, predicted_s, actual_s, oldest; } all; /* declared. target_s: T, 0 not known yet */
+    /* declared. target_s: T, 0 not known yet */
+    struct { double interval, loss, first_loss, target_s, rounds, rounds_timed, predicted_s, actual_s, oldest; } all;
     seat *seat;                  /* workers */
     tutti_note *requests; uint32_t *quotas; double *sorted; /* workers: scratch */
     int present, waiting;        /* workers that have neither left nor are lost, of those who wait */
@@ -59,14 +81,21 @@ enum { STEPS, UNIFORM, NORMALISED };
 enum { LEAVES = 1, INTERVAL_MOST = 1000000 }; /* kind of a request: 2 x its steps, and that bit */
 
 static const tutti_option oscars_options[] = {
-    { "interval", TUTTI_INT, TUTTI_AT(oscars, interval), 8, 1, INTERVAL_MOST, NULL, "H: steps of a worker of median speed between averagings, at most or at first (adapt)" },
-    { "adapt", TUTTI_CHOICE, TUTTI_AT(oscars, adapt), LOSS, 0, 2, "loss|grow|off", "H falls as the root of the loss does; grows by `growth` of `interval` a round; stays" },
+    { "interval", TUTTI_INT, TUTTI_AT(oscars, interval), 8, 1, INTERVAL_MOST, NULL,
+      "H: steps of a worker of median speed between averagings, at most or at first (adapt)" },
+    { "adapt", TUTTI_CHOICE, TUTTI_AT(oscars, adapt), LOSS, 0, 2, "loss|grow|off",
+      "H falls as the root of the loss does; grows by `growth` of `interval` a round; stays" },
     { "growth", TUTTI_REAL, TUTTI_AT(oscars, growth), 0.01, 0, 1e6, NULL, "of adapt=grow", "adapt=grow" },
-    { "grace", TUTTI_REAL, TUTTI_AT(oscars, grace), 0.2, 0, 1e6, NULL, "how much longer than planned a round may take, as a part of that, before it ends without who is late" },
-    { "quorum", TUTTI_REAL, TUTTI_AT(oscars, quorum), 0.8, 1e-6, 1, NULL, "part of the workers without which it does not end" },
-    { "max_late", TUTTI_INT, TUTTI_AT(oscars, max_late), 1, 0, 1e9, NULL, "rounds that a worker's steps may be late; then they are dropped, and it begins anew" },
-    { "weights", TUTTI_CHOICE, TUTTI_AT(oscars, weights), STEPS, 0, 2, "steps|uniform|normalised", "a worker weighs as its steps are many; all the same; all the same for each step (for data that differ)" },
-    { "quota_max", TUTTI_REAL, TUTTI_AT(oscars, quota_max), 4, 1, 1000, NULL, "the most steps that a fast worker is given, times H" },
+    { "grace", TUTTI_REAL, TUTTI_AT(oscars, grace), 0.2, 0, 1e6, NULL,
+      "how much longer than planned a round may take, as a part of that, before it ends without who is late" },
+    { "quorum", TUTTI_REAL, TUTTI_AT(oscars, quorum), 0.8, 1e-6, 1, NULL,
+      "part of the workers without which it does not end" },
+    { "max_late", TUTTI_INT, TUTTI_AT(oscars, max_late), 1, 0, 1e9, NULL,
+      "rounds that a worker's steps may be late; then they are dropped, and it begins anew" },
+    { "weights", TUTTI_CHOICE, TUTTI_AT(oscars, weights), STEPS, 0, 2, "steps|uniform|normalised",
+      "a worker weighs as its steps are many; all the same; all the same for each step (for data that differ)" },
+    { "quota_max", TUTTI_REAL, TUTTI_AT(oscars, quota_max), 4, 1, 1000, NULL,
+      "the most steps that a fast worker is given, times H" },
     { 0 }
 };
 
@@ -107,7 +136,8 @@ static double smooth(double known, double times, double measured)
 static uint32_t quota(const oscars *s, int worker, double left)
 {
     person *p = &s->person[worker];
-    double steps = p->step_s > 0 ? floor((left - p->transfer_s) / p->step_s + 0.125) : s->all.interval; /* a clock too coarse tells nothing */
+    /* a clock too coarse tells nothing */
+    double steps = p->step_s > 0 ? floor((left - p->transfer_s) / p->step_s + 0.125) : s->all.interval;
 
     steps = fmax(1, fmin(steps, floor(s->quota_max * s->all.interval)));
     p->quota = fmax(ceil(p->quota / 2), fmin(steps, 2 * p->quota));
@@ -122,7 +152,8 @@ static double next_interval(const oscars *s)
     if (s->adapt == GROW)
         next = fmin(ceil(most * (1 + s->growth * s->all.rounds)), INTERVAL_MOST);
     else if (s->adapt == LOSS && s->all.first_loss > 0)
-        next = fmax(1, fmin(most, ceil(most * sqrt(s->all.loss / s->all.first_loss) * (1 - 1e-6)))); /* a mean comes down to a value from above */
+        /* a mean comes down to a value from above */
+        next = fmax(1, fmin(most, ceil(most * sqrt(s->all.loss / s->all.first_loss) * (1 - 1e-6))));
     return fmin(next, 2 * s->all.interval);
 }
 
@@ -147,7 +178,8 @@ static void look_ahead(tutti_method *m)
 static void apply(tutti_method *m, int64_t now_ns)
 {
     oscars *s = m->self;
-    const double scale = s->weights == NORMALISED ? s->weighed_steps / s->weight / s->weight : 1 / s->weight, actual_s = (double)(now_ns - s->begun_ns) * 1e-9;
+    const double scale = s->weights == NORMALISED ? s->weighed_steps / s->weight / s->weight : 1 / s->weight,
+                 actual_s = (double)(now_ns - s->begun_ns) * 1e-9;
 
     tutti_server_add(s->server, (float)scale, s->sum);
     if (m->workers == 1)
@@ -171,7 +203,8 @@ static void apply(tutti_method *m, int64_t now_ns)
     s->weight = s->weighed_steps = s->steps = s->loss = 0;
 }
 
-/* Those who wait go on; those who have left too, once all have: then the next round is the first of a phase. */
+/* Those who wait go on; those who have left too, once all have: then the
+   next round is the first of a phase. */
 static tutti_status send_off(tutti_method *m, int64_t now_ns, tutti_error *err)
 {
     oscars *s = m->self;
@@ -293,9 +326,13 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     float seconds, loss;
 
     unpack(r->b, &seconds, &loss);
-    if (p->gone || steps > s->person[r->worker].quota || (steps == 0 && !leaves) || (steps == 0) != (r->in == NULL) || !(seconds >= 0 && seconds < 1e9f))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent %lu steps of %g seconds, %s a displacement, of the %g it was given; all workers must run one version and one checkpoint", r->worker,
-                               (unsigned long)steps, (double)seconds, r->in == NULL ? "without" : "with", s->person[r->worker].quota);
+    if (p->gone || steps > s->person[r->worker].quota || (steps == 0 && !leaves) || (steps == 0) != (r->in == NULL) ||
+        !(seconds >= 0 && seconds < 1e9f))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                               "worker %d sent %lu steps of %g seconds, %s a displacement, of the %g it was given; all "
+                               "workers must run one version and one checkpoint",
+                               r->worker, (unsigned long)steps, (double)seconds, r->in == NULL ? "without" : "with",
+                               s->person[r->worker].quota);
     if (steps > 0) {
         learn_times(s, r->worker, now_ns, steps, (double)seconds);
         counts = take(m, r, steps, (double)loss);
@@ -310,7 +347,8 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         s->waiting++;
     } else {
         p->sent_ns = now_ns;
-        return tutti_server_give(s->server, &r->note, 1, quota(s, r->worker, s->all.target_s - (double)(now_ns - s->begun_ns) * 1e-9), err);
+        return tutti_server_give(s->server, &r->note, 1,
+                                 quota(s, r->worker, s->all.target_s - (double)(now_ns - s->begun_ns) * 1e-9), err);
     }
     return end_if_over(m, now_ns, err);
 }
@@ -326,13 +364,23 @@ static tutti_status oscars_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 {
     oscars *s = m->self;
 
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .due = due, .lost = lose }, err));
+    TUTTI_TRY(tutti_server_declare(
+        &s->server, m, plan,
+        &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .due = due, .lost = lose }, err));
     tutti_declare_vector(plan, "oscars.base", TUTTI_SCRATCH, &s->base); /* x, when all is quiet */
     tutti_declare_value(plan, "oscars.quota", TUTTI_OWN_ZERO, &s->quota, sizeof s->quota);
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
-    tutti_declare(plan, &(tutti_state){ .name = "oscars.sum", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n }, &s->sum);
-    tutti_declare(plan, &(tutti_state){ .name = "oscars.workers", .keep = TUTTI_SLICE, .dtype = TUTTI_F64, .count = (size_t)m->workers * sizeof(person) / sizeof(double), .of_workers = true }, &s->person);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "oscars.sum", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n },
+                  &s->sum);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "oscars.workers",
+                                  .keep = TUTTI_SLICE,
+                                  .dtype = TUTTI_F64,
+                                  .count = (size_t)m->workers * sizeof(person) / sizeof(double),
+                                  .of_workers = true },
+                  &s->person);
     tutti_declare_value(plan, "oscars.all", TUTTI_SLICE, &s->all, sizeof s->all);
     return TUTTI_OK;
 }
@@ -356,7 +404,8 @@ static tutti_status oscars_open(tutti_method *m, tutti_error *err)
     return tutti_server_open(s->server, err);
 }
 
-/* The view is of those who are here. Another number of workers has no steps given out yet but the probe. */
+/* The view is of those who are here. Another number of workers has no
+   steps given out yet but the probe. */
 static tutti_status oscars_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     oscars *s = m->self;
@@ -414,7 +463,8 @@ static tutti_status hand_in(tutti_method *m, bool leaves, tutti_error *err)
         tutti_diff(m->device, m->layout->used, 1, m->x, s->base, m->g); /* the gradient has been used */
     else
         tutti_copy(m->device, m->layout->used, m->x, m->g);
-    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)s->done * 2 + (leaves ? LEAVES : 0), b, s->done > 0 ? m->g : NULL, m->x, &answers, err));
+    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)s->done * 2 + (leaves ? LEAVES : 0), b, s->done > 0 ? m->g : NULL,
+                                m->x, &answers, err));
     if (s->done > 0)
         tutti_stale(m, answers.delay);
     tutti_copy(m->device, m->layout->used, m->x, s->base);
@@ -440,7 +490,8 @@ static tutti_status oscars_leave(tutti_method *m, tutti_error *err)
     return hand_in(m, true, err);
 }
 
-/* All have the server's model since they left, and where a rank only serves it has taken it in hold. */
+/* All have the server's model since they left, and where a rank
+   only serves it has taken it in hold. */
 static tutti_status oscars_agree(tutti_method *m, tutti_error *err)
 {
     (void)m, (void)err;
@@ -470,7 +521,8 @@ static tutti_status oscars_hold(tutti_method *m, tutti_error *err)
     tutti_metric(m, "rounds", -1, s->all.rounds);
     tutti_metric(m, "interval", -1, s->all.interval);
     tutti_metric(m, "round_seconds", -1, s->all.rounds_timed > 0 ? s->all.actual_s / s->all.rounds_timed : 0);
-    tutti_metric(m, "round_seconds_planned", -1, s->all.rounds_timed > 0 ? s->all.predicted_s / s->all.rounds_timed : 0);
+    tutti_metric(m, "round_seconds_planned", -1,
+                 s->all.rounds_timed > 0 ? s->all.predicted_s / s->all.rounds_timed : 0);
     tutti_metric(m, "applied_delay_max", -1, s->all.oldest);
     return TUTTI_OK;
 }
@@ -478,17 +530,39 @@ static tutti_status oscars_hold(tutti_method *m, tutti_error *err)
 static const tutti_service oscars_services[] = { [SERVE] = { "server", serve }, { 0 } };
 
 static const char *const oscars_constraints[] = {
-    "experimental: reconstructed from the paper's abstract, the rest of which was not to be had; it may differ from the paper",
-    "a semi-synchronous local SGD: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
+    "experimental: reconstructed from the paper's abstract, the rest of which was not to be had; it may differ from "
+    "the paper",
+    "a semi-synchronous local SGD: --steps N is N x workers gradients by whoever is free; runs differ in their bits, "
+    "except simulated ones",
     "with data of their own (--partition) fast workers weigh more, unless weights=normalised",
     "optimiser state stays each worker's own",
-    "the loss of the server ends the run (exit code 3); no round waits for any other worker that is lost, and quorum is of those who are left; the model is at the server, and a checkpoint, saved before a loss or after one, is resumed with any number of workers",
+    "the loss of the server ends the run (exit code 3); no round waits for any other worker that is lost, and quorum "
+    "is of those who are left; the model is at the server, and a checkpoint, saved before a loss or after one, is "
+    "resumed with any number of workers",
     NULL
 };
 
 const tutti_method_ops tutti_method_oscars = {
-    .name = "oscars", .title = "Oscars: unequal numbers of local steps, by a server's view of all speeds (reconstructed)", .authors = "Huang", .year = 2021, .family = "server", .sheet = "oscars.md",
-    .axes = { "one server", "rounds of unequal steps, without who is late", "fp32", "none", "a model each", "any, local" }, .constraints = oscars_constraints, .options = oscars_options, .self_bytes = sizeof(oscars),
-    .traits = TUTTI_SERVERS | TUTTI_OWN_PACE | TUTTI_GOES_ON, .services = oscars_services, .declare = oscars_declare, .open = oscars_open, .close = oscars_close, .step = oscars_step, .agree = oscars_agree, .leave = oscars_leave,
-    .hold = oscars_hold, .release = oscars_release, .resized = oscars_resized,
+    .name = "oscars",
+    .title = "Oscars: unequal numbers of local steps, by a server's view of all speeds (reconstructed)",
+    .authors = "Huang",
+    .year = 2021,
+    .family = "server",
+    .sheet = "oscars.md",
+    .axes = { "one server", "rounds of unequal steps, without who is late", "fp32", "none", "a model each",
+              "any, local" },
+    .constraints = oscars_constraints,
+    .options = oscars_options,
+    .self_bytes = sizeof(oscars),
+    .traits = TUTTI_SERVERS | TUTTI_OWN_PACE | TUTTI_GOES_ON,
+    .services = oscars_services,
+    .declare = oscars_declare,
+    .open = oscars_open,
+    .close = oscars_close,
+    .step = oscars_step,
+    .agree = oscars_agree,
+    .leave = oscars_leave,
+    .hold = oscars_hold,
+    .release = oscars_release,
+    .resized = oscars_resized,
 };

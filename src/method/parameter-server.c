@@ -1,20 +1,39 @@
-/* parameter-server: synchronous data parallelism by servers: every gradient is cut over them, each sums its part of all workers' and sends them the mean. Li, Andersen, Park, Smola et al., "Scaling Distributed Machine
-   Learning with the Parameter Server", OSDI 2014, in the synchronous form; summing at the servers and updating at the workers as in BytePS (Jiang et al., OSDI 2020). Sheets: async-sgd.md (S = 0), byteps.md (k = 0, colocated),
-   parallax.md (its dense transfers).
-     worker i, each bucket as it becomes ready:   send part k of g_i to server k, receive part k of the mean in its place
-     server k:                                    contribution_i := what i sends; when all have sent: mean := sum_i weight_i contribution_i, to all
-   The sum is the house's tree over ranks, each product rounded once, so the bits are ddp's whatever arrives first, and whatever optimiser, clipping and shares of a step ddp has, this has: the update stays at the workers. A server
-   that updates needs the norm of a gradient of which it has a part; backup-workers(backup=0) is that form.
-   Chosen: each bucket is cut over all servers (no hashing, so none has more than another), and servers are co-located by default: then each worker sends and receives 2 (n-1)/n d, as in an all-reduce by reduce-scatter and
-   all-gather. With fewer servers theirs are the links that carry it: servers=1 shows the bottleneck that parameter servers are known for.
-   Loss (Chosen; the sheets are silent): of a worker that serves nothing, and with --servers of any, the step goes on with the mean of those who sent, their weights divided by their sum: also the step in which it was lost, so a slice
-   that had its gradient by then is a mean with it and another one without. All who are left get the same, so replicas stay equal. */
+/* parameter-server: synchronous data parallelism by servers: every gradient is cut over them, each
+   sums its part of all workers' and sends them the mean. Li, Andersen, Park, Smola et al., "Scaling
+   Distributed Machine Learning with the Parameter Server", OSDI 2014, in the synchronous form;
+   summing at the servers and updating at the workers as in BytePS (Jiang et al., OSDI 2020).
+   Sheets: async-sgd.md (S = 0), byteps.md (k = 0, colocated), parallax.md (its dense transfers).
+     worker i, each bucket as it becomes ready:   send part k of g_i to server k, receive
+                                                  part k of the mean in its place
+     server k:                                    contribution_i := what i sends;
+                                                  when all have sent: mean := sum_i
+                                                  weight_i contribution_i, to all
+   The sum is the house's tree over ranks, each product rounded once, so the bits are ddp's whatever
+   arrives first, and whatever optimiser, clipping and shares of a step ddp has, this has: the
+   update stays at the workers. A server that updates needs the norm of a gradient of which it has a
+   part; backup-workers(backup=0) is that form. Chosen: each bucket is cut over all servers (no
+   hashing, so none has more than another), and servers are co-located by default: then each worker
+   sends and receives 2 (n-1)/n d, as in an all-reduce by reduce-scatter and all-gather. With fewer
+   servers theirs are the links that carry it: servers=1 shows the bottleneck that parameter servers
+   are known for. Loss (Chosen; the sheets are silent): of a worker that serves nothing, and with
+   --servers of any, the step goes on with the mean of those who sent, their weights divided by
+   their sum: also the step in which it was lost, so a slice that had its gradient by then is a mean
+   with it and another one without. All who are left get the same, so replicas stay equal. */
 #include <errno.h>
 #include <string.h>
 
 #include "tutti/server.h"
 
-typedef struct sum { int arrived; uint64_t step; bool *has; tutti_note *note; float *weight; float **part; size_t at; } sum; /* of a piece; workers each. at: in the contributions of each */
+/* of a piece; workers each. at: in the contributions of each */
+typedef struct sum {
+    int arrived;
+    uint64_t step;
+    bool *has;
+    tutti_note *note;
+    float *weight;
+    float **part;
+    size_t at;
+} sum;
 
 typedef struct parameter_server {
     int64_t servers;
@@ -30,9 +49,12 @@ enum { SERVE };                 /* service */
 enum { TREE_MOST = 4096 };      /* tutti_tree_sum's */
 
 static const tutti_option parameter_server_options[] = {
-    { "servers", TUTTI_INT, TUTTI_AT(parameter_server, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(parameter_server, bucket), 25, 1.0 / 1048576, 65536, NULL, "bucket size in MiB; gradients are sent as soon as a bucket is full" },
-    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(parameter_server, first_bucket), 1, 1.0 / 1048576, 65536, NULL, "size of the first bucket in MiB: smaller, so that sending starts early; at most bucket_mb" },
+    { "servers", TUTTI_INT, TUTTI_AT(parameter_server, servers), 0, 0, 65536, NULL,
+      "how many workers serve as well, of each host in turn; 0: all" },
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(parameter_server, bucket), 25, 1.0 / 1048576, 65536, NULL,
+      "bucket size in MiB; gradients are sent as soon as a bucket is full" },
+    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(parameter_server, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
+      "size of the first bucket in MiB: smaller, so that sending starts early; at most bucket_mb" },
     { 0 }
 };
 
@@ -42,7 +64,8 @@ static tutti_status parameter_server_lost(tutti_method *m, int worker, tutti_err
 /* More than my parts of all pieces can be, however the tensors are cut into pieces. */
 static size_t room_of(const tutti_method *m, const parameter_server *s)
 {
-    return m->layout->used / (size_t)tutti_server_count(s->server) + 32 * (size_t)m->layout->n_tensors + tutti_server_slack(m);
+    return m->layout->used / (size_t)tutti_server_count(s->server) + 32 * (size_t)m->layout->n_tensors +
+           tutti_server_slack(m);
 }
 
 static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -50,12 +73,27 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
     parameter_server *s = m->self;
 
     if (m->workers > TREE_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'parameter-server': %d workers; a server sums the gradients of at most %d", m->workers, TREE_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'parameter-server': %d workers; a server sums the gradients of at most %d",
+                          m->workers, TREE_MOST);
     m->piece_bytes = (size_t)(s->bucket * 1048576);
     m->first_piece_bytes = (size_t)((s->first_bucket < s->bucket ? s->first_bucket : s->bucket) * 1048576);
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = parameter_server_rule, .service = SERVE, .servers = (int)s->servers, .pieces = true, .lost = parameter_server_lost }, err));
-    tutti_declare(plan, &(tutti_state){ .name = "parameter-server.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = tutti_server_index(s->server) < 0 || m->workers == 1 || !tutti_server_keeps(s->server) ? 0 : (size_t)m->workers * room_of(m, s) }, &s->contributions);
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan,
+                                   &(tutti_server_setup){ .rule = parameter_server_rule,
+                                                          .service = SERVE,
+                                                          .servers = (int)s->servers,
+                                                          .pieces = true,
+                                                          .lost = parameter_server_lost },
+                                   err));
+    tutti_declare(
+        plan,
+        &(tutti_state){ .name = "parameter-server.contributions",
+                        .keep = TUTTI_SCRATCH,
+                        .dtype = TUTTI_F32,
+                        .count = tutti_server_index(s->server) < 0 || m->workers == 1 || !tutti_server_keeps(s->server)
+                                     ? 0
+                                     : (size_t)m->workers * room_of(m, s) },
+        &s->contributions);
     return TUTTI_OK;
 }
 
@@ -129,7 +167,8 @@ static bool everybody_sent(const tutti_method *m, const sum *of)
     return true;
 }
 
-/* Of those who sent, without whom was lost before: the tree over their ranks, their weights anew. */
+/* Of those who sent, without whom was lost before: the tree over their ranks, their weights
+   anew. */
 static void choose_present(const parameter_server *s, const sum *of, int workers)
 {
     double all = 0;
@@ -156,7 +195,8 @@ static tutti_status end_sum(tutti_method *m, sum *of, size_t first, size_t count
     for (int r = 0; r < m->workers; r++)
         of->has[r] = false;
     of->arrived = 0;
-    return tutti_server_answer_sum(s->server, &part, of->note, n, 0, all ? of->part : s->present, all ? of->weight : s->share, err);
+    return tutti_server_answer_sum(s->server, &part, of->note, n, 0, all ? of->part : s->present,
+                                   all ? of->weight : s->share, err);
 }
 
 static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
@@ -167,8 +207,10 @@ static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_re
     const uint64_t step = (uint64_t)r->b >> 32;
 
     if (r->in == NULL || of->has[r->worker] || (of->arrived > 0 && of->step != step))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent its part of bucket %lu of step %llu out of turn; all workers must run one version and one checkpoint", r->worker,
-                               (unsigned long)r->kind, (unsigned long long)step);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                               "worker %d sent its part of bucket %lu of step %llu out of turn; all workers must run "
+                               "one version and one checkpoint",
+                               r->worker, (unsigned long)r->kind, (unsigned long long)step);
     of->part[r->worker] = r->in;
     memcpy(&of->weight[r->worker], &bits, sizeof bits);
     of->has[r->worker] = true;
@@ -190,7 +232,8 @@ static tutti_status parameter_server_lost(tutti_method *m, int worker, tutti_err
     (void)worker;
     for (int k = 0; k < s->n_pieces; k++) {
         size_t first;
-        const size_t count = tutti_server_part(s->server, tutti_server_index(s->server), m->layout->piece[k].first, m->layout->piece[k].count, &first);
+        const size_t count = tutti_server_part(s->server, tutti_server_index(s->server), m->layout->piece[k].first,
+                                               m->layout->piece[k].count, &first);
         if (s->sums[k].arrived > 0 && everybody_sent(m, &s->sums[k]))
             TUTTI_TRY(end_sum(m, &s->sums[k], first, count, err));
     }
@@ -213,15 +256,31 @@ static const tutti_service parameter_server_services[] = { [SERVE] = { "server",
 
 static const char *const parameter_server_constraints[] = {
     "the bits of ddp, with every optimiser, clip-norm, nonfinite and batch-share; gradients travel as float32",
-    "of tables (ctr, wordlm) rows go to the servers, and the rows of all workers come back, since each updates its whole model",
+    "of tables (ctr, wordlm) rows go to the servers, and the rows of all workers come back, since each updates its "
+    "whole model",
     "servers is at most the number of workers, whose threads they are",
-    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of workers, or --servers) the step takes the mean of those who are left, unless nonfinite=skip or loss-scale asks all in every step",
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
+    "workers, or --servers) the step takes the mean of those who are left, unless nonfinite=skip or loss-scale asks "
+    "all in every step",
     NULL
 };
 
 const tutti_method_ops tutti_method_parameter_server = {
-    .name = "parameter-server", .title = "Synchronous parameter server", .authors = "Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su", .year = 2014, .family = "server", .sheet = "async-sgd.md",
-    .axes = { "servers", "every step", "fp32", "buckets, overlap", "replicated, sums at servers", "any" }, .constraints = parameter_server_constraints, .options = parameter_server_options,
-    .self_bytes = sizeof(parameter_server), .traits = TRAITS, .traits_of = parameter_server_traits, .services = parameter_server_services, .declare = parameter_server_declare, .open = parameter_server_open,
-    .close = parameter_server_close, .exchange = parameter_server_exchange,
+    .name = "parameter-server",
+    .title = "Synchronous parameter server",
+    .authors = "Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su",
+    .year = 2014,
+    .family = "server",
+    .sheet = "async-sgd.md",
+    .axes = { "servers", "every step", "fp32", "buckets, overlap", "replicated, sums at servers", "any" },
+    .constraints = parameter_server_constraints,
+    .options = parameter_server_options,
+    .self_bytes = sizeof(parameter_server),
+    .traits = TRAITS,
+    .traits_of = parameter_server_traits,
+    .services = parameter_server_services,
+    .declare = parameter_server_declare,
+    .open = parameter_server_open,
+    .close = parameter_server_close,
+    .exchange = parameter_server_exchange,
 };

@@ -1,24 +1,27 @@
-/* priced.h: what methods share that choose between two all-reduces: what each takes on this run's links, a line through
-   two sizes that were timed before the first step. Times are the slowest worker's, so all have the same line and decide
-   alike. */
+/* priced.h: what methods share that choose between two all-reduces: what each takes on this run's
+   links, a line through two sizes that were timed before the first step. Times are the slowest
+   worker's, so all have the same line and decide alike. */
 #ifndef TUTTI_METHOD_PRICED_H
 #define TUTTI_METHOD_PRICED_H
 #include <math.h>
 #include "tutti/method.h"
 
-typedef struct priced { double call, byte; } priced; /* s a call, s a byte of float32; zeros: not timed */
-enum { PRICED_TRIES = 3, PRICED_PART = 16, PRICED_MOST = 1 << 20 }; /* elements: of a slice (schedule.h), of a vector */
-#define PRICED_LONG 0.05                             /* s; of what takes so long other work of the machine is little */
+/* s a call, s a byte of float32; zeros: not timed */
+typedef struct priced { double call, byte; } priced;
+/* elements: of a slice (schedule.h), of a vector */
+enum { PRICED_TRIES = 3, PRICED_PART = 16, PRICED_MOST = 1 << 20 };
+/* s; of what takes so long other work of the machine is little */
+#define PRICED_LONG 0.05
 
 static inline double priced_seconds(const priced *p, size_t count)
 {
     return p->call + p->byte * 4.0 * (double)count;
 }
 
-/* The least of some tries, each of the slowest worker. The gradient's memory is zeroes before the first step, and stays
-   so. */
-static inline tutti_status priced_try(tutti_method *m, tutti_group *g, const char *algorithm, size_t count,
-                                      double *seconds, tutti_error *err)
+/* The least of some tries, each of the slowest worker. The gradient's memory is zeroes
+   before the first step, and stays so. */
+static inline tutti_status priced_try(tutti_method *m, tutti_group *g, const char *algorithm,
+                                      size_t count, double *seconds, tutti_error *err)
 {
     *seconds = INFINITY;
     for (int k = 0; k < PRICED_TRIES && (k == 0 || *seconds < PRICED_LONG); k++) {
@@ -37,18 +40,22 @@ static inline tutti_status priced_try(tutti_method *m, tutti_group *g, const cha
     return TUTTI_OK;
 }
 
-/* Within open(), by all workers. algorithm: as a group's (comm.h). The lesser size is the least that all workers have a part
-   of: of a shorter vector some send nothing, and no message waits for the worst link. */
-static inline tutti_status priced_measure(tutti_method *m, const char *algorithm, priced *out, tutti_error *err)
+/* Within open(), by all workers. algorithm: as a group's (comm.h). The lesser size is the
+   least that all workers have a part of: of a shorter vector some send nothing, and no
+   message waits for the worst link. */
+static inline tutti_status priced_measure(tutti_method *m, const char *algorithm, priced *out,
+                                          tutti_error *err)
 {
     const size_t most = m->layout->used < PRICED_MOST ? m->layout->used : PRICED_MOST;
     const size_t parts = PRICED_PART * (size_t)m->workers, least = parts < most ? parts : most;
-    tutti_group g = tutti_group_keyed(&m->all, tutti_port_of(algorithm != NULL ? algorithm : "auto", most, 0), 0);
+    tutti_group g = tutti_group_keyed(
+        &m->all, tutti_port_of(algorithm != NULL ? algorithm : "auto", most, 0), 0);
     double seconds[2];
 
     TUTTI_TRY(priced_try(m, &g, algorithm, least, &seconds[0], err));
     TUTTI_TRY(priced_try(m, &g, algorithm, most, &seconds[1], err));
-    out->byte = most > least ? fmax(seconds[1] - seconds[0], 0) / (4.0 * (double)(most - least)) : 0;
+    out->byte =
+        most > least ? fmax(seconds[1] - seconds[0], 0) / (4.0 * (double)(most - least)) : 0;
     out->call = fmax(seconds[0] - out->byte * 4.0 * (double)least, 0);
     return TUTTI_OK;
 }

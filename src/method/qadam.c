@@ -1,17 +1,26 @@
-/* qadam: Adam whose second moment is frozen after a warm-up and whose momentum then travels as one byte an element. Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu, Zhang, "BAGUA: Scaling up
-   Distributed Learning with System Relaxations", VLDB 2022, arXiv 2107.01499 (QAdam). Sheet: onebit.md. The two phases are frozen.h's, the bytes the codec's (src/codec/minmax8.c).
-   As BAGUA: 100 steps of warm-up, Adam's bias correction, extremes a chunk, which is an owner's part of a tensor from four workers up, no error feedback, which eight bits can do without; error_feedback=on is the paper's form.
-   Unlike it the bias correction of the second moment is frozen with it; weight decay is decoupled from the gradient, as in 1-bit Adam; the warm-up is counted in one place; and mask=auto, since a momentum of 0 comes back
-   as up to half a step of the codes. */
+/* qadam: Adam whose second moment is frozen after a warm-up and whose momentum then travels as
+   one byte an element. Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu,
+   Zhang, "BAGUA: Scaling up Distributed Learning with System Relaxations", VLDB 2022, arXiv
+   2107.01499 (QAdam). Sheet: onebit.md. The two phases are frozen.h's, the bytes the codec's
+   (src/codec/minmax8.c). As BAGUA: 100 steps of warm-up, Adam's bias correction, extremes a
+   chunk, which is an owner's part of a tensor from four workers up, no error feedback, which
+   eight bits can do without; error_feedback=on is the paper's form. Unlike it the bias correction
+   of the second moment is frozen with it; weight decay is decoupled from the gradient, as in
+   1-bit Adam; the warm-up is counted in one place; and mask=auto, since a momentum of 0 comes
+   back as up to half a step of the codes. */
 #include "frozen.h"
 
 typedef struct qadam { frozen f; int64_t chunk; bool error_feedback; } qadam;
 
 static const tutti_option qadam_options[] = {
-    { "warmup_steps", TUTTI_REAL, TUTTI_AT(frozen, warmup), 100, 0, 1e12, NULL, "steps of dense Adam before the second moment is frozen, or below 1 their share of the run; 0: when it has become stable" },
+    { "warmup_steps", TUTTI_REAL, TUTTI_AT(frozen, warmup), 100, 0, 1e12, NULL,
+      "steps of dense Adam before the second moment is frozen, or below 1 their share of the run; 0: when it has "
+      "become stable" },
     FROZEN_ADAM(1),
-    { "chunk", TUTTI_INT, TUTTI_AT(qadam, chunk), 0, 0, 1 << 24, NULL, "elements with extremes of their own, 256 or more; 0: a tensor, or an owner's part of it" },
-    { "error_feedback", TUTTI_BOOL, TUTTI_AT(qadam, error_feedback), 0, 0, 1, NULL, "what rounding leaves out is sent with the next momentum, by workers and owners" },
+    { "chunk", TUTTI_INT, TUTTI_AT(qadam, chunk), 0, 0, 1 << 24, NULL,
+      "elements with extremes of their own, 256 or more; 0: a tensor, or an owner's part of it" },
+    { "error_feedback", TUTTI_BOOL, TUTTI_AT(qadam, error_feedback), 0, 0, 1, NULL,
+      "what rounding leaves out is sent with the next momentum, by workers and owners" },
     FROZEN_SENT,
     { 0 }
 };
@@ -21,7 +30,8 @@ static tutti_status qadam_declare(tutti_method *m, tutti_plan *plan, tutti_error
     const qadam *s = m->self;
     char codec[80];
 
-    snprintf(codec, sizeof codec, "%sminmax8(chunk=%lld)%s", s->error_feedback ? "ef(" : "", (long long)s->chunk, s->error_feedback ? ",server=on)" : "");
+    snprintf(codec, sizeof codec, "%sminmax8(chunk=%lld)%s", s->error_feedback ? "ef(" : "", (long long)s->chunk,
+             s->error_feedback ? ",server=on)" : "");
     return frozen_declare(m, plan, "warmup_steps", codec, err);
 }
 
@@ -30,8 +40,21 @@ static const char *const qadam_constraints[] = { "chunk is 0 or at least 256", F
 static const tutti_method_default qadam_defaults[] = { { "optimizer", "sgd(lr=0.001)" }, { 0 } };
 
 const tutti_method_ops tutti_method_qadam = {
-    .name = "qadam", .title = "Quantised Adam (BAGUA)", .authors = "Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu, Zhang", .year = 2022, .family = "all-reduce", .sheet = "onebit.md",
-    .constraints = qadam_constraints, .options = qadam_options, .defaults = qadam_defaults, .self_bytes = sizeof(qadam), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
-    .axes = { "owners, all-gather", "every step", "8 bits of the momentum", "buckets, overlap", "replicated", "its own Adam" }, .declare = qadam_declare, .open = frozen_open,
-    .exchange = frozen_exchange, .step = frozen_step,
+    .name = "qadam",
+    .title = "Quantised Adam (BAGUA)",
+    .authors = "Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu, Zhang",
+    .year = 2022,
+    .family = "all-reduce",
+    .sheet = "onebit.md",
+    .constraints = qadam_constraints,
+    .options = qadam_options,
+    .defaults = qadam_defaults,
+    .self_bytes = sizeof(qadam),
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .axes = { "owners, all-gather", "every step", "8 bits of the momentum", "buckets, overlap", "replicated",
+              "its own Adam" },
+    .declare = qadam_declare,
+    .open = frozen_open,
+    .exchange = frozen_exchange,
+    .step = frozen_step,
 };

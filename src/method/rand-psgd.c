@@ -1,11 +1,18 @@
-/* rand-psgd: decentralised SGD whose neighbours are drawn anew each round, so that the distance from the mean shrinks by a constant however many workers there are. Zhang, Cui, Kayi, Liu,
-   Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, Kung, Picheny, ICASSP 2020, arXiv 2002.01119. Sheet: spectral-gap.md.
-     mixing=GRAPH, pace=step   x <- x - eta opt(g(x)), then `rounds` times x <- sum_j W_ij x_j with W of the next round
-     mixing=GRAPH, pace=own    every worker computes when it likes; `rounds` rounds for every `workers` gradients of the run, or as many as the network lets there be, beside the computation and in delta form
-                               (src/engine/averager.c)
-     mixing=delay-by-one       x <- mean_j(x_j) - eta opt(g(x)): the all-reduce of models travels while the gradient is computed at them
-   GRAPH is any of topology.h that keeps the mean; the paper's are random-ring (the default: a ring in a new order each round, the squared distance shrinks by (n - 3)/(3 (n - 1)) in expectation) and ring, what it
-   compares with. `random-ring(seed=,weight=,block=)` are the sheet's mixing_seed, mixing_weight, locality. All workers draw from (seed, round), so they agree without a message.
+/* rand-psgd: decentralised SGD whose neighbours are drawn anew each round, so that the distance
+   from the mean shrinks by a constant however many workers there are. Zhang, Cui, Kayi, Liu,
+   Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, Kung, Picheny, ICASSP 2020, arXiv
+   2002.01119. Sheet: spectral-gap.md.
+     mixing=GRAPH, pace=step   x <- x - eta opt(g(x)), then `rounds` times x <- sum_j
+                               W_ij x_j with W of the next round
+     mixing=GRAPH, pace=own    every worker computes when it likes; `rounds` rounds for every
+                               `workers` gradients of the run, or as many as the network lets there
+                               be, beside the computation and in delta form (src/engine/averager.c)
+     mixing=delay-by-one       x <- mean_j(x_j) - eta opt(g(x)): the all-reduce of models travels
+                               while the gradient is computed at them
+   GRAPH is any of topology.h that keeps the mean; the paper's are random-ring (the default: a ring
+   in a new order each round, the squared distance shrinks by (n - 3)/(3 (n - 1)) in expectation)
+   and ring, what it compares with. `random-ring(seed=,weight=,block=)` are the sheet's mixing_seed,
+   mixing_weight, locality. All workers draw from (seed, round), so they agree without a message.
    delay-by-one skips the first step, in which the models are equal. Momentum stays local. */
 #include <string.h>
 
@@ -22,11 +29,19 @@ enum { STEP, OWN };
 enum { TELL, BEAT, MIX, AVERAGE }; /* services: one's own pace has all, delay-by-one the last */
 
 static const tutti_option rand_psgd_options[] = {
-    { "mixing", TUTTI_SPEC, TUTTI_AT(rand_psgd, mixing), 0, 0, 0, "random-ring", "who averages with whom: a graph (`tutti topology` lists them), or delay-by-one" },
-    { "pace", TUTTI_CHOICE, TUTTI_AT(rand_psgd, pace), STEP, 0, 1, "step|own", "step: all make a step, then average; own: nobody waits for another's gradient" },
-    { "rounds", TUTTI_INT, TUTTI_AT(rand_psgd, rounds), 1, 1, 1000, NULL, "averagings a step; pace=own: for every `workers` gradients" },
-    { "outstanding", TUTTI_INT, TUTTI_AT(rand_psgd, outstanding), -1, -1, 1e6, NULL, "pace=own: gradients whose averaging may be awaited when the next begins; 0: none; -1: nobody waits", "pace=own" },
-    { "ahead", TUTTI_INT, TUTTI_AT(rand_psgd, ahead), 4, 1, 1e6, NULL, "pace=own: as many times `rounds` may be granted beyond those that all have made; the rest that is due is left out", "pace=own" },
+    { "mixing", TUTTI_SPEC, TUTTI_AT(rand_psgd, mixing), 0, 0, 0, "random-ring",
+      "who averages with whom: a graph (`tutti topology` lists them), or delay-by-one" },
+    { "pace", TUTTI_CHOICE, TUTTI_AT(rand_psgd, pace), STEP, 0, 1, "step|own",
+      "step: all make a step, then average; own: nobody waits for another's gradient" },
+    { "rounds", TUTTI_INT, TUTTI_AT(rand_psgd, rounds), 1, 1, 1000, NULL,
+      "averagings a step; pace=own: for every `workers` gradients" },
+    { "outstanding", TUTTI_INT, TUTTI_AT(rand_psgd, outstanding), -1, -1, 1e6, NULL,
+      "pace=own: gradients whose averaging may be awaited when the next begins; 0: none; -1: nobody waits",
+      "pace=own" },
+    { "ahead", TUTTI_INT, TUTTI_AT(rand_psgd, ahead), 4, 1, 1e6, NULL,
+      "pace=own: as many times `rounds` may be granted beyond those that all have made; the rest that is due is "
+      "left out",
+      "pace=own" },
     { 0 }
 };
 
@@ -46,12 +61,18 @@ static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_e
     rand_psgd *s = m->self;
 
     if (is_late(s) && s->pace == OWN)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'rand-psgd': mixing=delay-by-one averages over all workers in every step, so pace=own is not possible; use pace=step, or a graph");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'rand-psgd': mixing=delay-by-one averages over all workers in every step, so "
+                          "pace=own is not possible; use pace=step, or a graph");
     if (is_late(s) && s->rounds > 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'rand-psgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean already; leave rounds away", (long long)s->rounds);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'rand-psgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean "
+                          "already; leave rounds away",
+                          (long long)s->rounds);
     if (is_late(s))
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);
-    return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds, s->ahead, services, err) : tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->mixing }, err);
+    return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds, s->ahead, services, err)
+                          : tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->mixing }, err);
 }
 
 static tutti_status rand_psgd_open(tutti_method *m, tutti_error *err)
@@ -142,21 +163,42 @@ static tutti_status average(tutti_method *m, tutti_error *err)
     return s->averager != NULL ? tutti_averager_average(s->averager, err) : TUTTI_OK;
 }
 
-static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", tell, .hears = true }, [BEAT] = { "beat", beat }, [MIX] = { "mix", mix }, [AVERAGE] = { "average", average }, { 0 } };
+static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", tell, .hears = true },
+                                                    [BEAT] = { "beat", beat },
+                                                    [MIX] = { "mix", mix },
+                                                    [AVERAGE] = { "average", average },
+                                                    { 0 } };
 
 static const char *const rand_psgd_constraints[] = {
-    "pace=own is asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
+    "pace=own is asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, "
+    "except simulated ones",
     "mixing=delay-by-one has common steps (pace=step)",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
-    "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
-    NULL
+    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
+     "neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
+     "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
 };
 
 const tutti_method_ops tutti_method_rand_psgd = {
-    .name = "rand-psgd", .title = "Randomised mixing for decentralised SGD", .authors = "Zhang, Cui, Kayi, Liu, Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, Kung, Picheny", .year = 2020,
-    .family = "gossip", .sheet = "spectral-gap.md", .axes = { "graph drawn each round, or all-reduce", "every step; or none, matched rounds; or one step late", "fp32", "overlap", "a model each", "any" },
-    .constraints = rand_psgd_constraints, .options = rand_psgd_options, .self_bytes = sizeof(rand_psgd), .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON, .traits_of = rand_psgd_traits,
-    .services = rand_psgd_services, .declare = rand_psgd_declare, .open = rand_psgd_open, .close = rand_psgd_close, .pass = rand_psgd_pass, .step = rand_psgd_step,
-    .hold = rand_psgd_hold, .release = rand_psgd_release,
+    .name = "rand-psgd",
+    .title = "Randomised mixing for decentralised SGD",
+    .authors = "Zhang, Cui, Kayi, Liu, Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, Kung, Picheny",
+    .year = 2020,
+    .family = "gossip",
+    .sheet = "spectral-gap.md",
+    .axes = { "graph drawn each round, or all-reduce", "every step; or none, matched rounds; or one step late", "fp32",
+              "overlap", "a model each", "any" },
+    .constraints = rand_psgd_constraints,
+    .options = rand_psgd_options,
+    .self_bytes = sizeof(rand_psgd),
+    .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON,
+    .traits_of = rand_psgd_traits,
+    .services = rand_psgd_services,
+    .declare = rand_psgd_declare,
+    .open = rand_psgd_open,
+    .close = rand_psgd_close,
+    .pass = rand_psgd_pass,
+    .step = rand_psgd_step,
+    .hold = rand_psgd_hold,
+    .release = rand_psgd_release,
 };

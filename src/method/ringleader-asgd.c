@@ -1,35 +1,55 @@
-/* ringleader-asgd: asynchronous SGD in rounds of as many updates as there are workers, along a table of everybody's gradients: optimal for any speeds when every worker has data of its own, and nothing that was
-   computed is thrown away. Maranjyan, Richtarik, arXiv 2509.22860, ICLR 2026. Sheet: ringleader-asgd.md.
+/* ringleader-asgd: asynchronous SGD in rounds of as many updates as there are workers, along a
+   table of everybody's gradients: optimal for any speeds when every worker has data of its own,
+   and nothing that was computed is thrown away. Maranjyan, Richtarik, arXiv 2509.22860, ICLR
+   2026. Sheet: ringleader-asgd.md.
      worker i   x <- what the server sent;  again and again g <- grad f_i(x), sent
-     server     G_i / b_i: mean of the b_i gradients of worker i in this round's table;   direction = 1/n sum_i G_i / b_i   (inside a worker first, then all workers the same)
+     server     G_i / b_i: mean of the b_i gradients of worker i in this round's table;   direction
+                = 1/n sum_i G_i / b_i   (inside a worker first, then all workers the same)
        phase 1  take gradients, without updates, until every b_i >= 1. Whoever comes last is served
-       phase 2  n updates: a worker that is not served yet in this round adds its gradient, w <- opt(w, direction), and is served: gets w. Another's gradient goes to the next round's table
-                when all are served the next round's table becomes this round's
-   What is stored differs from the sheet, not what is computed. All gradients of a worker between two models that it gets belong to one table, since it is served once a round: so one entry a worker is enough, that of
-   the table which it still fills, if the means are kept beside the entries: direction and direction+, one vector each, to which a gradient adds 1/n of what it changes of its worker's mean, (g - mean) / b. Both begin
-   at 0 with their table, so rounding does not pile up beyond a round. Memory at the server: n + 3 models instead of 2n + 2.
+       phase 2  n updates: a worker that is not served yet in this round adds its gradient, w <-
+                opt(w, direction), and is served: gets w. Another's gradient goes to the next
+                round's table when all are served the next round's table becomes this round's
+   What is stored differs from the sheet, not what is computed. All gradients of a worker between
+   two models that it gets belong to one table, since it is served once a round: so one entry a
+   worker is enough, that of the table which it still fills, if the means are kept beside the
+   entries: direction and direction+, one vector each, to which a gradient adds 1/n of what it
+   changes of its worker's mean, (g - mean) / b. Both begin at 0 with their table, so rounding does
+   not pile up beyond a round. Memory at the server: n + 3 models instead of 2n + 2.
      table=server   the entries stand at the server
-     table=worker   each worker keeps its own and sends what it changes of its mean: the same numbers, the same bytes, n models less at the server
-     point=fresh    workers that are not served get the newest model with their answer; sticky (the paper's): "go on", without a payload
-   Every gradient in an update's direction was computed at a model of at most 2n - 2 updates before: held as an invariant, a run that broke it would
-   end with a sentence. The largest of them is `delay_max` of the summary's figures; its staleness is that of the gradients whose worker was served.
-   table_dtype=bf16: an entry is kept in two bytes an element, rounded to nearest; direction and direction+ stay fp32, and what a gradient adds to them is 1/n of what it changes of the mean as it is kept: so they are the means over the
-   table exactly as far as sums of fp32 are, nothing piles up, and either table gives the same numbers. Whatever the optimiser has (momentum, Adam's) is fp32 and takes a direction whose error is that of the entries: 2^-9 of an
-   element at most with one gradient in its entry, a rounding more, of weight k/b, with the k-th of b; once b exceeds some 2^9 |g - mean| / |mean| further gradients change the kept mean no more.
-   table_limit_mb: of the table at the server; 0: the memory of its machine. It is refused before anything is computed.
-   Loss (the sheet's worker_timeout, where a lost worker is known at once): the slot of a worker that is lost is removed from the round: it is not waited for, and what it has in the mean of the round stays until the round is over, so that
-   this one's mean is over those who have an entry in it and its step is scaled to them. From the next round on n is the number of those who are left, also in the bound on delays.
-   Chosen, of a round that waits for a worker which is overdue (it is lost, and nobody knows it yet; or it has
-   stopped): what the others compute meanwhile goes into means that no update takes before it comes, and the run has
-   so many gradients and no more. So whoever the round does not need is not answered, and computes no further, until
-   the one that is overdue has come or is known to be lost. Overdue: ten times as many gradients have come since it
-   was answered as usually do (a running mean), and ten a worker at least; a worker that never came is taken to be ten
-   times slower than the others. Counted in gradients, and by no clock: what a lost worker costs the others is then a
-   number of gradients, and a machine that stands still as a whole changes nothing. Who makes no more steps says so
+     table=worker   each worker keeps its own and sends what it changes of its mean: the same
+                    numbers, the same bytes, n models less at the server
+     point=fresh    workers that are not served get the newest model with their answer; sticky (the
+                    paper's): "go on", without a payload
+   Every gradient in an update's direction was computed at a model of at most 2n - 2 updates
+   before: held as an invariant, a run that broke it would end with a sentence. The largest of them
+   is `delay_max` of the summary's figures; its staleness is that of the gradients whose worker was
+   served. table_dtype=bf16: an entry is kept in two bytes an element, rounded to nearest;
+   direction and direction+ stay fp32, and what a gradient adds to them is 1/n of what it changes
+   of the mean as it is kept: so they are the means over the table exactly as far as sums of fp32
+   are, nothing piles up, and either table gives the same numbers. Whatever the optimiser has
+   (momentum, Adam's) is fp32 and takes a direction whose error is that of the entries: 2^-9 of an
+   element at most with one gradient in its entry, a rounding more, of weight k/b, with the k-th of
+   b; once b exceeds some 2^9 |g - mean| / |mean| further gradients change the kept mean no more.
+   table_limit_mb: of the table at the server; 0: the memory of its machine. It is refused before
+   anything is computed. Loss (the sheet's worker_timeout, where a lost worker is known at once):
+   the slot of a worker that is lost is removed from the round: it is not waited for, and what it
+   has in the mean of the round stays until the round is over, so that this one's mean is over
+   those who have an entry in it and its step is scaled to them. From the next round on n is the
+   number of those who are left, also in the bound on delays. Chosen, of a round that waits for a
+   worker which is overdue (it is lost, and nobody knows it yet; or it has stopped): what the
+   others compute meanwhile goes into means that no update takes before it comes, and the run has
+   so many gradients and no more. So whoever the round does not need is not answered, and computes
+   no further, until the one that is overdue has come or is known to be lost. Overdue: ten times as
+   many gradients have come since it was answered as usually do (a running mean), and ten a worker
+   at least; a worker that never came is taken to be ten times slower than the others. Counted in
+   gradients, and by no clock: what a lost worker costs the others is then a number of gradients,
+   and a machine that stands still as a whole changes nothing. Who makes no more steps says so
    (leave), so nobody waits for one who does not compute.
-   Chosen, of a checkpoint that other workers go on from, be they as many as were left: they begin a round at the server's model. What was in the old round is at most 2n - 2 updates old for the n of then, and waits for a round of the new n.
-   Tables of rows (ctr, wordlm) travel whole, both ways: an update goes along the means of all workers' gradients, so it moves every row that any of them has touched in the round, and an answer by rows would have to know which a
-   worker lacks. */
+   Chosen, of a checkpoint that other workers go on from, be they as many as were left: they begin a
+   round at the server's model. What was in the old round is at most 2n - 2 updates old for the n of
+   then, and waits for a round of the new n. Tables of rows (ctr, wordlm) travel whole, both ways:
+   an update goes along the means of all workers' gradients, so it moves every row that any of them
+   has touched in the round, and an answer by rows would have to know which a worker lacks. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -40,16 +60,25 @@ typedef struct ringleader {
     int table, point, table_dtype;
     double table_limit_mb, overdue;
     tutti_server *server;
-    struct { int64_t phase2, turn, unserved, rounds, updates, delay_most; } at; /* the server's, as all below up to mine; turn: which of mean[] is this round's; unserved: of phase 2. Declared */
+    /* the server's, as all below up to mine; turn: which of mean[] is this
+       round's; unserved: of phase 2. Declared */
+    struct { int64_t phase2, turn, unserved, rounds, updates, delay_most; } at;
     float *mean[2];              /* count each: directions of two tables. Declared, at the server */
-    void *entry;                 /* workers x count of table_dtype: table=server: the means that are being filled. Declared, at the server */
+    /* workers x count of table_dtype: table=server: the means that are
+       being filled. Declared, at the server */
+    void *entry;
     float *change;               /* count: of a mean; scratch */
-    int64_t *filled;             /* workers: gradients in the entry that is being filled; this and the next four: declared */
+    /* workers: gradients in the entry that is being filled; this and the next four: declared */
+    int64_t *filled;
     int64_t *served;             /* workers: 1: in this round */
-    int64_t *oldest, *frozen;    /* workers: version of the oldest model behind the entry that is being filled; behind this round's, of who is served */
+    /* workers: version of the oldest model behind the entry that is being filled;
+       behind this round's, of who is served */
+    int64_t *oldest, *frozen;
     int64_t *counts;             /* workers: gradients in this round's entry, of who is served */
     double harmonic_least, harmonic_sum; /* of B, the harmonic mean of a round's counts; declared */
-    tutti_histogram *count_of, *delay_of; /* workers: over all rounds, gradients in its entry; over all updates, how many updates old the oldest of them is; declared */
+    /* workers: over all rounds, gradients in its entry; over all updates, how many updates
+       old the oldest of them is; declared */
+    tutti_histogram *count_of, *delay_of;
     double *usual;               /* workers: gradients that come while it computes one, a mean; 0: unknown; declared */
     uint64_t come, *answered;    /* gradients of all in this phase; workers: as many as when it was answered */
     bool *leaves;                /* workers: make no more steps until release */
@@ -70,10 +99,16 @@ enum { GO_ON, SERVED };          /* kinds of answers */
 enum { UNKNOWN = 10 };           /* times slower than the others: who has not come yet */
 
 static const tutti_option ringleader_options[] = {
-    { "table", TUTTI_CHOICE, TUTTI_AT(ringleader, table), AT_SERVER, 0, 1, "server|worker", "where each worker's mean stands: all at the server, which takes gradients; or with the worker, which sends what it changes of it" },
-    { "point", TUTTI_CHOICE, TUTTI_AT(ringleader, point), STICKY, 0, 1, "sticky|fresh", "workers that are not served go on at the model they have (the paper's), or get the newest" },
-    { "table_dtype", TUTTI_CHOICE, TUTTI_AT(ringleader, table_dtype), F32, 0, 1, "f32|bf16", "what means in the table are kept as; what the server makes of them, and the optimiser's state, is f32" },
-    { "table_limit_mb", TUTTI_REAL, TUTTI_AT(ringleader, table_limit_mb), 0, 0, 1e9, NULL, "MiB that the server's table may take, workers x parameters x 4 or 2 bytes: a larger one is refused; 0: the memory of its machine", "table=server" },
+    { "table", TUTTI_CHOICE, TUTTI_AT(ringleader, table), AT_SERVER, 0, 1, "server|worker",
+      "where each worker's mean stands: all at the server, which takes gradients; or with the worker, which sends "
+      "what it changes of it" },
+    { "point", TUTTI_CHOICE, TUTTI_AT(ringleader, point), STICKY, 0, 1, "sticky|fresh",
+      "workers that are not served go on at the model they have (the paper's), or get the newest" },
+    { "table_dtype", TUTTI_CHOICE, TUTTI_AT(ringleader, table_dtype), F32, 0, 1, "f32|bf16",
+      "what means in the table are kept as; what the server makes of them, and the optimiser's state, is f32" },
+    { "table_limit_mb", TUTTI_REAL, TUTTI_AT(ringleader, table_limit_mb), 0, 0, 1e9, NULL,
+      "MiB that the server's table may take, workers x parameters x 4 or 2 bytes: a larger one is refused; 0: the "
+      "memory of its machine", "table=server" },
     { "overdue", TUTTI_REAL, TUTTI_AT(ringleader, overdue), 10, 0, 1e9, NULL,
       "times its usual: once a worker that the round needs takes so long, those whom it does not need wait; 0: never" },
     { 0 }
@@ -84,13 +119,15 @@ static tutti_dtype dtype_of(const ringleader *s)
     return s->table_dtype == BF16 ? TUTTI_BF16 : TUTTI_F32;
 }
 
-/* As fold, of an entry that is kept in two bytes an element: change is what it changes of the mean as it is kept. */
+/* As fold, of an entry that is kept in two bytes an element: change is what it
+   changes of the mean as it is kept. */
 static void fold_bf16(tutti_method *m, size_t count, int64_t b, const float *g, uint16_t *mean, float *change)
 {
     const ringleader *s = m->self;
 
     for (size_t at = 0, n; at < count; at += n) {
-        const tutti_buffer kept = { m->device, mean + at, n = count - at < WIDE ? count - at : WIDE, TUTTI_BF16 }, was = tutti_f32(m->device, s->wide, n), now = tutti_f32(m->device, change + at, n);
+        const tutti_buffer kept = { m->device, mean + at, n = count - at < WIDE ? count - at : WIDE, TUTTI_BF16 },
+                           was = tutti_f32(m->device, s->wide, n), now = tutti_f32(m->device, change + at, n);
         if (b == 1) {
             tutti_cast(m->device, tutti_f32(m->device, (float *)(uintptr_t)(g + at), n), kept);
             tutti_cast(m->device, kept, now);
@@ -105,7 +142,8 @@ static void fold_bf16(tutti_method *m, size_t count, int64_t b, const float *g, 
     }
 }
 
-/* A mean of b - 1 gradients, the entry `k` of a table of `count` each, becomes that of b; change := what that is. g may be change. */
+/* A mean of b - 1 gradients, the entry `k` of a table of `count` each, becomes that of b; change
+   := what that is. g may be change. */
 static void fold(tutti_method *m, size_t count, int64_t b, const float *g, void *table, size_t k, float *change)
 {
     const ringleader *s = m->self;
@@ -134,10 +172,13 @@ static tutti_status check_delays(tutti_method *m, uint64_t version, tutti_error 
     ringleader *s = m->self;
 
     for (int j = 0; j < m->workers; j++) {
-        const int64_t delay = tutti_server_has(s->server, j) ? (int64_t)version - (s->served[j] != 0 ? s->frozen : s->oldest)[j] : 0;
+        const int64_t delay =
+            tutti_server_has(s->server, j) ? (int64_t)version - (s->served[j] != 0 ? s->frozen : s->oldest)[j] : 0;
         if (delay > 2 * m->workers - 2)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "method 'ringleader-asgd': a gradient of worker %d is %lld updates old; the method's bound is 2 x %d - 2. This is a mistake in the program", j, (long long)delay,
-                              m->workers);
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "method 'ringleader-asgd': a gradient of worker %d is %lld updates old; the method's "
+                              "bound is 2 x %d - 2. This is a mistake in the program",
+                              j, (long long)delay, m->workers);
         s->at.delay_most = delay > s->at.delay_most ? delay : s->at.delay_most;
         if (tutti_server_has(s->server, j))
             tutti_histogram_add(&s->delay_of[j], (uint64_t)delay);
@@ -182,7 +223,8 @@ static void end_round(tutti_method *m, size_t count)
     time_round(m);
 }
 
-/* Workers that have one in this round's mean: all, once it updates, but those who were lost before they had any. */
+/* Workers that have one in this round's mean: all, once it updates, but those
+   who were lost before they had any. */
 static int entries(const tutti_method *m)
 {
     const ringleader *s = m->self;
@@ -221,8 +263,8 @@ static bool needs(const ringleader *s, int worker)
     return s->at.phase2 != 0 ? s->served[worker] == 0 : s->filled[worker] == 0;
 }
 
-/* Does the round need a worker that should have come long since? (One that is held computes nothing, and is not needed:
-   whoever is, when its round begins to update, is released first.) */
+/* Does the round need a worker that should have come long since? (One that is held computes
+   nothing, and is not needed: whoever is, when its round begins to update, is released first.) */
 static bool waits_for_overdue(const tutti_method *m)
 {
     const ringleader *s = m->self;
@@ -281,7 +323,8 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     ringleader *s = m->self;
     const int i = r->worker;
     const bool next = s->served[i] != 0; /* this round has its own of worker i: this one is for the next */
-    const int64_t version = (int64_t)(tutti_server_version(s->server) - r->delay); /* of the model that it was computed at */
+    /* of the model that it was computed at */
+    const int64_t version = (int64_t)(tutti_server_version(s->server) - r->delay);
     const float *change = r->in;
     double meanwhile;
 
@@ -291,7 +334,9 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         return release_held(m, err);
     }
     if (r->in == NULL)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient without its numbers; all workers must run one version", r->worker);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                               "worker %d sent a gradient without its numbers; all workers must run one version",
+                               r->worker);
     meanwhile = fmax((double)(s->come++ - s->answered[i]), 1);
     s->usual[i] = s->usual[i] > 0 ? 0.8 * s->usual[i] + 0.2 * meanwhile : meanwhile;
     s->oldest[i] = s->filled[i] == 0 || version < s->oldest[i] ? version : s->oldest[i];
@@ -350,34 +395,71 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
 {
     ringleader *s = m->self;
     int64_t **const lists[5] = { &s->filled, &s->served, &s->oldest, &s->frozen, &s->counts };
-    static const char *const names[5] = { "ringleader.filled", "ringleader.served", "ringleader.oldest", "ringleader.frozen", "ringleader.counts" };
+    static const char *const names[5] = { "ringleader.filled", "ringleader.served", "ringleader.oldest",
+                                          "ringleader.frozen", "ringleader.counts" };
     const size_t workers = (size_t)m->workers;
     size_t count; /* what the one server has */
 
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .anew = true, .lost = lose }, err));
+    TUTTI_TRY(tutti_server_declare(
+        &s->server, m, plan,
+        &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .anew = true, .lost = lose }, err));
     if (s->table == AT_SERVER)
-        TUTTI_TRY(tutti_server_table_fits(s->server, dtype_of(s), s->table_limit_mb, s->table_dtype == F32 ? "take table_dtype=bf16 or table=worker, or give a higher limit" : "take table=worker, or give a higher limit", err));
+        TUTTI_TRY(tutti_server_table_fits(s->server, dtype_of(s), s->table_limit_mb,
+                                          s->table_dtype == F32
+                                              ? "take table_dtype=bf16 or table=worker, or give a higher limit"
+                                              : "take table=worker, or give a higher limit",
+                                          err));
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
-    tutti_declare(plan, &(tutti_state){ .name = "ringleader.wide", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->table_dtype == F32 || (s->table == AT_SERVER && count == 0) ? 0 : WIDE }, &s->wide);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "ringleader.wide",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = s->table_dtype == F32 || (s->table == AT_SERVER && count == 0) ? 0 : WIDE },
+                  &s->wide);
     if (count > 0) {
         tutti_declare_value(plan, "ringleader.at", TUTTI_SLICE, &s->at, sizeof s->at);
-        tutti_declare_value(plan, "ringleader.harmonic_least", TUTTI_SLICE, &s->harmonic_least, sizeof s->harmonic_least);
+        tutti_declare_value(plan, "ringleader.harmonic_least", TUTTI_SLICE, &s->harmonic_least,
+                            sizeof s->harmonic_least);
         tutti_declare_value(plan, "ringleader.harmonic_sum", TUTTI_SLICE, &s->harmonic_sum, sizeof s->harmonic_sum);
         for (int k = 0; k < 5; k++)
-            tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, lists[k]);
+            tutti_declare(
+                plan,
+                &(tutti_state){
+                    .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true },
+                lists[k]);
         declare_late(plan, "ringleader.counts_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, &s->count_of);
         declare_late(plan, "ringleader.delays_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, &s->delay_of);
         declare_late(plan, "ringleader.usual", TUTTI_F64, workers, &s->usual);
         tutti_declare_value(plan, "ringleader.timed", TUTTI_SLICE, &s->timed, sizeof s->timed);
-        tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean0", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[0]);
-        tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean1", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[1]);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "ringleader.mean0", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true },
+            &s->mean[0]);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "ringleader.mean1", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true },
+            &s->mean[1]);
         if (s->table == AT_SERVER) {
-            tutti_declare(plan, &(tutti_state){ .name = "ringleader.table", .keep = TUTTI_SLICE, .dtype = dtype_of(s), .count = workers * count, .of_workers = true }, &s->entry);
-            tutti_declare(plan, &(tutti_state){ .name = "ringleader.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, &s->change);
+            tutti_declare(plan,
+                          &(tutti_state){ .name = "ringleader.table",
+                                          .keep = TUTTI_SLICE,
+                                          .dtype = dtype_of(s),
+                                          .count = workers * count,
+                                          .of_workers = true },
+                          &s->entry);
+            tutti_declare(plan,
+                          &(tutti_state){
+                              .name = "ringleader.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
+                          &s->change);
         }
     }
     if (s->table == AT_WORKER) {
-        tutti_declare(plan, &(tutti_state){ .name = "ringleader.entry", .keep = TUTTI_OWN_ZERO, .dtype = dtype_of(s), .count = m->n }, &s->mine);
+        tutti_declare(
+            plan,
+            &(tutti_state){ .name = "ringleader.entry", .keep = TUTTI_OWN_ZERO, .dtype = dtype_of(s), .count = m->n },
+            &s->mine);
         tutti_declare_value(plan, "ringleader.mine_filled", TUTTI_OWN_ZERO, &s->mine_filled, sizeof s->mine_filled);
     }
     return TUTTI_OK;
@@ -396,7 +478,8 @@ static tutti_status ringleader_open(tutti_method *m, tutti_error *err)
     return tutti_server_open(s->server, err);
 }
 
-/* Other workers begin a round of their own, at the servers' model: delays would else exceed the bound of their number. */
+/* Other workers begin a round of their own, at the servers' model: delays would else
+   exceed the bound of their number. */
 static tutti_status ringleader_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     ringleader *s = m->self;
@@ -491,20 +574,43 @@ static tutti_status ringleader_hold(tutti_method *m, tutti_error *err)
 static const tutti_service ringleader_services[] = { [SERVE] = { "serve", serve }, { 0 } };
 
 static const char *const ringleader_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free, and as many updates at most; runs differ in their bits, except simulated ones",
-    "every worker counts the same, whatever its part of the data and its speed; the learning rate is about 1/n of ddp's (theory: 1 / (8 n L))",
-    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models more; table=worker: 3, and every worker one; table_dtype=bf16: of these n, or that one, half",
-    "the loss of the server ends the run (exit code 3); a round does not wait for any other worker that is lost, and n is then the number of those who are left",
+    "asynchronous: --steps N is N x workers gradients by whoever is free, and as many updates at most; runs differ in "
+    "their bits, except simulated ones",
+    "every worker counts the same, whatever its part of the data and its speed; the learning rate is about 1/n of "
+    "ddp's (theory: 1 / (8 n L))",
+    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models more; table=worker: "
+    "3, and every worker one; table_dtype=bf16: of these n, or that one, half",
+    "the loss of the server ends the run (exit code 3); a round does not wait for any other worker that is lost, and n "
+    "is then the number of those who are left",
     "while a round waits for a worker that takes `overdue` times as long as usual, those whom it does not need wait",
-    "a checkpoint is resumed with any number of workers, saved before a loss or after one; other workers than saved it begin a round of their own at the server's model",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; other workers than saved it "
+    "begin a round of their own at the server's model",
     NULL
 };
 
 static const tutti_method_default ringleader_defaults[] = { { "optimizer", "sgd(lr=0.05/n)" }, { 0 } };
 
 const tutti_method_ops tutti_method_ringleader_asgd = {
-    .name = "ringleader-asgd", .title = "Ringleader ASGD: asynchronous SGD for unlike data", .authors = "Maranjyan, Richtarik", .year = 2025, .family = "server", .sheet = "ringleader-asgd.md",
-    .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = ringleader_constraints, .options = ringleader_options, .defaults = ringleader_defaults,
-    .self_bytes = sizeof(ringleader), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = ringleader_services, .declare = ringleader_declare, .open = ringleader_open, .close = ringleader_close,
-    .step = ringleader_step, .agree = ringleader_agree, .leave = ringleader_leave, .hold = ringleader_hold, .resized = ringleader_resized,
+    .name = "ringleader-asgd",
+    .title = "Ringleader ASGD: asynchronous SGD for unlike data",
+    .authors = "Maranjyan, Richtarik",
+    .year = 2025,
+    .family = "server",
+    .sheet = "ringleader-asgd.md",
+    .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server",
+              "any, at the server" },
+    .constraints = ringleader_constraints,
+    .options = ringleader_options,
+    .defaults = ringleader_defaults,
+    .self_bytes = sizeof(ringleader),
+    .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON,
+    .services = ringleader_services,
+    .declare = ringleader_declare,
+    .open = ringleader_open,
+    .close = ringleader_close,
+    .step = ringleader_step,
+    .agree = ringleader_agree,
+    .leave = ringleader_leave,
+    .hold = ringleader_hold,
+    .resized = ringleader_resized,
 };

@@ -1,18 +1,30 @@
-/* ringmaster-asgd: asynchronous SGD whose server leaves out gradients that have become too old, which is all it takes to make it optimal for any speeds when all workers have the same data. Maranjyan, Tyurin,
-   Richtarik, ICML 2025, arXiv 2501.16168. Sheet: ringmaster-asgd.md.
+/* ringmaster-asgd: asynchronous SGD whose server leaves out gradients that have become too old,
+   which is all it takes to make it optimal for any speeds when all workers have the same data.
+   Maranjyan, Tyurin, Richtarik, ICML 2025, arXiv 2501.16168. Sheet: ringmaster-asgd.md.
      worker i   x <- what the server sent, of version k_i;  g <- grad f(x);  sends g
-     server     delta = k - k_i;   delta < R: w <- opt(w, g), k <- k + 1;   else g is dropped;   sends (w, k) to worker i: k_i <- k           (Algorithm 4)
-     stops=on   and after every update to each worker j with k - k_j >= R, which abandons what it computes and begins anew: k_j <- k           (Algorithm 5)
-   One server, at worker 0 or a rank of its own, since the delay is that of the whole model. Delays count applied updates. R=1 is serial SGD by whoever is first, R without a limit plain asynchronous SGD; nothing else is a special case.
-   A worker that is stopped computes the same samples again, at the new model, so an epoch is still every sample once. It looks whether it is to stop each time a layer is through, so up to a layer's time is lost;
-   a gradient that was on its way when the stop was sent is dropped by its version. Chosen: `lr_delay` of async-sgd.md, D (off by default: the paper's rate is constant).
-   collect=B: an update takes the mean of B gradients, each of which has a delay below R, and delays still count updates. With R=1 these are all of one model, whoever computed them: minibatch SGD of B gradients by who is first, and with
-   stops=on everybody begins anew after each: Rennala SGD (Tyurin, Richtarik, NeurIPS 2023), the sheet's baseline, and ata's (`greedy`, whose bill is what all workers have computed). Who has handed one in goes on at the same model,
-   which is not sent again.
-   adapt=on (the sheet's, not the paper's): after every 4 n computations that came in or were stopped R doubles if fewer than 0.7 of them were applied, and halves if more than 0.99 were: of equal workers, whose delays are all n - 1, it
-   so goes to and fro between n and n / 2.
-   A checkpoint is one for any workers: the server has all there is; another number begins at its model, k_i = k.
-   Tables of rows (ctr, wordlm) travel whole, both ways. Nothing in the rule forbids rows (asgd has them); it would need stops, which send the model unasked and begin a step anew, to leave out rows that are asked for. Not built. */
+     server     delta = k - k_i;   delta < R: w <- opt(w, g), k <- k + 1;   else g is dropped;
+                sends (w, k) to worker i: k_i <- k           (Algorithm 4)
+     stops=on   and after every update to each worker j with k - k_j >= R, which abandons what it
+                computes and begins anew: k_j <- k           (Algorithm 5)
+   One server, at worker 0 or a rank of its own, since the delay is that of the whole model. Delays
+   count applied updates. R=1 is serial SGD by whoever is first, R without a limit plain
+   asynchronous SGD; nothing else is a special case. A worker that is stopped computes the same
+   samples again, at the new model, so an epoch is still every sample once. It looks whether it is
+   to stop each time a layer is through, so up to a layer's time is lost; a gradient that was on its
+   way when the stop was sent is dropped by its version. Chosen: `lr_delay` of async-sgd.md, D (off
+   by default: the paper's rate is constant). collect=B: an update takes the mean of B gradients,
+   each of which has a delay below R, and delays still count updates. With R=1 these are all of one
+   model, whoever computed them: minibatch SGD of B gradients by who is first, and with stops=on
+   everybody begins anew after each: Rennala SGD (Tyurin, Richtarik, NeurIPS 2023), the sheet's
+   baseline, and ata's (`greedy`, whose bill is what all workers have computed). Who has handed one
+   in goes on at the same model, which is not sent again.
+   adapt=on (the sheet's, not the paper's): after every 4 n computations that came in or were
+   stopped R doubles if fewer than 0.7 of them were applied, and halves if more than 0.99 were: of
+   equal workers, whose delays are all n - 1, it so goes to and fro between n and n / 2.
+   A checkpoint is one for any workers: the server has all there is; another number begins at its
+   model, k_i = k. Tables of rows (ctr, wordlm) travel whole, both ways. Nothing in the rule forbids
+   rows (asgd has them); it would need stops, which send the model unasked and begin a step anew, to
+   leave out rows that are asked for. Not built. */
 #include <errno.h>
 
 #include "tutti/server.h"
@@ -21,16 +33,22 @@ typedef struct ringmaster {
     int64_t max_delay, collect;
     int lr_delay;
     bool stops, adapts;
-    struct { int64_t limit, greatest, computed, applied; } now; /* R that adapts, what was computed since it was last looked at; the server's, of its thread; declared */
+    /* R that adapts, what was computed since it was last looked at; the
+       server's, of its thread; declared */
+    struct { int64_t limit, greatest, computed, applied; } now;
     tutti_server *server;
-    int64_t *given;              /* workers: version of the model that each was last sent; this and the next three: the server's, of its thread; declared */
+    /* workers: version of the model that each was last sent; this and the next three: the
+       server's, of its thread; declared */
+    int64_t *given;
     int64_t *applied, *dropped, *stopped; /* workers: gradients, and stops sent */
     int64_t *pending, collected; /* workers, and of all: gradients in `sum`, which no update has yet; declared */
     float *sum;                  /* of them, each times 1/B; declared */
     int64_t most;                /* delay of an applied gradient; declared */
     bool *gone, any_gone;        /* workers: make no more steps until release */
     bool any_lost;
-    int64_t begun_ns, window_ns; /* when the last R updates in a row began (0: after a rest); the longest that R took while all computed, the paper's t(R): declared */
+    /* when the last R updates in a row began (0: after a rest); the longest that R took while all
+       computed, the paper's t(R): declared */
+    int64_t begun_ns, window_ns;
     tutti_monitor *door;         /* with stops: for what the server sends unasked */
     float *got, *fresh;          /* n each: as it comes, and, under the door, as it is taken */
     uint64_t fresh_version;      /* under the door */
@@ -41,18 +59,29 @@ enum { GRADIENT, LEAVES };       /* kinds of requests */
 enum { LIMIT_MOST_BITS = 40 };   /* of an R that adapts */
 
 static const tutti_option ringmaster_options[] = {
-    { "max_delay", TUTTI_INT, TUTTI_AT(ringmaster, max_delay), 0, -1, 1e12, NULL, "R: a gradient is dropped once that many updates were made since its model was sent; 0: the number of workers; -1: never" },
-    { "collect", TUTTI_INT, TUTTI_AT(ringmaster, collect), 1, 1, 65536, NULL, "B: gradients that an update takes the mean of; with max_delay=1 all of one model, with stops=on as well Rennala SGD" },
-    { "stops", TUTTI_BOOL, TUTTI_AT(ringmaster, stops), 0, 0, 1, NULL, "a worker whose gradient would be dropped is told at once, and begins anew at the newest model" },
-    { "adapt", TUTTI_BOOL, TUTTI_AT(ringmaster, adapts), 0, 0, 1, NULL, "R, at first max_delay, doubles when fewer than 0.7 of what is computed is applied, and halves when more than 0.99 is" },
-    { "lr_delay", TUTTI_CHOICE, TUTTI_AT(ringmaster, lr_delay), NONE, 0, 2, "none|inverse|n_over_max", "learning rate of a gradient with a delay: the same, over the delay, times n / max(n, delay)" },
+    { "max_delay", TUTTI_INT, TUTTI_AT(ringmaster, max_delay), 0, -1, 1e12, NULL,
+      "R: a gradient is dropped once that many updates were made since its model was sent; 0: the number of "
+      "workers; -1: never" },
+    { "collect", TUTTI_INT, TUTTI_AT(ringmaster, collect), 1, 1, 65536, NULL,
+      "B: gradients that an update takes the mean of; with max_delay=1 all of one model, with stops=on as well "
+      "Rennala SGD" },
+    { "stops", TUTTI_BOOL, TUTTI_AT(ringmaster, stops), 0, 0, 1, NULL,
+      "a worker whose gradient would be dropped is told at once, and begins anew at the newest model" },
+    { "adapt", TUTTI_BOOL, TUTTI_AT(ringmaster, adapts), 0, 0, 1, NULL,
+      "R, at first max_delay, doubles when fewer than 0.7 of what is computed is applied, and halves when more "
+      "than 0.99 is" },
+    { "lr_delay", TUTTI_CHOICE, TUTTI_AT(ringmaster, lr_delay), NONE, 0, 2, "none|inverse|n_over_max",
+      "learning rate of a gradient with a delay: the same, over the delay, times n / max(n, delay)" },
     { 0 }
 };
 
 static uint64_t limit(const tutti_method *m)
 {
     const ringmaster *s = m->self;
-    return s->adapts ? (uint64_t)s->now.limit : s->max_delay < 0 ? UINT64_MAX : s->max_delay == 0 ? (uint64_t)m->workers : (uint64_t)s->max_delay;
+    return s->adapts           ? (uint64_t)s->now.limit
+           : s->max_delay < 0  ? UINT64_MAX
+           : s->max_delay == 0 ? (uint64_t)m->workers
+                               : (uint64_t)s->max_delay;
 }
 
 /* ---- the server's thread ---- */
@@ -82,8 +111,9 @@ static void adapt(tutti_method *m, bool applied)
     s->now.computed = s->now.applied = 0;
 }
 
-/* Whoever computes at a model that has had R updates computes in vain. The worker that was just answered is not among
-   them, nor who computes no more. Who has not heard of the last stop yet is told after a later update. */
+/* Whoever computes at a model that has had R updates computes in vain. The worker that was
+   just answered is not among them, nor who computes no more. Who has not heard of the last
+   stop yet is told after a later update. */
 static tutti_status stop_the_late(tutti_method *m, tutti_error *err)
 {
     ringmaster *s = m->self;
@@ -112,7 +142,9 @@ static void time_windows(tutti_method *m, uint64_t version)
     if (s->adapts || version % limit(m) != 0)
         return;
     now = tutti_now_ns(m->rt);
-    s->window_ns = s->begun_ns > 0 && !s->any_gone && !s->any_lost && now - s->begun_ns > s->window_ns ? now - s->begun_ns : s->window_ns;
+    s->window_ns = s->begun_ns > 0 && !s->any_gone && !s->any_lost && now - s->begun_ns > s->window_ns
+                       ? now - s->begun_ns
+                       : s->window_ns;
     s->begun_ns = now;
 }
 
@@ -150,7 +182,9 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         return tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err);
     }
     if (r->in == NULL)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient without its numbers; all workers must run one version", r->worker);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                               "worker %d sent a gradient without its numbers; all workers must run one version",
+                               r->worker);
     if (applies) {
         tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
         rate.t = tutti_server_version(s->server) + 1;
@@ -192,7 +226,8 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status = TUTTI_OK;
 
-    while (s->stops && (status = tutti_serve(m, HEED, &note, tutti_f32(m->device, s->got, m->layout->used), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while (s->stops && (status = tutti_serve(m, HEED, &note, tutti_f32(m->device, s->got, m->layout->used),
+                                             TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_lock(s->door);
         tutti_copy(m->device, m->layout->used, s->got, s->fresh);
         s->fresh_version = (uint64_t)note.a;
@@ -208,20 +243,44 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
 {
     ringmaster *s = m->self;
     int64_t **const counts[5] = { &s->given, &s->applied, &s->dropped, &s->stopped, &s->pending };
-    static const char *const names[5] = { "ringmaster.given", "ringmaster.applied", "ringmaster.dropped", "ringmaster.stopped", "ringmaster.pending" };
+    static const char *const names[5] = { "ringmaster.given", "ringmaster.applied", "ringmaster.dropped",
+                                          "ringmaster.stopped", "ringmaster.pending" };
 
     if (s->stops && s->max_delay < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no gradient is ever too old, so nobody is stopped; leave stops away, or give max_delay");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no gradient is ever too old, "
+                          "so nobody is stopped; leave stops away, or give max_delay");
     if (s->adapts && s->max_delay < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; leave adapt away, or give what the limit is at first");
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .collects = s->collect > 1, .tells = s->stops, .lost = lose }, err));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; "
+                          "leave adapt away, or give what the limit is at first");
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan,
+                                   &(tutti_server_setup){ .rule = arrive,
+                                                          .service = SERVE,
+                                                          .servers = 1,
+                                                          .collects = s->collect > 1,
+                                                          .tells = s->stops,
+                                                          .lost = lose },
+                                   err));
     if (tutti_server_index(s->server) >= 0) {
         for (int k = 0; k < 5; k++)
-            tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = (size_t)m->workers, .of_workers = true }, counts[k]);
+            tutti_declare(plan,
+                          &(tutti_state){ .name = names[k],
+                                          .keep = TUTTI_SLICE,
+                                          .dtype = TUTTI_I64,
+                                          .count = (size_t)m->workers,
+                                          .of_workers = true },
+                          counts[k]);
         tutti_declare_value(plan, "ringmaster.window_ns", TUTTI_SLICE, &s->window_ns, sizeof s->window_ns);
         tutti_declare_value(plan, "ringmaster.collected", TUTTI_SLICE, &s->collected, sizeof s->collected);
         if (s->collect > 1)
-            tutti_declare(plan, &(tutti_state){ .name = "ringmaster.sum", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = m->layout->used, .placed = true }, &s->sum);
+            tutti_declare(plan,
+                          &(tutti_state){ .name = "ringmaster.sum",
+                                          .keep = TUTTI_SLICE,
+                                          .dtype = TUTTI_F32,
+                                          .count = m->layout->used,
+                                          .placed = true },
+                          &s->sum);
         tutti_declare_value(plan, "ringmaster.most", TUTTI_SLICE, &s->most, sizeof s->most);
         tutti_declare_value(plan, "ringmaster.now", TUTTI_SLICE, &s->now, sizeof s->now);
     }
@@ -237,7 +296,9 @@ static tutti_status ringmaster_open(tutti_method *m, tutti_error *err)
     ringmaster *s = m->self;
 
     if (m->share->parts != NULL && m->rank == 0)
-        tutti_event(m, "skewed", "every worker has samples of its own, and the model goes where those of fast workers want it; ringleader-asgd and dude-asgd count all workers the same");
+        tutti_event(m, "skewed",
+                    "every worker has samples of its own, and the model goes where those of fast workers want it; "
+                    "ringleader-asgd and dude-asgd count all workers the same");
     s->now.limit = s->now.greatest = s->max_delay == 0 ? m->workers : s->max_delay;
     s->gone = tutti_alloc((size_t)m->workers, sizeof *s->gone);
     if (s->gone == NULL)
@@ -246,7 +307,8 @@ static tutti_status ringmaster_open(tutti_method *m, tutti_error *err)
     return tutti_server_open(s->server, err);
 }
 
-/* Another number of workers has the server's model. R may be that number, so the longest that R took begins anew. */
+/* Another number of workers has the server's model. R may be that number, so the
+   longest that R took begins anew. */
 static tutti_status ringmaster_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     ringmaster *s = m->self;
@@ -349,7 +411,8 @@ static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
         tutti_metric(m, "applied", r, (double)s->applied[r]);
         tutti_metric(m, "dropped", r, (double)s->dropped[r]);
         if (s->applied[r] + s->dropped[r] + s->stopped[r] > 0)
-            tutti_metric(m, "applied_share", r, (double)s->applied[r] / (double)(s->applied[r] + s->dropped[r] + s->stopped[r]));
+            tutti_metric(m, "applied_share", r,
+                         (double)s->applied[r] / (double)(s->applied[r] + s->dropped[r] + s->stopped[r]));
         if (s->collect > 1)
             tutti_metric(m, "collected", r, (double)s->pending[r]);
         if (s->stops)
@@ -369,18 +432,41 @@ static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
 static const tutti_service ringmaster_services[] = { [SERVE] = { "serve", serve }, [HEED] = { "heed", heed }, { 0 } };
 
 static const char *const ringmaster_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
-    "for data that are alike on all workers; with a partition the model goes where the fast workers' data want it (ringleader-asgd, dude-asgd)",
+    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
+    "ones",
+    "for data that are alike on all workers; with a partition the model goes where the fast workers' data want it "
+    "(ringleader-asgd, dude-asgd)",
     "stops=on: a worker looks whether to stop after each layer; what it abandons it computes again at the newer model",
-    "the loss of the server ends the run (exit code 3), the others go on without any other worker; the model is at worker 0, or with --servers 1 at a rank of its own, and a checkpoint, saved before a loss or after one, is resumed with any number of workers",
+    "the loss of the server ends the run (exit code 3), the others go on without any other worker; the model is at "
+    "worker 0, or with --servers 1 at a rank of its own, and a checkpoint, saved before a loss or after one, is "
+    "resumed with any number of workers",
     NULL
 };
 
 static const tutti_method_default ringmaster_defaults[] = { { "optimizer", "sgd(lr=0.1/n)" }, { 0 } };
 
 const tutti_method_ops tutti_method_ringmaster_asgd = {
-    .name = "ringmaster-asgd", .title = "Ringmaster ASGD: asynchronous SGD with a limit on delays", .authors = "Maranjyan, Tyurin, Richtarik", .year = 2025, .family = "server", .sheet = "ringmaster-asgd.md",
-    .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server", "any, at the server" }, .constraints = ringmaster_constraints, .options = ringmaster_options, .defaults = ringmaster_defaults,
-    .self_bytes = sizeof(ringmaster), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = ringmaster_services, .declare = ringmaster_declare, .open = ringmaster_open, .close = ringmaster_close,
-    .pass = ringmaster_pass, .done = ringmaster_done, .step = ringmaster_step, .agree = ringmaster_agree, .leave = ringmaster_leave, .hold = ringmaster_hold, .resized = ringmaster_resized,
+    .name = "ringmaster-asgd",
+    .title = "Ringmaster ASGD: asynchronous SGD with a limit on delays",
+    .authors = "Maranjyan, Tyurin, Richtarik",
+    .year = 2025,
+    .family = "server",
+    .sheet = "ringmaster-asgd.md",
+    .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server", "any, at the server" },
+    .constraints = ringmaster_constraints,
+    .options = ringmaster_options,
+    .defaults = ringmaster_defaults,
+    .self_bytes = sizeof(ringmaster),
+    .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON,
+    .services = ringmaster_services,
+    .declare = ringmaster_declare,
+    .open = ringmaster_open,
+    .close = ringmaster_close,
+    .pass = ringmaster_pass,
+    .done = ringmaster_done,
+    .step = ringmaster_step,
+    .agree = ringmaster_agree,
+    .leave = ringmaster_leave,
+    .hold = ringmaster_hold,
+    .resized = ringmaster_resized,
 };

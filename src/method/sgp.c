@@ -1,20 +1,30 @@
-/* sgp: stochastic gradient push: SGD on push-sum, so a worker decides alone how to split what it has, and directed graphs need no weights that agree. Assran, Loizou, Ballas, Rabbat, ICML
-   2019, arXiv 1811.10792, algorithms 1 and 2. Sheet: sgp.md.
-     overlap=0    x_i <- x_i - eta opt(g_i(z_i));  (x_i, w_i) <- sum_j P_ij (x_j, w_j);  z_i = x_i / w_i
-     overlap=tau  at the beginning of every tau-th step what was sent tau steps ago is added, then (x, w) is split and sent again; gradients are taken and applied meanwhile
-   P is the graph's, of the sender: columns sum to 1 (topology.h, tutti_graph_open_push). What is kept here is z and w: x = w z is never formed (src/engine/mixer.c), so a step on x is one of
-   eta / w on z, and with w = 1, which regular graphs keep for ever, this is d-psgd(order=atc) to the bit. Gradients, weight decay and momentum are of z, and local.
-   w is a whole number of parts, so the weights of all, and of what is under way, sum to exactly the number of workers; that is looked at whenever the agreed model is made.
-   Chosen: where the sheet adds what has come "if it has arrived", it is added after exactly tau steps here: the same bits in every run; one exchange in tau steps is what is sent. What is in flight is
-   saved as it is, not drained, so saving disturbs nothing. The agreed model is the sum of all x over the sum of all w: push-sum's mean, not the mean of z. Of a lost worker
-   what it held is gone; the others' weights are those of what is left. */
+/* sgp: stochastic gradient push: SGD on push-sum, so a worker decides alone how to split what it
+   has, and directed graphs need no weights that agree. Assran, Loizou, Ballas, Rabbat, ICML 2019,
+   arXiv 1811.10792, algorithms 1 and 2. Sheet: sgp.md.
+     overlap=0    x_i <- x_i - eta opt(g_i(z_i));  (x_i, w_i) <- sum_j
+                  P_ij (x_j, w_j);  z_i = x_i / w_i
+     overlap=tau  at the beginning of every tau-th step what was sent tau steps ago is added, then
+                  (x, w) is split and sent again; gradients are taken and applied meanwhile
+   P is the graph's, of the sender: columns sum to 1 (topology.h, tutti_graph_open_push). What is
+   kept here is z and w: x = w z is never formed (src/engine/mixer.c), so a step on x is one of
+   eta / w on z, and with w = 1, which regular graphs keep for ever, this is d-psgd(order=atc) to
+   the bit. Gradients, weight decay and momentum are of z, and local. w is a whole number of
+   parts, so the weights of all, and of what is under way, sum to exactly the number of workers;
+   that is looked at whenever the agreed model is made. Chosen: where the sheet adds what has
+   come "if it has arrived", it is added after exactly tau steps here: the same bits in every
+   run; one exchange in tau steps is what is sent. What is in flight is saved as it is, not
+   drained, so saving disturbs nothing. The agreed model is the sum of all x over the sum of all
+   w: push-sum's mean, not the mean of z. Of a lost worker what it held is gone; the others'
+   weights are those of what is left. */
 #include "tutti/method.h"
 
 typedef struct sgp {
     const char *graph;
     int64_t overlap;
     tutti_mixer *mixer;
-    tutti_mass mass;        /* declared: w; overlapping: the mixer's until what was started has come, then of both together */
+    /* declared: w; overlapping: the mixer's until what was started has come, then of both
+       together */
+    tutti_mass mass;
     tutti_mass kept;        /* declared, overlapping only: w meanwhile */
     float *sent, *mixed;    /* n each, declared, overlapping only: z as it was split; what the round made of it */
     float *agreed;          /* numerator, digits of the weight, whether it is whole: summed over all at once */
@@ -25,8 +35,10 @@ typedef struct sgp {
 enum { DIGITS = 6, DIGIT_BITS = 10 };
 
 static const tutti_option sgp_options[] = {
-    { "graph", TUTTI_SPEC, TUTTI_AT(sgp, graph), 0, 0, 0, "one-peer-exponential", "who sends to whom, weights=push included; `tutti topology` lists them" },
-    { "overlap", TUTTI_INT, TUTTI_AT(sgp, overlap), 0, 0, 1e6, NULL, "steps that an exchange may take, hidden behind their gradients; 0: exchange after each step" },
+    { "graph", TUTTI_SPEC, TUTTI_AT(sgp, graph), 0, 0, 0, "one-peer-exponential",
+      "who sends to whom, weights=push included; `tutti topology` lists them" },
+    { "overlap", TUTTI_INT, TUTTI_AT(sgp, overlap), 0, 0, 1e6, NULL,
+      "steps that an exchange may take, hidden behind their gradients; 0: exchange after each step" },
     { 0 }
 };
 
@@ -42,7 +54,10 @@ static tutti_status sgp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     s->mass = s->kept = TUTTI_MASS_ONE;
     tutti_declare_value(plan, "sgp.mass", TUTTI_OWN_SUM, &s->mass, sizeof s->mass);
     if (m->workers > 1)
-        tutti_declare(plan, &(tutti_state){ .name = "sgp.agreed", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n + DIGITS + 1 }, &s->agreed);
+        tutti_declare(plan,
+                      &(tutti_state){
+                          .name = "sgp.agreed", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n + DIGITS + 1 },
+                      &s->agreed);
     if (overlaps(m)) {
         tutti_declare_value(plan, "sgp.kept", TUTTI_OWN_ZERO, &s->kept, sizeof s->kept);
         tutti_declare_vector(plan, "sgp.sent", TUTTI_OWN_ZERO, &s->sent);
@@ -70,11 +85,15 @@ static tutti_status check_weight(const tutti_method *m, tutti_mass mass, tutti_e
 
     if (mass >= TUTTI_MASS_ONE / 1000000)
         return TUTTI_OK;
-    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "worker %d is starved: its push-sum weight has fallen to %g in step %llu, since graph '%s' brings it less than it gives away; use a graph "
-                           "that sends it more (`tutti topology` shows the weights)", m->rank, tutti_mass_real(mass), (unsigned long long)m->step, s->graph);
+    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
+                           "worker %d is starved: its push-sum weight has fallen to %g in step %llu, since graph '%s' "
+                           "brings it less than it gives away; use a graph "
+                           "that sends it more (`tutti topology` shows the weights)",
+                           m->rank, tutti_mass_real(mass), (unsigned long long)m->step, s->graph);
 }
 
-/* The model once what has come is added: mixed is (kept sent + what came) / mass, and z has moved since by what its own kept share weighs. */
+/* The model once what has come is added: mixed is (kept sent + what came) / mass, and z has moved
+   since by what its own kept share weighs. */
 static void merged(const tutti_method *m, const sgp *s, float *z)
 {
     const size_t n = m->layout->used;
@@ -116,7 +135,8 @@ static tutti_status sgp_step(tutti_method *m, tutti_error *err)
     return check_weight(m, s->mass, err);
 }
 
-/* Sum of all numerators over the sum of all weights, in one collective: of two a loss may end the first on some workers only, and the others would wait in the second. */
+/* Sum of all numerators over the sum of all weights, in one collective: of two a loss may end the
+   first on some workers only, and the others would wait in the second. */
 static tutti_status sgp_agree(tutti_method *m, tutti_error *err)
 {
     sgp *s = m->self;
@@ -132,32 +152,55 @@ static tutti_status sgp_agree(tutti_method *m, tutti_error *err)
     tutti_scale(m->device, n, (float)(tutti_mass_real(s->mass) / m->workers), s->agreed);
     for (int k = 0; k < DIGITS; k++)
         s->agreed[n + (size_t)k] = (float)(s->mass >> DIGIT_BITS * k & ((1 << DIGIT_BITS) - 1));
-    s->agreed[n + DIGITS] = s->whole && tutti_world_events(m->world, 0, NULL, 0) == 0; /* who has heard of a loss need not be all */
+    /* who has heard of a loss need not be all */
+    s->agreed[n + DIGITS] = s->whole && tutti_world_events(m->world, 0, NULL, 0) == 0;
     TUTTI_TRY(tutti_allreduce(&m->all, TUTTI_SUM, tutti_f32(m->device, s->agreed, n + DIGITS + 1), err));
     whole = (int)s->agreed[n + DIGITS];
     for (int k = 0; k < DIGITS; k++)
         all += (tutti_mass)s->agreed[n + (size_t)k] << DIGIT_BITS * k;
     if (whole == m->workers && all != m->workers * TUTTI_MASS_ONE)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the workers' push-sum weights sum to %.15g instead of %d after step %llu, so a model was lost or counted twice; this is a fault of the program: "
-                          "please report it", tutti_mass_real(all), m->workers, (unsigned long long)m->step);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "the workers' push-sum weights sum to %.15g instead of %d after step %llu, so a model was "
+                          "lost or counted twice; this is a fault of the program: "
+                          "please report it",
+                          tutti_mass_real(all), m->workers, (unsigned long long)m->step);
     tutti_copy(m->device, n, s->agreed, m->x);
     tutti_scale(m->device, n, (float)(m->workers / tutti_mass_real(all)), m->x);
     return TUTTI_OK;
 }
 
 static const char *const sgp_constraints[] = {
-    "the graph may be directed and its weights the sender's alone (weights=push, file): columns of W sum to 1, rows need not",
-    "where graph or losses leave a worker a small push-sum weight w its steps on z are 1 / w times as long, and with overlap its own share counts alone: lower the learning rate then, or take overlap=0",
+    "the graph may be directed and its weights the sender's alone (weights=push, file): columns of W sum to 1, rows "
+    "need not",
+    "where graph or losses leave a worker a small push-sum weight w its steps on z are 1 / w times as long, and with "
+    "overlap its own share counts alone: lower the learning rate then, or take overlap=0",
     "overlap=T exchanges once in T steps, added after exactly T: the bits do not depend on how fast messages are",
-    "the model that is evaluated, shown and saved at the end is the de-biased one: the sum of all numerators over the sum of all weights",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): what it held is gone, what was on its way to it is taken back, the others go on; with on-loss=stop, and on other "
-    "transports, it ends the run (exit code 3)"),
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it: after a loss with as many as were left",
+    "the model that is evaluated, shown and saved at the end is the de-biased one: the sum of all numerators over the "
+    "sum of all weights",
+    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): what it held is gone, what was "
+     "on its way to it is taken back, the others go on; with on-loss=stop, and on other "
+     "transports, it ends the run (exit code 3)"),
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it: after a loss "
+    "with as many as were left",
     NULL
 };
 
 const tutti_method_ops tutti_method_sgp = {
-    .name = "sgp", .title = "Stochastic gradient push", .authors = "Assran, Loizou, Ballas, Rabbat", .year = 2019, .family = "gossip", .sheet = "sgp.md",
-    .axes = { "directed graph", "every step, neighbours", "fp32", "overlap", "a model each", "any" }, .constraints = sgp_constraints, .options = sgp_options,
-    .self_bytes = sizeof(sgp), .traits = TUTTI_GOES_ON, .declare = sgp_declare, .open = sgp_open, .close = sgp_close, .pass = sgp_pass, .step = sgp_step, .agree = sgp_agree,
+    .name = "sgp",
+    .title = "Stochastic gradient push",
+    .authors = "Assran, Loizou, Ballas, Rabbat",
+    .year = 2019,
+    .family = "gossip",
+    .sheet = "sgp.md",
+    .axes = { "directed graph", "every step, neighbours", "fp32", "overlap", "a model each", "any" },
+    .constraints = sgp_constraints,
+    .options = sgp_options,
+    .self_bytes = sizeof(sgp),
+    .traits = TUTTI_GOES_ON,
+    .declare = sgp_declare,
+    .open = sgp_open,
+    .close = sgp_close,
+    .pass = sgp_pass,
+    .step = sgp_step,
+    .agree = sgp_agree,
 };

@@ -1,10 +1,16 @@
-/* signum: each worker votes for the direction of every weight with the sign of its own momentum, and the majority decides. Bernstein, Wang, Azizzadenesheli, Anandkumar, "signSGD: Compressed Optimisation for
-   Non-Convex Problems", ICML 2018, arXiv 1802.04434 (Signum); Bernstein, Zhao, Azizzadenesheli, Anandkumar, "signSGD with Majority Vote is Communication Efficient and Fault Tolerant", ICLR 2019, arXiv 1810.05291.
-   Sheet: onebit.md.
-     each step   m_r <- b m_r + (1-b) g_r;  s <- sgn(sum over the workers of sgn(m_r));  x <- x - lr (s + wd x)
-   b = 0 is signSGD with majority vote. No scale and no error feedback: the learning rate, of the run's optimiser, is the step of every weight, whatever its gradient is (the authors' 0.0001), and every worker has one vote
-   whatever its share of the batch. The vote is the codec's (src/codec/sign-vote.c): ties of an even number of workers count as +, and so does a gradient of 0. Momentum is each worker's own and is saved with it. Clipping
-   would change no sign but through the momentum, and no worker knows the mean gradient: clip-norm is refused. */
+/* signum: each worker votes for the direction of every weight with the sign of its own momentum,
+   and the majority decides. Bernstein, Wang, Azizzadenesheli, Anandkumar, "signSGD: Compressed
+   Optimisation for Non-Convex Problems", ICML 2018, arXiv 1802.04434 (Signum); Bernstein, Zhao,
+   Azizzadenesheli, Anandkumar, "signSGD with Majority Vote is Communication Efficient and Fault
+   Tolerant", ICLR 2019, arXiv 1810.05291. Sheet: onebit.md.
+     each step   m_r <- b m_r + (1-b) g_r;  s <- sgn(sum over the workers of
+                 sgn(m_r));  x <- x - lr (s + wd x)
+   b = 0 is signSGD with majority vote. No scale and no error feedback: the learning rate, of the
+   run's optimiser, is the step of every weight, whatever its gradient is (the authors' 0.0001), and
+   every worker has one vote whatever its share of the batch. The vote is the codec's
+   (src/codec/sign-vote.c): ties of an even number of workers count as +, and so does a gradient of
+   0. Momentum is each worker's own and is saved with it. Clipping would change no sign but through
+   the momentum, and no worker knows the mean gradient: clip-norm is refused. */
 #include <string.h>
 #include "tutti/kernels.h"
 #include "tutti/method.h"
@@ -15,8 +21,10 @@ typedef struct signum {
 } signum;
 
 static const tutti_option signum_options[] = {
-    { "beta", TUTTI_REAL, TUTTI_AT(signum, beta), 0.9, 0, 0.999999, NULL, "decay of each worker's momentum, whose signs it sends; 0: signSGD" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(signum, bucket), 25, 1.0 / 1048576, 65536, NULL, "momentum in MiB that is exchanged as one" },
+    { "beta", TUTTI_REAL, TUTTI_AT(signum, beta), 0.9, 0, 0.999999, NULL,
+      "decay of each worker's momentum, whose signs it sends; 0: signSGD" },
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(signum, bucket), 25, 1.0 / 1048576, 65536, NULL,
+      "momentum in MiB that is exchanged as one" },
     { 0 }
 };
 
@@ -25,8 +33,11 @@ static tutti_status signum_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     signum *s = m->self;
 
     if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'signum' has a momentum of its own, and its step is a sign times the learning rate of a plain optimiser; write --optimizer 'sgd(lr=0.0001)', without momentum, "
-                          "instead of '%s'", m->optim->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'signum' has a momentum of its own, and its step is a sign times the learning rate "
+                          "of a plain optimiser; write --optimizer 'sgd(lr=0.0001)', without momentum, "
+                          "instead of '%s'",
+                          m->optim->ops->name);
     m->piece_bytes = (size_t)(s->bucket * 1048576);
     m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
     tutti_declare_vector(plan, "signum.m", TUTTI_OWN_MEAN, &s->m);
@@ -47,13 +58,15 @@ static tutti_status signum_step(tutti_method *m, tutti_error *err)
 {
     const signum *s = m->self;
 
-    if (tutti_finite(m->device, m->n, m->g)) /* otherwise the step stops the run or is left out, and momenta stay as they are */
+    /* otherwise the step stops the run or is left out, and momenta stay as they are */
+    if (tutti_finite(m->device, m->n, m->g))
         tutti_copy(m->device, m->n, s->moved, s->m);
     return tutti_base_step(m, err);
 }
 
 static const char *const signum_constraints[] = {
-    "the optimizer must be sgd without momentum: its learning rate, which is the step of every weight, schedule and weight_decay",
+    "the optimizer must be sgd without momentum: its learning rate, which is the step of every weight, schedule and "
+    "weight_decay",
     "clip-norm is refused: no worker knows the mean gradient",
     "resumed with another number of workers, each has the mean of the momenta",
     "weights that never have a gradient move by the learning rate in every step: a bit has no third value",
@@ -64,8 +77,20 @@ static const char *const signum_constraints[] = {
 static const tutti_method_default signum_defaults[] = { { "optimizer", "sgd(lr=0.001)" }, { 0 } };
 
 const tutti_method_ops tutti_method_signum = {
-    .name = "signum", .title = "signSGD with majority vote", .authors = "Bernstein, Zhao, Azizzadenesheli, Anandkumar", .year = 2019, .family = "all-reduce", .sheet = "onebit.md",
-    .constraints = signum_constraints, .options = signum_options, .defaults = signum_defaults, .self_bytes = sizeof(signum), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
-    .axes = { "all-gather, owners from 4", "every step", "one bit of the momentum, majority vote", "buckets, overlap", "replicated", "signs of its own momentum" }, .declare = signum_declare,
-    .exchange = signum_exchange, .step = signum_step,
+    .name = "signum",
+    .title = "signSGD with majority vote",
+    .authors = "Bernstein, Zhao, Azizzadenesheli, Anandkumar",
+    .year = 2019,
+    .family = "all-reduce",
+    .sheet = "onebit.md",
+    .constraints = signum_constraints,
+    .options = signum_options,
+    .defaults = signum_defaults,
+    .self_bytes = sizeof(signum),
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .axes = { "all-gather, owners from 4", "every step", "one bit of the momentum, majority vote", "buckets, overlap",
+              "replicated", "signs of its own momentum" },
+    .declare = signum_declare,
+    .exchange = signum_exchange,
+    .step = signum_step,
 };

@@ -1,10 +1,16 @@
-/* single: plain SGD, nothing exchanged. With one worker it is the yardstick of every other method. With n workers each trains its own replica on its
-   own samples and the final model is their mean (one-shot averaging: Zinkevich, Weimer, Smola, Li, NIPS 2010), which is also how fast n workers
+/* single: plain SGD, nothing exchanged. With one worker it is the yardstick of every other method.
+   With n workers each trains its own replica on its own samples and the final model is their mean
+   (one-shot averaging: Zinkevich, Weimer, Smola, Li, NIPS 2010), which is also how fast n workers
    are when they never wait: the ceiling that a method's overhead is measured against. */
 #include "tutti/method.h"
 
 const tutti_method_ops tutti_method_single = {
-    .name = "single", .title = "Plain SGD; several workers average once, at the end", .authors = "Zinkevich, Weimer, Smola, Li", .year = 2010,
-    .family = "baseline", .sheet = "single.md", .traits = TUTTI_GOES_ON | TUTTI_KNOWS_ROWS,
+    .name = "single",
+    .title = "Plain SGD; several workers average once, at the end",
+    .authors = "Zinkevich, Weimer, Smola, Li",
+    .year = 2010,
+    .family = "baseline",
+    .sheet = "single.md",
+    .traits = TUTTI_GOES_ON | TUTTI_KNOWS_ROWS,
     .axes = { "none", "at the end", "fp32", "none", "replicated", "any" },
 };

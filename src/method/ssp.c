@@ -1,18 +1,33 @@
-/* ssp: stale synchronous parallel: workers are at most `staleness` steps apart, and between that they do not wait. Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing, "More Effective Distributed ML via a Stale
-   Synchronous Parallel Parameter Server", NIPS 2013. Sheet: async-sgd.md, C.
-     worker at clock c:  g = grad f(w_mine; its part of step c);  push g, c := c + 1;  w_mine := what comes back
-     server:             w := opt(w, weight eta g);  clock_i := clock_i + 1;  answers worker i once min_j clock_j >= clock_i - staleness, with w as it is then
-   So a read at clock c has all updates of all workers up to clock c - staleness - 1, its own always, and later ones as they are there: nothing is cached at the worker, what it reads is the server's newest (the ESSP form of
-   freshness). Every slice has clocks of its own, by the same rule; a worker goes on when all have let it.
-   staleness_max (the sheet's dynamic SSP, "bound chosen within [S_lo, S_hi] from recent speeds": Zhao, An, Liu, Chen, "Dynamic Stale Synchronous Parallel Distributed Training for Deep Learning", ICDCS 2019, arXiv 1908.11848, from memory):
-   whoever is in front and would have to wait at S_lo = staleness is granted r more steps, at most up to S_hi, so that it ends the last of them as near as can be to the time at which the slowest is expected to push, and waits then
-   until it is within S_lo again. Expected: the server's running means of what a worker takes from an answer to its next push; before the slowest has pushed once nothing is granted. The guarantees are those of staleness=S_hi.
-   staleness=0 waits for all: synchronous SGD whose gradients are applied one after the other.
-   Tables: a pass asks for the rows that it reads when it reads them, so they may be newer than the rest of the model, which the guarantee allows. With staleness=0 that would not be synchronous SGD: whoever is early would
-   change rows that another has still to read. Tables come whole with the answers then.
-   Chosen: an update is the run's optimiser at the learning rate times the worker's share of the step (1/n if even), where the paper sums: so the learning rate means the same as in ddp whatever n is, plain sgd with staleness=0 is ddp
-   up to rounding, and a clock is a step. Chosen: nobody waits for the clock of a worker that is lost; the parts of the others stay as they were, so its share of a step is missing (as in d-psgd). With momentum or adam a step is n updates of the slots. The figures' staleness is, of each gradient's read, how many clocks the slowest worker was behind it. All workers make the same
-   steps, so at the end nobody is waited for. */
+/* ssp: stale synchronous parallel: workers are at most `staleness` steps apart, and
+   between that they do not wait. Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger,
+   Xing, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+   Server", NIPS 2013. Sheet: async-sgd.md, C.
+     worker at clock c:  g = grad f(w_mine; its part of step c);  push g, c :=
+                         c + 1;  w_mine := what comes back
+     server:             w := opt(w, weight eta g);  clock_i := clock_i + 1;  answers worker i once
+                         min_j clock_j >= clock_i - staleness, with w as it is then
+   So a read at clock c has all updates of all workers up to clock c - staleness - 1, its own
+   always, and later ones as they are there: nothing is cached at the worker, what it reads is the
+   server's newest (the ESSP form of freshness). Every slice has clocks of its own, by the same
+   rule; a worker goes on when all have let it. staleness_max (the sheet's dynamic SSP, "bound
+   chosen within [S_lo, S_hi] from recent speeds": Zhao, An, Liu, Chen, "Dynamic Stale Synchronous
+   Parallel Distributed Training for Deep Learning", ICDCS 2019, arXiv 1908.11848, from memory):
+   whoever is in front and would have to wait at S_lo = staleness is granted r more steps, at most
+   up to S_hi, so that it ends the last of them as near as can be to the time at which the slowest
+   is expected to push, and waits then until it is within S_lo again. Expected: the server's running
+   means of what a worker takes from an answer to its next push; before the slowest has pushed once
+   nothing is granted. The guarantees are those of staleness=S_hi. staleness=0 waits for all:
+   synchronous SGD whose gradients are applied one after the other. Tables: a pass asks for the rows
+   that it reads when it reads them, so they may be newer than the rest of the model, which the
+   guarantee allows. With staleness=0 that would not be synchronous SGD: whoever is early would
+   change rows that another has still to read. Tables come whole with the answers then. Chosen: an
+   update is the run's optimiser at the learning rate times the worker's share of the step (1/n if
+   even), where the paper sums: so the learning rate means the same as in ddp whatever n is, plain
+   sgd with staleness=0 is ddp up to rounding, and a clock is a step. Chosen: nobody waits for the
+   clock of a worker that is lost; the parts of the others stay as they were, so its share of a step
+   is missing (as in d-psgd). With momentum or adam a step is n updates of the slots. The figures'
+   staleness is, of each gradient's read, how many clocks the slowest worker was behind it. All
+   workers make the same steps, so at the end nobody is waited for. */
 #include <errno.h>
 #include <math.h>
 
@@ -21,20 +36,27 @@
 typedef struct ssp {
     int64_t servers, staleness, staleness_max;
     tutti_server *server;
-    int64_t *clock;             /* workers; server's thread. All are equal when all is quiet, so they are counted from there */
+    /* workers; server's thread. All are equal when all is quiet, so they are counted from there */
+    int64_t *clock;
     tutti_note *waiting;        /* workers: who is not answered yet */
     bool *waits;
     tutti_note *released;       /* workers: who may read now, and at how many clocks behind; scratch */
     uint32_t *behind_of;
-    int64_t *granted;           /* workers, with staleness_max: steps beyond `staleness` that each may still begin; 0 when all is quiet */
+    /* workers, with staleness_max: steps beyond `staleness` that each may
+       still begin; 0 when all is quiet */
+    int64_t *granted;
     int64_t behind;             /* of this worker's x, in clocks; client's; declared */
 } ssp;
 enum { SERVE };                 /* service */
 
 static const tutti_option ssp_options[] = {
-    { "staleness", TUTTI_INT, TUTTI_AT(ssp, staleness), 3, 0, 1e9, NULL, "steps that a worker may be ahead of the slowest; 0: none" },
-    { "staleness_max", TUTTI_INT, TUTTI_AT(ssp, staleness_max), 0, 0, 1e9, NULL, "steps that it may be ahead where, by recent speeds, it so waits least for the slowest; at least staleness; 0: that" },
-    { "servers", TUTTI_INT, TUTTI_AT(ssp, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
+    { "staleness", TUTTI_INT, TUTTI_AT(ssp, staleness), 3, 0, 1e9, NULL,
+      "steps that a worker may be ahead of the slowest; 0: none" },
+    { "staleness_max", TUTTI_INT, TUTTI_AT(ssp, staleness_max), 0, 0, 1e9, NULL,
+      "steps that it may be ahead where, by recent speeds, it so waits least for the slowest; at least staleness; "
+      "0: that" },
+    { "servers", TUTTI_INT, TUTTI_AT(ssp, servers), 0, 0, 65536, NULL,
+      "how many workers serve as well, of each host in turn; 0: all" },
     { 0 }
 };
 
@@ -46,10 +68,19 @@ static tutti_status ssp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     ssp *s = m->self;
 
     if (s->staleness_max > 0 && s->staleness_max < s->staleness)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ssp': staleness_max is %lld, but staleness, the least that is let, is %lld; give at least that, or leave staleness_max away", (long long)s->staleness_max,
-                          (long long)s->staleness);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'ssp': staleness_max is %lld, but staleness, the least that is let, is %lld; give at "
+                          "least that, or leave staleness_max away",
+                          (long long)s->staleness_max, (long long)s->staleness);
     tutti_declare_late_value(plan, "ssp.behind", TUTTI_OWN_ZERO, &s->behind, sizeof s->behind);
-    return tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = ssp_rule, .service = SERVE, .servers = (int)s->servers, .whole = s->staleness == 0 && s->staleness_max == 0, .times = s->staleness_max > s->staleness, .lost = ssp_lost }, err);
+    return tutti_server_declare(&s->server, m, plan,
+                                &(tutti_server_setup){ .rule = ssp_rule,
+                                                       .service = SERVE,
+                                                       .servers = (int)s->servers,
+                                                       .whole = s->staleness == 0 && s->staleness_max == 0,
+                                                       .times = s->staleness_max > s->staleness,
+                                                       .lost = ssp_lost },
+                                err);
 }
 
 static tutti_status ssp_open(tutti_method *m, tutti_error *err)
@@ -63,7 +94,8 @@ static tutti_status ssp_open(tutti_method *m, tutti_error *err)
     s->released = tutti_alloc(workers, sizeof *s->released);
     s->behind_of = tutti_alloc(workers, sizeof *s->behind_of);
     s->granted = tutti_alloc(workers, sizeof *s->granted);
-    if (s->clock == NULL || s->waiting == NULL || s->waits == NULL || s->released == NULL || s->behind_of == NULL || s->granted == NULL)
+    if (s->clock == NULL || s->waiting == NULL || s->waits == NULL || s->released == NULL || s->behind_of == NULL ||
+        s->granted == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ssp'");
     return tutti_server_open(s->server, err);
 }
@@ -92,14 +124,17 @@ static tutti_status ssp_step(tutti_method *m, tutti_error *err)
 
     TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
     tutti_stale(m, (uint64_t)s->behind);
-    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)(m->step + 1 - rate.t), (int64_t)m->step, skip ? NULL : m->g, m->x, &answers, err)); /* kind: steps that I have left out */
+    /* kind: steps that I have left out */
+    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)(m->step + 1 - rate.t), (int64_t)m->step, skip ? NULL : m->g, m->x,
+                                &answers, err));
     s->behind = answers.kind;
     return TUTTI_OK;
 }
 
 static tutti_status ssp_need_rows(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
-    return tutti_server_need_rows(((ssp *)m->self)->server, tensor, ids, n, err); /* clocks only go forward: what the last push waited for is there */
+    /* clocks only go forward: what the last push waited for is there */
+    return tutti_server_need_rows(((ssp *)m->self)->server, tensor, ids, n, err);
 }
 
 static int64_t slowest_clock(const tutti_method *m, const ssp *s)
@@ -112,7 +147,9 @@ static int64_t slowest_clock(const tutti_method *m, const ssp *s)
     return least;
 }
 
-/* Worker i, which has just pushed, is beyond `staleness`: steps that it may begin all the same, so that it ends the last of them as near as can be to the next push of the slowest (DSSP's controller). */
+/* Worker i, which has just pushed, is beyond `staleness`: steps that it may begin all
+   the same, so that it ends the last of them as near as can be to the next push of
+   the slowest (DSSP's controller). */
 static int64_t extra_steps(const tutti_method *m, const ssp *s, int i, int64_t least)
 {
     const int64_t most = s->staleness_max - (s->clock[i] - least) + 1;
@@ -165,7 +202,8 @@ static tutti_status ssp_rule(tutti_method *m, const tutti_server_request *r, tut
     s->clock[r->worker]++;
     s->waiting[r->worker] = r->note;
     s->waits[r->worker] = true;
-    if (s->staleness_max > s->staleness && s->granted[r->worker] == 0 && s->clock[r->worker] - slowest_clock(m, s) > s->staleness)
+    if (s->staleness_max > s->staleness && s->granted[r->worker] == 0 &&
+        s->clock[r->worker] - slowest_clock(m, s) > s->staleness)
         s->granted[r->worker] = extra_steps(m, s, r->worker, slowest_clock(m, s));
     return answer(m, s, err);
 }
@@ -198,20 +236,42 @@ static tutti_status ssp_agree(tutti_method *m, tutti_error *err)
 static const tutti_service ssp_services[] = { [SERVE] = { "server", serve }, { 0 } };
 
 static const char *const ssp_constraints[] = {
-    "all workers make the same number of steps, at most `staleness` apart; reports, checkpoints and evaluations wait for all of them",
+    "all workers make the same number of steps, at most `staleness` apart; reports, checkpoints and evaluations wait "
+    "for all of them",
     "runs differ in their bits, except simulated ones",
-    "clip-norm clips each worker's own gradient; a gradient that is not finite is left out by its worker (nonfinite=skip)",
-    "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins; with staleness=0 tables come whole, since all must read one model",
+    "clip-norm clips each worker's own gradient; a gradient that is not finite is left out by its worker "
+    "(nonfinite=skip)",
+    "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins; "
+    "with staleness=0 tables come whole, since all must read one model",
     "with momentum or adam a step is one update of the slots a worker",
-    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of workers, or --servers) the others go on, and wait for it no more",
-    "a checkpoint is resumed with any number of workers, saved before a loss or after one; another number begins at the servers' model",
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
+    "workers, or --servers) the others go on, and wait for it no more",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; another number begins at "
+    "the servers' model",
     NULL
 };
 
 static const tutti_method_default ssp_defaults[] = { { "optimizer", "sgd(lr=0.1)" }, { 0 } };
 
 const tutti_method_ops tutti_method_ssp = {
-    .name = "ssp", .title = "Stale synchronous parallel", .authors = "Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing", .year = 2013, .family = "server", .sheet = "async-sgd.md",
-    .axes = { "servers", "bounded staleness", "fp32", "none", "sliced", "any, on slices" }, .constraints = ssp_constraints, .options = ssp_options, .defaults = ssp_defaults, .self_bytes = sizeof(ssp),
-    .traits = TRAITS, .traits_of = ssp_traits, .services = ssp_services, .declare = ssp_declare, .open = ssp_open, .close = ssp_close, .step = ssp_step, .agree = ssp_agree, .need_rows = ssp_need_rows,
+    .name = "ssp",
+    .title = "Stale synchronous parallel",
+    .authors = "Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing",
+    .year = 2013,
+    .family = "server",
+    .sheet = "async-sgd.md",
+    .axes = { "servers", "bounded staleness", "fp32", "none", "sliced", "any, on slices" },
+    .constraints = ssp_constraints,
+    .options = ssp_options,
+    .defaults = ssp_defaults,
+    .self_bytes = sizeof(ssp),
+    .traits = TRAITS,
+    .traits_of = ssp_traits,
+    .services = ssp_services,
+    .declare = ssp_declare,
+    .open = ssp_open,
+    .close = ssp_close,
+    .step = ssp_step,
+    .agree = ssp_agree,
+    .need_rows = ssp_need_rows,
 };

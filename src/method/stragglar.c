@@ -1,16 +1,25 @@
-/* stragglar: ddp whose all-reduce begins without the worker that comes late. Devraj, Ding, Vijaya Kumar, Kleinberg, Singh, "Efficient AllReduce with Stragglers",
-   2025, arXiv 2505.23523. Sheet: stragglar.md. The schedules are src/collective/stragglar.c; here is who is late, and whether it pays.
-     each step         pieces are summed by the chosen all-reduce: stragglar if a worker is known to come late, else ddp's, to the bit
-     every 20 steps    t <- all-gather of the mean compute time of a step;  delta = the largest less the second largest
-                       stragglar for its worker, if  delta + T_default > max(delta, T_RS) + T_SAR  for the whole model, else none
-   A step begins for all when the last one's all-reduce has ended, so who computes longest comes last, and by the difference of compute times. That
-   needs one small all-gather in 20 steps and no clock in common; all decide alike from the same numbers.
+/* stragglar: ddp whose all-reduce begins without the worker that comes late. Devraj, Ding,
+   Vijaya Kumar, Kleinberg, Singh, "Efficient AllReduce with Stragglers", 2025, arXiv
+   2505.23523. Sheet: stragglar.md. The schedules are src/collective/stragglar.c; here is
+   who is late, and whether it pays.
+     each step         pieces are summed by the chosen all-reduce: stragglar if a worker is known to
+                       come late, else ddp's, to the bit
+     every 20 steps    t <- all-gather of the mean compute time of a step;  delta =
+                       the largest less the second largest
+                       stragglar for its worker, if  delta + T_default > max(delta, T_RS) +
+                                                     T_SAR  for the whole model, else none
+   A step begins for all when the last one's all-reduce has ended, so who computes longest comes
+   last, and by the difference of compute times. That needs one small all-gather in 20 steps and no
+   clock in common; all decide alike from the same numbers.
      T_RS = (n-2) (alpha + beta s/(n-1)),  T_SAR = R (alpha + beta s/(n-1)),  T_default = a + b s
-   R: rounds of the schedule itself, n-2 + ceil lg n or, of greedy ones, some more.
-   alpha and beta are measured on a ring when the run begins, a and b on the default all-reduce. The sheet compares with a ring; the default is what we would do otherwise, and through
-   shared memory it is far better than any ring. A piece for which T_SAR is not below T_default keeps the default (min_bytes).
-   Differs from the paper: the straggler may change every 20 steps; any number of workers (greedy schedule). Sums of stragglar have an order of their own: replicas stay equal, but
-   the bits are ddp's only while nobody is late. A worker that was named keeps the role whether it is late or not: such runs are reproducible on real machines, too. */
+   R: rounds of the schedule itself, n-2 + ceil lg n or, of greedy ones, some more. alpha and beta
+   are measured on a ring when the run begins, a and b on the default all-reduce. The sheet compares
+   with a ring; the default is what we would do otherwise, and through shared memory it is far
+   better than any ring. A piece for which T_SAR is not below T_default keeps the default
+   (min_bytes). Differs from the paper: the straggler may change every 20 steps; any number of
+   workers (greedy schedule). Sums of stragglar have an order of their own: replicas stay equal, but
+   the bits are ddp's only while nobody is late. A worker that was named keeps the role whether it
+   is late or not: such runs are reproducible on real machines, too. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +27,8 @@
 #include <string.h>
 #include "priced.h"
 
-enum { WINDOW = 20, LEAST = 4 };       /* steps between looks; workers for which it may pay: with 3, 1.5 s against a ring's 1.33 s */
+/* steps between looks; workers for which it may pay: with 3, 1.5 s against a ring's 1.33 s */
+enum { WINDOW = 20, LEAST = 4 };
 enum { AUTO, EXACT, GREEDY };
 
 typedef struct stragglar {
@@ -37,10 +47,14 @@ typedef struct stragglar {
 enum { NAME_BYTES = 72 };
 
 static const tutti_option stragglar_options[] = {
-    { "straggler", TUTTI_TEXT, TUTTI_AT(stragglar, straggler), 0, 0, 0, "auto", "the worker that comes late: its rank, or auto: by compute times of 20 steps" },
-    { "min_delay_us", TUTTI_REAL, TUTTI_AT(stragglar, min_delay), 0, 0, 1e12, NULL, "auto: it must come this much later than all others, in us; 0: where it begins to pay" },
-    { "min_bytes", TUTTI_INT, TUTTI_AT(stragglar, min_bytes), 0, 0, 1e15, NULL, "pieces below keep the default all-reduce; 0: those for which it is faster" },
-    { "schedule", TUTTI_CHOICE, TUTTI_AT(stragglar, schedule), AUTO, 0, 2, "auto|exact|greedy", "exact needs a power of two of workers; auto: exact where it can be" },
+    { "straggler", TUTTI_TEXT, TUTTI_AT(stragglar, straggler), 0, 0, 0, "auto",
+      "the worker that comes late: its rank, or auto: by compute times of 20 steps" },
+    { "min_delay_us", TUTTI_REAL, TUTTI_AT(stragglar, min_delay), 0, 0, 1e12, NULL,
+      "auto: it must come this much later than all others, in us; 0: where it begins to pay" },
+    { "min_bytes", TUTTI_INT, TUTTI_AT(stragglar, min_bytes), 0, 0, 1e15, NULL,
+      "pieces below keep the default all-reduce; 0: those for which it is faster" },
+    { "schedule", TUTTI_CHOICE, TUTTI_AT(stragglar, schedule), AUTO, 0, 2, "auto|exact|greedy",
+      "exact needs a power of two of workers; auto: exact where it can be" },
     { "verify", TUTTI_BOOL, TUTTI_AT(stragglar, verify), 0, 0, 1, NULL, "prove the schedule when the run begins" },
     { 0 }
 };
@@ -54,27 +68,45 @@ static tutti_status stragglar_declare(tutti_method *m, tutti_plan *plan, tutti_e
 
     s->named = by_time ? -1 : (int)named;
     if (!by_time && (s->straggler[0] < '0' || s->straggler[0] > '9' || *end != 0 || named < 0 || named >= m->workers))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'stragglar': straggler is '%.40s'; it must be auto or a worker, 0 to %d", s->straggler, m->workers - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'stragglar': straggler is '%.40s'; it must be auto or a worker, 0 to %d",
+                          s->straggler, m->workers - 1);
     if (!by_time && s->min_delay > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'stragglar': min_delay_us is %.9g, but with straggler=%d no worker's lateness is asked; leave one of the two away", s->min_delay, s->named);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'stragglar': min_delay_us is %.9g, but with straggler=%d no worker's lateness is "
+                          "asked; leave one of the two away",
+                          s->min_delay, s->named);
     if (s->schedule == EXACT && (m->workers & (m->workers - 1)) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'stragglar': schedule is exact, which needs a power of two of workers, and there are %d; use schedule=greedy or auto", m->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'stragglar': schedule is exact, which needs a power of two of workers, and there are "
+                          "%d; use schedule=greedy or auto",
+                          m->workers);
     tutti_declare_value(plan, "stragglar.known", TUTTI_SAME, &s->known, sizeof s->known);
     tutti_declare_value(plan, "stragglar.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
-    tutti_declare(plan, &(tutti_state){ .name = "stragglar.seconds", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers }, &s->seconds);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "stragglar.seconds", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers },
+        &s->seconds);
     return TUTTI_OK;
 }
 
 /* ---- what it costs ---- */
 
-static double t_rs(const stragglar *s, int n, double bytes) { return (n - 2) * (s->known.alpha + s->known.beta * bytes / (n - 1)); }
+static double t_rs(const stragglar *s, int n, double bytes)
+{
+    return (n - 2) * (s->known.alpha + s->known.beta * bytes / (n - 1));
+}
 
 static double t_sar(const stragglar *s, int n, double bytes, int rounds)
 {
     return rounds * (s->known.alpha + s->known.beta * bytes / (n - 1));
 }
 
-static double t_ring(const stragglar *s, int n, double bytes) { return 2 * (n - 1) * (s->known.alpha + s->known.beta * bytes / n); }
+static double t_ring(const stragglar *s, int n, double bytes)
+{
+    return 2 * (n - 1) * (s->known.alpha + s->known.beta * bytes / n);
+}
 static double t_default(const stragglar *s, double bytes) { return s->known.a + s->known.b * bytes; }
 
 static int least_rounds(int n)
@@ -93,7 +125,8 @@ static tutti_status count_rounds(tutti_method *m, tutti_error *err)
     if (s->rounds == 0)
         s->rounds = tutti_stragglar_rounds(m->workers, s->schedule == GREEDY);
     if (s->rounds == 0)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "method 'stragglar': counting the rounds of %d workers", m->workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "method 'stragglar': counting the rounds of %d workers",
+                          m->workers);
     return TUTTI_OK;
 }
 
@@ -106,7 +139,9 @@ static tutti_status stragglar_open(tutti_method *m, tutti_error *err)
 
     s->known.straggler = n >= LEAST ? s->named : -1;
     if (n < LEAST) {
-        tutti_event(m, "stragglar", "it cannot pay with fewer than %d workers, and there are %d: the default all-reduce is used", LEAST, n);
+        tutti_event(m, "stragglar",
+                    "it cannot pay with fewer than %d workers, and there are %d: the default all-reduce is used", LEAST,
+                    n);
         return TUTTI_OK;
     }
     TUTTI_TRY(priced_measure(m, "ring(order=any)", &ring, err));
@@ -117,7 +152,8 @@ static tutti_status stragglar_open(tutti_method *m, tutti_error *err)
     s->known.b = usual.byte;
     if (s->verify && m->rank == 0) { /* all write the same lists */
         snprintf(algorithm, sizeof algorithm, "stragglar%s(order=any)", s->schedule == GREEDY ? "-greedy" : "");
-        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_prove(algorithm, n, 16 * (size_t)(n - 1), err), "method 'stragglar'"));
+        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_prove(algorithm, n, 16 * (size_t)(n - 1), err),
+                                    "method 'stragglar'"));
     }
     return TUTTI_OK;
 }
@@ -141,8 +177,10 @@ static tutti_status stragglar_exchange(tutti_method *m, tutti_piece *p, tutti_er
     tutti_group g = p->group;
 
     if (s->known.straggler >= 0 && s->known.straggler < m->workers && m->workers >= LEAST &&
-        (s->min_bytes > 0 ? bytes >= (double)s->min_bytes : s->named >= 0 || t_sar(s, m->workers, bytes, s->rounds) < t_default(s, bytes))) {
-        snprintf(algorithm, sizeof algorithm, "stragglar%s(straggler=%d,order=any)", s->schedule == GREEDY ? "-greedy" : "", (int)s->known.straggler);
+        (s->min_bytes > 0 ? bytes >= (double)s->min_bytes
+                          : s->named >= 0 || t_sar(s, m->workers, bytes, s->rounds) < t_default(s, bytes))) {
+        snprintf(algorithm, sizeof algorithm, "stragglar%s(straggler=%d,order=any)",
+                 s->schedule == GREEDY ? "-greedy" : "", (int)s->known.straggler);
         g.algorithm = algorithm;
     }
     return tutti_allreduce_weighted(&g, (float)m->weight, tutti_f32(m->device, p->g, p->count), err);
@@ -178,10 +216,16 @@ static tutti_status look(tutti_method *m, tutti_error *err)
     if (s->named < 0)
         s->known.straggler = pays ? last : -1;
     if (s->named >= 0 ? m->step + 1 == WINDOW && (last != s->named || !pays) : s->known.straggler != before)
-        tutti_event(m, "stragglar", "worker %d comes %.4g ms after all others (%d steps, computing %.4g ms); %s: all-reduce by stragglar hides %.4g ms and takes %.4g ms from then on, a ring "
-                    "%.4g ms, the default %.4g ms", last, 1e3 * delay, WINDOW, 1e3 * (double)s->seconds[last], s->named >= 0 ? "worker named by straggler is kept" :
-                    s->known.straggler >= 0 ? "it is the straggler from now on" : "there is no straggler from now on", 1e3 * fmin(delay, rs), 1e3 * (fmax(rs - delay, 0) + sar),
-                    1e3 * t_ring(s, n, bytes), 1e3 * t_default(s, bytes));
+        tutti_event(m, "stragglar",
+                    "worker %d comes %.4g ms after all others (%d steps, computing %.4g ms); %s: all-reduce by "
+                    "stragglar hides %.4g ms and takes %.4g ms from then on, a ring "
+                    "%.4g ms, the default %.4g ms",
+                    last, 1e3 * delay, WINDOW, 1e3 * (double)s->seconds[last],
+                    s->named >= 0             ? "worker named by straggler is kept"
+                    : s->known.straggler >= 0 ? "it is the straggler from now on"
+                                              : "there is no straggler from now on",
+                    1e3 * fmin(delay, rs), 1e3 * (fmax(rs - delay, 0) + sar), 1e3 * t_ring(s, n, bytes),
+                    1e3 * t_default(s, bytes));
     return TUTTI_OK;
 }
 
@@ -206,8 +250,20 @@ static const char *const stragglar_constraints[] = {
 };
 
 const tutti_method_ops tutti_method_stragglar = {
-    .name = "stragglar", .title = "All-reduce with a straggler", .authors = "Devraj, Ding, Vijaya Kumar, Kleinberg, Singh", .year = 2025, .family = "all-reduce",
-    .sheet = "stragglar.md", .axes = { "all-reduce, one late", "every step", "fp32", "buckets, overlap", "replicated", "any" }, .constraints = stragglar_constraints,
-    .options = stragglar_options, .self_bytes = sizeof(stragglar), .traits = TUTTI_REPLICAS_EQUAL, .declare = stragglar_declare, .open = stragglar_open,
-    .pass = stragglar_pass, .exchange = stragglar_exchange, .step = stragglar_step,
+    .name = "stragglar",
+    .title = "All-reduce with a straggler",
+    .authors = "Devraj, Ding, Vijaya Kumar, Kleinberg, Singh",
+    .year = 2025,
+    .family = "all-reduce",
+    .sheet = "stragglar.md",
+    .axes = { "all-reduce, one late", "every step", "fp32", "buckets, overlap", "replicated", "any" },
+    .constraints = stragglar_constraints,
+    .options = stragglar_options,
+    .self_bytes = sizeof(stragglar),
+    .traits = TUTTI_REPLICAS_EQUAL,
+    .declare = stragglar_declare,
+    .open = stragglar_open,
+    .pass = stragglar_pass,
+    .exchange = stragglar_exchange,
+    .step = stragglar_step,
 };
