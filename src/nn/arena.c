@@ -1,4 +1,5 @@
-/* arena.c: see arena.h. What is placed stands in an array by rising offset, so that one walk finds the lowest gap: a buffer whose life does not meet the new one's is as good as not there. */
+/* arena.c: see arena.h. What is placed stands in an array by rising offset, so that one walk finds
+   the lowest gap: a buffer whose life does not meet the new one's is as good as not there. */
 #include "arena.h"
 #include <stdlib.h>
 #include <string.h>
@@ -156,8 +157,11 @@ tutti_status tutti_nn_arena_plan(nn_buffer *list, int count, size_t *total, tutt
 
     *total = 0;
     for (int i = 0; i < count; i++) /* below this sum no offset can overflow */
-        if (list[i].bytes > PTRDIFF_MAX - NN_ARENA_LINE || !tutti_size_add(all, lines(list[i].bytes), &all) || all > PTRDIFF_MAX)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "%d buffers of a network need more bytes than there are addresses; use a smaller batch", count);
+        if (list[i].bytes > PTRDIFF_MAX - NN_ARENA_LINE || !tutti_size_add(all, lines(list[i].bytes), &all) ||
+            all > PTRDIFF_MAX)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                              "%d buffers of a network need more bytes than there are addresses; use a smaller batch",
+                              count);
     p.turns = tutti_alloc((size_t)count, sizeof *p.turns);
     p.changes = tutti_alloc((size_t)count, 2 * sizeof *p.changes);
     p.placed = tutti_alloc((size_t)count, sizeof *p.placed);

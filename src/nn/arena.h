@@ -1,9 +1,13 @@
-/* arena.h: one memory for the buffers of a pass. Each buffer says from which moment to which it is needed; those that are never needed at the same
-   moment may stand in the same place. What the moments are is the caller's business: a counter of the calls of a pass will do.
+/* arena.h: one memory for the buffers of a pass. Each buffer says from which moment to which it is
+   needed; those that are never needed at the same moment may stand in the same place. What the
+   moments are is the caller's business: a counter of the calls of a pass will do.
 
-   To find the smallest such layout is NP-hard (dynamic storage allocation: Garey and Johnson, problem SR2). Buffers are placed one after another, each at the lowest place
-   that is free during its life, in each of three orders (largest, longest needed, largest bytes times life first), and the best of the three layouts is kept. No layout is smaller than what is needed
-   at one moment, so the search ends where that bound is reached: on the networks here by the first order, on random lists the best is within a few per cent of it (tests/nn/arena_test.c). */
+   To find the smallest such layout is NP-hard (dynamic storage allocation: Garey and Johnson,
+   problem SR2). Buffers are placed one after another, each at the lowest place that is free during
+   its life, in each of three orders (largest, longest needed, largest bytes times life first), and
+   the best of the three layouts is kept. No layout is smaller than what is needed at one moment, so
+   the search ends where that bound is reached: on the networks here by the first order, on random
+   lists the best is within a few per cent of it (tests/nn/arena_test.c). */
 #ifndef TUTTI_NN_ARENA_H
 #define TUTTI_NN_ARENA_H
 #include "tutti/base.h"
@@ -13,12 +17,15 @@ enum { NN_ARENA_LINE = 64 }; /* every buffer begins on a cache line, and no two 
 typedef struct nn_buffer {
     size_t bytes;      /* 0: takes no room */
     int first, last;   /* moments, both included; first <= last */
-    size_t *place;     /* keeps until planned: its offset from the arena's begin goes here; NULL: nowhere */
+    /* keeps until planned: its offset from the arena's begin goes here; NULL: nowhere */
+    size_t *place;
     size_t offset;     /* the same, here */
     size_t trial;      /* the planner's, while it works */
 } nn_buffer;
 
-/* Gives each buffer its offset, a multiple of NN_ARENA_LINE, and the arena's bytes in *total. The same list gives the same layout. Time grows with the square of `count`, of which
-   10,000 take a tenth of a second or so. TUTTI_ERR_MEMORY if the sizes overflow or there is no memory to plan in; then no offset is given. */
+/* Gives each buffer its offset, a multiple of NN_ARENA_LINE, and the arena's bytes in *total.
+   The same list gives the same layout. Time grows with the square of `count`, of which 10,000
+   take a tenth of a second or so. TUTTI_ERR_MEMORY if the sizes overflow or there is no memory
+   to plan in; then no offset is given. */
 tutti_status tutti_nn_arena_plan(nn_buffer *list, int count, size_t *total, tutti_error *err);
 #endif

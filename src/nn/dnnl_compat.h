@@ -1,6 +1,7 @@
-/* dnnl_compat.h: the one place that knows which oneDNN it is. 2.x makes a primitive descriptor in two steps (operation descriptor,
-   then the rest) and has memory descriptors as structs; 3.x makes it in one and has them as opaque pointers with owners.
-   The functions below have one shape for both: nn_md owns a memory descriptor, nn_mdref borrows one.
+/* dnnl_compat.h: the one place that knows which oneDNN it is. 2.x makes a primitive descriptor in
+   two steps (operation descriptor, then the rest) and has memory descriptors as structs; 3.x makes
+   it in one and has them as opaque pointers with owners. The functions below have one shape for
+   both: nn_md owns a memory descriptor, nn_mdref borrows one.
 
    Checked: 2.6.3 built and tested; the 3.x side compiled against its headers only. */
 #ifndef TUTTI_NN_DNNL_COMPAT_H
@@ -13,15 +14,19 @@
 #endif
 #define NN_DNNL_3 (DNNL_VERSION_MAJOR == 3)
 
-/* oneDNN takes its number of threads from the calling thread's OpenMP setting. Declared here because the compiler in use may have
-   an OpenMP of its own (clang: libomp), while the packaged oneDNN runs on libgomp, and this room is linked with that. */
+/* oneDNN takes its number of threads from the calling thread's OpenMP setting. Declared here
+   because the compiler in use may have an OpenMP of its own (clang: libomp), while the packaged
+   oneDNN runs on libgomp, and this room is linked with that. */
 extern void omp_set_num_threads(int threads);
 extern int omp_get_max_threads(void);
 
-/* Channels of the blocks that convolutions and pooling like on this CPU, or on the smaller one that ONEDNN_MAX_CPU_ISA says. */
+/* Channels of the blocks that convolutions and pooling like on this CPU, or on the smaller
+   one that ONEDNN_MAX_CPU_ISA says. */
 static inline int nn_channel_block(void)
 {
-    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? 16 : 8;
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core
+               ? 16
+               : 8;
 }
 
 typedef struct nn_md { dnnl_memory_desc_t it; } nn_md; /* all zero: none */
@@ -40,15 +45,19 @@ static inline nn_mdref nn_md_of(const nn_md *m)
 #endif
 }
 
-/* strides NULL: the layout is the implementation's to choose. *m needs nn_md_free also after a failure. */
-static inline dnnl_status_t nn_md_make(nn_md *m, int n, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dim_t *strides)
+/* strides NULL: the layout is the implementation's to choose. *m needs
+   nn_md_free also after a failure. */
+static inline dnnl_status_t nn_md_make(nn_md *m, int n, const dnnl_dims_t dims,
+                                       dnnl_data_type_t type, const dnnl_dim_t *strides)
 {
 #if NN_DNNL_3
-    return strides != NULL ? dnnl_memory_desc_create_with_strides(&m->it, n, dims, type, strides)
-                           : dnnl_memory_desc_create_with_tag(&m->it, n, dims, type, dnnl_format_tag_any);
+    return strides != NULL
+               ? dnnl_memory_desc_create_with_strides(&m->it, n, dims, type, strides)
+               : dnnl_memory_desc_create_with_tag(&m->it, n, dims, type, dnnl_format_tag_any);
 #else
-    return strides != NULL ? dnnl_memory_desc_init_by_strides(&m->it, n, dims, type, strides)
-                           : dnnl_memory_desc_init_by_tag(&m->it, n, dims, type, dnnl_format_tag_any);
+    return strides != NULL
+               ? dnnl_memory_desc_init_by_strides(&m->it, n, dims, type, strides)
+               : dnnl_memory_desc_init_by_tag(&m->it, n, dims, type, dnnl_format_tag_any);
 #endif
 }
 
@@ -56,14 +65,17 @@ static inline dnnl_data_type_t nn_md_type(nn_mdref md)
 {
 #if NN_DNNL_3
     dnnl_data_type_t type = dnnl_data_type_undef;
-    return dnnl_memory_desc_query(md, dnnl_query_data_type, &type) == dnnl_success ? type : dnnl_data_type_undef;
+    return dnnl_memory_desc_query(md, dnnl_query_data_type, &type) == dnnl_success
+               ? type
+               : dnnl_data_type_undef;
 #else
     return md->data_type;
 #endif
 }
 
 /* A layout that strides cannot say: blocks of channels. Of float32. */
-static inline dnnl_status_t nn_md_tag(nn_md *m, int n, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+static inline dnnl_status_t nn_md_tag(nn_md *m, int n, const dnnl_dims_t dims,
+                                      dnnl_format_tag_t tag)
 {
 #if NN_DNNL_3
     return dnnl_memory_desc_create_with_tag(&m->it, n, dims, dnnl_f32, tag);
@@ -102,7 +114,8 @@ static inline dnnl_status_t nn_post_relu(dnnl_post_ops_t ops)
 }
 
 /* ---- primitive descriptors; *pd NULL on failure. bias NULL: none ---- */
-static inline dnnl_status_t nn_matmul_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_mdref src, nn_mdref weights, nn_mdref bias,
+static inline dnnl_status_t nn_matmul_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                         nn_mdref src, nn_mdref weights, nn_mdref bias,
                                          nn_mdref dst, const_dnnl_primitive_attr_t attr)
 {
 #if NN_DNNL_3
@@ -114,54 +127,68 @@ static inline dnnl_status_t nn_matmul_pd(dnnl_primitive_desc_t *pd, dnnl_engine_
 #endif
 }
 
-/* Windows move by `stride` both ways, over `padding` zeros on each side. Groups are a leading dimension of the weights. */
+/* Windows move by `stride` both ways, over `padding` zeros on each side. Groups are a
+   leading dimension of the weights. */
 typedef struct nn_conv_steps { dnnl_dim_t stride, padding; } nn_conv_steps;
-#define NN_CONV_STEPS(s) const dnnl_dims_t step = { (s).stride, (s).stride }, pad = { (s).padding, (s).padding }
+#define NN_CONV_STEPS(s) \
+    const dnnl_dims_t step = { (s).stride, (s).stride }, pad = { (s).padding, (s).padding }
 
-static inline dnnl_status_t nn_conv_forward_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_conv_steps steps, nn_mdref src, nn_mdref weights, nn_mdref bias,
-                                               nn_mdref dst, const_dnnl_primitive_attr_t attr)
-{
-    NN_CONV_STEPS(steps);
-#if NN_DNNL_3
-    const dnnl_dims_t none = { 0, 0 }; /* dilation */
-    return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
-                                                          step, none, pad, pad, attr);
-#else
-    dnnl_convolution_desc_t d;
-    const dnnl_status_t s = dnnl_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
-                                                               step, pad, pad);
-    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
-#endif
-}
-
-static inline dnnl_status_t nn_conv_data_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_conv_steps steps, nn_mdref diff_src, nn_mdref weights,
-                                            nn_mdref diff_dst, const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
-{
-    NN_CONV_STEPS(steps);
-#if NN_DNNL_3
-    const dnnl_dims_t none = { 0, 0 }; /* dilation */
-    return dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, diff_src, weights, diff_dst,
-                                                                step, none, pad, pad, hint, attr);
-#else
-    dnnl_convolution_desc_t d;
-    const dnnl_status_t s = dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, diff_src, weights, diff_dst, step, pad, pad);
-    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
-#endif
-}
-
-static inline dnnl_status_t nn_conv_weights_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_conv_steps steps, nn_mdref src, nn_mdref diff_weights,
-                                               nn_mdref diff_bias, nn_mdref diff_dst, const_dnnl_primitive_desc_t hint,
+static inline dnnl_status_t nn_conv_forward_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                               nn_conv_steps steps, nn_mdref src, nn_mdref weights,
+                                               nn_mdref bias, nn_mdref dst,
                                                const_dnnl_primitive_attr_t attr)
 {
     NN_CONV_STEPS(steps);
 #if NN_DNNL_3
     const dnnl_dims_t none = { 0, 0 }; /* dilation */
-    return dnnl_convolution_backward_weights_primitive_desc_create(pd, engine, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst,
-                                                                   step, none, pad, pad, hint, attr);
+    return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training,
+                                                          dnnl_convolution_direct, src, weights,
+                                                          bias, dst, step, none, pad, pad, attr);
 #else
     dnnl_convolution_desc_t d;
-    const dnnl_status_t s = dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst,
-                                                                        step, pad, pad);
+    const dnnl_status_t s =
+        dnnl_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, src,
+                                           weights, bias, dst, step, pad, pad);
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
+#endif
+}
+
+static inline dnnl_status_t nn_conv_data_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                            nn_conv_steps steps, nn_mdref diff_src,
+                                            nn_mdref weights, nn_mdref diff_dst,
+                                            const_dnnl_primitive_desc_t hint,
+                                            const_dnnl_primitive_attr_t attr)
+{
+    NN_CONV_STEPS(steps);
+#if NN_DNNL_3
+    const dnnl_dims_t none = { 0, 0 }; /* dilation */
+    return dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct,
+                                                                diff_src, weights, diff_dst, step,
+                                                                none, pad, pad, hint, attr);
+#else
+    dnnl_convolution_desc_t d;
+    const dnnl_status_t s = dnnl_convolution_backward_data_desc_init(
+        &d, dnnl_convolution_direct, diff_src, weights, diff_dst, step, pad, pad);
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
+#endif
+}
+
+static inline dnnl_status_t nn_conv_weights_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                               nn_conv_steps steps, nn_mdref src,
+                                               nn_mdref diff_weights, nn_mdref diff_bias,
+                                               nn_mdref diff_dst, const_dnnl_primitive_desc_t hint,
+                                               const_dnnl_primitive_attr_t attr)
+{
+    NN_CONV_STEPS(steps);
+#if NN_DNNL_3
+    const dnnl_dims_t none = { 0, 0 }; /* dilation */
+    return dnnl_convolution_backward_weights_primitive_desc_create(
+        pd, engine, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst, step, none,
+        pad, pad, hint, attr);
+#else
+    dnnl_convolution_desc_t d;
+    const dnnl_status_t s = dnnl_convolution_backward_weights_desc_init(
+        &d, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst, step, pad, pad);
     return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
 #endif
 }

@@ -1,10 +1,12 @@
-/* driver.h: what drives a backend. nn.c: life, accounts and the public calls; pass.c: the order of calls of a pass, and the hooks; sums.c: the sum over a pass's blocks. */
+/* driver.h: what drives a backend. nn.c: life, accounts and the public calls; pass.c: the order of
+   calls of a pass, and the hooks; sums.c: the sum over a pass's blocks. */
 #ifndef TUTTI_NN_DRIVER_H
 #define TUTTI_NN_DRIVER_H
 #include "image.h"
 #include "sequence.h"
 
-enum { NN_SETS_MAX = 21, NN_BATCH_MAX = 1 << 20 }; /* a block of one sample: 2^20 blocks, 20 sets and one for a pass that adds */
+/* a block of one sample: 2^20 blocks, 20 sets and one for a pass that adds */
+enum { NN_SETS_MAX = 21, NN_BATCH_MAX = 1 << 20 };
 
 typedef struct nn_part { /* a unit */
     int param, params; /* the first of its parameters, how many */
@@ -37,7 +39,8 @@ struct tutti_nn {
     tutti_device *device;  /* NULL: nothing is charged */
     int64_t batch;
     size_t statistics;     /* floats of batch norms' running statistics */
-    float *running, *own_running, *part_statistics; /* a worker's; the memory if it is nn's; a block's */
+    /* a worker's; the memory if it is nn's; a block's */
+    float *running, *own_running, *part_statistics;
     double *mean_statistics; /* of the blocks of a pass so far, times their samples */
     bool prepared;         /* the backend's copies are of the values given last */
 };
@@ -46,13 +49,17 @@ typedef enum { NN_VALUES, NN_TOKENS, NN_CATEGORIES } nn_sample_kind;
 
 static inline nn_sample_kind nn_kind_of(const tutti_nn *nn)
 {
-    return nn_takes_tokens(&nn->net) ? NN_TOKENS : nn->net.sequence != NULL && nn->net.sequence->tables > 0 ? NN_CATEGORIES : NN_VALUES;
+    return nn_takes_tokens(&nn->net)                                  ? NN_TOKENS
+           : nn->net.sequence != NULL && nn->net.sequence->tables > 0 ? NN_CATEGORIES
+                                                                      : NN_VALUES;
 }
 
 /* ---- sums.c ---- */
 typedef struct nn_stack {
-    float *const *set[NN_SETS_MAX + 1]; /* gradient pointers of each set, bottom first; set[top - 1] is being written */
-    float *const *total;               /* where a pass that adds wants it; NULL: the bottom is the caller's */
+    /* gradient pointers of each set, bottom first; set[top - 1] is being written */
+    float *const *set[NN_SETS_MAX + 1];
+    /* where a pass that adds wants it; NULL: the bottom is the caller's */
+    float *const *total;
     int top;
 } nn_stack;
 
@@ -63,16 +70,20 @@ void tutti_nn_sums_close(tutti_nn *nn);
 nn_stack tutti_nn_stack_begin(tutti_nn *nn, const nn_run *run);
 /* Where the next block writes: run->gradients and run->tables. */
 void tutti_nn_stack_push(tutti_nn *nn, nn_stack *s, nn_run *run);
-/* After the block'th block, from 0, unless it is the last: as many levels fall together as its number says. */
+/* After the block'th block, from 0, unless it is the last: as many levels
+   fall together as its number says. */
 void tutti_nn_stack_carry(tutti_nn *nn, nn_stack *s, int64_t block);
 /* The parameter's final sum: the stack falls together from its top; then what the caller had. */
 void tutti_nn_stack_collapse(const tutti_nn *nn, const nn_stack *s, int param);
 /* Tells which rows of each table the pass reads. */
-tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks, tutti_error *err);
+tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks,
+                                tutti_error *err);
 /* The rows of a final table into the caller's gradient. */
 void tutti_nn_give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hooks);
 
 /* ---- pass.c ---- */
-tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err);
-tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct, tutti_error *err);
+tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks,
+                            double *loss_sum, tutti_error *err);
+tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct,
+                             tutti_error *err);
 #endif

@@ -1,5 +1,7 @@
-/* image.c: from a list of layers on images to shapes, units and parameters. Rules of shape: a convolution of k x k with stride s and p zeros on each side makes
-   (side + 2 p - k) / s + 1 of a side; pooling by k divides, rounding down; a linear layer takes the values of a sample in the order channels, height, width. */
+/* image.c: from a list of layers on images to shapes, units and parameters. Rules of shape: a
+   convolution of k x k with stride s and p zeros on each side makes (side + 2 p - k) / s + 1 of
+   a side; pooling by k divides, rounding down; a linear layer takes the values of a sample in
+   the order channels, height, width. */
 #include "image.h"
 #include <stdio.h>
 
@@ -12,9 +14,11 @@ bool tutti_nn_image_needed(const tutti_layer *layers, int count)
 {
     for (int i = 0; i < count; i++) {
         const tutti_layer *l = &layers[i];
-        if (l->kind == TUTTI_LAYER_BATCH_NORM || l->kind == TUTTI_LAYER_AVGPOOL || l->kind == TUTTI_LAYER_BRANCH || l->kind == TUTTI_LAYER_JOIN)
+        if (l->kind == TUTTI_LAYER_BATCH_NORM || l->kind == TUTTI_LAYER_AVGPOOL || l->kind == TUTTI_LAYER_BRANCH ||
+            l->kind == TUTTI_LAYER_JOIN)
             return true;
-        if (l->kind == TUTTI_LAYER_CONV2D && (l->stride > 1 || l->padding != 0 || l->groups > 1 || l->bare || l->stride < 0 || l->groups < 0))
+        if (l->kind == TUTTI_LAYER_CONV2D &&
+            (l->stride > 1 || l->padding != 0 || l->groups > 1 || l->bare || l->stride < 0 || l->groups < 0))
             return true;
     }
     return false;
@@ -33,28 +37,46 @@ void tutti_nn_image_close(nn_image *image)
 static tutti_status conv2d(builder *b, nn_map *m, tutti_error *err)
 {
     tutti_layer *l = &m->layer;
-    const int64_t height = b->shape.height + 2 * (int64_t)l->padding, width = b->shape.width + 2 * (int64_t)l->padding, in = b->shape.channels;
+    const int64_t height = b->shape.height + 2 * (int64_t)l->padding, width = b->shape.width + 2 * (int64_t)l->padding,
+                  in = b->shape.channels;
 
     l->stride = l->stride == 0 ? 1 : l->stride;
     l->groups = l->groups == 0 ? 1 : l->groups;
     if (b->rows)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d) comes after maps have become rows (flatten, avgpool, linear); put convolutions first", m->index);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (conv2d) comes after maps have become rows (flatten, avgpool, linear); put convolutions first",
+            m->index);
     if (l->out < 1 || l->out > OUT_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d) has %d outputs; it must have from 1 to %d", m->index, l->out, OUT_MAX);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d) has %d outputs; it must have from 1 to %d",
+                          m->index, l->out, OUT_MAX);
     if (l->stride < 1 || l->stride > SIDE_MAX || l->padding < 0 || l->padding > SIDE_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d) has stride %d and padding %d; the stride must be from 1, the padding from 0 to %d", m->index, l->stride, l->padding,
-                          SIDE_MAX);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (conv2d) has stride %d and padding %d; the stride must be from 1, the padding from 0 to %d",
+            m->index, l->stride, l->padding, SIDE_MAX);
     if (l->groups < 1 || in % l->groups != 0 || l->out % l->groups != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d) of %lld channels to %d in %d groups: the groups must divide both", m->index, (long long)in, l->out, l->groups);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (conv2d) of %lld channels to %d in %d groups: the groups must divide both",
+                          m->index, (long long)in, l->out, l->groups);
     if (l->kernel < 1 || l->kernel > height || l->kernel > width)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d): a window of %dx%d does not fit into images of %lldx%lld with padding %d; use larger images or fewer layers", m->index,
-                          l->kernel, l->kernel, (long long)b->shape.height, (long long)b->shape.width, l->padding);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (conv2d): a window of %dx%d does not fit into images of %lldx%lld with padding %d; "
+                          "use larger images or fewer layers",
+                          m->index, l->kernel, l->kernel, (long long)b->shape.height, (long long)b->shape.width,
+                          l->padding);
     if (l->padding >= l->kernel)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d): a padding of %d with windows of %dx%d would make windows that see nothing; it must be below %d", m->index, l->padding,
-                          l->kernel, l->kernel, l->kernel);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (conv2d): a padding of %d with windows of %dx%d would make windows that see "
+                          "nothing; it must be below %d",
+                          m->index, l->padding, l->kernel, l->kernel, l->kernel);
     m->out = (nn_shape){ l->out, (height - l->kernel) / l->stride + 1, (width - l->kernel) / l->stride + 1 };
-    if (in / l->groups > values_max / l->kernel / l->kernel || in / l->groups * l->kernel * l->kernel > values_max / l->out || m->out.height > values_max / m->out.width / l->out)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d) of %d outputs: tensors of more than %lld values are not supported", m->index, l->out, (long long)values_max);
+    if (in / l->groups > values_max / l->kernel / l->kernel ||
+        in / l->groups * l->kernel * l->kernel > values_max / l->out ||
+        m->out.height > values_max / m->out.width / l->out)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (conv2d) of %d outputs: tensors of more than %lld values are not supported",
+                          m->index, l->out, (long long)values_max);
     m->params = l->bare ? 1 : 2;
     m->fan_in = (size_t)(in / l->groups * l->kernel * l->kernel);
     m->weights = m->fan_in * (size_t)l->out;
@@ -67,10 +89,13 @@ static tutti_status linear(nn_map *m, tutti_error *err)
     const int64_t in = nn_values(m->in);
 
     if (m->layer.out < 1 || m->layer.out > OUT_MAX || in > values_max / m->layer.out)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (linear) of %d outputs on %lld inputs: outputs must be from 1 to %d, and tensors of more than %lld values are not supported",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (linear) of %d outputs on %lld inputs: outputs must be from 1 to %d, and tensors "
+                          "of more than %lld values are not supported",
                           m->index, m->layer.out, (long long)in, OUT_MAX, (long long)values_max);
     if (m->layer.bare)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (linear) without a bias is only known in networks of tokens", m->index);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (linear) without a bias is only known in networks of tokens", m->index);
     m->out = (nn_shape){ m->layer.out, 1, 1 };
     m->rows = true;
     m->params = 2;
@@ -93,15 +118,22 @@ static tutti_status join(builder *b, nn_map *m, int i, tutti_error *err)
     b->image->maps[m->partner].partner = i;
     was = maps[m->partner].out;
     if (m->partner == i - 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join): there is nothing between it and its branch, layer %d", m->index, maps[m->partner].index);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (join): there is nothing between it and its branch, layer %d", m->index,
+                          maps[m->partner].index);
     if (maps[i - 1].layer.kind == TUTTI_LAYER_JOIN) /* one slope could not be both streams' */
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) directly follows another; put a layer between", m->index);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) directly follows another; put a layer between",
+                          m->index);
     m->stride = (int)((was.height + now.height - 1) / now.height);
     if (m->stride < (was.width + now.width - 1) / now.width) /* a side of 1 tells nothing */
         m->stride = (int)((was.width + now.width - 1) / now.width);
-    if (maps[m->partner].rows != b->rows || was.channels > now.channels || (was.height + m->stride - 1) / m->stride != now.height || (was.width + m->stride - 1) / m->stride != now.width)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join): %lld x %lld x %lld values (channels x height x width) cannot be added to the %lld x %lld x %lld of its branch, layer %d: "
-                          "the body may add channels, and divide both sides by a stride", m->index, (long long)now.channels, (long long)now.height, (long long)now.width,
+    if (maps[m->partner].rows != b->rows || was.channels > now.channels ||
+        (was.height + m->stride - 1) / m->stride != now.height || (was.width + m->stride - 1) / m->stride != now.width)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (join): %lld x %lld x %lld values (channels x height x width) cannot be added to "
+                          "the %lld x %lld x %lld of its branch, layer %d: "
+                          "the body may add channels, and divide both sides by a stride",
+                          m->index, (long long)now.channels, (long long)now.height, (long long)now.width,
                           (long long)was.channels, (long long)was.height, (long long)was.width, maps[m->partner].index);
     return TUTTI_OK;
 }
@@ -116,14 +148,18 @@ static tutti_status infer(builder *b, int i, tutti_error *err)
     m->in = m->out = b->shape;
     m->rows = b->rows;
     if (i == 0 && m->layer.kind != TUTTI_LAYER_CONV2D)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s): a network of images with batch norms, branches or avgpool begins with a conv2d layer", m->index, name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (%s): a network of images with batch norms, branches or avgpool begins with a conv2d layer",
+            m->index, name);
     switch (m->layer.kind) {
     case TUTTI_LAYER_CONV2D: return conv2d(b, m, err);
     case TUTTI_LAYER_LINEAR: return linear(m, err);
     case TUTTI_LAYER_JOIN: return join(b, m, i, err);
     case TUTTI_LAYER_BATCH_NORM:
         if (b->rows)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (batch norm) comes after maps have become rows; it works on maps", m->index);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (batch norm) comes after maps have become rows; it works on maps", m->index);
         m->params = 2;
         m->weights = (size_t)m->out.channels;
         m->running = b->image->running;
@@ -132,8 +168,11 @@ static tutti_status infer(builder *b, int i, tutti_error *err)
         return TUTTI_OK;
     case TUTTI_LAYER_MAXPOOL2D:
         if (b->rows || m->layer.kernel < 1 || m->layer.kernel > b->shape.height || m->layer.kernel > b->shape.width)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; use larger images or fewer layers", m->index,
-                              m->layer.kernel, m->layer.kernel, (long long)b->shape.height, (long long)b->shape.width);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; use "
+                              "larger images or fewer layers",
+                              m->index, m->layer.kernel, m->layer.kernel, (long long)b->shape.height,
+                              (long long)b->shape.width);
         m->out.height /= m->layer.kernel;
         m->out.width /= m->layer.kernel;
         return TUTTI_OK;
@@ -145,7 +184,9 @@ static tutti_status infer(builder *b, int i, tutti_error *err)
         return TUTTI_OK;
     case TUTTI_LAYER_BRANCH:
         if (b->depth == DEPTH_MAX)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (branch): more than %d branches within each other are not supported", m->index, DEPTH_MAX);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (branch): more than %d branches within each other are not supported", m->index,
+                              DEPTH_MAX);
         b->open[b->depth++] = i;
         return TUTTI_OK;
     default:
@@ -158,8 +199,11 @@ static tutti_status add_relu(nn_image *image, int index, tutti_error *err)
     nn_map *before = image->map_count > 0 ? &image->maps[image->map_count - 1] : NULL;
     const tutti_layer_kind kind = before != NULL ? before->layer.kind : TUTTI_LAYER_RELU;
 
-    if (before == NULL || before->relu || (kind != TUTTI_LAYER_CONV2D && kind != TUTTI_LAYER_LINEAR && kind != TUTTI_LAYER_BATCH_NORM && kind != TUTTI_LAYER_JOIN))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (relu) must directly follow a conv2d, linear, batch norm or join layer", index);
+    if (before == NULL || before->relu ||
+        (kind != TUTTI_LAYER_CONV2D && kind != TUTTI_LAYER_LINEAR && kind != TUTTI_LAYER_BATCH_NORM &&
+         kind != TUTTI_LAYER_JOIN))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (relu) must directly follow a conv2d, linear, batch norm or join layer", index);
     before->relu = true;
     return TUTTI_OK;
 }
@@ -171,7 +215,12 @@ static void describe_params(nn_image *image, int i)
 
     for (int k = 0; k < m->params; k++) {
         tutti_nn_param *p = &image->params[m->param + k];
-        *p = (tutti_nn_param){ .unit = m->unit, .dims = 1, .dim = { (size_t)m->out.channels }, .rows = (size_t)m->out.channels, .cols = 1, .fan_in = m->fan_in };
+        *p = (tutti_nn_param){ .unit = m->unit,
+                               .dims = 1,
+                               .dim = { (size_t)m->out.channels },
+                               .rows = (size_t)m->out.channels,
+                               .cols = 1,
+                               .fan_in = m->fan_in };
         if (l->name[0] != '\0')
             snprintf(p->name, sizeof p->name, "%.15s.%s", l->name, k == 0 ? "weight" : "bias");
         else
@@ -223,10 +272,14 @@ static tutti_status build(builder *b, const tutti_layer *layers, int count, tutt
     }
     last = &image->maps[image->map_count - 1];
     if (b->depth > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (branch) is never joined", image->maps[b->open[b->depth - 1]].index);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (branch) is never joined",
+                          image->maps[b->open[b->depth - 1]].index);
     if (last->layer.kind != TUTTI_LAYER_LINEAR || last->relu || last->layer.out != image->classes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network must end in a linear layer of as many outputs as the task has classes (%d); this one ends in %s with %lld", image->classes,
-                          last->relu ? "relu" : tutti_nn_layer_name(last->layer.kind), (long long)last->out.channels);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a network must end in a linear layer of as many outputs as the task has classes (%d); this "
+                          "one ends in %s with %lld",
+                          image->classes, last->relu ? "relu" : tutti_nn_layer_name(last->layer.kind),
+                          (long long)last->out.channels);
     image->unit_count = unit + 1;
     image->unit_map[image->unit_count] = image->map_count;
     for (int u = unit; u >= 0; u--) { /* the last unit's gradients are ready first */
@@ -239,7 +292,8 @@ static tutti_status build(builder *b, const tutti_layer *layers, int count, tutt
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_image_open(nn_image **out, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err)
+tutti_status tutti_nn_image_open(nn_image **out, const tutti_layer *layers, int count, const tutti_nn_task *task,
+                                 tutti_error *err)
 {
     builder b = { .image = tutti_alloc(1, sizeof *b.image), .shape = { task->channels, task->height, task->width } };
     tutti_status status;

@@ -1,10 +1,13 @@
-/* image.h: networks of images whose layers need all samples of a block at once (batch norms), or more than one stream (branches), or convolutions with strides, padding or
-   groups. image.c infers shapes and units; image_run.c computes with oneDNN, image_reference.c in scalar double.
+/* image.h: networks of images whose layers need all samples of a block at once (batch norms), or
+   more than one stream (branches), or convolutions with strides, padding or groups. image.c infers
+   shapes and units; image_run.c computes with oneDNN, image_reference.c in scalar double.
 
-   Chains of plain convolutions keep their own path (onednn_conv.c): there a tile of 8 images runs through all layers while it is in the cache, which a batch norm forbids, since
-   its statistics need the last image before the first can go on.
+   Chains of plain convolutions keep their own path (onednn_conv.c): there a tile of 8 images runs
+   through all layers while it is in the cache, which a batch norm forbids, since its statistics
+   need the last image before the first can go on.
 
-   A *unit* is a layer with parameters and those that follow it without any. A ReLU is part of the layer before it. */
+   A *unit* is a layer with parameters and those that follow it without any. A
+   ReLU is part of the layer before it. */
 #ifndef TUTTI_NN_IMAGE_H
 #define TUTTI_NN_IMAGE_H
 #include "nn_internal.h"
@@ -18,9 +21,11 @@ typedef struct nn_map {          /* a layer after shape inference */
     int unit;
     int partner;                 /* of a branch its join, of a join its branch; else -1 */
     int stride;                  /* join: the branch is taken at every stride-th place */
-    int param, params;           /* the first of its parameters in the table, how many: 0, 1 or 2 (weight, bias) */
+    /* the first of its parameters in the table, how many: 0, 1 or 2 (weight, bias) */
+    int param, params;
     size_t weights, fan_in;      /* values in the weight tensor */
-    size_t running;              /* batch norm: where its mean stands among the running statistics; its variance follows */
+    /* batch norm: where its mean stands among the running statistics; its variance follows */
+    size_t running;
     double flops;                /* of a forward, a sample */
 } nn_map;
 
@@ -30,13 +35,15 @@ typedef struct nn_image {
     int map_count, unit_count, param_count, norm_count;
     size_t running;              /* floats of running statistics */
     nn_map *maps;
-    int *unit_map;               /* each unit's first map, the one with the parameters; [unit_count]: map_count */
+    /* each unit's first map, the one with the parameters; [unit_count]: map_count */
+    int *unit_map;
     tutti_nn_param *params;      /* ready order */
 } nn_image;
 
 /* Does the list have a layer that the path of plain chains does not know? */
 bool tutti_nn_image_needed(const tutti_layer *layers, int count);
 /* Refuses lists that make no network. Of the task all but the layers was checked. */
-tutti_status tutti_nn_image_open(nn_image **out, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err);
+tutti_status tutti_nn_image_open(nn_image **out, const tutti_layer *layers, int count,
+                                 const tutti_nn_task *task, tutti_error *err);
 void tutti_nn_image_close(nn_image *image);
 #endif

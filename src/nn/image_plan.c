@@ -6,15 +6,21 @@ static dnnl_status_t map_md(nn_md *m, nn_shape s, int64_t images)
 {
     const dnnl_dims_t dims = { images, s.channels, s.height, s.width };
     const int64_t lanes = lanes_of(s.channels);
-    return nn_md_tag(m, 4, dims, s.channels % nn_channel_block() != 0 ? dnnl_nhwc : lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c);
+    return nn_md_tag(m, 4, dims,
+                     s.channels % nn_channel_block() != 0 ? dnnl_nhwc
+                     : lanes == 16                        ? dnnl_nChw16c
+                                                          : dnnl_nChw8c);
 }
 
-enum { SRC, DST, ANY_SRC, ANY_DST, PLAIN_W, ANY_W, BIAS_MD, ROWS, NARROW_SRC, NARROW_DST, NARROW_W, MDS }; /* narrow: in the core's precision */
+/* narrow: in the core's precision */
+enum { SRC, DST, ANY_SRC, ANY_DST, PLAIN_W, ANY_W, BIAS_MD, ROWS, NARROW_SRC, NARROW_DST, NARROW_W, MDS };
 
-static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m, int64_t images, bool first, const nn_unit *unit, tutti_error *err)
+static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m, int64_t images, bool first,
+                                  const nn_unit *unit, tutti_error *err)
 {
     const int64_t g = m->layer.groups, k = m->layer.kernel;
-    const dnnl_dims_t in = { images, m->in.channels, m->in.height, m->in.width }, out = { images, m->out.channels, m->out.height, m->out.width };
+    const dnnl_dims_t in = { images, m->in.channels, m->in.height, m->in.width },
+                      out = { images, m->out.channels, m->out.height, m->out.width };
     const dnnl_dims_t plain_in = { nn_values(m->in), m->in.height * m->in.width, m->in.width, 1 };
     const dnnl_data_type_t narrow = tutti_nn_dn_narrow_type(&b->core);
     dnnl_status_t made = first ? nn_md_make(&md[SRC], 4, in, dnnl_f32, plain_in) : map_md(&md[SRC], m->in, images);
@@ -25,7 +31,9 @@ static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m
         made = nn_md_make(&md[ROWS], 4, in, dnnl_f32, plain_in);
     if (made == dnnl_success && m->layer.kind == TUTTI_LAYER_CONV2D) {
         const int64_t each_in = m->in.channels / g, each_out = m->out.channels / g;
-        const dnnl_dims_t grouped = { g, each_out, each_in, k, k }, plain_grouped = { each_out * each_in * k * k, each_in * k * k, k * k, k, 1 }, bias = { m->out.channels }, one = { 1 };
+        const dnnl_dims_t grouped = { g, each_out, each_in, k, k },
+                          plain_grouped = { each_out * each_in * k * k, each_in * k * k, k * k, k, 1 },
+                          bias = { m->out.channels }, one = { 1 };
         const int skip = g == 1; /* without groups the leading dimension is left out */
         made = nn_md_make(&md[ANY_SRC], 4, in, dnnl_f32, NULL);
         if (made == dnnl_success)
@@ -46,16 +54,19 @@ static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m
     return made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, unit, "layout", err);
 }
 
-static tutti_status reorder(image *b, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from, nn_mdref to, tutti_error *err)
+static tutti_status reorder(image *b, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from, nn_mdref to,
+                            tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
     dnnl_primitive_desc_t pd = NULL;
-    const dnnl_status_t status = dnnl_reorder_primitive_desc_create(&pd, from, b->core.engine, to, b->core.engine, b->core.plain);
+    const dnnl_status_t status =
+        dnnl_reorder_primitive_desc_create(&pd, from, b->core.engine, to, b->core.engine, b->core.plain);
 
     return tutti_nn_dn_op_open(&b->core, op, pd, status, unit, what, args, 2, err);
 }
 
-static tutti_status adapt(image *b, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from, nn_mdref to, tutti_error *err)
+static tutti_status adapt(image *b, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from, nn_mdref to,
+                          tutti_error *err)
 {
     return dnnl_memory_desc_equal(from, to) ? TUTTI_OK : reorder(b, op, unit, what, from, to, err);
 }
@@ -65,41 +76,63 @@ static nn_mdref md_of(const dn_op *op, int arg)
     return tutti_nn_dn_md(op, arg);
 }
 
-static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_md *md, const nn_unit *unit, bool first, bool train, tutti_error *err)
+static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_md *md, const nn_unit *unit, bool first,
+                               bool train, tutti_error *err)
 {
     static const int forward_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
     static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
     static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
     const nn_conv_steps steps = { m->layer.stride, m->layer.padding };
-    const dn_conv_maps maps = { nn_md_of(&md[NARROW_SRC]), nn_md_of(&md[NARROW_W]), nn_md_of(&md[NARROW_DST]), nn_md_of(&md[ANY_SRC]), nn_md_of(&md[ANY_W]), nn_md_of(&md[ANY_DST]),
+    const dn_conv_maps maps = { nn_md_of(&md[NARROW_SRC]),
+                                nn_md_of(&md[NARROW_W]),
+                                nn_md_of(&md[NARROW_DST]),
+                                nn_md_of(&md[ANY_SRC]),
+                                nn_md_of(&md[ANY_W]),
+                                nn_md_of(&md[ANY_DST]),
                                 m->layer.bare ? NULL : nn_md_of(&md[BIAS_MD]) };
     const nn_mdref src = nn_md_of(&md[SRC]), dst = nn_md_of(&md[DST]), plain_w = nn_md_of(&md[PLAIN_W]);
     const int args = m->layer.bare ? 3 : 4;
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[FORWARD], DN_CONV_FORWARD, steps, &maps, NULL, m->relu ? b->core.relu : b->core.plain, unit, "forward", forward_args, args, err));
-    TUTTI_TRY(adapt(b, &o->op[FORWARD_INPUT], unit, "forward input reorder", src, md_of(&o->op[FORWARD], DNNL_ARG_SRC), err));
-    TUTTI_TRY(adapt(b, &o->op[FORWARD_RESULT], unit, "forward result reorder", md_of(&o->op[FORWARD], DNNL_ARG_DST), dst, err));
-    TUTTI_TRY(reorder(b, &o->op[GIVE_FORWARD], unit, "forward weights reorder", plain_w, md_of(&o->op[FORWARD], DNNL_ARG_WEIGHTS), err));
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[FORWARD], DN_CONV_FORWARD, steps, &maps, NULL,
+                               m->relu ? b->core.relu : b->core.plain, unit, "forward", forward_args, args, err));
+    TUTTI_TRY(
+        adapt(b, &o->op[FORWARD_INPUT], unit, "forward input reorder", src, md_of(&o->op[FORWARD], DNNL_ARG_SRC), err));
+    TUTTI_TRY(adapt(b, &o->op[FORWARD_RESULT], unit, "forward result reorder", md_of(&o->op[FORWARD], DNNL_ARG_DST),
+                    dst, err));
+    TUTTI_TRY(reorder(b, &o->op[GIVE_FORWARD], unit, "forward weights reorder", plain_w,
+                      md_of(&o->op[FORWARD], DNNL_ARG_WEIGHTS), err));
     if (!train)
         return TUTTI_OK;
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[WEIGHTS], DN_CONV_WEIGHTS, steps, &maps, &o->op[FORWARD], b->core.plain, unit, "weights", weights_args, args, err));
-    TUTTI_TRY(adapt(b, &o->op[WEIGHTS_INPUT], unit, "weights input reorder", src, md_of(&o->op[WEIGHTS], DNNL_ARG_SRC), err));
-    TUTTI_TRY(adapt(b, &o->op[WEIGHTS_SLOPE], unit, "weights slope reorder", dst, md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(reorder(b, &o->op[TAKE_WEIGHTS], unit, "weights reorder", md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS), plain_w, err));
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[WEIGHTS], DN_CONV_WEIGHTS, steps, &maps, &o->op[FORWARD], b->core.plain,
+                               unit, "weights", weights_args, args, err));
+    TUTTI_TRY(
+        adapt(b, &o->op[WEIGHTS_INPUT], unit, "weights input reorder", src, md_of(&o->op[WEIGHTS], DNNL_ARG_SRC), err));
+    TUTTI_TRY(adapt(b, &o->op[WEIGHTS_SLOPE], unit, "weights slope reorder", dst,
+                    md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(reorder(b, &o->op[TAKE_WEIGHTS], unit, "weights reorder", md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS),
+                      plain_w, err));
     if (first)
         return TUTTI_OK;
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[DATA], DN_CONV_DATA, steps, &maps, &o->op[FORWARD], b->core.plain, unit, "data", data_args, 3, err));
-    TUTTI_TRY(adapt(b, &o->op[DATA_SLOPE], unit, "data slope reorder", dst, md_of(&o->op[DATA], DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(adapt(b, &o->op[DATA_RESULT], unit, "data result reorder", md_of(&o->op[DATA], DNNL_ARG_DIFF_SRC), src, err));
-    return reorder(b, &o->op[GIVE_DATA], unit, "data weights reorder", plain_w, md_of(&o->op[DATA], DNNL_ARG_WEIGHTS), err);
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[DATA], DN_CONV_DATA, steps, &maps, &o->op[FORWARD], b->core.plain, unit,
+                               "data", data_args, 3, err));
+    TUTTI_TRY(
+        adapt(b, &o->op[DATA_SLOPE], unit, "data slope reorder", dst, md_of(&o->op[DATA], DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(
+        adapt(b, &o->op[DATA_RESULT], unit, "data result reorder", md_of(&o->op[DATA], DNNL_ARG_DIFF_SRC), src, err));
+    return reorder(b, &o->op[GIVE_DATA], unit, "data weights reorder", plain_w, md_of(&o->op[DATA], DNNL_ARG_WEIGHTS),
+                   err);
 }
 
 static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool train, tutti_error *err)
 {
     const nn_map *m = &b->net->maps[i];
-    const nn_unit unit = { .kind = m->layer.kind == TUTTI_LAYER_LINEAR ? TUTTI_LAYER_LINEAR : TUTTI_LAYER_CONV2D, .index = m->index, .in = m->in, .wide = m->out, .relu = m->relu };
+    const nn_unit unit = { .kind = m->layer.kind == TUTTI_LAYER_LINEAR ? TUTTI_LAYER_LINEAR : TUTTI_LAYER_CONV2D,
+                           .index = m->index,
+                           .in = m->in,
+                           .wide = m->out,
+                           .relu = m->relu };
     nn_md md[MDS] = { 0 };
     tutti_status status = TUTTI_OK;
 
@@ -211,14 +244,16 @@ static void take(image_layout *l, int i, enum thing thing, int moment)
     l->map[i].at[thing] = tutti_nn_life(&l->lives, l->map[i].bytes[thing], moment);
 }
 
-/* Does the layer write its output over its input? What backward needs must stay: the output of a ReLU, a norm's input. */
+/* Does the layer write its output over its input? What backward needs must stay: the
+   output of a ReLU, a norm's input. */
 static bool in_place(const image *b, int i, bool train)
 {
     const nn_map *m = &b->net->maps[i];
 
     if (m->layer.kind == TUTTI_LAYER_JOIN)
         return !(train && m[-1].relu);
-    return m->layer.kind == TUTTI_LAYER_BRANCH || (m->layer.kind == TUTTI_LAYER_BATCH_NORM && !train && m[-1].layer.kind == TUTTI_LAYER_CONV2D);
+    return m->layer.kind == TUTTI_LAYER_BRANCH ||
+           (m->layer.kind == TUTTI_LAYER_BATCH_NORM && !train && m[-1].layer.kind == TUTTI_LAYER_CONV2D);
 }
 
 static void forward_lives(const image *b, image_layout *l, int i, bool train)
@@ -243,10 +278,12 @@ static void forward_lives(const image *b, image_layout *l, int i, bool train)
 /* slope: of the map's output. Gives that of its input. */
 static int back_lives(const image *b, image_layout *l, int i, int slope)
 {
-    static const enum thing own[] = { WINPUT, WSLOPE, GRADIENT, PLAIN, BIAS, DATA_COPY, DSLOPE, DRESULT, BACK_SCRATCH, MASKED };
+    static const enum thing own[] = { WINPUT,    WSLOPE, GRADIENT, PLAIN,        BIAS,
+                                      DATA_COPY, DSLOPE, DRESULT,  BACK_SCRATCH, MASKED };
     const nn_map *m = &b->net->maps[i];
     const int now = 2 * b->net->map_count - i;
-    const bool held = i + 1 < b->net->map_count && m[1].layer.kind == TUTTI_LAYER_JOIN; /* the slope is also the branch's: not to be written */
+    /* the slope is also the branch's: not to be written */
+    const bool held = i + 1 < b->net->map_count && m[1].layer.kind == TUTTI_LAYER_JOIN;
     image_room *r = &l->map[i];
 
     r->at[SLOPE] = r->at[BACK] = slope;

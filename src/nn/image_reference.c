@@ -1,8 +1,12 @@
-/* image_reference.c: the scalar backend of networks with batch norms and branches, the oracle of their tests: every layer from its formula, in double, one after the other. It shares
-   no code with image_run.c but the shapes. With x a layer's input, y its output, dy the gradient of the loss with respect to y, m maps in the order channels, height, width:
+/* image_reference.c: the scalar backend of networks with batch norms and branches, the oracle of
+   their tests: every layer from its formula, in double, one after the other. It shares no code with
+   image_run.c but the shapes. With x a layer's input, y its output, dy the gradient of the loss
+   with respect to y, m maps in the order channels, height, width:
 
-     conv2d      y[o][r][s] = b[o] + sum over c of o's group, a, e of W[o][c][a][e] x[c][r t + a - p][s t + e - p], t the stride, p the padding; and its three derivatives
-     batch norm  y = (x - mean) / sqrt(variance + eps) gamma + beta over samples and places of a channel; dx = gamma rstd (dy - mean of dy - h mean of dy h), h = (x - mean) rstd
+     conv2d      y[o][r][s] = b[o] + sum over c of o's group, a, e of W[o][c][a][e] x[c][r t + a -
+                 p][s t + e - p], t the stride, p the padding; and its three derivatives
+     batch norm  y = (x - mean) / sqrt(variance + eps) gamma + beta over samples and places of a
+                 channel; dx = gamma rstd (dy - mean of dy - h mean of dy h), h = (x - mean) rstd
      join        y[c][r][s] = x[c][r][s] + branch[c][r t][s t] where the branch has channel c
      avgpool     y[c] = the mean of x[c];  maxpool, linear, relu, loss: as in reference.c */
 #include "image.h"
@@ -65,7 +69,8 @@ static tutti_status reference_open(void **out, const nn_net *net, const nn_setti
         r->capacity = settings->batch > PIECE ? settings->batch : PIECE;
         r->value = tutti_alloc(n, sizeof *r->value);
         r->slope = tutti_alloc(n, sizeof *r->slope);
-        enough = r->value != NULL && r->slope != NULL && (r->input = doubles(r, (size_t)(r->capacity * nn_values(image->sample)))) != NULL;
+        enough = r->value != NULL && r->slope != NULL &&
+                 (r->input = doubles(r, (size_t)(r->capacity * nn_values(image->sample)))) != NULL;
     }
     for (size_t i = 0; i < n && enough; i++) {
         const size_t values = (size_t)(r->capacity * nn_values(image->maps[i].out));
@@ -105,10 +110,12 @@ static const double *input_of(const reference *r, int i)
 /* What a convolution visits: output `to`, input `from`, weight `w` of every product. */
 typedef void conv_visit(double *out, const double *in, const double *more, size_t to, size_t from, size_t w);
 
-static void each_product(const reference *r, int i, conv_visit *visit, double *out, const double *in, const double *more)
+static void each_product(const reference *r, int i, conv_visit *visit, double *out, const double *in,
+                         const double *more)
 {
     const nn_map *m = &r->net->maps[i];
-    const int64_t k = m->layer.kernel, t = m->layer.stride, p = m->layer.padding, each_in = m->in.channels / m->layer.groups, each_out = m->out.channels / m->layer.groups;
+    const int64_t k = m->layer.kernel, t = m->layer.stride, p = m->layer.padding,
+                  each_in = m->in.channels / m->layer.groups, each_out = m->out.channels / m->layer.groups;
 
     for (int64_t n = 0; n < r->run.samples; n++)
         for (int64_t o = 0; o < m->out.channels; o++)
@@ -119,13 +126,24 @@ static void each_product(const reference *r, int i, conv_visit *visit, double *o
                             for (int64_t x = 0; x < m->out.width; x++) {
                                 const int64_t row = y * t + a - p, column = x * t + e - p;
                                 if (row >= 0 && row < m->in.height && column >= 0 && column < m->in.width)
-                                    visit(out, in, more, at(m->out, n, o, y, x), at(m->in, n, o / each_out * each_in + c, row, column), (size_t)(((o * each_in + c) * k + a) * k + e));
+                                    visit(out, in, more, at(m->out, n, o, y, x),
+                                          at(m->in, n, o / each_out * each_in + c, row, column),
+                                          (size_t)(((o * each_in + c) * k + a) * k + e));
                             }
 }
 
-static void visit_forward(double *y, const double *x, const double *w, size_t to, size_t from, size_t place) { y[to] += w[place] * x[from]; }
-static void visit_weights(double *dw, const double *x, const double *dy, size_t to, size_t from, size_t place) { dw[place] += dy[to] * x[from]; }
-static void visit_data(double *dx, const double *dy, const double *w, size_t to, size_t from, size_t place) { dx[from] += w[place] * dy[to]; }
+static void visit_forward(double *y, const double *x, const double *w, size_t to, size_t from, size_t place)
+{
+    y[to] += w[place] * x[from];
+}
+static void visit_weights(double *dw, const double *x, const double *dy, size_t to, size_t from, size_t place)
+{
+    dw[place] += dy[to] * x[from];
+}
+static void visit_data(double *dx, const double *dy, const double *w, size_t to, size_t from, size_t place)
+{
+    dx[from] += w[place] * dy[to];
+}
 
 /* The layer's weights in double, in r->sum. */
 static const double *weights_of(const reference *r, int i)
@@ -182,7 +200,8 @@ static void norm_forward(const reference *r, int i)
             for (int64_t k = 0; k < r->run.samples * places; k++)
                 variance[c] += pow(x[at(m->in, k / places, c, 0, k % places)] - mean[c], 2) / count;
             statistics[c] = (float)mean[c];
-            statistics[m->weights + (size_t)c] = count > 1 ? (float)(variance[c] * count / (count - 1)) : r->run.running[m->running + m->weights + (size_t)c];
+            statistics[m->weights + (size_t)c] = count > 1 ? (float)(variance[c] * count / (count - 1))
+                                                           : r->run.running[m->running + m->weights + (size_t)c];
         } else {
             mean[c] = (double)r->run.running[m->running + (size_t)c];
             variance[c] = (double)r->run.running[m->running + m->weights + (size_t)c];
@@ -205,7 +224,8 @@ static size_t pool_place(const nn_map *m, const double *x, int64_t n, int64_t c,
     return best;
 }
 
-/* Pooling, mean over places, join: each value of the output with what it came from. back: the slope the other way. */
+/* Pooling, mean over places, join: each value of the output with what it came
+   from. back: the slope the other way. */
 static void each_value(const reference *r, int i, bool back)
 {
     const nn_map *m = &r->net->maps[i];
@@ -266,7 +286,10 @@ static tutti_status reference_forward(void *self, int unit, int64_t first, int64
             linear(r, i, false, false);
             break;
         case TUTTI_LAYER_BATCH_NORM: norm_forward(r, i); break;
-        case TUTTI_LAYER_FLATTEN: case TUTTI_LAYER_BRANCH: memcpy(r->value[i], input_of(r, i), n * sizeof(double)); break;
+        case TUTTI_LAYER_FLATTEN:
+        case TUTTI_LAYER_BRANCH:
+            memcpy(r->value[i], input_of(r, i), n * sizeof(double));
+            break;
         default: each_value(r, i, false); break;
         }
         for (size_t k = 0; k < n && m->relu; k++)
@@ -402,12 +425,22 @@ static int reference_describe(const void *self, char *text, size_t bytes)
 
     for (int u = 0; u < r->net->unit_count; u++) {
         const nn_map *m = &r->net->maps[r->net->unit_map[u]];
-        length = tutti_nn_say(text, bytes, length, "%s %d: scalar reference\n", tutti_nn_layer_name(m->layer.kind), m->index);
+        length = tutti_nn_say(text, bytes, length, "%s %d: scalar reference\n", tutti_nn_layer_name(m->layer.kind),
+                              m->index);
     }
     return length;
 }
 
 const nn_backend tutti_nn_image_reference = {
-    .name = "reference", .piece = PIECE, .open = reference_open, .close = reference_close, .begin = reference_begin, .forward = reference_forward, .loss = reference_loss,
-    .weights = reference_weights, .data = reference_data, .bytes = reference_bytes, .describe = reference_describe,
+    .name = "reference",
+    .piece = PIECE,
+    .open = reference_open,
+    .close = reference_close,
+    .begin = reference_begin,
+    .forward = reference_forward,
+    .loss = reference_loss,
+    .weights = reference_weights,
+    .data = reference_data,
+    .bytes = reference_bytes,
+    .describe = reference_describe,
 };

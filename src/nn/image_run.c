@@ -8,13 +8,15 @@ static const float norm_eps = 1e-5F;
 
 static nn_maps maps_of(nn_shape s, int64_t images, bool rows)
 {
-    return (nn_maps){ (size_t)images, (size_t)s.channels, (size_t)s.height, (size_t)s.width, rows ? (size_t)s.channels : (size_t)lanes_of(s.channels) };
+    return (nn_maps){ (size_t)images, (size_t)s.channels, (size_t)s.height, (size_t)s.width,
+                      rows ? (size_t)s.channels : (size_t)lanes_of(s.channels) };
 }
 
 static nn_channels channels_of(const image *b, const nn_map *m)
 {
     const size_t lanes = (size_t)lanes_of(m->out.channels);
-    return (nn_channels){ (size_t)b->samples, (size_t)m->out.channels / lanes, (size_t)(m->out.height * m->out.width), lanes };
+    return (nn_channels){ (size_t)b->samples, (size_t)m->out.channels / lanes, (size_t)(m->out.height * m->out.width),
+                          lanes };
 }
 
 static void *in_arena(const image *b, int buffer)
@@ -40,7 +42,8 @@ static tutti_status image_begin(void *self, const nn_run *run, tutti_error *err)
     if (b->samples > run->samples) {
         float *filled = in_arena(b, b->layout->filled);
         memcpy(filled, run->x, (size_t)run->samples * values * sizeof *filled);
-        memset(filled + (size_t)run->samples * values, 0, (size_t)(b->samples - run->samples) * values * sizeof *filled);
+        memset(filled + (size_t)run->samples * values, 0,
+               (size_t)(b->samples - run->samples) * values * sizeof *filled);
         b->run.x = filled;
     }
     return TUTTI_OK;
@@ -77,7 +80,8 @@ static tutti_status turn(image *b, dn_op *op, int i, enum thing to, void **maps,
 static tutti_status conv_forward(image *b, int i, tutti_error *err)
 {
     map_ops *o = ops_of(b, i);
-    void *x = input_of(b, i), *copy = at(b, i, COPY), *out = at(b, i, OUT), *result = o->op[FORWARD_RESULT].primitive != NULL ? at(b, i, RESULT) : out;
+    void *x = input_of(b, i), *copy = at(b, i, COPY), *out = at(b, i, OUT),
+         *result = o->op[FORWARD_RESULT].primitive != NULL ? at(b, i, RESULT) : out;
     void *const give[] = { (void *)value(b, i, 0), copy }, *const pull[] = { result, out };
 
     TUTTI_TRY(turn(b, &o->op[FORWARD_INPUT], i, INPUT, &x, err));
@@ -104,7 +108,8 @@ static void norm_forward(const image *b, int i)
     {   /* moving all the way from 0 gives the block's own statistics */
         float *mean = at(b, i, STATS), *statistics = b->run.statistics + m->running;
         memset(statistics, 0, 2 * channels * sizeof *statistics);
-        b->math->batch_norm(&c, x, gamma, beta, norm_eps, m->relu, at(b, i, OUT), mean, mean + channels, 1, statistics, statistics + channels);
+        b->math->batch_norm(&c, x, gamma, beta, norm_eps, m->relu, at(b, i, OUT), mean, mean + channels, 1, statistics,
+                            statistics + channels);
         if (c.images * c.positions == 1) /* a single value has no unbiased variance */
             memcpy(statistics + channels, b->run.running + m->running + channels, channels * sizeof *statistics);
     }
@@ -156,7 +161,8 @@ static tutti_status forward_map(image *b, int i, tutti_error *err)
     }
     case TUTTI_LAYER_MAXPOOL2D: {
         const nn_maps maps = maps_of(m->in, b->samples, false);
-        tutti_nn_pool(b->loops, b->core.threads, &maps, (size_t)m->layer.kernel, input_of(b, i), at(b, i, OUT), b->run.train ? at(b, i, WORKSPACE) : NULL, false);
+        tutti_nn_pool(b->loops, b->core.threads, &maps, (size_t)m->layer.kernel, input_of(b, i), at(b, i, OUT),
+                      b->run.train ? at(b, i, WORKSPACE) : NULL, false);
         break;
     }
     case TUTTI_LAYER_FLATTEN: {
@@ -184,7 +190,8 @@ static void image_loss(void *self, double divisor, double *sum, int64_t *correct
 {
     const image *b = self;
 
-    tutti_nn_dn_entropy(&b->run, (size_t)b->net->classes, at(b, b->net->map_count - 1, OUT), divisor, b->run.train ? in_arena(b, b->layout->last_slope) : NULL, sum, correct);
+    tutti_nn_dn_entropy(&b->run, (size_t)b->net->classes, at(b, b->net->map_count - 1, OUT), divisor,
+                        b->run.train ? in_arena(b, b->layout->last_slope) : NULL, sum, correct);
 }
 
 /* ---- backward ---- */
@@ -208,7 +215,8 @@ static tutti_status conv_weights(image *b, int i, tutti_error *err)
     map_ops *o = ops_of(b, i);
     const bool add = b->run.add;
     void *x = input_of(b, i), *slope = masked(b, i), *blocked = at(b, i, GRADIENT);
-    float *weights = gradient(b, i, 0), *bias = gradient(b, i, 1), *plain = at(b, i, PLAIN), *bias_part = at(b, i, BIAS);
+    float *weights = gradient(b, i, 0), *bias = gradient(b, i, 1), *plain = at(b, i, PLAIN),
+          *bias_part = at(b, i, BIAS);
     void *const pull[] = { blocked, add ? plain : weights };
 
     TUTTI_TRY(turn(b, &o->op[WEIGHTS_INPUT], i, WINPUT, &x, err));
@@ -229,7 +237,8 @@ static tutti_status conv_weights(image *b, int i, tutti_error *err)
 static tutti_status conv_data(image *b, int i, tutti_error *err)
 {
     map_ops *o = ops_of(b, i);
-    void *slope = at(b, i, MASKED) != NULL ? at(b, i, MASKED) : at(b, i, SLOPE), *copy = at(b, i, DATA_COPY), *back = at(b, i, BACK);
+    void *slope = at(b, i, MASKED) != NULL ? at(b, i, MASKED) : at(b, i, SLOPE), *copy = at(b, i, DATA_COPY),
+         *back = at(b, i, BACK);
     void *result = o->op[DATA_RESULT].primitive != NULL ? at(b, i, DRESULT) : back;
     void *const give[] = { (void *)value(b, i, 0), copy }, *const pull[] = { result, back };
 
@@ -255,7 +264,8 @@ static tutti_status linear_weights(image *b, int i, tutti_error *err)
 
 static tutti_status linear_data(image *b, int i, tutti_error *err)
 {
-    void *const pointers[] = { at(b, i, MASKED) != NULL ? at(b, i, MASKED) : at(b, i, SLOPE), (void *)value(b, i, 0), at(b, i, BACK) };
+    void *const pointers[] = { at(b, i, MASKED) != NULL ? at(b, i, MASKED) : at(b, i, SLOPE), (void *)value(b, i, 0),
+                               at(b, i, BACK) };
     return tutti_nn_dn_op_run(&b->core, &ops_of(b, i)->linear.data, pointers, err);
 }
 
@@ -284,7 +294,8 @@ static tutti_status back_map(image *b, int i, tutti_error *err)
     case TUTTI_LAYER_BATCH_NORM: {
         const nn_channels c = channels_of(b, m);
         const float *mean = at(b, i, STATS);
-        b->math->batch_norm_back(&c, input_of(b, i), m->relu ? at(b, i, OUT) : NULL, value(b, i, 0), mean, mean + m->weights, at(b, i, SLOPE), at(b, i, BACK), gradient(b, i, 0),
+        b->math->batch_norm_back(&c, input_of(b, i), m->relu ? at(b, i, OUT) : NULL, value(b, i, 0), mean,
+                                 mean + m->weights, at(b, i, SLOPE), at(b, i, BACK), gradient(b, i, 0),
                                  gradient(b, i, 1), b->run.add);
         break;
     }
@@ -297,7 +308,8 @@ static tutti_status back_map(image *b, int i, tutti_error *err)
     }
     case TUTTI_LAYER_MAXPOOL2D: {
         const nn_maps maps = maps_of(m->in, b->samples, false);
-        tutti_nn_pool_back(b->loops, b->core.threads, &maps, (size_t)m->layer.kernel, NULL, at(b, i, WORKSPACE), at(b, i, SLOPE), at(b, i, BACK));
+        tutti_nn_pool_back(b->loops, b->core.threads, &maps, (size_t)m->layer.kernel, NULL, at(b, i, WORKSPACE),
+                           at(b, i, SLOPE), at(b, i, BACK));
         break;
     }
     default: { /* flatten */
@@ -376,7 +388,11 @@ static tutti_status image_open(void **out, const nn_net *net, const nn_settings 
     b->net = net->image;
     b->math = nn_math_of(settings->cpu);
     b->loops = nn_loops_of(settings->cpu);
-    b->base = (nn_layered){ .ops = &tutti_nn_image_layers, .self = b, .core = &b->core, .block = settings->batch, .piece = settings->piece,
+    b->base = (nn_layered){ .ops = &tutti_nn_image_layers,
+                            .self = b,
+                            .core = &b->core,
+                            .block = settings->batch,
+                            .piece = settings->piece,
                             .lives = { &b->layouts[false].lives, &b->layouts[true].lives } };
     for (int k = 0; k < 2; k++) {
         b->layouts[k].map = tutti_alloc(n, sizeof *b->layouts[k].map);
@@ -417,7 +433,9 @@ static int image_describe(const void *self, char *text, size_t bytes)
 
     for (int i = 0; i < b->net->map_count; i++) {
         const map_ops *o = (const map_ops *)b->base.full.ops + i;
-        length = tutti_nn_dn_describe((const dn_op *const[]){ &o->linear.forward, &o->linear.weights, &o->linear.weights_add, &o->linear.data }, 4, text, bytes, length);
+        length = tutti_nn_dn_describe(
+            (const dn_op *const[]){ &o->linear.forward, &o->linear.weights, &o->linear.weights_add, &o->linear.data },
+            4, text, bytes, length);
         for (int k = 0; k < OPS; k++)
             length = tutti_nn_dn_describe((const dn_op *const[]){ &o->op[k] }, 1, text, bytes, length);
     }
@@ -425,6 +443,17 @@ static int image_describe(const void *self, char *text, size_t bytes)
 }
 
 const nn_backend tutti_nn_image = {
-    .name = "onednn", .piece = PIECE, .open = image_open, .close = image_close, .begin = image_begin, .forward = image_forward, .loss = image_loss,
-    .weights = image_weights, .data = image_data, .evaluated = image_evaluated, .widens = image_widens, .bytes = image_bytes, .describe = image_describe,
+    .name = "onednn",
+    .piece = PIECE,
+    .open = image_open,
+    .close = image_close,
+    .begin = image_begin,
+    .forward = image_forward,
+    .loss = image_loss,
+    .weights = image_weights,
+    .data = image_data,
+    .evaluated = image_evaluated,
+    .widens = image_widens,
+    .bytes = image_bytes,
+    .describe = image_describe,
 };

@@ -65,7 +65,8 @@ static tutti_status resize(nn_layered *l, size_t bytes, tutti_error *err)
     l->arena_bytes = 0;
     l->arena = tutti_alloc(1, bytes);
     if (l->arena == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of activations; use a smaller batch", bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of activations; use a smaller batch",
+                          bytes);
     l->arena_bytes = bytes;
     return TUTTI_OK;
 }

@@ -1,7 +1,10 @@
-/* layered.h: what the backends that take whole blocks layer by layer have in common (sequence_run.c, image_run.c): their plans, the memory of a run, and the life of both.
+/* layered.h: what the backends that take whole blocks layer by layer have in common
+   (sequence_run.c, image_run.c): their plans, the memory of a run, and the life of both.
 
-   A *plan* is a backend's primitives for one number of samples: that of the full block is made at open, that of evaluations, which are always filled up to a piece, and those of a few other
-   numbers at first use, and kept. Training is laid out for the full block, evaluation for a piece: whatever runs takes the buffers of its kind. */
+   A *plan* is a backend's primitives for one number of samples: that of the full block is made at
+   open, that of evaluations, which are always filled up to a piece, and those of a few other
+   numbers at first use, and kept. Training is laid out for the full block, evaluation for a piece:
+   whatever runs takes the buffers of its kind. */
 #ifndef TUTTI_NN_LAYERED_H
 #define TUTTI_NN_LAYERED_H
 #include "onednn_internal.h"
@@ -16,17 +19,20 @@ typedef struct nn_plan {
 
 /* The buffers of training or of evaluation. */
 typedef struct nn_lives {
-    bool made;                   /* false: to be laid out anew, since a primitive needs more than all before */
+    /* false: to be laid out anew, since a primitive needs more than all before */
+    bool made;
     int count, room;
     nn_buffer *buffer;
     size_t end;
 } nn_lives;
 
 typedef struct nn_layers {
-    /* Sets p->ops to primitives for p->samples. Where they need more than those before, made = false. */
+    /* Sets p->ops to primitives for p->samples. Where they need more
+       than those before, made = false. */
     tutti_status (*build)(void *self, nn_plan *p, bool train, tutti_error *err);
     void (*drop)(void *self, nn_plan *p);       /* also what a failed build left, and nothing */
-    void (*lay_out)(void *self, bool train);    /* all buffers of a run by tutti_nn_life and tutti_nn_touch */
+    /* all buffers of a run by tutti_nn_life and tutti_nn_touch */
+    void (*lay_out)(void *self, bool train);
 } nn_layers;
 
 typedef struct nn_layered {
@@ -45,14 +51,21 @@ typedef struct nn_layered {
 int tutti_nn_life(nn_lives *l, size_t bytes, int moment);
 /* It lives until this moment at least. */
 void tutti_nn_touch(nn_lives *l, int buffer, int moment);
-static inline void *nn_place_of(const nn_layered *l, int buffer) { return buffer == NN_NONE ? NULL : l->arena + l->now->buffer[buffer].offset; }
+static inline void *nn_place_of(const nn_layered *l, int buffer)
+{
+    return buffer == NN_NONE ? NULL : l->arena + l->now->buffer[buffer].offset;
+}
 
-/* ops, self, core, block, piece and lives are set, everything else is zero. Opens the core, by these settings, and makes the full block ready; buffers: at most, of a kind of run.
+/* ops, self, core, block, piece and lives are set, everything else is zero. Opens the core, by
+   these settings, and makes the full block ready; buffers: at most, of a kind of run.
    tutti_nn_layered_close also after a failure, before the backend gives back what `drop` needs. */
-tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers, tutti_error *err);
+tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers,
+                                   tutti_error *err);
 void tutti_nn_layered_close(nn_layered *l);
-/* Plan and memory of a run of so many samples; *filled: how many it computes, those filled up included. Allocates only what it has not met before. */
-tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, int64_t *filled, tutti_error *err);
+/* Plan and memory of a run of so many samples; *filled: how many it computes, those filled up
+   included. Allocates only what it has not met before. */
+tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, int64_t *filled,
+                                    tutti_error *err);
 void tutti_nn_layered_evaluated(nn_layered *l);
 size_t tutti_nn_layered_bytes(const nn_layered *l);
 #endif

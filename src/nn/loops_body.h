@@ -1,5 +1,6 @@
-/* loops_body.h: the loops, included by one file a level, which defines NN_LOOPS as the name of its table. Written so that the compiler
-   turns each inner loop into vectors without reordering a sum: lanes are columns, never rows. */
+/* loops_body.h: the loops, included by one file a level, which defines NN_LOOPS as the name of
+   its table. Written so that the compiler turns each inner loop into vectors without reordering a
+   sum: lanes are columns, never rows. */
 #include "loops.h"
 #include <string.h>
 
@@ -23,7 +24,8 @@ static void loop_add(size_t n, const float *restrict x, float *restrict y)
         y[i] += x[i];
 }
 
-static void bias_rows(size_t rows, size_t columns, size_t width, const float *restrict y, float *restrict g, float *restrict part)
+static void bias_rows(size_t rows, size_t columns, size_t width, const float *restrict y,
+                      float *restrict g, float *restrict part)
 {
     for (size_t r = 0; r < rows; r++) {
         float *restrict row = g + r * columns;
@@ -68,7 +70,10 @@ static void loop_sum_relu(size_t n, const float *a, const float *b, float *y)
 
 static size_t map_at(const nn_maps *m, size_t image, size_t channel, size_t row, size_t column)
 {
-    return (((image * (m->channels / m->lanes) + channel / m->lanes) * m->height + row) * m->width + column) * m->lanes + channel % m->lanes;
+    return (((image * (m->channels / m->lanes) + channel / m->lanes) * m->height + row) * m->width +
+            column) *
+               m->lanes +
+           channel % m->lanes;
 }
 
 /* From `channel` on, how many stand side by side in both. */
@@ -91,14 +96,16 @@ static size_t run_of(const nn_maps *a, const nn_maps *b, size_t channel)
             }                                                                                                       \
         }
 
-static void loop_shortcut(const nn_maps *small, const nn_maps *large, size_t stride, const float *stream, const float *x, float *y)
+static void loop_shortcut(const nn_maps *small, const nn_maps *large, size_t stride,
+                          const float *stream, const float *x, float *y)
 {
     if (y != x)
         memcpy(y, x, small->images * small->channels * small->height * small->width * sizeof *y);
     EACH_SHORTCUT(small, large, n, to, from, stride, y[to + k] += stream[from + k])
 }
 
-static void loop_shortcut_back(const nn_maps *small, const nn_maps *large, size_t stride, const float *slope, float *stream)
+static void loop_shortcut_back(const nn_maps *small, const nn_maps *large, size_t stride,
+                               const float *slope, float *stream)
 {
     EACH_SHORTCUT(small, large, n, to, from, stride, stream[from + k] += slope[to + k])
 }
@@ -135,7 +142,8 @@ static void loop_places_back(const nn_maps *m, const float *slope, float *dx)
         }
 }
 
-/* ---- max pooling: of eight lanes as vectors of the compiler's (it makes scalars of such short loops), of those left one by one ---- */
+/* ---- max pooling: of eight lanes as vectors of the compiler's (it makes scalars of such short
+   loops), of those left one by one ---- */
 enum { LANES = NN_LANES };
 typedef float lanes_f32 __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t lanes_i32 __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -155,7 +163,8 @@ static inline void set_place(void *place, size_t bytes, size_t i, size_t at)
 }
 
 /* place: a byte each. */
-static inline void pool_lanes(const float *x, size_t lanes, size_t line, size_t side, float *y, uint8_t *place, bool relu)
+static inline void pool_lanes(const float *x, size_t lanes, size_t line, size_t side, float *y,
+                              uint8_t *place, bool relu)
 {
     lanes_f32 best = *(const lanes_f32 *)x;
     lanes_i32 where = { 0 };
@@ -171,7 +180,8 @@ static inline void pool_lanes(const float *x, size_t lanes, size_t line, size_t 
         *(lanes_u8 *)place = __builtin_convertvector(where, lanes_u8);
 }
 
-static inline float pool_lane(const float *x, size_t lanes, size_t line, size_t side, bool relu, size_t *place)
+static inline float pool_lane(const float *x, size_t lanes, size_t line, size_t side, bool relu,
+                              size_t *place)
 {
     float best = *x;
 
@@ -185,7 +195,8 @@ static inline float pool_lane(const float *x, size_t lanes, size_t line, size_t 
 }
 
 /* y NULL: no mask. */
-static inline void pool_lanes_back(const float *y, const uint8_t *place, const float *slope, size_t lanes, size_t line, size_t side, float *dx)
+static inline void pool_lanes_back(const float *y, const uint8_t *place, const float *slope,
+                                   size_t lanes, size_t line, size_t side, float *dx)
 {
     const lanes_i32 stood = __builtin_convertvector(*(const lanes_u8 *)place, lanes_i32);
     lanes_i32 g = *(const lanes_i32 *)slope;
@@ -196,19 +207,23 @@ static inline void pool_lanes_back(const float *y, const uint8_t *place, const f
         *(lanes_i32 *)(dx + at / side * line + at % side * lanes) = (stood == (int32_t)at) & g;
 }
 
-static inline void pool_lane_back(float g, int32_t place, size_t lanes, size_t line, size_t side, float *dx)
+static inline void pool_lane_back(float g, int32_t place, size_t lanes, size_t line, size_t side,
+                                  float *dx)
 {
     for (size_t at = 0; at < side * side; at++)
         dx[at / side * line + at % side * lanes] = place == (int32_t)at ? g : 0;
 }
 
-static void loop_pool(const nn_maps *m, size_t side, size_t first, size_t count, const float *x, float *y, void *place, bool relu)
+static void loop_pool(const nn_maps *m, size_t side, size_t first, size_t count, const float *x,
+                      float *y, void *place, bool relu)
 {
-    const size_t lines = m->height / side, windows = m->width / side, line = m->width * m->lanes, bytes = nn_place_bytes(side);
+    const size_t lines = m->height / side, windows = m->width / side, line = m->width * m->lanes,
+                 bytes = nn_place_bytes(side);
 
     for (size_t i = first; i < first + count; i++)
         for (size_t p = 0; p < windows; p++) {
-            const float *from = x + (i / lines * m->height + i % lines * side) * line + p * side * m->lanes;
+            const float *from =
+                x + (i / lines * m->height + i % lines * side) * line + p * side * m->lanes;
             const size_t to = (i * windows + p) * m->lanes;
             size_t k = 0, where;
             for (; bytes == 1 && k + LANES <= m->lanes; k += LANES) {
@@ -226,9 +241,11 @@ static void loop_pool(const nn_maps *m, size_t side, size_t first, size_t count,
         }
 }
 
-static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t count, const float *y, const void *place, const float *slope, float *dx)
+static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t count,
+                           const float *y, const void *place, const float *slope, float *dx)
 {
-    const size_t lines = m->height / side, windows = m->width / side, line = m->width * m->lanes, covered = windows * side * m->lanes, bytes = nn_place_bytes(side);
+    const size_t lines = m->height / side, windows = m->width / side, line = m->width * m->lanes,
+                 covered = windows * side * m->lanes, bytes = nn_place_bytes(side);
 
     for (size_t i = first; i < first + count; i++) {
         float *begin = dx + (i / lines * m->height + i % lines * side) * line;
@@ -239,12 +256,15 @@ static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t c
             for (; bytes == 1 && k + LANES <= m->lanes; k += LANES) {
                 const float *mask = y != NULL ? y + to + k : NULL;
                 if (side == 2)
-                    pool_lanes_back(mask, (const uint8_t *)place + to + k, slope + to + k, m->lanes, line, 2, at + k);
+                    pool_lanes_back(mask, (const uint8_t *)place + to + k, slope + to + k, m->lanes,
+                                    line, 2, at + k);
                 else
-                    pool_lanes_back(mask, (const uint8_t *)place + to + k, slope + to + k, m->lanes, line, side, at + k);
+                    pool_lanes_back(mask, (const uint8_t *)place + to + k, slope + to + k, m->lanes,
+                                    line, side, at + k);
             }
             for (; k < m->lanes; k++)
-                pool_lane_back(y != NULL && y[to + k] <= 0 ? 0 : slope[to + k], place_at(place, bytes, to + k), m->lanes, line, side, at + k);
+                pool_lane_back(y != NULL && y[to + k] <= 0 ? 0 : slope[to + k],
+                               place_at(place, bytes, to + k), m->lanes, line, side, at + k);
         }
         for (size_t r = 0; r < side; r++)
             memset(begin + r * line + covered, 0, (line - covered) * sizeof *dx);
@@ -256,8 +276,10 @@ static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t c
 /* ---- weights of a convolution of few channels ---- */
 enum { TAPS = 9 };
 
-/* total += over a line of the slope's `width` places: the place's lanes times what `rows` x n taps find there. */
-static inline void tap_line(const float *x, size_t x_line, const float *slope, size_t lanes, size_t width, size_t rows, size_t n, lanes_f32 *total)
+/* total += over a line of the slope's `width` places: the place's lanes times
+   what `rows` x n taps find there. */
+static inline void tap_line(const float *x, size_t x_line, const float *slope, size_t lanes,
+                            size_t width, size_t rows, size_t n, lanes_f32 *total)
 {
     lanes_f32 sum[TAPS] = { 0 };
 
@@ -271,15 +293,20 @@ static inline void tap_line(const float *x, size_t x_line, const float *slope, s
         total[t] += sum[t];
 }
 
-/* Taps [tap, tap + n) of row r, or for `rows` = 3 all of a 3 x 3 window, of channel c: NN_LANES output channels from `out_channel` on. */
-static void tap_group(const nn_maps *out, const nn_maps *in, size_t side, size_t c, size_t r, size_t tap, size_t n, size_t out_channel, const float *x, const float *slope, float *weights)
+/* Taps [tap, tap + n) of row r, or for `rows` = 3 all of a 3 x 3 window, of channel c: NN_LANES
+   output channels from `out_channel` on. */
+static void tap_group(const nn_maps *out, const nn_maps *in, size_t side, size_t c, size_t r,
+                      size_t tap, size_t n, size_t out_channel, const float *x, const float *slope,
+                      float *weights)
 {
     const bool whole = side == 3;
     lanes_f32 total[TAPS] = { 0 };
 
     for (size_t image = 0; image < out->images; image++)
         for (size_t p = 0; p < out->height; p++) {
-            const float *from = x + ((image * in->channels + c) * in->height + p + r) * in->width + tap, *line = slope + map_at(out, image, out_channel, p, 0);
+            const float *from =
+                            x + ((image * in->channels + c) * in->height + p + r) * in->width + tap,
+                        *line = slope + map_at(out, image, out_channel, p, 0);
             if (whole)
                 tap_line(from, in->width, line, out->lanes, out->width, 3, 3, total);
             else
@@ -287,17 +314,21 @@ static void tap_group(const nn_maps *out, const nn_maps *in, size_t side, size_t
         }
     for (size_t k = 0; k < LANES; k++)
         for (size_t t = 0; t < (whole ? TAPS : n); t++)
-            weights[(((out_channel + k) * in->channels + c) * side + r) * side + tap + t] = total[t][k];
+            weights[(((out_channel + k) * in->channels + c) * side + r) * side + tap + t] =
+                total[t][k];
 }
 
-static void loop_weights_of_plain(const nn_maps *out, const nn_maps *in, size_t side, size_t first, size_t count, const float *x, const float *slope, float *weights, float *bias)
+static void loop_weights_of_plain(const nn_maps *out, const nn_maps *in, size_t side, size_t first,
+                                  size_t count, const float *x, const float *slope, float *weights,
+                                  float *bias)
 {
     for (size_t g = first; g < first + count; g++) {
         lanes_f32 total = { 0 };
         for (size_t c = 0; c < in->channels; c++)
             for (size_t r = 0; r < (side == 3 ? 1 : side); r++)
                 for (size_t tap = 0; tap < side; tap += TAPS)
-                    tap_group(out, in, side, c, r, tap, side - tap < TAPS ? side - tap : TAPS, g * LANES, x, slope, weights);
+                    tap_group(out, in, side, c, r, tap, side - tap < TAPS ? side - tap : TAPS,
+                              g * LANES, x, slope, weights);
         for (size_t image = 0; image < out->images; image++)
             for (size_t p = 0; p < out->height; p++) {
                 const float *line = slope + map_at(out, image, g * LANES, p, 0);
@@ -310,5 +341,15 @@ static void loop_weights_of_plain(const nn_maps *out, const nn_maps *in, size_t 
     }
 }
 
-const nn_loops NN_LOOPS = { .relu = loop_relu, .mask = loop_mask, .add = loop_add, .bias = loop_bias, .sum_relu = loop_sum_relu, .shortcut = loop_shortcut, .shortcut_back = loop_shortcut_back,
-                            .places = loop_places, .places_back = loop_places_back, .pool = loop_pool, .pool_back = loop_pool_back, .weights_of_plain = loop_weights_of_plain };
+const nn_loops NN_LOOPS = { .relu = loop_relu,
+                            .mask = loop_mask,
+                            .add = loop_add,
+                            .bias = loop_bias,
+                            .sum_relu = loop_sum_relu,
+                            .shortcut = loop_shortcut,
+                            .shortcut_back = loop_shortcut_back,
+                            .places = loop_places,
+                            .places_back = loop_places_back,
+                            .pool = loop_pool,
+                            .pool_back = loop_pool_back,
+                            .weights_of_plain = loop_weights_of_plain };

@@ -1,11 +1,15 @@
 /* model_image.c: networks of images with batch norms, as lists of layers.
 
-   resnet: He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2, the networks for CIFAR-10: of 6n + 2 layers with weights. Shortcuts that change the shape are
-   option A (every second place, new channels zero), as there: it is what the paper's figures on CIFAR are of, and it has no parameters. Convolutions have no bias, since a
-   batch norm follows each. Not taken from the paper: initial values are PyTorch's defaults (nn.h), of all models here alike; the optimiser and augmentation are the run's.
+   resnet: He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2, the
+   networks for CIFAR-10: of 6n + 2 layers with weights. Shortcuts that change the shape are option
+   A (every second place, new channels zero), as there: it is what the paper's figures on CIFAR are
+   of, and it has no parameters. Convolutions have no bias, since a batch norm follows each. Not
+   taken from the paper: initial values are PyTorch's defaults (nn.h), of all models here alike;
+   the optimiser and augmentation are the run's.
 
-   vgg(small): the pattern of Simonyan, Zisserman 2015 (pairs of 3x3 convolutions, pooling, channels doubled) with batch norms, three stages, for images of 28x28 and 32x32. Dropout
-   is left out: batch norms took its place in what is trained today. */
+   vgg(small): the pattern of Simonyan, Zisserman 2015 (pairs of 3x3 convolutions, pooling, channels
+   doubled) with batch norms, three stages, for images of 28x28 and 32x32. Dropout is left out:
+   batch norms took its place in what is trained today. */
 #include "nn_internal.h"
 #include <stdio.h>
 
@@ -21,7 +25,13 @@ static void add(list *l, tutti_layer layer)
 /* 3x3 convolution and batch norm, called `prefix`c`k` and `prefix`n`k`. */
 static void conv_norm(list *l, const char *prefix, int k, int channels, int stride)
 {
-    tutti_layer conv = { .kind = TUTTI_LAYER_CONV2D, .out = channels, .kernel = 3, .stride = stride, .padding = 1, .bare = true }, norm = { .kind = TUTTI_LAYER_BATCH_NORM };
+    tutti_layer conv = { .kind = TUTTI_LAYER_CONV2D,
+                         .out = channels,
+                         .kernel = 3,
+                         .stride = stride,
+                         .padding = 1,
+                         .bare = true },
+                norm = { .kind = TUTTI_LAYER_BATCH_NORM };
 
     snprintf(conv.name, sizeof conv.name, "%.10sc%d", prefix, k % 100);
     snprintf(norm.name, sizeof norm.name, "%.10sn%d", prefix, k % 100);
@@ -35,11 +45,13 @@ static void relu(list *l) { add(l, (tutti_layer){ .kind = TUTTI_LAYER_RELU }); }
 enum { DEPTH_MAX = 110, STAGES = 3 };
 typedef struct resnet { int64_t depth; } resnet;
 static const tutti_option resnet_options[] = {
-    { "depth", TUTTI_INT, TUTTI_AT(resnet, depth), 20, 8, DEPTH_MAX, NULL, "layers with weights: 6n + 2, that is 8, 14, 20, ..." },
+    { "depth", TUTTI_INT, TUTTI_AT(resnet, depth), 20, 8, DEPTH_MAX, NULL,
+      "layers with weights: 6n + 2, that is 8, 14, 20, ..." },
     { 0 },
 };
 
-static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
+                                  int *count, tutti_error *err)
 {
     const int64_t depth = ((const resnet *)self)->depth;
     const int blocks = (int)((depth - 2) / 6);
@@ -48,8 +60,10 @@ static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, t
 
     *count = 0;
     if ((depth - 2) % 6 != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "resnet of depth %lld: it must be 6n + 2, for %d stages of n blocks of two convolutions; near are %lld and %lld", (long long)depth, STAGES,
-                          (long long)(6 * blocks + 2), (long long)(6 * blocks + 8));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "resnet of depth %lld: it must be 6n + 2, for %d stages of n blocks of two convolutions; "
+                          "near are %lld and %lld",
+                          (long long)depth, STAGES, (long long)(6 * blocks + 2), (long long)(6 * blocks + 8));
     conv_norm(&l, "", 0, 16, 1);
     relu(&l);
     for (int stage = 0; stage < STAGES; stage++)
@@ -69,19 +83,24 @@ static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, t
 }
 
 const tutti_model_ops tutti_nn_resnet = {
-    .name = "resnet", .title = "a residual network with batch norm for small images (28x28, 32x32): three stages of 16, 32, 64 channels",
-    .options = resnet_options, .self_bytes = sizeof(resnet), .layers = resnet_layers,
+    .name = "resnet",
+    .title = "a residual network with batch norm for small images (28x28, 32x32): three stages of 16, 32, 64 channels",
+    .options = resnet_options,
+    .self_bytes = sizeof(resnet),
+    .layers = resnet_layers,
 };
 
 /* ---- vgg ---- */
 enum { VGG_SIDE_MIN = 1 << STAGES };
 typedef struct vgg { int size; } vgg;
 static const tutti_option vgg_options[] = {
-    { "size", TUTTI_CHOICE, TUTTI_AT(vgg, size), 0, 0, 0, "small", "small: three pairs of convolutions of 32, 64 and 128 channels" },
+    { "size", TUTTI_CHOICE, TUTTI_AT(vgg, size), 0, 0, 0, "small",
+      "small: three pairs of convolutions of 32, 64 and 128 channels" },
     { 0 },
 };
 
-static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
+                               tutti_error *err)
 {
     list l = { layers, room, 0 };
     char prefix[16];
@@ -89,7 +108,9 @@ static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutt
     (void)self; /* there is one size */
     *count = 0;
     if (task->height < VGG_SIDE_MIN || task->width < VGG_SIDE_MIN)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "vgg needs images of at least %dx%d; this task has %dx%d; mlp takes any size", VGG_SIDE_MIN, VGG_SIDE_MIN, task->height, task->width);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "vgg needs images of at least %dx%d; this task has %dx%d; mlp takes any size", VGG_SIDE_MIN,
+                          VGG_SIDE_MIN, task->height, task->width);
     for (int stage = 0; stage < STAGES; stage++) {
         snprintf(prefix, sizeof prefix, "s%d.", stage);
         for (int k = 1; k <= 2; k++) {
@@ -107,6 +128,9 @@ static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutt
 }
 
 const tutti_model_ops tutti_nn_vgg = {
-    .name = "vgg", .title = "pairs of 3x3 convolutions with batch norm and pooling, two linear layers, for small images",
-    .options = vgg_options, .self_bytes = sizeof(vgg), .layers = vgg_layers,
+    .name = "vgg",
+    .title = "pairs of 3x3 convolutions with batch norm and pooling, two linear layers, for small images",
+    .options = vgg_options,
+    .self_bytes = sizeof(vgg),
+    .layers = vgg_layers,
 };

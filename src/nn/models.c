@@ -1,6 +1,7 @@
-/* models.c: the models by name, each a short list of layers. mlp and cnn are those of PyTorch's tutorials as their nn.Sequential
-   writes them, so that names, shapes and initial distribution of the parameters agree with a PyTorch run; logistic is its Linear alone. quadratic and
-   logistic are the models of the synthetic problems (problem.h) and take the problems' options. */
+/* models.c: the models by name, each a short list of layers. mlp and cnn are those of PyTorch's
+   tutorials as their nn.Sequential writes them, so that names, shapes and initial distribution of
+   the parameters agree with a PyTorch run; logistic is its Linear alone. quadratic and logistic are
+   the models of the synthetic problems (problem.h) and take the problems' options. */
 #include "nn_internal.h"
 #include "tutti/problem.h"
 #include <stdio.h>
@@ -20,7 +21,8 @@ static tutti_status give(const tutti_layer *from, int n, tutti_layer *layers, in
     return TUTTI_OK;
 }
 
-static tutti_status mlp_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+static tutti_status mlp_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
+                               tutti_error *err)
 {
     const int hidden = (int)((const mlp *)self)->hidden;
     const tutti_layer list[] = {
@@ -42,7 +44,8 @@ static const tutti_model_ops mlp_ops = {
 enum { CNN_SIDE_MIN = 10 }; /* -2 for the first window, halved, -2, halved: ((10 - 2) / 2 - 2) / 2 = 1 */
 static const tutti_option cnn_options[] = { { 0 } };
 
-static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
+                               tutti_error *err)
 {
     const tutti_layer list[] = {
         { TUTTI_LAYER_CONV2D, 32, 3 }, { TUTTI_LAYER_RELU, 0, 0 }, { TUTTI_LAYER_MAXPOOL2D, 0, 2 },
@@ -55,8 +58,9 @@ static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutt
     (void)self;
     *count = 0;
     if (task->height < CNN_SIDE_MIN || task->width < CNN_SIDE_MIN)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cnn needs images of at least %dx%d; this task has %dx%d; mlp takes any size",
-                          CNN_SIDE_MIN, CNN_SIDE_MIN, task->height, task->width);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "cnn needs images of at least %dx%d; this task has %dx%d; mlp takes any size", CNN_SIDE_MIN,
+                          CNN_SIDE_MIN, task->height, task->width);
     return give(list, (int)TUTTI_LENGTH(list), layers, room, count);
 }
 
@@ -66,10 +70,13 @@ static const tutti_model_ops cnn_ops = {
 };
 
 /* ---- the models of the synthetic problems ---- */
-static tutti_status quadratic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+static tutti_status quadratic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
+                                     int *count, tutti_error *err)
 {
     const tutti_problem *p = self;
-    const tutti_layer list[] = { { .kind = TUTTI_LAYER_QUADRATIC, .out = (int)p->dim, .condition = p->condition, .simplex = p->simplex } };
+    const tutti_layer list[] = {
+        { .kind = TUTTI_LAYER_QUADRATIC, .out = (int)p->dim, .condition = p->condition, .simplex = p->simplex }
+    };
 
     (void)task, (void)err;
     return give(list, 1, layers, room, count);
@@ -80,8 +87,10 @@ static const tutti_model_ops quadratic_ops = {
     .options = tutti_quadratic_options, .self_bytes = sizeof(tutti_problem), .layers = quadratic_layers,
 };
 
-/* Its options are those of the data of the same name; on other data it is softmax regression, and they say nothing. */
-static tutti_status logistic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+/* Its options are those of the data of the same name; on other data it is softmax
+   regression, and they say nothing. */
+static tutti_status logistic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
+                                    int *count, tutti_error *err)
 {
     const tutti_layer list[] = { { TUTTI_LAYER_LINEAR, task->classes, 0 } };
 
@@ -94,8 +103,9 @@ static const tutti_model_ops logistic_ops = {
     .options = tutti_logistic_options, .self_bytes = sizeof(tutti_problem), .layers = logistic_layers,
 };
 
-/* ---- gpt: pre-norm blocks of attention and a linear pair with GELU; an output matrix without bias. Matrices start normal with 0.02. Dropout stands where GPT-2 has it, on the
-   embedding and on what a block adds, but not on the weights of attention, which exist a tile at a time ---- */
+/* ---- gpt: pre-norm blocks of attention and a linear pair with GELU; an output matrix without
+   bias. Matrices start normal with 0.02. Dropout stands where GPT-2 has it, on the embedding and on
+   what a block adds, but not on the weights of attention, which exist a tile at a time ---- */
 enum { GPT_LEARNED, GPT_ROTARY };
 enum { GPT_LAYER_NORM, GPT_RMS_NORM };
 typedef struct gpt { int64_t layers, dim, heads, context, vocab; double dropout; int positions, norm; bool tied; } gpt;
@@ -105,8 +115,10 @@ static const tutti_option gpt_options[] = {
     { "heads", TUTTI_INT, TUTTI_AT(gpt, heads), 4, 1, 65536, NULL, "of attention; dim is a multiple of it" },
     { "context", TUTTI_INT, TUTTI_AT(gpt, context), 0, 0, 65536, NULL, "tokens of a window; 0: as many as the data's" },
     { "vocab", TUTTI_INT, TUTTI_AT(gpt, vocab), 0, 0, 1 << 20, NULL, "different tokens; 0: as many as the data has" },
-    { "dropout", TUTTI_REAL, TUTTI_AT(gpt, dropout), 0, 0, 0.99, NULL, "probability that a value of the embedding or of what a block adds is dropped, in steps of 1/65536" },
-    { "positions", TUTTI_CHOICE, TUTTI_AT(gpt, positions), GPT_LEARNED, 0, 0, "learned|rotary", "a table added to the embedding, or queries and keys turned by their places" },
+    { "dropout", TUTTI_REAL, TUTTI_AT(gpt, dropout), 0, 0, 0.99, NULL,
+      "probability that a value of the embedding or of what a block adds is dropped, in steps of 1/65536" },
+    { "positions", TUTTI_CHOICE, TUTTI_AT(gpt, positions), GPT_LEARNED, 0, 0, "learned|rotary",
+      "a table added to the embedding, or queries and keys turned by their places" },
     { "norm", TUTTI_CHOICE, TUTTI_AT(gpt, norm), GPT_LAYER_NORM, 0, 0, "layer|rms", "layer norm, or RMS norm" },
     { "tied", TUTTI_BOOL, TUTTI_AT(gpt, tied), 0, 0, 1, NULL, "the output matrix is the embedding's" },
     { 0 },
@@ -133,7 +145,8 @@ static void append(tutti_layer layer, int block, tutti_layer *layers, int room, 
     ++*count;
 }
 
-static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
+                               tutti_error *err)
 {
     const gpt *g = self;
     const int dim = (int)g->dim, heads = (int)g->heads;
@@ -156,17 +169,26 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
 
     *count = 0;
     if (task->context == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt needs windows of tokens; this task has samples of %d x %d x %d values; --data moby-dick is a text", task->channels, task->height,
-                          task->width);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "gpt needs windows of tokens; this task has samples of %d x %d x %d values; --data moby-dick is a text",
+            task->channels, task->height, task->width);
     if (g->dim % g->heads != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with dim=%lld and heads=%lld: dim must be a multiple of heads", (long long)g->dim, (long long)g->heads);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with dim=%lld and heads=%lld: dim must be a multiple of heads",
+                          (long long)g->dim, (long long)g->heads);
     if (g->context != 0 && g->context != task->context)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with context=%lld on windows of %d tokens; give both the same context", (long long)g->context, task->context);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "gpt with context=%lld on windows of %d tokens; give both the same context",
+                          (long long)g->context, task->context);
     if (g->vocab != 0 && g->vocab != task->classes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with vocab=%lld on data of %d different tokens; leave vocab out", (long long)g->vocab, task->classes);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "gpt with vocab=%lld on data of %d different tokens; leave vocab out", (long long)g->vocab,
+                          task->classes);
     if (rotary && g->dim / g->heads % 2 != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with dim=%lld, heads=%lld and positions=rotary: rotary positions turn pairs, so heads must be of an even width, not %lld", (long long)g->dim,
-                          (long long)g->heads, (long long)(g->dim / g->heads));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "gpt with dim=%lld, heads=%lld and positions=rotary: rotary positions turn pairs, so heads "
+                          "must be of an even width, not %lld",
+                          (long long)g->dim, (long long)g->heads, (long long)(g->dim / g->heads));
     for (size_t i = 0; i < TUTTI_LENGTH(begin); i++)
         append(begin[i], -1, layers, room, count);
     for (int b = 0; b < (int)g->layers; b++)
@@ -182,7 +204,10 @@ static const tutti_model_ops gpt_ops = {
     .options = gpt_options, .self_bytes = sizeof(gpt), .layers = gpt_layers, .tokens = true,
 };
 
-const tutti_model_ops *const tutti_models[] = { &mlp_ops, &cnn_ops, &quadratic_ops, &logistic_ops, &gpt_ops, &tutti_nn_wordlm, &tutti_nn_blstm, &tutti_nn_resnet, &tutti_nn_vgg, &tutti_model_ctr, NULL };
+const tutti_model_ops *const tutti_models[] = {
+    &mlp_ops,        &cnn_ops,         &quadratic_ops, &logistic_ops,    &gpt_ops, &tutti_nn_wordlm,
+    &tutti_nn_blstm, &tutti_nn_resnet, &tutti_nn_vgg,  &tutti_model_ctr, NULL
+};
 
 /* ---- from a spec to a network ---- */
 static const tutti_model_ops *find(const char *name)
@@ -248,7 +273,8 @@ tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_t
 
     *net = (nn_net){ 0 };
     if (model == NULL || task == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "building a network: no %s was given", model == NULL ? "model" : "task");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "building a network: no %s was given",
+                          model == NULL ? "model" : "task");
     status = tutti_spec_open(&spec, model, err);
     if (status != TUTTI_OK)
         return tutti_fail_within(err, status, "model '%.60s'", model);
@@ -260,7 +286,8 @@ tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_t
     }
     self = tutti_alloc(1, ops->self_bytes);
     if (self == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "model '%s': no memory for its %zu bytes of options", ops->name, ops->self_bytes);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "model '%s': no memory for its %zu bytes of options", ops->name,
+                            ops->self_bytes);
         goto out;
     }
     snprintf(what, sizeof what, "model '%s'", ops->name);

@@ -18,7 +18,8 @@ static const nn_backend *find_backend(const char *name)
 }
 
 /* ---- life ---- */
-/* Tokens: as many windows as fill the machine's vectors and no more, so that few workers and many cut a step at the same places. */
+/* Tokens: as many windows as fill the machine's vectors and no more, so that few workers and
+   many cut a step at the same places. */
 static int64_t block_of(const nn_net *net)
 {
     int64_t block = BLOCK;
@@ -28,7 +29,8 @@ static int64_t block_of(const nn_net *net)
     return block;
 }
 
-/* Where a product has the rows of one moment, or where rows become samples, windows are a multiple of 48, of which every block of rows in oneDNN's kernels is a divisor (onednn_internal.h,
+/* Where a product has the rows of one moment, or where rows become samples, windows are a multiple
+   of 48, of which every block of rows in oneDNN's kernels is a divisor (onednn_internal.h,
    DN_PIECE); elsewhere the backend fills rows up to one. */
 static int64_t piece_of(const nn_net *net, const nn_backend *ops)
 {
@@ -62,7 +64,8 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
         nn->unit[u] = (nn_part){ m->param, m->params, m->flops };
     }
     for (int u = 0; u < nn->units && s == NULL && im == NULL; u++)
-        nn->unit[u] = (nn_part){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net), net->units[u].flops };
+        nn->unit[u] =
+            (nn_part){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net), net->units[u].flops };
     for (int u = 0; u < nn->units && s != NULL; u++) {
         nn->unit[u] = (nn_part){ s->nodes[nn_unit_own(s, u)].param, s->nodes[nn_unit_own(s, u)].params, .flops = 0 };
         for (int i = s->unit_node[u]; i < s->unit_node[u + 1]; i++)
@@ -113,18 +116,30 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
 
     *out = NULL;
     if (ops == NULL)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no backend '%.60s'; backends are onednn, reference", o.backend);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no backend '%.60s'; backends are onednn, reference",
+                            o.backend);
     else if (o.batch < 1 || o.batch > NN_BATCH_MAX)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for passes of %lld samples: it must be from 1 to %d", (long long)o.batch, NN_BATCH_MAX);
+        status =
+            tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for passes of %lld samples: it must be from 1 to %d",
+                       (long long)o.batch, NN_BATCH_MAX);
     else if (o.threads < 0 || o.threads > 1024)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for %d threads: it must be from 1 to 1024", o.threads);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for %d threads: it must be from 1 to 1024",
+                            o.threads);
     else if (o.precision != TUTTI_F32 && o.precision != TUTTI_BF16 && o.precision != TUTTI_F16)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network whose products have operands of type %s; they are F32, BF16 or F16", tutti_dtype_name(o.precision));
-    else if (o.precision != TUTTI_F32 && (ops != &tutti_nn_onednn || (net->sequence == NULL && net->image == NULL && nn_quadratic(net))))
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, ops != &tutti_nn_onednn ? "the backend '%s' computes in one precision, %s is not possible; use onednn" : "a quadratic on '%s' has no products, "
-                            "%s would change nothing; use F32 (--precision fp32)", ops->name, tutti_dtype_name(o.precision));
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "opening a network whose products have operands of type %s; they are F32, BF16 or F16",
+                            tutti_dtype_name(o.precision));
+    else if (o.precision != TUTTI_F32 &&
+             (ops != &tutti_nn_onednn || (net->sequence == NULL && net->image == NULL && nn_quadratic(net))))
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            ops != &tutti_nn_onednn
+                                ? "the backend '%s' computes in one precision, %s is not possible; use onednn"
+                                : "a quadratic on '%s' has no products, "
+                                  "%s would change nothing; use F32 (--precision fp32)",
+                            ops->name, tutti_dtype_name(o.precision));
     else if (net->sequence != NULL && ops != &tutti_nn_onednn)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the backend '%s' has no layers for tokens or frames; use onednn", ops->name);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the backend '%s' has no layers for tokens or frames; use onednn",
+                            ops->name);
     else if ((nn = tutti_alloc(1, sizeof *nn)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "opening a network: no memory for its %zu bytes", sizeof *nn);
     else
@@ -144,8 +159,12 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     nn->block = block_of(net);
     nn->piece = piece_of(net, ops);
     nn->times.clock = o.clock;
-    settings = (nn_settings){ .batch = o.batch < nn->block ? o.batch : nn->block, .piece = nn->piece, .threads = o.threads == 0 ? 1 : o.threads, .precision = o.precision,
-                              .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best(), .times = &nn->times };
+    settings = (nn_settings){ .batch = o.batch < nn->block ? o.batch : nn->block,
+                              .piece = nn->piece,
+                              .threads = o.threads == 0 ? 1 : o.threads,
+                              .precision = o.precision,
+                              .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best(),
+                              .times = &nn->times };
     status = outline(nn, err);
     if (status == TUTTI_OK && o.clock != NULL) {
         nn->times.count = net->sequence != NULL ? net->sequence->node_count : nn->units;
@@ -161,13 +180,15 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
         status = ops->open(&nn->backend, &nn->net, &settings, err);
     if (status != TUTTI_OK) {
         tutti_nn_close(nn);
-        return tutti_fail_within(err, status, "opening a network on %s for %lld samples", ops->name, (long long)o.batch);
+        return tutti_fail_within(err, status, "opening a network on %s for %lld samples", ops->name,
+                                 (long long)o.batch);
     }
     *out = nn;
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task, const tutti_nn_options *options, tutti_error *err)
+tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task,
+                           const tutti_nn_options *options, tutti_error *err)
 {
     nn_net net;
 
@@ -200,33 +221,61 @@ static tutti_status check_kind(const tutti_nn *nn, nn_sample_kind given, tutti_e
 
     if (nn_kind_of(nn) == given)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %s through a network that takes %s", names[given], names[nn_kind_of(nn)]);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %s through a network that takes %s", names[given],
+                      names[nn_kind_of(nn)]);
 }
 
-tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
-                           const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, double divisor,
+                           bool add, bool same_weights, const float *const *values, float *const *gradients,
+                           const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
 {
-    const nn_run run = { .x = x, .labels = labels, .samples = samples, .train = true, .add = add, .same_weights = same_weights, .values = values, .gradients = gradients };
+    const nn_run run = { .x = x,
+                         .labels = labels,
+                         .samples = samples,
+                         .train = true,
+                         .add = add,
+                         .same_weights = same_weights,
+                         .values = values,
+                         .gradients = gradients };
 
     *loss_sum = 0;
     TUTTI_TRY(check_kind(nn, NN_VALUES, err));
     return tutti_nn_train(nn, run, divisor, hooks, loss_sum, err);
 }
 
-tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples, double divisor, bool add, bool same_weights,
-                                  const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples,
+                                  double divisor, bool add, bool same_weights, const float *const *values,
+                                  float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum,
+                                  tutti_error *err)
 {
-    const nn_run run = { .tokens = tokens, .next = next, .samples = samples, .train = true, .add = add, .same_weights = same_weights, .values = values, .gradients = gradients };
+    const nn_run run = { .tokens = tokens,
+                         .next = next,
+                         .samples = samples,
+                         .train = true,
+                         .add = add,
+                         .same_weights = same_weights,
+                         .values = values,
+                         .gradients = gradients };
 
     *loss_sum = 0;
     TUTTI_TRY(check_kind(nn, NN_TOKENS, err));
     return tutti_nn_train(nn, run, divisor, hooks, loss_sum, err);
 }
 
-tutti_status tutti_nn_pass_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
-                                const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+tutti_status tutti_nn_pass_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels,
+                                int64_t samples, double divisor, bool add, bool same_weights,
+                                const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks,
+                                double *loss_sum, tutti_error *err)
 {
-    const nn_run run = { .x = x, .rows = rows, .labels = labels, .samples = samples, .train = true, .add = add, .same_weights = same_weights, .values = values, .gradients = gradients };
+    const nn_run run = { .x = x,
+                         .rows = rows,
+                         .labels = labels,
+                         .samples = samples,
+                         .train = true,
+                         .add = add,
+                         .same_weights = same_weights,
+                         .values = values,
+                         .gradients = gradients };
 
     *loss_sum = 0;
     TUTTI_TRY(check_kind(nn, NN_CATEGORIES, err));
@@ -239,31 +288,36 @@ void tutti_nn_draw(tutti_nn *nn, uint64_t seed, uint64_t first)
     nn->first = first;
 }
 
-tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, const float *const *values,
-                               double *loss_sum, int64_t *correct, tutti_error *err)
+tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples,
+                               const float *const *values, double *loss_sum, int64_t *correct, tutti_error *err)
 {
     *loss_sum = 0;
     *correct = 0;
     TUTTI_TRY(check_kind(nn, NN_VALUES, err));
-    return tutti_nn_assess(nn, &(nn_run){ .x = x, .labels = labels, .samples = samples, .values = values }, loss_sum, correct, err);
+    return tutti_nn_assess(nn, &(nn_run){ .x = x, .labels = labels, .samples = samples, .values = values }, loss_sum,
+                           correct, err);
 }
 
-tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples, const float *const *values,
-                                      double *loss_sum, int64_t *correct, tutti_error *err)
+tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples,
+                                      const float *const *values, double *loss_sum, int64_t *correct, tutti_error *err)
 {
     *loss_sum = 0;
     *correct = 0;
     TUTTI_TRY(check_kind(nn, NN_TOKENS, err));
-    return tutti_nn_assess(nn, &(nn_run){ .tokens = tokens, .next = next, .samples = samples, .values = values }, loss_sum, correct, err);
+    return tutti_nn_assess(nn, &(nn_run){ .tokens = tokens, .next = next, .samples = samples, .values = values },
+                           loss_sum, correct, err);
 }
 
-tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels, int64_t samples, const float *const *values,
-                                    double *loss_sum, int64_t *correct, float *logits, tutti_error *err)
+tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels,
+                                    int64_t samples, const float *const *values, double *loss_sum, int64_t *correct,
+                                    float *logits, tutti_error *err)
 {
     *loss_sum = 0;
     *correct = 0;
     TUTTI_TRY(check_kind(nn, NN_CATEGORIES, err));
-    return tutti_nn_assess(nn, &(nn_run){ .x = x, .rows = rows, .labels = labels, .samples = samples, .values = values, .logits = logits }, loss_sum, correct, err);
+    return tutti_nn_assess(
+        nn, &(nn_run){ .x = x, .rows = rows, .labels = labels, .samples = samples, .values = values, .logits = logits },
+        loss_sum, correct, err);
 }
 
 /* ---- accounts ---- */
@@ -287,17 +341,24 @@ int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int room)
 
     for (int i = 0; i < nn->times.count && i < room; i++) {
         const nn_image *im = nn->net.image;
-        const tutti_layer *l = s != NULL ? &s->nodes[i].layer : im == NULL ? &nn->net.layers[nn->net.units[i].index] : NULL;
+        const tutti_layer *l = s != NULL    ? &s->nodes[i].layer
+                               : im == NULL ? &nn->net.layers[nn->net.units[i].index]
+                                            : NULL;
         const double flops = s != NULL ? s->nodes[i].flops : nn->unit[i].flops;
         const bool first = s != NULL ? i <= nn_unit_own(s, 0) : i == 0; /* has no slope of its input */
-        times[i] = (tutti_nn_time){ .forward = (double)nn->times.spent[i][0] * 1e-9, .backward = (double)nn->times.spent[i][1] * 1e-9,
+        times[i] = (tutti_nn_time){ .forward = (double)nn->times.spent[i][0] * 1e-9,
+                                    .backward = (double)nn->times.spent[i][1] * 1e-9,
                                     .flops = flops * (first ? 2 : 3) * (double)nn->timed_samples };
         if (im != NULL) /* a unit is called as its parameters are */
-            snprintf(times[i].name, sizeof times[i].name, "%.*s", (int)(strrchr(im->params[nn->unit[i].param].name, '.') - im->params[nn->unit[i].param].name), im->params[nn->unit[i].param].name);
+            snprintf(times[i].name, sizeof times[i].name, "%.*s",
+                     (int)(strrchr(im->params[nn->unit[i].param].name, '.') - im->params[nn->unit[i].param].name),
+                     im->params[nn->unit[i].param].name);
         else if (s == NULL)
-            snprintf(times[i].name, sizeof times[i].name, "%s %d", tutti_nn_layer_name(l->kind), nn->net.units[i].index);
+            snprintf(times[i].name, sizeof times[i].name, "%s %d", tutti_nn_layer_name(l->kind),
+                     nn->net.units[i].index);
         else
-            snprintf(times[i].name, sizeof times[i].name, "%s%s%.15s", tutti_nn_layer_name(l->kind), l->name[0] != '\0' ? " " : "", l->name);
+            snprintf(times[i].name, sizeof times[i].name, "%s%s%.15s", tutti_nn_layer_name(l->kind),
+                     l->name[0] != '\0' ? " " : "", l->name);
     }
     for (int i = 0; i < nn->times.count; i++)
         nn->times.spent[i][0] = nn->times.spent[i][1] = 0;
@@ -308,7 +369,9 @@ int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int room)
 size_t tutti_nn_bytes(const tutti_nn *nn)
 {
     const size_t table = (size_t)nn->units * sizeof *nn->unit + (size_t)nn->params * sizeof *nn->count;
-    return sizeof *nn + table + nn->statistics * (2 * sizeof(float) + sizeof(double)) + (size_t)nn->sets * (nn->values * sizeof(float) + (size_t)nn->params * sizeof *nn->set_pointers) + nn->ops->bytes(nn->backend);
+    return sizeof *nn + table + nn->statistics * (2 * sizeof(float) + sizeof(double)) +
+           (size_t)nn->sets * (nn->values * sizeof(float) + (size_t)nn->params * sizeof *nn->set_pointers) +
+           nn->ops->bytes(nn->backend);
 }
 
 int tutti_nn_say(char *text, size_t bytes, int length, const char *format, ...)

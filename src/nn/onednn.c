@@ -1,7 +1,9 @@
-/* onednn.c: the fast backend of networks of images and vectors: plans for a run, the loss, the table.
+/* onednn.c: the fast backend of networks of images and vectors:
+   plans for a run, the loss, the table.
 
-   - The ReLU behind a product or convolution drops a NaN (its maximum takes the other operand). A NaN in the parameters can so stay
-     out of the loss; whoever must know looks at the parameters. */
+   - The ReLU behind a product or convolution drops a NaN (its maximum takes the other operand). A
+     NaN in the parameters can so stay out of the loss; whoever must know looks at the
+     parameters. */
 #include "onednn_internal.h"
 #include <math.h>
 #include <stdio.h>
@@ -53,7 +55,8 @@ static tutti_status onednn_forward(void *self, int unit, int64_t first, int64_t 
     const int before = tutti_nn_dn_enter(&b->core);
 
     b->core.scratch = dn_at(b, unit, DN_FORWARD_SCRATCH);
-    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_forward(b, unit, first, count, err) : tutti_nn_dn_linear_forward(b, unit, err));
+    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_forward(b, unit, first, count, err)
+                                                      : tutti_nn_dn_linear_forward(b, unit, err));
 }
 
 static tutti_status onednn_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
@@ -62,7 +65,8 @@ static tutti_status onednn_weights(void *self, int unit, int64_t first, int64_t 
     const int before = tutti_nn_dn_enter(&b->core);
 
     b->core.scratch = dn_at(b, unit, DN_WEIGHTS_SCRATCH);
-    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_weights(b, unit, first, count, err) : tutti_nn_dn_linear_weights(b, unit, err));
+    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_weights(b, unit, first, count, err)
+                                                      : tutti_nn_dn_linear_weights(b, unit, err));
 }
 
 static tutti_status onednn_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
@@ -71,11 +75,14 @@ static tutti_status onednn_data(void *self, int unit, int64_t first, int64_t cou
     const int before = tutti_nn_dn_enter(&b->core);
 
     b->core.scratch = dn_at(b, unit, DN_DATA_SCRATCH);
-    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_data(b, unit, first, count, err) : tutti_nn_dn_linear_data(b, unit, err));
+    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_data(b, unit, first, count, err)
+                                                      : tutti_nn_dn_linear_data(b, unit, err));
 }
 
-/* -log softmax(y)[label] = m + log sum exp(y - m) - y[label] with m the largest: nothing overflows. In double, one sample after another. */
-void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, double divisor, float *slope, double *sum, int64_t *correct)
+/* -log softmax(y)[label] = m + log sum exp(y - m) - y[label] with m the largest: nothing overflows.
+   In double, one sample after another. */
+void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, double divisor, float *slope, double *sum,
+                         int64_t *correct)
 {
     *sum = 0;
     *correct = 0;
@@ -100,7 +107,8 @@ static void onednn_loss(void *self, double divisor, double *sum, int64_t *correc
     const onednn *b = self;
     const int last = b->net->unit_count - 1;
 
-    tutti_nn_dn_entropy(&b->run, (size_t)b->net->task.classes, dn_at(b, last, DN_ACT), divisor, dn_at(b, last, DN_ROWS_SLOPE), sum, correct);
+    tutti_nn_dn_entropy(&b->run, (size_t)b->net->task.classes, dn_at(b, last, DN_ACT), divisor,
+                        dn_at(b, last, DN_ROWS_SLOPE), sum, correct);
 }
 
 /* ---- life ---- */
@@ -182,9 +190,10 @@ static int onednn_describe(const void *self, char *text, size_t bytes)
     for (int u = 0; u < b->net->unit_count; u++) {
         if (is_conv(b, u)) {
             const dn_conv *c = &tile->units[u];
-            const dn_op *const ops[] = { &c->give_forward, &c->conv_input, &c->conv, &c->flatten, &c->unflatten, &c->weights_input,
-                                         &c->weights_slope, &c->weights, &c->take_weights, &c->give_data,
-                                         &c->data_slope, &c->data, &c->data_result };
+            const dn_op *const ops[] = { &c->give_forward, &c->conv_input,    &c->conv,          &c->flatten,
+                                         &c->unflatten,    &c->weights_input, &c->weights_slope, &c->weights,
+                                         &c->take_weights, &c->give_data,     &c->data_slope,    &c->data,
+                                         &c->data_result };
             length = tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
             if (c->plain)
                 length = tutti_nn_say(text, bytes, length, "conv2d %d weights: our own\n", b->net->units[u].index);
@@ -198,7 +207,18 @@ static int onednn_describe(const void *self, char *text, size_t bytes)
 }
 
 const nn_backend tutti_nn_onednn = {
-    .name = "onednn", .tile = DN_TILE, .piece = DN_PIECE,
-    .open = onednn_open, .close = onednn_close, .begin = onednn_begin, .forward = onednn_forward, .loss = onednn_loss,
-    .weights = onednn_weights, .data = onednn_data, .evaluated = onednn_evaluated, .widens = onednn_widens, .bytes = onednn_bytes, .describe = onednn_describe,
+    .name = "onednn",
+    .tile = DN_TILE,
+    .piece = DN_PIECE,
+    .open = onednn_open,
+    .close = onednn_close,
+    .begin = onednn_begin,
+    .forward = onednn_forward,
+    .loss = onednn_loss,
+    .weights = onednn_weights,
+    .data = onednn_data,
+    .evaluated = onednn_evaluated,
+    .widens = onednn_widens,
+    .bytes = onednn_bytes,
+    .describe = onednn_describe,
 };

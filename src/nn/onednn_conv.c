@@ -1,19 +1,24 @@
-/* onednn_conv.c: convolution units, a tile of a few images at a time. What oneDNN likes decides the layouts: weights and activations are
-   in blocks of channels (plain weights would fall into reference code, hundreds of times slower), and only the network's input and the
-   rows handed to the first linear unit are plain.
+/* onednn_conv.c: convolution units, a tile of a few images at a time. What oneDNN likes decides the
+   layouts: weights and activations are in blocks of channels (plain weights would fall into
+   reference code, hundreds of times slower), and only the network's input and the rows handed to
+   the first linear unit are plain.
 
      forward   conv -> pool with ReLU -> (next unit, or flatten)
      backward  (unflatten) -> mask with pool back -> weights -> data
 
-   with a reorder between two of them where they disagree, as happens for numbers of channels that fill no block.
+   with a reorder between two of them where they disagree, as happens for
+   numbers of channels that fill no block.
 
-   - max(0, max(x)) = max over max(0, x): the ReLU runs behind the pooling, on a quarter of the data, and its mask is the
-     pooled output, so conv's own output is not kept. A unit without pooling has the ReLU inside conv.
+   - max(0, max(x)) = max over max(0, x): the ReLU runs behind the pooling, on a quarter of the
+     data, and its mask is the pooled output, so conv's own output is not kept. A unit without
+     pooling has the ReLU inside conv.
    - Pooling is our own (pool.h), in the layout that conv chose for its output.
-   - oneDNN fills the channels of the network's input up to a block of its own and multiplies zeros: eight times the work where an image is grey and vectors are of eight. The gradients of such weights are
-     our own loops' (loops.h).
+   - oneDNN fills the channels of the network's input up to a block of its own and multiplies zeros:
+     eight times the work where an image is grey and vectors are of eight. The gradients of such
+     weights are our own loops' (loops.h).
    - Of every tile only the pooled output and the place of each maximum stay until backward.
-   - Gradients of weights are summed over the tiles of one size in their blocked layout, then brought to the plain gradient. */
+   - Gradients of weights are summed over the tiles of one size in their blocked layout,
+     then brought to the plain gradient. */
 #include "onednn_internal.h"
 #include "parallel.h"
 #include "pool.h"
@@ -26,38 +31,63 @@ static nn_mdref out_md(const dn_conv *c)
     return c->wide.lanes > 0 ? nn_md_of(&c->pooled) : tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
 }
 
-static tutti_status reorder(onednn *b, dn_op *op, const nn_unit *u, const char *what, nn_mdref from, nn_mdref to, tutti_error *err)
+static tutti_status reorder(onednn *b, dn_op *op, const nn_unit *u, const char *what, nn_mdref from, nn_mdref to,
+                            tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
     dnnl_primitive_desc_t pd = NULL;
-    const dnnl_status_t status = dnnl_reorder_primitive_desc_create(&pd, from, b->core.engine, to, b->core.engine, b->core.plain);
+    const dnnl_status_t status =
+        dnnl_reorder_primitive_desc_create(&pd, from, b->core.engine, to, b->core.engine, b->core.plain);
 
     return tutti_nn_dn_op_open(&b->core, op, pd, status, u, what, args, 2, err);
 }
 
-/* The layouts a unit starts from: plain ones, and `any` where the implementation shall choose; `narrow`: of operands in the core's precision. */
-enum { PLAIN_IN, ANY_IN, PLAIN_OUT, ANY_OUT, ANY_WIDE, PLAIN_W, ANY_W, BIAS, NARROW_IN, NARROW_WIDE, NARROW_W, LAYOUTS };
+/* The layouts a unit starts from: plain ones, and `any` where the implementation shall choose;
+   `narrow`: of operands in the core's precision. */
+enum {
+    PLAIN_IN,
+    ANY_IN,
+    PLAIN_OUT,
+    ANY_OUT,
+    ANY_WIDE,
+    PLAIN_W,
+    ANY_W,
+    BIAS,
+    NARROW_IN,
+    NARROW_WIDE,
+    NARROW_W,
+    LAYOUTS
+};
 
 static tutti_status layouts(const dn_core *core, nn_md m[LAYOUTS], const nn_unit *u, int64_t images, tutti_error *err)
 {
     const nn_shape in = u->in, out = u->out, wide = u->wide;
     const int64_t k = u->kernel;
-    const struct { int which, n; dnnl_dims_t dims; } list[] = {
-        { PLAIN_IN, 4, { images, in.channels, in.height, in.width } }, { ANY_IN, 4, { images, in.channels, in.height, in.width } },
-        { PLAIN_OUT, 4, { images, out.channels, out.height, out.width } }, { ANY_OUT, 4, { images, out.channels, out.height, out.width } },
+    const struct { int which, n; dnnl_dims_t dims;
+    } list[] = {
+        { PLAIN_IN, 4, { images, in.channels, in.height, in.width } },
+        { ANY_IN, 4, { images, in.channels, in.height, in.width } },
+        { PLAIN_OUT, 4, { images, out.channels, out.height, out.width } },
+        { ANY_OUT, 4, { images, out.channels, out.height, out.width } },
         { ANY_WIDE, 4, { images, wide.channels, wide.height, wide.width } },
-        { PLAIN_W, 4, { wide.channels, in.channels, k, k } }, { ANY_W, 4, { wide.channels, in.channels, k, k } }, { BIAS, 1, { wide.channels } },
-        { NARROW_IN, 4, { images, in.channels, in.height, in.width } }, { NARROW_WIDE, 4, { images, wide.channels, wide.height, wide.width } }, { NARROW_W, 4, { wide.channels, in.channels, k, k } },
+        { PLAIN_W, 4, { wide.channels, in.channels, k, k } },
+        { ANY_W, 4, { wide.channels, in.channels, k, k } },
+        { BIAS, 1, { wide.channels } },
+        { NARROW_IN, 4, { images, in.channels, in.height, in.width } },
+        { NARROW_WIDE, 4, { images, wide.channels, wide.height, wide.width } },
+        { NARROW_W, 4, { wide.channels, in.channels, k, k } },
     };
     for (size_t i = 0; i < TUTTI_LENGTH(list); i++) {
         const bool narrow = list[i].which >= NARROW_IN;
-        const bool any = narrow || list[i].which == ANY_IN || list[i].which == ANY_OUT || list[i].which == ANY_WIDE || list[i].which == ANY_W;
+        const bool any = narrow || list[i].which == ANY_IN || list[i].which == ANY_OUT || list[i].which == ANY_WIDE ||
+                         list[i].which == ANY_W;
         dnnl_dims_t strides;
         dnnl_status_t made;
         strides[list[i].n - 1] = 1;
         for (int d = list[i].n - 1; d > 0; d--)
             strides[d - 1] = strides[d] * list[i].dims[d];
-        made = nn_md_make(&m[list[i].which], list[i].n, list[i].dims, narrow ? tutti_nn_dn_narrow_type(core) : dnnl_f32, any ? NULL : strides);
+        made = nn_md_make(&m[list[i].which], list[i].n, list[i].dims, narrow ? tutti_nn_dn_narrow_type(core) : dnnl_f32,
+                          any ? NULL : strides);
         if (made != dnnl_success)
             return tutti_nn_dn_failed(made, u, "layout", err);
     }
@@ -65,22 +95,30 @@ static tutti_status layouts(const dn_core *core, nn_md m[LAYOUTS], const nn_unit
 }
 
 /* A reorder only if the layouts differ. */
-static tutti_status adapt(onednn *b, dn_op *op, const nn_unit *u, const char *what, nn_mdref from, nn_mdref to, tutti_error *err)
+static tutti_status adapt(onednn *b, dn_op *op, const nn_unit *u, const char *what, nn_mdref from, nn_mdref to,
+                          tutti_error *err)
 {
     return dnnl_memory_desc_equal(from, to) ? TUTTI_OK : reorder(b, op, u, what, from, to, err);
 }
 
 static dn_conv_maps maps_of(const nn_md *m)
 {
-    return (dn_conv_maps){ nn_md_of(&m[NARROW_IN]), nn_md_of(&m[NARROW_W]), nn_md_of(&m[NARROW_WIDE]), nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[ANY_WIDE]), nn_md_of(&m[BIAS]) };
+    return (dn_conv_maps){ nn_md_of(&m[NARROW_IN]), nn_md_of(&m[NARROW_W]), nn_md_of(&m[NARROW_WIDE]),
+                           nn_md_of(&m[ANY_IN]),    nn_md_of(&m[ANY_W]),    nn_md_of(&m[ANY_WIDE]),
+                           nn_md_of(&m[BIAS]) };
 }
 
-/* How conv's output lies, which is one of four, and what pooling makes of it in the same. Blocks are full: channels that fill none are followed by zeros. */
+/* How conv's output lies, which is one of four, and what pooling makes of it in the same. Blocks
+   are full: channels that fill none are followed by zeros. */
 static tutti_status describe_pooling(dn_conv *c, const nn_unit *u, int64_t images, tutti_error *err)
 {
     const size_t channels = (size_t)u->wide.channels;
-    const struct { dnnl_format_tag_t tag; size_t lanes; } layouts[] = { { dnnl_nChw16c, 16 }, { dnnl_nChw8c, 8 }, { dnnl_nhwc, channels }, { dnnl_nchw, 1 } };
-    const dnnl_dims_t wide = { images, u->wide.channels, u->wide.height, u->wide.width }, out = { images, u->out.channels, u->out.height, u->out.width };
+    const struct {
+        dnnl_format_tag_t tag;
+        size_t lanes;
+    } layouts[] = { { dnnl_nChw16c, 16 }, { dnnl_nChw8c, 8 }, { dnnl_nhwc, channels }, { dnnl_nchw, 1 } };
+    const dnnl_dims_t wide = { images, u->wide.channels, u->wide.height, u->wide.width },
+                      out = { images, u->out.channels, u->out.height, u->out.width };
     const nn_mdref is = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
 
     for (size_t i = 0; i < TUTTI_LENGTH(layouts); i++) {
@@ -94,26 +132,32 @@ static tutti_status describe_pooling(dn_conv *c, const nn_unit *u, int64_t image
             return tutti_nn_dn_failed(made, u, "layout of pooling", err);
         if (same) {
             const size_t lanes = layouts[i].lanes;
-            c->wide = (nn_maps){ (size_t)images, (channels + lanes - 1) / lanes * lanes, (size_t)u->wide.height, (size_t)u->wide.width, lanes };
+            c->wide = (nn_maps){ (size_t)images, (channels + lanes - 1) / lanes * lanes, (size_t)u->wide.height,
+                                 (size_t)u->wide.width, lanes };
             return TUTTI_OK;
         }
     }
-    return tutti_nn_dn_failed(dnnl_unimplemented, u, "layout of a convolution's output, which pooling does not know", err);
+    return tutti_nn_dn_failed(dnnl_unimplemented, u, "layout of a convolution's output, which pooling does not know",
+                              err);
 }
 
 /* input: how the unit's input comes. */
-static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64_t images, const nn_md *m, nn_mdref input, bool last, tutti_error *err)
+static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64_t images, const nn_md *m,
+                                  nn_mdref input, bool last, tutti_error *err)
 {
     static const int conv_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST };
     const dn_conv_maps maps = maps_of(m);
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->conv, DN_CONV_FORWARD, plain_steps, &maps, NULL, u->relu && u->pool == 0 ? b->core.relu : b->core.plain, u, "forward", conv_args, 4, err));
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->conv, DN_CONV_FORWARD, plain_steps, &maps, NULL,
+                               u->relu && u->pool == 0 ? b->core.relu : b->core.plain, u, "forward", conv_args, 4,
+                               err));
     TUTTI_TRY(adapt(b, &c->conv_input, u, "forward input reorder", input, tutti_nn_dn_md(&c->conv, DNNL_ARG_SRC), err));
     if (u->pool > 0)
         TUTTI_TRY(describe_pooling(c, u, images, err));
     if (last)
         TUTTI_TRY(reorder(b, &c->flatten, u, "flatten", out_md(c), nn_md_of(&m[PLAIN_OUT]), err));
-    return reorder(b, &c->give_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
+    return reorder(b, &c->give_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]),
+                   tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
 }
 
 static size_t bytes_of(const dn_op *op, int arg)
@@ -130,7 +174,8 @@ static bool is_plain(const dn_conv *c, const nn_unit *u, const dn_core *core)
     return u->pool > 0 && fills && full && tutti_nn_dn_narrow_type(core) == dnnl_f32;
 }
 
-static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, const nn_md *m, nn_mdref input, bool first, bool last, tutti_error *err)
+static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, const nn_md *m, nn_mdref input, bool first,
+                                   bool last, tutti_error *err)
 {
     static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
     static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
@@ -139,22 +184,30 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
 
     if (last)
         TUTTI_TRY(reorder(b, &c->unflatten, u, "unflatten", nn_md_of(&m[PLAIN_OUT]), out_md(c), err));
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->weights, DN_CONV_WEIGHTS, plain_steps, &maps, &c->conv, b->core.plain, u, "weights", weights_args, 4, err));
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->weights, DN_CONV_WEIGHTS, plain_steps, &maps, &c->conv, b->core.plain, u,
+                               "weights", weights_args, 4, err));
     if (first && is_plain(c, u, &b->core)) {
         tutti_nn_dn_op_close(&c->weights);
         c->plain = true;
         return TUTTI_OK;
     }
-    TUTTI_TRY(adapt(b, &c->weights_input, u, "weights input reorder", input, tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
-    TUTTI_TRY(adapt(b, &c->weights_slope, u, "weights slope reorder", wide, tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(reorder(b, &c->take_weights, u, "weights reorder", tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS), nn_md_of(&m[PLAIN_W]), err));
+    TUTTI_TRY(
+        adapt(b, &c->weights_input, u, "weights input reorder", input, tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
+    TUTTI_TRY(adapt(b, &c->weights_slope, u, "weights slope reorder", wide,
+                    tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(reorder(b, &c->take_weights, u, "weights reorder", tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS),
+                      nn_md_of(&m[PLAIN_W]), err));
     if (first)
         return TUTTI_OK;
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->data, DN_CONV_DATA, plain_steps, &maps, &c->conv, b->core.plain, u, "data", data_args, 3, err));
-    TUTTI_TRY(adapt(b, &c->data_slope, u, "data slope reorder", wide, tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(adapt(b, &c->data_result, u, "data result reorder", tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
-    return reorder(b, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->data, DN_CONV_DATA, plain_steps, &maps, &c->conv, b->core.plain, u, "data",
+                               data_args, 3, err));
+    TUTTI_TRY(
+        adapt(b, &c->data_slope, u, "data slope reorder", wide, tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(
+        adapt(b, &c->data_result, u, "data result reorder", tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
+    return reorder(b, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]),
+                   tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
 }
 
 /* What a tile of this unit takes; whatever has no primitive takes nothing. */
@@ -162,9 +215,11 @@ static void measure(onednn *b, dn_conv *c, int unit, bool last)
 {
     const nn_unit *u = &b->net->units[unit];
     const size_t out = dnnl_memory_desc_get_size(out_md(c)), wide = bytes_of(&c->conv, DNNL_ARG_DST);
-    const size_t gradient = c->plain ? u->weights * sizeof(float) : bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS), bias = (size_t)u->wide.channels * sizeof(float);
+    const size_t gradient = c->plain ? u->weights * sizeof(float) : bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS),
+                 bias = (size_t)u->wide.channels * sizeof(float);
     const dn_op *const forward[] = { &c->conv, &c->flatten, &c->give_forward, &c->conv_input };
-    const dn_op *const weights[] = { &c->unflatten, &c->weights, &c->weights_input, &c->weights_slope, &c->take_weights };
+    const dn_op *const weights[] = { &c->unflatten, &c->weights, &c->weights_input, &c->weights_slope,
+                                     &c->take_weights };
     const dn_op *const data[] = { &c->data, &c->give_data, &c->data_slope, &c->data_result };
 
     c->bytes[DN_ACT] = c->bytes[DN_SLOPE] = out;
@@ -193,8 +248,9 @@ static void measure(onednn *b, dn_conv *c, int unit, bool last)
 
 static void close_unit(dn_conv *c)
 {
-    dn_op *const ops[] = { &c->conv, &c->flatten, &c->unflatten, &c->weights, &c->data, &c->give_forward,
-                           &c->give_data, &c->take_weights, &c->conv_input, &c->weights_input, &c->weights_slope, &c->data_slope, &c->data_result };
+    dn_op *const ops[] = { &c->conv,          &c->flatten,    &c->unflatten,    &c->weights,    &c->data,
+                           &c->give_forward,  &c->give_data,  &c->take_weights, &c->conv_input, &c->weights_input,
+                           &c->weights_slope, &c->data_slope, &c->data_result };
     for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
         tutti_nn_dn_op_close(ops[i]);
     nn_md_free(&c->pooled);
@@ -249,7 +305,8 @@ static dn_conv *unit_of(onednn *b, int unit, int64_t count)
     return &b->tiles[b->run.train ? count : DN_TILE].units[unit];
 }
 
-/* A unit's output of the tile that begins with sample `first`; an evaluation keeps none but the current one. */
+/* A unit's output of the tile that begins with sample `first`; an
+   evaluation keeps none but the current one. */
 static void *act_of(const onednn *b, int unit, int64_t first)
 {
     return (char *)dn_at(b, unit, DN_ACT) + (size_t)(first / DN_TILE) * b->layout->act_step[unit];
@@ -304,7 +361,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
 {
     const nn_unit *u = &b->net->units[unit];
     dn_conv *c = unit_of(b, unit, count);
-    void *copy = b->arena + c->forward_copy, *out = act_of(b, unit, first), *wide = u->pool > 0 ? dn_at(b, unit, DN_WIDE) : out;
+    void *copy = b->arena + c->forward_copy, *out = act_of(b, unit, first),
+         *wide = u->pool > 0 ? dn_at(b, unit, DN_WIDE) : out;
     void *x = input_of(b, unit, first, count);
 
     TUTTI_TRY(turn(b, &c->conv_input, dn_at(b, unit, DN_INPUT), &x, err));
@@ -314,7 +372,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->conv, pointers, err));
     }
     if (u->pool > 0)
-        tutti_nn_pool(b->loops, b->core.threads, &c->wide, (size_t)u->pool, wide, out, b->run.train ? workspace_of(b, unit, first) : NULL, u->relu);
+        tutti_nn_pool(b->loops, b->core.threads, &c->wide, (size_t)u->pool, wide, out,
+                      b->run.train ? workspace_of(b, unit, first) : NULL, u->relu);
     if (c->flatten.primitive != NULL) {
         void *const pointers[] = { out, (float *)dn_at(b, unit, DN_ROWS) + first * nn_values(u->out) };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->flatten, pointers, err));
@@ -322,7 +381,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
     return TUTTI_OK;
 }
 
-/* Brings the sums over the tiles of one size to the gradient: the first written (unless the pass adds), later ones added. */
+/* Brings the sums over the tiles of one size to the gradient: the first written (unless
+   the pass adds), later ones added. */
 static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tutti_error *err)
 {
     const nn_unit *u = &b->net->units[unit];
@@ -349,7 +409,14 @@ static void *slope_of(const onednn *b, int unit)
     return dn_at(b, unit, b->net->units[unit].pool > 0 ? DN_WIDE_SLOPE : DN_SLOPE);
 }
 
-typedef struct plain_weights { const nn_loops *loops; const nn_maps *out; nn_maps in; size_t side; const float *x, *slope; float *weights, *bias; } plain_weights;
+typedef struct plain_weights {
+    const nn_loops *loops;
+    const nn_maps *out;
+    nn_maps in;
+    size_t side;
+    const float *x, *slope;
+    float *weights, *bias;
+} plain_weights;
 
 static void some_plain_weights(void *arg, size_t first, size_t count, int thread)
 {
@@ -365,7 +432,8 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
     const int64_t left = b->run.samples - first - count;
     dn_conv *c = unit_of(b, unit, count);
     bool *begun = &b->tiles[count].sum_begun[unit];
-    float *sum = dn_at(b, unit, DN_SUM), *part = dn_at(b, unit, DN_PART), *bias_sum = dn_at(b, unit, DN_BIAS_SUM), *bias_part = dn_at(b, unit, DN_BIAS_PART);
+    float *sum = dn_at(b, unit, DN_SUM), *part = dn_at(b, unit, DN_PART), *bias_sum = dn_at(b, unit, DN_BIAS_SUM),
+          *bias_part = dn_at(b, unit, DN_BIAS_PART);
     void *x = input_of(b, unit, first, count), *given = dn_at(b, unit, DN_SLOPE), *slope = slope_of(b, unit);
 
     if (c->unflatten.primitive != NULL) {
@@ -373,14 +441,21 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->unflatten, pointers, err));
     }
     if (u->pool > 0)
-        tutti_nn_pool_back(b->loops, b->core.threads, &c->wide, (size_t)u->pool, u->relu ? act_of(b, unit, first) : NULL, workspace_of(b, unit, first), given, slope);
+        tutti_nn_pool_back(b->loops, b->core.threads, &c->wide, (size_t)u->pool,
+                           u->relu ? act_of(b, unit, first) : NULL, workspace_of(b, unit, first), given, slope);
     else if (u->relu)
         b->loops->mask(c->bytes[DN_SLOPE] / sizeof(float), act_of(b, unit, first), given);
 
     TUTTI_TRY(turn(b, &c->weights_input, dn_at(b, unit, DN_WEIGHTS_INPUT), &x, err));
     TUTTI_TRY(turn(b, &c->weights_slope, dn_at(b, unit, DN_WEIGHTS_SLOPE), &slope, err));
     if (c->plain) {
-        plain_weights w = { b->loops, &c->wide, { c->wide.images, (size_t)u->in.channels, (size_t)u->in.height, (size_t)u->in.width, 1 }, (size_t)u->kernel, x, slope, *begun ? part : sum,
+        plain_weights w = { b->loops,
+                            &c->wide,
+                            { c->wide.images, (size_t)u->in.channels, (size_t)u->in.height, (size_t)u->in.width, 1 },
+                            (size_t)u->kernel,
+                            x,
+                            slope,
+                            *begun ? part : sum,
                             *begun ? bias_part : bias_sum };
         tutti_nn_parallel(b->core.threads, c->wide.channels / NN_LANES, 1, some_plain_weights, &w);
     } else {

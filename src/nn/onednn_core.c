@@ -1,10 +1,13 @@
 /* onednn_core.c: engine, stream and primitives of oneDNN, for whoever computes with it.
 
-   - Every network has an engine, a stream, scratch memory and primitives of its own, so that networks run in threads side by side. The
-     scratchpad is always ours: one kept by the library belongs to the thread that made the primitive, and sharing it gave wrong results.
-   - oneDNN takes the number of threads from the calling OpenMP thread; it is set on entry and put back on leaving, since between
-     two calls other workers of a simulation may run on the same thread.
-   - No primitive may be the library's reference code; that is checked when it is made, with its name kept for `describe`. */
+   - Every network has an engine, a stream, scratch memory and primitives of its own, so that
+     networks run in threads side by side. The scratchpad is always ours: one kept by the library
+     belongs to the thread that made the primitive, and sharing it gave wrong results.
+   - oneDNN takes the number of threads from the calling OpenMP thread; it is set on
+     entry and put back on leaving, since between two calls other workers of a
+     simulation may run on the same thread.
+   - No primitive may be the library's reference code; that is checked when it is made,
+     with its name kept for `describe`. */
 #include "onednn_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -23,8 +26,9 @@ static const char *status_text(dnnl_status_t status)
 
 tutti_status tutti_nn_dn_failed(dnnl_status_t status, const nn_unit *unit, const char *what, tutti_error *err)
 {
-    return tutti_fail(err, status == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0, "oneDNN %d.%d: %s %d, %s: %s",
-                      DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, tutti_nn_layer_name(unit->kind), unit->index, what, status_text(status));
+    return tutti_fail(err, status == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0,
+                      "oneDNN %d.%d: %s %d, %s: %s", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR,
+                      tutti_nn_layer_name(unit->kind), unit->index, what, status_text(status));
 }
 
 /* ---- primitives ---- */
@@ -32,11 +36,13 @@ bool tutti_nn_dn_usable(const_dnnl_primitive_desc_t pd, dnnl_status_t status)
 {
     const char *name = "";
 
-    return status == dnnl_success && dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name) == dnnl_success && strncmp(name, "ref", 3) != 0;
+    return status == dnnl_success &&
+           dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name) == dnnl_success &&
+           strncmp(name, "ref", 3) != 0;
 }
 
-tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t pd, dnnl_status_t status, const nn_unit *unit, const char *what,
-                                 const int *args, int count, tutti_error *err)
+tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t pd, dnnl_status_t status,
+                                 const nn_unit *unit, const char *what, const int *args, int count, tutti_error *err)
 {
     const char *name = "";
     tutti_status result = TUTTI_OK;
@@ -44,8 +50,11 @@ tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t
     if (status == dnnl_success)
         status = dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name);
     if (status == dnnl_success && strncmp(name, "ref", 3) == 0) {
-        result = tutti_fail(err, TUTTI_ERR_USAGE, 0, "oneDNN %d.%d has only its slow reference code (%s) for %s %d, %s, on this CPU; use the backend "
-                            "'reference' or another shape", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, name, tutti_nn_layer_name(unit->kind), unit->index, what);
+        result = tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "oneDNN %d.%d has only its slow reference code (%s) for %s %d, %s, on this CPU; use the backend "
+            "'reference' or another shape",
+            DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, name, tutti_nn_layer_name(unit->kind), unit->index, what);
         goto out;
     }
     if (status == dnnl_success) {
@@ -56,7 +65,8 @@ tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t
     op->count = 0;
     for (int i = 0; i <= count && status == dnnl_success; i++) {
         op->args[i] = (dnnl_exec_arg_t){ .arg = i < count ? args[i] : DNNL_ARG_SCRATCHPAD };
-        status = dnnl_memory_create(&op->args[i].memory, tutti_nn_dn_md(op, op->args[i].arg), core->engine, DNNL_MEMORY_NONE);
+        status = dnnl_memory_create(&op->args[i].memory, tutti_nn_dn_md(op, op->args[i].arg), core->engine,
+                                    DNNL_MEMORY_NONE);
         op->count += status == dnnl_success;
     }
     if (status == dnnl_success)
@@ -113,8 +123,9 @@ tutti_status tutti_nn_dn_op_run(dn_core *core, dn_op *op, void *const *pointers,
     }
     if (status == dnnl_success)
         return TUTTI_OK;
-    return tutti_fail(err, status == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0, "oneDNN %d.%d: running %s (%s): %s",
-                      DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, op->label, op->implementation, status_text(status));
+    return tutti_fail(err, status == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0,
+                      "oneDNN %d.%d: running %s (%s): %s", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, op->label,
+                      op->implementation, status_text(status));
 }
 
 int tutti_nn_dn_describe(const dn_op *const *ops, size_t count, char *text, size_t bytes, int length)
@@ -179,8 +190,8 @@ tutti_status tutti_nn_dn_core_open(dn_core *core, const nn_settings *settings, t
     tutti_nn_dn_leave(before, TUTTI_OK);
     if (made == dnnl_success)
         return TUTTI_OK;
-    return tutti_fail(err, made == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0, "oneDNN %d.%d: making an engine: %s", DNNL_VERSION_MAJOR,
-                      DNNL_VERSION_MINOR, status_text(made));
+    return tutti_fail(err, made == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0,
+                      "oneDNN %d.%d: making an engine: %s", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, status_text(made));
 }
 
 void tutti_nn_dn_core_close(dn_core *core)

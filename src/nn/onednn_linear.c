@@ -1,29 +1,37 @@
-/* onednn_linear.c: linear units as three matrix products on plain row-major memory. With X (rows x in), W (out x in, where PyTorch and the
-   flat vector have it), Y (rows x out):
+/* onednn_linear.c: linear units as three matrix products on plain row-major memory. With X (rows x
+   in), W (out x in, where PyTorch and the flat vector have it), Y (rows x out):
 
-     forward  Y  = X W^T + b, with ReLU behind it      src X, weights W read as (in x out) by its strides
-     weights  dW = dY^T X                              src dY read as (out x rows), straight into the gradient's memory
+     forward  Y  = X W^T + b, with ReLU behind it      src X, weights W
+              read as (in x out) by its strides
+     weights  dW = dY^T X                              src dY read as (out x rows),
+              straight into the gradient's memory
      data     dX = dY W
 
-   The same memory serves all three by its strides, so no second copy of the weights and no reorder exist. oneDNN's inner product
-   is up to a quarter slower on plain weights, and blocked weights cost more to reorder each step than they gain.
-   The bias gradient, a sum of columns, is taken in the pass over dY that the ReLU's mask needs anyway. */
+   The same memory serves all three by its strides, so no second copy of the weights and no reorder
+   exist. oneDNN's inner product is up to a quarter slower on plain weights, and blocked weights
+   cost more to reorder each step than they gain. The bias gradient, a sum of columns, is taken in
+   the pass over dY that the ReLU's mask needs anyway. */
 #include "math/math.h"
 #include "onednn_internal.h"
 #include "parallel.h"
 
-tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts, tutti_error *err)
+tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts,
+                                      tutti_error *err)
 {
     const int64_t in = nn_values(u->in), out = u->wide.channels;
-    const dn_matrix x = { rows, in, in, 1 }, y = { rows, out, out, 1 }, w = { out, in, in, 1 }, w_turned = { in, out, 1, in }, y_turned = { out, rows, 1, out };
-    const int first = parts & DN_NARROW ? DN_NARROW_X : 0, both = parts & DN_NARROW ? DN_NARROW_X | DN_NARROW_W : 0; /* the product for the weights' gradient reads no weight */
+    const dn_matrix x = { rows, in, in, 1 }, y = { rows, out, out, 1 }, w = { out, in, in, 1 },
+                    w_turned = { in, out, 1, in }, y_turned = { out, rows, 1, out };
+    /* the product for the weights' gradient reads no weight */
+    const int first = parts & DN_NARROW ? DN_NARROW_X : 0, both = parts & DN_NARROW ? DN_NARROW_X | DN_NARROW_W : 0;
     tutti_status status;
 
-    status = tutti_nn_dn_product(core, &l->forward, u, "forward", x, w_turned, !(parts & DN_BARE), y, first, u->relu ? core->relu : core->plain, err);
+    status = tutti_nn_dn_product(core, &l->forward, u, "forward", x, w_turned, !(parts & DN_BARE), y, first,
+                                 u->relu ? core->relu : core->plain, err);
     if (status == TUTTI_OK && parts & DN_WEIGHTS)
         status = tutti_nn_dn_product(core, &l->weights, u, "weights", y_turned, x, false, w, both, core->plain, err);
     if (status == TUTTI_OK && parts & DN_WEIGHTS)
-        status = tutti_nn_dn_product(core, &l->weights_add, u, "weights added", y_turned, x, false, w, both, core->sum, err);
+        status =
+            tutti_nn_dn_product(core, &l->weights_add, u, "weights added", y_turned, x, false, w, both, core->sum, err);
     if (status == TUTTI_OK && parts & DN_DATA)
         status = tutti_nn_dn_product(core, &l->data, u, "data", y, w, false, x, first, core->plain, err);
     if (status == TUTTI_OK && parts & DN_DATA_ADD)
@@ -46,7 +54,8 @@ void tutti_nn_dn_linear_close(onednn *b, dn_linear_plan *plan)
     *plan = (dn_linear_plan){ 0 };
 }
 
-/* The place of a plan: its own, that of the same size, an empty one, or the one not used for longest. */
+/* The place of a plan: its own, that of the same size, an empty one,
+   or the one not used for longest. */
 static dn_linear_plan *place(onednn *b, int64_t rows, bool train)
 {
     dn_linear_plan *oldest = &b->others[0];
@@ -90,7 +99,8 @@ static void some_sums(void *arg, size_t first, size_t count, int thread)
     }
 }
 
-void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t rows, size_t columns, float *x, float *parts)
+void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t rows, size_t columns, float *x,
+                             float *parts)
 {
     sums s = { loops, rows, columns, x, parts };
 
@@ -113,7 +123,8 @@ tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_lin
         plan->train = train;
         for (int u = b->net->conv_count; u < b->net->unit_count && status == TUTTI_OK; u++) {
             const dn_linear *l = &plan->units[u];
-            status = tutti_nn_dn_linear_build(&b->core, &plan->units[u], &b->net->units[u], rows, train ? DN_WEIGHTS | (u > 0 ? DN_DATA : 0) : 0, err);
+            status = tutti_nn_dn_linear_build(&b->core, &plan->units[u], &b->net->units[u], rows,
+                                              train ? DN_WEIGHTS | (u > 0 ? DN_DATA : 0) : 0, err);
             tutti_nn_dn_note_scratch(b, train, u, DN_FORWARD_SCRATCH, &l->forward);
             tutti_nn_dn_note_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights);
             tutti_nn_dn_note_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights_add);
@@ -139,8 +150,8 @@ static const float *input(const onednn *b, int unit)
 
 tutti_status tutti_nn_dn_linear_forward(onednn *b, int unit, tutti_error *err)
 {
-    void *const pointers[] = { (void *)input(b, unit), (void *)b->run.values[nn_weight(b->net, unit)], dn_at(b, unit, DN_ACT),
-                               (void *)b->run.values[nn_bias(b->net, unit)] };
+    void *const pointers[] = { (void *)input(b, unit), (void *)b->run.values[nn_weight(b->net, unit)],
+                               dn_at(b, unit, DN_ACT), (void *)b->run.values[nn_bias(b->net, unit)] };
     return tutti_nn_dn_op_run(&b->core, &b->linear->units[unit].forward, pointers, err);
 }
 
@@ -158,6 +169,7 @@ tutti_status tutti_nn_dn_linear_weights(onednn *b, int unit, tutti_error *err)
 
 tutti_status tutti_nn_dn_linear_data(onednn *b, int unit, tutti_error *err)
 {
-    void *const pointers[] = { dn_at(b, unit, DN_ROWS_SLOPE), (void *)b->run.values[nn_weight(b->net, unit)], dn_at(b, unit - 1, DN_ROWS_SLOPE) };
+    void *const pointers[] = { dn_at(b, unit, DN_ROWS_SLOPE), (void *)b->run.values[nn_weight(b->net, unit)],
+                               dn_at(b, unit - 1, DN_ROWS_SLOPE) };
     return tutti_nn_dn_op_run(&b->core, &b->linear->units[unit].data, pointers, err);
 }

@@ -1,19 +1,27 @@
-/* onednn_lstm.c: a layer of long short-term memory on rows in the order (moment, window), so that a moment of all windows is one block of rows. In one direction, with
-   W_ih (4H x in), W_hh (4H x H) and the two biases where PyTorch has them, X (rows x in) and H, the layer's rows:
+/* onednn_lstm.c: a layer of long short-term memory on rows in the order (moment, window), so that a
+   moment of all windows is one block of rows. In one direction, with W_ih (4H x in), W_hh (4H x H)
+   and the two biases where PyTorch has them, X (rows x in) and H, the layer's rows:
 
      forward  G = X W_ih^T + (b_ih + b_hh)                all moments in one product
               G_t += H_(t-1) W_hh^T, then the gates       a moment after the other (math.h: lstm)
-     weights  a moment before the other: the gates' slopes dG_t, then dG_t W_hh, the slope that H_(t-1) gets from here
-              dW_ih = dG^T X;  dW_hh = dG^T H, H a moment earlier;  both biases: the sums of dG's columns
+     weights  a moment before the other: the gates' slopes dG_t, then dG_t W_hh, the
+              slope that H_(t-1) gets from here
+              dW_ih = dG^T X;  dW_hh = dG^T H, H a moment earlier;  both
+                               biases: the sums of dG's columns
      data     dX = dG W_ih, the second direction's added
 
-   A window begins with h = c = 0. The second direction runs from the last moment to the first and has the right half of each row of H.
+   A window begins with h = c = 0. The second direction runs from the last moment to the first and
+   has the right half of each row of H.
 
-   The products are oneDNN's, the recurrence is ours, and oneDNN's own LSTM primitive is not used: it has one bias, weights in orders that are not PyTorch's (a reorder of each tensor
-   and gradient a pass, in both directions of time a memory of its own), no adding to a gradient, a workspace of its own layout, and in 2.6 both its halves bear the name of reference
-   code ("ref"), by which dn_op refuses what is hundreds of times slower. Nor is it faster: 16 windows of 64 moments, 256 values in and out, forward and backward with those reorders, took
-   15.6 to 16.5 ms on one core of an EPYC, this file 14.1 to 15.2 ms.
-   Here only W_hh is reordered, once a direction and pass, to what the product of few rows reads fastest; it is read once a moment. */
+   The products are oneDNN's, the recurrence is ours, and oneDNN's own LSTM primitive is not used:
+   it has one bias, weights in orders that are not PyTorch's (a reorder of each tensor and gradient
+   a pass, in both directions of time a memory of its own), no adding to a gradient, a workspace of
+   its own layout, and in 2.6 both its halves bear the name of reference code ("ref"), by which
+   dn_op refuses what is hundreds of times slower. Nor is it faster: 16 windows of 64 moments, 256
+   values in and out, forward and backward with those reorders, took 15.6 to 16.5 ms on one core of
+   an EPYC, this file 14.1 to 15.2 ms.
+   Here only W_hh is reordered, once a direction and pass, to what the product of few rows reads
+   fastest; it is read once a moment. */
 #include "math/math.h"
 #include "onednn_internal.h"
 #include "parallel.h"
@@ -30,20 +38,24 @@ static size_t floats(size_t n)
 }
 
 /* ---- primitives ---- */
-/* y (windows x out) = x (windows x in, a row every x_step) w, w in x out and plain with these steps, given to the product in the order it likes. */
-static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *give, const char *what, const char *give_what, dn_matrix x, dn_matrix w, dn_matrix y,
+/* y (windows x out) = x (windows x in, a row every x_step) w, w in x out and plain with these
+   steps, given to the product in the order it likes. */
+static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *give, const char *what,
+                                   const char *give_what, dn_matrix x, dn_matrix w, dn_matrix y,
                                    dnnl_primitive_attr_t attr, tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
     const dnnl_dims_t size = { w.rows, w.columns }, step = { w.row_step, w.column_step };
     dnnl_primitive_desc_t pd = NULL;
     nn_md plain = { 0 };
-    tutti_status status = tutti_nn_dn_product(core, op, u, what, x, (dn_matrix){ w.rows, w.columns, 0, 0 }, false, y, 0, attr, err);
+    tutti_status status =
+        tutti_nn_dn_product(core, op, u, what, x, (dn_matrix){ w.rows, w.columns, 0, 0 }, false, y, 0, attr, err);
 
     if (status == TUTTI_OK) {
         dnnl_status_t made = nn_md_make(&plain, 2, size, dnnl_f32, step);
         if (made == dnnl_success)
-            made = dnnl_reorder_primitive_desc_create(&pd, nn_md_of(&plain), core->engine, tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS), core->engine, core->plain);
+            made = dnnl_reorder_primitive_desc_create(&pd, nn_md_of(&plain), core->engine,
+                                                      tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS), core->engine, core->plain);
         status = tutti_nn_dn_op_open(core, give, pd, made, u, give_what, args, 2, err);
     }
     nn_md_free(&plain);
@@ -53,7 +65,8 @@ static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, d
 static tutti_status build_forward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
 {
     const int64_t width = l->width;
-    const dn_matrix x = { l->windows, width, l->directions * width, 1 }, w = { width, 4 * width, 1, width }, y = { l->windows, 4 * width, 4 * width, 1 };
+    const dn_matrix x = { l->windows, width, l->directions * width, 1 }, w = { width, 4 * width, 1, width },
+                    y = { l->windows, 4 * width, 4 * width, 1 };
 
     return moment_product(core, u, &l->step, &l->give_step, "moment", "moment's weights", x, w, y, core->sum, err);
 }
@@ -61,12 +74,15 @@ static tutti_status build_forward(dn_core *core, dn_lstm *l, const nn_unit *u, t
 static tutti_status build_backward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
 {
     const int64_t width = l->width, rows = l->windows * (l->length - 1);
-    const dn_matrix g = { l->windows, 4 * width, 4 * width, 1 }, h_slope = { l->windows, width, width, 1 }, g_turned = { 4 * width, rows, 1, 4 * width };
+    const dn_matrix g = { l->windows, 4 * width, 4 * width, 1 }, h_slope = { l->windows, width, width, 1 },
+                    g_turned = { 4 * width, rows, 1, 4 * width };
     const dn_matrix h = { rows, width, l->directions * width, 1 }, w = { 4 * width, width, width, 1 };
 
-    TUTTI_TRY(moment_product(core, u, &l->back, &l->give_back, "moment back", "moment back's weights", g, w, h_slope, core->plain, err));
+    TUTTI_TRY(moment_product(core, u, &l->back, &l->give_back, "moment back", "moment back's weights", g, w, h_slope,
+                             core->plain, err));
     TUTTI_TRY(tutti_nn_dn_product(core, &l->hidden, u, "hidden weights", g_turned, h, false, w, 0, core->plain, err));
-    return tutti_nn_dn_product(core, &l->hidden_add, u, "hidden weights added", g_turned, h, false, w, 0, core->sum, err);
+    return tutti_nn_dn_product(core, &l->hidden_add, u, "hidden weights added", g_turned, h, false, w, 0, core->sum,
+                               err);
 }
 
 static size_t packed_bytes(const dn_op *op)
@@ -83,23 +99,28 @@ static size_t most_scratch(const dn_op *const *ops, size_t count)
     return lines(most);
 }
 
-/* The memory of a call: the primitives' scratchpad, W_hh as the product wants it, then own vectors. */
+/* The memory of a call: the primitives' scratchpad, W_hh as the product wants it, then own
+   vectors. */
 static void measure(dn_lstm *l)
 {
     const dn_op *const forward[] = { &l->layer.forward, &l->step, &l->give_step };
-    const dn_op *const back[] = { &l->layer.weights, &l->layer.weights_add, &l->layer.data, &l->layer.data_add, &l->back, &l->give_back, &l->hidden, &l->hidden_add };
+    const dn_op *const back[] = { &l->layer.weights, &l->layer.weights_add, &l->layer.data, &l->layer.data_add,
+                                  &l->back,          &l->give_back,         &l->hidden,     &l->hidden_add };
     const size_t width = (size_t)l->width;
 
     l->forward_packed = most_scratch(forward, TUTTI_LENGTH(forward));
     l->forward_bytes = l->forward_packed + packed_bytes(&l->step) + floats(4 * width);
     l->back_packed = most_scratch(back, TUTTI_LENGTH(back));
-    l->back_bytes = l->back_packed + packed_bytes(&l->back) + 2 * floats((size_t)l->windows * width) + floats(tutti_nn_dn_parts((size_t)(l->windows * l->length)) * 4 * width);
+    l->back_bytes = l->back_packed + packed_bytes(&l->back) + 2 * floats((size_t)l->windows * width) +
+                    floats(tutti_nn_dn_parts((size_t)(l->windows * l->length)) * 4 * width);
 }
 
 tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_t in, bool train, tutti_error *err)
 {
     const nn_unit u = { .kind = TUTTI_LAYER_LSTM, .index = index, .in = { in, 1, 1 }, .wide = { 4 * l->width, 1, 1 } };
-    tutti_status status = tutti_nn_dn_linear_build(core, &l->layer, &u, l->windows * l->length, train ? DN_WEIGHTS | DN_DATA | (l->directions > 1 ? DN_DATA_ADD : 0) : 0, err);
+    tutti_status status =
+        tutti_nn_dn_linear_build(core, &l->layer, &u, l->windows * l->length,
+                                 train ? DN_WEIGHTS | DN_DATA | (l->directions > 1 ? DN_DATA_ADD : 0) : 0, err);
 
     if (status == TUTTI_OK && l->length > 1)
         status = build_forward(core, l, &u, err);
@@ -121,7 +142,9 @@ void tutti_nn_dn_lstm_free(dn_lstm *l)
 
 int tutti_nn_dn_lstm_describe(const dn_lstm *l, char *text, size_t bytes, int length)
 {
-    const dn_op *const ops[] = { &l->layer.forward, &l->step, &l->back, &l->layer.weights, &l->layer.weights_add, &l->hidden, &l->hidden_add, &l->layer.data, &l->layer.data_add };
+    const dn_op *const ops[] = { &l->layer.forward,     &l->step,   &l->back,       &l->layer.weights,
+                                 &l->layer.weights_add, &l->hidden, &l->hidden_add, &l->layer.data,
+                                 &l->layer.data_add };
 
     return tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
 }
@@ -147,8 +170,14 @@ static direction direction_of(const dn_lstm *l, const dn_lstm_run *r, int d)
     const size_t width = (size_t)l->width, all = (size_t)(l->windows * l->length);
     float *kept = r->kept + (size_t)d * 5 * floats(all * width) / sizeof(float);
 
-    return (direction){ .gates = kept, .cells = kept + 4 * all * width, .rows = r->y + (size_t)d * width, .stride = (size_t)l->directions * width, .windows = (size_t)l->windows,
-                        .width = width, .turned = d == 1, .length = l->length };
+    return (direction){ .gates = kept,
+                        .cells = kept + 4 * all * width,
+                        .rows = r->y + (size_t)d * width,
+                        .stride = (size_t)l->directions * width,
+                        .windows = (size_t)l->windows,
+                        .width = width,
+                        .turned = d == 1,
+                        .length = l->length };
 }
 
 /* Index of the first row of moment t. */
@@ -178,7 +207,8 @@ static void some_gates(void *arg, size_t first, size_t count, int thread)
     const size_t at = first * m->width;
 
     (void)thread;
-    m->math->lstm(count, m->width, m->gates + 4 * at, m->before != NULL ? m->before + at : NULL, m->cell + at, m->out + first * m->stride, m->stride);
+    m->math->lstm(count, m->width, m->gates + 4 * at, m->before != NULL ? m->before + at : NULL, m->cell + at,
+                  m->out + first * m->stride, m->stride);
 }
 
 static void some_slopes(void *arg, size_t first, size_t count, int thread)
@@ -187,10 +217,12 @@ static void some_slopes(void *arg, size_t first, size_t count, int thread)
     const size_t at = first * m->width;
 
     (void)thread;
-    m->math->lstm_back(count, m->width, m->gates + 4 * at, m->before != NULL ? m->before + at : NULL, m->cell + at, m->dy + first * m->stride, m->stride, m->dh != NULL ? m->dh + at : NULL, m->dc + at);
+    m->math->lstm_back(count, m->width, m->gates + 4 * at, m->before != NULL ? m->before + at : NULL, m->cell + at,
+                       m->dy + first * m->stride, m->stride, m->dh != NULL ? m->dh + at : NULL, m->dc + at);
 }
 
-tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *math, const dn_lstm_run *r, tutti_error *err)
+tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *math, const dn_lstm_run *r,
+                                      tutti_error *err)
 {
     const size_t width = (size_t)l->width;
     float *packed = packed_at(r, l->forward_packed), *bias = packed_at(r, l->forward_packed + packed_bytes(&l->step));
@@ -200,15 +232,22 @@ tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *
         const direction d = direction_of(l, r, k);
         const float *const *w = r->values + k * TENSORS;
         math->sum(4 * width, w[B_IH], w[B_HH], bias);
-        TUTTI_TRY(tutti_nn_dn_op_run(core, &l->layer.forward, (void *const[]){ (void *)r->x, (void *)w[W_IH], d.gates, bias }, err));
+        TUTTI_TRY(tutti_nn_dn_op_run(core, &l->layer.forward,
+                                     (void *const[]){ (void *)r->x, (void *)w[W_IH], d.gates, bias }, err));
         if (l->length > 1)
             TUTTI_TRY(tutti_nn_dn_op_run(core, &l->give_step, (void *const[]){ (void *)w[W_HH], packed }, err));
         for (int64_t t = 0; t < l->length; t++) {
             const size_t at = row_of(&d, t), last = t > 0 ? row_of(&d, t - 1) : 0;
-            moment m = { .math = math, .width = width, .stride = d.stride, .gates = d.gates + at * 4 * width, .cell = d.cells + at * width, .out = d.rows + at * d.stride,
+            moment m = { .math = math,
+                         .width = width,
+                         .stride = d.stride,
+                         .gates = d.gates + at * 4 * width,
+                         .cell = d.cells + at * width,
+                         .out = d.rows + at * d.stride,
                          .before = t > 0 ? d.cells + last * width : NULL };
             if (t > 0)
-                TUTTI_TRY(tutti_nn_dn_op_run(core, &l->step, (void *const[]){ d.rows + last * d.stride, packed, m.gates }, err));
+                TUTTI_TRY(tutti_nn_dn_op_run(core, &l->step,
+                                             (void *const[]){ d.rows + last * d.stride, packed, m.gates }, err));
             tutti_nn_parallel(core->threads, d.windows, nn_least_items(4 * width), some_gates, &m);
         }
     }
@@ -216,7 +255,8 @@ tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *
 }
 
 /* Both biases get the same; dG's columns are summed once. */
-static void bias_gradients(const dn_core *core, const nn_loops *loops, const direction *d, float *const *gradient, float *sum, bool add)
+static void bias_gradients(const dn_core *core, const nn_loops *loops, const direction *d, float *const *gradient,
+                           float *sum, bool add)
 {
     const size_t columns = 4 * d->width;
 
@@ -229,23 +269,29 @@ static void bias_gradients(const dn_core *core, const nn_loops *loops, const dir
     }
 }
 
-static tutti_status hidden_gradient(dn_core *core, dn_lstm *l, const direction *d, float *gradient, bool add, tutti_error *err)
+static tutti_status hidden_gradient(dn_core *core, dn_lstm *l, const direction *d, float *gradient, bool add,
+                                    tutti_error *err)
 {
-    const size_t next = d->turned ? 0 : d->windows, before = d->turned ? d->windows : 0; /* rows at which all moments but the first, and but the last, begin */
+    /* rows at which all moments but the first, and but the last, begin */
+    const size_t next = d->turned ? 0 : d->windows, before = d->turned ? d->windows : 0;
 
     if (l->length == 1) { /* no moment has one before it */
         if (!add)
             memset(gradient, 0, 4 * d->width * d->width * sizeof *gradient);
         return TUTTI_OK;
     }
-    return tutti_nn_dn_op_run(core, add ? &l->hidden_add : &l->hidden, (void *const[]){ d->gates + next * 4 * d->width, d->rows + before * d->stride, gradient }, err);
+    return tutti_nn_dn_op_run(core, add ? &l->hidden_add : &l->hidden,
+                              (void *const[]){ d->gates + next * 4 * d->width, d->rows + before * d->stride, gradient },
+                              err);
 }
 
-tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *math, const nn_loops *loops, const dn_lstm_run *r, tutti_error *err)
+tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *math, const nn_loops *loops,
+                                      const dn_lstm_run *r, tutti_error *err)
 {
     const size_t width = (size_t)l->width, values = floats((size_t)l->windows * width);
     const size_t own = l->back_packed + packed_bytes(&l->back);
-    float *packed = packed_at(r, l->back_packed), *dh = packed_at(r, own), *dc = packed_at(r, own + values), *sum = packed_at(r, own + 2 * values);
+    float *packed = packed_at(r, l->back_packed), *dh = packed_at(r, own), *dc = packed_at(r, own + values),
+          *sum = packed_at(r, own + 2 * values);
 
     core->scratch = r->scratch;
     for (int k = 0; k < l->directions; k++) {
@@ -253,17 +299,27 @@ tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *
         float *const *g = r->gradients + k * TENSORS;
         const float *slope = r->slope + (size_t)k * width;
         if (l->length > 1)
-            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->give_back, (void *const[]){ (void *)r->values[k * TENSORS + W_HH], packed }, err));
+            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->give_back,
+                                         (void *const[]){ (void *)r->values[k * TENSORS + W_HH], packed }, err));
         for (int64_t t = l->length - 1; t >= 0; t--) {
             const size_t at = row_of(&d, t);
             const bool last = t == l->length - 1;
-            moment m = { .math = math, .width = width, .stride = d.stride, .gates = d.gates + at * 4 * width, .cell = d.cells + at * width,
-                         .before = t > 0 ? d.cells + row_of(&d, t - 1) * width : NULL, .dy = slope + at * d.stride, .dh = last ? NULL : dh, .dc = dc };
+            moment m = { .math = math,
+                         .width = width,
+                         .stride = d.stride,
+                         .gates = d.gates + at * 4 * width,
+                         .cell = d.cells + at * width,
+                         .before = t > 0 ? d.cells + row_of(&d, t - 1) * width : NULL,
+                         .dy = slope + at * d.stride,
+                         .dh = last ? NULL : dh,
+                         .dc = dc };
             if (!last)
-                TUTTI_TRY(tutti_nn_dn_op_run(core, &l->back, (void *const[]){ d.gates + row_of(&d, t + 1) * 4 * width, packed, dh }, err));
+                TUTTI_TRY(tutti_nn_dn_op_run(
+                    core, &l->back, (void *const[]){ d.gates + row_of(&d, t + 1) * 4 * width, packed, dh }, err));
             tutti_nn_parallel(core->threads, d.windows, nn_least_items(4 * width), some_slopes, &m);
         }
-        TUTTI_TRY(tutti_nn_dn_op_run(core, r->add ? &l->layer.weights_add : &l->layer.weights, (void *const[]){ d.gates, (void *)r->x, g[W_IH] }, err));
+        TUTTI_TRY(tutti_nn_dn_op_run(core, r->add ? &l->layer.weights_add : &l->layer.weights,
+                                     (void *const[]){ d.gates, (void *)r->x, g[W_IH] }, err));
         TUTTI_TRY(hidden_gradient(core, l, &d, g[W_HH], r->add, err));
         bias_gradients(core, loops, &d, g, sum, r->add);
     }
@@ -275,7 +331,8 @@ tutti_status tutti_nn_dn_lstm_data(dn_core *core, dn_lstm *l, const dn_lstm_run 
     core->scratch = r->scratch;
     for (int k = 0; k < l->directions; k++) {
         const direction d = direction_of(l, r, k);
-        TUTTI_TRY(tutti_nn_dn_op_run(core, k > 0 ? &l->layer.data_add : &l->layer.data, (void *const[]){ d.gates, (void *)r->values[k * TENSORS + W_IH], r->back }, err));
+        TUTTI_TRY(tutti_nn_dn_op_run(core, k > 0 ? &l->layer.data_add : &l->layer.data,
+                                     (void *const[]){ d.gates, (void *)r->values[k * TENSORS + W_IH], r->back }, err));
     }
     return TUTTI_OK;
 }

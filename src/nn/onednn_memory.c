@@ -1,14 +1,18 @@
-/* onednn_memory.c: one arena for a network. The moments of a pass are its calls, in the order nn.c makes them:
+/* onednn_memory.c: one arena for a network. The moments of a pass are its
+   calls, in the order nn.c makes them:
 
      0 .. U-1       forward of unit u (U units)
      U              the loss
      U+1, U+2 ..    for u from U-1 down to 0: weights, then data
 
-   and each thing of dn_thing lives from the call that writes it to the last one that reads it. Convolutions run these calls in tiles: what belongs to the tile alone
-   lives from call to call, what spans tiles (outputs and workspaces kept for backward, rows, sums) from the first call of the block of tiles to its last. Training is
-   laid out for the full batch, and smaller passes use the same places; evaluation has a layout of its own on the same memory.
+   and each thing of dn_thing lives from the call that writes it to the last one that reads it.
+   Convolutions run these calls in tiles: what belongs to the tile alone lives from call to call,
+   what spans tiles (outputs and workspaces kept for backward, rows, sums) from the first call of
+   the block of tiles to its last. Training is laid out for the full batch, and smaller passes use
+   the same places; evaluation has a layout of its own on the same memory.
 
-   The copies of weights stand before all that, outlive passes, and are known by the version of the values they were made from. */
+   The copies of weights stand before all that, outlive passes, and are known by the version
+   of the values they were made from. */
 #include "onednn_internal.h"
 #include <string.h>
 
@@ -27,7 +31,8 @@ static int slope_end(const onednn *b, int unit)
 
 static void live(lives *l, int unit, enum dn_thing thing, size_t bytes, int first, int last)
 {
-    l->list[l->count++] = (nn_buffer){ .bytes = bytes, .first = first, .last = last, .place = &l->layout->at[unit][thing] };
+    l->list[l->count++] =
+        (nn_buffer){ .bytes = bytes, .first = first, .last = last, .place = &l->layout->at[unit][thing] };
 }
 
 static size_t largest(const onednn *b, int unit, enum dn_thing thing)
@@ -85,7 +90,8 @@ static void linear_lives(lives *l, int u, bool train, int64_t rows)
 {
     const onednn *b = l->b;
     const nn_unit *unit = &b->net->units[u];
-    const size_t bytes = (size_t)rows * (size_t)unit->wide.channels * sizeof(float); /* rows <= 2^20, values <= 2^28: below 2^50 */
+    /* rows <= 2^20, values <= 2^28: below 2^50 */
+    const size_t bytes = (size_t)rows * (size_t)unit->wide.channels * sizeof(float);
     const bool last = u == b->net->unit_count - 1;
 
     if (!train) {
@@ -116,7 +122,9 @@ static tutti_status lay_out(onednn *b, bool train, tutti_error *err)
         live(&l, u, DN_DATA_SCRATCH, l.layout->scratch[u][2], slope_end(b, u), slope_end(b, u));
     }
     if (!train)
-        live(&l, 0, DN_FILLED, (size_t)(net->conv_count > 0 ? DN_TILE : DN_PIECE) * (size_t)nn_values(net->units[0].in) * sizeof(float), 0, 0);
+        live(&l, 0, DN_FILLED,
+             (size_t)(net->conv_count > 0 ? DN_TILE : DN_PIECE) * (size_t)nn_values(net->units[0].in) * sizeof(float),
+             0, 0);
     status = tutti_nn_arena_plan(l.list, l.count, &l.layout->end, err);
     for (int u = 0; u < net->unit_count; u++) /* behind the copies */
         for (int thing = 0; thing < DN_THINGS; thing++)
@@ -132,7 +140,8 @@ static nn_mdref copy_md(const dn_conv *c, bool data)
     return tutti_nn_dn_md(data ? &c->data : &c->conv, DNNL_ARG_WEIGHTS);
 }
 
-/* Tiles of most sizes want weights in one layout, and share the copy; each makes it when it finds it old, the second time with the same values. */
+/* Tiles of most sizes want weights in one layout, and share the copy; each makes it when it finds
+   it old, the second time with the same values. */
 static size_t place_copy(onednn *b, int images, int unit, bool data)
 {
     const dn_conv *c = &b->tiles[images].units[unit];
@@ -141,7 +150,8 @@ static size_t place_copy(onednn *b, int images, int unit, bool data)
     if (bytes == 0)
         return 0;
     for (int larger = DN_TILE; larger > images; larger--)
-        if (b->tiles[larger].made && dnnl_memory_desc_equal(copy_md(&b->tiles[larger].units[unit], data), copy_md(c, data)))
+        if (b->tiles[larger].made &&
+            dnnl_memory_desc_equal(copy_md(&b->tiles[larger].units[unit], data), copy_md(c, data)))
             return data ? b->tiles[larger].units[unit].data_copy : b->tiles[larger].units[unit].forward_copy;
     b->copies_end += lines(bytes);
     return at;
@@ -184,7 +194,8 @@ static tutti_status resize(onednn *b, size_t bytes, tutti_error *err)
     place_copies(b);
     b->arena = tutti_alloc(1, bytes);
     if (b->arena == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of activations; use a smaller batch", bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of activations; use a smaller batch",
+                          bytes);
     b->arena_bytes = bytes;
     return TUTTI_OK;
 }

@@ -1,21 +1,29 @@
-/* onednn_operand.c: products whose operands have 16 bits (Micikevicius et al. 2018; Kalamkar et al. 2019): weights, activations and slopes are rounded to bf16 or fp16, nearest even, on their
-   way into a product, which multiplies them exactly and adds in float32. Everything else is float32: biases, what comes out of a product, norms, softmax, attention's own products within its
-   tiles, the loss, gradients of weights and their sums, and the weights themselves, of which the optimiser never sees a rounded one.
+/* onednn_operand.c: products whose operands have 16 bits (Micikevicius et al. 2018; Kalamkar et
+   al. 2019): weights, activations and slopes are rounded to bf16 or fp16, nearest even, on their
+   way into a product, which multiplies them exactly and adds in float32. Everything else is
+   float32: biases, what comes out of a product, norms, softmax, attention's own products within
+   its tiles, the loss, gradients of weights and their sums, and the weights themselves, of which
+   the optimiser never sees a rounded one.
 
-   Which numbers a product reads is settled here, in one place for all layers, by what is given and what oneDNN's primitive takes:
+   Which numbers a product reads is settled here, in one place for all layers, by what is given
+   and what oneDNN's primitive takes:
 
                          the primitive takes 16 bits    it takes float32
      given as float32    narrowed into scratch          rounded to 16 bits and back, into scratch
      given in 16 bits    as it is                       widened into scratch
 
-   Whether it takes 16 bits is asked of oneDNN for every product. oneDNN 2.6 has none of fp16 on any CPU, and of bf16 on AVX-512 only; elsewhere the right column computes the
-   same products of the same rounded numbers at the speed of float32 or below. So a run has the precision it asked for on every CPU, and differs between them by the order of sums.
+   Whether it takes 16 bits is asked of oneDNN for every product. oneDNN 2.6 has none of fp16 on any
+   CPU, and of bf16 on AVX-512 only; elsewhere the right column computes the same products of the
+   same rounded numbers at the speed of float32 or below. So a run has the precision it asked for on
+   every CPU, and differs between them by the order of sums.
 
-   Weights are rounded once for each set of values: the copy that a product asks for is known by where the weight stands. */
+   Weights are rounded once for each set of values: the copy that a product asks for is
+   known by where the weight stands. */
 #include "onednn_internal.h"
 #include "parallel.h"
 
-enum { WORTH = 1 << 15, STRETCH = 1024 }; /* values: below so many a conversion stays on one thread; rounded at a time */
+/* values: below so many a conversion stays on one thread; rounded at a time */
+enum { WORTH = 1 << 15, STRETCH = 1024 };
 
 dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core)
 {
@@ -41,10 +49,12 @@ void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, boo
     op->scratch = o->at + o->values * (takes ? sizeof(uint16_t) : sizeof(float));
 }
 
-static dnnl_status_t describe_conv(const dn_core *core, dnnl_primitive_desc_t *pd, dn_conv_kind kind, nn_conv_steps steps, const dn_conv_maps *m, bool takes, const_dnnl_primitive_desc_t hint,
-                                   dnnl_primitive_attr_t attr)
+static dnnl_status_t describe_conv(const dn_core *core, dnnl_primitive_desc_t *pd, dn_conv_kind kind,
+                                   nn_conv_steps steps, const dn_conv_maps *m, bool takes,
+                                   const_dnnl_primitive_desc_t hint, dnnl_primitive_attr_t attr)
 {
-    const nn_mdref src = takes ? m->narrow_src : m->src, weights = takes ? m->narrow_weights : m->weights, dst = takes ? m->narrow_dst : m->dst;
+    const nn_mdref src = takes ? m->narrow_src : m->src, weights = takes ? m->narrow_weights : m->weights,
+                   dst = takes ? m->narrow_dst : m->dst;
 
     *pd = NULL;
     switch (kind) {
@@ -54,13 +64,15 @@ static dnnl_status_t describe_conv(const dn_core *core, dnnl_primitive_desc_t *p
     }
 }
 
-tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_conv_steps steps, const dn_conv_maps *maps, const dn_op *forward, dnnl_primitive_attr_t attr, const nn_unit *unit,
-                              const char *what, const int *args, int count, tutti_error *err)
+tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_conv_steps steps,
+                              const dn_conv_maps *maps, const dn_op *forward, dnnl_primitive_attr_t attr,
+                              const nn_unit *unit, const char *what, const int *args, int count, tutti_error *err)
 {
     bool takes = core->precision != TUTTI_F32;
     const_dnnl_primitive_desc_t hint = NULL;
     dnnl_primitive_desc_t pd;
-    dnnl_status_t status = forward != NULL ? dnnl_primitive_get_primitive_desc(forward->primitive, &hint) : dnnl_success;
+    dnnl_status_t status =
+        forward != NULL ? dnnl_primitive_get_primitive_desc(forward->primitive, &hint) : dnnl_success;
 
     if (status != dnnl_success)
         return tutti_nn_dn_failed(status, unit, what, err);
@@ -78,7 +90,14 @@ tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_co
 }
 
 /* ---- conversions ---- */
-typedef struct conversion { const dn_core *core; size_t n; const float *wide; uint16_t *narrow; float *result; } conversion; /* by STRETCH values */
+/* by STRETCH values */
+typedef struct conversion {
+    const dn_core *core;
+    size_t n;
+    const float *wide;
+    uint16_t *narrow;
+    float *result;
+} conversion;
 
 static size_t stretch_of(const conversion *c, size_t first, size_t count)
 {
@@ -91,7 +110,8 @@ static void narrow_part(void *arg, size_t first, size_t count, int thread)
     const size_t at = first * STRETCH, n = stretch_of(c, at, count * STRETCH);
 
     (void)thread;
-    tutti_cast(c->core->device, tutti_host((void *)(uintptr_t)(c->wide + at), n, TUTTI_F32), tutti_host(c->narrow + at, n, c->core->precision));
+    tutti_cast(c->core->device, tutti_host((void *)(uintptr_t)(c->wide + at), n, TUTTI_F32),
+               tutti_host(c->narrow + at, n, c->core->precision));
 }
 
 static void widen_part(void *arg, size_t first, size_t count, int thread)
@@ -100,7 +120,8 @@ static void widen_part(void *arg, size_t first, size_t count, int thread)
     const size_t at = first * STRETCH, n = stretch_of(c, at, count * STRETCH);
 
     (void)thread;
-    tutti_cast(c->core->device, tutti_host(c->narrow + at, n, c->core->precision), tutti_host(c->result + at, n, TUTTI_F32));
+    tutti_cast(c->core->device, tutti_host(c->narrow + at, n, c->core->precision),
+               tutti_host(c->result + at, n, TUTTI_F32));
 }
 
 static void round_part(void *arg, size_t first, size_t count, int thread)
@@ -111,7 +132,8 @@ static void round_part(void *arg, size_t first, size_t count, int thread)
     (void)thread;
     for (size_t k = first; k < first + count; k++) {
         const size_t at = k * STRETCH, n = stretch_of(c, at, STRETCH);
-        tutti_cast(c->core->device, tutti_host((void *)(uintptr_t)(c->wide + at), n, TUTTI_F32), tutti_host(some, n, c->core->precision));
+        tutti_cast(c->core->device, tutti_host((void *)(uintptr_t)(c->wide + at), n, TUTTI_F32),
+                   tutti_host(some, n, c->core->precision));
         tutti_cast(c->core->device, tutti_host(some, n, c->core->precision), tutti_host(c->result + at, n, TUTTI_F32));
     }
 }
@@ -173,7 +195,8 @@ static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
 {
     for (int k = 0; k < core->copy_count; k++) {
         dn_copy *c = &core->copies[k];
-        if (c->count == 0 || (uintptr_t)from < (uintptr_t)c->from || (uintptr_t)(from + n) > (uintptr_t)(c->from + c->count))
+        if (c->count == 0 || (uintptr_t)from < (uintptr_t)c->from ||
+            (uintptr_t)(from + n) > (uintptr_t)(c->from + c->count))
             continue;
         if (!c->made)
             tutti_nn_dn_narrow(core, c->count, c->from, c->to);

@@ -1,9 +1,11 @@
-/* onednn_product.c: a matrix product on plain row-major memory, its operands as its caller has them.
+/* onednn_product.c: a matrix product on plain row-major memory, its
+   operands as its caller has them.
 
-   The bits of a product must not depend on the number of threads. oneDNN's kernels of AVX-512 keep to that. Those below
-   ("gemm") do not: what lies at the edge of a thread's share is computed by other kernels, which add in another order,
-   and with few rows and columns the sums themselves are cut. So such a product is cut here, by columns of the result,
-   into parts that its shape decides alone. Each part is computed by one thread, the parts by as many as there are. */
+   The bits of a product must not depend on the number of threads. oneDNN's kernels of AVX-512 keep
+   to that. Those below ("gemm") do not: what lies at the edge of a thread's share is computed by
+   other kernels, which add in another order, and with few rows and columns the sums themselves are
+   cut. So such a product is cut here, by columns of the result, into parts that its shape decides
+   alone. Each part is computed by one thread, the parts by as many as there are. */
 #include "onednn_internal.h"
 #include "parallel.h"
 #include <string.h>
@@ -34,7 +36,8 @@ static size_t span(dn_matrix m)
 }
 
 /* With operands of such a type. *pd NULL on failure. */
-static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t *pd, dn_matrix x, dn_matrix w, bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr)
+static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t *pd, dn_matrix x, dn_matrix w,
+                                      bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr)
 {
     enum { MATRICES = 4 };
     nn_md m[MATRICES] = { 0 };
@@ -48,7 +51,8 @@ static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t
     if (made == dnnl_success)
         made = make(&m[Y], y, dnnl_f32);
     if (made == dnnl_success)
-        made = nn_matmul_pd(pd, core->engine, nn_md_of(&m[X]), nn_md_of(&m[W]), bias ? nn_md_of(&m[BIAS]) : NULL, nn_md_of(&m[Y]), attr);
+        made = nn_matmul_pd(pd, core->engine, nn_md_of(&m[X]), nn_md_of(&m[W]), bias ? nn_md_of(&m[BIAS]) : NULL,
+                            nn_md_of(&m[Y]), attr);
     for (int i = 0; i < MATRICES; i++)
         nn_md_free(&m[i]);
     return made;
@@ -73,9 +77,11 @@ static dn_matrix columns_of(dn_matrix m, int64_t count)
     return m;
 }
 
-/* Into `op`, which is open and one thread's until then. A part that oneDNN has no kernel for leaves it so. */
-static tutti_status cut(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w, bool bias,
-                        dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr, const int *args, tutti_error *err)
+/* Into `op`, which is open and one thread's until then. A part that
+   oneDNN has no kernel for leaves it so. */
+static tutti_status cut(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w,
+                        bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr, const int *args,
+                        tutti_error *err)
 {
     const int count = (int)((y.columns + PART - 1) / PART);
     const double flops = 2.0 * (double)y.rows * PART * (double)x.columns;
@@ -90,7 +96,8 @@ static tutti_status cut(dn_core *core, dn_op *op, const nn_unit *u, const char *
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a product in %d parts", count);
     for (op->part_count = 0; op->part_count < count && status == TUTTI_OK; op->part_count++) {
         struct dn_part *p = &op->parts[op->part_count];
-        const int64_t first = (int64_t)op->part_count * PART, wide = y.columns - first < PART ? y.columns - first : PART;
+        const int64_t first = (int64_t)op->part_count * PART,
+                      wide = y.columns - first < PART ? y.columns - first : PART;
         dnnl_primitive_desc_t pd;
         dnnl_status_t made = describe_product(core, &pd, x, columns_of(w, wide), bias, columns_of(y, wide), type, attr);
         if (!tutti_nn_dn_usable(pd, made)) {
@@ -100,7 +107,8 @@ static tutti_status cut(dn_core *core, dn_op *op, const nn_unit *u, const char *
             return TUTTI_OK;
         }
         status = tutti_nn_dn_op_open(core, &p->op, pd, made, u, what, args, bias ? 4 : 3, err);
-        if (status == TUTTI_OK && dnnl_stream_create(&p->stream, core->engine, dnnl_stream_default_flags) != dnnl_success)
+        if (status == TUTTI_OK &&
+            dnnl_stream_create(&p->stream, core->engine, dnnl_stream_default_flags) != dnnl_success)
             status = tutti_nn_dn_failed(dnnl_out_of_memory, u, what, err);
         p->column = (size_t)first;
         p->scratch = scratch;
@@ -128,7 +136,8 @@ static void some_parts(void *arg, size_t first, size_t count, int thread)
         struct dn_part *p = &r->op->parts[k];
         p->status = dnnl_success;
         for (int i = 0; i < p->op.count && p->status == dnnl_success; i++) {
-            char *at = i < p->op.count - 1 ? (char *)r->pointers[i] + p->column * r->op->part_steps[i] : r->scratch + p->scratch;
+            char *at = i < p->op.count - 1 ? (char *)r->pointers[i] + p->column * r->op->part_steps[i]
+                                           : r->scratch + p->scratch;
             p->status = dnnl_memory_set_data_handle(p->op.args[i].memory, at);
         }
         if (p->status == dnnl_success)
@@ -151,8 +160,8 @@ dnnl_status_t tutti_nn_dn_parts_run(const dn_core *core, dn_op *op, void *const 
 }
 
 /* ---- the product ---- */
-tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w, bool bias, dn_matrix y, int narrow,
-                                 dnnl_primitive_attr_t attr, tutti_error *err)
+tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w,
+                                 bool bias, dn_matrix y, int narrow, dnnl_primitive_attr_t attr, tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
     const dnnl_data_type_t type = tutti_nn_dn_narrow_type(core);

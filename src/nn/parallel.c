@@ -1,4 +1,5 @@
-/* parallel.c: by libgomp's own entry, which is what gcc makes of a parallel region: clang would bring an OpenMP of its own (dnnl_compat.h). */
+/* parallel.c: by libgomp's own entry, which is what gcc makes of a parallel region: clang would
+   bring an OpenMP of its own (dnnl_compat.h). */
 #include "parallel.h"
 
 extern void GOMP_parallel(void (*work)(void *), void *arg, unsigned threads, unsigned flags);
@@ -14,13 +15,15 @@ typedef struct loop {
 static void part(void *arg)
 {
     const loop *l = arg;
-    const size_t k = (size_t)omp_get_thread_num(), n = (size_t)omp_get_num_threads(); /* may be fewer than were asked for */
+    /* may be fewer than were asked for */
+    const size_t k = (size_t)omp_get_thread_num(), n = (size_t)omp_get_num_threads();
     const size_t each = l->items / n, more = l->items % n, first = k * each + (k < more ? k : more);
 
     l->work(l->arg, first, each + (k < more), (int)k);
 }
 
-void tutti_nn_parallel(int threads, size_t items, size_t least, void (*work)(void *arg, size_t first, size_t count, int thread), void *arg)
+void tutti_nn_parallel(int threads, size_t items, size_t least,
+                       void (*work)(void *arg, size_t first, size_t count, int thread), void *arg)
 {
     const size_t most = items / (least > 0 ? least : 1);
     loop l = { items, work, arg };

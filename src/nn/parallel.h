@@ -1,13 +1,22 @@
-/* parallel.h: a loop cut among the threads of a network, which are those that oneDNN runs on: a second team of threads would fight with the first for the cores. */
+/* parallel.h: a loop cut among the threads of a network, which are those that oneDNN runs on: a
+   second team of threads would fight with the first for the cores. */
 #ifndef TUTTI_NN_PARALLEL_H
 #define TUTTI_NN_PARALLEL_H
 #include "tutti/base.h"
 
-enum { NN_WORTH = 1 << 14 }; /* values: below so many a loop is not cut. A thread wakes in 5 to 50 us, as the system likes; 2^14 values take 5 and more */
+/* values: below so many a loop is not cut. A thread wakes in 5 to 50 us, as the system
+   likes; 2^14 values take 5 and more */
+enum { NN_WORTH = 1 << 14 };
 /* `least` of what follows, where an item is so many values. */
-static inline size_t nn_least_items(size_t values) { return values > 0 ? (NN_WORTH + values - 1) / values : 1; }
+static inline size_t nn_least_items(size_t values)
+{
+    return values > 0 ? (NN_WORTH + values - 1) / values : 1;
+}
 
-/* Runs work(arg, first, count, thread) on parts of [0, items) that together are all of it, one a thread, each of at least `least` items but for the only one; thread: 0 to threads - 1, different for
-   parts that run at once. The caller is one of the threads. What the parts are depends on (threads, items, least) alone, unless the system has fewer threads to give. */
-void tutti_nn_parallel(int threads, size_t items, size_t least, void (*work)(void *arg, size_t first, size_t count, int thread), void *arg);
+/* Runs work(arg, first, count, thread) on parts of [0, items) that together are all of it, one a
+   thread, each of at least `least` items but for the only one; thread: 0 to threads - 1, different
+   for parts that run at once. The caller is one of the threads. What the parts are depends on
+   (threads, items, least) alone, unless the system has fewer threads to give. */
+void tutti_nn_parallel(int threads, size_t items, size_t least,
+                       void (*work)(void *arg, size_t first, size_t count, int thread), void *arg);
 #endif

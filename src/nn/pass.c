@@ -1,9 +1,10 @@
 /* pass.c: a backend through a pass, and the hooks.
 
-   The convolution units are one block as far as hooks go: all are needed before its first tile and done after its last, so that the
-   order of the calls does not depend on how many tiles, that is samples, a worker has. `ready` is called as soon as a tensor is
-   final, between a unit's two halves of backward, so that its exchange overlaps the rest. A pass of no samples makes the
-   same calls in the same order without computing. */
+   The convolution units are one block as far as hooks go: all are needed before its first tile and
+   done after its last, so that the order of the calls does not depend on how many tiles, that is
+   samples, a worker has. `ready` is called as soon as a tensor is final, between a unit's two
+   halves of backward, so that its exchange overlaps the rest. A pass of no samples makes the same
+   calls in the same order without computing. */
 #include "driver.h"
 #include "math/math.h"
 #include <math.h>
@@ -19,7 +20,8 @@ static void count_statistics(tutti_nn *nn, int64_t samples)
         nn->mean_statistics[i] += (double)nn->part_statistics[i] * (double)samples;
 }
 
-/* After a pass that went well. What is not finite moves nothing: the step may be skipped, and a NaN would stay for good. */
+/* After a pass that went well. What is not finite moves nothing: the step may be
+   skipped, and a NaN would stay for good. */
 static void move_statistics(tutti_nn *nn, int64_t samples)
 {
     for (size_t i = 0; i < nn->statistics; i++) {
@@ -52,7 +54,8 @@ static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit,
     return TUTTI_OK;
 }
 
-/* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left out: below 1 % of the models here. */
+/* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left
+   out: below 1 % of the models here. */
 static void charge(const tutti_nn *nn, int unit, int64_t samples)
 {
     if (nn->device != NULL)
@@ -84,7 +87,8 @@ static tutti_status forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t 
 }
 
 /* What is needed stays so over all blocks: `needs` in the first one, `dones` in the last. */
-static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *needs, const tutti_nn_hooks *dones, tutti_error *err)
+static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *needs,
+                                 const tutti_nn_hooks *dones, tutti_error *err)
 {
     const int convs = nn->convs;
 
@@ -107,7 +111,8 @@ static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_h
     return nn->tied ? done(dones, 0, false, err) : TUTTI_OK;
 }
 
-static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last, const nn_stack *sums, const tutti_nn_hooks *hooks, tutti_error *err)
+static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last, const nn_stack *sums,
+                                  const tutti_nn_hooks *hooks, tutti_error *err)
 {
     int64_t begun = nn_times_begin(&nn->times);
 
@@ -136,7 +141,8 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
 }
 
 /* sums: the stack, in the last of several blocks; hooks NULL in those before. */
-static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack *sums, const tutti_nn_hooks *hooks, tutti_error *err)
+static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack *sums, const tutti_nn_hooks *hooks,
+                                  tutti_error *err)
 {
     const int convs = nn->convs;
     int64_t first = 0;
@@ -170,18 +176,24 @@ static tutti_status check_labels(const tutti_nn *nn, const nn_run *run, tutti_er
 
     for (int64_t i = 0; i < run->samples && nn_kind_of(nn) != NN_TOKENS; i++)
         if (run->labels[i] >= classes)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d", (long long)i, run->labels[i], classes - 1);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d",
+                              (long long)i, run->labels[i], classes - 1);
     if (nn_kind_of(nn) == NN_CATEGORIES) {
-        const size_t tables = (size_t)nn->net.sequence->tables, n = (size_t)run->samples * tables, bad = tutti_nn_first_above(n, run->rows, nn->net.sequence->rows);
+        const size_t tables = (size_t)nn->net.sequence->tables, n = (size_t)run->samples * tables,
+                     bad = tutti_nn_first_above(n, run->rows, nn->net.sequence->rows);
         if (bad < n)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "category %zu of sample %zu is row %u; its table has rows 0 to %u", bad % tables, bad / tables, run->rows[bad], nn->net.sequence->rows - 1);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "category %zu of sample %zu is row %u; its table has rows 0 to %u", bad % tables,
+                              bad / tables, run->rows[bad], nn->net.sequence->rows - 1);
     }
     for (int which = 0; which < 2 && nn_kind_of(nn) == NN_TOKENS; which++) {
         const uint32_t *tokens = which == 0 ? run->tokens : run->next;
-        const size_t context = (size_t)nn->net.sequence->context, n = (size_t)run->samples * context, bad = tutti_nn_first_above(n, tokens, (uint32_t)classes);
+        const size_t context = (size_t)nn->net.sequence->context, n = (size_t)run->samples * context,
+                     bad = tutti_nn_first_above(n, tokens, (uint32_t)classes);
         if (bad < n)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the %s of place %zu of sample %zu is %u; the vocabulary is 0 to %d", which == 0 ? "token" : "label", bad % context,
-                              bad / context, tokens[bad], classes - 1);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "the %s of place %zu of sample %zu is %u; the vocabulary is 0 to %d",
+                              which == 0 ? "token" : "label", bad % context, bad / context, tokens[bad], classes - 1);
     }
     return TUTTI_OK;
 }
@@ -205,7 +217,8 @@ static void skip(const tutti_nn *nn, nn_run *run, int64_t first)
         run->logits += first;
 }
 
-static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double divisor, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double divisor, const tutti_nn_hooks *hooks,
+                                   double *loss_sum, tutti_error *err)
 {
     nn_stack s = tutti_nn_stack_begin(nn, whole);
     double total = 0;
@@ -237,16 +250,19 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks, double *loss_sum,
+                            tutti_error *err)
 {
     const int64_t samples = run.samples;
     int64_t correct;
     double sum = 0;
 
     if (samples < 0 || samples > nn->batch)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %lld samples; the network was opened for 0 to %lld", (long long)samples, (long long)nn->batch);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %lld samples; the network was opened for 0 to %lld",
+                          (long long)samples, (long long)nn->batch);
     if (!(divisor > 0) || !isfinite(divisor))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass with the divisor %g; it must be positive and finite", divisor);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass with the divisor %g; it must be positive and finite",
+                          divisor);
     TUTTI_TRY(check_labels(nn, &run, err));
     TUTTI_TRY(tutti_nn_need_rows(nn, &run, hooks, err));
 

@@ -35,16 +35,20 @@ static size_t least_lines(const nn_maps *m, size_t side)
     return nn_least_items(side * m->width * m->lanes);
 }
 
-void tutti_nn_pool(const nn_loops *loops, int threads, const nn_maps *m, size_t side, const float *x, float *y, void *place, bool relu)
+void tutti_nn_pool(const nn_loops *loops, int threads, const nn_maps *m, size_t side, const float *x, float *y,
+                   void *place, bool relu)
 {
     pooling p = { .loops = loops, .m = m, .side = side, .x = x, .y = y, .place = place, .relu = relu };
 
     tutti_nn_parallel(threads, nn_pool_lines(m, side), least_lines(m, side), some_lines, &p);
 }
 
-void tutti_nn_pool_back(const nn_loops *loops, int threads, const nn_maps *m, size_t side, const float *y, const void *place, const float *slope, float *dx)
+void tutti_nn_pool_back(const nn_loops *loops, int threads, const nn_maps *m, size_t side, const float *y,
+                        const void *place, const float *slope, float *dx)
 {
-    pooling p = { .loops = loops, .m = m, .side = side, .y = (float *)y, .place = (void *)place, .slope = slope, .dx = dx };
+    pooling p = {
+        .loops = loops, .m = m, .side = side, .y = (float *)y, .place = (void *)place, .slope = slope, .dx = dx
+    };
 
     tutti_nn_parallel(threads, nn_pool_lines(m, side), least_lines(m, side), some_lines_back, &p);
 }

@@ -1,4 +1,5 @@
-/* rate.c: the yardstick of a step: what oneDNN makes of one large product, on the same threads. The matrices fit into the second cache of no CPU and into the third of most, as a step's do. */
+/* rate.c: the yardstick of a step: what oneDNN makes of one large product, on the same threads. The
+   matrices fit into the second cache of no CPU and into the third of most, as a step's do. */
 #include "onednn_internal.h"
 #include <stdlib.h>
 
@@ -10,7 +11,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, tutti_dtype precision, double seconds, double *rate, tutti_error *err)
+tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, tutti_dtype precision, double seconds,
+                                   double *rate, tutti_error *err)
 {
     static const dn_matrix square = { SIDE, SIDE, SIDE, 1 }, turned = { SIDE, SIDE, 1, SIDE };
     const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR };
@@ -29,10 +31,14 @@ tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, tutti_dtyp
     if (memory == NULL || took == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a product of two matrices of %d x %d", SIDE, SIDE);
     if (status == TUTTI_OK)
-        status = tutti_nn_dn_core_open(&core, &(nn_settings){ .threads = threads > 0 ? threads : 1, .precision = precision, .cpu = tutti_cpu_best() }, err);
+        status = tutti_nn_dn_core_open(
+            &core,
+            &(nn_settings){ .threads = threads > 0 ? threads : 1, .precision = precision, .cpu = tutti_cpu_best() },
+            err);
     before = tutti_nn_dn_enter(&core);
     if (status == TUTTI_OK)
-        status = tutti_nn_dn_product(&core, &product, &unit, "of a yardstick", square, turned, false, square, DN_NARROW_X | DN_NARROW_W, core.plain, err);
+        status = tutti_nn_dn_product(&core, &product, &unit, "of a yardstick", square, turned, false, square,
+                                     DN_NARROW_X | DN_NARROW_W, core.plain, err);
     if (status == TUTTI_OK && (scratch = tutti_alloc(1, product.scratch + 1)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of scratch", product.scratch);
     core.scratch = scratch;

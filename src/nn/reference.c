@@ -1,13 +1,18 @@
-/* reference.c: the scalar backend, the oracle of the tests. Every layer straight from its formula, one after the other as the list
-   has them, in double; only the parameters and the gradients given back are float. It shares no code with the fast backend
-   but the shapes of the units, and no trick: no tiles, no fusion, no reordering of ReLU and pooling.
+/* reference.c: the scalar backend, the oracle of the tests. Every layer straight from its formula,
+   one after the other as the list has them, in double; only the parameters and the gradients given
+   back are float. It shares no code with the fast backend but the shapes of the units, and no
+   trick: no tiles, no fusion, no reordering of ReLU and pooling.
 
    With x a layer's input, y its output, dy the gradient of the loss with respect to y:
-     linear    y[i] = b[i] + sum_j W[i][j] x[j];             dW[i][j] += dy[i] x[j]; db[i] += dy[i]; dx[j] = sum_i W[i][j] dy[i]
-     conv2d    y[o][r][s] = b[o] + sum_{c,a,e} W[o][c][a][e] x[c][r+a][s+e]      (and the same three derivatives)
+     linear    y[i] = b[i] + sum_j W[i][j] x[j];             dW[i][j] += dy[i] x[j]; db[i] +=
+               dy[i]; dx[j] = sum_i W[i][j] dy[i]
+     conv2d    y[o][r][s] = b[o] + sum_{c,a,e} W[o][c][a][e] x[c][r+a][s+e]
+               (and the same three derivatives)
      relu      y = max(x, 0);                                dx = dy where x > 0, else 0
-     maxpool   y = the largest of the k x k window (the first of equals, row by row); dx = dy at that place
-     quadratic y = 1/2 sum_j lambda_j (x[j] - xi[j])^2; dx[j] = sum over samples of lambda_j (x[j] - xi[j]) / divisor; x: the parameter, xi: the sample
+     maxpool   y = the largest of the k x k window (the first of equals,
+               row by row); dx = dy at that place
+     quadratic y = 1/2 sum_j lambda_j (x[j] - xi[j])^2; dx[j] = sum over samples of lambda_j (x[j] -
+     xi[j]) / divisor; x: the parameter, xi: the sample
      loss      -log softmax(y)[label]; dy = (softmax(y) - onehot(label)) / divisor */
 #include "nn_internal.h"
 #include "tutti/problem.h"
@@ -97,8 +102,10 @@ static tutti_status reference_open(void **out, const nn_net *net, const nn_setti
         infer(r);
         for (int l = 0; l < net->layer_count && enough; l++)
             enough = (r->value[l] = doubles(r, (size_t)r->capacity, r->layers[l].in_values)) != NULL;
-        enough = enough && (r->value[net->layer_count] = doubles(r, (size_t)r->capacity, (size_t)net->task.classes)) != NULL &&
-                 (r->slope = doubles(r, (size_t)r->capacity, r->widest)) != NULL && (r->other = doubles(r, (size_t)r->capacity, r->widest)) != NULL &&
+        enough = enough &&
+                 (r->value[net->layer_count] = doubles(r, (size_t)r->capacity, (size_t)net->task.classes)) != NULL &&
+                 (r->slope = doubles(r, (size_t)r->capacity, r->widest)) != NULL &&
+                 (r->other = doubles(r, (size_t)r->capacity, r->widest)) != NULL &&
                  (r->weight_sum = doubles(r, 1, r->heaviest)) != NULL;
         if (enough && nn_quadratic(net)) {
             enough = (r->lambda = doubles(r, 1, r->heaviest)) != NULL;
@@ -192,7 +199,8 @@ static void layer_forward(const reference *r, int index, int unit, const double 
 {
     const layer *l = &r->layers[index];
     const int64_t k = r->net->layers[index].kernel;
-    const float *w = r->run.values[nn_weight(r->net, unit)], *b = nn_quadratic(r->net) ? NULL : r->run.values[nn_bias(r->net, unit)];
+    const float *w = r->run.values[nn_weight(r->net, unit)],
+                *b = nn_quadratic(r->net) ? NULL : r->run.values[nn_bias(r->net, unit)];
 
     switch (r->net->layers[index].kind) {
     case TUTTI_LAYER_LINEAR: linear_forward(l, w, b, x, y); break;
@@ -221,7 +229,8 @@ static tutti_status reference_forward(void *self, int unit, int64_t first, int64
     (void)err;
     for (int l = u->first; l < u->end; l++)
         for (int64_t i = first; i < first + count; i++)
-            layer_forward(r, l, unit, r->value[l] + (size_t)i * r->layers[l].in_values, r->value[l + 1] + (size_t)i * r->layers[l].out_values);
+            layer_forward(r, l, unit, r->value[l] + (size_t)i * r->layers[l].in_values,
+                          r->value[l + 1] + (size_t)i * r->layers[l].out_values);
     return TUTTI_OK;
 }
 
@@ -297,7 +306,8 @@ static void weight_gradient(reference *r, int index)
                     for (int64_t e = 0; e < k; e++)
                         for (int64_t p = 0; p < l->out.height; p++)
                             for (int64_t q = 0; q < l->out.width; q++)
-                                r->weight_sum[weight_at(l, k, o, c, a, e)] += dy[at(l->out, o, p, q)] * x[at(l->in, c, p + a, q + e)];
+                                r->weight_sum[weight_at(l, k, o, c, a, e)] +=
+                                    dy[at(l->out, o, p, q)] * x[at(l->in, c, p + a, q + e)];
     }
 }
 
@@ -337,7 +347,8 @@ static tutti_status reference_weights(void *self, int unit, int64_t first, int64
     }
     for (int l = u->end - 1; l > u->index; l--) {
         for (int64_t i = 0; i < r->run.samples; i++)
-            follower_backward(r, l, r->value[l] + (size_t)i * r->layers[l].in_values, r->slope + (size_t)i * r->layers[l].out_values,
+            follower_backward(r, l, r->value[l] + (size_t)i * r->layers[l].in_values,
+                              r->slope + (size_t)i * r->layers[l].out_values,
                               r->other + (size_t)i * r->layers[l].in_values);
         swap(r);
     }
@@ -375,7 +386,8 @@ static tutti_status reference_data(void *self, int unit, int64_t first, int64_t 
                     for (int64_t e = 0; e < k; e++)
                         for (int64_t p = 0; p < l->out.height; p++)
                             for (int64_t q = 0; q < l->out.width; q++)
-                                dx[at(l->in, c, p + a, q + e)] += (double)w[weight_at(l, k, o, c, a, e)] * dy[at(l->out, o, p, q)];
+                                dx[at(l->in, c, p + a, q + e)] +=
+                                    (double)w[weight_at(l, k, o, c, a, e)] * dy[at(l->out, o, p, q)];
     }
     swap(r);
     return TUTTI_OK;
@@ -392,13 +404,23 @@ static int reference_describe(const void *self, char *text, size_t bytes)
     int length = 0;
 
     for (int u = 0; u < r->net->unit_count; u++) {
-        length = tutti_nn_say(text, bytes, length, "%s %d: scalar reference\n", tutti_nn_layer_name(r->net->units[u].kind), r->net->units[u].index);
+        length = tutti_nn_say(text, bytes, length, "%s %d: scalar reference\n",
+                              tutti_nn_layer_name(r->net->units[u].kind), r->net->units[u].index);
     }
     return length;
 }
 
 const nn_backend tutti_nn_reference = {
-    .name = "reference", .tile = 0, .piece = PIECE,
-    .open = reference_open, .close = reference_close, .begin = reference_begin, .forward = reference_forward, .loss = reference_loss,
-    .weights = reference_weights, .data = reference_data, .bytes = reference_bytes, .describe = reference_describe,
+    .name = "reference",
+    .tile = 0,
+    .piece = PIECE,
+    .open = reference_open,
+    .close = reference_close,
+    .begin = reference_begin,
+    .forward = reference_forward,
+    .loss = reference_loss,
+    .weights = reference_weights,
+    .data = reference_data,
+    .bytes = reference_bytes,
+    .describe = reference_describe,
 };

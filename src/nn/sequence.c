@@ -1,5 +1,6 @@
-/* sequence.c: from a list of layers on rows to shapes, units and parameters. Initial values are PyTorch's for its layers: linear layers and biases uniform in
-   +-1/sqrt(inputs), norms 1 and 0; `deviation` of a layer makes its matrix normal instead, as GPTs have it. */
+/* sequence.c: from a list of layers on rows to shapes, units and parameters. Initial values are
+   PyTorch's for its layers: linear layers and biases uniform in +-1/sqrt(inputs), norms 1 and 0;
+   `deviation` of a layer makes its matrix normal instead, as GPTs have it. */
 #include "sequence.h"
 #include <stdio.h>
 
@@ -18,8 +19,11 @@ void tutti_nn_sequence_close(nn_sequence *s)
 
 static tutti_status refuse_size(int i, const nn_node *n, int64_t rows, int64_t columns, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has a matrix of %lld x %lld; widths must be from 1 to %d, and tensors of more than %lld values are not supported",
-                      i, tutti_nn_layer_name(n->layer.kind), (long long)rows, (long long)columns, WIDTH_MAX, (long long)tensor_max);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "layer %d (%s) has a matrix of %lld x %lld; widths must be from 1 to %d, and tensors of more "
+                      "than %lld values are not supported",
+                      i, tutti_nn_layer_name(n->layer.kind), (long long)rows, (long long)columns, WIDTH_MAX,
+                      (long long)tensor_max);
 }
 
 static bool fits(int64_t rows, int64_t columns)
@@ -38,11 +42,18 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
     n->in = *width;
     n->out = *width;
     n->length = i > 0 ? s->nodes[i - 1].length : s->context;
-    if ((l->kind == TUTTI_LAYER_EMBEDDING || l->kind == TUTTI_LAYER_FRAMES || l->kind == TUTTI_LAYER_TABLES) != (i == 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s): a network of tokens begins with an embedding and has no other, one of frames with frames, one of categories with tables", i, name);
-    if (s->by_moment && (l->kind == TUTTI_LAYER_POSITIONS || l->kind == TUTTI_LAYER_ROTARY || l->kind == TUTTI_LAYER_ATTENTION))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) takes rows window by window, and this network has them moment by moment, for %s; leave one of them out", i, name,
-                          s->tokens ? "its lstm" : "its frames");
+    if ((l->kind == TUTTI_LAYER_EMBEDDING || l->kind == TUTTI_LAYER_FRAMES || l->kind == TUTTI_LAYER_TABLES) !=
+        (i == 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (%s): a network of tokens begins with an embedding and has no other, one of frames "
+                          "with frames, one of categories with tables",
+                          i, name);
+    if (s->by_moment &&
+        (l->kind == TUTTI_LAYER_POSITIONS || l->kind == TUTTI_LAYER_ROTARY || l->kind == TUTTI_LAYER_ATTENTION))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (%s) takes rows window by window, and this network has them moment by moment, for "
+                          "%s; leave one of them out",
+                          i, name, s->tokens ? "its lstm" : "its frames");
     switch (l->kind) {
     case TUTTI_LAYER_EMBEDDING:
         n->out = l->out;
@@ -50,9 +61,13 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         return fits(s->classes, l->out) ? TUTTI_OK : refuse_size(i, n, s->classes, l->out, err);
     case TUTTI_LAYER_TABLES:
         n->params = 1;
-        if (l->out < 1 || l->out > (WIDTH_MAX - s->values) / s->tables || (int64_t)s->rows > tensor_max / s->tables / l->out)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (tables): %d tables of %u rows of %d values; rows of all tables together must have from 1 to %d values, and all tables at most %lld; give "
-                              "the data fewer rows, or the model a smaller dim", i, s->tables, s->rows, l->out, WIDTH_MAX - s->values, (long long)tensor_max);
+        if (l->out < 1 || l->out > (WIDTH_MAX - s->values) / s->tables ||
+            (int64_t)s->rows > tensor_max / s->tables / l->out)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (tables): %d tables of %u rows of %d values; rows of all tables together must "
+                              "have from 1 to %d values, and all tables at most %lld; give "
+                              "the data fewer rows, or the model a smaller dim",
+                              i, s->tables, s->rows, l->out, WIDTH_MAX - s->values, (long long)tensor_max);
         n->out = s->tables * l->out + s->values;
         return TUTTI_OK;
     case TUTTI_LAYER_RELU:
@@ -69,10 +84,14 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         return fits(s->context, n->out) ? TUTTI_OK : refuse_size(i, n, s->context, n->out, err);
     case TUTTI_LAYER_MEAN:
         if (s->tokens || n->length == 1)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (mean): %s", i, s->tokens ? "every token has a label, so a network of tokens ends with as many rows as it began"
-                                                                                           : "there is one row a sample already");
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (mean): %s", i,
+                              s->tokens
+                                  ? "every token has a label, so a network of tokens ends with as many rows as it began"
+                                  : "there is one row a sample already");
         if (*depth > 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (mean) stands in the branch of layer %d, which is not joined yet", i, open[*depth - 1]);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (mean) stands in the branch of layer %d, which is not joined yet", i,
+                              open[*depth - 1]);
         n->length = 1;
         return TUTTI_OK;
     case TUTTI_LAYER_LSTM:
@@ -91,31 +110,47 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         n->out = l->out;
         n->flops = 2.0 * (double)n->length * (double)n->in * (double)n->out;
         if (l->tied && (!s->tokens || i < s->node_count - 1 || !l->bare || n->in != s->nodes[0].out))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (linear) is tied to the embedding's matrix of %d x %d: it must be the last layer, have no bias, and its rows of %d values must be "
-                              "as wide as the embedding's", i, s->classes, s->nodes[0].out, n->in);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (linear) is tied to the embedding's matrix of %d x %d: it must be the last "
+                              "layer, have no bias, and its rows of %d values must be "
+                              "as wide as the embedding's",
+                              i, s->classes, s->nodes[0].out, n->in);
         return fits(l->out, n->in) ? TUTTI_OK : refuse_size(i, n, l->out, n->in, err);
     case TUTTI_LAYER_ROTARY:
-        if (s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR || i + 1 == s->node_count || n[1].layer.kind != TUTTI_LAYER_ATTENTION || n[1].layer.heads != l->heads)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (rotary) of %d heads must stand between a linear layer and an attention of as many heads", i, l->heads);
+        if (s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR || i + 1 == s->node_count ||
+            n[1].layer.kind != TUTTI_LAYER_ATTENTION || n[1].layer.heads != l->heads)
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "layer %d (rotary) of %d heads must stand between a linear layer and an attention of as many heads", i,
+                l->heads);
         if (l->heads < 1 || n->in % (6 * l->heads) != 0) /* the attention says what else is wrong */
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (rotary) of %d heads on rows of %d values: heads must be of an even width", i, l->heads, n->in);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (rotary) of %d heads on rows of %d values: heads must be of an even width", i,
+                              l->heads, n->in);
         return TUTTI_OK;
     case TUTTI_LAYER_DROPOUT:
         if (!(l->rate >= 0 && l->rate < 1))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (dropout) has the rate %g; it must be from 0 to below 1", i, l->rate);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (dropout) has the rate %g; it must be from 0 to below 1", i, l->rate);
         return TUTTI_OK;
     case TUTTI_LAYER_ATTENTION:
         n->out = n->in / 3;
-        n->flops = 4.0 * (double)s->context * (double)s->context * (double)n->out / 2; /* two products, half of each masked */
+        /* two products, half of each masked */
+        n->flops = 4.0 * (double)s->context * (double)s->context * (double)n->out / 2;
         if (l->heads < 1 || n->in % 3 != 0 || n->out % l->heads != 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (attention) of %d heads on rows of %d values: they must be queries, keys and values of equal width, a multiple "
-                              "of the heads", i, l->heads, n->in);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (attention) of %d heads on rows of %d values: they must be queries, keys and "
+                              "values of equal width, a multiple "
+                              "of the heads",
+                              i, l->heads, n->in);
         return TUTTI_OK;
     case TUTTI_LAYER_GELU:
         return TUTTI_OK;
     case TUTTI_LAYER_BRANCH:
         if (*depth == DEPTH_MAX)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (branch): more than %d branches within each other are not supported", i, DEPTH_MAX);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (branch): more than %d branches within each other are not supported", i,
+                              DEPTH_MAX);
         open[(*depth)++] = i;
         return TUTTI_OK;
     case TUTTI_LAYER_JOIN: {
@@ -123,16 +158,21 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         if (*depth == 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) has no branch to join", i);
         if (s->nodes[i - 1].layer.kind == TUTTI_LAYER_JOIN) /* one slope could not be both streams' */
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) directly follows another; put a layer between", i);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) directly follows another; put a layer between",
+                              i);
         n->partner = open[--*depth];
         s->nodes[n->partner].partner = i;
         for (int k = n->partner; k < i; k++)
-            linear = linear || s->nodes[k].layer.kind == TUTTI_LAYER_LINEAR || s->nodes[k].layer.kind == TUTTI_LAYER_LSTM; /* whose slope is a new buffer */
+            /* whose slope is a new buffer */
+            linear =
+                linear || s->nodes[k].layer.kind == TUTTI_LAYER_LINEAR || s->nodes[k].layer.kind == TUTTI_LAYER_LSTM;
         if (!linear)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join): its branch, layer %d, has no linear or lstm layer", i, n->partner);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (join): its branch, layer %d, has no linear or lstm layer", i, n->partner);
         if (s->nodes[n->partner].in != n->in)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join): rows of %d values cannot be added to the %d of its branch, layer %d", i, n->in,
-                              s->nodes[n->partner].in, n->partner);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (join): rows of %d values cannot be added to the %d of its branch, layer %d", i,
+                              n->in, s->nodes[n->partner].in, n->partner);
         return TUTTI_OK;
     }
     default:
@@ -140,7 +180,8 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
     }
 }
 
-/* weight_ih, weight_hh, bias_ih, bias_hh of one direction, then of the other, as PyTorch lists them. All start uniform within 1 / sqrt(out). */
+/* weight_ih, weight_hh, bias_ih, bias_hh of one direction, then of the other, as PyTorch lists
+   them. All start uniform within 1 / sqrt(out). */
 static void describe_lstm(nn_sequence *s, int i)
 {
     static const char *const names[] = { "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0" };
@@ -150,7 +191,12 @@ static void describe_lstm(nn_sequence *s, int i)
     for (int k = 0; k < n->params; k++) {
         tutti_nn_param *p = &s->params[n->param + k];
         const int which = k % 4;
-        *p = (tutti_nn_param){ .unit = n->unit, .dims = which < 2 ? 2 : 1, .dim = { 4 * width, which < 2 ? in[which] : 0 }, .rows = 4 * width, .cols = in[which], .fan_in = width,
+        *p = (tutti_nn_param){ .unit = n->unit,
+                               .dims = which < 2 ? 2 : 1,
+                               .dim = { 4 * width, which < 2 ? in[which] : 0 },
+                               .rows = 4 * width,
+                               .cols = in[which],
+                               .fan_in = width,
                                .nth = k / 4 * 2 + k % 2 };
         p->count = p->rows * p->cols;
         if (n->layer.name[0] != '\0')
@@ -172,16 +218,22 @@ static void describe_params(nn_sequence *s, int i)
     }
     for (int k = 0; k < n->params; k++) {
         tutti_nn_param *p = &s->params[n->param + k];
-        *p = (tutti_nn_param){ .unit = n->unit, .dims = 1, .dim = { (size_t)n->out }, .rows = (size_t)n->out, .cols = 1 };
+        *p = (tutti_nn_param){
+            .unit = n->unit, .dims = 1, .dim = { (size_t)n->out }, .rows = (size_t)n->out, .cols = 1
+        };
         if (l->name[0] != '\0')
             snprintf(p->name, sizeof p->name, "%.15s.%s", l->name, k == 0 ? "weight" : "bias");
         else
             snprintf(p->name, sizeof p->name, "%d.%s", i, k == 0 ? "weight" : "bias");
         if (k == 0 && matrix) {
             const bool tables = l->kind == TUTTI_LAYER_TABLES;
-            const int rows = tables ? s->tables * (int)s->rows : l->kind == TUTTI_LAYER_EMBEDDING ? s->classes : l->kind == TUTTI_LAYER_POSITIONS ? s->context : n->out;
+            const int rows = tables                             ? s->tables * (int)s->rows
+                             : l->kind == TUTTI_LAYER_EMBEDDING ? s->classes
+                             : l->kind == TUTTI_LAYER_POSITIONS ? s->context
+                                                                : n->out;
             const int cols = tables ? l->out : l->kind == TUTTI_LAYER_LINEAR ? n->in : n->out;
-            p->row_sparse = tables || (l->kind == TUTTI_LAYER_EMBEDDING && !s->nodes[s->node_count - 1].layer.tied); /* a tied head has a slope in every row */
+            /* a tied head has a slope in every row */
+            p->row_sparse = tables || (l->kind == TUTTI_LAYER_EMBEDDING && !s->nodes[s->node_count - 1].layer.tied);
             p->dims = 2;
             p->dim[0] = p->rows = (size_t)rows;
             p->dim[1] = p->cols = (size_t)cols;
@@ -196,11 +248,16 @@ static void describe_params(nn_sequence *s, int i)
 static tutti_status check_categories(const tutti_nn_task *t, tutti_error *err)
 {
     if (t->tables < 1 || t->tables > WIDTH_MAX || t->rows < 1 || t->classes != 2)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of %d categories with tables of %u rows and %d classes: categories must be from 1 to %d, rows 1 or more, classes 2", t->tables, t->rows,
-                          t->classes, WIDTH_MAX);
-    if (t->context != 0 || t->channels < 1 || t->height < 1 || t->width < 1 || t->channels > WIDTH_MAX / t->height || t->channels * t->height > WIDTH_MAX / 2 / t->width)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of categories beside samples of %d x %d x %d values and a context of %d: values must be from 1 to %d, without a context", t->channels, t->height,
-                          t->width, t->context, WIDTH_MAX / 2);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a task of %d categories with tables of %u rows and %d classes: categories must be from 1 to "
+                          "%d, rows 1 or more, classes 2",
+                          t->tables, t->rows, t->classes, WIDTH_MAX);
+    if (t->context != 0 || t->channels < 1 || t->height < 1 || t->width < 1 || t->channels > WIDTH_MAX / t->height ||
+        t->channels * t->height > WIDTH_MAX / 2 / t->width)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a task of categories beside samples of %d x %d x %d values and a context of %d: values must "
+                          "be from 1 to %d, without a context",
+                          t->channels, t->height, t->width, t->context, WIDTH_MAX / 2);
     return TUTTI_OK;
 }
 
@@ -218,11 +275,15 @@ static tutti_status check_task(const nn_sequence *s, const tutti_nn_task *task, 
     if (s->tables > 0)
         return check_categories(task, err);
     if (!s->tokens && task->channels != 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of frames on samples of %d x %d x %d values: it takes samples of one channel, 1 x frames x values", task->channels, task->height,
-                          task->width);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a network of frames on samples of %d x %d x %d values: it takes samples of one channel, 1 x "
+                          "frames x values",
+                          task->channels, task->height, task->width);
     if (s->context < 1 || s->context > CONTEXT_MAX || s->classes < 2 || s->classes > WIDTH_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of windows of %d tokens out of %d: windows must have from 1 to %d, vocabularies from 2 to %d", s->context, s->classes, CONTEXT_MAX,
-                          WIDTH_MAX);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a task of windows of %d tokens out of %d: windows must have from 1 to %d, vocabularies from 2 to %d",
+            s->context, s->classes, CONTEXT_MAX, WIDTH_MAX);
     return TUTTI_OK;
 }
 
@@ -233,17 +294,25 @@ static tutti_status check_end(const nn_sequence *s, tutti_error *err)
     if (s->tables > 0 && last->layer.kind == TUTTI_LAYER_LINEAR && last->out == 1)
         return TUTTI_OK;
     if (s->tables > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of categories must end in a linear layer of one output, the logit; this one ends in %s with %d",
-                          tutti_nn_layer_name(last->layer.kind), last->out);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a network of categories must end in a linear layer of one output, the logit; this one ends in %s with %d",
+            tutti_nn_layer_name(last->layer.kind), last->out);
     if (last->layer.kind != TUTTI_LAYER_LINEAR || last->out != s->classes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of %s must end in a linear layer of as many outputs as there are %s (%d); this one ends in %s with %d",
-                          s->tokens ? "tokens" : "frames", s->tokens ? "tokens" : "classes", s->classes, tutti_nn_layer_name(last->layer.kind), last->out);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a network of %s must end in a linear layer of as many outputs as there are %s (%d); this "
+                          "one ends in %s with %d",
+                          s->tokens ? "tokens" : "frames", s->tokens ? "tokens" : "classes", s->classes,
+                          tutti_nn_layer_name(last->layer.kind), last->out);
     if (!s->tokens && last->length > 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of frames ends with %d rows a sample, which has one label; it needs a mean layer", last->length);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a network of frames ends with %d rows a sample, which has one label; it needs a mean layer",
+                          last->length);
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err)
+tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers, int count, const tutti_nn_task *task,
+                                    tutti_error *err)
 {
     nn_sequence *s = tutti_alloc(1, sizeof *s);
     int open[DEPTH_MAX], depth = 0, width = 0, unit = -1, param = 0;
@@ -252,8 +321,14 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
     *out = NULL;
     if (s != NULL && count > 0) {
         const bool tables = layers[0].kind == TUTTI_LAYER_TABLES, frames = layers[0].kind == TUTTI_LAYER_FRAMES;
-        *s = (nn_sequence){ .context = tables ? 1 : frames ? task->height : task->context, .classes = task->classes, .width = task->width, .tokens = !tables && !frames,
-                            .by_moment = goes_by_moment(layers, count), .node_count = count };
+        *s = (nn_sequence){ .context = tables   ? 1
+                                       : frames ? task->height
+                                                : task->context,
+                            .classes = task->classes,
+                            .width = task->width,
+                            .tokens = !tables && !frames,
+                            .by_moment = goes_by_moment(layers, count),
+                            .node_count = count };
         if (tables)
             s->tables = task->tables, s->rows = task->rows, s->values = task->channels * task->height * task->width;
         s->nodes = tutti_alloc((size_t)count, sizeof *s->nodes);

@@ -35,11 +35,13 @@ static void bias_part(void *arg, size_t first, size_t count, int thread)
         const size_t place_of = k * NN_ROWS * c->columns, rows = rows_of_part(rows_of(c->b, c->i), k);
         c->b->loops->bias(rows, c->columns, NULL, c->rows + place_of, c->sums + k * c->columns, false);
         if (narrow != NULL) /* while they are in the cache */
-            tutti_cast(c->b->core.device, tutti_host(c->rows + place_of, rows * c->columns, TUTTI_F32), tutti_host(narrow + place_of, rows * c->columns, c->b->core.precision));
+            tutti_cast(c->b->core.device, tutti_host(c->rows + place_of, rows * c->columns, TUTTI_F32),
+                       tutti_host(narrow + place_of, rows * c->columns, c->b->core.precision));
     }
 }
 
-static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t columns, float *slope, float *weights, float *bias, tutti_error *err)
+static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t columns, float *slope, float *weights,
+                                   float *bias, tutti_error *err)
 {
     const seq_place *p = &b->layout->place[i];
     void *const pointers[] = { at(b, p->given), at(b, p->in), weights };
@@ -61,7 +63,8 @@ static void entropy_back_part(void *arg, size_t first, size_t count, int thread)
     float *rows = c->rows + first * c->columns;
 
     (void)thread;
-    c->b->math->entropy_back(count, c->class, c->columns, c->columns, rows, c->b->labels + first, (nn_entropy *)at(c->b, c->b->layout->state) + first, c->b->scale, rows);
+    c->b->math->entropy_back(count, c->class, c->columns, c->columns, rows, c->b->labels + first,
+                             (nn_entropy *)at(c->b, c->b->layout->state) + first, c->b->scale, rows);
 }
 
 static tutti_status head_back(sequence *b, tutti_error *err)
@@ -87,7 +90,8 @@ static tutti_status head_back(sequence *b, tutti_error *err)
         c.columns = (size_t)count;
         if (b->net->tables == 0)
             share_out(b, rows, c.columns, entropy_back_part, &c);
-        TUTTI_TRY(linear_weights(b, head, op, (size_t)count, slope, gradient(b, head, 0) + (size_t)first * in, bias != NULL ? bias + first : NULL, err));
+        TUTTI_TRY(linear_weights(b, head, op, (size_t)count, slope, gradient(b, head, 0) + (size_t)first * in,
+                                 bias != NULL ? bias + first : NULL, err));
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, first > 0 ? &op->data_add : &op->data, pointers, err));
     }
     return TUTTI_OK;
@@ -154,16 +158,19 @@ static void norm_part(void *arg, size_t first, size_t count, int thread)
     const seq_place *p = &b->layout->place[c->i];
     const size_t width = (size_t)n->out, rows = rows_of(b, c->i);
     const float *x = at(b, p[-1].out), *mean = at(b, p->stats);
-    float *slope = at(b, p->slope), *back = at(b, p->back), *scratch = (float *)at(b, p->back_scratch) + (size_t)thread * 4 * width;
+    float *slope = at(b, p->slope), *back = at(b, p->back),
+          *scratch = (float *)at(b, p->back_scratch) + (size_t)thread * 4 * width;
     const bool add = n[-1].layer.kind == TUTTI_LAYER_BRANCH;
 
     for (size_t k = first; k < first + count; k++) {
         const size_t row = k * NN_ROWS, some = rows_of_part(rows, k), place_of = row * width;
         float *sums = c->sums + k * 2 * width;
         if (n->layer.kind == TUTTI_LAYER_LAYER_NORM)
-            b->math->layer_norm_back(some, width, x + place_of, value(b, c->i, 0), mean + row, mean + rows + row, slope + place_of, back + place_of, add, sums, sums + width, false, scratch);
+            b->math->layer_norm_back(some, width, x + place_of, value(b, c->i, 0), mean + row, mean + rows + row,
+                                     slope + place_of, back + place_of, add, sums, sums + width, false, scratch);
         else
-            b->math->rms_norm_back(some, width, x + place_of, value(b, c->i, 0), mean + row, slope + place_of, back + place_of, add, sums, false, scratch);
+            b->math->rms_norm_back(some, width, x + place_of, value(b, c->i, 0), mean + row, slope + place_of,
+                                   back + place_of, add, sums, false, scratch);
     }
 }
 
@@ -200,7 +207,8 @@ static void back_part(void *arg, size_t first, size_t count, int thread)
     case TUTTI_LAYER_DROPOUT: tutti_nn_seq_drop(b, i, first, count, slope, back); break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, b->windows);
-        b->math->attention_back(&a, first, count, in, in + width, in + 2 * width, at(b, p->out), at(b, p->stats), slope, back, back + width, back + 2 * width,
+        b->math->attention_back(&a, first, count, in, in + width, in + 2 * width, at(b, p->out), at(b, p->stats), slope,
+                                back, back + width, back + 2 * width,
                                 (float *)at(b, p->back_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
         break;
     }
@@ -228,12 +236,17 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
         c.sums = gradient(b, i, 0);
         share_out(b, width, rows_of(b, i), embedding_part, &c);
         break;
-    case TUTTI_LAYER_POSITIONS: b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, at(b, p->slope), gradient(b, i, 0), b->run.add); break;
+    case TUTTI_LAYER_POSITIONS:
+        b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, at(b, p->slope), gradient(b, i, 0),
+                                b->run.add);
+        break;
     case TUTTI_LAYER_LSTM: return lstm_weights(b, i, err);
     case TUTTI_LAYER_MEAN: mean_back(rows_of(b, i) * width, n[-1].length, at(b, p->slope), at(b, p->back)); break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: norm_back(b, i); break;
     case TUTTI_LAYER_LINEAR:
-        return i == head_of(b) ? head_back(b, err) : linear_weights(b, i, &plan_of(b)->linear[i], width, at(b, p->slope), gradient(b, i, 0), gradient(b, i, 1), err);
+        return i == head_of(b) ? head_back(b, err)
+                               : linear_weights(b, i, &plan_of(b)->linear[i], width, at(b, p->slope), gradient(b, i, 0),
+                                                gradient(b, i, 1), err);
     case TUTTI_LAYER_FRAMES: break;
     case TUTTI_LAYER_JOIN: break; /* its slope goes both ways as it is */
     case TUTTI_LAYER_BRANCH:
@@ -251,7 +264,8 @@ static tutti_status linear_data(sequence *b, int i, tutti_error *err)
     const seq_place *p = &b->layout->place[i];
 
     b->core.scratch = at(b, p->back_scratch);
-    return tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].data, (void *const[]){ at(b, p->given), (void *)value(b, i, 0), at(b, p->back) }, err);
+    return tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].data,
+                              (void *const[]){ at(b, p->given), (void *)value(b, i, 0), at(b, p->back) }, err);
 }
 
 static tutti_status lstm_data(sequence *b, int i, tutti_error *err)
@@ -268,5 +282,6 @@ tutti_status tutti_nn_seq_data(sequence *b, int i, tutti_error *err)
 {
     if (is_linear(b, i) && i != head_of(b))
         return linear_data(b, i, err);
-    return b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM ? lstm_data(b, i, err) : TUTTI_OK; /* of the others it was done along with the weights */
+    /* of the others it was done along with the weights */
+    return b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM ? lstm_data(b, i, err) : TUTTI_OK;
 }

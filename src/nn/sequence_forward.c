@@ -2,7 +2,8 @@
 #include "sequence_run.h"
 
 static const float norm_eps = 1e-5F;
-static const uint64_t draws_stream = (uint64_t)1 << 32; /* and the layer's index: far from the streams of initial values */
+/* and the layer's index: far from the streams of initial values */
+static const uint64_t draws_stream = (uint64_t)1 << 32;
 
 /* The logits of classes from `first` on; gives how many in *count. */
 tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error *err)
@@ -10,8 +11,8 @@ tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error
     const int head = head_of(b), left = outputs_of(b) - first;
     const size_t in = (size_t)b->net->nodes[head].in;
     const float *bias = value(b, head, 1);
-    void *const pointers[] = { at(b, b->layout->place[head].in), (void *)(value(b, head, 0) + (size_t)first * in), at(b, b->layout->place[head].out),
-                               bias != NULL ? (void *)(bias + first) : NULL };
+    void *const pointers[] = { at(b, b->layout->place[head].in), (void *)(value(b, head, 0) + (size_t)first * in),
+                               at(b, b->layout->place[head].out), bias != NULL ? (void *)(bias + first) : NULL };
 
     *count = left < HEAD ? left : HEAD;
     return tutti_nn_dn_op_run(&b->core, &chunk_plan(b, first)->forward, pointers, err);
@@ -22,13 +23,15 @@ static void entropy_part(void *arg, size_t first, size_t count, int thread)
     const cut *c = arg;
 
     (void)thread;
-    c->b->math->entropy(count, c->class, c->columns, c->columns, c->rows + first * c->columns, c->b->labels + first, (nn_entropy *)at(c->b, c->b->layout->state) + first);
+    c->b->math->entropy(count, c->class, c->columns, c->columns, c->rows + first * c->columns, c->b->labels + first,
+                        (nn_entropy *)at(c->b, c->b->layout->state) + first);
 }
 
 static tutti_status head_forward(sequence *b, tutti_error *err)
 {
     const int head = head_of(b);
-    const size_t rows = b->net->by_moment ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context); /* labels of windows that are filled up: none, or 0 */
+    /* labels of windows that are filled up: none, or 0 */
+    const size_t rows = b->net->by_moment ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context);
 
     if (b->net->tables > 0) {
         const float *z = at(b, b->layout->place[head].out);
@@ -54,24 +57,30 @@ static tutti_status head_forward(sequence *b, tutti_error *err)
 void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, bool back, float *x)
 {
     const nn_node *n = &b->net->nodes[i];
-    const size_t context = (size_t)b->net->context, heads = 2 * (size_t)n->layer.heads, width = (size_t)n->in / (3 * (size_t)n->layer.heads), in = (size_t)n->in;
+    const size_t context = (size_t)b->net->context, heads = 2 * (size_t)n->layer.heads,
+                 width = (size_t)n->in / (3 * (size_t)n->layer.heads), in = (size_t)n->in;
 
-    b->math->rotary(count * context, context, heads, width, in, b->angles[i], b->angles[i] + context * (width / 2), back, x + first * context * in);
+    b->math->rotary(count * context, context, heads, width, in, b->angles[i], b->angles[i] + context * (width / 2),
+                    back, x + first * context * in);
 }
 
 /* Each sample has draws of its own, so that it matters to nobody who computes it. */
 void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x, float *y)
 {
     const nn_node *n = &b->net->nodes[i];
-    const size_t width = (size_t)n->out, length = (size_t)n->length, values = length * width, windows = (size_t)b->windows;
+    const size_t width = (size_t)n->out, length = (size_t)n->length, values = length * width,
+                 windows = (size_t)b->windows;
 
     for (size_t t = first; t < first + count && b->net->by_moment; t++)
         for (size_t w = 0; w < windows; w++) {
             const size_t row = (t * windows + w) * width;
-            tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, t * width, width, (float)n->layer.rate, x + row, y + row);
+            tutti_nn_dropout(b->math, b->draws,
+                             (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, t * width, width,
+                             (float)n->layer.rate, x + row, y + row);
         }
     for (size_t w = first; w < first + count && !b->net->by_moment; w++)
-        tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, 0, values, (float)n->layer.rate, x + w * values, y + w * values);
+        tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, 0,
+                         values, (float)n->layer.rate, x + w * values, y + w * values);
 }
 
 /* run->x is windows x frames x values. */
@@ -131,7 +140,10 @@ static void rows_of_node(const sequence *b, int i, size_t first, size_t count, f
     float *stats = at(b, p->stats);
 
     switch (n->layer.kind) {
-    case TUTTI_LAYER_LAYER_NORM: b->math->layer_norm(count, width, x, value(b, i, 0), value(b, i, 1), norm_eps, y, stats + first, stats + rows_of(b, i) + first); break;
+    case TUTTI_LAYER_LAYER_NORM:
+        b->math->layer_norm(count, width, x, value(b, i, 0), value(b, i, 1), norm_eps, y, stats + first,
+                            stats + rows_of(b, i) + first);
+        break;
     case TUTTI_LAYER_RMS_NORM: b->math->rms_norm(count, width, x, value(b, i, 0), norm_eps, y, stats + first); break;
     default: b->math->gelu(count * width, x, y);
     }
@@ -148,7 +160,8 @@ static void narrow_part(const sequence *b, int i, size_t first, size_t count, in
     for (size_t some; first < end; first += some) {
         some = end - first < step ? end - first : step;
         rows_of_node(b, i, first, some, room);
-        tutti_cast(b->core.device, tutti_host(room, some * width, TUTTI_F32), tutti_host(to + first * width, some * width, b->core.precision));
+        tutti_cast(b->core.device, tutti_host(room, some * width, TUTTI_F32),
+                   tutti_host(to + first * width, some * width, b->core.precision));
     }
 }
 
@@ -160,13 +173,18 @@ static void forward_part(void *arg, size_t first, size_t count, int thread)
     const nn_node *n = &b->net->nodes[i];
     const seq_place *p = &b->layout->place[i];
     const size_t width = (size_t)n->out, at_row = first * width, context = (size_t)b->net->context;
-    float *const out = at(b, p->out), *const in = i > 0 ? at(b, p[-1].out) : NULL, *y = out != NULL ? out + at_row : NULL;
+    float *const out = at(b, p->out), *const in = i > 0 ? at(b, p[-1].out) : NULL,
+                 *y = out != NULL ? out + at_row : NULL;
     const float *x = in != NULL ? in + at_row : NULL;
 
     switch (n->layer.kind) {
     case TUTTI_LAYER_EMBEDDING: b->math->gather(count, width, b->run.tokens + first, value(b, i, 0), y); break;
-    case TUTTI_LAYER_POSITIONS: b->math->positions(count, context * width, value(b, i, 0), out + first * context * width); break;
-    case TUTTI_LAYER_JOIN: b->math->sum(count * width, (float *)at(b, b->layout->place[n->partner].out) + at_row, x, y); break;
+    case TUTTI_LAYER_POSITIONS:
+        b->math->positions(count, context * width, value(b, i, 0), out + first * context * width);
+        break;
+    case TUTTI_LAYER_JOIN:
+        b->math->sum(count * width, (float *)at(b, b->layout->place[n->partner].out) + at_row, x, y);
+        break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: case TUTTI_LAYER_GELU:
         if (narrows(b, i))
             narrow_part(b, i, first, count, thread);
@@ -177,7 +195,8 @@ static void forward_part(void *arg, size_t first, size_t count, int thread)
     case TUTTI_LAYER_DROPOUT: tutti_nn_seq_drop(b, i, first, count, in, out); break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, b->windows);
-        b->math->attention(&a, first, count, in, in + width, in + 2 * width, out, at(b, p->stats), (float *)at(b, p->forward_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
+        b->math->attention(&a, first, count, in, in + width, in + 2 * width, out, at(b, p->stats),
+                           (float *)at(b, p->forward_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
         break;
     }
     default: break;
@@ -194,14 +213,17 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
     switch (n->layer.kind) {
     case TUTTI_LAYER_TABLES: place_tables(b, i, at(b, p->out)); break;
     case TUTTI_LAYER_FRAMES: place_frames(b, width, at(b, p->out)); break;
-    case TUTTI_LAYER_MEAN: mean_of_moments(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out)); break;
+    case TUTTI_LAYER_MEAN:
+        mean_of_moments(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out));
+        break;
     case TUTTI_LAYER_LSTM: return lstm_forward(b, i, err);
     case TUTTI_LAYER_LINEAR: {
         void *const pointers[] = { at(b, p->in), (void *)value(b, i, 0), at(b, p->out), (void *)value(b, i, 1) };
         b->core.scratch = at(b, p->forward_scratch);
         if (!narrows(b, i - 1))
             give_operand(b, rows_of(b, i) * (size_t)n->in, at(b, p[-1].out), p->in);
-        return i == head_of(b) ? head_forward(b, err) : tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].forward, pointers, err);
+        return i == head_of(b) ? head_forward(b, err)
+                               : tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].forward, pointers, err);
     }
     case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_RELU: break; /* nothing moves */
     case TUTTI_LAYER_DROPOUT:

@@ -29,21 +29,27 @@ static void note_bytes(seq_layout *l, int i, bool back, size_t bytes)
 
 static void note_scratch(seq_layout *l, int i, const dn_linear *op)
 {
-    const dn_op *const back[] = { &op->forward, &op->weights, &op->weights_add, &op->data, &op->data_add }; /* the head's chunks go forward again */
+    /* the head's chunks go forward again */
+    const dn_op *const back[] = { &op->forward, &op->weights, &op->weights_add, &op->data, &op->data_add };
 
     note_bytes(l, i, false, op->forward.scratch);
     for (size_t k = 0; k < TUTTI_LENGTH(back); k++)
         note_bytes(l, i, true, back[k]->scratch);
 }
 
-static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t windows, int columns, bool train, tutti_error *err)
+static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t windows, int columns, bool train,
+                                 tutti_error *err)
 {
     const nn_node *n = &b->net->nodes[i];
     const bool relu = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_RELU;
-    const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 }, .relu = relu };
+    const nn_unit unit = {
+        .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 }, .relu = relu
+    };
     const bool chunks = i == head_of(b) && n->out > HEAD;
-    const int parts = (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | DN_DATA | (chunks ? DN_DATA_ADD : 0) : 0);
-    const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, (int64_t)room_of(windows, n->length, train), parts, err);
+    const int parts =
+        (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | DN_DATA | (chunks ? DN_DATA_ADD : 0) : 0);
+    const tutti_status status =
+        tutti_nn_dn_linear_build(&b->core, op, &unit, (int64_t)room_of(windows, n->length, train), parts, err);
 
     note_scratch(&b->layouts[train], i, op);
     return status;
@@ -54,7 +60,9 @@ static tutti_status build_lstm(sequence *b, dn_lstm *l, int i, int64_t windows, 
     const nn_node *n = &b->net->nodes[i];
     tutti_status status;
 
-    *l = (dn_lstm){ .windows = windows, .length = n->length, .width = n->layer.out, .directions = n->layer.both ? 2 : 1 };
+    *l = (dn_lstm){
+        .windows = windows, .length = n->length, .width = n->layer.out, .directions = n->layer.both ? 2 : 1
+    };
     status = tutti_nn_dn_lstm_build(&b->core, l, i, n->in, train, err);
     note_bytes(&b->layouts[train], i, false, l->forward_bytes);
     note_bytes(&b->layouts[train], i, true, l->back_bytes);
@@ -91,12 +99,14 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 /* Of an operand of a linear node that stands in a float32 buffer. */
 static int operand(const sequence *b, seq_layout *l, size_t rows, int values, int buffer, int moment)
 {
-    return b->core.precision == TUTTI_F32 ? buffer : tutti_nn_life(&l->lives, rows * (size_t)values * sizeof(uint16_t), moment);
+    return b->core.precision == TUTTI_F32 ? buffer
+                                          : tutti_nn_life(&l->lives, rows * (size_t)values * sizeof(uint16_t), moment);
 }
 
 static size_t row_bytes(size_t rows, int values)
 {
-    return rows * (size_t)values * sizeof(float); /* rows < 2^26 (a block of one window, or of 1024 rows), values <= 2^20 */
+    /* rows < 2^26 (a block of one window, or of 1024 rows), values <= 2^20 */
+    return rows * (size_t)values * sizeof(float);
 }
 
 static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windows, bool train)
@@ -114,11 +124,14 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
     switch (n->layer.kind) {
     case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: case TUTTI_LAYER_RELU: break;
     case TUTTI_LAYER_DROPOUT:
-        if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH || before->layer.kind == TUTTI_LAYER_LSTM)) /* whose outputs backward or the join read */
+        /* whose outputs backward or the join read */
+        if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH ||
+                      before->layer.kind == TUTTI_LAYER_LSTM))
             p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
         break;
     case TUTTI_LAYER_JOIN:
-        if (before->layer.kind != TUTTI_LAYER_LINEAR && !(train && before->layer.kind == TUTTI_LAYER_DROPOUT)) /* whose output nobody else reads */
+        /* whose output nobody else reads */
+        if (before->layer.kind != TUTTI_LAYER_LINEAR && !(train && before->layer.kind == TUTTI_LAYER_DROPOUT))
             p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
         break;
     case TUTTI_LAYER_LINEAR:
@@ -133,7 +146,8 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
         break;
     case TUTTI_LAYER_LSTM:
         p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
-        p->stats = tutti_nn_life(&l->lives, tutti_nn_dn_lstm_kept((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), i);
+        p->stats =
+            tutti_nn_life(&l->lives, tutti_nn_dn_lstm_kept((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), i);
         break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, windows);
@@ -153,7 +167,8 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
         tutti_nn_touch(&l->lives, l->place[n->partner].out, i);
 }
 
-/* For tutti_nn_unique of n ids: its scratch, the distinct ids' order, and where their runs begin. */
+/* For tutti_nn_unique of n ids: its scratch, the distinct ids' order, and where their runs
+   begin. */
 static size_t unique_bytes(size_t n)
 {
     return n * (2 * sizeof(uint64_t) + sizeof(uint32_t)) + (n + 1) * sizeof(uint32_t);
@@ -166,7 +181,8 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
     const size_t rows = (size_t)(windows * n->length);
     const int now = 2 * b->net->node_count - i;
     const bool first = i == nn_unit_own(b->net, 0); /* nothing goes back from here, though the head computes it */
-    const bool held = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_JOIN; /* the slope is also the stream's: not to be written */
+    /* the slope is also the stream's: not to be written */
+    const bool held = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_JOIN;
     seq_place *p = &l->place[i];
     size_t scratch = l->scratch[2 * i + 1];
 
@@ -233,7 +249,11 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
     tutti_nn_touch(&l->lives, p->back, now);
     p->back_scratch = tutti_nn_life(&l->lives, scratch, now);
     if (n->params > 0 && (is_norm(n) || n->params == 2))
-        p->parts = tutti_nn_life(&l->lives, row_bytes(tutti_nn_dn_parts(rows), is_norm(n) ? 2 * n->in : i == head_of(b) && n->out > HEAD ? HEAD : n->out), now);
+        p->parts = tutti_nn_life(&l->lives,
+                                 row_bytes(tutti_nn_dn_parts(rows), is_norm(n)                         ? 2 * n->in
+                                                                    : i == head_of(b) && n->out > HEAD ? HEAD
+                                                                                                       : n->out),
+                                 now);
     return p->back;
 }
 
@@ -243,21 +263,27 @@ static void lay_out(void *self, bool train)
     seq_layout *l = &b->layouts[train];
     const int n = b->net->node_count;
     const int64_t windows = train ? b->base.block : b->base.piece;
-    const size_t rows = room_of(windows, b->net->context, train), last = room_of(windows, b->net->nodes[n - 1].length, train);
+    const size_t rows = room_of(windows, b->net->context, train),
+                 last = room_of(windows, b->net->nodes[n - 1].length, train);
     const bool moved = b->net->by_moment || !train; /* tokens */
 
     for (int i = 0; i < n; i++)
         forward_lives(b, l, i, windows, train);
     l->state = tutti_nn_life(&l->lives, last * sizeof(nn_entropy), n - 1);
     tutti_nn_touch(&l->lives, l->state, train ? n + 1 : n);
-    l->filled = tutti_nn_life(&l->lives, b->net->tables > 0 ? ids_of(b, windows) * sizeof(uint32_t) : b->net->tokens && moved ? rows * sizeof(uint32_t) : 0, 0);
+    l->filled = tutti_nn_life(&l->lives,
+                              b->net->tables > 0        ? ids_of(b, windows) * sizeof(uint32_t)
+                              : b->net->tokens && moved ? rows * sizeof(uint32_t)
+                                                        : 0,
+                              0);
     tutti_nn_touch(&l->lives, l->filled, train ? 2 * n : 0);
     l->labels = tutti_nn_life(&l->lives, b->net->by_moment || b->net->tables > 0 ? last * sizeof(uint32_t) : 0, 0);
     tutti_nn_touch(&l->lives, l->labels, train ? n + 1 : n);
     l->pairs = tutti_nn_life(&l->lives, b->net->tables > 0 ? row_bytes(rows, 2) : 0, n - 1);
     tutti_nn_touch(&l->lives, l->pairs, train ? n + 1 : n - 1);
     if (train)
-        for (int i = n - 1, slope = l->place[n - 1].out; i >= nn_unit_own(b->net, 0); i--) /* the logits become their slope in place */
+        /* the logits become their slope in place */
+        for (int i = n - 1, slope = l->place[n - 1].out; i >= nn_unit_own(b->net, 0); i--)
             slope = back_lives(b, l, i, slope, windows);
 }
 

@@ -87,11 +87,13 @@ static tutti_status sequence_forward(void *self, int unit, int64_t first, int64_
     return tutti_nn_dn_leave(before, status);
 }
 
-/* A sample's loss is the mean over its tokens, so that divisors count samples. By moments, the windows with samples come first in each. */
+/* A sample's loss is the mean over its tokens, so that divisors count samples. By moments, the
+   windows with samples come first in each. */
 static void sequence_loss(void *self, double divisor, double *sum, int64_t *correct)
 {
     sequence *b = self;
-    const size_t length = (size_t)b->net->nodes[head_of(b)].length, samples = (size_t)b->run.samples, moments = b->net->by_moment ? length : 1;
+    const size_t length = (size_t)b->net->nodes[head_of(b)].length, samples = (size_t)b->run.samples,
+                 moments = b->net->by_moment ? length : 1;
     const nn_entropy *states = at(b, b->layout->state);
     double total = 0;
 
@@ -194,7 +196,8 @@ static tutti_status open_extras(sequence *b, const nn_settings *settings, tutti_
     return TUTTI_OK;
 }
 
-/* Of what products read as it stands: linear layers' matrices, the embedding's if one is tied to it, and weight_ih of lstms. */
+/* Of what products read as it stands: linear layers' matrices, the embedding's if one is
+   tied to it, and weight_ih of lstms. */
 static tutti_status open_copies(sequence *b, tutti_error *err)
 {
     const nn_sequence *s = b->net;
@@ -225,7 +228,11 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
     b->math = nn_math_of(settings->cpu);
     b->loops = nn_loops_of(settings->cpu);
     b->times = settings->times;
-    b->base = (nn_layered){ .ops = &tutti_nn_seq_layers, .self = b, .core = &b->core, .block = settings->batch, .piece = settings->piece,
+    b->base = (nn_layered){ .ops = &tutti_nn_seq_layers,
+                            .self = b,
+                            .core = &b->core,
+                            .block = settings->batch,
+                            .piece = settings->piece,
                             .lives = { &b->layouts[false].lives, &b->layouts[true].lives } };
     for (int k = 0; k < 2; k++) {
         seq_layout *l = &b->layouts[k];
@@ -237,7 +244,9 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
     if (status == TUTTI_OK)
         status = open_extras(b, settings, err);
     if (status == TUTTI_OK)
-        status = tutti_nn_layered_open(&b->base, settings, 9 * n + 4, err); /* output, statistics, slope, two scratches, parts, two operands a node at most; state, filled, labels, pairs */
+        /* output, statistics, slope, two scratches, parts, two operands a node at
+           most; state, filled, labels, pairs */
+        status = tutti_nn_layered_open(&b->base, settings, 9 * n + 4, err);
     if (status == TUTTI_OK)
         status = open_copies(b, err);
     if (status == TUTTI_OK)
@@ -260,7 +269,8 @@ static bool sequence_widens(const void *self)
 static size_t sequence_bytes(const void *self)
 {
     const sequence *b = self;
-    return sizeof *b + 2 * (size_t)b->net->node_count * (sizeof(seq_place) + 2 * sizeof(size_t)) + tutti_nn_layered_bytes(&b->base);
+    return sizeof *b + 2 * (size_t)b->net->node_count * (sizeof(seq_place) + 2 * sizeof(size_t)) +
+           tutti_nn_layered_bytes(&b->base);
 }
 
 static int sequence_describe(const void *self, char *text, size_t bytes)
@@ -271,7 +281,9 @@ static int sequence_describe(const void *self, char *text, size_t bytes)
 
     for (int i = 0; i < b->net->node_count; i++) {
         const dn_linear *l = &p->linear[i];
-        length = tutti_nn_dn_describe((const dn_op *const[]){ &l->forward, &l->weights, &l->weights_add, &l->data, &l->data_add }, 5, text, bytes, length);
+        length = tutti_nn_dn_describe(
+            (const dn_op *const[]){ &l->forward, &l->weights, &l->weights_add, &l->data, &l->data_add }, 5, text, bytes,
+            length);
         if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
             length = tutti_nn_dn_lstm_describe(&p->lstm[b->net->nodes[i].lstm], text, bytes, length);
     }
@@ -279,6 +291,16 @@ static int sequence_describe(const void *self, char *text, size_t bytes)
 }
 
 const nn_backend tutti_nn_tokens = {
-    .name = "onednn", .open = sequence_open, .close = sequence_close, .begin = sequence_begin, .forward = sequence_forward, .loss = sequence_loss,
-    .weights = sequence_weights, .data = sequence_data, .evaluated = sequence_evaluated, .widens = sequence_widens, .bytes = sequence_bytes, .describe = sequence_describe,
+    .name = "onednn",
+    .open = sequence_open,
+    .close = sequence_close,
+    .begin = sequence_begin,
+    .forward = sequence_forward,
+    .loss = sequence_loss,
+    .weights = sequence_weights,
+    .data = sequence_data,
+    .evaluated = sequence_evaluated,
+    .widens = sequence_widens,
+    .bytes = sequence_bytes,
+    .describe = sequence_describe,
 };

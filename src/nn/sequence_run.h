@@ -1,20 +1,31 @@
-/* sequence_run.h: the backend of networks of tokens, frames and categories: matrix products by oneDNN on plain rows (onednn_linear.c, onednn_lstm.c), everything else by math/.
+/* sequence_run.h: the backend of networks of tokens, frames and categories: matrix products by
+   oneDNN on plain rows (onednn_linear.c, onednn_lstm.c), everything else by math/.
 
-   - The residual stream's slope is one buffer from the last join to the first branch: a join hands its slope to its branch and keeps it, and the norm that begins a branch adds
-     its own to it. So a layer norm's backward gives both its halves in `weights`, in one pass over the rows.
-   - Classes are taken HEAD at a time: logits exist for one chunk only, and with several chunks backward multiplies once more instead of keeping rows x classes.
-     Then each chunk gives its part of the input's slope along with its weights' gradient.
-   - Moments of the arena: forward of node i is i, the loss n, backward of node i 2n - i. Training is laid out for the full block; an evaluation runs pieces that are
-     filled up with windows of token 0, and products with further rows that nobody reads, so that no window's loss depends on how many there are (as DN_PIECE).
-   - A dropout works in place where nobody else reads what it is given, keeps no mask and draws it once more in backward. An evaluation passes it over.
-   - Tokens and labels of networks that go moment by moment are put into that order when a run begins, frames by their layer: no other layer knows of it.
+   - The residual stream's slope is one buffer from the last join to the first branch: a join hands
+     its slope to its branch and keeps it, and the norm that begins a branch adds its own to it. So
+     a layer norm's backward gives both its halves in `weights`, in one pass over the rows.
+   - Classes are taken HEAD at a time: logits exist for one chunk only, and with several chunks
+     backward multiplies once more instead of keeping rows x classes. Then each chunk gives its part
+     of the input's slope along with its weights' gradient.
+   - Moments of the arena: forward of node i is i, the loss n, backward of node i 2n - i. Training
+     is laid out for the full block; an evaluation runs pieces that are filled up with windows of
+     token 0, and products with further rows that nobody reads, so that no window's loss depends on
+     how many there are (as DN_PIECE).
+   - A dropout works in place where nobody else reads what it is given, keeps no mask and draws it
+     once more in backward. An evaluation passes it over.
+   - Tokens and labels of networks that go moment by moment are put into that order when a run
+     begins, frames by their layer: no other layer knows of it.
    - A ReLU is done along with its linear layer and masks the slope by that one's output.
-   - A table's gradient is written as rows (nn_rows), a sum a distinct id, in the order of the batch: the bits of a sum into a table of zeros.
+   - A table's gradient is written as rows (nn_rows), a sum a distinct id, in the order of the
+     batch: the bits of a sum into a table of zeros.
    - One logit z is two classes with the logits 0 and z: the same entropy, loss and slope.
-   - Own loops are cut among the threads of the products (parallel.h), by rows, windows, heads or columns as math.h allows; sums over rows run over NN_ROWS of them at a time,
-     which are then added in order. So the number of threads changes no bit of theirs; smaller loops than a thread's waking is worth stay on the caller's.
+   - Own loops are cut among the threads of the products (parallel.h), by rows, windows, heads or
+     columns as math.h allows; sums over rows run over NN_ROWS of them at a time, which are then
+     added in order. So the number of threads changes no bit of theirs; smaller loops than a
+     thread's waking is worth stay on the caller's.
 
-   sequence_plan.c: primitives, and which buffer lives when; sequence_forward.c and sequence_back.c: a layer's two halves; sequence_run.c: a run's samples, its loss, and the table. */
+   sequence_plan.c: primitives, and which buffer lives when; sequence_forward.c and sequence_back.c:
+   a layer's two halves; sequence_run.c: a run's samples, its loss, and the table. */
 #ifndef TUTTI_NN_SEQUENCE_RUN_H
 #define TUTTI_NN_SEQUENCE_RUN_H
 #include "layered.h"
@@ -24,7 +35,8 @@
 #include <math.h>
 
 enum { HEAD = 8 * NN_CLASSES };
-enum { ROWS_STEP = 48 }; /* every block of rows in oneDNN's kernels is a divisor (onednn_internal.h, DN_PIECE) */
+/* every block of rows in oneDNN's kernels is a divisor (onednn_internal.h, DN_PIECE) */
+enum { ROWS_STEP = 48 };
 
 typedef struct seq_plan {        /* primitives for a number of samples */
     dn_linear *linear;           /* by node; of the head: a full chunk of classes */
@@ -32,15 +44,21 @@ typedef struct seq_plan {        /* primitives for a number of samples */
     dn_lstm *lstm;               /* by node.lstm */
 } seq_plan;
 
-/* Of a node: buffers by index; parts: of sums over rows. in, given: of a linear node, its input and its slope as its products read them: in 16 bits, if they compute in them, kept from forward to backward
-   in place of the float32 ones; else those. */
-typedef struct seq_place { int out, stats, slope, back, residual, forward_scratch, back_scratch, parts, in, given; } seq_place;
+/* Of a node: buffers by index; parts: of sums over rows. in, given: of a linear node, its input and
+   its slope as its products read them: in 16 bits, if they compute in them, kept from forward to
+   backward in place of the float32 ones; else those. */
+typedef struct seq_place {
+    int out, stats, slope, back, residual, forward_scratch, back_scratch, parts, in, given;
+} seq_place;
 
 typedef struct seq_layout {
     nn_lives lives;
-    int state, filled, labels, pairs; /* filled, labels: tokens (or ids of rows) and labels in other places than they came in, or more of them */
+    /* filled, labels: tokens (or ids of rows) and labels in other places
+       than they came in, or more of them */
+    int state, filled, labels, pairs;
     seq_place *place;            /* by node */
-    size_t *scratch;             /* bytes: forward and backward of each node's primitives, the most there was */
+    /* bytes: forward and backward of each node's primitives, the most there was */
+    size_t *scratch;
 } seq_layout;
 
 typedef struct sequence {
@@ -50,7 +68,9 @@ typedef struct sequence {
     dn_core core;
     nn_layered base;
     tutti_device *draws;         /* only if there is a dropout */
-    float **angles;              /* by node, of a rotary one: cosines and sines, each context x half of a head's width; heads of one width share */
+    /* by node, of a rotary one: cosines and sines, each context x half of a
+       head's width; heads of one width share */
+    float **angles;
     const nn_times *times;
     seq_layout layouts[2], *layout; /* of evaluation, of training; of this run */
     nn_run run;
@@ -99,8 +119,14 @@ static inline nn_attention attention_of(const sequence *b, int i, int64_t window
     const nn_node *n = &b->net->nodes[i];
     const size_t dim = (size_t)n->out, width = dim / (size_t)n->layer.heads;
 
-    return (nn_attention){ .batch = (size_t)windows, .heads = (size_t)n->layer.heads, .length = (size_t)b->net->context, .width = width, .stride = 3 * dim,
-                           .out_stride = dim, .scale = (float)(1 / sqrt((double)width)), .causal = true };
+    return (nn_attention){ .batch = (size_t)windows,
+                           .heads = (size_t)n->layer.heads,
+                           .length = (size_t)b->net->context,
+                           .width = width,
+                           .stride = 3 * dim,
+                           .out_stride = dim,
+                           .scale = (float)(1 / sqrt((double)width)),
+                           .causal = true };
 }
 
 static inline void *at(const sequence *b, int buffer)
@@ -128,17 +154,23 @@ static inline float *gradient(const sequence *b, int i, int k)
 static inline dn_linear *chunk_plan(sequence *b, int first)
 {
     const int head = head_of(b);
-    return outputs_of(b) - first >= HEAD || first == 0 ? &plan_of(b)->linear[head] : &plan_of(b)->rest;
+    return outputs_of(b) - first >= HEAD || first == 0 ? &plan_of(b)->linear[head]
+                                                       : &plan_of(b)->rest;
 }
 
-/* Does node i give what it computes to the linear node behind it in 16 bits, and to nobody else? Then no float32 output of it exists but some rows at a time, in the cache. */
+/* Does node i give what it computes to the linear node behind it in 16 bits, and to nobody else?
+   Then no float32 output of it exists but some rows at a time, in the cache. */
 static inline bool narrows(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
-    return b->core.precision != TUTTI_F32 && i < head_of(b) && is_linear(b, i + 1) && (is_norm(n) || n->layer.kind == TUTTI_LAYER_GELU);
+    return b->core.precision != TUTTI_F32 && i < head_of(b) && is_linear(b, i + 1) &&
+           (is_norm(n) || n->layer.kind == TUTTI_LAYER_GELU);
 }
 
-static inline size_t rows_at_once(const nn_node *n) { return n->out < 4096 ? 4096 / (size_t)n->out : 1; }
+static inline size_t rows_at_once(const nn_node *n)
+{
+    return n->out < 4096 ? 4096 / (size_t)n->out : 1;
+}
 
 /* A linear node's input or slope for its products. */
 static inline void give_operand(sequence *b, size_t n, const float *from, int to)
@@ -147,11 +179,14 @@ static inline void give_operand(sequence *b, size_t n, const float *from, int to
         tutti_nn_dn_narrow(&b->core, n, from, at(b, to));
 }
 
-/* What an own loop is given, cut into [first, first + count) by whatever its layer is cut by: of node i; the rest as the loop needs it. */
+/* What an own loop is given, cut into [first, first + count) by whatever its layer is cut by: of
+   node i; the rest as the loop needs it. */
 typedef struct cut { sequence *b; int i; size_t columns, class; float *rows, *sums; } cut;
 
 /* Of `values` each at least; the thread's number is below core.threads. */
-static inline void share_out(sequence *b, size_t items, size_t values, void (*work)(void *arg, size_t first, size_t count, int thread), cut *c)
+static inline void share_out(sequence *b, size_t items, size_t values,
+                             void (*work)(void *arg, size_t first, size_t count, int thread),
+                             cut *c)
 {
     tutti_nn_parallel(b->core.threads, items, nn_least_items(values), work, c);
 }
@@ -161,11 +196,16 @@ static inline dn_lstm_run lstm_run(const sequence *b, int i)
     const nn_node *n = &b->net->nodes[i];
     const seq_place *p = &b->layout->place[i];
 
-    return (dn_lstm_run){ .x = at(b, p[-1].out), .y = at(b, p->out), .kept = at(b, p->stats), .values = b->run.values + n->param,
-                          .gradients = b->run.train ? b->run.gradients + n->param : NULL, .add = b->run.add };
+    return (dn_lstm_run){ .x = at(b, p[-1].out),
+                          .y = at(b, p->out),
+                          .kept = at(b, p->stats),
+                          .values = b->run.values + n->param,
+                          .gradients = b->run.train ? b->run.gradients + n->param : NULL,
+                          .add = b->run.add };
 }
 
-/* Windows, for layers that look at places; moments for dropouts of networks that go by them; units of attention; else rows. */
+/* Windows, for layers that look at places; moments for dropouts of networks that go by
+   them; units of attention; else rows. */
 static inline size_t items_of(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -182,7 +222,9 @@ static inline size_t items_of(const sequence *b, int i)
 static inline size_t values_of(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
-    return n->layer.kind == TUTTI_LAYER_ATTENTION ? NN_WORTH : rows_of(b, i) * (size_t)n->out / items_of(b, i); /* a unit of attention is worth a thread */
+    /* a unit of attention is worth a thread */
+    return n->layer.kind == TUTTI_LAYER_ATTENTION ? NN_WORTH
+                                                  : rows_of(b, i) * (size_t)n->out / items_of(b, i);
 }
 
 /* ---- sequence_plan.c ---- */
@@ -195,9 +237,11 @@ tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error
 /* Queries and keys, which stand one after another at the head of a row. */
 void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, bool back, float *x);
 /* Each sample has draws of its own, so that it matters to nobody who computes it. */
-void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x, float *y);
+void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x,
+                       float *y);
 
-/* ---- sequence_back.c: of a layer with parameters their gradients, and what comes along with them; then the slope of its input ---- */
+/* ---- sequence_back.c: of a layer with parameters their gradients, and what comes along with them;
+   then the slope of its input ---- */
 tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err);
 tutti_status tutti_nn_seq_data(sequence *b, int i, tutti_error *err);
 #endif

@@ -1,12 +1,16 @@
 /* sums.c: the gradients of a pass's blocks.
 
-   A pass runs in blocks of 64 samples (of tokens: of fewer windows, block_of), and the blocks' gradients are added in the house's one order: the binary tree over the blocks. So four workers
-   with 64 samples each and one worker with 256 compute the same gradient to the bit (their common divisor is a power of two apart, which is exact);
-   without it a single ReLU that rounding turns over sends two such runs apart within a hundred steps. It also bounds the activations by 64
-   samples. The tree is a binary counter over a stack of gradient sets: the caller's at the bottom, floor(log2(blocks)) of our own above it.
+   A pass runs in blocks of 64 samples (of tokens: of fewer windows, block_of), and the blocks'
+   gradients are added in the house's one order: the binary tree over the blocks. So four workers
+   with 64 samples each and one worker with 256 compute the same gradient to the bit (their common
+   divisor is a power of two apart, which is exact); without it a single ReLU that rounding turns
+   over sends two such runs apart within a hundred steps. It also bounds the activations by 64
+   samples. The tree is a binary counter over a stack of gradient sets: the caller's at the bottom,
+   floor(log2(blocks)) of our own above it.
 
-   A table's gradient (row_sparse) is a list of rows in each of these sets, merged in the same tree, and goes into the caller's memory once, when it is final: a row that a block has not touched
-   is a 0 that need not be added. */
+   A table's gradient (row_sparse) is a list of rows in each of these sets, merged in the same
+   tree, and goes into the caller's memory once, when it is final: a row that a block has not
+   touched is a 0 that need not be added. */
 #include "driver.h"
 #include <string.h>
 
@@ -23,7 +27,9 @@ static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
     nn->set_memory = tutti_alloc((size_t)nn->sets, nn->values * sizeof(float));
     nn->set_pointers = tutti_alloc((size_t)nn->sets * (size_t)nn->params, sizeof *nn->set_pointers);
     if (nn->set_memory == NULL || nn->set_pointers == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d sets of %zu gradients; use a batch of at most %lld", nn->sets, nn->values, (long long)nn->block);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for %d sets of %zu gradients; use a batch of at most %lld", nn->sets, nn->values,
+                          (long long)nn->block);
     for (int set = 0; set < nn->sets; set++) {
         float *at = nn->set_memory + (size_t)set * nn->values;
         for (int k = 0; k < nn->params; k++) {
@@ -34,11 +40,13 @@ static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Lists for the rows of tables: of the lowest level for all that a pass names, of each level above it for half as much. */
+/* Lists for the rows of tables: of the lowest level for all that a pass names, of each
+   level above it for half as much. */
 static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
 {
     const nn_sequence *s = nn->net.sequence;
-    const int64_t blocks = (nn->batch + nn->block - 1) / nn->block, full = nn->batch < nn->block ? nn->batch : nn->block;
+    const int64_t blocks = (nn->batch + nn->block - 1) / nn->block,
+                  full = nn->batch < nn->block ? nn->batch : nn->block;
     size_t most = 0;
     bool enough;
 
@@ -50,7 +58,9 @@ static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
         nn_rows *t = &nn->tables[i];
         if (nn->width[k] == 0)
             continue;
-        *t = (nn_rows){ .width = nn->width[k], .room = (size_t)(blocks >> level > 0 ? blocks >> level : 1) * (size_t)(full * s->context) * nn_row_ids(s) };
+        *t = (nn_rows){ .width = nn->width[k],
+                        .room = (size_t)(blocks >> level > 0 ? blocks >> level : 1) * (size_t)(full * s->context) *
+                                nn_row_ids(s) };
         if (t->room > s->params[k].rows)
             t->room = s->params[k].rows;
         t->ids = tutti_alloc(t->room, sizeof *t->ids);
@@ -62,7 +72,10 @@ static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
         nn->named = tutti_alloc((most + WORD - 1) / WORD, sizeof *nn->named);
         enough = nn->named != NULL;
     }
-    return enough ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the rows of tables that %lld samples name; use a smaller batch", (long long)nn->batch);
+    return enough ? TUTTI_OK
+                  : tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                               "no memory for the rows of tables that %lld samples name; use a smaller batch",
+                               (long long)nn->batch);
 }
 
 tutti_status tutti_nn_sums_open(tutti_nn *nn, tutti_error *err)
@@ -112,7 +125,8 @@ static void add_rows(const tutti_nn *nn, const nn_rows *from, nn_rows *to)
     }
     to->n = at = i + j - both;
     while (i > 0) {
-        const bool mine = j > 0 && to->ids[j - 1] >= from->ids[i - 1], theirs = j == 0 || to->ids[j - 1] <= from->ids[i - 1];
+        const bool mine = j > 0 && to->ids[j - 1] >= from->ids[i - 1],
+                   theirs = j == 0 || to->ids[j - 1] <= from->ids[i - 1];
         at--;
         if (mine) {
             to->ids[at] = to->ids[--j];
@@ -136,7 +150,8 @@ tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tut
     const nn_sequence *s = nn->net.sequence;
 
     for (int k = 0; k < nn->params && hooks != NULL && hooks->need_rows != NULL; k++) {
-        const size_t each = nn->width[k] == 0 ? 0 : nn_row_ids(s), n = nn->width[k] == 0 ? 0 : (size_t)run->samples * (size_t)s->context * each;
+        const size_t each = nn->width[k] == 0 ? 0 : nn_row_ids(s),
+                     n = nn->width[k] == 0 ? 0 : (size_t)run->samples * (size_t)s->context * each;
         uint32_t *ids = nn->tables[k].ids; /* which the backward fills, later */
         size_t count = 0;
         if (nn->width[k] == 0)

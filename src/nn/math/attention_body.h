@@ -1,22 +1,31 @@
-/* attention_body.h: softmax(scale Q K^T) V without a matrix of length x length (FlashAttention: Dao et al. 2022; the backward is its appendix B.4).
+/* attention_body.h: softmax(scale Q K^T) V without a matrix of length x length (FlashAttention: Dao
+   et al. 2022; the backward is its appendix B.4).
 
-   Lanes are queries. A block of QUERIES queries is turned round once (Q^T: width x QUERIES), so that a tile of scores S^T = K Q^T, NN_KEYS x QUERIES, is a product
-   whose left factor is read where it lies, an element at a time; maxima and sums over keys are then sums of vectors, and no lane is ever shuffled:
+   Lanes are queries. A block of QUERIES queries is turned round once (Q^T: width x QUERIES),
+   so that a tile of scores S^T = K Q^T, NN_KEYS x QUERIES, is a product whose left factor is
+   read where it lies, an element at a time; maxima and sums over keys are then sums of
+   vectors, and no lane is ever shuffled:
 
      S^T   (keys x queries)  = K    (keys x width)    Q^T  (width x queries)
-     O^T   (width x queries) = V^T  (width x keys)    P^T  (keys x queries),    P = exp(scale S - max)
-     dP^T  (keys x queries)  = V    (keys x width)    dO^T (width x queries),   dS = P (dP - D) scale,  D = sum over width of dO O
+     O^T   (width x queries) = V^T  (width x keys)    P^T  (keys x
+           queries),    P = exp(scale S - max)
+     dP^T  (keys x queries)  = V    (keys x width)    dO^T (width x queries),   dS = P (dP - D)
+           scale,  D = sum over width of dO O
      dQ^T  (width x queries) = K^T  (width x keys)    dS^T (keys x queries)
      dV    (keys x width)   += P^T  (keys x queries)  dO   (queries x width)
      dK    (keys x width)   += dS^T (keys x queries)  Q    (queries x width)
 
-   Every element of a product is one chain of fused products and sums in the order of the inner index, continued from tile to tile; entries behind the diagonal add 0. So
-   the size of a block of queries, which differs by level, changes no bit; NN_KEYS does, since the forward's running maximum is taken a tile at a time. */
+   Every element of a product is one chain of fused products and sums in the order of the inner
+   index, continued from tile to tile; entries behind the diagonal add 0. So the size of a block of
+   queries, which differs by level, changes no bit; NN_KEYS does, since the forward's running
+   maximum is taken a tile at a time. */
 
 enum { QUERIES = LANES * TILE_VECTORS };
 
-/* c (rows x vectors, in registers) += a b: element (r, t) of a is a[r a_row + t a_step], row t of b is b + t b_step, of which the last vector has k floats. */
-INLINE void multiply_tile(size_t rows, size_t vectors, size_t k, size_t depth, const float *a, size_t a_row, size_t a_step, const float *b, size_t b_step,
+/* c (rows x vectors, in registers) += a b: element (r, t) of a is a[r a_row + t a_step], row t of b
+   is b + t b_step, of which the last vector has k floats. */
+INLINE void multiply_tile(size_t rows, size_t vectors, size_t k, size_t depth, const float *a,
+                          size_t a_row, size_t a_step, const float *b, size_t b_step,
                           lanes c[TILE_ROWS][TILE_VECTORS])
 {
     for (size_t t = 0; t < depth; t++) {
@@ -43,7 +52,8 @@ typedef struct product {
     bool fresh;          /* c = a b */
 } product;
 
-INLINE void multiply_rows(const product *p, size_t rows, size_t vectors, size_t k, size_t first, size_t column)
+INLINE void multiply_rows(const product *p, size_t rows, size_t vectors, size_t k, size_t first,
+                          size_t column)
 {
     lanes c[TILE_ROWS][TILE_VECTORS];
     float *const out = p->c + first * p->c_row + column;
@@ -58,13 +68,15 @@ INLINE void multiply_rows(const product *p, size_t rows, size_t vectors, size_t 
             if (p->factor != NULL)
                 c[r][v] = lanes_mul(c[r][v], load(p->factor + column + v * LANES, count));
         }
-    multiply_tile(rows, vectors, k, p->depth, p->a + first * p->a_row, p->a_row, p->a_step, p->b + column, p->b_step, c);
+    multiply_tile(rows, vectors, k, p->depth, p->a + first * p->a_row, p->a_row, p->a_step,
+                  p->b + column, p->b_step, c);
     UNROLLED for (size_t r = 0; r < rows; r++)
         UNROLLED for (size_t v = 0; v < vectors; v++)
             store(out + r * p->c_row + v * LANES, v + 1 < vectors ? LANES : k, c[r][v]);
 }
 
-/* All rows of a strip of columns; the number of rows of a tile is a constant in each call, so that its sums stay in registers. */
+/* All rows of a strip of columns; the number of rows of a tile is a constant in each call, so
+   that its sums stay in registers. */
 INLINE void multiply_strip(const product *p, size_t rows, size_t vectors, size_t k, size_t column)
 {
     size_t first = 0;
@@ -95,7 +107,8 @@ static void multiply(const product *p, size_t rows, size_t columns)
 }
 
 /* to (columns x rows) = from (rows x columns) turned round. */
-static void turn(size_t rows, size_t columns, const float *from, size_t from_step, float *to, size_t to_step)
+static void turn(size_t rows, size_t columns, const float *from, size_t from_step, float *to,
+                 size_t to_step)
 {
     for (size_t r = 0; r < rows; r += LANES)
         for (size_t c = 0; c < columns; c += LANES) {
@@ -110,11 +123,14 @@ static void turn(size_t rows, size_t columns, const float *from, size_t from_ste
         }
 }
 
-/* A block of queries of one head. Scratch of both directions; what the forward does not use is left alone. */
+/* A block of queries of one head. Scratch of both directions; what the
+   forward does not use is left alone. */
 typedef struct block {
     const nn_attention *a;
     size_t first, count, keys; /* queries [first, first + count) look at keys [0, keys) */
-    float *q, *slope;          /* QUERIES x width: rows back to back, since rows far apart would fall into few sets of the first cache */
+    /* QUERIES x width: rows back to back, since rows far apart would fall
+       into few sets of the first cache */
+    float *q, *slope;
     float *q_turned, *slope_turned, *out; /* width x QUERIES; out: O or dQ */
     float *p, *ds;             /* NN_KEYS x QUERIES */
     float *max, *sum, *factor, *d, *lse; /* QUERIES */
@@ -165,25 +181,37 @@ static void scores(const block *b, const float *k, size_t first, size_t count)
 {
     static const float index[LANES] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
     const size_t stride = b->a->stride;
-    const product p = { .depth = b->a->width, .a = k + first * stride, .a_row = stride, .a_step = 1, .b = b->q_turned, .b_step = QUERIES, .c = b->p, .c_row = QUERIES, .fresh = true };
+    const product p = { .depth = b->a->width,
+                        .a = k + first * stride,
+                        .a_row = stride,
+                        .a_step = 1,
+                        .b = b->q_turned,
+                        .b_step = QUERIES,
+                        .c = b->p,
+                        .c_row = QUERIES,
+                        .fresh = true };
 
     multiply_queries(&p, count);
     for (size_t r = first < b->first ? b->first - first : 0; r < count && b->a->causal; r++)
         for (size_t i = 0; i < QUERIES; i += LANES) {
             float *const s = b->p + r * QUERIES + i;
-            const lanes_which early = lanes_below(lanes_get(index), lanes_all((float)(first + r - b->first) - (float)i)); /* numbers below 64 + 32 */
+            /* numbers below 64 + 32 */
+            const lanes_which early =
+                lanes_below(lanes_get(index), lanes_all((float)(first + r - b->first) - (float)i));
             lanes_put(s, lanes_pick(early, lanes_all(-INFINITY), lanes_get(s)));
         }
 }
 
-/* One tile of the online softmax: scores to exp(score - max), sums, and by what earlier sums shrink. */
+/* One tile of the online softmax: scores to exp(score - max), sums,
+   and by what earlier sums shrink. */
 static void soften(const block *b, size_t count, bool begins)
 {
     const lanes scale = lanes_all(b->a->scale);
 
     for (size_t i = 0; i < QUERIES; i += LANES) {
         float *const p = b->p + i;
-        lanes most = lanes_get(p), other = most, max, minus, sum = lanes_all(0), odd = lanes_all(0), shrink;
+        lanes most = lanes_get(p), other = most, max, minus, sum = lanes_all(0), odd = lanes_all(0),
+              shrink;
         size_t r = 0;
         for (r = 1; r + 1 < count; r += 2) {
             most = lanes_max(lanes_get(p + r * QUERIES), most);
@@ -196,7 +224,8 @@ static void soften(const block *b, size_t count, bool begins)
             max = lanes_max(lanes_get(b->max + i), max);
         minus = lanes_mul(max, lanes_all(-1));
         for (r = 0; r + 1 < count; r += 2) {
-            const lanes x = lanes_exp(lanes_fma(lanes_get(p + r * QUERIES), scale, minus)), y = lanes_exp(lanes_fma(lanes_get(p + (r + 1) * QUERIES), scale, minus));
+            const lanes x = lanes_exp(lanes_fma(lanes_get(p + r * QUERIES), scale, minus)),
+                        y = lanes_exp(lanes_fma(lanes_get(p + (r + 1) * QUERIES), scale, minus));
             lanes_put(p + r * QUERIES, x);
             lanes_put(p + (r + 1) * QUERIES, y);
             sum = lanes_add(sum, x);
@@ -225,8 +254,16 @@ static void attend(block *b, const float *q, const float *k, const float *v, flo
     take(b, q + b->first * stride, stride, b->q, b->q_turned);
     for (size_t key = 0; key < b->keys; key += NN_KEYS) {
         const size_t count = b->keys - key < NN_KEYS ? b->keys - key : NN_KEYS;
-        const product p = { .depth = count, .a = v + key * stride, .a_row = 1, .a_step = stride, .b = b->p, .b_step = QUERIES, .c = b->out, .c_row = QUERIES,
-                            .factor = key == 0 ? NULL : b->factor, .fresh = key == 0 };
+        const product p = { .depth = count,
+                            .a = v + key * stride,
+                            .a_row = 1,
+                            .a_step = stride,
+                            .b = b->p,
+                            .b_step = QUERIES,
+                            .c = b->out,
+                            .c_row = QUERIES,
+                            .factor = key == 0 ? NULL : b->factor,
+                            .fresh = key == 0 };
         scores(b, k, key, count);
         soften(b, count, key == 0);
         multiply_queries(&p, width);
@@ -234,7 +271,8 @@ static void attend(block *b, const float *q, const float *k, const float *v, flo
     for (size_t i = 0; i < QUERIES; i += LANES) {
         const lanes one_over = lanes_div(lanes_all(1), lanes_get(b->sum + i));
         for (size_t j = 0; j < width; j++)
-            lanes_put(b->out + j * QUERIES + i, lanes_mul(lanes_get(b->out + j * QUERIES + i), one_over));
+            lanes_put(b->out + j * QUERIES + i,
+                      lanes_mul(lanes_get(b->out + j * QUERIES + i), one_over));
     }
     turn(width, b->count, b->out, QUERIES, o + b->first * b->a->out_stride, b->a->out_stride);
     for (size_t i = 0; i < b->count; i++)
@@ -247,7 +285,8 @@ INLINE size_t unit_at(const nn_attention *a, size_t unit, size_t stride)
     return unit / a->heads * a->length * stride + unit % a->heads * a->width;
 }
 
-static void attention(const nn_attention *a, size_t first, size_t count, const float *q, const float *k, const float *v, float *o, float *lse, float *scratch)
+static void attention(const nn_attention *a, size_t first, size_t count, const float *q,
+                      const float *k, const float *v, float *o, float *lse, float *scratch)
 {
     block b = block_of(a, scratch);
 
@@ -255,7 +294,8 @@ static void attention(const nn_attention *a, size_t first, size_t count, const f
         const size_t at = unit_at(a, u, a->stride);
         for (size_t query = 0; query < a->length; query += QUERIES) {
             aim(&b, query);
-            attend(&b, q + at, k + at, v + at, o + unit_at(a, u, a->out_stride), lse + u * a->length);
+            attend(&b, q + at, k + at, v + at, o + unit_at(a, u, a->out_stride),
+                   lse + u * a->length);
         }
     }
 }
@@ -269,7 +309,8 @@ static void slope_of_scores(const block *b, size_t count)
     const lanes scale = lanes_all(b->a->scale);
 
     for (size_t i = 0; i < QUERIES; i += LANES) {
-        const lanes minus = lanes_mul(lanes_get(b->lse + i), lanes_all(-1)), d = lanes_get(b->d + i);
+        const lanes minus = lanes_mul(lanes_get(b->lse + i), lanes_all(-1)),
+                    d = lanes_get(b->d + i);
         for (size_t r = 0; r < count; r++) {
             float *const p = b->p + r * QUERIES + i, *const ds = b->ds + r * QUERIES + i;
             const lanes x = lanes_exp(lanes_fma(lanes_get(p), scale, minus));
@@ -279,7 +320,8 @@ static void slope_of_scores(const block *b, size_t count)
     }
 }
 
-static void attend_back(block *b, const float *q, const float *k, const float *v, const float *o, const float *lse, const float *slope, const slopes *to)
+static void attend_back(block *b, const float *q, const float *k, const float *v, const float *o,
+                        const float *lse, const float *slope, const slopes *to)
 {
     const size_t stride = b->a->stride, out_stride = b->a->out_stride, width = b->a->width;
 
@@ -292,10 +334,40 @@ static void attend_back(block *b, const float *q, const float *k, const float *v
     }
     for (size_t key = 0; key < b->keys; key += NN_KEYS) {
         const size_t count = b->keys - key < NN_KEYS ? b->keys - key : NN_KEYS;
-        const product dp = { .depth = width, .a = v + key * stride, .a_row = stride, .a_step = 1, .b = b->slope_turned, .b_step = QUERIES, .c = b->ds, .c_row = QUERIES, .fresh = true };
-        const product dv = { .depth = b->count, .a = b->p, .a_row = QUERIES, .a_step = 1, .b = b->slope, .b_step = width, .c = to->v + key * stride, .c_row = stride };
-        const product dk = { .depth = b->count, .a = b->ds, .a_row = QUERIES, .a_step = 1, .b = b->q, .b_step = width, .c = to->k + key * stride, .c_row = stride };
-        const product dq = { .depth = count, .a = k + key * stride, .a_row = 1, .a_step = stride, .b = b->ds, .b_step = QUERIES, .c = b->out, .c_row = QUERIES, .fresh = key == 0 };
+        const product dp = { .depth = width,
+                             .a = v + key * stride,
+                             .a_row = stride,
+                             .a_step = 1,
+                             .b = b->slope_turned,
+                             .b_step = QUERIES,
+                             .c = b->ds,
+                             .c_row = QUERIES,
+                             .fresh = true };
+        const product dv = { .depth = b->count,
+                             .a = b->p,
+                             .a_row = QUERIES,
+                             .a_step = 1,
+                             .b = b->slope,
+                             .b_step = width,
+                             .c = to->v + key * stride,
+                             .c_row = stride };
+        const product dk = { .depth = b->count,
+                             .a = b->ds,
+                             .a_row = QUERIES,
+                             .a_step = 1,
+                             .b = b->q,
+                             .b_step = width,
+                             .c = to->k + key * stride,
+                             .c_row = stride };
+        const product dq = { .depth = count,
+                             .a = k + key * stride,
+                             .a_row = 1,
+                             .a_step = stride,
+                             .b = b->ds,
+                             .b_step = QUERIES,
+                             .c = b->out,
+                             .c_row = QUERIES,
+                             .fresh = key == 0 };
         scores(b, k, key, count);
         multiply_queries(&dp, count);
         slope_of_scores(b, count);
@@ -306,7 +378,8 @@ static void attend_back(block *b, const float *q, const float *k, const float *v
     turn(width, b->count, b->out, QUERIES, to->q + b->first * stride, stride);
 }
 
-static void attention_back(const nn_attention *a, size_t first, size_t count, const float *q, const float *k, const float *v, const float *o, const float *lse,
+static void attention_back(const nn_attention *a, size_t first, size_t count, const float *q,
+                           const float *k, const float *v, const float *o, const float *lse,
                            const float *slope, float *dq, float *dk, float *dv, float *scratch)
 {
     block b = block_of(a, scratch);

@@ -1,17 +1,30 @@
-/* batch_norm_body.h: batch norm, lanes are channels. Statistics are those of at most NN_ROWS positions at a time, found in two passes while the values are in the first
-   cache (the second also finds by how much the first mean was rounded: Chan, Golub, LeVeque 1983), and merged in double: one pass over memory and no cancellation. */
+/* batch_norm_body.h: batch norm, lanes are channels. Statistics are those of at most NN_ROWS
+   positions at a time, found in two passes while the values are in the first cache (the second also
+   finds by how much the first mean was rounded: Chan, Golub, LeVeque 1983), and merged in double:
+   one pass over memory and no cancellation. */
 
 enum { STRIP = 64 }; /* channels at a time: a row of them is a few cache lines */
-typedef struct strip { size_t images, groups, positions, width, group, lane, count; } strip; /* channels [lane, lane + count) of a group */
+/* channels [lane, lane + count) of a group */
+typedef struct strip { size_t images, groups, positions, width, group, lane, count; } strip;
 
-/* With one group the images' rows follow each other: one image of more positions, whose blocks are full. */
+/* With one group the images' rows follow each other: one image of more
+   positions, whose blocks are full. */
 static strip strip_of(const nn_channels *c, size_t group, size_t lane)
 {
     const bool joined = c->groups == 1;
-    return (strip){ joined ? 1 : c->images, c->groups, joined ? c->images * c->positions : c->positions, c->width, group, lane, c->width - lane < STRIP ? c->width - lane : STRIP };
+    return (strip){ joined ? 1 : c->images,
+                    c->groups,
+                    joined ? c->images * c->positions : c->positions,
+                    c->width,
+                    group,
+                    lane,
+                    c->width - lane < STRIP ? c->width - lane : STRIP };
 }
 
-INLINE size_t strip_at(const strip *s, size_t image, size_t position) { return ((image * s->groups + s->group) * s->positions + position) * s->width + s->lane; }
+INLINE size_t strip_at(const strip *s, size_t image, size_t position)
+{
+    return ((image * s->groups + s->group) * s->positions + position) * s->width + s->lane;
+}
 
 #define EACH_BLOCK(s, at, rows, ...)                                                                               \
     for (size_t image_ = 0; image_ < (s)->images; image_++)                                                        \
@@ -29,7 +42,8 @@ INLINE size_t strip_at(const strip *s, size_t image, size_t position) { return (
 typedef struct moments { double count, mean[STRIP], squares[STRIP]; } moments;
 
 /* mean + rest: the block's mean */
-static void merge(moments *m, size_t channels, double count, const float *mean, const float *rest, const float *squares)
+static void merge(moments *m, size_t channels, double count, const float *mean, const float *rest,
+                  const float *squares)
 {
     const double all = m->count + count;
 
@@ -63,13 +77,15 @@ static void strip_moments(const strip *s, const float *x, moments *m)
             }
             store(mean + i, k, total);
             store(rest + i, k, lanes_div(left, lanes_all((float)rows)));
-            store(squares + i, k, lanes_fnma(left, lanes_div(left, lanes_all((float)rows)), spread));
+            store(squares + i, k,
+                  lanes_fnma(left, lanes_div(left, lanes_all((float)rows)), spread));
         });
         merge(m, s->count, (double)rows, mean, rest, squares);
     })
 }
 
-static void strip_apply(const strip *s, const float *x, const float *gamma, const float *beta, bool relu, const float *mean, const float *rstd, float *y)
+static void strip_apply(const strip *s, const float *x, const float *gamma, const float *beta,
+                        bool relu, const float *mean, const float *rstd, float *y)
 {
     EACH_BLOCK(s, at, rows, EACH_VECTOR(s->count, {
         const lanes m = load(mean + i, k);
@@ -79,12 +95,14 @@ static void strip_apply(const strip *s, const float *x, const float *gamma, cons
         for (size_t r = 0; r < rows; r++) {
             const size_t place = at + i + r * s->width;
             const lanes v = lanes_fma(lanes_mul(lanes_sub(load(x + place, k), m), f), g, b);
-            store(y + place, k, relu ? lanes_pick(lanes_below(v, lanes_all(0)), lanes_all(0), v) : v);
+            store(y + place, k,
+                  relu ? lanes_pick(lanes_below(v, lanes_all(0)), lanes_all(0), v) : v);
         }
     });)
 }
 
-static void batch_norm(const nn_channels *c, const float *x, const float *gamma, const float *beta, float eps, bool relu, float *y, float *mean, float *rstd, float momentum,
+static void batch_norm(const nn_channels *c, const float *x, const float *gamma, const float *beta,
+                       float eps, bool relu, float *y, float *mean, float *rstd, float momentum,
                        float *running_mean, float *running_variance)
 {
     EACH_STRIP(c, s, {
@@ -96,35 +114,43 @@ static void batch_norm(const nn_channels *c, const float *x, const float *gamma,
             mean[first + j] = (float)m.mean[j];
             rstd[first + j] = (float)(1 / sqrt(variance + (double)eps));
             if (running_mean != NULL) {
-                running_mean[first + j] += momentum * (float)(m.mean[j] - (double)running_mean[first + j]);
-                running_variance[first + j] += momentum * (float)(m.squares[j] / (m.count - 1) - (double)running_variance[first + j]);
+                running_mean[first + j] +=
+                    momentum * (float)(m.mean[j] - (double)running_mean[first + j]);
+                running_variance[first + j] +=
+                    momentum *
+                    (float)(m.squares[j] / (m.count - 1) - (double)running_variance[first + j]);
             }
         }
         strip_apply(&s, x, gamma + first, beta + first, relu, mean + first, rstd + first, y);
     })
 }
 
-static void batch_norm_given(const nn_channels *c, const float *x, const float *gamma, const float *beta, float eps, bool relu, const float *mean, const float *variance, float *y)
-{
-    EACH_STRIP(c, s, {
-        const size_t first = s.group * c->width + s.lane;
-        float rstd[STRIP];
-        for (size_t j = 0; j < s.count; j++)
-            rstd[j] = (float)(1 / sqrt((double)variance[first + j] + (double)eps));
-        strip_apply(&s, x, gamma + first, beta + first, relu, mean + first, rstd, y);
-    })
+static void batch_norm_given(const nn_channels *c, const float *x, const float *gamma,
+                             const float *beta, float eps, bool relu, const float *mean,
+                             const float *variance, float *y){
+    EACH_STRIP(c, s,
+               {
+                   const size_t first = s.group * c->width + s.lane;
+                   float rstd[STRIP];
+                   for (size_t j = 0; j < s.count; j++)
+                       rstd[j] = (float)(1 / sqrt((double)variance[first + j] + (double)eps));
+                   strip_apply(&s, x, gamma + first, beta + first, relu, mean + first, rstd, y);
+               })
 }
 
 /* The slope where the relu let something through. */
 INLINE lanes passed(const float *dy, const float *y, size_t place, size_t k)
 {
     const lanes d = load(dy + place, k);
-    return y == NULL ? d : lanes_pick(lanes_below(lanes_all(0), load(y + place, k)), d, lanes_all(0));
+    return y == NULL ? d
+                     : lanes_pick(lanes_below(lanes_all(0), load(y + place, k)), d, lanes_all(0));
 }
 
-/* With h = (x - mean) rstd and N values a channel: dbeta = sum of dy, dgamma = sum of dy h, dx = gamma rstd (dy - dbeta / N - h dgamma / N). */
-static void strip_back(const strip *s, const float *x, const float *y, const float *gamma, const float *mean, const float *rstd, const float *dy, float *dx, double *dgamma,
-                       double *dbeta)
+/* With h = (x - mean) rstd and N values a channel: dbeta = sum of dy, dgamma = sum of dy h, dx =
+   gamma rstd (dy - dbeta / N - h dgamma / N). */
+static void strip_back(const strip *s, const float *x, const float *y, const float *gamma,
+                       const float *mean, const float *rstd, const float *dy, float *dx,
+                       double *dgamma, double *dbeta)
 {
     const double n = (double)s->images * (double)s->positions;
     float mean_gamma[STRIP], mean_beta[STRIP];
@@ -166,13 +192,15 @@ static void strip_back(const strip *s, const float *x, const float *y, const flo
         for (size_t r = 0; r < rows; r++) {
             const size_t place = at + i + r * s->width;
             const lanes h = lanes_mul(lanes_sub(load(x + place, k), m), f);
-            store(dx + place, k, lanes_mul(g, lanes_fnma(h, b, lanes_sub(passed(dy, y, place, k), a))));
+            store(dx + place, k,
+                  lanes_mul(g, lanes_fnma(h, b, lanes_sub(passed(dy, y, place, k), a))));
         }
     });)
 }
 
-static void batch_norm_back(const nn_channels *c, const float *x, const float *y, const float *gamma, const float *mean, const float *rstd, const float *dy, float *dx,
-                            float *dgamma, float *dbeta, bool add)
+static void batch_norm_back(const nn_channels *c, const float *x, const float *y,
+                            const float *gamma, const float *mean, const float *rstd,
+                            const float *dy, float *dx, float *dgamma, float *dbeta, bool add)
 {
     EACH_STRIP(c, s, {
         const size_t first = s.group * c->width + s.lane;

@@ -16,19 +16,25 @@ static void gelu_back(size_t n, const float *x, const float *dy, float *dx)
         const lanes v = load(x + i, k);
         lanes bell;
         const lanes p = lanes_normal(v, &bell);
-        store(dx + i, k, lanes_mul(load(dy + i, k), lanes_fma(lanes_mul(v, lanes_all(0.39894228f)), bell, p)));
+        store(dx + i, k,
+              lanes_mul(load(dy + i, k), lanes_fma(lanes_mul(v, lanes_all(0.39894228f)), bell, p)));
     });
 }
 
-/* (1 + tanh(u)) / 2 = sigmoid(2 u), and its derivative by x. At 20 and beyond it is 0 or 1, and the clamped x keeps x^3 finite. */
+/* (1 + tanh(u)) / 2 = sigmoid(2 u), and its derivative by x. At 20 and beyond it is 0 or 1,
+   and the clamped x keeps x^3 finite. */
 INLINE lanes tanh_gate(lanes x, lanes *slope)
 {
-    const lanes v = lanes_min(lanes_all(20), lanes_max(lanes_all(-20), x)), square = lanes_mul(v, v);
+    const lanes v = lanes_min(lanes_all(20), lanes_max(lanes_all(-20), x)),
+                square = lanes_mul(v, v);
     const float two_root = 1.59576912f; /* 2 sqrt(2 / pi) */
     lanes by_u;
-    const lanes s = lanes_sigmoid(lanes_mul(v, lanes_fma(square, lanes_all(0.044715f * two_root), lanes_all(two_root))), &by_u);
+    const lanes s = lanes_sigmoid(
+        lanes_mul(v, lanes_fma(square, lanes_all(0.044715f * two_root), lanes_all(two_root))),
+        &by_u);
 
-    *slope = lanes_mul(by_u, lanes_fma(square, lanes_all(3 * 0.044715f * two_root), lanes_all(two_root)));
+    *slope = lanes_mul(by_u,
+                       lanes_fma(square, lanes_all(3 * 0.044715f * two_root), lanes_all(two_root)));
     return s;
 }
 
@@ -56,7 +62,10 @@ static void sum(size_t n, const float *a, const float *b, float *y)
     EACH_VECTOR(n, store(y + i, k, lanes_add(load(a + i, k), load(b + i, k))));
 }
 
-static void drop(size_t n, const uint16_t *draws, uint32_t least, float scale, const float *x, float *y)
+static void drop(size_t n, const uint16_t *draws, uint32_t least, float scale, const float *x,
+                 float *y)
 {
-    EACH_VECTOR(n, store(y + i, k, lanes_and(lanes_kept(draws + i, least, k), lanes_mul(load(x + i, k), lanes_all(scale)))));
+    EACH_VECTOR(n, store(y + i, k,
+                         lanes_and(lanes_kept(draws + i, least, k),
+                                   lanes_mul(load(x + i, k), lanes_all(scale)))));
 }

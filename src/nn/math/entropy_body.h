@@ -1,5 +1,6 @@
-/* entropy_body.h: softmax and cross-entropy, the classes of a row NN_CLASSES at a time with a running maximum (Milakov, Gimelshein 2018), so that chunks give the
-   bits of the whole. The running maximum passes NaNs over; the sum does not. */
+/* entropy_body.h: softmax and cross-entropy, the classes of a row NN_CLASSES at a time with a
+   running maximum (Milakov, Gimelshein 2018), so that chunks give the bits of the whole. The
+   running maximum passes NaNs over; the sum does not. */
 
 /* exp(a - b), 1 if equal, so that nothing yet (-infinity) can follow nothing yet. */
 INLINE float ratio(float a, float b)
@@ -39,12 +40,14 @@ static void entropy_block(size_t first, size_t count, const float *x, nn_entropy
     }
     /* Where all are -infinity so far each exp is 0, not exp(-infinity + infinity). */
     base = lanes_all(max == -INFINITY ? 0 : max);
-    EACH_VECTOR(count, total = lanes_add(total, lanes_exp(lanes_sub(load_or_least(x + i, k), base))));
+    EACH_VECTOR(count,
+                total = lanes_add(total, lanes_exp(lanes_sub(load_or_least(x + i, k), base))));
     s->sum = s->sum * ratio(s->max, max) + lanes_sum(total);
     s->max = max;
 }
 
-static void entropy(size_t rows, size_t first, size_t count, size_t stride, const float *logits, const uint32_t *labels, nn_entropy *state)
+static void entropy(size_t rows, size_t first, size_t count, size_t stride, const float *logits,
+                    const uint32_t *labels, nn_entropy *state)
 {
     for (size_t r = 0; r < rows; r++) {
         nn_entropy s = first == 0 ? (nn_entropy){ -INFINITY, 0, 0, 0 } : state[r];
@@ -57,14 +60,16 @@ static void entropy(size_t rows, size_t first, size_t count, size_t stride, cons
     }
 }
 
-static void entropy_back(size_t rows, size_t first, size_t count, size_t stride, const float *logits, const uint32_t *labels, const nn_entropy *state, float scale,
-                         float *slope)
+static void entropy_back(size_t rows, size_t first, size_t count, size_t stride,
+                         const float *logits, const uint32_t *labels, const nn_entropy *state,
+                         float scale, float *slope)
 {
     for (size_t r = 0; r < rows; r++) {
         const float *x = logits + r * stride;
         float *g = slope + r * stride;
         const lanes max = lanes_all(state[r].max), factor = lanes_all(scale / state[r].sum);
-        EACH_VECTOR(count, store(g + i, k, lanes_mul(lanes_exp(lanes_sub(load(x + i, k), max)), factor)));
+        EACH_VECTOR(count,
+                    store(g + i, k, lanes_mul(lanes_exp(lanes_sub(load(x + i, k), max)), factor)));
         if (labels[r] >= first && labels[r] - first < count)
             g[labels[r] - first] -= scale;
     }

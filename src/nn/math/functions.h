@@ -1,10 +1,12 @@
-/* functions.h: exp and the normal distribution on lanes, by the same operations at every level, so with the same bits. The polynomials are those that
-   coefficients.py prints. tests/nn/math_functions_test.c holds them to the errors stated here. */
+/* functions.h: exp and the normal distribution on lanes, by the same operations at every level, so
+   with the same bits. The polynomials are those that coefficients.py prints.
+   tests/nn/math_functions_test.c holds them to the errors stated here. */
 #ifndef TUTTI_NN_FUNCTIONS_H
 #define TUTTI_NN_FUNCTIONS_H
 
-/* exp(x): at most 1 ulp beside the rounding, denormal results included; 0 below -104, infinity above 88.8, a NaN for a NaN.
-   x = n ln 2 + r, |r| <= ln(2) / 2, ln 2 in two parts of which n times the first is exact (Cody and Waite). */
+/* exp(x): at most 1 ulp beside the rounding, denormal results included; 0 below -104, infinity
+   above 88.8, a NaN for a NaN. x = n ln 2 + r, |r| <= ln(2) / 2, ln 2 in two parts of which n times
+   the first is exact (Cody and Waite). */
 INLINE lanes lanes_exp(lanes x)
 {
     const lanes shift = lanes_all(0x1.8p23f); /* adding it rounds to a whole number */
@@ -22,8 +24,10 @@ INLINE lanes lanes_exp(lanes x)
     return lanes_power(lanes_add(p, lanes_all(1)), n);
 }
 
-/* The normal distribution P(x) and exp(-x^2 / 2), which P and the density have in common. P is within 4 ulp down to x = -13, where it is 6e-39: within 1 it is a half and an
-   odd polynomial, beyond it comes from erfc(|x| / sqrt(2)) / 2, which does not cancel. The argument of exp is rounded, and what that lost is put right after. */
+/* The normal distribution P(x) and exp(-x^2 / 2), which P and the density have in common. P is
+   within 4 ulp down to x = -13, where it is 6e-39: within 1 it is a half and an odd polynomial,
+   beyond it comes from erfc(|x| / sqrt(2)) / 2, which does not cancel. The argument of exp is
+   rounded, and what that lost is put right after. */
 INLINE lanes lanes_normal(lanes x, lanes *bell)
 {
     const lanes one = lanes_all(1);
@@ -37,7 +41,8 @@ INLINE lanes lanes_normal(lanes x, lanes *bell)
     *bell = e;
 
     t = lanes_abs(x);
-    u = lanes_div(one, lanes_fma(t, lanes_all(0.353553391f), one)); /* 1 / (1 + t / 2), t = |x| / sqrt(2) */
+    /* 1 / (1 + t / 2), t = |x| / sqrt(2) */
+    u = lanes_div(one, lanes_fma(t, lanes_all(0.353553391f), one));
     q = lanes_fma(u, lanes_all(0.0392067395f), lanes_all(-0.0915844738f));
     q = lanes_fma(q, u, lanes_all(0.0157215111f));
     q = lanes_fma(q, u, lanes_all(0.0466668606f));
@@ -59,7 +64,8 @@ INLINE lanes lanes_normal(lanes x, lanes *bell)
 /* s = 1 / (1 + exp(-x)) and s (1 - s), neither of which cancels. */
 INLINE lanes lanes_sigmoid(lanes x, lanes *slope)
 {
-    const lanes e = lanes_exp(lanes_mul(lanes_abs(x), lanes_all(-1))), r = lanes_div(lanes_all(1), lanes_add(lanes_all(1), e)), er = lanes_mul(e, r);
+    const lanes e = lanes_exp(lanes_mul(lanes_abs(x), lanes_all(-1))),
+                r = lanes_div(lanes_all(1), lanes_add(lanes_all(1), e)), er = lanes_mul(e, r);
 
     *slope = lanes_mul(er, r);
     return lanes_pick(lanes_below(x, lanes_all(0)), er, r);

@@ -6,7 +6,8 @@
 #include "math.h"
 
 #define INLINE static inline __attribute__((always_inline, unused))
-#define UNROLLED _Pragma("GCC unroll 16") /* sums stay in registers only if the loops over them are gone */
+/* sums stay in registers only if the loops over them are gone */
+#define UNROLLED _Pragma("GCC unroll 16")
 /* 5 x 1 sums are ten of sixteen registers; two vectors and a broadcast. */
 enum { LANES = 16, TILE_ROWS = 5, TILE_VECTORS = 1 };
 typedef struct lanes { __m256 a, b; } lanes;
@@ -27,7 +28,8 @@ INLINE void lanes_put(float *p, lanes v)
 }
 INLINE lanes lanes_get_some(const float *p, size_t k)
 {
-    return PAIR(_mm256_maskload_ps(p, lanes_mask(k)), k > 8 ? _mm256_maskload_ps(p + 8, lanes_mask(lanes_left(k))) : _mm256_setzero_ps());
+    return PAIR(_mm256_maskload_ps(p, lanes_mask(k)),
+                k > 8 ? _mm256_maskload_ps(p + 8, lanes_mask(lanes_left(k))) : _mm256_setzero_ps());
 }
 INLINE void lanes_put_some(float *p, size_t k, lanes v)
 {
@@ -37,7 +39,8 @@ INLINE void lanes_put_some(float *p, size_t k, lanes v)
 }
 INLINE lanes lanes_first(lanes v, size_t k)
 {
-    return PAIR(_mm256_and_ps(v.a, _mm256_castsi256_ps(lanes_mask(k))), _mm256_and_ps(v.b, _mm256_castsi256_ps(lanes_mask(lanes_left(k)))));
+    return PAIR(_mm256_and_ps(v.a, _mm256_castsi256_ps(lanes_mask(k))),
+                _mm256_and_ps(v.b, _mm256_castsi256_ps(lanes_mask(lanes_left(k)))));
 }
 
 INLINE void lanes_clear(lanes *a, size_t count)
@@ -45,25 +48,56 @@ INLINE void lanes_clear(lanes *a, size_t count)
     (void)a;
     (void)count;
 }
-INLINE lanes lanes_add(lanes x, lanes y) { return PAIR(_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)); }
-INLINE lanes lanes_sub(lanes x, lanes y) { return PAIR(_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)); }
-INLINE lanes lanes_mul(lanes x, lanes y) { return PAIR(_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)); }
-INLINE lanes lanes_div(lanes x, lanes y) { return PAIR(_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)); }
-INLINE lanes lanes_fma(lanes x, lanes y, lanes z) { return PAIR(_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)); }
-INLINE lanes lanes_fnma(lanes x, lanes y, lanes z) { return PAIR(_mm256_fnmadd_ps(x.a, y.a, z.a), _mm256_fnmadd_ps(x.b, y.b, z.b)); }
-INLINE lanes lanes_max(lanes x, lanes y) { return PAIR(_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)); }
-INLINE lanes lanes_min(lanes x, lanes y) { return PAIR(_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)); }
-INLINE lanes lanes_and(lanes x, lanes y) { return PAIR(_mm256_and_ps(x.a, y.a), _mm256_and_ps(x.b, y.b)); }
+INLINE lanes lanes_add(lanes x, lanes y)
+{
+    return PAIR(_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b));
+}
+INLINE lanes lanes_sub(lanes x, lanes y)
+{
+    return PAIR(_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b));
+}
+INLINE lanes lanes_mul(lanes x, lanes y)
+{
+    return PAIR(_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b));
+}
+INLINE lanes lanes_div(lanes x, lanes y)
+{
+    return PAIR(_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b));
+}
+INLINE lanes lanes_fma(lanes x, lanes y, lanes z)
+{
+    return PAIR(_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b));
+}
+INLINE lanes lanes_fnma(lanes x, lanes y, lanes z)
+{
+    return PAIR(_mm256_fnmadd_ps(x.a, y.a, z.a), _mm256_fnmadd_ps(x.b, y.b, z.b));
+}
+INLINE lanes lanes_max(lanes x, lanes y)
+{
+    return PAIR(_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b));
+}
+INLINE lanes lanes_min(lanes x, lanes y)
+{
+    return PAIR(_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b));
+}
+INLINE lanes lanes_and(lanes x, lanes y)
+{
+    return PAIR(_mm256_and_ps(x.a, y.a), _mm256_and_ps(x.b, y.b));
+}
 INLINE lanes lanes_abs(lanes x)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     return PAIR(_mm256_andnot_ps(sign, x.a), _mm256_andnot_ps(sign, x.b));
 }
-INLINE lanes_which lanes_below(lanes x, lanes y) { return PAIR(_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)); }
+INLINE lanes_which lanes_below(lanes x, lanes y)
+{
+    return PAIR(_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ));
+}
 INLINE bool lanes_without(lanes x, float y)
 {
     const __m256 all = _mm256_set1_ps(y);
-    return _mm256_movemask_ps(_mm256_and_ps(_mm256_cmp_ps(x.a, all, _CMP_NEQ_UQ), _mm256_cmp_ps(x.b, all, _CMP_NEQ_UQ))) == 0xff;
+    return _mm256_movemask_ps(_mm256_and_ps(_mm256_cmp_ps(x.a, all, _CMP_NEQ_UQ),
+                                            _mm256_cmp_ps(x.b, all, _CMP_NEQ_UQ))) == 0xff;
 }
 INLINE lanes lanes_pick(lanes_which which, lanes x, lanes y)
 {
@@ -73,7 +107,8 @@ INLINE lanes lanes_pick(lanes_which which, lanes x, lanes y)
 /* In two exact halves and one rounding: 2^n itself may not be a normal number. */
 INLINE __m256 power8(__m256 x, __m256 n)
 {
-    const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1), rest = _mm256_sub_epi32(whole, half), bias = _mm256_set1_epi32(127);
+    const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1),
+                  rest = _mm256_sub_epi32(whole, half), bias = _mm256_set1_epi32(127);
     const __m256 one = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
     const __m256 two = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
     return _mm256_mul_ps(_mm256_mul_ps(x, one), two);
@@ -82,7 +117,8 @@ INLINE lanes lanes_power(lanes x, lanes n) { return PAIR(power8(x.a, n.a), power
 
 INLINE __m256 kept8(__m128i draws, uint32_t least)
 {
-    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_cvtepu16_epi32(draws), _mm256_set1_epi32((int)least - 1)));
+    return _mm256_castsi256_ps(
+        _mm256_cmpgt_epi32(_mm256_cvtepu16_epi32(draws), _mm256_set1_epi32((int)least - 1)));
 }
 INLINE lanes lanes_kept(const uint16_t *draws, uint32_t least, size_t k)
 {
@@ -91,18 +127,24 @@ INLINE lanes lanes_kept(const uint16_t *draws, uint32_t least, size_t k)
         memcpy(some, draws, k * sizeof *some);
         draws = some;
     }
-    return PAIR(kept8(_mm_loadu_si128((const __m128i *)(const void *)draws), least), kept8(_mm_loadu_si128((const __m128i *)(const void *)(draws + 8)), least));
+    return PAIR(kept8(_mm_loadu_si128((const __m128i *)(const void *)draws), least),
+                kept8(_mm_loadu_si128((const __m128i *)(const void *)(draws + 8)), least));
 }
 
 INLINE void turn8(const float *from, size_t from_step, float *to, size_t to_step)
 {
     __m256 r[8];
 
-    _Pragma("GCC unroll 8") for (size_t i = 0; i < 8; i += 4) { /* r[i + c]: in half b, column 4 b + c of rows i to i + 3 */
-        const __m256 x0 = _mm256_loadu_ps(from + i * from_step), x1 = _mm256_loadu_ps(from + (i + 1) * from_step);
-        const __m256 x2 = _mm256_loadu_ps(from + (i + 2) * from_step), x3 = _mm256_loadu_ps(from + (i + 3) * from_step);
-        const __m256d y0 = _mm256_castps_pd(_mm256_unpacklo_ps(x0, x1)), y1 = _mm256_castps_pd(_mm256_unpackhi_ps(x0, x1));
-        const __m256d y2 = _mm256_castps_pd(_mm256_unpacklo_ps(x2, x3)), y3 = _mm256_castps_pd(_mm256_unpackhi_ps(x2, x3));
+    /* r[i + c]: in half b, column 4 b + c of rows i to i + 3 */
+    _Pragma("GCC unroll 8") for (size_t i = 0; i < 8; i += 4) {
+        const __m256 x0 = _mm256_loadu_ps(from + i * from_step),
+                     x1 = _mm256_loadu_ps(from + (i + 1) * from_step);
+        const __m256 x2 = _mm256_loadu_ps(from + (i + 2) * from_step),
+                     x3 = _mm256_loadu_ps(from + (i + 3) * from_step);
+        const __m256d y0 = _mm256_castps_pd(_mm256_unpacklo_ps(x0, x1)),
+                      y1 = _mm256_castps_pd(_mm256_unpackhi_ps(x0, x1));
+        const __m256d y2 = _mm256_castps_pd(_mm256_unpacklo_ps(x2, x3)),
+                      y3 = _mm256_castps_pd(_mm256_unpackhi_ps(x2, x3));
         r[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(y0, y2));
         r[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(y0, y2));
         r[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(y1, y3));

@@ -1,10 +1,15 @@
-/* lstm_body.h: a moment of long short-term memory (Hochreiter, Schmidhuber 1997, with the forget gate of Gers et al. 2000): everything but its products of matrices. */
+/* lstm_body.h: a moment of long short-term memory (Hochreiter, Schmidhuber 1997, with the forget
+   gate of Gers et al. 2000): everything but its products of matrices. */
 
-/* tanh, within 4 ulp: an odd polynomial over an even one (the coefficients are those of Eigen's ptanh); beyond the clamp it is 1 as a float. A NaN stays one. */
+/* tanh, within 4 ulp: an odd polynomial over an even one (the coefficients are those of Eigen's
+   ptanh); beyond the clamp it is 1 as a float. A NaN stays one. */
 INLINE lanes lanes_tanh(lanes x)
 {
-    const lanes v = lanes_min(lanes_all(7.90531110763549805f), lanes_max(lanes_all(-7.90531110763549805f), x)), square = lanes_mul(v, v);
-    lanes p = lanes_fma(square, lanes_all(-2.76076847742355e-16f), lanes_all(2.00018790482477e-13f));
+    const lanes v = lanes_min(lanes_all(7.90531110763549805f),
+                              lanes_max(lanes_all(-7.90531110763549805f), x)),
+                square = lanes_mul(v, v);
+    lanes p =
+        lanes_fma(square, lanes_all(-2.76076847742355e-16f), lanes_all(2.00018790482477e-13f));
     lanes q = lanes_fma(square, lanes_all(1.19825839466702e-06f), lanes_all(1.18534705686654e-04f));
 
     p = lanes_fma(p, square, lanes_all(-8.60467152213735e-11f));
@@ -17,14 +22,17 @@ INLINE lanes lanes_tanh(lanes x)
     return lanes_div(lanes_mul(p, v), q);
 }
 
-static void lstm(size_t rows, size_t width, float *gates, const float *before, float *cell, float *out, size_t stride)
+static void lstm(size_t rows, size_t width, float *gates, const float *before, float *cell,
+                 float *out, size_t stride)
 {
     for (size_t r = 0; r < rows; r++) {
         float *a = gates + r * 4 * width, *c = cell + r * width, *h = out + r * stride;
         EACH_VECTOR(width, {
             lanes slope;
-            const lanes in = lanes_sigmoid(load(a + i, k), &slope), forget = lanes_sigmoid(load(a + width + i, k), &slope);
-            const lanes fresh = lanes_tanh(load(a + 2 * width + i, k)), open = lanes_sigmoid(load(a + 3 * width + i, k), &slope);
+            const lanes in = lanes_sigmoid(load(a + i, k), &slope),
+                        forget = lanes_sigmoid(load(a + width + i, k), &slope);
+            const lanes fresh = lanes_tanh(load(a + 2 * width + i, k)),
+                        open = lanes_sigmoid(load(a + 3 * width + i, k), &slope);
             lanes now = lanes_mul(in, fresh);
             if (before != NULL)
                 now = lanes_fma(forget, load(before + r * width + i, k), now);
@@ -41,7 +49,8 @@ static void lstm(size_t rows, size_t width, float *gates, const float *before, f
 /* y (1 - y) */
 INLINE lanes sigmoid_slope(lanes y) { return lanes_fnma(y, y, y); }
 
-static void lstm_back(size_t rows, size_t width, float *gates, const float *before, const float *cell, const float *dy, size_t stride, const float *dh, float *dc)
+static void lstm_back(size_t rows, size_t width, float *gates, const float *before,
+                      const float *cell, const float *dy, size_t stride, const float *dh, float *dc)
 {
     const lanes one = lanes_all(1);
 
@@ -49,7 +58,8 @@ static void lstm_back(size_t rows, size_t width, float *gates, const float *befo
         float *a = gates + r * 4 * width, *carry = dc + r * width;
         const float *c = cell + r * width, *slope = dy + r * stride;
         EACH_VECTOR(width, {
-            const lanes in = load(a + i, k), forget = load(a + width + i, k), fresh = load(a + 2 * width + i, k), open = load(a + 3 * width + i, k);
+            const lanes in = load(a + i, k), forget = load(a + width + i, k),
+                        fresh = load(a + 2 * width + i, k), open = load(a + 3 * width + i, k);
             const lanes turned = lanes_tanh(load(c + i, k));
             lanes out = load(slope + i, k);
             lanes now;
@@ -59,8 +69,12 @@ static void lstm_back(size_t rows, size_t width, float *gates, const float *befo
             if (dh != NULL)
                 now = lanes_add(now, load(carry + i, k));
             store(a + i, k, lanes_mul(lanes_mul(now, fresh), sigmoid_slope(in)));
-            store(a + width + i, k, before != NULL ? lanes_mul(lanes_mul(now, load(before + r * width + i, k)), sigmoid_slope(forget)) : lanes_all(0));
-            store(a + 2 * width + i, k, lanes_mul(lanes_mul(now, in), lanes_fnma(fresh, fresh, one)));
+            store(a + width + i, k,
+                  before != NULL ? lanes_mul(lanes_mul(now, load(before + r * width + i, k)),
+                                             sigmoid_slope(forget))
+                                 : lanes_all(0));
+            store(a + 2 * width + i, k,
+                  lanes_mul(lanes_mul(now, in), lanes_fnma(fresh, fresh, one)));
             store(a + 3 * width + i, k, lanes_mul(lanes_mul(out, turned), sigmoid_slope(open)));
             store(carry + i, k, lanes_mul(now, forget));
         });

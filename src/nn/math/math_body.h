@@ -1,8 +1,12 @@
-/* math_body.h: the table of math.h, included by one file a level after its lanes_LEVEL.h; NN_MATH is the table's name. */
+/* math_body.h: the table of math.h, included by one file a level after its
+   lanes_LEVEL.h; NN_MATH is the table's name. */
 #include "functions.h"
 
 /* Floats [0, k) at p; k = LANES as a rule. */
-INLINE lanes load(const float *p, size_t k) { return k == LANES ? lanes_get(p) : lanes_get_some(p, k); }
+INLINE lanes load(const float *p, size_t k)
+{
+    return k == LANES ? lanes_get(p) : lanes_get_some(p, k);
+}
 INLINE void store(float *p, size_t k, lanes a)
 {
     if (k == LANES)
@@ -11,7 +15,8 @@ INLINE void store(float *p, size_t k, lanes a)
         lanes_put_some(p, k, a);
 }
 
-/* Runs what follows n for each vector of [0, n): elements [i, i + k); k is a constant in the loop, and the rest goes through the same operations. */
+/* Runs what follows n for each vector of [0, n): elements [i, i + k); k is a constant in the loop,
+   and the rest goes through the same operations. */
 #define EACH_VECTOR(n, ...)                    \
     do {                                       \
         size_t i = 0;                          \
@@ -34,12 +39,29 @@ INLINE void store(float *p, size_t k, lanes a)
 #include "lstm_body.h"
 
 const nn_math NN_MATH = {
-    .gelu = gelu, .gelu_back = gelu_back, .gelu_tanh = gelu_tanh, .gelu_tanh_back = gelu_tanh_back, .sum = sum, .drop = drop,
-    .layer_norm = layer_norm, .layer_norm_back = layer_norm_back, .rms_norm = rms_norm, .rms_norm_back = rms_norm_back,
-    .gather = gather, .scatter_add = scatter_add, .sum_rows = sum_rows,
-    .positions = positions, .positions_back = positions_back, .rotary = rotary,
-    .entropy = entropy, .entropy_back = entropy_back,
-    .attention = attention, .attention_back = attention_back,
-    .lstm = lstm, .lstm_back = lstm_back,
-    .batch_norm = batch_norm, .batch_norm_given = batch_norm_given, .batch_norm_back = batch_norm_back,
+    .gelu = gelu,
+    .gelu_back = gelu_back,
+    .gelu_tanh = gelu_tanh,
+    .gelu_tanh_back = gelu_tanh_back,
+    .sum = sum,
+    .drop = drop,
+    .layer_norm = layer_norm,
+    .layer_norm_back = layer_norm_back,
+    .rms_norm = rms_norm,
+    .rms_norm_back = rms_norm_back,
+    .gather = gather,
+    .scatter_add = scatter_add,
+    .sum_rows = sum_rows,
+    .positions = positions,
+    .positions_back = positions_back,
+    .rotary = rotary,
+    .entropy = entropy,
+    .entropy_back = entropy_back,
+    .attention = attention,
+    .attention_back = attention_back,
+    .lstm = lstm,
+    .lstm_back = lstm_back,
+    .batch_norm = batch_norm,
+    .batch_norm_given = batch_norm_given,
+    .batch_norm_back = batch_norm_back,
 };

@@ -1,7 +1,9 @@
-/* norm_body.h: layer norm (Ba et al. 2016) and RMS norm (Zhang, Sennrich 2019). A row stays in the first cache while it is read twice: the variance is taken about the
-   mean that was found, since the difference of mean square and squared mean cancels. */
+/* norm_body.h: layer norm (Ba et al. 2016) and RMS norm (Zhang, Sennrich 2019). A row stays in the
+   first cache while it is read twice: the variance is taken about the mean that was found, since
+   the difference of mean square and squared mean cancels. */
 
-/* Sums over a row: four vectors of sums hide the latency of an addition. `value` is a vector whose lanes beyond k do not count. */
+/* Sums over a row: four vectors of sums hide the latency of an addition. `value` is a vector
+   whose lanes beyond k do not count. */
 #define ROW_SUM(result, n, value)                                                                    \
     do {                                                                                             \
         lanes part_[4] = { lanes_all(0), lanes_all(0), lanes_all(0), lanes_all(0) };                 \
@@ -36,7 +38,8 @@ INLINE float root_of(float mean_square, float eps)
     return 1 / sqrtf(mean_square + eps);
 }
 
-static void layer_norm(size_t rows, size_t columns, const float *x, const float *gamma, const float *beta, float eps, float *y, float *mean, float *rstd)
+static void layer_norm(size_t rows, size_t columns, const float *x, const float *gamma,
+                       const float *beta, float eps, float *y, float *mean, float *rstd)
 {
     for (size_t r = 0; r < rows; r++, x += columns, y += columns) {
         float total, squares;
@@ -47,11 +50,14 @@ static void layer_norm(size_t rows, size_t columns, const float *x, const float 
         ROW_SUM(squares, columns, squared(lanes_sub(load(x + i, k), m)));
         rstd[r] = root_of(squares / (float)columns, eps);
         s = lanes_all(rstd[r]);
-        EACH_VECTOR(columns, store(y + i, k, lanes_fma(lanes_mul(lanes_sub(load(x + i, k), m), s), load(gamma + i, k), load(beta + i, k))));
+        EACH_VECTOR(columns, store(y + i, k,
+                                   lanes_fma(lanes_mul(lanes_sub(load(x + i, k), m), s),
+                                             load(gamma + i, k), load(beta + i, k))));
     }
 }
 
-static void rms_norm(size_t rows, size_t columns, const float *x, const float *gamma, float eps, float *y, float *rstd)
+static void rms_norm(size_t rows, size_t columns, const float *x, const float *gamma, float eps,
+                     float *y, float *rstd)
 {
     for (size_t r = 0; r < rows; r++, x += columns, y += columns) {
         float squares;
@@ -59,22 +65,28 @@ static void rms_norm(size_t rows, size_t columns, const float *x, const float *g
         ROW_SUM(squares, columns, squared(load(x + i, k)));
         rstd[r] = root_of(squares / (float)columns, eps);
         s = lanes_all(rstd[r]);
-        EACH_VECTOR(columns, store(y + i, k, lanes_mul(lanes_mul(load(x + i, k), s), load(gamma + i, k))));
+        EACH_VECTOR(columns,
+                    store(y + i, k, lanes_mul(lanes_mul(load(x + i, k), s), load(gamma + i, k))));
     }
 }
 
 /* ---- backward ----
-   With h = (x - mean) rstd (RMS: mean 0) and g = dy gamma:  dx = rstd (g - mean(g) - h mean(g h)), RMS without mean(g);  dgamma = sum of dy h, dbeta = sum of dy. */
-typedef struct norm_sums { float *gamma, *beta, *total_gamma, *total_beta; } norm_sums; /* beta NULL: RMS */
+   With h = (x - mean) rstd (RMS: mean 0) and g = dy gamma:  dx = rstd (g - mean(g) - h mean(g
+                                                             h)), RMS without mean(g);  dgamma
+                                                             = sum of dy h, dbeta = sum of dy. */
+/* beta NULL: RMS */
+typedef struct norm_sums { float *gamma, *beta, *total_gamma, *total_beta; } norm_sums;
 
-INLINE void norm_row(size_t columns, const float *x, const float *gamma, float mean, float rstd, const float *dy, float *dx, bool add_x, const norm_sums *s, bool layer)
+INLINE void norm_row(size_t columns, const float *x, const float *gamma, float mean, float rstd,
+                     const float *dy, float *dx, bool add_x, const norm_sums *s, bool layer)
 {
     const lanes m = lanes_all(mean), r = lanes_all(rstd);
     lanes g_sum = lanes_all(0), gh_sum = lanes_all(0);
 
     EACH_VECTOR(columns, {
         const lanes d = load(dy + i, k);
-        const lanes h = lanes_mul(layer ? lanes_sub(load(x + i, k), m) : load(x + i, k), r), g = lanes_mul(d, load(gamma + i, k)), gh = lanes_mul(g, h);
+        const lanes h = lanes_mul(layer ? lanes_sub(load(x + i, k), m) : load(x + i, k), r),
+                    g = lanes_mul(d, load(gamma + i, k)), gh = lanes_mul(g, h);
         if (layer)
             g_sum = lanes_add(g_sum, g); /* 0 beyond k, where dy and gamma are read as 0 */
         gh_sum = lanes_add(gh_sum, k == LANES ? gh : lanes_first(gh, k));
@@ -85,9 +97,11 @@ INLINE void norm_row(size_t columns, const float *x, const float *gamma, float m
         }
     });
     if (dx != NULL) {
-        const lanes a = lanes_all(layer ? lanes_sum(g_sum) / (float)columns : 0), b = lanes_all(lanes_sum(gh_sum) / (float)columns);
+        const lanes a = lanes_all(layer ? lanes_sum(g_sum) / (float)columns : 0),
+                    b = lanes_all(lanes_sum(gh_sum) / (float)columns);
         EACH_VECTOR(columns, {
-            const lanes h = lanes_mul(layer ? lanes_sub(load(x + i, k), m) : load(x + i, k), r), g = lanes_mul(load(dy + i, k), load(gamma + i, k));
+            const lanes h = lanes_mul(layer ? lanes_sub(load(x + i, k), m) : load(x + i, k), r),
+                        g = lanes_mul(load(dy + i, k), load(gamma + i, k));
             const lanes slope = lanes_mul(r, lanes_fnma(h, b, layer ? lanes_sub(g, a) : g));
             store(dx + i, k, add_x ? lanes_add(load(dx + i, k), slope) : slope);
         });
@@ -101,14 +115,18 @@ static void to_total(size_t columns, const float *part, float *total)
 
 static void give_total(size_t columns, const float *total, bool add, float *out)
 {
-    EACH_VECTOR(columns, store(out + i, k, add ? lanes_add(load(out + i, k), load(total + i, k)) : load(total + i, k)));
+    EACH_VECTOR(columns,
+                store(out + i, k,
+                      add ? lanes_add(load(out + i, k), load(total + i, k)) : load(total + i, k)));
 }
 
-static void layer_norm_back(size_t rows, size_t columns, const float *x, const float *gamma, const float *mean, const float *rstd, const float *dy, float *dx,
+static void layer_norm_back(size_t rows, size_t columns, const float *x, const float *gamma,
+                            const float *mean, const float *rstd, const float *dy, float *dx,
                             bool add_x, float *dgamma, float *dbeta, bool add, float *scratch)
 {
     const bool sums = dgamma != NULL;
-    const norm_sums s = { sums ? scratch : NULL, scratch + columns, scratch + 2 * columns, scratch + 3 * columns };
+    const norm_sums s = { sums ? scratch : NULL, scratch + columns, scratch + 2 * columns,
+                          scratch + 3 * columns };
 
     if (sums)
         memset(s.total_gamma, 0, 2 * columns * sizeof(float));
@@ -117,7 +135,8 @@ static void layer_norm_back(size_t rows, size_t columns, const float *x, const f
         if (sums)
             memset(s.gamma, 0, 2 * columns * sizeof(float));
         for (size_t r = first; r < end; r++)
-            norm_row(columns, x + r * columns, gamma, mean[r], rstd[r], dy + r * columns, dx != NULL ? dx + r * columns : NULL, add_x, &s, true);
+            norm_row(columns, x + r * columns, gamma, mean[r], rstd[r], dy + r * columns,
+                     dx != NULL ? dx + r * columns : NULL, add_x, &s, true);
         if (sums) {
             to_total(columns, s.gamma, s.total_gamma);
             to_total(columns, s.beta, s.total_beta);
@@ -129,8 +148,9 @@ static void layer_norm_back(size_t rows, size_t columns, const float *x, const f
     }
 }
 
-static void rms_norm_back(size_t rows, size_t columns, const float *x, const float *gamma, const float *rstd, const float *dy, float *dx, bool add_x,
-                          float *dgamma, bool add, float *scratch)
+static void rms_norm_back(size_t rows, size_t columns, const float *x, const float *gamma,
+                          const float *rstd, const float *dy, float *dx, bool add_x, float *dgamma,
+                          bool add, float *scratch)
 {
     const bool sums = dgamma != NULL;
     const norm_sums s = { sums ? scratch : NULL, NULL, scratch + columns, NULL };
@@ -142,7 +162,8 @@ static void rms_norm_back(size_t rows, size_t columns, const float *x, const flo
         if (sums)
             memset(s.gamma, 0, columns * sizeof(float));
         for (size_t r = first; r < end; r++)
-            norm_row(columns, x + r * columns, gamma, 0, rstd[r], dy + r * columns, dx != NULL ? dx + r * columns : NULL, add_x, &s, false);
+            norm_row(columns, x + r * columns, gamma, 0, rstd[r], dy + r * columns,
+                     dx != NULL ? dx + r * columns : NULL, add_x, &s, false);
         if (sums)
             to_total(columns, s.gamma, s.total_gamma);
     }

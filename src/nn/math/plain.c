@@ -1,4 +1,5 @@
-/* plain.c: what of math.h is the same at every level of vectors: ids, tables of angles, losses, dropout's draws. */
+/* plain.c: what of math.h is the same at every level of vectors: ids, tables of
+   angles, losses, dropout's draws. */
 #include <math.h>
 #include "math.h"
 
@@ -11,9 +12,11 @@ size_t tutti_nn_first_above(size_t n, const uint32_t *values, uint32_t limit)
     return i;
 }
 
-/* Counting sorts by byte, lowest first (LSD radix), of pairs (id, place): stable, so places of an id ascend. A byte that all ids share is passed over, as the upper ones of
-   a small vocabulary are. */
-size_t tutti_nn_unique(size_t n, const uint32_t *ids, uint32_t *unique, uint32_t *order, uint32_t *begin, uint64_t *scratch)
+/* Counting sorts by byte, lowest first (LSD radix), of pairs (id, place): stable, so places of an
+   id ascend. A byte that all ids share is passed over, as the upper ones of a small vocabulary
+   are. */
+size_t tutti_nn_unique(size_t n, const uint32_t *ids, uint32_t *unique, uint32_t *order, uint32_t *begin,
+                       uint64_t *scratch)
 {
     uint64_t *from = scratch, *to = scratch + n;
     size_t count = 0;
@@ -74,7 +77,8 @@ double tutti_nn_entropy_loss(size_t rows, const nn_entropy *state, const uint32_
     return total;
 }
 
-void tutti_nn_dropout(const nn_math *math, tutti_device *d, tutti_rng rng, uint64_t first, size_t n, float p, const float *x, float *y)
+void tutti_nn_dropout(const nn_math *math, tutti_device *d, tutti_rng rng, uint64_t first, size_t n, float p,
+                      const float *x, float *y)
 {
     enum { GROUPS = 8, TILE = GROUPS * TUTTI_DRAWS };
     const uint32_t least = (uint32_t)lrintf(p * 65536);
@@ -83,7 +87,8 @@ void tutti_nn_dropout(const nn_math *math, tutti_device *d, tutti_rng rng, uint6
 
     for (size_t i = 0; i < n;) {
         const uint64_t group = (first + i) / TUTTI_DRAWS;
-        const size_t skip = (size_t)((first + i) % TUTTI_DRAWS), room = TILE - skip, count = n - i < room ? n - i : room;
+        const size_t skip = (size_t)((first + i) % TUTTI_DRAWS), room = TILE - skip,
+                     count = n - i < room ? n - i : room;
         tutti_draws(d, rng, group, (skip + count + TUTTI_DRAWS - 1) / TUTTI_DRAWS, draws);
         math->drop(count, draws + skip, least, scale, x + i, y + i);
         i += count;

@@ -11,13 +11,15 @@ INLINE void add_to(size_t n, const float *x, float *y)
     EACH_VECTOR(n, store(y + i, k, lanes_add(load(y + i, k), load(x + i, k))));
 }
 
-static void scatter_add(size_t n, size_t width, size_t first, size_t count, const uint32_t *ids, const float *dy, float *table)
+static void scatter_add(size_t n, size_t width, size_t first, size_t count, const uint32_t *ids,
+                        const float *dy, float *table)
 {
     for (size_t t = 0; t < n; t++)
         add_to(count, dy + t * width + first, table + ids[t] * width + first);
 }
 
-static void sum_rows(size_t width, size_t first, size_t count, const uint32_t *order, const uint32_t *begin, const float *dy, float *rows)
+static void sum_rows(size_t width, size_t first, size_t count, const uint32_t *order,
+                     const uint32_t *begin, const float *dy, float *rows)
 {
     for (size_t u = first; u < first + count; u++) {
         memset(rows + u * width, 0, width * sizeof *rows);
@@ -42,7 +44,8 @@ static void positions_back(size_t batch, size_t values, const float *dy, float *
     });
 }
 
-static void rotary(size_t rows, size_t length, size_t heads, size_t width, size_t stride, const float *cosine, const float *sine, bool back, float *x)
+static void rotary(size_t rows, size_t length, size_t heads, size_t width, size_t stride,
+                   const float *cosine, const float *sine, bool back, float *x)
 {
     const size_t half = width / 2;
     const lanes turn = lanes_all(back ? -1 : 1);
