@@ -1,5 +1,5 @@
-/* optim.c: an optimiser from its spec: options, slots declared as state, one call for any range. The arithmetic is in the
-   file of each rule and, fused, in src/kernels/step*. */
+/* optim.c: an optimiser from its spec: options, slots declared as state, one call for any range.
+   The arithmetic is in the file of each rule and, fused, in src/kernels/step*. */
 #include "optim_internal.h"
 #include <assert.h>
 #include <errno.h>
@@ -24,8 +24,8 @@ static tutti_status unknown(const char *name, tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown optimizer '%.60s'%s (there are %s)", name, near, all);
 }
 
-tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix, size_t first, size_t count,
-                                 tutti_keep keep, tutti_device *device, tutti_error *err)
+tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
+                                 size_t first, size_t count, tutti_keep keep, tutti_device *device, tutti_error *err)
 {
     tutti_status status;
     tutti_optim *o = tutti_alloc(1, sizeof *o);
@@ -59,8 +59,10 @@ tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char
     if (status != TUTTI_OK)
         goto out;
     if (strlen(prefix) > PREFIX_MAX) {
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: its states cannot be named '%.20s...': a prefix has at most %d bytes, and "
-                            "this has %zu", what, prefix, PREFIX_MAX, strlen(prefix));
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "%s: its states cannot be named '%.20s...': a prefix has at most %d bytes, and "
+                            "this has %zu",
+                            what, prefix, PREFIX_MAX, strlen(prefix));
         goto out;
     }
 

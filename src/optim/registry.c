@@ -1,4 +1,5 @@
-/* registry.c: the optimisers, a line each. A test compares the table with the files of this folder. */
+/* registry.c: the optimisers, a line each. A test compares the table with the files of this
+   folder. */
 #include "optim_internal.h"
 #include <string.h>
 

@@ -1,9 +1,12 @@
-/* schedule.c: the learning rate over the run, as a factor on the base rate and a pure function of the step: a resumed run and
-   every replica find it without state or message. Hence no pow() and no cos() of the C library, which has variants for
-   different processors that differ in the last bit: sums, products and quotients only, the same bits everywhere.
+/* schedule.c: the learning rate over the run, as a factor on the base rate and a pure function of
+   the step: a resumed run and every replica find it without state or message. Hence no pow() and no
+   cos() of the C library, which has variants for different processors that differ in the last bit:
+   sums, products and quotients only, the same bits everywhere.
 
-   With W steps of warm-up (Goyal et al., arXiv 1706.02677: gradual warm-up) and S steps in all, for step t from 0:
-       t < W         (t + 1) / W: the first step moves already, the last of the warm-up has the whole rate
+   With W steps of warm-up (Goyal et al., arXiv 1706.02677: gradual warm-up) and S
+   steps in all, for step t from 0:
+       t < W         (t + 1) / W: the first step moves already, the last
+                     of the warm-up has the whole rate
        t >= W        the shape at (t - W) of S - W steps; from t = S on its last value
    cosine is Loshchilov and Hutter, ICLR 2017 (SGDR), eq. (5), without restarts. */
 #include "optim_internal.h"
@@ -24,7 +27,11 @@ struct tutti_lr_schedule {
 };
 
 #define STEPS_MAX 9007199254740992.0 /* 2^53: options pass through double */
-#define WARMUP { "warmup", TUTTI_INT, TUTTI_AT(schedule_options, warmup), 0, 0, STEPS_MAX, NULL, "steps over which the rate rises from 0" }
+#define WARMUP \
+    { \
+        "warmup", TUTTI_INT, TUTTI_AT(schedule_options, warmup), 0, 0, STEPS_MAX, NULL, \
+            "steps over which the rate rises from 0" \
+    }
 #define FLOOR { "floor", TUTTI_REAL, TUTTI_AT(schedule_options, floor), 0, 0, 1, NULL, "factor at the end of the run" }
 
 static const tutti_option constant_options[] = { WARMUP, { 0 } };
@@ -63,8 +70,8 @@ static double linear(const void *self, uint64_t done, uint64_t of)
     return s->floor + (1 - s->floor) * rest(done, of); /* 1 and floor are met exactly */
 }
 
-/* cos(pi x) for x in [0, 1] to about 2^-52. Folded to [0, pi/4], where eight terms of the series are enough (the ninth is below
-   2^-58); the folds are exact. */
+/* cos(pi x) for x in [0, 1] to about 2^-52. Folded to [0, pi/4], where eight terms of the series
+   are enough (the ninth is below 2^-58); the folds are exact. */
 static double cosine_pi(double x)
 {
     const double pi = 3.14159265358979323846;
@@ -107,7 +114,8 @@ static tutti_status unknown(const char *name, tutti_error *err)
     for (size_t i = 0; i < TUTTI_LENGTH(names); i++)
         names[i] = tutti_lr_schedules[i].name;
     tutti_suggest(name, names, TUTTI_LENGTH(names), near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown schedule '%.60s'%s (there are constant, step, cosine, linear)", name, near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown schedule '%.60s'%s (there are constant, step, cosine, linear)",
+                      name, near);
 }
 
 tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *text, uint64_t steps, tutti_error *err)
@@ -138,9 +146,10 @@ tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *text, u
     if (status != TUTTI_OK)
         goto out;
     if ((uint64_t)s->options.warmup > steps)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: a warm-up of %llu steps is longer than the run of %llu steps; "
-                            "take a shorter warmup or a longer run", what, (unsigned long long)s->options.warmup,
-                            (unsigned long long)steps);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "%s: a warm-up of %llu steps is longer than the run of %llu steps; "
+                            "take a shorter warmup or a longer run",
+                            what, (unsigned long long)s->options.warmup, (unsigned long long)steps);
 out:
     tutti_spec_close(spec); /* the options are numbers: nothing points into it */
     if (status == TUTTI_OK)

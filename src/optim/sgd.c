@@ -1,13 +1,16 @@
-/* sgd.c: stochastic gradient descent with momentum as torch.optim.SGD: Sutskever, Martens, Dahl, Hinton, "On the importance of
-   initialization and momentum in deep learning", ICML 2013, in PyTorch's form, where the learning rate multiplies the buffer:
+/* sgd.c: stochastic gradient descent with momentum as torch.optim.SGD: Sutskever, Martens, Dahl,
+   Hinton, "On the importance of initialization and momentum in deep learning", ICML 2013, in
+   PyTorch's form, where the learning rate multiplies the buffer:
 
        g <- scale g + weight_decay w
        b <- g at t = 1, else momentum b + (1 - dampening) g
        w <- w - lr (nesterov: g + momentum b; else b; without momentum g)
 
-   Without momentum and decay a row whose gradient is 0 stays as it is. With either it moves all the same; `lazy` leaves it alone, buffer and all.
+   Without momentum and decay a row whose gradient is 0 stays as it is. With either it moves all the
+   same; `lazy` leaves it alone, buffer and all.
 
-   Constants are computed in double and rounded once; the roundings of the step are in src/kernels/step.c. */
+   Constants are computed in double and rounded once; the roundings of
+   the step are in src/kernels/step.c. */
 #include "optim_internal.h"
 
 typedef struct sgd_options {
@@ -17,11 +20,16 @@ typedef struct sgd_options {
 
 static const tutti_option options[] = {
     { "lr", TUTTI_REAL, TUTTI_AT(sgd_options, lr), 0.01, 0, 1e9, NULL, "learning rate" },
-    { "momentum", TUTTI_REAL, TUTTI_AT(sgd_options, momentum), 0, 0, 1, NULL, "share of the buffer that stays from step to step" },
-    { "dampening", TUTTI_REAL, TUTTI_AT(sgd_options, dampening), 0, 0, 1, NULL, "share of the gradient kept out of the buffer" },
-    { "nesterov", TUTTI_BOOL, TUTTI_AT(sgd_options, nesterov), 0, 0, 1, NULL, "Nesterov's momentum: looks one step ahead" },
-    { "weight_decay", TUTTI_REAL, TUTTI_AT(sgd_options, weight_decay), 0, 0, 1e9, NULL, "L2 penalty, added to the gradient" },
-    { "lazy", TUTTI_BOOL, TUTTI_AT(sgd_options, lazy), 0, 0, 1, NULL, "tables: rows that no sample of the step has named keep their values and slots" },
+    { "momentum", TUTTI_REAL, TUTTI_AT(sgd_options, momentum), 0, 0, 1, NULL,
+      "share of the buffer that stays from step to step" },
+    { "dampening", TUTTI_REAL, TUTTI_AT(sgd_options, dampening), 0, 0, 1, NULL,
+      "share of the gradient kept out of the buffer" },
+    { "nesterov", TUTTI_BOOL, TUTTI_AT(sgd_options, nesterov), 0, 0, 1, NULL,
+      "Nesterov's momentum: looks one step ahead" },
+    { "weight_decay", TUTTI_REAL, TUTTI_AT(sgd_options, weight_decay), 0, 0, 1e9, NULL,
+      "L2 penalty, added to the gradient" },
+    { "lazy", TUTTI_BOOL, TUTTI_AT(sgd_options, lazy), 0, 0, 1, NULL,
+      "tables: rows that no sample of the step has named keep their values and slots" },
     { 0 },
 };
 
@@ -46,7 +54,8 @@ static tutti_status check(const void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot, const tutti_rate *rate)
+static void apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
+                  const tutti_rate *rate)
 {
     const sgd_options *s = o->self;
     const tutti_sgd_step step = {
@@ -87,6 +96,15 @@ static bool lazy(const void *self)
 }
 
 const tutti_optim_ops tutti_optim_sgd = {
-    .name = "sgd", .paper = "Sutskever et al., ICML 2013 (momentum); as torch.optim.SGD", .options = options,
-    .self_bytes = sizeof(sgd_options), .slot_names = slot_names, .slots = slots, .check = check, .apply = apply, .lr = lr, .by_rows = by_rows, .lazy = lazy,
+    .name = "sgd",
+    .paper = "Sutskever et al., ICML 2013 (momentum); as torch.optim.SGD",
+    .options = options,
+    .self_bytes = sizeof(sgd_options),
+    .slot_names = slot_names,
+    .slots = slots,
+    .check = check,
+    .apply = apply,
+    .lr = lr,
+    .by_rows = by_rows,
+    .lazy = lazy,
 };
