@@ -1,13 +1,17 @@
-/* draw.c: the numbers of a problem, all from the counter-based generator: element j of thing i is draw (stream of its kind, step i, index j), so any sample is
-   known in O(dim) without those before it, and a larger set begins with the smaller one.
+/* draw.c: the numbers of a problem, all from the counter-based generator: element j of thing i is
+   draw (stream of its kind, step i, index j), so any sample is known in O(dim) without those before
+   it, and a larger set begins with the smaller one.
 
-   quadratic: the common centre starts at `from` and goes towards `to`; on the plain problem both are N(0, I), on the simplex both are uniform on it (dim
-   exponentials over their sum). Classes stand at skew (u_k - mean u) from it, u_k ~ N(0, I), so that their mean is the common centre. Pairs
-   +e, -e make that the mean of the samples too: a method's error can be told from the noise of a finite set. */
+   quadratic: the common centre starts at `from` and goes towards `to`; on the plain problem
+   both are N(0, I), on the simplex both are uniform on it (dim exponentials over their sum).
+   Classes stand at skew (u_k - mean u) from it, u_k ~ N(0, I), so that their mean is the
+   common centre. Pairs +e, -e make that the mean of the samples too: a method's error can be
+   told from the noise of a finite set. */
 #include "tutti/problem.h"
 #include <math.h>
 
-enum { FROM = 0x70726f62, TO, CLASSES, NOISE, NOISE_TEST, TEACHER, FEATURES, FEATURES_TEST, LABELS, LABELS_TEST }; /* streams, far from those of runs */
+/* streams, far from those of runs */
+enum { FROM = 0x70726f62, TO, CLASSES, NOISE, NOISE_TEST, TEACHER, FEATURES, FEATURES_TEST, LABELS, LABELS_TEST };
 
 static tutti_rng rng_of(const tutti_problem *p, uint64_t stream, uint64_t thing)
 {
@@ -54,7 +58,8 @@ double tutti_problem_place(const tutti_problem *p, const double *way, uint64_t s
     return turns <= 1 ? turns : 2 - turns;
 }
 
-static void draw_quadratic(const tutti_problem *p, int split, const double *from, const double *shift, float *x, uint8_t *labels)
+static void draw_quadratic(const tutti_problem *p, int split, const double *from, const double *shift, float *x,
+                           uint8_t *labels)
 {
     const uint64_t n = tutti_problem_samples(p, split);
 
@@ -65,7 +70,8 @@ static void draw_quadratic(const tutti_problem *p, int split, const double *from
         const double *to = shift + class * (uint64_t)p->dim;
         labels[i] = (uint8_t)class;
         for (int64_t j = 0; j < p->dim; j++)
-            x[i * (uint64_t)p->dim + (uint64_t)j] = (float)(from[j] + to[j] + (p->noise > 0 ? sign * tutti_normal(rng, (uint64_t)j) : 0));
+            x[i * (uint64_t)p->dim + (uint64_t)j] =
+                (float)(from[j] + to[j] + (p->noise > 0 ? sign * tutti_normal(rng, (uint64_t)j) : 0));
     }
 }
 
@@ -75,7 +81,8 @@ static void draw_classes(const tutti_problem *p, double *shift)
     for (int64_t j = 0; j < p->dim; j++) {
         double mean = 0;
         for (int64_t k = 0; k < p->classes; k++)
-            mean += shift[k * p->dim + j] = p->skew > 0 ? tutti_normal(rng_of(p, CLASSES, (uint64_t)k), (uint64_t)j) : 0;
+            mean += shift[k * p->dim + j] =
+                p->skew > 0 ? tutti_normal(rng_of(p, CLASSES, (uint64_t)k), (uint64_t)j) : 0;
         mean /= (double)p->classes;
         for (int64_t k = 0; k < p->classes; k++)
             shift[k * p->dim + j] = p->skew * (shift[k * p->dim + j] - mean);
@@ -99,7 +106,8 @@ static uint8_t label_of(const tutti_problem *p, const double *teacher, const flo
     return (uint8_t)best;
 }
 
-static void draw_logistic(const tutti_problem *p, int split, const double *deviation, const double *teacher, float *x, uint8_t *labels)
+static void draw_logistic(const tutti_problem *p, int split, const double *deviation, const double *teacher, float *x,
+                          uint8_t *labels)
 {
     const uint64_t n = tutti_problem_samples(p, split);
 

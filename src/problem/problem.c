@@ -8,16 +8,25 @@
 #define AT(member) TUTTI_AT(tutti_problem, member)
 #define DIM(initial) { "dim", TUTTI_INT, AT(dim), initial, 1, 16384, NULL, "values of a sample" }
 #define SAMPLES(help) { "samples", TUTTI_INT, AT(samples), 4096, 2, 1 << 24, NULL, help }
-#define SEED { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL, "of the samples; that of the run has no part in them" }
+#define SEED \
+    { \
+        "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL, \
+            "of the samples; that of the run has no part in them" \
+    }
 
 const tutti_option tutti_quadratic_options[] = {
     DIM(100),
-    { "condition", TUTTI_REAL, AT(condition), 100, 1, 1e12, NULL, "largest curvature over the smallest; the largest is 1, so lr < 2 is stable" },
-    { "noise", TUTTI_REAL, AT(noise), 0.1, 0, 1e6, NULL, "deviation of samples round the centre of their class, each value" },
+    { "condition", TUTTI_REAL, AT(condition), 100, 1, 1e12, NULL,
+      "largest curvature over the smallest; the largest is 1, so lr < 2 is stable" },
+    { "noise", TUTTI_REAL, AT(noise), 0.1, 0, 1e6, NULL,
+      "deviation of samples round the centre of their class, each value" },
     { "classes", TUTTI_INT, AT(classes), 8, 1, 64, NULL, "classes that the samples belong to, equally many to each" },
-    { "skew", TUTTI_REAL, AT(skew), 0, 0, 1e6, NULL, "deviation of the classes' centres round the common one, each value" },
-    { "simplex", TUTTI_BOOL, AT(simplex), 0, 0, 1, NULL, "the common centre lies on the probability simplex, and x starts at 1 / dim instead of 0" },
-    { "drift", TUTTI_REAL, AT(drift), 0, 0, 1e6, NULL, "distance that all centres move in 1,000 steps, to and fro between two drawn points" },
+    { "skew", TUTTI_REAL, AT(skew), 0, 0, 1e6, NULL,
+      "deviation of the classes' centres round the common one, each value" },
+    { "simplex", TUTTI_BOOL, AT(simplex), 0, 0, 1, NULL,
+      "the common centre lies on the probability simplex, and x starts at 1 / dim instead of 0" },
+    { "drift", TUTTI_REAL, AT(drift), 0, 0, 1e6, NULL,
+      "distance that all centres move in 1,000 steps, to and fro between two drawn points" },
     SAMPLES("training samples, a multiple of 2 x classes; an eighth as many test samples"),
     SEED,
     { 0 }
@@ -25,7 +34,8 @@ const tutti_option tutti_quadratic_options[] = {
 
 const tutti_option tutti_logistic_options[] = {
     DIM(20),
-    { "condition", TUTTI_REAL, AT(condition), 10, 1, 1e12, NULL, "largest variance of a feature over the smallest; the largest is 1" },
+    { "condition", TUTTI_REAL, AT(condition), 10, 1, 1e12, NULL,
+      "largest variance of a feature over the smallest; the largest is 1" },
     { "noise", TUTTI_REAL, AT(noise), 0.1, 0, 1, NULL, "share of the labels that are replaced by another class" },
     { "classes", TUTTI_INT, AT(classes), 2, 2, 64, NULL, "classes of the labels" },
     SAMPLES("training samples; an eighth as many test samples"),
@@ -71,15 +81,24 @@ static tutti_status check(const tutti_problem *p, const char *what, const char *
     const uint64_t divisor = divisor_of(p);
 
     if ((uint64_t)p->samples % divisor != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s': samples is %lld; it must be a multiple of 2 x classes = %llu, so that every class has the same number of "
-                          "pairs", what, name, (long long)p->samples, (unsigned long long)divisor);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s '%s': samples is %lld; it must be a multiple of 2 x classes = %llu, so that every class "
+                          "has the same number of "
+                          "pairs",
+                          what, name, (long long)p->samples, (unsigned long long)divisor);
     if (p->skew > 0 && p->classes < 2)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s': skew is %g, but there is one class; it takes classes of 2 or more", what, name, p->skew);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s '%s': skew is %g, but there is one class; it takes classes of 2 or more", what, name,
+                          p->skew);
     if (p->drift > 0 && p->dim < 2 && p->simplex)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s': drift is %g, but the simplex of dim 1 is one point; it takes a dim of 2 or more", what, name, p->drift);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s '%s': drift is %g, but the simplex of dim 1 is one point; it takes a dim of 2 or more",
+                          what, name, p->drift);
     if (p->samples > ((int64_t)1 << 31) / p->dim)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s': %lld samples of %lld values are more than the 2^31 values possible; use fewer of either", what, name,
-                          (long long)p->samples, (long long)p->dim);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s '%s': %lld samples of %lld values are more than the 2^31 values possible; use fewer of either", what,
+            name, (long long)p->samples, (long long)p->dim);
     return TUTTI_OK;
 }
 
@@ -126,15 +145,19 @@ int tutti_problem_print(const tutti_problem *p, char *out, size_t bytes)
 tutti_status tutti_problem_same(const tutti_problem *model, const tutti_problem *data, tutti_error *err)
 {
     if (model->kind != data->kind)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the model is %s and the data are %s; name one of them and leave the other out", set_of(model->kind)->name,
-                          set_of(data->kind)->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the model is %s and the data are %s; name one of them and leave the other out",
+                          set_of(model->kind)->name, set_of(data->kind)->name);
     for (const tutti_option *o = set_of(model->kind)->options; o->name != NULL; o++) {
         char a[40], b[40];
         tutti_option_print(o, model, a, sizeof a);
         tutti_option_print(o, data, b, sizeof b);
         if (strcmp(a, b) != 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "model and data are two different problems: %s is %s in the model and %s in the data; give the options once, "
-                              "or the same ones twice", o->name, a, b);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "model and data are two different problems: %s is %s in the model and %s in the data; "
+                              "give the options once, "
+                              "or the same ones twice",
+                              o->name, a, b);
     }
     return TUTTI_OK;
 }
