@@ -1,5 +1,6 @@
-/* file.c: whole file calls out of the table's short ones. Loops over short reads and writes and over EINTR, keeps the path and
-   the offset for the sentence, and knows what mends each cause that users meet (no room, no permission, not there). */
+/* file.c: whole file calls out of the table's short ones. Loops over short reads and writes and
+   over EINTR, keeps the path and the offset for the sentence, and knows what mends each cause that
+   users meet (no room, no permission, not there). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@ struct tutti_file {
     char *path;
 };
 
-/* What mends it, as a clause to stand before the system's words; "" where only the system's words help. */
+/* What mends it, as a clause to stand before the system's words; ""
+   where only the system's words help. */
 static const char *mend(int cause)
 {
     switch (cause) {
@@ -39,7 +41,8 @@ static tutti_status status_of(int cause)
     return cause == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_IO;
 }
 
-tutti_status tutti_file_open(tutti_file **out, tutti_runtime *rt, const char *path, tutti_file_mode mode, tutti_error *err)
+tutti_status tutti_file_open(tutti_file **out, tutti_runtime *rt, const char *path, tutti_file_mode mode,
+                             tutti_error *err)
 {
     static const char *const doing[] = {
         [TUTTI_FILE_READ] = "open", [TUTTI_FILE_CREATE] = "create", [TUTTI_FILE_APPEND] = "open for appending",
@@ -49,7 +52,9 @@ tutti_status tutti_file_open(tutti_file **out, tutti_runtime *rt, const char *pa
 
     *out = NULL;
     if ((unsigned)mode > TUTTI_FILE_APPEND)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' cannot be opened in mode %d; there are modes 0 (read), 1 (create) and 2 (append)", path, (int)mode);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' cannot be opened in mode %d; there are modes 0 (read), 1 (create) and 2 (append)", path,
+                          (int)mode);
     f = tutti_alloc(1, sizeof *f);
     if (f != NULL) {
         f->fd = -1;
@@ -95,10 +100,13 @@ tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t by
         if (cause == EINTR)
             continue;
         if (cause != 0)
-            return tutti_fail(err, status_of(cause), cause, "cannot read %zu bytes at offset %" PRIu64 " of '%s'%s", left, here, f->path, mend(cause));
+            return tutti_fail(err, status_of(cause), cause, "cannot read %zu bytes at offset %" PRIu64 " of '%s'%s",
+                              left, here, f->path, mend(cause));
         if (done == 0)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' ends at %" PRIu64 " bytes, but %zu bytes were expected at offset %" PRIu64
-                              "; it was cut short or is another kind of file", f->path, f->bytes < here ? f->bytes : here, bytes, offset);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s' ends at %" PRIu64 " bytes, but %zu bytes were expected at offset %" PRIu64
+                              "; it was cut short or is another kind of file",
+                              f->path, f->bytes < here ? f->bytes : here, bytes, offset);
         at += done;
         left -= done;
     }
@@ -113,7 +121,8 @@ tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err)
 
     *at = NULL;
     if (f->mode != TUTTI_FILE_READ)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is open for writing; only what is read can be mapped", f->path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is open for writing; only what is read can be mapped",
+                          f->path);
     if (f->bytes > 0 && f->mapped == NULL && f->copy == NULL) {
         if (ops->file_map != NULL)
             cause = ops->file_map(f->rt->self, f->fd, f->bytes, &f->mapped);
@@ -122,7 +131,8 @@ tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err)
             f->mapped = NULL;
             f->copy = f->bytes <= SIZE_MAX ? tutti_alloc((size_t)f->bytes, 1) : NULL;
             if (f->copy == NULL)
-                return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %" PRIu64 " bytes of '%s'", f->bytes, f->path);
+                return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %" PRIu64 " bytes of '%s'", f->bytes,
+                                  f->path);
             status = tutti_file_read(f, 0, f->copy, (size_t)f->bytes, err);
             if (status != TUTTI_OK) {
                 tutti_free(f->copy);
@@ -151,7 +161,8 @@ tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes, tut
         if (cause == 0 && done == 0) /* would loop for ever */
             cause = EIO;
         if (cause != 0)
-            return tutti_fail(err, status_of(cause), cause, "cannot write %zu bytes at offset %" PRIu64 " of '%s'%s", bytes, f->bytes, f->path, mend(cause));
+            return tutti_fail(err, status_of(cause), cause, "cannot write %zu bytes at offset %" PRIu64 " of '%s'%s",
+                              bytes, f->bytes, f->path, mend(cause));
         at += done;
         bytes -= done;
         f->bytes += done;
@@ -172,20 +183,23 @@ tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err)
         cause = f->rt->ops->file_reserve(f->rt->self, f->fd, bytes);
     while (cause == EINTR);
     if (cause != 0 && cause != EOPNOTSUPP) /* a file system that cannot reserve finds out as it goes along */
-        return tutti_fail(err, status_of(cause), cause, "cannot write the %" PRIu64 " bytes of '%s'%s", bytes, f->path, mend(cause));
+        return tutti_fail(err, status_of(cause), cause, "cannot write the %" PRIu64 " bytes of '%s'%s", bytes, f->path,
+                          mend(cause));
     f->bytes = bytes;
     f->direct = f->rt->ops->file_direct(f->rt->self, f->fd, true) == 0;
     return TUTTI_OK;
 }
 
-/* Some disks want larger blocks than TUTTI_FILE_BLOCK and say so by EINVAL: then it is the cache after all, for all threads. */
+/* Some disks want larger blocks than TUTTI_FILE_BLOCK and say so by EINVAL: then it is the
+   cache after all, for all threads. */
 tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *from, size_t bytes, tutti_error *err)
 {
     const tutti_runtime_ops *ops = f->rt->ops;
     const unsigned char *at = from;
     bool direct = f->direct;
 
-    if (direct && ((uintptr_t)from % TUTTI_FILE_BLOCK != 0 || offset % TUTTI_FILE_BLOCK != 0 || bytes % TUTTI_FILE_BLOCK != 0)) {
+    if (direct &&
+        ((uintptr_t)from % TUTTI_FILE_BLOCK != 0 || offset % TUTTI_FILE_BLOCK != 0 || bytes % TUTTI_FILE_BLOCK != 0)) {
         ops->file_direct(f->rt->self, f->fd, false);
         f->direct = direct = false;
     }
@@ -203,7 +217,8 @@ tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *fro
         if (cause == 0 && done == 0) /* would loop for ever */
             cause = EIO;
         if (cause != 0)
-            return tutti_fail(err, status_of(cause), cause, "cannot write %zu bytes at offset %" PRIu64 " of '%s'%s", bytes, offset, f->path, mend(cause));
+            return tutti_fail(err, status_of(cause), cause, "cannot write %zu bytes at offset %" PRIu64 " of '%s'%s",
+                              bytes, offset, f->path, mend(cause));
         at += done;
         offset += done;
         bytes -= done;
@@ -220,7 +235,8 @@ tutti_status tutti_file_sync(tutti_file *f, tutti_error *err)
     while (cause == EINTR);
     if (cause == 0)
         return TUTTI_OK;
-    return tutti_fail(err, status_of(cause), cause, "cannot bring the %" PRIu64 " bytes of '%s' to the disk%s", f->bytes, f->path, mend(cause));
+    return tutti_fail(err, status_of(cause), cause, "cannot bring the %" PRIu64 " bytes of '%s' to the disk%s",
+                      f->bytes, f->path, mend(cause));
 }
 
 tutti_status tutti_file_close(tutti_file *f, tutti_error *err)
@@ -235,7 +251,8 @@ tutti_status tutti_file_close(tutti_file *f, tutti_error *err)
     tutti_free(f->copy);
     cause = f->fd >= 0 ? f->rt->ops->file_close(f->rt->self, f->fd) : 0;
     if (cause != 0)
-        status = tutti_fail(err, status_of(cause), cause, "closing '%s' after %" PRIu64 " bytes%s", f->path, f->bytes, mend(cause));
+        status = tutti_fail(err, status_of(cause), cause, "closing '%s' after %" PRIu64 " bytes%s", f->path, f->bytes,
+                            mend(cause));
     tutti_free(f->path);
     tutti_free(f);
     return status;
@@ -312,11 +329,13 @@ tutti_status tutti_file_remove(tutti_runtime *rt, const char *path, tutti_error 
     while (cause == EINTR);
     if (cause == 0 || cause == ENOENT)
         return TUTTI_OK;
-    return tutti_fail(err, status_of(cause), cause, "cannot remove '%s'%s", path, cause == ENOTEMPTY || cause == EEXIST ? "; empty it first" : mend(cause));
+    return tutti_fail(err, status_of(cause), cause, "cannot remove '%s'%s", path,
+                      cause == ENOTEMPTY || cause == EEXIST ? "; empty it first" : mend(cause));
 }
 
-/* mkdir gives EEXIST for a file too, and EACCES or EROFS for some directories that are there. PATH/. is there exactly if
-   PATH is a directory, so one question to exists() decides all of these. `path` ends before `length`. */
+/* mkdir gives EEXIST for a file too, and EACCES or EROFS for some directories that are there.
+   PATH/. is there exactly if PATH is a directory, so one question to exists() decides all of
+   these. `path` ends before `length`. */
 static int make_level(tutti_runtime *rt, const char *path, size_t length, char *scratch)
 {
     int cause, there;
@@ -357,7 +376,9 @@ tutti_status tutti_directory_make(tutti_runtime *rt, const char *path, tutti_err
     if (cause == 0)
         return TUTTI_OK;
     if (cause == ENOTDIR)
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot make directory '%s': '%.*s' is a file; remove it or choose another name", path, (int)(end < 200 ? end : 200), path);
+        return tutti_fail(err, TUTTI_ERR_IO, cause,
+                          "cannot make directory '%s': '%.*s' is a file; remove it or choose another name", path,
+                          (int)(end < 200 ? end : 200), path);
     return tutti_fail(err, status_of(cause), cause, "cannot make directory '%s'%s", path, mend(cause));
 }
 
@@ -373,7 +394,8 @@ tutti_status tutti_directory_sync(tutti_runtime *rt, const char *path, tutti_err
     return tutti_fail(err, status_of(cause), cause, "cannot bring directory '%s' to the disk%s", path, mend(cause));
 }
 
-/* ---- listing: names are gathered, then sorted, so that `each` may itself use the directory ---- */
+/* ---- listing: names are gathered, then sorted, so that `each` may itself use the directory
+   ---- */
 typedef struct { char **names; size_t count, room; bool no_memory; } name_list;
 
 static void gather(void *user, const char *name)
@@ -407,7 +429,9 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-tutti_status tutti_directory_list(tutti_runtime *rt, const char *path, tutti_status (*each)(void *user, const char *name, tutti_error *err), void *user, tutti_error *err)
+tutti_status tutti_directory_list(tutti_runtime *rt, const char *path,
+                                  tutti_status (*each)(void *user, const char *name, tutti_error *err), void *user,
+                                  tutti_error *err)
 {
     name_list list = { NULL, 0, 0, false };
     tutti_status status = TUTTI_OK;
@@ -420,7 +444,8 @@ tutti_status tutti_directory_list(tutti_runtime *rt, const char *path, tutti_sta
         cause = rt->ops->directory_list(rt->self, path, gather, &list);
     } while (cause == EINTR);
     if (list.no_memory)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot list directory '%s' after %zu names", path, list.count);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot list directory '%s' after %zu names", path, list.count);
     else if (cause != 0)
         status = tutti_fail(err, status_of(cause), cause, "cannot list directory '%s'%s", path, mend(cause));
     if (status == TUTTI_OK && list.count > 1)

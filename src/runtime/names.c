@@ -1,7 +1,9 @@
-/* names.c: the name service with a time limit. getaddrinfo has none of its own: with servers that do not answer it takes as long as /etc/resolv.conf says (30 s and more), and it
-   cannot be interrupted. So it runs on a detached thread, and who waited for long enough goes on without it: what the two share belongs to whoever is the last to use
-   it, and a process may end while the thread is still waiting. getaddrinfo_a does the same inside, but a request that cannot be cancelled keeps the caller's memory.
-   Numbers are read at once, without a thread. */
+/* names.c: the name service with a time limit. getaddrinfo has none of its own: with servers that
+   do not answer it takes as long as /etc/resolv.conf says (30 s and more), and it cannot be
+   interrupted. So it runs on a detached thread, and who waited for long enough goes on without it:
+   what the two share belongs to whoever is the last to use it, and a process may end while the
+   thread is still waiting. getaddrinfo_a does the same inside, but a request that cannot be
+   cancelled keeps the caller's memory. Numbers are read at once, without a thread. */
 #include "names.h"
 #include <errno.h>
 #include <pthread.h>
@@ -52,7 +54,8 @@ static void *resolve(void *arg)
     return NULL;
 }
 
-/* 0, or an errno: then nothing runs and *l is still the caller's alone. Signals are for the threads of the program. */
+/* 0, or an errno: then nothing runs and *l is still the caller's alone. Signals
+   are for the threads of the program. */
 static int start(lookup *l)
 {
     pthread_attr_t detached;
@@ -102,7 +105,8 @@ static const char *why(int code, int cause)
     return text != NULL ? text : gai_strerror(code);
 }
 
-const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const char *service, const struct addrinfo *hints, int64_t limit_ns, struct addrinfo **list)
+const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const char *service,
+                            const struct addrinfo *hints, int64_t limit_ns, struct addrinfo **list)
 {
     const char *failed = NULL;
     struct timespec until;

@@ -4,6 +4,9 @@
 #include "tutti/runtime.h"
 #include <netdb.h>
 
-typedef int tutti_resolver(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list); /* as getaddrinfo; called on a thread of its own */
-const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const char *service, const struct addrinfo *hints, int64_t limit_ns, struct addrinfo **list);
+/* as getaddrinfo; called on a thread of its own */
+typedef int tutti_resolver(const char *host, const char *service, const struct addrinfo *hints,
+                           struct addrinfo **list);
+const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const char *service,
+                            const struct addrinfo *hints, int64_t limit_ns, struct addrinfo **list);
 #endif

@@ -1,9 +1,10 @@
-/* posix.c: the runtime on Linux. Threads are pthreads, time is CLOCK_MONOTONIC, files are file descriptors. Each member does
-   one system call and gives its errno; looping, sizes and sentences are the dispatch layer's (runtime.c, file.c), so that
-   every implementation shares them.
+/* posix.c: the runtime on Linux. Threads are pthreads, time is CLOCK_MONOTONIC, files are file
+   descriptors. Each member does one system call and gives its errno; looping, sizes and sentences
+   are the dispatch layer's (runtime.c, file.c), so that every implementation shares them.
 
-   A monitor is one mutex and one condition whose clock is CLOCK_MONOTONIC (pthread_condattr_setclock rather than
-   pthread_cond_clockwait: the thread sanitizer knows only the former). */
+   A monitor is one mutex and one condition whose clock is CLOCK_MONOTONIC
+   (pthread_condattr_setclock rather than pthread_cond_clockwait: the thread
+   sanitizer knows only the former). */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +21,8 @@
 #include "tutti/runtime.h"
 
 #define NS_PER_S 1000000000
-/* Room for oneDNN's kernels and for a model's recursion, whatever `ulimit -s` says; pages are only taken when touched. */
+/* Room for oneDNN's kernels and for a model's recursion, whatever `ulimit -s` says;
+   pages are only taken when touched. */
 #define STACK_BYTES ((size_t)8 << 20)
 
 typedef struct { pthread_t thread; void (*run)(void *arg); void *arg; char name[16]; } posix_thread;
@@ -192,8 +194,8 @@ static void posix_wake(void *self, void *monitor)
     pthread_cond_broadcast(&m->condition);
 }
 
-/* O_NONBLOCK while opening only: a FIFO that nobody serves must not hang the caller. What cannot be read at an offset is
-   refused here, where the path is at hand, rather than at the first read. */
+/* O_NONBLOCK while opening only: a FIFO that nobody serves must not hang the caller. What cannot be
+   read at an offset is refused here, where the path is at hand, rather than at the first read. */
 static int posix_file_open(void *self, const char *path, tutti_file_mode mode, int *fd)
 {
     static const int flags[] = {
@@ -259,7 +261,8 @@ static int posix_file_write(void *self, int fd, const void *from, size_t bytes, 
     return n < 0 ? errno : 0;
 }
 
-/* Room and size at once: writes inside a file's size need not wait for each other, those that make it longer do. */
+/* Room and size at once: writes inside a file's size need not wait for each
+   other, those that make it longer do. */
 static int posix_file_reserve(void *self, int fd, uint64_t bytes)
 {
     (void)self;
@@ -300,7 +303,8 @@ static int posix_file_sync(void *self, int fd)
 static int posix_file_close(void *self, int fd)
 {
     (void)self;
-    /* Linux has let the descriptor go also when it says EINTR; closing again could close another thread's file. */
+    /* Linux has let the descriptor go also when it says EINTR; closing again
+       could close another thread's file. */
     return close(fd) == 0 || errno == EINTR ? 0 : errno;
 }
 
@@ -426,7 +430,8 @@ static void posix_entropy(void *self, void *to, size_t bytes)
     }
     if (fd >= 0)
         close(fd);
-    /* Neither: seeds of runs should at least differ by time and process. Nothing of ours needs secrecy. */
+    /* Neither: seeds of runs should at least differ by time and
+       process. Nothing of ours needs secrecy. */
     for (uint64_t i = 0; bytes > 0; i++, at++, bytes--) {
         const tutti_rng rng = { (uint64_t)posix_now(self), (uint64_t)getpid(), 0 };
         *at = (unsigned char)tutti_random(rng, i);
@@ -434,18 +439,40 @@ static void posix_entropy(void *self, void *to, size_t bytes)
 }
 
 static const tutti_runtime_ops posix_ops = {
-    .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof(tutti_runtime_ops), .name = "posix",
-    .close = posix_close, .now = posix_now, .sleep_until = posix_sleep_until, .charge = posix_charge,
-    .thread_open = posix_thread_open, .thread_join = posix_thread_join,
-    .monitor_open = posix_monitor_open, .monitor_close = posix_monitor_close,
-    .lock = posix_lock, .unlock = posix_unlock, .wait = posix_wait, .wake = posix_wake,
-    .file_open = posix_file_open, .file_size = posix_file_size, .file_read = posix_file_read,
-    .file_write = posix_file_write, .file_sync = posix_file_sync, .file_close = posix_file_close,
-    .file_rename = posix_file_rename, .file_remove = posix_file_remove,
-    .directory_make = posix_directory_make, .directory_sync = posix_directory_sync, .directory_list = posix_directory_list,
-    .exists = posix_exists, .space_left = posix_space_left, .entropy = posix_entropy,
-    .file_reserve = posix_file_reserve, .file_direct = posix_file_direct, .file_write_at = posix_file_write_at,
-    .file_map = posix_file_map, .file_unmap = posix_file_unmap,
+    .abi = TUTTI_RUNTIME_ABI,
+    .bytes = sizeof(tutti_runtime_ops),
+    .name = "posix",
+    .close = posix_close,
+    .now = posix_now,
+    .sleep_until = posix_sleep_until,
+    .charge = posix_charge,
+    .thread_open = posix_thread_open,
+    .thread_join = posix_thread_join,
+    .monitor_open = posix_monitor_open,
+    .monitor_close = posix_monitor_close,
+    .lock = posix_lock,
+    .unlock = posix_unlock,
+    .wait = posix_wait,
+    .wake = posix_wake,
+    .file_open = posix_file_open,
+    .file_size = posix_file_size,
+    .file_read = posix_file_read,
+    .file_write = posix_file_write,
+    .file_sync = posix_file_sync,
+    .file_close = posix_file_close,
+    .file_rename = posix_file_rename,
+    .file_remove = posix_file_remove,
+    .directory_make = posix_directory_make,
+    .directory_sync = posix_directory_sync,
+    .directory_list = posix_directory_list,
+    .exists = posix_exists,
+    .space_left = posix_space_left,
+    .entropy = posix_entropy,
+    .file_reserve = posix_file_reserve,
+    .file_direct = posix_file_direct,
+    .file_write_at = posix_file_write_at,
+    .file_map = posix_file_map,
+    .file_unmap = posix_file_unmap,
 };
 
 tutti_status tutti_runtime_open_posix(tutti_runtime **out, tutti_error *err)

@@ -1,5 +1,5 @@
-/* runtime.c: time, threads and monitors as the rest of the library sees them: plain calls that go through the table of
-   whichever implementation opened the runtime. Files are in file.c. */
+/* runtime.c: time, threads and monitors as the rest of the library sees them: plain calls that go
+   through the table of whichever implementation opened the runtime. Files are in file.c. */
 #include <assert.h>
 #include <errno.h>
 #include "tutti/runtime.h"
@@ -74,8 +74,10 @@ tutti_status tutti_thread_open(tutti_thread **out, tutti_runtime *rt, const char
     cause = rt->ops->thread_open(rt->self, &t->handle, name, thread_body, t);
     if (cause != 0) {
         tutti_free(t);
-        return tutti_fail(err, cause == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_IO, cause,
-                          "cannot start thread '%s'; use fewer workers or threads, or raise the limit of processes (ulimit -u)", name);
+        return tutti_fail(
+            err, cause == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_IO, cause,
+            "cannot start thread '%s'; use fewer workers or threads, or raise the limit of processes (ulimit -u)",
+            name);
     }
     *out = t;
     return TUTTI_OK;
