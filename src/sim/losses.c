@@ -1,14 +1,22 @@
-/* losses.c: hosts that fail, links that fail, ranks that others expel: how it happens, and who hears of it when.
+/* losses.c: hosts that fail, links that fail, ranks that others expel: how it
+   happens, and who hears of it when.
 
-   A host fails when its platform's profile says so, or `fail` does; either way SimGrid kills its actors. A profile's failure falls between two moments of the simulation, when no actor
-   is in the middle of anything. One of `fail` is brought about by an actor beside others of that moment, so that actor first holds them: who has begun to play its log ends that, nobody begins
-   (sim_hold). What a thread had written into its log and not played is lost with it, but for what others wait for (inherit).
+   A host fails when its platform's profile says so, or `fail` does; either way SimGrid kills
+   its actors. A profile's failure falls between two moments of the simulation, when no actor is
+   in the middle of anything. One of `fail` is brought about by an actor beside others of that
+   moment, so that actor first holds them: who has begun to play its log ends that, nobody
+   begins (sim_hold). What a thread had written into its log and not played is lost with it, but
+   for what others wait for (inherit).
 
-   Nothing tells the others but time. Watchers, actors on two other hosts or on one that has no rank, wait for the end of a rank's own actor and say peer-timeout later that the rank is
-   lost. When they have, watchers that went with their host are replaced, and one that finds its rank dead says so peer-timeout after that. All hear of a loss in the same moment.
+   Nothing tells the others but time. Watchers, actors on two other hosts or on one that has no
+   rank, wait for the end of a rank's own actor and say peer-timeout later that the rank is lost.
+   When they have, watchers that went with their host are replaced, and one that finds its rank dead
+   says so peer-timeout after that. All hear of a loss in the same moment.
 
-   A link that fails has its two ends lose each other at the first message that needs it, as a connection that breaks. If that leaves the ranks in parts, one part at most goes on
-   (transport/events.h) and the ranks of the others are expelled: two runs would write one result. */
+   A link that fails has its two ends lose each other at the first message that needs it, as a
+   connection that breaks. If that leaves the ranks in parts, one part at most goes on
+   (transport/events.h) and the ranks of the others are expelled: two runs would write one
+   result. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,9 +34,14 @@ static tutti_status read_one(sim_run *run, const char *all, const char **text, t
     const double at = named ? strtod(number, &past) : -1;
 
     if (!named || past == number || !(at >= 0) || !isfinite(at) || (*past != '\0' && (*past != ':' || past[1] == '\0')))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "fail is '%.80s'; write RANK@SECONDS, of several RANK@SECONDS:RANK@SECONDS, with seconds of virtual time from 0 on", all);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "fail is '%.80s'; write RANK@SECONDS, of several RANK@SECONDS:RANK@SECONDS, with seconds of "
+                          "virtual time from 0 on",
+                          all);
     if (rank >= run->size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "fail is '%.80s', but there is no worker %ld: with %d workers they are 0 to %d", all, rank, run->size, run->size - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "fail is '%.80s', but there is no worker %ld: with %d workers they are 0 to %d", all, rank,
+                          run->size, run->size - 1);
     if (isfinite(run->ranks[rank].fails_at))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "fail is '%.80s': worker %ld cannot fail twice", all, rank);
     run->ranks[rank].fails_at = at;
@@ -49,7 +62,8 @@ void sim_hold(sim_thread *self)
 {
     while (self->run->held > 0 || (self->rank >= 0 && self->run->ranks[self->rank].off)) {
         self->where = SIM_IN_HOLD;
-        sg_sem_acquire(self->semaphore); /* a wake that was meant for something else is not missed: who waits looks at flags first */
+        /* a wake that was meant for something else is not missed: who waits looks at flags first */
+        sg_sem_acquire(self->semaphore);
         self->where = SIM_RUNNING;
     }
 }
@@ -86,7 +100,8 @@ static void fail(void *arg)
 bool sim_faults_start(sim_run *run)
 {
     for (int k = 0; k < run->size; k++)
-        if (isfinite(run->ranks[k].fails_at) && sim_thread_make(run, -1, run->ranks[k].host, "fault", fail, &run->ranks[k], SIM_SERVICE_STACK_KIB, NULL) == NULL)
+        if (isfinite(run->ranks[k].fails_at) && sim_thread_make(run, -1, run->ranks[k].host, "fault", fail,
+                                                                &run->ranks[k], SIM_SERVICE_STACK_KIB, NULL) == NULL)
             return false;
     return sim_watch_all(run);
 }
@@ -96,10 +111,12 @@ void sim_lost_words(const sim_run *run, int rank, char *text, size_t bytes)
     const sim_rank *r = &run->ranks[rank];
     const double at = r->failed_at >= 0 ? r->failed_at : r->fails_at;
 
-    snprintf(text, bytes, isfinite(at) ? "its host '%s' failed at %.9f s of virtual time" : "its host '%s' failed", sg_host_get_name(r->host), at);
+    snprintf(text, bytes, isfinite(at) ? "its host '%s' failed at %.9f s of virtual time" : "its host '%s' failed",
+             sg_host_get_name(r->host), at);
 }
 
-/* What its threads had still to do for others when they died: to wake them, to start their transfers. */
+/* What its threads had still to do for others when they died: to
+   wake them, to start their transfers. */
 static void inherit(sim_thread *self, int rank)
 {
     for (sim_thread *t = self->run->threads; t != NULL; t = t->next)
@@ -182,7 +199,8 @@ static void note(sim_thread *self, int whom, int rank, bool cut)
         r->events = more;
         r->events_room = room;
     }
-    r->events[r->n_events++] = (sim_event){ .rank = rank, .at_ns = sim_now_ns(self), .cut_at = simgrid_get_clock(), .cut = cut };
+    r->events[r->n_events++] =
+        (sim_event){ .rank = rank, .at_ns = sim_now_ns(self), .cut_at = simgrid_get_clock(), .cut = cut };
     r->cuts += cut;
 }
 
@@ -215,10 +233,15 @@ void sim_describe(const sim_run *run, int me, int rank, char *text, size_t bytes
     char said[600];
 
     if (cut != NULL)
-        snprintf(said, sizeof said, "worker %d cannot be reached: a link to it failed at %.9f s of virtual time", rank, cut->cut_at);
+        snprintf(said, sizeof said, "worker %d cannot be reached: a link to it failed at %.9f s of virtual time", rank,
+                 cut->cut_at);
     else
-        snprintf(said, sizeof said, r->state == SIM_FAILED ? "worker %d failed: %s" : r->state > SIM_FAILED ? "worker %d was lost: %s" : r->state == SIM_LEFT ? "worker %d has left the run%s" :
-                 "worker %d is there%s", rank, r->state >= SIM_FAILED ? r->words : "");
+        snprintf(said, sizeof said,
+                 r->state == SIM_FAILED  ? "worker %d failed: %s"
+                 : r->state > SIM_FAILED ? "worker %d was lost: %s"
+                 : r->state == SIM_LEFT  ? "worker %d has left the run%s"
+                                         : "worker %d is there%s",
+                 rank, r->state >= SIM_FAILED ? r->words : "");
     tutti_events_copy(text, bytes, said);
 }
 
@@ -231,7 +254,9 @@ int sim_events(void *t, int first, tutti_peer_event *out, int room)
         sim_give_up(self, "asked who is lost");
     for (int i = 0; i < room && first >= 0 && first < me->n_events - i; i++) {
         const sim_event *e = &me->events[first + i];
-        out[i] = (tutti_peer_event){ .epoch = (uint32_t)(first + i) + 1, .rank = e->rank, .change = TUTTI_PEER_LOST, .at_ns = e->at_ns };
+        out[i] = (tutti_peer_event){
+            .epoch = (uint32_t)(first + i) + 1, .rank = e->rank, .change = TUTTI_PEER_LOST, .at_ns = e->at_ns
+        };
         sim_describe(me->run, me->rank, e->rank, out[i].why, sizeof out[i].why);
     }
     return me->n_events;
@@ -247,13 +272,15 @@ void sim_expel(void *t, int rank, const char *why)
     if (rank < 0 || rank >= me->run->size || rank == me->rank)
         return;
     sim_play(self);
-    if (me->closed || me->state >= SIM_FAILED || me->run->ranks[rank].state != SIM_PRESENT || sim_is_cut(me->run, me->rank, rank))
+    if (me->closed || me->state >= SIM_FAILED || me->run->ranks[rank].state != SIM_PRESENT ||
+        sim_is_cut(me->run, me->rank, rank))
         return;
     tutti_fail(&err, TUTTI_ERR_STATE, 0, "worker %d has expelled it: %s", me->rank, why);
     sim_depart(self, rank, SIM_EXPELLED, &err);
 }
 
-/* here := the ranks of `present` that are on one side with `from`, by links that have not failed. */
+/* here := the ranks of `present` that are on one side with `from`, by links that have not
+   failed. */
 static void side_of(const sim_run *run, int from, const bool *present, bool *here)
 {
     bool more = true;

@@ -1,12 +1,14 @@
-/* match.c: posting, matching, waiting, cancelling: operations on lists. A request's own memory is touched only while its rank lives
-   and it is posted; what the lists need of it is in its op.
+/* match.c: posting, matching, waiting, cancelling: operations on lists. A request's own memory is
+   touched only while its rank lives and it is posted; what the lists need of it is in its op.
 
-   Messages of equal (from, tag) meet receives in the order of posting. That must hold across cancels, too: when a receive in
-   flight is taken back, its message goes to the next receive, so later messages of that sender and tag in flight are taken back with it
-   and matched again; likewise for a send that is taken back.
+   Messages of equal (from, tag) meet receives in the order of posting. That must hold across
+   cancels, too: when a receive in flight is taken back, its message goes to the next receive, so
+   later messages of that sender and tag in flight are taken back with it and matched again;
+   likewise for a send that is taken back.
 
-   Whom a receive from ANY gets, of those that send in the same nanosecond, must not hang on the order in which SimGrid woke them: it is
-   offered to the rank's matcher, which looks a nanosecond later and takes the lowest rank of the earliest. */
+   Whom a receive from ANY gets, of those that send in the same nanosecond, must not hang on the
+   order in which SimGrid woke them: it is offered to the rank's matcher, which looks a nanosecond
+   later and takes the lowest rank of the earliest. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,7 +74,8 @@ void sim_end(sim_thread *self, sim_op *op, tutti_status status, int rank)
         r->status = status;
         r->rank = rank;
         r->internal[0] = NULL;
-        atomic_store_explicit(&r->done, true, memory_order_release); /* for readers that know no better; there is one OS thread */
+        /* for readers that know no better; there is one OS thread */
+        atomic_store_explicit(&r->done, true, memory_order_release);
         wake_waiter(self, op);
     }
     op_give(self->run, op);
@@ -144,11 +147,13 @@ static void offer(sim_thread *self, int rank)
     at->due = true;
     if (at->matcher != NULL)
         sg_sem_release(at->matcher->semaphore);
-    else if ((at->matcher = sim_thread_make(self->run, rank, at->host, "matcher", sim_matcher_main, at, SIM_SERVICE_STACK_KIB, NULL)) == NULL)
+    else if ((at->matcher = sim_thread_make(self->run, rank, at->host, "matcher", sim_matcher_main, at,
+                                            SIM_SERVICE_STACK_KIB, NULL)) == NULL)
         sim_out_of_memory(self);
 }
 
-/* May these two meet now, or is it the matcher's to say? To oneself as well: else it would depend on the order of two sends in one nanosecond whether one's own waits for the matcher. */
+/* May these two meet now, or is it the matcher's to say? To oneself as well: else it would depend
+   on the order of two sends in one nanosecond whether one's own waits for the matcher. */
 static bool is_free_choice(const sim_op *a, const sim_op *b)
 {
     return a->peer == TUTTI_ANY || b->peer == TUTTI_ANY;
@@ -170,7 +175,8 @@ static bool gone(const sim_run *run, int me, int rank)
     return run->ranks[rank].state >= SIM_LEFT || sim_is_cut(run, me, rank);
 }
 
-/* Who `me` is told is to blame that its request with `peer`, which is gone, ends; of a receive from ANY the first that failed. */
+/* Who `me` is told is to blame that its request with `peer`, which is gone, ends; of a
+   receive from ANY the first that failed. */
 static int blamed(const sim_run *run, int me, int peer)
 {
     for (int r = 0; r < run->size && peer == TUTTI_ANY; r++)
@@ -222,7 +228,8 @@ static sim_op *earliest(sim_run *run, const sim_op *recv)
 
     for (sim_link *l = head->next; l != head; l = l->next) {
         sim_op *send = SIM_OWNER(sim_op, link, l);
-        if (fit(send, recv) && (best == NULL || send->posted_ns < best->posted_ns || (send->posted_ns == best->posted_ns && send->rank < best->rank)))
+        if (fit(send, recv) && (best == NULL || send->posted_ns < best->posted_ns ||
+                                (send->posted_ns == best->posted_ns && send->rank < best->rank)))
             best = send; /* of one rank the first posted: lists are in that order */
     }
     return best;
@@ -274,7 +281,8 @@ static void land(sim_run *run, sim_transfer *t)
     run->ranks[recv->rank].unserved = run->ranks[recv->rank].unserved || recv->peer == TUTTI_ANY;
 }
 
-/* The transfer of `op` ends without it; its partner, and whatever is in flight only because op's message or receive came first, is matched again. */
+/* The transfer of `op` ends without it; its partner, and whatever is in flight only because op's
+   message or receive came first, is matched again. */
 static void withdraw(sim_thread *self, sim_op *op)
 {
     sim_run *run = self->run;
@@ -289,8 +297,9 @@ static void withdraw(sim_thread *self, sim_op *op)
     for (sim_link *l = at->flight.next, *next; l != &at->flight; l = next) {
         sim_transfer *later = SIM_OWNER(sim_transfer, link, l);
         next = l->next;
-        if (other->sends ? later->send->tag == tag && later->from == other->rank && later->send->sequence > other->sequence
-                         : fit(later->send, other) && later->recv->sequence > other->sequence)
+        if (other->sends
+                ? later->send->tag == tag && later->from == other->rank && later->send->sequence > other->sequence
+                : fit(later->send, other) && later->recv->sequence > other->sequence)
             land(run, later);
     }
     put(run, other);
@@ -343,7 +352,8 @@ static bool needs(const sim_run *run, const sim_op *op, int rank)
     return op->rank != rank && (op->peer == TUTTI_ANY ? sim_alone(run, op->rank) : op->peer == rank);
 }
 
-/* With PEER the rank to blame is the request's own affair; but an expelled rank hears its own number. */
+/* With PEER the rank to blame is the request's own affair; but an
+   expelled rank hears its own number. */
 static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, tutti_status status)
 {
     for (int b = 0; b < SIM_BUCKETS; b++)
@@ -353,7 +363,10 @@ static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, 
             if (!chosen(self->run, op, rank))
                 continue;
             take_out(self->run, op);
-            sim_end(self, op, status, status != TUTTI_ERR_PEER ? -1 : self->run->ranks[op->rank].state == SIM_EXPELLED ? op->rank : blamed(self->run, op->rank, op->peer));
+            sim_end(self, op, status,
+                    status != TUTTI_ERR_PEER                           ? -1
+                    : self->run->ranks[op->rank].state == SIM_EXPELLED ? op->rank
+                                                                       : blamed(self->run, op->rank, op->peer));
         }
 }
 
@@ -369,7 +382,8 @@ static void end_listed(sim_thread *self, chooses chosen, int rank, tutti_status 
     }
 }
 
-/* What is in flight between `rank` and `with` (-1: anybody) is back in the lists. What a partner has there that needs nobody else stays. */
+/* What is in flight between `rank` and `with` (-1: anybody) is back in the lists. What a partner
+   has there that needs nobody else stays. */
 static void land_all(sim_thread *self, int rank, int with)
 {
     sim_run *run = self->run;
@@ -399,7 +413,8 @@ void sim_end_needing(sim_thread *self, int rank)
 
 static bool needs_what_is_cut(const sim_run *run, const sim_op *op, int rank)
 {
-    return op->rank == rank && (op->peer == TUTTI_ANY ? sim_alone(run, rank) : op->peer != rank && sim_is_cut(run, rank, op->peer));
+    return op->rank == rank &&
+           (op->peer == TUTTI_ANY ? sim_alone(run, rank) : op->peer != rank && sim_is_cut(run, rank, op->peer));
 }
 
 void sim_end_between(sim_thread *self, int a, int b)
@@ -422,19 +437,25 @@ void sim_serve(sim_thread *self)
 }
 
 /* ---- posting ---- */
-static tutti_status check(const sim_rank *me, const char *doing, tutti_request *r, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
+static tutti_status check(const sim_rank *me, const char *doing, tutti_request *r, int peer, bool any, tutti_buffer b,
+                          size_t *bytes, tutti_error *err)
 {
     *bytes = 0;
     if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s with a request that is still in flight; wait for it or cancel it first", doing);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "%s with a request that is still in flight; wait for it or cancel it first", doing);
     if ((peer < 0 || peer >= me->run->size) && !(any && peer == TUTTI_ANY))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer, me->run->size, me->run->size - 1);
-    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || *bytes > INT64_MAX / 2 || (b.data == NULL && *bytes > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer, b.count, tutti_dtype_name(b.dtype), b.data);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing,
+                          peer, me->run->size, me->run->size - 1);
+    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || *bytes > INT64_MAX / 2 ||
+        (b.data == NULL && *bytes > 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer,
+                          b.count, tutti_dtype_name(b.dtype), b.data);
     return TUTTI_OK;
 }
 
-static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t tag, void *data, size_t bytes, bool sends, tutti_error *err)
+static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t tag, void *data, size_t bytes,
+                             bool sends, tutti_error *err)
 {
     sim_op *op = op_take(me->run);
 
@@ -464,7 +485,8 @@ static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t 
     return TUTTI_OK;
 }
 
-tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload,
+                      tutti_error *err)
 {
     sim_rank *me = t;
     size_t bytes;
@@ -518,7 +540,8 @@ static bool has_passed(const sim_thread *self, int64_t deadline_ns)
     return deadline_ns != TUTTI_FOREVER && deadline_ns <= sim_now_ns(self);
 }
 
-tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done,
+                           tutti_error *err)
 {
     sim_thread *self = sim_self();
     const sim_rank *me = t;
@@ -531,8 +554,11 @@ tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t ne
     done = count_done(r, n);
     if (done < n && (done < need ? has_passed(self, deadline_ns) : need == 0) && sim_turn(self)) {
         *n_done = done;
-        return tutti_fail_rank(err, TUTTI_ERR_STATE, self->rank, "thread '%s' of worker %d has tested its messages %d times at %.9f s of virtual time without waiting: time passes only while "
-                               "somebody waits; give a deadline, or sleep between the tests", self->name, self->rank, SIM_TURNS, simgrid_get_clock());
+        return tutti_fail_rank(err, TUTTI_ERR_STATE, self->rank,
+                               "thread '%s' of worker %d has tested its messages %d times at %.9f s of virtual time "
+                               "without waiting: time passes only while "
+                               "somebody waits; give a deadline, or sleep between the tests",
+                               self->name, self->rank, SIM_TURNS, simgrid_get_clock());
     }
     if (done < need && !has_passed(self, deadline_ns)) {
         attend(self, r, n, true);
@@ -550,6 +576,8 @@ tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t ne
     if (me->state == SIM_EXPELLED)
         return sim_refused(me, err);
     if (done < need)
-        return tutti_fail(err, TUTTI_TIMEOUT, 0, "worker %d waited for %zu of %zu messages; the deadline passed with %zu done", self->rank, need, n, done);
+        return tutti_fail(err, TUTTI_TIMEOUT, 0,
+                          "worker %d waited for %zu of %zu messages; the deadline passed with %zu done", self->rank,
+                          need, n, done);
     return TUTTI_OK;
 }

@@ -1,8 +1,9 @@
-/* platform.c: the hosts and links of a run. SimGrid reads XML files only and aborts on what it does not like, so a file of the user's is
-   tried in a forked child first; the platform of the bare spec is written into memory.
+/* platform.c: the hosts and links of a run. SimGrid reads XML files only and aborts on what it
+   does not like, so a file of the user's is tried in a forked child first; the platform of the
+   bare spec is written into memory.
 
-   SimGrid's defaults bend latency and bandwidth to look like TCP; the settings here make a message cost exactly latency +
-   bytes / bandwidth (tests/sim/network_test.c). */
+   SimGrid's defaults bend latency and bandwidth to look like TCP; the settings here make a message
+   cost exactly latency + bytes / bandwidth (tests/sim/network_test.c). */
 #include <errno.h>
 #include <ctype.h>
 #include <sched.h>
@@ -29,7 +30,8 @@
 #define THREADS false
 #endif
 
-/* Actors that are threads run one at a time, each waking the next, which takes two to three times as long from core to core. */
+/* Actors that are threads run one at a time, each waking the next, which takes two to three
+   times as long from core to core. */
 static void stay_on_this_core(void)
 {
     const int here = sched_getcpu();
@@ -45,7 +47,14 @@ static void stay_on_this_core(void)
 static void start_engine(bool quiet)
 {
     static const char *const words[] = {
-        "tutti", "--cfg=network/model:CM02", "--cfg=network/TCP-gamma:0", "--cfg=network/crosstraffic:no", ("--cfg=contexts/factory:" CONTEXTS), "--cfg=surf/precision:1e-12", "--log=root.threshold:critical", "--log=root.app:file:/dev/null",
+        "tutti",
+        "--cfg=network/model:CM02",
+        "--cfg=network/TCP-gamma:0",
+        "--cfg=network/crosstraffic:no",
+        ("--cfg=contexts/factory:" CONTEXTS),
+        "--cfg=surf/precision:1e-12",
+        "--log=root.threshold:critical",
+        "--log=root.app:file:/dev/null",
     };
     char *argv[TUTTI_LENGTH(words) + 1];
     int argc = quiet ? (int)TUTTI_LENGTH(words) : (int)TUTTI_LENGTH(words) - 2;
@@ -64,7 +73,8 @@ static void start_engine(bool quiet)
     sigaction(SIGSEGV, &fault, NULL);
 }
 
-/* ---- the bare platform: 100 Gflop/s, 10 Gbit/s each way, 50 us from host to host: a route passes two links ---- */
+/* ---- the bare platform: 100 Gflop/s, 10 Gbit/s each way, 50 us from host to
+   host: a route passes two links ---- */
 static tutti_status write_default(int ranks, int *fd, tutti_error *err)
 {
     FILE *file = NULL;
@@ -76,9 +86,13 @@ static tutti_status write_default(int ranks, int *fd, tutti_error *err)
         file = fdopen(dup(made), "w");
     if (file == NULL)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the platform of %d hosts into memory", ranks);
-    fprintf(file, "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\">\n"
-                  "<cluster id=\"tutti\" prefix=\"worker-\" suffix=\"\" radical=\"0-%d\" speed=\"100Gf\" bw=\"1.25GBps\" lat=\"25us\" sharing_policy=\"SPLITDUPLEX\" "
-                  "loopback_bw=\"10GBps\" loopback_lat=\"0\"/>\n</platform>\n", ranks - 1);
+    fprintf(file,
+            "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform "
+            "version=\"4.1\">\n"
+            "<cluster id=\"tutti\" prefix=\"worker-\" suffix=\"\" radical=\"0-%d\" speed=\"100Gf\" bw=\"1.25GBps\" "
+            "lat=\"25us\" sharing_policy=\"SPLITDUPLEX\" "
+            "loopback_bw=\"10GBps\" loopback_lat=\"0\"/>\n</platform>\n",
+            ranks - 1);
     well = ferror(file) == 0;
     if (fclose(file) != 0 || !well)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the platform of %d hosts into memory", ranks);
@@ -86,9 +100,9 @@ static tutti_status write_default(int ranks, int *fd, tutti_error *err)
 }
 
 /* ---- the user's ---- */
-/* What SimGrid says of it: its first error, without the logger's mark ("[0.000000] ./src/xbt/exception.cpp:95:
-   [xbt_exception/ERROR] "), the exception's type and where that was met; what follows is a farewell or a backtrace.
-   Ended without a word: that. */
+/* What SimGrid says of it: its first error, without the logger's mark ("[0.000000]
+   ./src/xbt/exception.cpp:95: [xbt_exception/ERROR] "), the exception's type and where that was
+   met; what follows is a farewell or a backtrace. Ended without a word: that. */
 static void complaint(const char *text, char *out, size_t bytes)
 {
     static const char *const levels[] = { "/ERROR] ", "/CRITICAL] " };
@@ -114,7 +128,8 @@ static tutti_status try_in_child(const char *file, tutti_error *err)
     pid_t child;
 
     if (access(file, R_OK) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, errno, "cannot read the platform '%s'; check the path given to sim(platform=...)", file);
+        return tutti_fail(err, TUTTI_ERR_USAGE, errno,
+                          "cannot read the platform '%s'; check the path given to sim(platform=...)", file);
     if (pipe(ends) != 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "trying the platform '%s'", file);
     child = fork();
@@ -127,7 +142,8 @@ static tutti_status try_in_child(const char *file, tutti_error *err)
         _exit(0);
     }
     close(ends[1]);
-    for (ssize_t got; child > 0 && n < sizeof said - 1 && ((got = read(ends[0], said + n, sizeof said - 1 - n)) > 0 || (got < 0 && errno == EINTR));)
+    for (ssize_t got; child > 0 && n < sizeof said - 1 &&
+                      ((got = read(ends[0], said + n, sizeof said - 1 - n)) > 0 || (got < 0 && errno == EINTR));)
         n += got > 0 ? (size_t)got : 0;
     close(ends[0]);
     if (child < 0)
@@ -190,6 +206,9 @@ tutti_status sim_platform_load(const char *file, int ranks, bool spare, sg_host_
     *hosts = sg_host_list(); /* malloc'ed */
     qsort(*hosts, *n, sizeof **hosts, by_name);
     if (*n < (size_t)ranks)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the platform '%s' has %zu hosts for %d workers; every worker needs one: add hosts, or use fewer workers", file, *n, ranks);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the platform '%s' has %zu hosts for %d workers; every worker needs one: add hosts, or use fewer workers",
+            file, *n, ranks);
     return TUTTI_OK;
 }

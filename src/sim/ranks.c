@@ -1,4 +1,5 @@
-/* ranks.c: who is there, who has left, who has failed because of whom; opening, closing, and memory that all ranks share. */
+/* ranks.c: who is there, who has left, who has failed because of whom; opening, closing,
+   and memory that all ranks share. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,9 @@ void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *
     if (before >= SIM_FAILED || (before == SIM_LEFT && state != SIM_FAILED))
         return;
     if (state >= SIM_FAILED) {
-        r->blame = why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < run->size && why->rank != rank ? why->rank : -1;
+        r->blame = why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < run->size && why->rank != rank
+                       ? why->rank
+                       : -1;
         r->order = run->failures++;
         if (r->status == TUTTI_OK)
             r->status = why->status;
@@ -28,7 +31,8 @@ void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *
     if (state >= SIM_FAILED && before < SIM_LEFT)
         sim_note_lost(self, rank);
     sim_end_needing(self, rank);
-    for (sim_thread *t = run->threads; t != NULL && state == SIM_EXPELLED; t = t->next) /* it is told at once, whatever it waits for */
+    /* it is told at once, whatever it waits for */
+    for (sim_thread *t = run->threads; t != NULL && state == SIM_EXPELLED; t = t->next)
         if (t->rank == rank && t->where == SIM_IN_MESSAGES)
             sim_act_on(self, SIM_WAKE, t);
     sim_gate_open(self);
@@ -39,7 +43,8 @@ static int root_of(const sim_run *run, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after as many steps as there are ranks. */
+    /* Two that blame each other are as guilty as each other: stop after
+       as many steps as there are ranks. */
     for (int steps = 0; steps < run->size; steps++) {
         const sim_rank *r = &run->ranks[root];
         if (r->state < SIM_FAILED || r->blame < 0)
@@ -64,7 +69,11 @@ int sim_culprit(const sim_run *run)
 
     for (int k = 0; k < run->size; k++) {
         const sim_rank *r = &run->ranks[k];
-        const uint64_t guilt = (uint64_t)(r->state == SIM_LOST ? 0 : r->blame < 0 && r->status != TUTTI_ERR_PEER ? 1 : 2) << 32 | r->order;
+        const uint64_t guilt = (uint64_t)(r->state == SIM_LOST                          ? 0
+                                          : r->blame < 0 && r->status != TUTTI_ERR_PEER ? 1
+                                                                                        : 2)
+                                   << 32 |
+                               r->order;
         if (r->state >= SIM_FAILED && guilt < least) {
             least = guilt;
             culprit = k;
@@ -85,7 +94,8 @@ bool sim_alone(const sim_run *run, int rank)
 
 tutti_status sim_refused(const sim_rank *me, tutti_error *err)
 {
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, me->rank, "worker %d is no member of the run any more: %s", me->rank, me->words);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, me->rank, "worker %d is no member of the run any more: %s", me->rank,
+                           me->words);
 }
 
 int sim_dead_peer(void *t, char *why, size_t bytes)
@@ -120,8 +130,11 @@ void sim_last_words(void *t, const tutti_error *err)
 }
 
 /* ---- meeting ---- */
-/* Waits at the gate until *arrived is everybody; PEER if that can no longer be. `there` says whether a rank has arrived already. */
-static tutti_status meet(sim_thread *self, const sim_rank *me, const int *arrived, bool (*there)(const sim_rank *r, const void *what), const void *what, const char *doing, tutti_error *err)
+/* Waits at the gate until *arrived is everybody; PEER if that can no longer be. `there` says
+   whether a rank has arrived already. */
+static tutti_status meet(sim_thread *self, const sim_rank *me, const int *arrived,
+                         bool (*there)(const sim_rank *r, const void *what), const void *what, const char *doing,
+                         tutti_error *err)
 {
     sim_run *run = self->run;
 
@@ -133,7 +146,8 @@ static tutti_status meet(sim_thread *self, const sim_rank *me, const int *arrive
             if (r->state < SIM_LEFT || there(r, what))
                 continue;
             r = &run->ranks[sim_because_of(run, me->rank, k)];
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s needs all workers; worker %d %s%s", doing, r->rank, r->state >= SIM_FAILED ? "failed: " : "has left the run", r->words);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s needs all workers; worker %d %s%s", doing, r->rank,
+                                   r->state >= SIM_FAILED ? "failed: " : "has left the run", r->words);
         }
         sim_gate_wait(self);
     }
@@ -155,11 +169,16 @@ tutti_status sim_open(void **t, tutti_runtime *rt, const tutti_launch *launch, t
     (void)rt;
     *t = NULL;
     if (launch->within == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "simulated workers live in one process; start the run with 'tutti train --transport sim -n %d', or by tutti_world_run", launch->size);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "simulated workers live in one process; start the run with 'tutti train --transport sim -n "
+                          "%d', or by tutti_world_run",
+                          launch->size);
     me = launch->within;
     self = sim_self();
     if (me->state != SIM_ABSENT)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the place of worker %d of %d is taken already; a worker opens one world in its life", me->rank, me->run->size);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "the place of worker %d of %d is taken already; a worker opens one world in its life",
+                          me->rank, me->run->size);
     sim_play(self);
     me->state = SIM_PRESENT;
     me->opened = true;
@@ -274,11 +293,15 @@ tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_
     }
     TUTTI_TRY(meet(self, me, &w->arrived, has_asked, &number, "opening a window", err));
     if (w->other != NULL)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d opens window '%.60s' while worker %d opens '%.60s'; all workers must open the same windows in the same order", w->first, w->name,
-                          w->odd, w->other);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "worker %d opens window '%.60s' while worker %d opens '%.60s'; all workers must open the "
+                          "same windows in the same order",
+                          w->first, w->name, w->odd, w->other);
     if (w->no_memory)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "window '%s' needs %zu bytes for all %d workers, this machine has %zu MiB; use fewer workers or a smaller window", name, w->need,
-                          run->size, tutti_machine_bytes() >> 20);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "window '%s' needs %zu bytes for all %d workers, this machine has %zu MiB; use fewer workers "
+                          "or a smaller window",
+                          name, w->need, run->size, tutti_machine_bytes() >> 20);
     memcpy(of_rank, w->parts, (size_t)run->size * sizeof *of_rank);
     return TUTTI_OK;
 }

@@ -1,8 +1,9 @@
-/* run.c: a simulation from the platform to the root failure. SimGrid is one per process and cannot be started anew, so a process has one
-   run; a program that wants several forks.
+/* run.c: a simulation from the platform to the root failure. SimGrid is one per process and cannot
+   be started anew, so a process has one run; a program that wants several forks.
 
-   When nobody can go on any more, SimGrid kills all actors and returns as if all were well. That all have ended is therefore ours to see,
-   and who waited for whom is read from the threads' and requests' records, which outlive the actors. */
+   When nobody can go on any more, SimGrid kills all actors and returns as if all were well. That
+   all have ended is therefore ours to see, and who waited for whom is read from the threads' and
+   requests' records, which outlive the actors. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -74,11 +75,13 @@ static void tell_messages(report *p, const sim_run *run, const sim_thread *t)
                 if (op->rank != t->rank || op->waiter != t)
                     continue;
                 if (op->sends)
-                    tell(p, "worker %d (%s) sends to worker %d, tag %016" PRIx64 ", and it is not received", t->rank, t->name, op->peer, op->tag);
+                    tell(p, "worker %d (%s) sends to worker %d, tag %016" PRIx64 ", and it is not received", t->rank,
+                         t->name, op->peer, op->tag);
                 else if (op->peer == TUTTI_ANY)
                     tell(p, "worker %d (%s) receives from anybody, tag %016" PRIx64, t->rank, t->name, op->tag);
                 else
-                    tell(p, "worker %d (%s) receives from worker %d, tag %016" PRIx64, t->rank, t->name, op->peer, op->tag);
+                    tell(p, "worker %d (%s) receives from worker %d, tag %016" PRIx64, t->rank, t->name, op->peer,
+                         op->tag);
             }
         }
 }
@@ -100,17 +103,29 @@ static tutti_status standstill(const sim_run *run, tutti_error *err)
                 continue;
             switch (t->where) {
             case SIM_IN_MESSAGES: tell_messages(&p, run, t); break;
-            case SIM_IN_LOCK: tell(&p, "worker %d (%s) waits for a lock that %s holds", r, t->name, m->holder != NULL ? m->holder->name : "nobody"); break;
+            case SIM_IN_LOCK:
+                tell(&p, "worker %d (%s) waits for a lock that %s holds", r, t->name,
+                     m->holder != NULL ? m->holder->name : "nobody");
+                break;
             case SIM_IN_WAIT: tell(&p, "worker %d (%s) waits on a monitor", r, t->name); break;
-            case SIM_IN_JOIN: tell(&p, "worker %d (%s) waits for the end of its thread %s", r, t->name, ((const sim_thread *)t->what)->name); break;
-            case SIM_IN_GATE: tell(&p, "worker %d (%s) waits for all workers to open the run or a window", r, t->name); break;
+            case SIM_IN_JOIN:
+                tell(&p, "worker %d (%s) waits for the end of its thread %s", r, t->name,
+                     ((const sim_thread *)t->what)->name);
+                break;
+            case SIM_IN_GATE:
+                tell(&p, "worker %d (%s) waits for all workers to open the run or a window", r, t->name);
+                break;
             case SIM_RUNNING: case SIM_IN_SLEEP: case SIM_IN_HOLD: case SIM_ENDED: break;
             }
         }
-    tutti_fail_rank(err, TUTTI_ERR_STATE, first, "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %s", simgrid_get_clock(), living, run->size, p.text);
+    tutti_fail_rank(err, TUTTI_ERR_STATE, first,
+                    "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %s",
+                    simgrid_get_clock(), living, run->size, p.text);
     if (p.told < p.waits)
-        tutti_fail_rank(err, TUTTI_ERR_STATE, first, "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %.*s; and %zu more", simgrid_get_clock(), living, run->size,
-                        330, p.text, p.waits - p.told);
+        tutti_fail_rank(
+            err, TUTTI_ERR_STATE, first,
+            "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %.*s; and %zu more",
+            simgrid_get_clock(), living, run->size, 330, p.text, p.waits - p.told);
     return TUTTI_ERR_STATE;
 }
 
@@ -149,11 +164,13 @@ static tutti_status result_of(const sim_run *run, tutti_error *err)
 }
 
 /* ---- the run ---- */
-/* The kernel limits how many memory areas a process has, and every stack takes two. What threads and vectors leave over is for wires: as many
-   each way and rank as fit; with fewer than two the times of messages would be far from what the platform says. */
+/* The kernel limits how many memory areas a process has, and every stack takes two. What threads
+   and vectors leave over is for wires: as many each way and rank as fit; with fewer than two the
+   times of messages would be far from what the platform says. */
 static tutti_status limit_wires(sim_run *run, tutti_error *err)
 {
-    const int64_t fixed = SIM_AREAS_FREE + (int64_t)run->size * SIM_AREAS_A_RANK, each = (int64_t)run->size * 2 * SIM_AREAS_A_STACK;
+    const int64_t fixed = SIM_AREAS_FREE + (int64_t)run->size * SIM_AREAS_A_RANK,
+                  each = (int64_t)run->size * 2 * SIM_AREAS_A_STACK;
     long long areas = 65530;
     FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
 
@@ -163,8 +180,11 @@ static tutti_status limit_wires(sim_run *run, tutti_error *err)
         fclose(file);
     }
     if (areas < fixed + 2 * each)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a simulation of %d workers needs up to %lld memory areas and this system allows a process %lld; simulate fewer workers, or raise the limit: "
-                          "sysctl vm.max_map_count=%lld", run->size, (long long)(fixed + 2 * each), areas, (long long)(fixed + 8 * each));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a simulation of %d workers needs up to %lld memory areas and this system allows a process "
+                          "%lld; simulate fewer workers, or raise the limit: "
+                          "sysctl vm.max_map_count=%lld",
+                          run->size, (long long)(fixed + 2 * each), areas, (long long)(fixed + 8 * each));
     run->wires = (areas - fixed) / each < SIM_WIRES_MOST ? (int)((areas - fixed) / each) : SIM_WIRES_MOST;
     return TUTTI_OK;
 }
@@ -255,7 +275,9 @@ static void close_run(sim_run *run)
     tutti_free(run);
 }
 
-tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
+tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch,
+                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err),
+                           void *arg, tutti_error *err)
 {
     sim_options options;
     sim_run *run = NULL;
@@ -267,9 +289,12 @@ tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_
     if (status == TUTTI_OK)
         status = tutti_spec_apply(spec, "transport 'sim'", sim_option_table, &options, err);
     if (status == TUTTI_OK && (launch->size < 1 || launch->size > SIM_RANKS))
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "a simulation of %d workers: it takes 1 to %d", launch->size, SIM_RANKS);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "a simulation of %d workers: it takes 1 to %d", launch->size,
+                            SIM_RANKS);
     if (status == TUTTI_OK && atomic_flag_test_and_set(&engine_used))
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "this process has had its simulation: SimGrid can be started once in a process; start the next one in another (fork before the first)");
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "this process has had its simulation: SimGrid can be started once in a process; start the "
+                            "next one in another (fork before the first)");
     if (status != TUTTI_OK)
         goto out;
     run = tutti_alloc(1, sizeof *run);

@@ -1,10 +1,13 @@
-/* runtime.c: the simulated runtime: threads are actors, monitors are a flag and two queues, time is virtual.
+/* runtime.c: the simulated runtime: threads are actors, monitors are a flag
+   and two queues, time is virtual.
 
-   A monitor hands itself over: who unlocks gives it to the first in line, so a thread that was woken runs only once it holds the
-   lock, and order is first come, first served. Neither lock nor unlock of a free monitor calls SimGrid.
+   A monitor hands itself over: who unlocks gives it to the first in line, so a thread that was
+   woken runs only once it holds the lock, and order is first come, first served. Neither lock nor
+   unlock of a free monitor calls SimGrid.
 
-   Computing is charged by sleeping, not by executing: actors of a host would share its cores, and the model has charged the flops of
-   its own thread only. Memory traffic is not charged: SimGrid's hosts have no rate for it. */
+   Computing is charged by sleeping, not by executing: actors of a host would share its cores, and
+   the model has charged the flops of its own thread only. Memory traffic is not charged:
+   SimGrid's hosts have no rate for it. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -48,8 +51,11 @@ void sim_give_up(sim_thread *self, const char *doing)
 {
     if (!self->run->stuck) {
         self->run->stuck = true;
-        tutti_fail_rank(&self->run->why, TUTTI_ERR_STATE, self->rank, "thread '%s' of worker %d has %s %d times at %.9f s of virtual time without waiting: this loop never ends, since time "
-                        "passes only while somebody waits; wait for a message, on a monitor or by sleeping", self->name, self->rank, doing, SIM_TURNS, simgrid_get_clock());
+        tutti_fail_rank(&self->run->why, TUTTI_ERR_STATE, self->rank,
+                        "thread '%s' of worker %d has %s %d times at %.9f s of virtual time without waiting: this loop "
+                        "never ends, since time "
+                        "passes only while somebody waits; wait for a message, on a monitor or by sleeping",
+                        self->name, self->rank, doing, SIM_TURNS, simgrid_get_clock());
     }
     sg_actor_kill_all();
     sg_actor_exit();
@@ -59,8 +65,10 @@ void sim_out_of_memory(sim_thread *self)
 {
     if (!self->run->stuck) {
         self->run->stuck = true;
-        tutti_fail_rank(&self->run->why, TUTTI_ERR_MEMORY, self->rank, "the simulation of %d workers has no memory left at %.9f s of virtual time; simulate fewer workers", self->run->size,
-                        simgrid_get_clock());
+        tutti_fail_rank(
+            &self->run->why, TUTTI_ERR_MEMORY, self->rank,
+            "the simulation of %d workers has no memory left at %.9f s of virtual time; simulate fewer workers",
+            self->run->size, simgrid_get_clock());
     }
     sg_actor_kill_all();
     sg_actor_exit();
@@ -221,7 +229,8 @@ static void thread_main(int argc, char **argv)
         sg_sem_release(self->joiner->semaphore);
 }
 
-sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *name, void (*body)(void *arg), void *arg, unsigned stack_kib, sg_actor_t *actor)
+sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *name, void (*body)(void *arg),
+                            void *arg, unsigned stack_kib, sg_actor_t *actor)
 {
     sim_thread *t = tutti_alloc(1, sizeof *t);
     sg_actor_t made;
@@ -256,7 +265,8 @@ static int sim_thread_open(void *run, void **thread, const char *name, void (*bo
 
     sim_play(self);
     sim_hold(self);
-    *thread = sim_thread_make(run, self->rank, ((sim_run *)run)->ranks[self->rank].host, name, body, arg, SIM_THREAD_STACK_KIB, NULL);
+    *thread = sim_thread_make(run, self->rank, ((sim_run *)run)->ranks[self->rank].host, name, body, arg,
+                              SIM_THREAD_STACK_KIB, NULL);
     return *thread != NULL ? 0 : ENOMEM;
 }
 
@@ -377,21 +387,65 @@ static bool sim_wait(void *run, void *monitor, int64_t deadline_ns)
 
 /* ---- files and entropy: files are the real ones ---- */
 #define FILES const tutti_runtime *const files = ((sim_run *)run)->files
-static int sim_file_open(void *run, const char *path, tutti_file_mode mode, int *fd) { FILES; return files->ops->file_open(files->self, path, mode, fd); }
-static int sim_file_size(void *run, int fd, uint64_t *bytes) { FILES; return files->ops->file_size(files->self, fd, bytes); }
-static int sim_file_read(void *run, int fd, uint64_t offset, void *to, size_t bytes, size_t *done) { FILES; return files->ops->file_read(files->self, fd, offset, to, bytes, done); }
-static int sim_file_write(void *run, int fd, const void *from, size_t bytes, size_t *done) { FILES; return files->ops->file_write(files->self, fd, from, bytes, done); }
+static int sim_file_open(void *run, const char *path, tutti_file_mode mode, int *fd)
+{
+    FILES;
+    return files->ops->file_open(files->self, path, mode, fd);
+}
+static int sim_file_size(void *run, int fd, uint64_t *bytes)
+{
+    FILES;
+    return files->ops->file_size(files->self, fd, bytes);
+}
+static int sim_file_read(void *run, int fd, uint64_t offset, void *to, size_t bytes, size_t *done)
+{
+    FILES;
+    return files->ops->file_read(files->self, fd, offset, to, bytes, done);
+}
+static int sim_file_write(void *run, int fd, const void *from, size_t bytes, size_t *done)
+{
+    FILES;
+    return files->ops->file_write(files->self, fd, from, bytes, done);
+}
 static int sim_file_sync(void *run, int fd) { FILES; return files->ops->file_sync(files->self, fd); }
-static int sim_file_map(void *run, int fd, uint64_t bytes, const void **at) { FILES; return files->ops->file_map != NULL ? files->ops->file_map(files->self, fd, bytes, at) : EOPNOTSUPP; }
-static void sim_file_unmap(void *run, const void *at, uint64_t bytes) { FILES; files->ops->file_unmap(files->self, at, bytes); }
+static int sim_file_map(void *run, int fd, uint64_t bytes, const void **at)
+{
+    FILES;
+    return files->ops->file_map != NULL ? files->ops->file_map(files->self, fd, bytes, at) : EOPNOTSUPP;
+}
+static void sim_file_unmap(void *run, const void *at, uint64_t bytes)
+{
+    FILES;
+    files->ops->file_unmap(files->self, at, bytes);
+}
 static int sim_file_close(void *run, int fd) { FILES; return files->ops->file_close(files->self, fd); }
-static int sim_file_rename(void *run, const char *from, const char *to) { FILES; return files->ops->file_rename(files->self, from, to); }
+static int sim_file_rename(void *run, const char *from, const char *to)
+{
+    FILES;
+    return files->ops->file_rename(files->self, from, to);
+}
 static int sim_file_remove(void *run, const char *path) { FILES; return files->ops->file_remove(files->self, path); }
-static int sim_directory_make(void *run, const char *path) { FILES; return files->ops->directory_make(files->self, path); }
-static int sim_directory_sync(void *run, const char *path) { FILES; return files->ops->directory_sync(files->self, path); }
-static int sim_directory_list(void *run, const char *path, void (*each)(void *user, const char *name), void *user) { FILES; return files->ops->directory_list(files->self, path, each, user); }
+static int sim_directory_make(void *run, const char *path)
+{
+    FILES;
+    return files->ops->directory_make(files->self, path);
+}
+static int sim_directory_sync(void *run, const char *path)
+{
+    FILES;
+    return files->ops->directory_sync(files->self, path);
+}
+static int sim_directory_list(void *run, const char *path, void (*each)(void *user, const char *name), void *user)
+{
+    FILES;
+    return files->ops->directory_list(files->self, path, each, user);
+}
 static int sim_exists(void *run, const char *path) { FILES; return files->ops->exists(files->self, path); }
-static int sim_space_left(void *run, const char *path, uint64_t *bytes) { FILES; return files->ops->space_left(files->self, path, bytes); }
+static int sim_space_left(void *run, const char *path, uint64_t *bytes)
+{
+    FILES;
+    return files->ops->space_left(files->self, path, bytes);
+}
 
 /* A run is a function of its seed. */
 static void sim_entropy(void *run, void *to, size_t bytes)
@@ -399,7 +453,8 @@ static void sim_entropy(void *run, void *to, size_t bytes)
     sim_run *r = run;
 
     for (size_t k = 0; k < bytes; k++)
-        ((unsigned char *)to)[k] = (unsigned char)tutti_random((tutti_rng){ r->seed, UINT64_C(0x73696d), 0 }, r->drawn++);
+        ((unsigned char *)to)[k] =
+            (unsigned char)tutti_random((tutti_rng){ r->seed, UINT64_C(0x73696d), 0 }, r->drawn++);
 }
 
 static void sim_runtime_close(void *run)
@@ -408,14 +463,36 @@ static void sim_runtime_close(void *run)
 }
 
 const tutti_runtime_ops sim_runtime_ops = {
-    .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof(tutti_runtime_ops), .name = "sim", .common_clock = true,
-    .close = sim_runtime_close, .now = sim_now, .sleep_until = sim_sleep_until, .charge = sim_charge,
-    .thread_open = sim_thread_open, .thread_join = sim_thread_join,
-    .monitor_open = sim_monitor_open, .monitor_close = sim_monitor_close,
-    .lock = sim_lock, .unlock = sim_unlock, .wait = sim_wait, .wake = sim_wake,
-    .file_open = sim_file_open, .file_size = sim_file_size, .file_read = sim_file_read, .file_write = sim_file_write,
-    .file_sync = sim_file_sync, .file_close = sim_file_close, .file_rename = sim_file_rename, .file_remove = sim_file_remove,
-    .directory_make = sim_directory_make, .directory_sync = sim_directory_sync, .directory_list = sim_directory_list,
-    .exists = sim_exists, .space_left = sim_space_left, .entropy = sim_entropy,
-    .file_map = sim_file_map, .file_unmap = sim_file_unmap,
+    .abi = TUTTI_RUNTIME_ABI,
+    .bytes = sizeof(tutti_runtime_ops),
+    .name = "sim",
+    .common_clock = true,
+    .close = sim_runtime_close,
+    .now = sim_now,
+    .sleep_until = sim_sleep_until,
+    .charge = sim_charge,
+    .thread_open = sim_thread_open,
+    .thread_join = sim_thread_join,
+    .monitor_open = sim_monitor_open,
+    .monitor_close = sim_monitor_close,
+    .lock = sim_lock,
+    .unlock = sim_unlock,
+    .wait = sim_wait,
+    .wake = sim_wake,
+    .file_open = sim_file_open,
+    .file_size = sim_file_size,
+    .file_read = sim_file_read,
+    .file_write = sim_file_write,
+    .file_sync = sim_file_sync,
+    .file_close = sim_file_close,
+    .file_rename = sim_file_rename,
+    .file_remove = sim_file_remove,
+    .directory_make = sim_directory_make,
+    .directory_sync = sim_directory_sync,
+    .directory_list = sim_directory_list,
+    .exists = sim_exists,
+    .space_left = sim_space_left,
+    .entropy = sim_entropy,
+    .file_map = sim_file_map,
+    .file_unmap = sim_file_unmap,
 };

@@ -1,15 +1,34 @@
-/* sim.c: the sim transport's table: what the plug-in exports. Collectives go by messages here, so there are no flags in windows; windows
-   themselves are there, so that what all workers read (the data) is in memory once. */
+/* sim.c: the sim transport's table: what the plug-in exports. Collectives go by messages here,
+   so there are no flags in windows; windows themselves are there, so that what all workers
+   read (the data) is in memory once. */
 #include "sim_internal.h"
 
 const tutti_option sim_option_table[] = {
-    { .name = "platform", .type = TUTTI_TEXT, .offset = TUTTI_AT(sim_options, platform), .text = "",
-      .help = "SimGrid platform (XML file), a host a worker in the order of names; none: 100 Gflop/s, 10 Gbit/s full duplex, 50 us" },
-    { .name = "fail", .type = TUTTI_TEXT, .offset = TUTTI_AT(sim_options, fail), .text = "",
-      .help = "RANK@SECONDS:...: the host of worker RANK fails at so many seconds of virtual time; one that has ended by then has ended" },
-    { .name = "peer-timeout", .type = TUTTI_REAL, .offset = TUTTI_AT(sim_options, peer_timeout), .initial = 3, .min = 0, .max = 3600,
+    { .name = "platform",
+      .type = TUTTI_TEXT,
+      .offset = TUTTI_AT(sim_options, platform),
+      .text = "",
+      .help = "SimGrid platform (XML file), a host a worker in the order of names; none: 100 Gflop/s, 10 Gbit/s full "
+              "duplex, 50 us" },
+    { .name = "fail",
+      .type = TUTTI_TEXT,
+      .offset = TUTTI_AT(sim_options, fail),
+      .text = "",
+      .help = "RANK@SECONDS:...: the host of worker RANK fails at so many seconds of virtual time; one that has ended "
+              "by then has ended" },
+    { .name = "peer-timeout",
+      .type = TUTTI_REAL,
+      .offset = TUTTI_AT(sim_options, peer_timeout),
+      .initial = 3,
+      .min = 0,
+      .max = 3600,
       .help = "seconds of virtual time from a host's failure until the others hear of it" },
-    { .name = "seed", .type = TUTTI_INT, .offset = TUTTI_AT(sim_options, seed), .initial = 1, .min = 0, .max = 9007199254740991.0,
+    { .name = "seed",
+      .type = TUTTI_INT,
+      .offset = TUTTI_AT(sim_options, seed),
+      .initial = 1,
+      .min = 0,
+      .max = 9007199254740991.0,
       .help = "of what a real run draws from the system's entropy" },
     { 0 },
 };
@@ -18,13 +37,25 @@ const tutti_option sim_option_table[] = {
 extern const tutti_transport_ops tutti_transport_plugin;
 #pragma GCC visibility pop
 const tutti_transport_ops tutti_transport_plugin = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops),
-    .name = "sim", .help = "simulated workers in virtual time, on SimGrid",
-    .options = sim_option_table, .options_bytes = sizeof(sim_options),
-    .open = sim_open, .close = sim_close,
-    .send = sim_send, .recv = sim_recv, .wait_some = sim_wait_some, .cancel = sim_cancel,
-    .dead_peer = sim_dead_peer, .last_words = sim_last_words,
+    .abi = TUTTI_TRANSPORT_ABI,
+    .bytes = sizeof(tutti_transport_ops),
+    .runtime_abi = TUTTI_RUNTIME_ABI,
+    .runtime_bytes = sizeof(tutti_runtime_ops),
+    .name = "sim",
+    .help = "simulated workers in virtual time, on SimGrid",
+    .options = sim_option_table,
+    .options_bytes = sizeof(sim_options),
+    .open = sim_open,
+    .close = sim_close,
+    .send = sim_send,
+    .recv = sim_recv,
+    .wait_some = sim_wait_some,
+    .cancel = sim_cancel,
+    .dead_peer = sim_dead_peer,
+    .last_words = sim_last_words,
     .window = sim_window_open,
-    .run = sim_run_ranks, .simulated = true,
-    .events = sim_events, .expel = sim_expel,
+    .run = sim_run_ranks,
+    .simulated = true,
+    .events = sim_events,
+    .expel = sim_expel,
 };

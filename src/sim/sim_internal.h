@@ -1,17 +1,21 @@
-/* What the files of this room share: the `sim` transport and its runtime, on SimGrid's C API, as a plug-in.
+/* What the files of this room share: the `sim` transport and its runtime,
+   on SimGrid's C API, as a plug-in.
 
-   One process holds all ranks. A thread is an actor, actors run one at a time, time is SimGrid's. Every call of SimGrid lets other
-   actors run, so this room calls it in one place only: when a thread blocks. Until then whatever happens outside of our own lists
-   (a post, a wake, computing time) is written to the thread's log; the log is played, in its order, at the thread's next blocking
-   call (runtime.c, sim_play). So code between two blocking calls is atomic, and a message posted after a second of computing starts a
-   second later.
+   One process holds all ranks. A thread is an actor, actors run one at a time, time is SimGrid's.
+   Every call of SimGrid lets other actors run, so this room calls it in one place only: when a
+   thread blocks. Until then whatever happens outside of our own lists (a post, a wake, computing
+   time) is written to the thread's log; the log is played, in its order, at the thread's next
+   blocking call (runtime.c, sim_play). So code between two blocking calls is atomic, and a message
+   posted after a second of computing starts a second later.
 
-   A host that fails, by its platform's profile or by `fail`, takes its rank's actors with it. The others hear of it after peer-timeout, as of a real host that has fallen
-   silent; until then nothing comes from it and nothing that goes to it ends (losses.c).
+   A host that fails, by its platform's profile or by `fail`, takes its rank's actors with it. The
+   others hear of it after peer-timeout, as of a real host that has fallen silent; until then
+   nothing comes from it and nothing that goes to it ends (losses.c).
 
-   Messages are matched in our own lists, one pair of lists a receiving rank. A matched pair is a transfer: two service actors
-   ("wires"), one on each host, carry it through the receiver's mailbox (wire.c). Only the note and a pointer travel; the receiving
-   wire copies the payload at the end. Requests that are not matched own nothing of SimGrid's. All waiting is on one semaphore a thread;
+   Messages are matched in our own lists, one pair of lists a receiving rank. A matched pair is a
+   transfer: two service actors ("wires"), one on each host, carry it through the receiver's mailbox
+   (wire.c). Only the note and a pointer travel; the receiving wire copies the payload at the end.
+   Requests that are not matched own nothing of SimGrid's. All waiting is on one semaphore a thread;
    who wakes it sets a flag first, and the sleeper looks at the flag only. */
 #ifndef TUTTI_SIM_INTERNAL_H
 #define TUTTI_SIM_INTERNAL_H
@@ -29,16 +33,19 @@ enum {
     SIM_TURNS = 1000000,          /* a loop that looks this often without waiting never ends */
     SIM_THREAD_STACK_KIB = 1024,  /* pages count only when touched */
     SIM_SERVICE_STACK_KIB = 64,
-    SIM_AREAS_A_STACK = 2,        /* memory areas that the kernel counts (vm.max_map_count): the stack, its guard page */
+    /* memory areas that the kernel counts (vm.max_map_count): the stack, its guard page */
+    SIM_AREAS_A_STACK = 2,
     SIM_AREAS_A_RANK = 24,        /* its own thread, the loader's, a lane's; its large vectors */
     SIM_AREAS_FREE = 3000,        /* libraries, SimGrid's heap */
     SIM_WIRES_MOST = 10000,       /* a rank may have each way */
     SIM_RANKS = 1 << 16
 };
-/* Clocks are read, computing ends and sleepers wake at whole nanoseconds, and a tie is one of whole nanoseconds. SimGrid's clock is a double, whose last bits depend
-   on how long the run has gone on; whole nanoseconds do not, so a run that goes on from a checkpoint lives through the same intervals as the one
-   that wrote it. Below this fraction of one, a time is taken for rounding of the nanosecond before. (Messages arrive when SimGrid says: to round
-   that as well costs a third of a message, and what they bring about is rounded.) */
+/* Clocks are read, computing ends and sleepers wake at whole nanoseconds, and a tie is one of whole
+   nanoseconds. SimGrid's clock is a double, whose last bits depend on how long the run has gone on;
+   whole nanoseconds do not, so a run that goes on from a checkpoint lives through the same
+   intervals as the one that wrote it. Below this fraction of one, a time is taken for rounding of
+   the nanosecond before. (Messages arrive when SimGrid says: to round that as well costs a third of
+   a message, and what they bring about is rounded.) */
 #define SIM_DUST 1e-3
 /* Time zero of a run. Not 0: callers take a clock of 0 for "not yet". */
 #define SIM_EPOCH_NS INT64_C(1000000000)
@@ -86,9 +93,20 @@ typedef struct sim_monitor {
     sim_link entering, waiting;   /* threads, first come first served */
 } sim_monitor;
 
-typedef enum { SIM_RUNNING, SIM_IN_LOCK, SIM_IN_WAIT, SIM_IN_MESSAGES, SIM_IN_JOIN, SIM_IN_GATE, SIM_IN_SLEEP, SIM_IN_HOLD, SIM_ENDED } sim_where;
+typedef enum {
+    SIM_RUNNING,
+    SIM_IN_LOCK,
+    SIM_IN_WAIT,
+    SIM_IN_MESSAGES,
+    SIM_IN_JOIN,
+    SIM_IN_GATE,
+    SIM_IN_SLEEP,
+    SIM_IN_HOLD,
+    SIM_ENDED
+} sim_where;
 
-struct sim_thread {               /* an actor: a rank's own, one it opened, a wire or a watcher. Lives as long as the run */
+/* an actor: a rank's own, one it opened, a wire or a watcher. Lives as long as the run */
+struct sim_thread {
     sim_run *run;
     sim_thread *next;             /* of all */
     int rank;                     /* -1: a watcher */
@@ -97,7 +115,8 @@ struct sim_thread {               /* an actor: a rank's own, one it opened, a wi
     void (*body)(void *arg);
     void *arg;
     sim_thread *joiner;
-    sim_log log, now;             /* now: what an act of the log brings about, done before the next act */
+    /* now: what an act of the log brings about, done before the next act */
+    sim_log log, now;
     size_t played;                /* acts of the log that have been done, while it is played */
     double pending;               /* seconds of the log */
     bool playing;
@@ -136,14 +155,16 @@ struct sim_transfer {
     sim_link link;                /* in the receiving rank's flight */
     sim_op *send, *recv;          /* NULL: taken back; the wires carry on without effect */
     int from, to, users;          /* users: wires that have not finished */
-    bool halted;                  /* one of the hosts has failed and nobody knows yet: it stays in flight until then */
+    /* one of the hosts has failed and nobody knows yet: it stays in flight until then */
+    bool halted;
     size_t bytes;
     sim_link queue;               /* of an end that has no wire left */
     sim_transfer *next, *all;     /* free ones; all of the run */
 };
 
 typedef enum { SIM_ABSENT, SIM_PRESENT, SIM_LEFT, SIM_FAILED, SIM_EXPELLED, SIM_LOST } sim_state;
-typedef struct sim_event { int rank; int64_t at_ns; double cut_at; bool cut; } sim_event; /* cut: only the link between the two has failed, at cut_at */
+/* cut: only the link between the two has failed, at cut_at */
+typedef struct sim_event { int rank; int64_t at_ns; double cut_at; bool cut; } sim_event;
 typedef struct sim_rank {
     sim_run *run;
     int rank;
@@ -161,13 +182,15 @@ typedef struct sim_rank {
     sim_event *events;            /* who is lost to it, in order */
     int n_events, events_room, cuts; /* cuts: how many of them are such */
     bool off;                     /* `fail` turns its host off */
-    double fails_at, failed_at;   /* when it is to, INFINITY: never; when it did, -1: it has not, as far as is known */
+    /* when it is to, INFINITY: never; when it did, -1: it has not, as far as is known */
+    double fails_at, failed_at;
     sg_host_t watched_on[2];      /* where its watchers are */
     sim_link sends[SIM_BUCKETS], receives[SIM_BUCKETS]; /* unmatched: to this rank; its own */
     int listed;                   /* in these two */
     sim_thread *matcher;          /* of its receives from ANY; made with the first */
     bool due;                     /* it has something to do */
-    bool unserved;                /* a receive from ANY has come back out of a transfer: the matcher is to look again */
+    /* a receive from ANY has come back out of a transfer: the matcher is to look again */
+    bool unserved;
     sim_link flight;
     sg_mailbox_t mailbox;
     sim_wire *idle;               /* of those that send */
@@ -197,7 +220,8 @@ struct sim_run {
     sim_transfer *free_transfers, *transfers;
     int wires;                    /* a rank may have each way */
     bool steady;                  /* the platform is ours and nobody is to fail: no host does */
-    int held, making;             /* faults that hold everybody (sim_hold); threads that are being made */
+    /* faults that hold everybody (sim_hold); threads that are being made */
+    int held, making;
     sg_host_t spare;              /* one that has no rank, or NULL */
     int faults;                   /* of `fail` */
     double peer_timeout;          /* seconds until others hear of a failed host */
@@ -215,76 +239,107 @@ static inline bool sim_host_is_on(const sim_run *run, int rank)
 {
     return (run->steady || sg_host_is_on(run->ranks[rank].host) != 0) && !run->ranks[rank].off;
 }
-static inline bool sim_both_are_on(const sim_run *run, const sim_transfer *t) { return sim_host_is_on(run, t->from) && sim_host_is_on(run, t->to); }
+static inline bool sim_both_are_on(const sim_run *run, const sim_transfer *t)
+{
+    return sim_host_is_on(run, t->from) && sim_host_is_on(run, t->to);
+}
 
 /* ---- runtime.c ---- */
 extern const tutti_runtime_ops sim_runtime_ops;
 sim_thread *sim_self(void);
-double sim_seconds(const sim_thread *self);                 /* the clock with what the thread has not slept yet */
+/* the clock with what the thread has not slept yet */
+double sim_seconds(const sim_thread *self);
 int64_t sim_now_ns(const sim_thread *self);
-double sim_to_whole_ns(double seconds);                     /* how long to sleep so that at least that much passes and the nanosecond is whole */
-sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *name, void (*body)(void *arg), void *arg, unsigned stack_kib, sg_actor_t *actor);
+/* how long to sleep so that at least that much passes and the nanosecond is whole */
+double sim_to_whole_ns(double seconds);
+sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *name,
+                            void (*body)(void *arg), void *arg, unsigned stack_kib,
+                            sg_actor_t *actor);
 void sim_act_on(sim_thread *self, sim_act_kind kind, void *object);
-void sim_play(sim_thread *self);                            /* everything that is logged; time passes */
-/* Sleeps on the semaphore until somebody releases it or the deadline; the log is empty. The caller looks at its own flag again. */
+/* everything that is logged; time passes */
+void sim_play(sim_thread *self);
+/* Sleeps on the semaphore until somebody releases it or the deadline; the log is empty. The
+   caller looks at its own flag again. */
 void sim_block(sim_thread *self, sim_where where, const void *what, int64_t deadline_ns);
 /* Counts a look without waiting; true: it is one too many. */
 bool sim_turn(sim_thread *self);
-void sim_give_up(sim_thread *self, const char *doing) __attribute__((noreturn)); /* ends the whole simulation with a sentence */
+/* ends the whole simulation with a sentence */
+void sim_give_up(sim_thread *self, const char *doing) __attribute__((noreturn));
 void sim_out_of_memory(sim_thread *self) __attribute__((noreturn)); /* the same */
-void sim_gate_wait(sim_thread *self);                       /* until the gate is opened; look again */
+/* until the gate is opened; look again */
+void sim_gate_wait(sim_thread *self);
 void sim_gate_open(sim_thread *self);
 
 /* ---- match.c ---- */
-tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
-tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
-tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
+tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                      tutti_buffer payload, tutti_error *err);
+tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
+                      tutti_error *err);
+tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
+                           int64_t deadline_ns, size_t *n_done, tutti_error *err);
 void sim_cancel(void *t, tutti_request *r);
 void sim_post(sim_thread *self, sim_op *op);                /* played from the log */
 /* Body of a rank's matcher: see match.c. */
 void sim_matcher_main(void *rank);
 void sim_end(sim_thread *self, sim_op *op, tutti_status status, int rank);
 void sim_deliver(sim_thread *self, sim_op *send, sim_op *recv); /* copies and ends both */
-void sim_end_own(sim_thread *self, int rank);               /* all requests of a rank that closes or is gone: with CLOSED, or, of one that is expelled, PEER */
-void sim_end_needing(sim_thread *self, int rank);           /* these, and all requests of others that need a rank that is gone */
-void sim_end_between(sim_thread *self, int a, int b);       /* all that these two have with each other, with PEER */
-void sim_serve(sim_thread *self);                           /* receives from ANY that came back out of a transfer are served by others */
+/* all requests of a rank that closes or is gone: with CLOSED, or, of one that is expelled, PEER */
+void sim_end_own(sim_thread *self, int rank);
+/* these, and all requests of others that need a rank that is gone */
+void sim_end_needing(sim_thread *self, int rank);
+/* all that these two have with each other, with PEER */
+void sim_end_between(sim_thread *self, int a, int b);
+/* receives from ANY that came back out of a transfer are served by others */
+void sim_serve(sim_thread *self);
 
 /* ---- wire.c ---- */
 bool sim_fly(sim_thread *self, sim_op *send, sim_op *recv); /* false: no memory */
 void sim_start(sim_thread *self, sim_transfer *t);          /* played from the log */
-void sim_take_back(sim_run *run, sim_transfer *t);                      /* both ops are the caller's again; the wires carry on without them */
+/* both ops are the caller's again; the wires carry on without them */
+void sim_take_back(sim_run *run, sim_transfer *t);
 
 /* ---- ranks.c ---- */
 void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *why);
-int sim_because_of(const sim_run *run, int me, int rank);   /* who `me` is told is to blame that `rank` is gone: the root, but never itself */
+/* who `me` is told is to blame that `rank` is gone: the root, but never itself */
+int sim_because_of(const sim_run *run, int me, int rank);
 int sim_culprit(const sim_run *run);
 bool sim_alone(const sim_run *run, int rank);               /* all others are gone */
 tutti_status sim_refused(const sim_rank *me, tutti_error *err); /* what an expelled rank is told */
 int sim_dead_peer(void *t, char *why, size_t bytes);
 void sim_last_words(void *t, const tutti_error *err);
-tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err);
+tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_rank,
+                             tutti_error *err);
 tutti_status sim_open(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err);
 void sim_close(void *t);
 
 /* ---- losses.c ---- */
-tutti_status sim_faults_read(sim_run *run, const char *text, tutti_error *err); /* "RANK@SECONDS:..." */
-bool sim_faults_start(sim_run *run);                        /* who brings them about, and who watches; false: no memory */
-void sim_hold(sim_thread *self);                            /* until nobody is about to fail; for good if its own rank is */
-bool sim_watch_all(sim_run *run);                           /* everybody who lives is watched; false: no memory */
+/* "RANK@SECONDS:..." */
+tutti_status sim_faults_read(sim_run *run, const char *text, tutti_error *err);
+/* who brings them about, and who watches; false: no memory */
+bool sim_faults_start(sim_run *run);
+/* until nobody is about to fail; for good if its own rank is */
+void sim_hold(sim_thread *self);
+/* everybody who lives is watched; false: no memory */
+bool sim_watch_all(sim_run *run);
 void sim_note_lost(sim_thread *self, int rank);             /* to all others */
 void sim_cut(sim_thread *self, int a, int b);               /* the link between two has failed */
 bool sim_is_cut(const sim_run *run, int me, int rank);
 void sim_lost_words(const sim_run *run, int rank, char *text, size_t bytes); /* how a host failed */
-void sim_describe(const sim_run *run, int me, int rank, char *text, size_t bytes); /* a sentence on one that is gone */
+/* a sentence on one that is gone */
+void sim_describe(const sim_run *run, int me, int rank, char *text, size_t bytes);
 int sim_events(void *t, int first, tutti_peer_event *out, int room);
 void sim_expel(void *t, int rank, const char *why);
 
 /* ---- platform.c ---- */
-/* Loads the platform and gives the hosts in the natural order of their names; *n of them. That of the bare spec has one more than ranks if `spare`. */
-tutti_status sim_platform_load(const char *file, int ranks, bool spare, sg_host_t **hosts, size_t *n, tutti_error *err);
+/* Loads the platform and gives the hosts in the natural order of their names; *n of them. That of
+   the bare spec has one more than ranks if `spare`. */
+tutti_status sim_platform_load(const char *file, int ranks, bool spare, sg_host_t **hosts,
+                               size_t *n, tutti_error *err);
 
 /* ---- run.c ---- */
-tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
+tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch,
+                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg,
+                                                     tutti_error *err),
+                           void *arg, tutti_error *err);
 extern const tutti_option sim_option_table[];
 #endif

@@ -1,12 +1,15 @@
-/* wire.c: transfers. Two wires carry one: the sender's puts, the receiver's gets, in the mailbox of the receiving rank. Only wires touch
-   SimGrid's comms, and only by sg_comm_wait: it is the one wait that gives a failure as a code and never leaves a comm behind. (On a
-   platform without failures puts are detached: nobody needs their end, which is that of the get.) The simulated size counts the note; what travels is a pointer to the transfer.
+/* wire.c: transfers. Two wires carry one: the sender's puts, the receiver's gets, in the mailbox of
+   the receiving rank. Only wires touch SimGrid's comms, and only by sg_comm_wait: it is the one
+   wait that gives a failure as a code and never leaves a comm behind. (On a platform without
+   failures puts are detached: nobody needs their end, which is that of the get.) The simulated size
+   counts the note; what travels is a pointer to the transfer.
 
-   Receiving wires have posted their get before there is anything to get, and which of them gets what does not matter: a put always
-   finds one (sim_start sees to it), so a transfer begins when it is put. That saves waking the receiver's end, a third of a message's
-   calls of SimGrid.
+   Receiving wires have posted their get before there is anything to get, and which of them gets
+   what does not matter: a put always finds one (sim_start sees to it), so a transfer begins when it
+   is put. That saves waking the receiver's end, a third of a message's calls of SimGrid.
 
-   A rank has a limited number of wires each way, so that stacks do not run out (run.c, limit_wires); further transfers queue for one. */
+   A rank has a limited number of wires each way, so that stacks do not run out (run.c,
+   limit_wires); further transfers queue for one. */
 #include <stdio.h>
 #include "sim_internal.h"
 
@@ -80,7 +83,8 @@ static void arrive(sim_thread *self, sim_transfer *t, bool well)
         sim_cut(self, t->from, t->to);
 }
 
-/* One transfer that waits for a wire of this end may try, if one is free. Those taken back meanwhile go out of the line. */
+/* One transfer that waits for a wire of this end may try, if one is free. Those taken
+   back meanwhile go out of the line. */
 static void serve_line(sim_thread *self, int rank, bool receives)
 {
     sim_rank *at = &self->run->ranks[rank];
@@ -205,7 +209,8 @@ void sim_start(sim_thread *self, sim_transfer *t)
     }
     for (int k = 0; k < 2; k++)
         if (ends[k]->carried[k] >= run->wires) {
-            sim_link *const others = &ends[1 - k]->queue[1 - k]; /* whoever waits for t's other end, with a wire to spare, goes first */
+            /* whoever waits for t's other end, with a wire to spare, goes first */
+            sim_link *const others = &ends[1 - k]->queue[1 - k];
             sim_list_insert(&ends[k]->queue[k], &t->queue);
             if (ends[1 - k]->carried[1 - k] < run->wires && !sim_list_empty(others)) {
                 sim_transfer *next = SIM_OWNER(sim_transfer, queue, others->next);
@@ -218,7 +223,8 @@ void sim_start(sim_thread *self, sim_transfer *t)
     ends[1]->carried[1]++;
     if (ends[1]->carried[1] > ends[1]->receivers) {
         ends[1]->receivers++;
-        if (sim_thread_make(run, t->to, ends[1]->host, "receiver", receiving_main, ends[1], SIM_SERVICE_STACK_KIB, NULL) == NULL)
+        if (sim_thread_make(run, t->to, ends[1]->host, "receiver", receiving_main, ends[1], SIM_SERVICE_STACK_KIB,
+                            NULL) == NULL)
             sim_out_of_memory(self);
         if (t->send == NULL || !sim_both_are_on(run, t)) { /* while the receiver was made */
             ends[0]->carried[0]--;
