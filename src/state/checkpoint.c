@@ -1,5 +1,6 @@
-/* checkpoint.c: opening one checkpoint, and finding the newest that is whole. What a directory holds is believed only after the
-   manifest's hash and the sizes of all its files have been compared; reading compares the rest (read.c). */
+/* checkpoint.c: opening one checkpoint, and finding the newest that is whole. What a directory
+   holds is believed only after the manifest's hash and the sizes of all its files have been
+   compared; reading compares the rest (read.c). */
 #include "state_internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@ static tutti_status read_text(tutti_runtime *rt, const char *path, char **text, 
         status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu bytes; at most %llu are read", path,
                             (unsigned long long)tutti_file_bytes(file), (unsigned long long)TUTTI_STATE_MANIFEST_MOST);
     else if ((*text = tutti_alloc((size_t)tutti_file_bytes(file) + 1, 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%llu bytes) to read '%s'", (unsigned long long)tutti_file_bytes(file), path);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%llu bytes) to read '%s'",
+                            (unsigned long long)tutti_file_bytes(file), path);
     else
         status = tutti_file_read(file, 0, *text, (size_t)tutti_file_bytes(file), err);
     if (status == TUTTI_OK)
@@ -43,10 +45,12 @@ static tutti_status check_sizes(const tutti_checkpoint *c, tutti_error *err)
     for (size_t k = 0; k < c->n_files; k++) {
         char *path = tutti_state_path_of(c, k);
         tutti_file *file = NULL;
-        tutti_status status = path == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", c->directory)
-                                           : tutti_file_open(&file, c->rt, path, TUTTI_FILE_READ, err);
+        tutti_status status = path == NULL
+                                  ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", c->directory)
+                                  : tutti_file_open(&file, c->rt, path, TUTTI_FILE_READ, err);
         if (status == TUTTI_OK && tutti_file_bytes(file) != c->files[k].bytes)
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu bytes, the manifest says %llu; use an older checkpoint", path,
+            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                "'%s' has %llu bytes, the manifest says %llu; use an older checkpoint", path,
                                 (unsigned long long)tutti_file_bytes(file), (unsigned long long)c->files[k].bytes);
         tutti_file_close(file, NULL);
         tutti_free(path);
@@ -71,7 +75,8 @@ tutti_status tutti_checkpoint_open(tutti_checkpoint **out, tutti_runtime *rt, co
     if (status == TUTTI_OK) {
         c->rt = rt;
         c->directory = tutti_copy_text(directory);
-        status = c->directory == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", directory) : check_sizes(c, err);
+        status = c->directory == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", directory)
+                                      : check_sizes(c, err);
     }
     tutti_free(text);
     tutti_free(path);
@@ -84,7 +89,8 @@ tutti_status tutti_checkpoint_open(tutti_checkpoint **out, tutti_runtime *rt, co
 
 /* ---- finding ---- */
 
-/* "-old" is a step that was being replaced by a save of the same step; it counts, after the step itself (commit.c). */
+/* "-old" is a step that was being replaced by a save of the same step; it counts,
+   after the step itself (commit.c). */
 static bool step_of(const char *name, uint64_t *step, bool *old)
 {
     size_t digits = 0;
@@ -157,12 +163,15 @@ static void note_skipped(char *skipped, size_t bytes, const char *name, const ch
 {
     const size_t used = skipped == NULL || bytes == 0 ? 0 : strlen(skipped);
 
-    if (skipped != NULL && used < bytes && (size_t)snprintf(skipped + used, bytes - used, "%s: %s\n", name, why) >= bytes - used)
+    if (skipped != NULL && used < bytes &&
+        (size_t)snprintf(skipped + used, bytes - used, "%s: %s\n", name, why) >= bytes - used)
         skipped[used] = '\0';
 }
 
-/* The newest valid one of `directory`; TUTTI_CLOSED: there is nothing that looks like a checkpoint. */
-static tutti_status find_in(tutti_runtime *rt, const char *directory, char *found, size_t bytes, char *skipped, size_t skipped_bytes, tutti_error *err)
+/* The newest valid one of `directory`; TUTTI_CLOSED: there is nothing that looks like a
+   checkpoint. */
+static tutti_status find_in(tutti_runtime *rt, const char *directory, char *found, size_t bytes, char *skipped,
+                            size_t skipped_bytes, tutti_error *err)
 {
     tutti_found_steps list;
     tutti_error first = { 0 };
@@ -182,7 +191,8 @@ static tutti_status find_in(tutti_runtime *rt, const char *directory, char *foun
             const int length = snprintf(found, bytes, "%s", path);
             done = length >= 0 && (size_t)length < bytes;
             if (!done)
-                status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path '%s' is longer than the %zu bytes allowed", path, bytes);
+                status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path '%s' is longer than the %zu bytes allowed", path,
+                                    bytes);
         } else if (opened == TUTTI_ERR_MEMORY) { /* no reason to take an older one */
             status = opened;
             if (err != NULL)
@@ -195,12 +205,15 @@ static tutti_status find_in(tutti_runtime *rt, const char *directory, char *foun
         tutti_free(path);
     }
     if (status == TUTTI_OK && !done)
-        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "none of the %zu checkpoints in '%s' is whole; of the newest: %s", list.n, directory, first.text);
+        status =
+            tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "none of the %zu checkpoints in '%s' is whole; of the newest: %s",
+                       list.n, directory, first.text);
     tutti_state_free_steps(&list);
     return status;
 }
 
-tutti_status tutti_checkpoint_find(tutti_runtime *rt, const char *path, char *found, size_t bytes, char *skipped, size_t skipped_bytes, tutti_error *err)
+tutti_status tutti_checkpoint_find(tutti_runtime *rt, const char *path, char *found, size_t bytes, char *skipped,
+                                   size_t skipped_bytes, tutti_error *err)
 {
     tutti_status status;
     char *below = tutti_state_join(path, "checkpoints"), *manifest = tutti_state_join(path, "manifest.json");
@@ -218,7 +231,8 @@ tutti_status tutti_checkpoint_find(tutti_runtime *rt, const char *path, char *fo
         status = tutti_checkpoint_open(&c, rt, path, err);
         tutti_checkpoint_close(c);
         if (status == TUTTI_OK && strlen(path) >= bytes)
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path '%s' is longer than the %zu bytes allowed", path, bytes);
+            status =
+                tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path '%s' is longer than the %zu bytes allowed", path, bytes);
         if (status == TUTTI_OK)
             strcpy(found, path);
         goto out;
@@ -231,8 +245,10 @@ tutti_status tutti_checkpoint_find(tutti_runtime *rt, const char *path, char *fo
     if (status == TUTTI_CLOSED && tutti_file_exists(rt, below))
         status = find_in(rt, below, found, bytes, skipped, skipped_bytes, err);
     if (status == TUTTI_CLOSED)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "no checkpoint in '%s': neither a manifest.json, nor a folder step-..., nor any in "
-                            "checkpoints/; give a run's --out or a checkpoint's own folder", path);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "no checkpoint in '%s': neither a manifest.json, nor a folder step-..., nor any in "
+                            "checkpoints/; give a run's --out or a checkpoint's own folder",
+                            path);
 out:
     tutti_free(below);
     tutti_free(manifest);

@@ -1,20 +1,24 @@
-/* commit.c: what rank 0 does to the directory of checkpoints. The order of events is the promise (checkpointing.md):
+/* commit.c: what rank 0 does to the directory of checkpoints. The order of events
+   is the promise (checkpointing.md):
 
      DIR and its parents are made and synced
-     tmp-STEP-ID/ gets every rank's file (each synced, renamed, the directory synced) and the manifest (synced, renamed)
+     tmp-STEP-ID/ gets every rank's file (each synced, renamed, the directory synced)
+     and the manifest (synced, renamed)
      tmp- is synced; renamed to step-STEP; DIR is synced          <- here the checkpoint exists
      older checkpoints go, manifest first
 
-   Until the last rename nothing has the name of a checkpoint. If step-STEP is there already, it is renamed to step-STEP-old
-   before and removed afterwards; find() takes -old for a checkpoint too, so that in between there is always one. A failure
-   before the promise is kept undoes the renames; a failure to remove what is old is no failure of the save: the next one
-   tries again. tmp- directories of other saves are dead, since a run saves one checkpoint at a time. */
+   Until the last rename nothing has the name of a checkpoint. If step-STEP is there already, it is
+   renamed to step-STEP-old before and removed afterwards; find() takes -old for a checkpoint too,
+   so that in between there is always one. A failure before the promise is kept undoes the renames;
+   a failure to remove what is old is no failure of the save: the next one tries again. tmp-
+   directories of other saves are dead, since a run saves one checkpoint at a time. */
 #include "state_internal.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-tutti_status tutti_commit_open(tutti_commit *c, tutti_runtime *rt, const char *dir, uint64_t step, uint64_t id, tutti_error *err)
+tutti_status tutti_commit_open(tutti_commit *c, tutti_runtime *rt, const char *dir, uint64_t step, uint64_t id,
+                               tutti_error *err)
 {
     char name[64];
 
@@ -66,12 +70,14 @@ char *tutti_commit_place(tutti_runtime *rt, const char *dir)
     return place;
 }
 
-/* Makes DIR with its parents, so that a loss of power does not take them away again: each one's entry is synced. */
+/* Makes DIR with its parents, so that a loss of power does not take them away
+   again: each one's entry is synced. */
 static tutti_status make_durable(tutti_runtime *rt, const char *dir, tutti_error *err)
 {
     char *level = tutti_state_join(dir, ""), *stop = tutti_commit_place(rt, dir);
-    tutti_status status = level == NULL || stop == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot make directory '%s'", dir)
-                                                        : tutti_directory_make(rt, dir, err);
+    tutti_status status = level == NULL || stop == NULL
+                              ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot make directory '%s'", dir)
+                              : tutti_directory_make(rt, dir, err);
 
     while (status == TUTTI_OK && strcmp(level, stop) != 0) {
         cut_component(level);
@@ -90,7 +96,8 @@ tutti_status tutti_commit_begin(tutti_commit *c, tutti_error *err)
 
 /* ---- removing ---- */
 
-/* "rank-00003-of-00008.safetensors", perhaps with ".part", or a manifest: names that only a save gives. */
+/* "rank-00003-of-00008.safetensors", perhaps with ".part", or a
+   manifest: names that only a save gives. */
 static bool is_ours(const char *name)
 {
     static const char pattern[] = "rank-ddddd-of-ddddd.safetensors";
@@ -119,7 +126,8 @@ static tutti_status remove_one(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The manifest first: what is half removed must not be found. A file that is not ours stays, and its directory with it. */
+/* The manifest first: what is half removed must not be found. A file that is not ours
+   stays, and its directory with it. */
 static void remove_checkpoint(tutti_runtime *rt, const char *directory)
 {
     removal r = { rt, directory };
@@ -153,7 +161,8 @@ void tutti_commit_clean(tutti_runtime *rt, const char *dir)
         tutti_directory_list(rt, dir, clean_one, &r, NULL);
 }
 
-/* Whether the checkpoint is whole; *sure is false when that could not be found out, so that it had better stay. */
+/* Whether the checkpoint is whole; *sure is false when that could not be found
+   out, so that it had better stay. */
 static bool is_whole(tutti_runtime *rt, const char *path, bool *sure)
 {
     tutti_checkpoint *c;
@@ -181,7 +190,8 @@ void tutti_commit_retire(tutti_commit *c, int keep)
 
             if (!stays && s->step != c->step && keep <= 0) {
                 stays = true;
-            } else if (!stays && s->step != c->step && !(have_last && s->step == last)) { /* otherwise an -old whose step is there */
+            /* otherwise an -old whose step is there */
+            } else if (!stays && s->step != c->step && !(have_last && s->step == last)) {
                 const bool whole = is_whole(c->rt, path, &sure);
                 stays = !sure || (whole && kept < keep);
                 kept += whole && stays;
@@ -225,7 +235,8 @@ out:
     return status;
 }
 
-/* Every file is where the manifest will say: a rank that wrote to a disk of its own is found out here. */
+/* Every file is where the manifest will say: a rank that wrote to a
+   disk of its own is found out here. */
 static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m, tutti_error *err)
 {
     for (size_t k = 0; k < m->n_files; k++) {
@@ -238,13 +249,16 @@ static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m
         if (path == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot check the files in '%s'", c->tmp);
         if (!there)
-            return tutti_fail_rank(err, TUTTI_ERR_USAGE, m->files[k].rank, "rank %d has written '%s', but rank 0 does not see it in '%s'; all ranks "
-                                   "must save to one file system they share", m->files[k].rank, name, c->tmp);
+            return tutti_fail_rank(err, TUTTI_ERR_USAGE, m->files[k].rank,
+                                   "rank %d has written '%s', but rank 0 does not see it in '%s'; all ranks "
+                                   "must save to one file system they share",
+                                   m->files[k].rank, name, c->tmp);
     }
     return TUTTI_OK;
 }
 
-/* Frees the name of the checkpoint. *aside: it is at c->old now and comes back if the save fails. */
+/* Frees the name of the checkpoint. *aside: it is at c->old now and comes back if the save
+   fails. */
 static tutti_status move_aside(const tutti_commit *c, bool *aside, tutti_error *err)
 {
     bool sure;
@@ -253,7 +267,8 @@ static tutti_status move_aside(const tutti_commit *c, bool *aside, tutti_error *
     if (!tutti_file_exists(c->rt, c->final))
         return TUTTI_OK;
     if (is_whole(c->rt, c->final, &sure) || !sure) {
-        if (tutti_file_exists(c->rt, c->old)) /* left by a save that died after its promise: older than what it is replaced by */
+        /* left by a save that died after its promise: older than what it is replaced by */
+        if (tutti_file_exists(c->rt, c->old))
             remove_checkpoint(c->rt, c->old);
         TUTTI_TRY(tutti_file_rename(c->rt, c->final, c->old, err));
         *aside = true;

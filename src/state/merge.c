@@ -18,25 +18,35 @@ static int by_place(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static tutti_status check_kind(const tutti_manifest_state *s, const tutti_saved_piece *first, const tutti_saved_piece *p, tutti_error *err)
+static tutti_status check_kind(const tutti_manifest_state *s, const tutti_saved_piece *first,
+                               const tutti_saved_piece *p, tutti_error *err)
 {
     char state[TUTTI_STATE_SHOWN], tensor[TUTTI_STATE_SHOWN];
 
     if (p->keep == s->keep && p->dtype == s->dtype && p->count == s->count)
         return TUTTI_OK;
-    return tutti_fail_rank(err, TUTTI_ERR_USAGE, p->rank, "'%s/%s' is %llu elements of %s kept '%s' on rank %d, but %llu of %s kept '%s' on rank %d; "
-                           "all ranks must declare it alike", tutti_state_shown(state, p->state), tutti_state_shown(tensor, p->tensor),
+    return tutti_fail_rank(err, TUTTI_ERR_USAGE, p->rank,
+                           "'%s/%s' is %llu elements of %s kept '%s' on rank %d, but %llu of %s kept '%s' on rank %d; "
+                           "all ranks must declare it alike",
+                           tutti_state_shown(state, p->state), tutti_state_shown(tensor, p->tensor),
                            (unsigned long long)p->count, tutti_dtype_name(p->dtype), tutti_keep_name(p->keep), p->rank,
-                           (unsigned long long)s->count, tutti_dtype_name(s->dtype), tutti_keep_name(s->keep), first->rank);
+                           (unsigned long long)s->count, tutti_dtype_name(s->dtype), tutti_keep_name(s->keep),
+                           first->rank);
 }
 
 static tutti_status add_state(tutti_checkpoint *c, const tutti_saved_piece *p, tutti_error *err)
 {
     tutti_manifest_state *s = &c->states[c->n_states++];
 
-    *s = (tutti_manifest_state){ .state = tutti_copy_text(p->state), .tensor = tutti_copy_text(p->tensor), .keep = p->keep, .dtype = p->dtype,
-                                 .count = p->count, .first = c->n_ranges };
-    return s->state != NULL && s->tensor != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the states of all ranks");
+    *s = (tutti_manifest_state){ .state = tutti_copy_text(p->state),
+                                 .tensor = tutti_copy_text(p->tensor),
+                                 .keep = p->keep,
+                                 .dtype = p->dtype,
+                                 .count = p->count,
+                                 .first = c->n_ranges };
+    return s->state != NULL && s->tensor != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the states of all ranks");
 }
 
 static tutti_status add_piece(tutti_checkpoint *c, const tutti_saved_piece *p, tutti_error *err)
@@ -49,7 +59,8 @@ static tutti_status add_piece(tutti_checkpoint *c, const tutti_saved_piece *p, t
     while (file < c->n_files && c->files[file].rank != p->rank)
         file++;
     if (file == c->n_files)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "rank %d lists tensors but has written no file", p->rank);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "rank %d lists tensors but has written no file",
+                               p->rank);
     *r = p->range;
     r->file = file;
     c->n_ranges++;
@@ -57,16 +68,18 @@ static tutti_status add_piece(tutti_checkpoint *c, const tutti_saved_piece *p, t
     return TUTTI_OK;
 }
 
-tutti_status tutti_manifest_merge(tutti_checkpoint **out, const char *path, tutti_saved_piece *pieces, size_t n, const tutti_manifest_file *files,
-                                  size_t n_files, tutti_error *err)
+tutti_status tutti_manifest_merge(tutti_checkpoint **out, const char *path, tutti_saved_piece *pieces, size_t n,
+                                  const tutti_manifest_file *files, size_t n_files, tutti_error *err)
 {
     tutti_checkpoint *c = tutti_alloc(1, sizeof *c);
     const tutti_saved_piece *first = NULL;
     tutti_status status = TUTTI_OK;
 
     *out = NULL;
-    if (c == NULL || (c->path = tutti_copy_text(path)) == NULL || (c->files = tutti_alloc(n_files + 1, sizeof *c->files)) == NULL ||
-        (c->states = tutti_alloc(n + 1, sizeof *c->states)) == NULL || (c->ranges = tutti_alloc(n + 1, sizeof *c->ranges)) == NULL) {
+    if (c == NULL || (c->path = tutti_copy_text(path)) == NULL ||
+        (c->files = tutti_alloc(n_files + 1, sizeof *c->files)) == NULL ||
+        (c->states = tutti_alloc(n + 1, sizeof *c->states)) == NULL ||
+        (c->ranges = tutti_alloc(n + 1, sizeof *c->ranges)) == NULL) {
         tutti_checkpoint_close(c);
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %zu tensors of all ranks", n);
     }
@@ -78,7 +91,8 @@ tutti_status tutti_manifest_merge(tutti_checkpoint **out, const char *path, tutt
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
         const tutti_saved_piece *p = &pieces[k];
         if (p->keep < TUTTI_SAME || p->keep >= TUTTI_SCRATCH || p->dtype < TUTTI_F32 || p->dtype > TUTTI_I8) {
-            status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "rank %d's list of what it saves is not what it should be", p->rank);
+            status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
+                                     "rank %d's list of what it saves is not what it should be", p->rank);
         } else if (first == NULL || tutti_state_order(first->state, first->tensor, p->state, p->tensor) != 0) {
             first = p;
             status = add_state(c, p, err);

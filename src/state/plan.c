@@ -1,6 +1,7 @@
-/* plan.c: declarations become memory. Two passes, as in zstd's workspaces and PETSc's options: everybody says what it needs,
-   then one arena is taken and handed out, so that nothing is allocated inside a step and the total is known before it is taken.
-   Values live in their owner's struct and are only listed. */
+/* plan.c: declarations become memory. Two passes, as in zstd's workspaces and PETSc's options:
+   everybody says what it needs, then one arena is taken and handed out, so that nothing is
+   allocated inside a step and the total is known before it is taken. Values live in their
+   owner's struct and are only listed. */
 #include <errno.h>
 #include <string.h>
 
@@ -59,7 +60,8 @@ static declaration *add(tutti_plan *plan, const tutti_state *state)
         return NULL;
     for (size_t i = 0; i < plan->count; i++)
         if (strcmp(plan->declared[i].name, state->name) == 0) {
-            tutti_fail(&plan->failure, TUTTI_ERR_STATE, 0, "state '%s' is declared twice; give one of them another name", state->name);
+            tutti_fail(&plan->failure, TUTTI_ERR_STATE, 0,
+                       "state '%s' is declared twice; give one of them another name", state->name);
             return NULL;
         }
     if (plan->count == plan->room) {
@@ -95,7 +97,8 @@ void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot)
 
 void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, float **slot)
 {
-    tutti_declare(plan, &(tutti_state){ .name = name, .keep = keep, .dtype = TUTTI_F32, .count = plan->n, .placed = true }, slot);
+    tutti_declare(
+        plan, &(tutti_state){ .name = name, .keep = keep, .dtype = TUTTI_F32, .count = plan->n, .placed = true }, slot);
 }
 
 static void declare_value(tutti_plan *plan, const char *name, tutti_keep keep, bool late, void *value, size_t bytes)
@@ -126,8 +129,8 @@ static bool bytes_of(const declaration *d, size_t *bytes)
         *bytes = 0;
         return true;
     }
-    return tutti_size_mul(d->state.count, tutti_dtype_bytes(d->state.dtype), bytes) && tutti_size_add(*bytes, ALIGNMENT - 1, bytes)
-        && (*bytes &= ~(size_t)(ALIGNMENT - 1), true);
+    return tutti_size_mul(d->state.count, tutti_dtype_bytes(d->state.dtype), bytes) &&
+           tutti_size_add(*bytes, ALIGNMENT - 1, bytes) && (*bytes &= ~(size_t)(ALIGNMENT - 1), true);
 }
 
 tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_error *err)
@@ -139,12 +142,16 @@ tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_er
     for (size_t i = 0; i < plan->count; i++) {
         const declaration *d = &plan->declared[i];
         if (!bytes_of(d, &bytes) || !tutti_size_add(total, d->state.shared && world != NULL ? 0 : bytes, &total))
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "state '%s' of %zu elements does not fit in this machine's addresses", d->name, d->state.count);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                              "state '%s' of %zu elements does not fit in this machine's addresses", d->name,
+                              d->state.count);
     }
     plan->arena = tutti_alloc(total > 0 ? total : 1, 1);
     if (plan->arena == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot take the %zu bytes (%.1f MiB) of this worker's state; use a smaller model or "
-                          "fewer workers on this host", total, (double)total / 1048576);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "cannot take the %zu bytes (%.1f MiB) of this worker's state; use a smaller model or "
+                          "fewer workers on this host",
+                          total, (double)total / 1048576);
     for (size_t i = 0; i < plan->count; i++) {
         declaration *d = &plan->declared[i];
         if (d->value)

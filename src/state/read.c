@@ -1,7 +1,9 @@
-/* read.c: what a checkpoint holds, to whoever needs it. It is addressed by (state, tensor, owner, elements), never by the rank
-   that saved it, so that any number of workers can read it. Keys are read whole, since only a whole key's hash says that it is
-   sound; each is read once however many targets want parts of it, and one file is open at a time, read ahead (stream.c). Verifying reads every file
-   once, in order, into two hashes: the key's, which names the tensor that is damaged, and the file's, which covers the header. */
+/* read.c: what a checkpoint holds, to whoever needs it. It is addressed by (state, tensor, owner,
+   elements), never by the rank that saved it, so that any number of workers can read it. Keys are
+   read whole, since only a whole key's hash says that it is sound; each is read once however many
+   targets want parts of it, and one file is open at a time, read ahead (stream.c). Verifying reads
+   every file once, in order, into two hashes: the key's, which names the tensor that is damaged,
+   and the file's, which covers the header. */
 #include "state_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +13,8 @@
 /* ---- reading ---- */
 
 /* A key's place in its file. */
-static tutti_status find_key(const tutti_checkpoint *c, const tutti_tensor_file *f, const tutti_manifest_state *s, const tutti_manifest_range *r,
-                             const tutti_tensor_entry **entry, tutti_error *err)
+static tutti_status find_key(const tutti_checkpoint *c, const tutti_tensor_file *f, const tutti_manifest_state *s,
+                             const tutti_manifest_range *r, const tutti_tensor_entry **entry, tutti_error *err)
 {
     char key[KEY_ROOM], shown[TUTTI_STATE_SHOWN];
     const tutti_tensor_entry *e;
@@ -21,27 +23,34 @@ static tutti_status find_key(const tutti_checkpoint *c, const tutti_tensor_file 
     tutti_state_shown(shown, key);
     *entry = e = tutti_safetensors_find(f, key);
     if (e == NULL)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' lacks tensor '%s', which the manifest of '%s' lists; use an older checkpoint", f->path,
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' lacks tensor '%s', which the manifest of '%s' lists; use an older checkpoint", f->path,
                           shown, c->directory);
     if (e->dtype != s->dtype || e->dims != 1 || e->dim[0] != r->end - r->begin)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s': %llu bytes of %s, the manifest says %llu elements of %s; use an older "
-                          "checkpoint", f->path, shown, (unsigned long long)e->bytes, tutti_dtype_name(e->dtype),
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s', tensor '%s': %llu bytes of %s, the manifest says %llu elements of %s; use an older "
+                          "checkpoint",
+                          f->path, shown, (unsigned long long)e->bytes, tutti_dtype_name(e->dtype),
                           (unsigned long long)(r->end - r->begin), tutti_dtype_name(s->dtype));
     return TUTTI_OK;
 }
 
-static tutti_status damaged(const tutti_tensor_file *f, const tutti_tensor_entry *e, const tutti_manifest_range *r, uint64_t found, tutti_error *err)
+static tutti_status damaged(const tutti_tensor_file *f, const tutti_tensor_entry *e, const tutti_manifest_range *r,
+                            uint64_t found, tutti_error *err)
 {
     char shown[TUTTI_STATE_SHOWN];
 
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s' (elements [%llu, %llu)) has hash %016llx, the manifest says %016llx; it was "
-                      "damaged: use an older checkpoint", f->path, tutti_state_shown(shown, e->name), (unsigned long long)r->begin,
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "'%s', tensor '%s' (elements [%llu, %llu)) has hash %016llx, the manifest says %016llx; it was "
+                      "damaged: use an older checkpoint",
+                      f->path, tutti_state_shown(shown, e->name), (unsigned long long)r->begin,
                       (unsigned long long)r->end, (unsigned long long)found, (unsigned long long)r->hash);
 }
 
 /* Targets of one (state, owner) and one range that some of them need. */
 typedef struct wanted { const tutti_saved *target; size_t state; } wanted;
-typedef struct job { const tutti_manifest_range *range; size_t state, first, n; } job; /* n targets from `first` in the sorted list */
+/* n targets from `first` in the sorted list */
+typedef struct job { const tutti_manifest_range *range; size_t state, first, n; } job;
 
 static int by_state(const void *a, const void *b)
 {
@@ -80,29 +89,41 @@ static bool has_owner(const tutti_checkpoint *c, const tutti_manifest_state *s, 
 /* What the target asks for against what was saved. */
 static tutti_status resolve(const tutti_checkpoint *c, const tutti_saved *t, wanted *w, tutti_error *err)
 {
-    const tutti_manifest_state *s = c->n_states == 0 ? NULL : bsearch(t, c->states, c->n_states, sizeof *c->states, against_state);
+    const tutti_manifest_state *s =
+        c->n_states == 0 ? NULL : bsearch(t, c->states, c->n_states, sizeof *c->states, against_state);
     char state[TUTTI_STATE_SHOWN], tensor[TUTTI_STATE_SHOWN];
 
     tutti_state_shown(state, t->state);
     tutti_state_shown(tensor, t->tensor);
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "checkpoint '%s' has no '%s/%s'; it was saved with another model, method, codec or optimizer",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "checkpoint '%s' has no '%s/%s'; it was saved with another model, method, codec or optimizer",
                           c->directory, state, tensor);
     if (s->dtype != t->dtype)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "checkpoint '%s' has '%s/%s' as %s, this run needs %s; use the settings it was saved with",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "checkpoint '%s' has '%s/%s' as %s, this run needs %s; use the settings it was saved with",
                           c->directory, state, tensor, tutti_dtype_name(s->dtype), tutti_dtype_name(t->dtype));
     if (s->count != t->count)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "checkpoint '%s' has '%s/%s' with %llu elements, this run needs %llu; use the settings it was "
-                          "saved with", c->directory, state, tensor, (unsigned long long)s->count, (unsigned long long)t->count);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "checkpoint '%s' has '%s/%s' with %llu elements, this run needs %llu; use the settings it was "
+            "saved with",
+            c->directory, state, tensor, (unsigned long long)s->count, (unsigned long long)t->count);
     if (!has_owner(c, s, t->owner) && t->owner < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "checkpoint '%s' has '%s/%s' for each rank on its own, this run needs one for all; use the "
-                          "settings it was saved with", c->directory, state, tensor);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "checkpoint '%s' has '%s/%s' for each rank on its own, this run needs one for all; use the "
+                          "settings it was saved with",
+                          c->directory, state, tensor);
     if (!has_owner(c, s, t->owner))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "checkpoint '%s', saved by %d ranks, has no '%s/%s' of rank %d; use the settings it was saved "
-                          "with", c->directory, c->world, state, tensor, t->owner);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "checkpoint '%s', saved by %d ranks, has no '%s/%s' of rank %d; use the settings it was saved "
+            "with",
+            c->directory, c->world, state, tensor, t->owner);
     if (t->begin > t->end || t->end > t->count || (t->begin < t->end && t->data == NULL))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no elements [%llu, %llu) of the %llu of '%s/%s' can be read", (unsigned long long)t->begin,
-                          (unsigned long long)t->end, (unsigned long long)t->count, state, tensor);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no elements [%llu, %llu) of the %llu of '%s/%s' can be read",
+                          (unsigned long long)t->begin, (unsigned long long)t->end, (unsigned long long)t->count, state,
+                          tensor);
     *w = (wanted){ t, (size_t)(s - c->states) };
     return TUTTI_OK;
 }
@@ -120,7 +141,8 @@ static size_t list_jobs(const tutti_checkpoint *c, const wanted *list, size_t n,
             const tutti_manifest_range *r = &c->ranges[k];
             bool needed = false;
             for (size_t t = first; t < end && r->owner == list[first].target->owner && !needed; t++)
-                needed = list[t].target->begin < r->end && list[t].target->end > r->begin && list[t].target->begin < list[t].target->end;
+                needed = list[t].target->begin < r->end && list[t].target->end > r->begin &&
+                         list[t].target->begin < list[t].target->end;
             if (needed && jobs != NULL)
                 jobs[count] = (job){ r, list[first].state, first, end - first };
             count += needed;
@@ -129,11 +151,14 @@ static size_t list_jobs(const tutti_checkpoint *c, const wanted *list, size_t n,
     return count;
 }
 
-/* Copies what target t needs of the piece: bytes [at, at + bytes) of the key that begins at element r->begin. */
-static void hand_out(const tutti_saved *t, const tutti_manifest_range *r, uint64_t at, const uint8_t *piece, size_t bytes)
+/* Copies what target t needs of the piece: bytes [at, at + bytes) of the key
+   that begins at element r->begin. */
+static void hand_out(const tutti_saved *t, const tutti_manifest_range *r, uint64_t at, const uint8_t *piece,
+                     size_t bytes)
 {
     const size_t size = tutti_dtype_bytes(t->dtype);
-    const uint64_t first = r->begin * size + at, from = t->begin * size, to = t->end * size; /* in bytes of the whole tensor */
+    /* in bytes of the whole tensor */
+    const uint64_t first = r->begin * size + at, from = t->begin * size, to = t->end * size;
     const uint64_t low = from > first ? from : first, high = to < first + bytes ? to : first + bytes;
 
     if (low < high)
@@ -141,8 +166,8 @@ static void hand_out(const tutti_saved *t, const tutti_manifest_range *r, uint64
 }
 
 /* The pieces of one key, which come next. */
-static tutti_status take_key(const tutti_tensor_file *f, const tutti_tensor_entry *e, const job *j, const wanted *list, tutti_state_in *in, tutti_state_hash *h,
-                             tutti_error *err)
+static tutti_status take_key(const tutti_tensor_file *f, const tutti_tensor_entry *e, const job *j, const wanted *list,
+                             tutti_state_in *in, tutti_state_hash *h, tutti_error *err)
 {
     tutti_state_hash_begin(h);
     for (uint64_t at = 0; at < e->bytes;) {
@@ -160,8 +185,8 @@ static tutti_status take_key(const tutti_tensor_file *f, const tutti_tensor_entr
 }
 
 /* n jobs, all of file f. */
-static tutti_status read_keys(const tutti_checkpoint *c, const tutti_tensor_file *f, const job *jobs, size_t n, const wanted *list, tutti_state_hash *h,
-                              tutti_error *err)
+static tutti_status read_keys(const tutti_checkpoint *c, const tutti_tensor_file *f, const job *jobs, size_t n,
+                              const wanted *list, tutti_state_hash *h, tutti_error *err)
 {
     const tutti_tensor_entry **entries = tutti_alloc(n + 1, sizeof(const tutti_tensor_entry *));
     tutti_state_extent *extents = tutti_alloc(n + 1, sizeof *extents);
@@ -207,7 +232,8 @@ tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targe
     size_t n_jobs, end;
 
     if (c->directory == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was parsed from memory; there are no files to read", c->path);
+        status =
+            tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was parsed from memory; there are no files to read", c->path);
         goto out;
     }
     if (list == NULL || h == NULL) {
@@ -283,8 +309,9 @@ static tutti_status match(const reader *r, uint32_t file, expected *list, tutti_
         }
     for (size_t k = 0; k < r->f->n; k++)
         if (list[k].range == NULL)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has tensor '%s', which the manifest does not list; use an older checkpoint", r->f->path,
-                              tutti_state_shown(shown, list[k].entry->name));
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s' has tensor '%s', which the manifest does not list; use an older checkpoint",
+                              r->f->path, tutti_state_shown(shown, list[k].entry->name));
     if (r->f->n > 0)
         qsort(list, r->f->n, sizeof *list, by_place);
     return TUTTI_OK;
@@ -309,8 +336,9 @@ static tutti_status verify_file(reader *r, uint32_t file, tutti_error *err)
 {
     expected *list = tutti_alloc(r->f->n + 1, sizeof *list);
     tutti_state_extent *extents = tutti_alloc(r->f->n + 1, sizeof *extents);
-    tutti_status status = list == NULL || extents == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to verify '%s'", r->f->path)
-                                                          : match(r, file, list, err);
+    tutti_status status = list == NULL || extents == NULL
+                              ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to verify '%s'", r->f->path)
+                              : match(r, file, list, err);
     uint64_t found;
 
     if (status != TUTTI_OK)
@@ -330,8 +358,11 @@ static tutti_status verify_file(reader *r, uint32_t file, tutti_error *err)
     }
     found = tutti_state_hash_end(r->whole);
     if (status == TUTTI_OK && found != r->c->files[file].hash)
-        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has hash %016llx, the manifest says %016llx, though all tensors are sound: its header was "
-                            "damaged; use an older checkpoint", r->f->path, (unsigned long long)found, (unsigned long long)r->c->files[file].hash);
+        status =
+            tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                       "'%s' has hash %016llx, the manifest says %016llx, though all tensors are sound: its header was "
+                       "damaged; use an older checkpoint",
+                       r->f->path, (unsigned long long)found, (unsigned long long)r->c->files[file].hash);
 out:
     tutti_state_in_close(r->in);
     r->in = NULL;
@@ -346,13 +377,15 @@ tutti_status tutti_checkpoint_verify(tutti_checkpoint *c, tutti_error *err)
     reader r = { .c = c, .key = tutti_state_hash_open(), .whole = tutti_state_hash_open() };
 
     if (c->directory == NULL)
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was parsed from memory; there are no files to verify", c->path);
+        status =
+            tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was parsed from memory; there are no files to verify", c->path);
     else if (r.key == NULL || r.whole == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to verify '%s'", c->directory);
     for (size_t k = 0; k < c->n_files && status == TUTTI_OK; k++) {
         status = open_file(c, k, &r.f, err);
         if (status == TUTTI_OK && r.f->file_bytes != c->files[k].bytes)
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu bytes, the manifest says %llu; use an older checkpoint", r.f->path,
+            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                "'%s' has %llu bytes, the manifest says %llu; use an older checkpoint", r.f->path,
                                 (unsigned long long)r.f->file_bytes, (unsigned long long)c->files[k].bytes);
         if (status == TUTTI_OK)
             status = verify_file(&r, (uint32_t)k, err);

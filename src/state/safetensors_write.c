@@ -1,6 +1,7 @@
-/* safetensors_write.c: writing. Tensors lie by descending element size, then name, so that each is aligned for its type; the
-   header is padded with spaces until the first begins at a multiple of 64 bytes. No time and no host: equal contents give equal
-   files. The file appears under its name only when it is complete and synced. */
+/* safetensors_write.c: writing. Tensors lie by descending element size, then name, so that each is
+   aligned for its type; the header is padded with spaces until the first begins at a multiple of
+   64 bytes. No time and no host: equal contents give equal files. The file appears under its name
+   only when it is complete and synced. */
 #include "state_internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -30,20 +31,26 @@ static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t
         bool fits = true;
 
         tutti_state_shown(shown, e->name);
-        if (!tutti_state_utf8(e->name) || strlen(e->name) > TUTTI_STATE_NAME_MOST || strcmp(e->name, "__metadata__") == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': '%s' is no name for a tensor (UTF-8, at most %d bytes, not "
-                              "__metadata__)", path, tutti_state_utf8(shown) ? shown : "(not UTF-8)", TUTTI_STATE_NAME_MOST);
+        if (!tutti_state_utf8(e->name) || strlen(e->name) > TUTTI_STATE_NAME_MOST ||
+            strcmp(e->name, "__metadata__") == 0)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "cannot write '%s': '%s' is no name for a tensor (UTF-8, at most %d bytes, not "
+                              "__metadata__)",
+                              path, tutti_state_utf8(shown) ? shown : "(not UTF-8)", TUTTI_STATE_NAME_MOST);
         if (e->dims < 0 || e->dims > TUTTI_SAFETENSORS_DIMS)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' has %d dimensions; 0 to %d are possible", path, shown,
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "cannot write '%s': tensor '%s' has %d dimensions; 0 to %d are possible", path, shown,
                               e->dims, TUTTI_SAFETENSORS_DIMS);
         for (int d = 0; d < e->dims; d++)
             fits = fits && e->dim[d] <= INT64_MAX && tutti_size_mul(bytes, (size_t)e->dim[d], &bytes);
         e->begin = at;
         e->bytes = bytes;
         if (!fits || !tutti_size_add(at, bytes, &at) || at > INT64_MAX)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' is larger than a file can be", path, shown);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' is larger than a file can be",
+                              path, shown);
         if (bytes > 0 && e->data == NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' has %zu bytes and no data", path, shown, bytes);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' has %zu bytes and no data", path,
+                              shown, bytes);
     }
     return TUTTI_OK;
 }
@@ -75,15 +82,15 @@ static json_t *entry_json(const tutti_tensor_entry *e)
     for (int d = 0; d < e->dims && !failed; d++)
         failed = json_array_append_new(shape, json_integer((json_int_t)e->dim[d])) != 0;
     if (!failed)
-        object = json_pack("{s:s, s:O, s:[I, I]}", "dtype", tutti_dtype_name(e->dtype), "shape", shape, "data_offsets", (json_int_t)e->begin,
-                           (json_int_t)(e->begin + e->bytes));
+        object = json_pack("{s:s, s:O, s:[I, I]}", "dtype", tutti_dtype_name(e->dtype), "shape", shape, "data_offsets",
+                           (json_int_t)e->begin, (json_int_t)(e->begin + e->bytes));
     json_decref(shape);
     return object;
 }
 
 /* The 8 bytes of length, the JSON, and spaces up to the alignment. */
-static tutti_status print_header(const char *path, tutti_tensor_entry **order, size_t n, const char *const *metadata, char **head, size_t *bytes,
-                                 tutti_error *err)
+static tutti_status print_header(const char *path, tutti_tensor_entry **order, size_t n, const char *const *metadata,
+                                 char **head, size_t *bytes, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     json_t *root = json_object(), *texts = NULL;
@@ -97,8 +104,11 @@ static tutti_status print_header(const char *path, tutti_tensor_entry **order, s
         for (size_t k = 0; !failed && metadata[k] != NULL; k += 2) {
             if (metadata[k + 1] == NULL || !tutti_state_utf8(metadata[k]) || !tutti_state_utf8(metadata[k + 1]) ||
                 json_object_get(texts, metadata[k]) != NULL) {
-                status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; pair %zu "
-                                    "is not", path, k / 2 + 1);
+                status =
+                    tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                               "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; pair %zu "
+                               "is not",
+                               path, k / 2 + 1);
                 goto out;
             }
             failed = json_object_set_new(texts, metadata[k], json_string(metadata[k + 1])) != 0;
@@ -113,8 +123,10 @@ static tutti_status print_header(const char *path, tutti_tensor_entry **order, s
     }
     whole = (8 + json + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (whole - 8 > TUTTI_STATE_HEADER_MOST) {
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': the header of %zu tensors has %zu bytes, more than the %llu we read; "
-                            "use fewer tensors or several files", path, n, whole - 8, (unsigned long long)TUTTI_STATE_HEADER_MOST);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "cannot write '%s': the header of %zu tensors has %zu bytes, more than the %llu we read; "
+                            "use fewer tensors or several files",
+                            path, n, whole - 8, (unsigned long long)TUTTI_STATE_HEADER_MOST);
         goto out;
     }
     *head = tutti_alloc(whole, 1);
@@ -133,7 +145,8 @@ out:
 }
 
 /* The hash of the whole file and that of this tensor (NULL: of the header, which has none). */
-static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own, const void *data, size_t bytes, tutti_error *err)
+static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own, const void *data,
+                                 size_t bytes, tutti_error *err)
 {
     const char *at = data;
 
@@ -150,8 +163,9 @@ static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, 
 }
 
 /* Writes everything to `part` and syncs it. */
-static tutti_status write_part(tutti_runtime *rt, const char *part, const char *head, size_t head_bytes, tutti_tensor_entry **order, size_t n,
-                               tutti_state_hash *whole, tutti_state_hash *own, tutti_error *err)
+static tutti_status write_part(tutti_runtime *rt, const char *part, const char *head, size_t head_bytes,
+                               tutti_tensor_entry **order, size_t n, tutti_state_hash *whole, tutti_state_hash *own,
+                               tutti_error *err)
 {
     tutti_state_out *out;
     const uint64_t bytes = head_bytes + (n == 0 ? 0 : order[n - 1]->begin + order[n - 1]->bytes);
@@ -168,8 +182,8 @@ static tutti_status write_part(tutti_runtime *rt, const char *part, const char *
     return status == TUTTI_OK ? closed : status;
 }
 
-tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_tensor_entry *entries, size_t n, const char *const *metadata,
-                                     uint64_t *hash, tutti_error *err)
+tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_tensor_entry *entries, size_t n,
+                                     const char *const *metadata, uint64_t *hash, tutti_error *err)
 {
     tutti_status status;
     tutti_tensor_entry **order = tutti_alloc(n + 1, sizeof *order);

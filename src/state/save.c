@@ -1,7 +1,9 @@
-/* save.c: a checkpoint written by all ranks at once. Three rounds over ports: everybody says that it could begin (room on the
-   disk, sound items) and rank 0 makes the directory; everybody writes its file and says what is in it; rank 0 lays the pieces
-   side by side, commits (commit.c) and says how it ended. A failure anywhere becomes everybody's, with the rank in the sentence.
-   Rank 0 asks the ranks in order and always hears all of them, so that nobody writes any more when it cleans up. */
+/* save.c: a checkpoint written by all ranks at once. Three rounds over ports: everybody says
+   that it could begin (room on the disk, sound items) and rank 0 makes the directory; everybody
+   writes its file and says what is in it; rank 0 lays the pieces side by side, commits
+   (commit.c) and says how it ended. A failure anywhere becomes everybody's, with the rank in
+   the sentence. Rank 0 asks the ranks in order and always hears all of them, so that nobody
+   writes any more when it cleans up. */
 #include "state_internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +15,8 @@
 
 /* ---- messages: 64-bit little-endian numbers and texts with a 0 at the end ---- */
 
-typedef struct message { uint8_t *data; size_t n, room, at; bool failed; } message; /* failed: no memory, or read past the end */
+/* failed: no memory, or read past the end */
+typedef struct message { uint8_t *data; size_t n, room, at; bool failed; } message;
 
 static void put(message *m, const void *bytes, size_t n)
 {
@@ -122,14 +125,16 @@ static int rank_of(const saver *s, int index)
     return s->ranks != NULL ? s->ranks[index] : index;
 }
 
-/* One failure of the round, the one that others follow from: the first that is not a peer's death. */
-static void take_worse(tutti_status *status, tutti_error *why, int rank, tutti_status other, const tutti_error *other_why, const saver *s)
+/* One failure of the round, the one that others follow from: the first that is not a peer's
+   death. */
+static void take_worse(tutti_status *status, tutti_error *why, int rank, tutti_status other,
+                       const tutti_error *other_why, const saver *s)
 {
     if (other == TUTTI_OK || (*status != TUTTI_OK && (*status != TUTTI_ERR_PEER || other == TUTTI_ERR_PEER)))
         return;
     *status = other;
-    tutti_fail_rank(why, other, rank_of(s, rank), "cannot save the checkpoint of step %llu: rank %d: %s", (unsigned long long)s->step, rank_of(s, rank),
-                    other_why->text);
+    tutti_fail_rank(why, other, rank_of(s, rank), "cannot save the checkpoint of step %llu: rank %d: %s",
+                    (unsigned long long)s->step, rank_of(s, rank), other_why->text);
     why->cause = other_why->cause;
 }
 
@@ -152,7 +157,8 @@ static tutti_status say(saver *s, message *m, tutti_error *err)
     return status;
 }
 
-/* Rank 0: rank r's report. A report too large to hold is taken with no room, so that its sender need not wait for ever. */
+/* Rank 0: rank r's report. A report too large to hold is taken with no room, so that
+   its sender need not wait for ever. */
 static tutti_status hear(saver *s, int r, tutti_error *err)
 {
     message *m = &s->heard[r];
@@ -166,14 +172,17 @@ static tutti_status hear(saver *s, int r, tutti_error *err)
     *m = (message){ .data = note.a <= REPORT_MOST ? tutti_alloc((size_t)note.a + 1, 1) : NULL };
     if (m->data == NULL) {
         tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no room on rank 0 for the list of what it saves (%lld bytes)", (long long)note.a);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no room on rank 0 for the list of what it saves (%lld bytes)",
+                          (long long)note.a);
     }
     m->n = m->room = (size_t)note.a;
     if (note.a == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_host(m->data, m->n, TUTTI_U8), TUTTI_FOREVER, err));
+    TUTTI_TRY(
+        tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_host(m->data, m->n, TUTTI_U8), TUTTI_FOREVER, err));
     if (note.bytes != m->n)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "its list of what it saves has %llu bytes, not the %zu it spoke of",
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "its list of what it saves has %llu bytes, not the %zu it spoke of",
                           (unsigned long long)note.bytes, m->n);
     return TUTTI_OK;
 }
@@ -193,12 +202,14 @@ static tutti_status hear_all(saver *s, tutti_error *why)
     return status;
 }
 
-/* Rank 0 without memory: takes everybody's report away unread, since a sender may wait until it is taken. */
+/* Rank 0 without memory: takes everybody's report away unread, since a
+   sender may wait until it is taken. */
 static void hear_nobody(saver *s)
 {
     for (int r = 1; r < s->size; r++) {
         tutti_note note;
-        if (tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, NULL) == TUTTI_OK && note.a > 0)
+        if (tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, NULL) == TUTTI_OK &&
+            note.a > 0)
             tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
     }
 }
@@ -211,8 +222,9 @@ static void forget(saver *s)
     }
 }
 
-/* Rank 0's word on the round, to all. Who is gone need not hear it; who cannot be told for another reason must not be left waiting
-   while the others go on: then rank 0 fails too, whatever the word was. */
+/* Rank 0's word on the round, to all. Who is gone need not hear it; who cannot be told
+   for another reason must not be left waiting while the others go on: then rank 0
+   fails too, whatever the word was. */
 static tutti_status decide(saver *s, tutti_status status, const tutti_error *why, uint64_t number, tutti_error *err)
 {
     uint8_t room[VERDICT_MOST]; /* enough for a number, an outcome and its text: nothing is allocated here */
@@ -225,10 +237,12 @@ static tutti_status decide(saver *s, tutti_status status, const tutti_error *why
     put_outcome(&m, status, why);
     for (int r = 1; r < s->size; r++) {
         tutti_error other;
-        const tutti_status sent = tutti_send(s->world, rank_of(s, r), s->verdict, NULL, tutti_host(m.data, m.n, TUTTI_U8), &other);
+        const tutti_status sent =
+            tutti_send(s->world, rank_of(s, r), s->verdict, NULL, tutti_host(m.data, m.n, TUTTI_U8), &other);
         if (sent != TUTTI_OK && sent != TUTTI_ERR_PEER && status == TUTTI_OK)
-            status = tutti_fail_rank(err, sent, rank_of(s, r), "cannot tell rank %d how the checkpoint of step %llu ended: %s", rank_of(s, r), (unsigned long long)s->step,
-                                     other.text);
+            status = tutti_fail_rank(err, sent, rank_of(s, r),
+                                     "cannot tell rank %d how the checkpoint of step %llu ended: %s", rank_of(s, r),
+                                     (unsigned long long)s->step, other.text);
     }
     return status;
 }
@@ -242,7 +256,8 @@ static tutti_status await_decision(saver *s, uint64_t *number, tutti_error *err)
     tutti_status status;
 
     *number = 0;
-    TUTTI_TRY(tutti_recv(s->world, rank_of(s, 0), s->verdict, &note, tutti_host(room, sizeof room, TUTTI_U8), TUTTI_FOREVER, err));
+    TUTTI_TRY(tutti_recv(s->world, rank_of(s, 0), s->verdict, &note, tutti_host(room, sizeof room, TUTTI_U8),
+                         TUTTI_FOREVER, err));
     m.n = (size_t)note.bytes;
     *number = get_number(&m);
     status = get_outcome(&m, &why);
@@ -266,15 +281,18 @@ static tutti_status check_item(const saver *s, const tutti_saved *i, uint64_t *n
     tutti_state_shown(state, i->state);
     tutti_state_shown(tensor, i->tensor);
     if (i->keep < TUTTI_SAME || i->keep >= TUTTI_SCRATCH)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' is kept '%s', which is not saved", state, tensor, tutti_keep_name(i->keep));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' is kept '%s', which is not saved", state, tensor,
+                          tutti_keep_name(i->keep));
     if (i->owner != -1 && i->owner != s->rank)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' is rank %d's own and only that rank can save it", state, tensor, i->owner);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' is rank %d's own and only that rank can save it", state,
+                          tensor, i->owner);
     if (i->begin > i->end || i->end > i->count || (i->begin < i->end && i->data == NULL))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has no elements [%llu, %llu) of %llu to save", state, tensor,
-                          (unsigned long long)i->begin, (unsigned long long)i->end, (unsigned long long)i->count);
-    if (i->count > INT64_MAX || !tutti_size_mul((size_t)i->count, tutti_dtype_bytes(i->dtype), &bytes))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has %llu elements, more than memory can hold", state, tensor,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has no elements [%llu, %llu) of %llu to save", state,
+                          tensor, (unsigned long long)i->begin, (unsigned long long)i->end,
                           (unsigned long long)i->count);
+    if (i->count > INT64_MAX || !tutti_size_mul((size_t)i->count, tutti_dtype_bytes(i->dtype), &bytes))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has %llu elements, more than memory can hold", state,
+                          tensor, (unsigned long long)i->count);
     *need += bytes_of(i) + 512; /* and its place in the header and the manifest */
     return TUTTI_OK;
 }
@@ -298,7 +316,8 @@ static tutti_status prepare(const saver *s, uint64_t *need, uint64_t *left, tutt
 
     *need = *left = 0;
     if (s->step > UINT64_C(999999999999999999))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "step %llu has more digits than a checkpoint's name", (unsigned long long)s->step);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "step %llu has more digits than a checkpoint's name",
+                          (unsigned long long)s->step);
     TUTTI_TRY(check_facts(s, err));
     for (size_t k = 0; k < s->n; k++)
         TUTTI_TRY(check_item(s, &s->items[k], need, err));
@@ -310,14 +329,16 @@ static tutti_status prepare(const saver *s, uint64_t *need, uint64_t *left, tutt
     return status;
 }
 
-/* Rank 0: what all need together against the least that anybody sees, since they share the directory. */
+/* Rank 0: what all need together against the least that anybody
+   sees, since they share the directory. */
 static tutti_status weigh(saver *s, tutti_error *why)
 {
     uint64_t total = 65536, least = UINT64_MAX, print0 = 0;
     int who = 0;
 
     for (int r = 0; r < s->size; r++) {
-        const uint64_t need = get_number(&s->heard[r]), left = get_number(&s->heard[r]), print = get_number(&s->heard[r]);
+        const uint64_t need = get_number(&s->heard[r]), left = get_number(&s->heard[r]),
+                       print = get_number(&s->heard[r]);
         total = need > UINT64_MAX / 2 - total ? UINT64_MAX / 2 : total + need;
         if (left < least) {
             least = left;
@@ -326,15 +347,19 @@ static tutti_status weigh(saver *s, tutti_error *why)
         if (r == 0)
             print0 = print;
         if (print != print0)
-            return tutti_fail_rank(why, TUTTI_ERR_STATE, rank_of(s, r), "cannot save the checkpoint of step %llu: rank %d saves another step or other facts "
-                                   "than rank %d; all must save the same", (unsigned long long)s->step, rank_of(s, r), rank_of(s, 0));
+            return tutti_fail_rank(why, TUTTI_ERR_STATE, rank_of(s, r),
+                                   "cannot save the checkpoint of step %llu: rank %d saves another step or other facts "
+                                   "than rank %d; all must save the same",
+                                   (unsigned long long)s->step, rank_of(s, r), rank_of(s, 0));
     }
     total += total / 50;
     if (total <= least)
         return TUTTI_OK;
-    return tutti_fail_rank(why, TUTTI_ERR_IO, rank_of(s, who), "cannot save the checkpoint of step %llu: it needs %llu bytes and rank %d sees %llu left at '%s'; "
-                           "free space there or keep fewer checkpoints", (unsigned long long)s->step, (unsigned long long)total, rank_of(s, who),
-                           (unsigned long long)least, s->dir);
+    return tutti_fail_rank(
+        why, TUTTI_ERR_IO, rank_of(s, who),
+        "cannot save the checkpoint of step %llu: it needs %llu bytes and rank %d sees %llu left at '%s'; "
+        "free space there or keep fewer checkpoints",
+        (unsigned long long)s->step, (unsigned long long)total, rank_of(s, who), (unsigned long long)least, s->dir);
 }
 
 static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
@@ -376,7 +401,8 @@ static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
 
 /* ---- round two: everybody writes ---- */
 
-/* Writes this rank's file (none if it has no elements to save) into tmp, and tells its size and hash and those of its items. */
+/* Writes this rank's file (none if it has no elements to save) into tmp, and tells its size
+   and hash and those of its items. */
 static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash, uint64_t *item_hashes, tutti_error *err)
 {
     char name[TUTTI_STATE_FILE_NAME], step[24], *path, *keys, *at;
@@ -402,14 +428,17 @@ static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash, 
         if (i->begin == i->end)
             continue;
         tutti_state_key(at, (size_t)(keys + room - at), i->state, i->tensor, i->begin);
-        entries[n++] = (tutti_tensor_entry){ .name = at, .dtype = i->dtype, .dims = 1, .dim = { i->end - i->begin }, .data = i->data };
+        entries[n++] = (tutti_tensor_entry){
+            .name = at, .dtype = i->dtype, .dims = 1, .dim = { i->end - i->begin }, .data = i->data
+        };
         at += strlen(at) + 1;
     }
     if (n == 0)
         goto out;
     status = tutti_safetensors_write(s->rt, path, entries, n, metadata, hash, err);
     if (status == TUTTI_OK)
-        status = tutti_directory_sync(s->rt, s->commit.tmp, err); /* each host for itself: rank 0's sync may not reach another's cache */
+        /* each host for itself: rank 0's sync may not reach another's cache */
+        status = tutti_directory_sync(s->rt, s->commit.tmp, err);
     if (status == TUTTI_OK)
         status = tutti_file_open(&file, s->rt, path, TUTTI_FILE_READ, err);
     if (status == TUTTI_OK)
@@ -460,7 +489,8 @@ static tutti_status conclude(saver *s, tutti_error *why)
     }
     pieces = tutti_alloc((size_t)total + 1, sizeof *pieces);
     if (files == NULL || pieces == NULL)
-        status = tutti_fail(why, TUTTI_ERR_MEMORY, ENOMEM, "listing the %llu tensors of all ranks", (unsigned long long)total);
+        status = tutti_fail(why, TUTTI_ERR_MEMORY, ENOMEM, "listing the %llu tensors of all ranks",
+                            (unsigned long long)total);
     for (int r = 0; r < s->size && status == TUTTI_OK; r++) {
         message *m = &s->heard[r];
         while (m->at < m->n && !m->failed && at < total) {
@@ -477,7 +507,8 @@ static tutti_status conclude(saver *s, tutti_error *why)
             p->rank = r;
         }
         if (m->failed || m->at < m->n)
-            status = tutti_fail_rank(why, TUTTI_ERR_CORRUPT, r, "rank %d's list of what it saves is not what it should be", r);
+            status = tutti_fail_rank(why, TUTTI_ERR_CORRUPT, r,
+                                     "rank %d's list of what it saves is not what it should be", r);
     }
     if (status == TUTTI_OK)
         status = tutti_manifest_merge(&c, s->commit.final, pieces, (size_t)at, files, n_files, why);
@@ -542,7 +573,9 @@ static tutti_status save(saver *s, int keep, tutti_error *err)
     if (s->rank == 0 && (s->heard = tutti_alloc((size_t)s->size, sizeof *s->heard)) == NULL) {
         tutti_error why = { .rank = -1 };
         hear_nobody(s);
-        status = tutti_fail_rank(&why, TUTTI_ERR_MEMORY, rank_of(s, 0), "cannot save the checkpoint of step %llu: rank %d: no memory", (unsigned long long)s->step, rank_of(s, 0));
+        status = tutti_fail_rank(&why, TUTTI_ERR_MEMORY, rank_of(s, 0),
+                                 "cannot save the checkpoint of step %llu: rank %d: no memory",
+                                 (unsigned long long)s->step, rank_of(s, 0));
         return decide(s, status, &why, 0, err);
     }
     status = begin(s, &id, err);
@@ -558,27 +591,47 @@ static tutti_status save(saver *s, int keep, tutti_error *err)
     return status;
 }
 
-tutti_status tutti_checkpoint_save_through(tutti_world *world, tutti_runtime *files, const char *dir, uint64_t step, const tutti_saved *items,
-                                           size_t n, const char *facts, int keep, tutti_error *err)
+tutti_status tutti_checkpoint_save_through(tutti_world *world, tutti_runtime *files, const char *dir, uint64_t step,
+                                           const tutti_saved *items, size_t n, const char *facts, int keep,
+                                           tutti_error *err)
 {
-    saver s = { .world = world, .rt = files, .rank = tutti_world_rank(world), .size = tutti_world_size(world), .dir = dir,
-                .facts = facts, .step = step, .items = items, .n = n, .report = tutti_port_of("checkpoint.report", step, 0),
+    saver s = { .world = world,
+                .rt = files,
+                .rank = tutti_world_rank(world),
+                .size = tutti_world_size(world),
+                .dir = dir,
+                .facts = facts,
+                .step = step,
+                .items = items,
+                .n = n,
+                .report = tutti_port_of("checkpoint.report", step, 0),
                 .verdict = tutti_port_of("checkpoint.verdict", step, 0) };
 
     return save(&s, keep, err);
 }
 
-tutti_status tutti_checkpoint_save_group(const tutti_group *group, const char *dir, uint64_t step, const tutti_saved *items, size_t n, const char *facts, int keep, tutti_error *err)
+tutti_status tutti_checkpoint_save_group(const tutti_group *group, const char *dir, uint64_t step,
+                                         const tutti_saved *items, size_t n, const char *facts, int keep,
+                                         tutti_error *err)
 {
-    saver s = { .world = group->world, .rt = tutti_world_runtime(group->world), .ranks = group->ranks, .rank = group->index, .size = group->size, .dir = dir,
-                .facts = facts, .step = step, .items = items, .n = n, .report = tutti_port_of("checkpoint.report", step, group->context),
+    saver s = { .world = group->world,
+                .rt = tutti_world_runtime(group->world),
+                .ranks = group->ranks,
+                .rank = group->index,
+                .size = group->size,
+                .dir = dir,
+                .facts = facts,
+                .step = step,
+                .items = items,
+                .n = n,
+                .report = tutti_port_of("checkpoint.report", step, group->context),
                 .verdict = tutti_port_of("checkpoint.verdict", step, group->context) };
 
     return save(&s, keep, err);
 }
 
-tutti_status tutti_checkpoint_save(tutti_world *world, const char *dir, uint64_t step, const tutti_saved *items, size_t n, const char *facts,
-                                   int keep, tutti_error *err)
+tutti_status tutti_checkpoint_save(tutti_world *world, const char *dir, uint64_t step, const tutti_saved *items,
+                                   size_t n, const char *facts, int keep, tutti_error *err)
 {
     return tutti_checkpoint_save_through(world, tutti_world_runtime(world), dir, step, items, n, facts, keep, err);
 }

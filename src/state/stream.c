@@ -1,16 +1,19 @@
-/* stream.c: the contents of large files, in order, to the disk and from it, with the disk kept busy while the caller hashes. A checkpoint is as large as
-   the model and everybody waits for it.
+/* stream.c: the contents of large files, in order, to the disk and from it, with the disk kept busy
+   while the caller hashes. A checkpoint is as large as the model and everybody waits for it.
 
-   Out: the caller's bytes are copied into blocks at a page's start; a full block is written at its place by one of a few threads, past the page cache,
-   while the next is filled. A copy costs a tenth of what the disk takes; the page cache would cost that copy too, and then the pages themselves, which
-   a training process's host has better uses for. The file's room is taken first, so the disk is full before the work and not after it. The last bytes,
-   no whole block, are written by the caller when the threads have done.
-   In: one thread reads the next pieces while the caller hashes this one. It reads through the page cache, since all workers of a host read the same
-   file when they resume.
+   Out: the caller's bytes are copied into blocks at a page's start; a full block is written at
+   its place by one of a few threads, past the page cache, while the next is filled. A copy costs
+   a tenth of what the disk takes; the page cache would cost that copy too, and then the pages
+   themselves, which a training process's host has better uses for. The file's room is taken
+   first, so the disk is full before the work and not after it. The last bytes, no whole block,
+   are written by the caller when the threads have done. In: one thread reads the next pieces
+   while the caller hashes this one. It reads through the page cache, since all workers of a host
+   read the same file when they resume.
 
-   Measured here (2 cores, virtual disk of some 2 GB/s, 256 MiB): with one block in flight 0.3 to 1.5 GB/s, with two or more 2.0; reading ahead 1.3 times as fast
-   as hashing between reads. Small files, and runtimes without parallel files (simulation, exploration, the tests' files in memory), take the plain way:
-   the same bytes, one call after the other. */
+   Measured here (2 cores, virtual disk of some 2 GB/s, 256 MiB): with one block in flight 0.3 to
+   1.5 GB/s, with two or more 2.0; reading ahead 1.3 times as fast as hashing between reads. Small
+   files, and runtimes without parallel files (simulation, exploration, the tests' files in memory),
+   take the plain way: the same bytes, one call after the other. */
 #include "state_internal.h"
 #include <errno.h>
 #include <string.h>
@@ -23,7 +26,8 @@ enum {
 
 /* ---- out ---- */
 
-/* Blocks are used in turn: number b stands in slot b mod OUT_BLOCKS, at byte b * OUT_BLOCK of the file. */
+/* Blocks are used in turn: number b stands in slot b mod OUT_BLOCKS,
+   at byte b * OUT_BLOCK of the file. */
 struct tutti_state_out {
     tutti_file *file;
     uint64_t bytes;           /* the caller's, so far */
@@ -71,7 +75,8 @@ static tutti_status run_out(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_state_out_open(tutti_state_out **out, tutti_runtime *rt, const char *path, uint64_t bytes, tutti_error *err)
+tutti_status tutti_state_out_open(tutti_state_out **out, tutti_runtime *rt, const char *path, uint64_t bytes,
+                                  tutti_error *err)
 {
     tutti_state_out *o = tutti_alloc(1, sizeof *o);
     tutti_status status = TUTTI_OK;
@@ -87,7 +92,8 @@ tutti_status tutti_state_out_open(tutti_state_out **out, tutti_runtime *rt, cons
     room = (size_t)OUT_BLOCKS * OUT_BLOCK + TUTTI_FILE_BLOCK;
     o->memory = tutti_alloc(room, 1);
     if (o->memory == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot write '%s': %zu bytes for blocks on their way to the disk", path, room);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "cannot write '%s': %zu bytes for blocks on their way to the disk", path, room);
         goto out;
     }
     o->blocks = o->memory + (TUTTI_FILE_BLOCK - (uintptr_t)o->memory % TUTTI_FILE_BLOCK) % TUTTI_FILE_BLOCK;
@@ -104,7 +110,8 @@ out:
     return status;
 }
 
-/* The first `bytes` of the block being filled go to the lanes; waits until there is a next one to fill. Gives the lanes' failure. */
+/* The first `bytes` of the block being filled go to the lanes; waits until there is a next one
+   to fill. Gives the lanes' failure. */
 static tutti_status hand_over(tutti_state_out *o, size_t bytes, tutti_error *err)
 {
     tutti_status status;
@@ -171,7 +178,8 @@ static tutti_status finish_out(tutti_state_out *o, tutti_error *err)
     if (pages > 0)
         TUTTI_TRY(hand_over(o, pages, err));
     TUTTI_TRY(join_out(o, err));
-    return in == pages ? TUTTI_OK : tutti_file_write_at(o->file, o->bytes - (in - pages), block + pages, in - pages, err);
+    return in == pages ? TUTTI_OK
+                       : tutti_file_write_at(o->file, o->bytes - (in - pages), block + pages, in - pages, err);
 }
 
 tutti_status tutti_state_out_close(tutti_state_out *o, bool whole, tutti_error *err)
@@ -194,7 +202,8 @@ tutti_status tutti_state_out_close(tutti_state_out *o, bool whole, tutti_error *
 
 /* ---- in ---- */
 
-/* Piece number p stands in slot p mod IN_PIECES; the caller has the last one it was given until it asks for the next. */
+/* Piece number p stands in slot p mod IN_PIECES; the caller has the last one it was
+   given until it asks for the next. */
 struct tutti_state_in {
     const tutti_tensor_file *file;
     const tutti_state_extent *extents;
@@ -257,8 +266,8 @@ static tutti_status run_in(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt, const tutti_tensor_file *file, const tutti_state_extent *extents, size_t n,
-                                 tutti_error *err)
+tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt, const tutti_tensor_file *file,
+                                 const tutti_state_extent *extents, size_t n, tutti_error *err)
 {
     tutti_state_in *i = tutti_alloc(1, sizeof *i);
     tutti_status status = TUTTI_OK;
@@ -269,7 +278,8 @@ tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt, const 
     for (size_t k = 0; k < n; k++)
         bytes += extents[k].bytes; /* all of one file */
     ahead = bytes >= LEAST && tutti_file_wide(rt);
-    if (i == NULL || (i->pieces = tutti_alloc(ahead ? IN_PIECES : 1, bytes < IN_PIECE ? (size_t)bytes + 1 : IN_PIECE)) == NULL) {
+    if (i == NULL ||
+        (i->pieces = tutti_alloc(ahead ? IN_PIECES : 1, bytes < IN_PIECE ? (size_t)bytes + 1 : IN_PIECE)) == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to read '%s'", file->path);
         goto out;
     }

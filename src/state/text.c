@@ -6,7 +6,8 @@
 #define XXH_STATIC_LINKING_ONLY /* for the size of XXH3_state_t: its memory is ours */
 #include <xxhash.h>
 
-/* Deepest nesting of brackets outside strings; text that is no JSON gives some number, and the parser says the rest. */
+/* Deepest nesting of brackets outside strings; text that is no JSON gives some
+   number, and the parser says the rest. */
 static size_t nesting(const char *text, size_t bytes, size_t *at)
 {
     size_t depth = 0, most = 0;
@@ -33,7 +34,8 @@ static size_t nesting(const char *text, size_t bytes, size_t *at)
     return most;
 }
 
-/* jansson's allocator is one for the whole process, hence not ours to set; what it can take is bounded by the text. */
+/* jansson's allocator is one for the whole process, hence not ours to set; what it
+   can take is bounded by the text. */
 tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, const char *what, tutti_error *err)
 {
     json_error_t why;
@@ -42,7 +44,8 @@ tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, cons
 
     *out = NULL;
     if (nesting(text, bytes, &at) > TUTTI_STATE_DEPTH_MOST)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is nested deeper than %d levels (byte %zu); nothing we write is", what,
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "%s is nested deeper than %d levels (byte %zu); nothing we write is", what,
                           TUTTI_STATE_DEPTH_MOST, at);
     *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     if (*out == NULL && json_error_code(&why) == json_error_out_of_memory)
@@ -66,7 +69,8 @@ bool tutti_state_utf8(const char *text)
         for (size_t k = 1; k <= more; k++)
             if ((s[k] & 0xC0) != 0x80)
                 return false;
-        if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
+        if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF0 && s[1] < 0x90) ||
+            (s[0] == 0xF4 && s[1] > 0x8F))
             return false;
         s += 1 + more;
     }
@@ -90,7 +94,8 @@ const char *tutti_state_shown(char out[TUTTI_STATE_SHOWN], const char *name)
 
 bool tutti_state_dtype(const char *name, tutti_dtype *dtype)
 {
-    static const tutti_dtype known[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_I32, TUTTI_I64, TUTTI_U8, TUTTI_F64, TUTTI_I8 };
+    static const tutti_dtype known[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_I32,
+                                         TUTTI_I64, TUTTI_U8,   TUTTI_F64, TUTTI_I8 };
 
     for (size_t k = 0; k < TUTTI_LENGTH(known); k++)
         if (strcmp(name, tutti_dtype_name(known[k])) == 0) {
