@@ -1,14 +1,22 @@
-/* drawn.c: graphs out of a seed, the same on every member: once (random), or anew in each round (spectral-gap.md; topology.md, part A).
-     random            the union of degree/2 closed walks through all members in seeded random orders and, for an odd degree, one random matching: connected by
-                       construction, unlike independent edges. Edges that fall together count once, so a member's degree is at most the one asked for.
+/* drawn.c: graphs out of a seed, the same on every member: once (random), or anew in each round
+   (spectral-gap.md; topology.md, part A).
+     random            the union of degree/2 closed walks through all members in seeded random
+                       orders and, for an odd degree, one random matching: connected by
+                       construction, unlike independent edges. Edges that fall together count once,
+                       so a member's degree is at most the one asked for.
      random-matching   all pairs anew each round, 1/2 each; of an odd number one idles
-     random-ring       a ring through all in a random order, anew each round, 1/3 each (or a weight given; or blocks of members, machines, which stay together, so
-                       that only one edge leaves a block on either side): RAND-PSGD (Zhang, Cui, Kayi and others, ICASSP 2020, arXiv 2002.01119)
-   A round's order follows from (seed, round): counter-based, so members that are in different rounds agree all the same. (Not tutti_permuted: among few members some pairs
-   would stand side by side 10 % more often than others, which a sum of expectations shows.)
-   What a round does to the distance from the mean is random. Its square shrinks, in expectation, by lambda_2(E[W^T W]) at least, and as the law of W does
-   not change when members are renamed, E[W^T W] = a 1 + b J: the trace gives lambda_2 = (tr(W^T W) - 1)/(n - 1), exactly. W of pairs is a projection, of trace
-   ceil(n/2); a ring's W^T W has n/3 on its diagonal: (n/2 - 1)/(n - 1), or 1/2 with an odd n; (n - 3)/(3 (n - 1)). */
+     random-ring       a ring through all in a random order, anew each round, 1/3 each (or a
+                       weight given; or blocks of members, machines, which stay together, so that
+                       only one edge leaves a block on either side): RAND-PSGD (Zhang, Cui, Kayi
+                       and others, ICASSP 2020, arXiv 2002.01119)
+   A round's order follows from (seed, round): counter-based, so members that are in different
+   rounds agree all the same. (Not tutti_permuted: among few members some pairs would stand
+   side by side 10 % more often than others, which a sum of expectations shows.) What a round
+   does to the distance from the mean is random. Its square shrinks, in expectation, by
+   lambda_2(E[W^T W]) at least, and as the law of W does not change when members are renamed,
+   E[W^T W] = a 1 + b J: the trace gives lambda_2 = (tr(W^T W) - 1)/(n - 1), exactly. W of
+   pairs is a projection, of trace ceil(n/2); a ring's W^T W has n/3 on its diagonal: (n/2 -
+   1)/(n - 1), or 1/2 with an odd n; (n - 3)/(3 (n - 1)). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +35,8 @@ static bool enough_members(const tutti_graph *g, char *mend, size_t bytes)
     }
     if (degree < g->n)
         return true;
-    snprintf(mend, bytes, "more than its degree of %lld: %lld or more; or use degree=%d or fewer, or complete", degree, degree + 1, g->n - 1);
+    snprintf(mend, bytes, "more than its degree of %lld: %lld or more; or use degree=%d or fewer, or complete", degree,
+             degree + 1, g->n - 1);
     return false;
 }
 
@@ -42,10 +51,12 @@ static tutti_status prepare_random(tutti_graph *g, tutti_error *err)
         g->place = tutti_alloc(room, sizeof *g->place);
     }
     if (g->order == NULL || g->place == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "drawing a random graph of degree %lld for %d members", (long long)g->options.degree, g->n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "drawing a random graph of degree %lld for %d members",
+                          (long long)g->options.degree, g->n);
     for (int c = 0; c < orders; c++)
         for (int p = 0; p < g->n; p++) {
-            const int j = (int)tutti_permuted((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680000u, (uint64_t)c }, (uint64_t)g->n, (uint64_t)p);
+            const int j = (int)tutti_permuted((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680000u, (uint64_t)c },
+                                              (uint64_t)g->n, (uint64_t)p);
             g->order[(size_t)c * (size_t)g->n + (size_t)p] = j;
             g->place[(size_t)c * (size_t)g->n + (size_t)j] = p;
         }
@@ -69,14 +80,17 @@ static void list_random(const tutti_graph *g, uint64_t k, int i, int sign, tutti
 
 /* ---- drawn in each round ---- */
 
-/* Where a member stands in the round's order: sorted by a random key each (equal keys: by number), so that every order is equally likely; with blocks first by one
-   of its block's, so that a block's members stand together. */
+/* Where a member stands in the round's order: sorted by a random key each (equal keys: by
+   number), so that every order is equally likely; with blocks first by one of its block's, so
+   that a block's members stand together. */
 typedef struct key { uint64_t of_block, of_member; int block, i; } key;
 
 static key key_of(const tutti_graph *g, uint64_t k, int i)
 {
     const int block = g->options.block > 1 ? i / (int)g->options.block : 0;
-    key one = { .of_member = tutti_random((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680001u, k }, (uint64_t)i), .block = block, .i = i };
+    key one = { .of_member = tutti_random((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680001u, k }, (uint64_t)i),
+                .block = block,
+                .i = i };
 
     if (g->options.block > 1)
         one.of_block = tutti_random((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680004u, k }, (uint64_t)block);
@@ -92,8 +106,8 @@ static bool precedes(key a, key b)
     return a.of_member != b.of_member ? a.of_member < b.of_member : a.i < b.i;
 }
 
-/* One pass over the keys finds a member's place and who stands beside it: no table that a round would have to allocate or threads to share; 20 us for a thousand
-   members. */
+/* One pass over the keys finds a member's place and who stands beside it: no table that a round
+   would have to allocate or threads to share; 20 us for a thousand members. */
 typedef struct standing { int place; bool has_before, has_after; key before, after, first, last; } standing;
 
 static standing stand(const tutti_graph *g, uint64_t k, int i)
@@ -153,8 +167,8 @@ static bool whole_blocks(const tutti_graph *g, char *mend, size_t bytes)
 
     if (g->n % block == 0)
         return true;
-    snprintf(mend, bytes, "a multiple of its block of %d: %d or %d; block=1 is for any number", block, g->n < block ? block : g->n / block * block,
-             g->n < block ? 2 * block : (g->n / block + 1) * block);
+    snprintf(mend, bytes, "a multiple of its block of %d: %d or %d; block=1 is for any number", block,
+             g->n < block ? block : g->n / block * block, g->n < block ? 2 * block : (g->n / block + 1) * block);
     return false;
 }
 
@@ -175,12 +189,14 @@ static double second_of_matching(const tutti_graph *g)
     return (trace - 1.0) / (g->n - 1);
 }
 
-/* With M blocks of c the law of W does not change when blocks, or members within a block, are renamed: E[W^T W] has one eigenvalue on what is constant in each block and
-   one on what sums to 0 in each. The first is the mean of |W u|^2 over such u: W makes of a block's indicator c - 2 ones within, 1 - w at its ends, w beyond them. The
-   second has the rest of the trace. */
+/* With M blocks of c the law of W does not change when blocks, or members within a block, are
+   renamed: E[W^T W] has one eigenvalue on what is constant in each block and one on what sums to 0
+   in each. The first is the mean of |W u|^2 over such u: W makes of a block's indicator c - 2 ones
+   within, 1 - w at its ends, w beyond them. The second has the rest of the trace. */
 static double second_of_ring(const tutti_graph *g)
 {
-    const double n = g->n, c = (double)g->options.block, blocks = n / c, w = ring_weight(g), trace = n * ((1 - 2 * w) * (1 - 2 * w) + 2 * w * w);
+    const double n = g->n, c = (double)g->options.block, blocks = n / c, w = ring_weight(g),
+                 trace = n * ((1 - 2 * w) * (1 - 2 * w) + 2 * w * w);
     double between, within;
 
     if (g->n == 2)
@@ -214,17 +230,38 @@ static const tutti_option random_options[] = {
 static const tutti_option seed_options[] = { SEED, { 0 } };
 static const tutti_option ring_options[] = {
     SEED,
-    { "weight", TUTTI_REAL, TUTTI_AT(tutti_graph_options, weight), 0, 0, 0.499, NULL, "of each neighbour, the rest being the member's own; 0: 1/3" },
-    { "block", TUTTI_INT, TUTTI_AT(tutti_graph_options, block), 1, 1, TUTTI_GRAPH_SIZE_MAX, NULL, "members of a machine, which stay together in the ring" },
+    { "weight", TUTTI_REAL, TUTTI_AT(tutti_graph_options, weight), 0, 0, 0.499, NULL,
+      "of each neighbour, the rest being the member's own; 0: 1/3" },
+    { "block", TUTTI_INT, TUTTI_AT(tutti_graph_options, block), 1, 1, TUTTI_GRAPH_SIZE_MAX, NULL,
+      "members of a machine, which stay together in the ring" },
     { 0 }
 };
 
-const tutti_graph_rules tutti_graph_drawn[] = {
-    { .name = "random", .help = "degree/2 random closed walks through all members", .options = random_options, .fits = enough_members, .prepare = prepare_random,
-      .list = list_random },
-    { .name = "random-matching", .help = "new pairs each round; of an odd number one idles", .options = seed_options, .cliques = true, .drawn = true, .degree = one,
-      .list = list_random_matching, .meets = tutti_graph_everybody, .second = second_of_matching, .messages = messages_of_matching },
-    { .name = "random-ring", .help = "a ring in a new order each round, 1/3 each", .options = ring_options, .regular = true, .drawn = true, .fits = whole_blocks,
-      .degree = two, .list = list_random_ring, .meets = tutti_graph_everybody, .second = second_of_ring, .messages = messages_of_ring },
-    { 0 }
-};
+const tutti_graph_rules tutti_graph_drawn[] = { { .name = "random",
+                                                  .help = "degree/2 random closed walks through all members",
+                                                  .options = random_options,
+                                                  .fits = enough_members,
+                                                  .prepare = prepare_random,
+                                                  .list = list_random },
+                                                { .name = "random-matching",
+                                                  .help = "new pairs each round; of an odd number one idles",
+                                                  .options = seed_options,
+                                                  .cliques = true,
+                                                  .drawn = true,
+                                                  .degree = one,
+                                                  .list = list_random_matching,
+                                                  .meets = tutti_graph_everybody,
+                                                  .second = second_of_matching,
+                                                  .messages = messages_of_matching },
+                                                { .name = "random-ring",
+                                                  .help = "a ring in a new order each round, 1/3 each",
+                                                  .options = ring_options,
+                                                  .regular = true,
+                                                  .drawn = true,
+                                                  .fits = whole_blocks,
+                                                  .degree = two,
+                                                  .list = list_random_ring,
+                                                  .meets = tutti_graph_everybody,
+                                                  .second = second_of_ring,
+                                                  .messages = messages_of_ring },
+                                                { 0 } };

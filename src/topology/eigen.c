@@ -1,9 +1,12 @@
 /* eigen.c: eigenvalues of symmetric matrices, two ways.
-     full      Householder's reduction to tridiagonal form, then bisection on Sturm's count (Golub and Van Loan, Matrix Computations, sections 8.3 and 8.4): cannot
-               fail to converge, where power iteration needs ever more steps as the gap closes. O(n^3).
-     sparse    the top eigenvalue by locally optimal conjugate gradients (Knyazev, SIAM J. Sci. Comput. 23, 2001, one vector, no preconditioner): the best of
-               the space of iterate, residual and last direction in each turn. A matrix is only applied: O(edges) a turn.
-   Nothing here but + - * / and square roots, which IEEE 754 rounds in one way: all members compute the same bits, whatever library they run on. */
+     full      Householder's reduction to tridiagonal form, then bisection on Sturm's count (Golub
+               and Van Loan, Matrix Computations, sections 8.3 and 8.4): cannot fail to converge,
+               where power iteration needs ever more steps as the gap closes. O(n^3).
+     sparse    the top eigenvalue by locally optimal conjugate gradients (Knyazev, SIAM J. Sci.
+               Comput. 23, 2001, one vector, no preconditioner): the best of the space of iterate,
+               residual and last direction in each turn. A matrix is only applied: O(edges) a turn.
+   Nothing here but + - * / and square roots, which IEEE 754 rounds in one way: all members compute
+   the same bits, whatever library they run on. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +14,8 @@
 
 /* ---- full ---- */
 
-/* a: symmetric, n x n; overwritten. diagonal, off (off[i] beside diagonal[i] and diagonal[i + 1]), v, p: n each. */
+/* a: symmetric, n x n; overwritten. diagonal, off (off[i] beside diagonal[i]
+   and diagonal[i + 1]), v, p: n each. */
 static void tridiagonal(double *a, size_t n, double *diagonal, double *off, double *v, double *p)
 {
     for (size_t c = 0; c + 2 < n; c++) {
@@ -28,7 +32,9 @@ static void tridiagonal(double *a, size_t n, double *diagonal, double *off, doub
         v[c + 1] -= off[c];
         beta = 1 / (norm2 - head * off[c]); /* 2 / |v|^2 */
         memset(p + c + 1, 0, (n - c - 1) * sizeof *p);
-        for (size_t j = c + 1; j < n; j++) /* p = beta A v, by columns (rows: it is symmetric), which the compiler turns into vector operations */
+        /* p = beta A v, by columns (rows: it is symmetric), which the
+           compiler turns into vector operations */
+        for (size_t j = c + 1; j < n; j++)
             for (size_t i = c + 1; i < n; i++)
                 p[i] += v[j] * a[j * n + i];
         for (size_t i = c + 1; i < n; i++) {
@@ -122,7 +128,8 @@ static void centre(size_t n, double *x)
         x[i] -= mean;
 }
 
-/* The eigenvector of the largest eigenvalue of a symmetric m x m matrix, m <= 3, by Jacobi's rotations. */
+/* The eigenvector of the largest eigenvalue of a symmetric m x m
+   matrix, m <= 3, by Jacobi's rotations. */
 static void top_of_three(double a[3][3], int m, double top[3])
 {
     double v[3][3] = { { 1, 0, 0 }, { 0, 1, 0 }, { 0, 0, 1 } };

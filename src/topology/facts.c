@@ -5,7 +5,8 @@
 
 #include "topology_internal.h"
 
-/* A file's weights are decimals: 1e-9 lets ten digits of 1/3 pass, and is how far a round may move the mean, relatively. */
+/* A file's weights are decimals: 1e-9 lets ten digits of 1/3 pass, and is how far a
+   round may move the mean, relatively. */
 static double tolerance(const tutti_graph *g)
 {
     return g->edges != NULL ? 1e-9 : 1e-12;
@@ -27,11 +28,18 @@ static tutti_status subject_open(subject *s, const tutti_graph *g, tutti_error *
 {
     const size_t n = (size_t)g->n, d = (size_t)g->degree_max + 1;
 
-    *s = (subject){ .g = g, .err = err, .in = tutti_alloc(n + 1, sizeof *s->in), .out = tutti_alloc(n + 1, sizeof *s->out), .w_in = tutti_alloc(d, sizeof *s->w_in),
-                    .w_out = tutti_alloc(d, sizeof *s->w_out), .mark = tutti_alloc(n, sizeof *s->mark), .queue = tutti_alloc(n, sizeof *s->queue),
+    *s = (subject){ .g = g,
+                    .err = err,
+                    .in = tutti_alloc(n + 1, sizeof *s->in),
+                    .out = tutti_alloc(n + 1, sizeof *s->out),
+                    .w_in = tutti_alloc(d, sizeof *s->w_in),
+                    .w_out = tutti_alloc(d, sizeof *s->w_out),
+                    .mark = tutti_alloc(n, sizeof *s->mark),
+                    .queue = tutti_alloc(n, sizeof *s->queue),
                     .column = tutti_alloc(n, sizeof *s->column) };
     tutti_graph_print(g, s->name, sizeof s->name);
-    if (s->in == NULL || s->out == NULL || s->w_in == NULL || s->w_out == NULL || s->mark == NULL || s->queue == NULL || s->column == NULL)
+    if (s->in == NULL || s->out == NULL || s->w_in == NULL || s->w_out == NULL || s->mark == NULL || s->queue == NULL ||
+        s->column == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "looking at graph '%s' of %d members", s->name, g->n);
     return TUTTI_OK;
 }
@@ -47,15 +55,17 @@ static void subject_close(subject *s)
     tutti_free(s->column);
 }
 
-#define NOT(s, format, ...) tutti_fail((s)->err, TUTTI_ERR_USAGE, 0, "graph '%s' of %d members " format, (s)->name, (s)->g->n, __VA_ARGS__)
+#define NOT(s, format, ...) \
+    tutti_fail((s)->err, TUTTI_ERR_USAGE, 0, "graph '%s' of %d members " format, (s)->name, (s)->g->n, __VA_ARGS__)
 
 static void row(subject *s, uint64_t k, int i)
 {
     tutti_graph_round(s->g, k, i, s->in, s->w_in, &s->n_in, s->out, s->w_out, &s->n_out, &s->self);
 }
 
-/* Breadth first from member 0 along the edges of all rounds: only as values go (sign 1), against them (-1), or both (0). Gives how many were reached. With
-   both, colours alternate in mark, and *a, *b are two neighbours of one colour, or -1. */
+/* Breadth first from member 0 along the edges of all rounds: only as values go (sign 1), against
+   them (-1), or both (0). Gives how many were reached. With both, colours alternate in mark, and
+   *a, *b are two neighbours of one colour, or -1. */
 static int walk(subject *s, int sign, int *a, int *b)
 {
     const tutti_graph *g = s->g;
@@ -112,7 +122,11 @@ static tutti_status bipartite(subject *s)
     int a, b;
 
     walk(s, 0, &a, &b);
-    return a < 0 ? TUTTI_OK : NOT(s, "has no two roles: members %d and %d are neighbours, and a way of even length joins them as well", a, b);
+    return a < 0
+               ? TUTTI_OK
+               : NOT(s,
+                     "has no two roles: members %d and %d are neighbours, and a way of even length joins them as well",
+                     a, b);
 }
 
 static tutti_status symmetric(subject *s)
@@ -124,12 +138,14 @@ static tutti_status symmetric(subject *s)
             row(s, k, i);
             for (int a = 0; a < s->n_in || a < s->n_out; a++) {
                 if (a >= s->n_in || (a < s->n_out && s->out[a] < s->in[a]))
-                    return NOT(s, "is not symmetric: in round %llu member %d gives to %d and takes nothing", (unsigned long long)k, i, s->out[a]);
+                    return NOT(s, "is not symmetric: in round %llu member %d gives to %d and takes nothing",
+                               (unsigned long long)k, i, s->out[a]);
                 if (a >= s->n_out || s->in[a] < s->out[a])
-                    return NOT(s, "is not symmetric: in round %llu member %d takes from %d and gives nothing", (unsigned long long)k, i, s->in[a]);
+                    return NOT(s, "is not symmetric: in round %llu member %d takes from %d and gives nothing",
+                               (unsigned long long)k, i, s->in[a]);
                 if (fabs(s->w_in[a] - s->w_out[a]) > 1e-15)
-                    return NOT(s, "is not symmetric: in round %llu member %d takes %.9g of %d, which takes %.9g of it", (unsigned long long)k, i, s->w_in[a], s->in[a],
-                               s->w_out[a]);
+                    return NOT(s, "is not symmetric: in round %llu member %d takes %.9g of %d, which takes %.9g of it",
+                               (unsigned long long)k, i, s->w_in[a], s->in[a], s->w_out[a]);
             }
         }
     return TUTTI_OK;
@@ -140,8 +156,9 @@ static tutti_status regular(subject *s)
     int degree = -1, who = 0;
 
     if (s->g->family->drawn)
-        return s->g->family->regular || (s->g->family->cliques && s->g->n % 2 == 0) ? TUTTI_OK
-                                                                                    : NOT(s, "is not regular: members have %s neighbours", "differing numbers of");
+        return s->g->family->regular || (s->g->family->cliques && s->g->n % 2 == 0)
+                   ? TUTTI_OK
+                   : NOT(s, "is not regular: members have %s neighbours", "differing numbers of");
     for (uint64_t k = 0; k < s->g->period; k++)
         for (int i = 0; i < s->g->n; i++) {
             row(s, k, i);
@@ -151,13 +168,14 @@ static tutti_status regular(subject *s)
                 who = s->n_in != degree ? s->n_in : s->n_out;
             else
                 continue;
-            return NOT(s, "is not regular: in round %llu member %d has %d neighbour%s, member 0 has %d in round 0", (unsigned long long)k, i, who, who == 1 ? "" : "s",
-                       degree);
+            return NOT(s, "is not regular: in round %llu member %d has %d neighbour%s, member 0 has %d in round 0",
+                       (unsigned long long)k, i, who, who == 1 ? "" : "s", degree);
         }
     return TUTTI_OK;
 }
 
-/* Columns: what member i's values weigh in all members together; rows: what member i makes of all. */
+/* Columns: what member i's values weigh in all members together; rows: what member i makes of
+   all. */
 static tutti_status sums(subject *s, bool rows)
 {
     const tutti_graph *g = s->g;
@@ -175,17 +193,23 @@ static tutti_status sums(subject *s, bool rows)
                 sum += s->w_in[a];
                 s->column[s->in[a]] += s->w_in[a];
                 if (s->w_in[a] < 0)
-                    return NOT(s, "has a negative weight: in round %llu member %d takes %.9g of %d", (unsigned long long)k, i, s->w_in[a], s->in[a]);
+                    return NOT(s, "has a negative weight: in round %llu member %d takes %.9g of %d",
+                               (unsigned long long)k, i, s->w_in[a], s->in[a]);
             }
             if (s->self < 0)
-                return NOT(s, "has a negative weight: in round %llu member %d keeps %.9g of itself", (unsigned long long)k, i, s->self);
+                return NOT(s, "has a negative weight: in round %llu member %d keeps %.9g of itself",
+                           (unsigned long long)k, i, s->self);
             if (rows && fabs(sum - 1) > tolerance(g))
-                return NOT(s, "is not doubly stochastic: in round %llu the weights that member %d gives to all (row %d) sum to %.9g instead of 1",
+                return NOT(s,
+                           "is not doubly stochastic: in round %llu the weights that member %d gives to all (row %d) "
+                           "sum to %.9g instead of 1",
                            (unsigned long long)k, i, i, sum);
         }
         for (int i = 0; i < g->n; i++)
             if (fabs(s->column[i] - 1) > tolerance(g))
-                return NOT(s, "is not column-stochastic: in round %llu the weights that all give to member %d (column %d) sum to %.9g instead of 1",
+                return NOT(s,
+                           "is not column-stochastic: in round %llu the weights that all give to member %d (column %d) "
+                           "sum to %.9g instead of 1",
                            (unsigned long long)k, i, i, s->column[i]);
     }
     return TUTTI_OK;
@@ -198,7 +222,8 @@ static tutti_status exact(subject *s)
     TUTTI_TRY(tutti_graph_gap(s->g, &gap, s->err));
     if (gap > 1 - 1e-12)
         return TUTTI_OK;
-    return NOT(s, "is not exact: %s leaves up to %.5f of the distance from the mean", s->g->period > 1 ? "a period" : "a round", 1 - gap);
+    return NOT(s, "is not exact: %s leaves up to %.5f of the distance from the mean",
+               s->g->period > 1 ? "a period" : "a round", 1 - gap);
 }
 
 static tutti_status fixed(subject *s)
@@ -234,8 +259,11 @@ tutti_status tutti_graph_require(const tutti_graph *g, const char *property, tut
     else if (strcmp(property, "doubly-stochastic") == 0)
         status = sums(&s, true);
     else
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "graphs have no property '%.40s'; there are static, symmetric, regular, doubly-stochastic, column-stochastic, "
-                            "bipartite, connected and exact", property);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "graphs have no property '%.40s'; there are static, symmetric, regular, doubly-stochastic, "
+                            "column-stochastic, "
+                            "bipartite, connected and exact",
+                            property);
     subject_close(&s);
     return status;
 }

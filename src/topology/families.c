@@ -1,11 +1,18 @@
-/* families.c: the fixed graphs, and those that go through a fixed list of neighbours, each by the list of a member's neighbours (topology.md, part A: table of
-   families). Ranks i, offsets mod n.
+/* families.c: the fixed graphs, and those that go through a fixed list of neighbours, each by the
+   list of a member's neighbours (topology.md, part A: table of families). Ranks i, offsets mod n.
      ring, complete, star, grid, torus, hypercube     textbook
-     exponential, one-peer-exponential                Ying, Yuan, Chen, Hu, Pan, Yin, NeurIPS 2021, arXiv 2110.13363: i -> i + 2^s, s = 0 .. tau-1, tau =
-                                                      ceil(log2 n), all at once or one a round
-     bipartite-exp                                    the reference graph of AD-PSGD (Lian, Zhang, Zhang, Liu, ICML 2018): offsets 1 and 1 + 2^s, all odd
-     ring-based, double-ring                          Luo, Lin, Zhuo, Qian, ASPLOS 2019 (Hop): a ring and the member opposite; two of them joined member to member
-     shift-one                                        BAGUA's decentralised pairs: round s joins r < n/2 with n/2 + (r + s) mod n/2
+     exponential, one-peer-exponential                Ying, Yuan, Chen, Hu, Pan, Yin,
+                                                      NeurIPS 2021, arXiv 2110.13363: i -> i
+                                                      + 2^s, s = 0 .. tau-1, tau = ceil(log2
+                                                      n), all at once or one a round
+     bipartite-exp                                    the reference graph of AD-PSGD (Lian,
+                                                      Zhang, Zhang, Liu, ICML 2018):
+                                                      offsets 1 and 1 + 2^s, all odd
+     ring-based, double-ring                          Luo, Lin, Zhuo, Qian, ASPLOS 2019
+                                                      (Hop): a ring and the member opposite;
+                                                      two of them joined member to member
+     shift-one                                        BAGUA's decentralised pairs: round s joins r
+                                                      < n/2 with n/2 + (r + s) mod n/2
    A torus or grid has the most nearly square shape unless its rows are given. */
 #include <stdio.h>
 
@@ -55,7 +62,8 @@ static bool power_of_two(const tutti_graph *g, char *mend, size_t bytes)
 
     if (g->n == 1 << t)
         return true;
-    snprintf(mend, bytes, "a power of two: %d or %d; ring, torus, exponential and one-peer-exponential take any number", 1 << (t - 1), 1 << t);
+    snprintf(mend, bytes, "a power of two: %d or %d; ring, torus, exponential and one-peer-exponential take any number",
+             1 << (t - 1), 1 << t);
     return false;
 }
 
@@ -144,7 +152,8 @@ static bool two_even_rings(const tutti_graph *g, char *mend, size_t bytes)
 {
     if (g->n % 4 == 0)
         return true;
-    snprintf(mend, bytes, "a multiple of 4: %d or %d; ring-based takes any even number, ring any", g->n < 4 ? 4 : g->n / 4 * 4, g->n / 4 * 4 + (g->n < 4 ? 8 : 4));
+    snprintf(mend, bytes, "a multiple of 4: %d or %d; ring-based takes any even number, ring any",
+             g->n < 4 ? 4 : g->n / 4 * 4, g->n / 4 * 4 + (g->n < 4 ? 8 : 4));
     return false;
 }
 
@@ -206,10 +215,11 @@ static bool whole_rows(const tutti_graph *g, char *mend, size_t bytes)
     if (rows == 0 || g->n % rows == 0)
         return true;
     if (rows > g->n)
-        snprintf(mend, bytes, "a multiple of its %lld rows: at least %lld; leave rows out and the shape is chosen", (long long)rows, (long long)rows);
+        snprintf(mend, bytes, "a multiple of its %lld rows: at least %lld; leave rows out and the shape is chosen",
+                 (long long)rows, (long long)rows);
     else
-        snprintf(mend, bytes, "a multiple of its %lld rows: %lld or %lld; leave rows out and the shape is chosen", (long long)rows, (long long)(g->n / rows * rows),
-                 (long long)((g->n / rows + 1) * rows));
+        snprintf(mend, bytes, "a multiple of its %lld rows: %lld or %lld; leave rows out and the shape is chosen",
+                 (long long)rows, (long long)(g->n / rows * rows), (long long)((g->n / rows + 1) * rows));
     return false;
 }
 
@@ -245,32 +255,86 @@ static void list_torus(const tutti_graph *g, uint64_t k, int i, int sign, tutti_
 
 static const tutti_option plain_options[] = { TUTTI_WEIGHTS_OPTION, { 0 } };
 static const tutti_option shape_options[] = {
-    { "rows", TUTTI_INT, TUTTI_AT(tutti_graph_options, rows), 0, 0, TUTTI_GRAPH_SIZE_MAX, NULL, "number of rows; 0: the most nearly square shape" },
+    { "rows", TUTTI_INT, TUTTI_AT(tutti_graph_options, rows), 0, 0, TUTTI_GRAPH_SIZE_MAX, NULL,
+      "number of rows; 0: the most nearly square shape" },
     TUTTI_WEIGHTS_OPTION,
     { 0 }
 };
 
 const tutti_graph_rules tutti_graph_fixed[] = {
-    { .name = "ring", .help = "the two beside, 1/3 each", .options = plain_options, .regular = true, .list = list_ring },
-    { .name = "directed-ring", .help = "takes from the one before, 1/2", .regular = true, .directed = true, .list = list_directed_ring },
-    { .name = "ring-based", .help = "the two beside and the one opposite, 1/4 each; an even number", .options = plain_options, .regular = true, .fits = even,
+    { .name = "ring",
+      .help = "the two beside, 1/3 each",
+      .options = plain_options,
+      .regular = true,
+      .list = list_ring },
+    { .name = "directed-ring",
+      .help = "takes from the one before, 1/2",
+      .regular = true,
+      .directed = true,
+      .list = list_directed_ring },
+    { .name = "ring-based",
+      .help = "the two beside and the one opposite, 1/4 each; an even number",
+      .options = plain_options,
+      .regular = true,
+      .fits = even,
       .list = list_ring_based },
-    { .name = "double-ring", .help = "two ring-based halves, joined member to member, 1/5 each; a multiple of 4", .options = plain_options, .regular = true,
-      .fits = two_even_rings, .list = list_double_ring },
-    { .name = "complete", .help = "everybody: the exact mean in one round", .options = plain_options, .regular = true, .list = list_complete },
+    { .name = "double-ring",
+      .help = "two ring-based halves, joined member to member, 1/5 each; a multiple of 4",
+      .options = plain_options,
+      .regular = true,
+      .fits = two_even_rings,
+      .list = list_double_ring },
+    { .name = "complete",
+      .help = "everybody: the exact mean in one round",
+      .options = plain_options,
+      .regular = true,
+      .list = list_complete },
     { .name = "star", .help = "member 0 in the middle", .options = plain_options, .list = list_star },
-    { .name = "grid", .help = "up, down, left, right, with borders", .options = shape_options, .fits = whole_rows, .list = list_grid },
-    { .name = "torus", .help = "up, down, left, right, round the borders", .options = shape_options, .regular = true, .fits = whole_rows, .list = list_torus },
-    { .name = "hypercube", .help = "all that differ in one bit; a power of two", .options = plain_options, .regular = true, .fits = power_of_two,
+    { .name = "grid",
+      .help = "up, down, left, right, with borders",
+      .options = shape_options,
+      .fits = whole_rows,
+      .list = list_grid },
+    { .name = "torus",
+      .help = "up, down, left, right, round the borders",
+      .options = shape_options,
+      .regular = true,
+      .fits = whole_rows,
+      .list = list_torus },
+    { .name = "hypercube",
+      .help = "all that differ in one bit; a power of two",
+      .options = plain_options,
+      .regular = true,
+      .fits = power_of_two,
       .list = list_hypercube },
-    { .name = "one-peer-hypercube", .help = "one bit a round: exact after log2 n rounds; a power of two", .regular = true, .fits = power_of_two, .period = logarithm,
+    { .name = "one-peer-hypercube",
+      .help = "one bit a round: exact after log2 n rounds; a power of two",
+      .regular = true,
+      .fits = power_of_two,
+      .period = logarithm,
       .list = list_one_peer_hypercube },
-    { .name = "exponential", .help = "takes from those 1, 2, 4, 8 ... before", .regular = true, .directed = true, .list = list_exponential },
-    { .name = "one-peer-exponential", .help = "one of those a round: exact after log2 n rounds if n is a power of two", .regular = true, .directed = true,
-      .period = logarithm, .list = list_one_peer_exponential },
-    { .name = "bipartite-exp", .help = "odd with even, 1 and 1 + 2, 4, 8 ... to both sides; an even number", .options = plain_options, .regular = true, .fits = even,
+    { .name = "exponential",
+      .help = "takes from those 1, 2, 4, 8 ... before",
+      .regular = true,
+      .directed = true,
+      .list = list_exponential },
+    { .name = "one-peer-exponential",
+      .help = "one of those a round: exact after log2 n rounds if n is a power of two",
+      .regular = true,
+      .directed = true,
+      .period = logarithm,
+      .list = list_one_peer_exponential },
+    { .name = "bipartite-exp",
+      .help = "odd with even, 1 and 1 + 2, 4, 8 ... to both sides; an even number",
+      .options = plain_options,
+      .regular = true,
+      .fits = even,
       .list = list_bipartite_exp },
-    { .name = "shift-one", .help = "pairs across the halves, shifted by one a round; an even number", .regular = true, .fits = even, .period = half_of,
+    { .name = "shift-one",
+      .help = "pairs across the halves, shifted by one a round; an even number",
+      .regular = true,
+      .fits = even,
+      .period = half_of,
       .list = list_shift_one },
     { 0 }
 };

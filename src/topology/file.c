@@ -1,17 +1,21 @@
-/* file.c: a graph out of a text file, weighted, directed, in several rounds if need be (docs/TOPOLOGY.md has an example):
+/* file.c: a graph out of a text file, weighted, directed, in several rounds if need be
+   (docs/TOPOLOGY.md has an example):
 
      # to the end of the line
      tutti-graph 4        first: the number of members
      round                begins a round; before the first it may be left out
      0 -- 1 0.25          each takes 0.25 of the other's values
      2 -> 3 0.5           3 takes 0.5 of 2's
-     2 keeps 0.5          a member's own weight: only checked, since it is what the member does not give away
+     2 keeps 0.5          a member's own weight: only checked, since it is
+                          what the member does not give away
 
-   All edges have weights or none. Without: a round in which all edges go both ways gets Metropolis-Hastings, another 1/(out-degree + 1) of the sender. A member keeps
-   what it does not give away, so columns sum to 1 by construction; whether rows do is tutti_graph_require's question.
-   Parser contract: a file is at most 16 MiB and is read as a whole; lines have at most 255 bytes, none of them a control character; members times rounds are
-   at most 2^22; memory is in proportion to the lines. Each refusal names the line and what would mend it. Edges are found by bisection, so a graph of many
-   rounds and few edges is small. */
+   All edges have weights or none. Without: a round in which all edges go both ways gets
+   Metropolis-Hastings, another 1/(out-degree + 1) of the sender. A member keeps what it does not
+   give away, so columns sum to 1 by construction; whether rows do is tutti_graph_require's
+   question. Parser contract: a file is at most 16 MiB and is read as a whole; lines have at most
+   255 bytes, none of them a control character; members times rounds are at most 2^22; memory is in
+   proportion to the lines. Each refusal names the line and what would mend it. Edges are found by
+   bisection, so a graph of many rounds and few edges is small. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +37,8 @@ typedef struct reader {
     bool begun, weighted, plain; /* the first line was there; an edge with a weight, without one */
 } reader;
 
-#define REFUSE(r, at, format, ...) tutti_fail((r)->err, TUTTI_ERR_USAGE, 0, "%.200s:%u: " format, (r)->path, (unsigned)(at), __VA_ARGS__)
+#define REFUSE(r, at, format, ...) \
+    tutti_fail((r)->err, TUTTI_ERR_USAGE, 0, "%.200s:%u: " format, (r)->path, (unsigned)(at), __VA_ARGS__)
 
 /* ---- edges, sorted ---- */
 
@@ -50,7 +55,8 @@ static int by_taker(const void *one, const void *other)
 static int by_giver(const void *one, const void *other)
 {
     const tutti_edge *a = one, *b = other;
-    const tutti_edge turned_a = { .round = a->round, .to = a->from, .from = a->to }, turned_b = { .round = b->round, .to = b->from, .from = b->to };
+    const tutti_edge turned_a = { .round = a->round, .to = a->from, .from = a->to },
+                     turned_b = { .round = b->round, .to = b->from, .from = b->to };
     return by_taker(&turned_a, &turned_b);
 }
 
@@ -69,7 +75,8 @@ static void find(const tutti_edges *e, uint64_t k, int i, bool taken, uint32_t *
         else
             high = middle;
     }
-    for (*first = *end = low; *end < e->count && at[*end].round == least.round && (taken ? at[*end].to : at[*end].from) == i;)
+    for (*first = *end = low;
+         *end < e->count && at[*end].round == least.round && (taken ? at[*end].to : at[*end].from) == i;)
         ++*end;
 }
 
@@ -93,7 +100,8 @@ void tutti_edges_close(tutti_edges *e)
 
 static tutti_status number(const reader *r, const char *word, bool weight, void *out)
 {
-    const tutti_option member = { "member", TUTTI_INT, 0, 0, 0, r->n - 1, NULL, "" }, part = { "weight", TUTTI_REAL, 0, 0, 0, 1, NULL, "" };
+    const tutti_option member = { "member", TUTTI_INT, 0, 0, 0, r->n - 1, NULL, "" },
+                       part = { "weight", TUTTI_REAL, 0, 0, 0, 1, NULL, "" };
     char where[256];
 
     snprintf(where, sizeof where, "%.200s:%u", r->path, (unsigned)r->line);
@@ -107,11 +115,14 @@ static tutti_status read_head(reader *r, char **word, int words)
     int64_t n = 0;
 
     if (words != 2 || strcmp(word[0], "tutti-graph") != 0)
-        return REFUSE(r, r->line, "a graph file begins with 'tutti-graph %d', the number of members; this line is '%.40s'", r->n, word[0]);
+        return REFUSE(r, r->line,
+                      "a graph file begins with 'tutti-graph %d', the number of members; this line is '%.40s'", r->n,
+                      word[0]);
     snprintf(where, sizeof where, "%.200s:%u", r->path, (unsigned)r->line);
     TUTTI_TRY(tutti_option_set(&members, where, word[1], &n, r->err));
     if (n != r->n)
-        return REFUSE(r, r->line, "the graph has %lld members and the run %d; one of them must change", (long long)n, r->n);
+        return REFUSE(r, r->line, "the graph has %lld members and the run %d; one of them must change", (long long)n,
+                      r->n);
     r->begun = true;
     return TUTTI_OK;
 }
@@ -119,7 +130,8 @@ static tutti_status read_head(reader *r, char **word, int words)
 static tutti_status read_round(reader *r, int words, bool *begun)
 {
     if (words != 1)
-        return REFUSE(r, r->line, "'round' stands alone in its line; it has %d more word%s here", words - 1, words > 2 ? "s" : "");
+        return REFUSE(r, r->line, "'round' stands alone in its line; it has %d more word%s here", words - 1,
+                      words > 2 ? "s" : "");
     if (*begun && (int64_t)++r->edges->rounds * r->n > PLACES_MAX)
         return REFUSE(r, r->line, "more than %d rounds; %d members may have that many", PLACES_MAX / r->n, r->n);
     *begun = true;
@@ -143,15 +155,17 @@ static tutti_status read_edge(reader *r, char **word, int words)
         return TUTTI_OK;
     }
     if (from == to)
-        return REFUSE(r, r->line, "an edge from member %lld to itself; its own weight is what it does not give away, or '%lld keeps W'", (long long)from,
-                      (long long)from);
+        return REFUSE(
+            r, r->line,
+            "an edge from member %lld to itself; its own weight is what it does not give away, or '%lld keeps W'",
+            (long long)from, (long long)from);
     if (words == 4 && w == 0)
         return REFUSE(r, r->line, "an edge of weight 0; leave the line out%s", "");
     r->weighted = r->weighted || words == 4;
     r->plain = r->plain || words == 3;
     if (r->weighted && r->plain)
-        return REFUSE(r, r->line, "this edge has %s weight and one before %s; give all of them weights, or none", words == 4 ? "a" : "no",
-                      words == 4 ? "has none" : "has one");
+        return REFUSE(r, r->line, "this edge has %s weight and one before %s; give all of them weights, or none",
+                      words == 4 ? "a" : "no", words == 4 ? "has none" : "has one");
     r->edges->taken[r->edges->count++] = (tutti_edge){ round, (int)to, (int)from, r->line, w };
     if (both)
         r->edges->taken[r->edges->count++] = (tutti_edge){ round, (int)from, (int)to, r->line, w };
@@ -181,8 +195,10 @@ static tutti_status read_line(reader *r, char *line, bool *round_begun)
         *round_begun = true;
         return read_edge(r, word, words);
     }
-    return REFUSE(r, r->line, "'%.40s%s%.40s' is no line of a graph; there are 'round', 'I -- J', 'I -> J', each with a weight or without, and 'I keeps W'", word[0],
-                  words > 1 ? " " : "", words > 1 ? word[1] : "");
+    return REFUSE(r, r->line,
+                  "'%.40s%s%.40s' is no line of a graph; there are 'round', 'I -- J', 'I -> J', each with a weight or "
+                  "without, and 'I keeps W'",
+                  word[0], words > 1 ? " " : "", words > 1 ? word[1] : "");
 }
 
 static tutti_status read_lines(reader *r, const char *text, size_t bytes)
@@ -201,7 +217,8 @@ static tutti_status read_lines(reader *r, const char *text, size_t bytes)
             return REFUSE(r, r->line, "a line of %zu bytes; at most %d", length, LINE_MAX_BYTES);
         for (size_t c = 0; c < length; c++)
             if (((unsigned char)text[at + c] < 0x20 && text[at + c] != '\t') || text[at + c] == 0x7F)
-                return REFUSE(r, r->line, "byte %zu is a control character (%d); a graph file is plain text", c + 1, text[at + c]);
+                return REFUSE(r, r->line, "byte %zu is a control character (%d); a graph file is plain text", c + 1,
+                              text[at + c]);
         memcpy(line, text + at, length);
         line[length] = '\0';
         TUTTI_TRY(read_line(r, line, &round_begun));
@@ -256,15 +273,21 @@ static tutti_status check_sums(const reader *r)
         if (c + 1 < e->count && edge[1].round == edge->round && edge[1].from == edge->from)
             continue; /* once a member, at its last edge */
         if (given_away(e, edge->round, edge->from) > 1 + 1e-9)
-            return REFUSE(r, edge->line, "in round %u member %d gives away %.9g of its values, and 1 is all there is (column %d of the weights); lower a weight "
-                          "of its edges", (unsigned)edge->round, edge->from, given_away(e, edge->round, edge->from), edge->from);
+            return REFUSE(r, edge->line,
+                          "in round %u member %d gives away %.9g of its values, and 1 is all there is (column %d of "
+                          "the weights); lower a weight "
+                          "of its edges",
+                          (unsigned)edge->round, edge->from, given_away(e, edge->round, edge->from), edge->from);
     }
     for (uint32_t c = 0; c < r->n_keeps; c++) {
         const tutti_edge *keep = &r->keeps[c];
         const double rest = 1 - given_away(e, keep->round, keep->from);
         if (fabs(keep->w - rest) > 1e-6)
-            return REFUSE(r, keep->line, "in round %u member %d keeps %.9g and gives away %.9g, which sums to %.9g instead of 1 (column %d of the weights); "
-                          "without this line it keeps %.9g", (unsigned)keep->round, keep->from, keep->w, 1 - rest, keep->w + 1 - rest, keep->from, rest);
+            return REFUSE(r, keep->line,
+                          "in round %u member %d keeps %.9g and gives away %.9g, which sums to %.9g instead of 1 "
+                          "(column %d of the weights); "
+                          "without this line it keeps %.9g",
+                          (unsigned)keep->round, keep->from, keep->w, 1 - rest, keep->w + 1 - rest, keep->from, rest);
     }
     return TUTTI_OK;
 }
@@ -277,8 +300,10 @@ static tutti_status finish(reader *r)
     for (uint32_t c = 1; c < e->count; c++)
         if (by_taker(&e->taken[c - 1], &e->taken[c]) == 0) {
             const uint32_t lines[2] = { e->taken[c - 1].line, e->taken[c].line };
-            return REFUSE(r, lines[lines[1] > lines[0]], "in round %u member %d takes from member %d already (line %u); keep one of the two",
-                          (unsigned)e->taken[c].round, e->taken[c].to, e->taken[c].from, (unsigned)lines[lines[1] <= lines[0]]);
+            return REFUSE(r, lines[lines[1] > lines[0]],
+                          "in round %u member %d takes from member %d already (line %u); keep one of the two",
+                          (unsigned)e->taken[c].round, e->taken[c].to, e->taken[c].from,
+                          (unsigned)lines[lines[1] <= lines[0]]);
         }
     memcpy(e->given, e->taken, e->count * sizeof *e->given);
     qsort(e->given, e->count, sizeof *e->given, by_giver);
@@ -292,14 +317,16 @@ static tutti_status finish(reader *r)
         qsort(e->given, e->count, sizeof *e->given, by_giver);
     }
     for (uint32_t c = 0; c < e->count; c++) {
-        const uint32_t in = many(e, e->taken[c].round, e->taken[c].to, true), out = many(e, e->taken[c].round, e->taken[c].from, false);
+        const uint32_t in = many(e, e->taken[c].round, e->taken[c].to, true),
+                       out = many(e, e->taken[c].round, e->taken[c].from, false);
         e->degree = (int)in > e->degree ? (int)in : e->degree;
         e->degree = (int)out > e->degree ? (int)out : e->degree;
     }
     return check_sums(r);
 }
 
-tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *text, size_t bytes, int n, tutti_error *err)
+tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *text, size_t bytes, int n,
+                               tutti_error *err)
 {
     reader r = { .path = path, .err = err, .n = n, .edges = tutti_alloc(1, sizeof *r.edges) };
     tutti_status status = TUTTI_OK;
@@ -308,7 +335,8 @@ tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *
 
     *out = NULL;
     if (bytes > FILE_MAX)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: a graph of %zu bytes; at most %d (16 MiB)", path, bytes, FILE_MAX);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: a graph of %zu bytes; at most %d (16 MiB)", path, bytes,
+                            FILE_MAX);
     for (size_t c = 0; status == TUTTI_OK && c < bytes; c++) { /* lines that may be an edge, or 'keeps' */
         edge = edge || text[c] == '-';
         keep = keep || text[c] == 'k';
@@ -345,7 +373,8 @@ static tutti_status read_file(tutti_graph *g, tutti_file *f, tutti_error *err)
     char *text;
 
     if (bytes > FILE_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: a graph of %llu bytes; at most %d (16 MiB)", g->options.path, (unsigned long long)bytes, FILE_MAX);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: a graph of %llu bytes; at most %d (16 MiB)",
+                          g->options.path, (unsigned long long)bytes, FILE_MAX);
     text = tutti_alloc((size_t)bytes + 1, 1);
     if (text == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading graph '%.200s'", g->options.path);
@@ -356,7 +385,8 @@ static tutti_status read_file(tutti_graph *g, tutti_file *f, tutti_error *err)
     return status;
 }
 
-/* A runtime of its own: the file is input, read while the graph opens, like the spec that names it; under simulation as well. */
+/* A runtime of its own: the file is input, read while the graph opens, like the spec that
+   names it; under simulation as well. */
 static tutti_status prepare(tutti_graph *g, tutti_error *err)
 {
     tutti_runtime *rt;
@@ -392,13 +422,15 @@ static void list_file(const tutti_graph *g, uint64_t k, int i, int sign, tutti_g
 
     find(g->edges, k, i, sign < 0, &first, &end);
     for (uint32_t c = first; c < end; c++)
-        tutti_graph_join_weighted(out, sign < 0 ? g->edges->taken[c].from : g->edges->given[c].to, sign < 0 ? g->edges->taken[c].w : g->edges->given[c].w);
+        tutti_graph_join_weighted(out, sign < 0 ? g->edges->taken[c].from : g->edges->given[c].to,
+                                  sign < 0 ? g->edges->taken[c].w : g->edges->given[c].w);
     if (out->w != NULL && sign < 0)
         out->self = fmax(0, 1 - given_away(g->edges, k, i));
 }
 
-/* Whoever keeps a part of its own in every round comes closer to the mean for ever; otherwise members may just change places (two of them, each taking all of the
-   other's), which the gap shows. */
+/* Whoever keeps a part of its own in every round comes closer to the mean for
+   ever; otherwise members may just change places (two of them, each taking all of
+   the other's), which the gap shows. */
 tutti_status tutti_edges_check(const tutti_graph *g, tutti_error *err)
 {
     double gap = 1;
@@ -408,12 +440,16 @@ tutti_status tutti_edges_check(const tutti_graph *g, tutti_error *err)
         const tutti_edge *edge = &g->edges->given[c];
         if (1 - given_away(g->edges, edge->round, edge->from) > 1e-9)
             continue;
-        TUTTI_TRY(tutti_fail_within(err, tutti_graph_gap(g, &gap, err), "in round %u member %d gives away all of its values, so more must be known",
+        TUTTI_TRY(tutti_fail_within(err, tutti_graph_gap(g, &gap, err),
+                                    "in round %u member %d gives away all of its values, so more must be known",
                                     (unsigned)edge->round, edge->from));
         if (gap > 1e-9)
             return TUTTI_OK;
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: the members' values change places and never come closer; in round %u member %d gives away all of its own: let "
-                          "it keep a part", g->options.path, (unsigned)edge->round, edge->from);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%.200s: the members' values change places and never come closer; in round %u member %d "
+                          "gives away all of its own: let "
+                          "it keep a part",
+                          g->options.path, (unsigned)edge->round, edge->from);
     }
     return TUTTI_OK;
 }
@@ -424,8 +460,13 @@ static const tutti_option file_options[] = {
     { 0 }
 };
 
-const tutti_graph_rules tutti_graph_filed[] = {
-    { .name = "file", .help = "edges and weights from a file; directed, in rounds", .options = file_options, .own = true, .directed = true,
-      .prepare = prepare, .period = rounds, .degree = degree, .list = list_file },
-    { 0 }
-};
+const tutti_graph_rules tutti_graph_filed[] = { { .name = "file",
+                                                  .help = "edges and weights from a file; directed, in rounds",
+                                                  .options = file_options,
+                                                  .own = true,
+                                                  .directed = true,
+                                                  .prepare = prepare,
+                                                  .period = rounds,
+                                                  .degree = degree,
+                                                  .list = list_file },
+                                                { 0 } };

@@ -1,6 +1,8 @@
-/* gap.c: the spectral gap. P: the product of W over a period; B = P - J takes the mean out. Its norm is the largest |eigenvalue| of B where B is
-   symmetric, else the root of that of B^T B (whose rounding, 1e-16, becomes 1e-8 in the root: only where the true value is 0 does that show, and there B itself
-   is 0 to rounding). Graphs that are drawn anew in each round know their lambda_2(E[W^T W]) themselves. */
+/* gap.c: the spectral gap. P: the product of W over a period; B = P - J takes the mean out. Its
+   norm is the largest |eigenvalue| of B where B is symmetric, else the root of that of B^T B
+   (whose rounding, 1e-16, becomes 1e-8 in the root: only where the true value is 0 does that
+   show, and there B itself is 0 to rounding). Graphs that are drawn anew in each round know
+   their lambda_2(E[W^T W]) themselves. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -26,7 +28,8 @@ static void multiply(const tutti_graph *g, uint64_t k, const double *p, double *
 }
 
 /* *p := W_first+rounds-1 .. W_first; *q: room, may come back as the other of the two. */
-static void product(const tutti_graph *g, uint64_t first, uint64_t rounds, double **p, double **q, double *w, int *index)
+static void product(const tutti_graph *g, uint64_t first, uint64_t rounds, double **p, double **q, double *w,
+                    int *index)
 {
     const size_t n = (size_t)g->n;
 
@@ -94,13 +97,16 @@ static tutti_status workspace_open(workspace *s, const tutti_graph *g, bool both
 
     *s = (workspace){ 0 };
     if (g->n > TUTTI_GRAPH_GAP_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the %s of a graph of %d members; it is computed up to %d, with full matrices", what, g->n, TUTTI_GRAPH_GAP_MAX);
-    *s = (workspace){ tutti_alloc(n * n, sizeof *s->p), both ? tutti_alloc(n * n, sizeof *s->q) : NULL, tutti_alloc(4 * n + 2 * d, sizeof *s->w),
-                      tutti_alloc(2 * d, sizeof *s->index) };
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the %s of a graph of %d members; it is computed up to %d, with full matrices", what, g->n,
+                          TUTTI_GRAPH_GAP_MAX);
+    *s = (workspace){ tutti_alloc(n * n, sizeof *s->p), both ? tutti_alloc(n * n, sizeof *s->q) : NULL,
+                      tutti_alloc(4 * n + 2 * d, sizeof *s->w), tutti_alloc(2 * d, sizeof *s->index) };
     if (s->p != NULL && (!both || s->q != NULL) && s->w != NULL && s->index != NULL)
         return TUTTI_OK;
     workspace_close(s);
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the %s of %d members takes %zu bytes", what, g->n, (both ? 16 : 8) * n * n);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the %s of %d members takes %zu bytes", what, g->n,
+                      (both ? 16 : 8) * n * n);
 }
 
 tutti_status tutti_graph_gap(const tutti_graph *g, double *gap, tutti_error *err)
@@ -114,7 +120,8 @@ tutti_status tutti_graph_gap(const tutti_graph *g, double *gap, tutti_error *err
     }
     TUTTI_TRY(workspace_open(&s, g, true, "spectral gap", err));
     if (g->weights == TUTTI_WEIGHTS_PUSH || g->edges != NULL) {
-        const tutti_status status = tutti_fail_within(err, tutti_graph_require(g, "doubly-stochastic", err), "the spectral gap is the distance from the mean");
+        const tutti_status status = tutti_fail_within(err, tutti_graph_require(g, "doubly-stochastic", err),
+                                                      "the spectral gap is the distance from the mean");
         if (status != TUTTI_OK) {
             workspace_close(&s);
             return status;

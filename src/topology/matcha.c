@@ -1,12 +1,15 @@
-/* matcha.c: MATCHA: Wang, Sahu, Yang, Joshi, Kar, arXiv 1905.09435 (topology.md, part A). The edges of a base graph as matchings M_1 .. M_m with Laplacians
-   L_j; in each round M_j takes part with probability p_j, by itself: W_k = 1 - alpha sum_j B_j L_j. Time of a round goes with the number of matchings, so
-   the budget c bounds what is expected: sum p_j <= m c.
-     p       maximises lambda_2(sum_j p_j L_j), which is concave: projected supergradients, d lambda_2 / d p_j = v^T L_j v with v the eigenvector (no
+/* matcha.c: MATCHA: Wang, Sahu, Yang, Joshi, Kar, arXiv 1905.09435 (topology.md, part A). The edges
+   of a base graph as matchings M_1 .. M_m with Laplacians L_j; in each round M_j takes part with
+   probability p_j, by itself: W_k = 1 - alpha sum_j B_j L_j. Time of a round goes with the number
+   of matchings, so the budget c bounds what is expected: sum p_j <= m c.
+     p       maximises lambda_2(sum_j p_j L_j), which is concave: projected supergradients, d
+     lambda_2 / d p_j = v^T L_j v with v the eigenvector (no
              semidefinite solver); the best p seen is kept, so it is never worse than p_j = c.
-     alpha   minimises the largest eigenvalue on vectors of sum 0 of E[W^T W] = 1 - 2 alpha Lbar + alpha^2 (Lbar^2 + 2 Ltil), Lbar = sum p_j L_j,
-             Ltil = sum p_j (1 - p_j) L_j: convex in alpha, so by bisection on the sign of the derivative z^T(..)z at the top eigenvector z.
-   Differs from the paper: alpha is at most 1/(largest degree), so that no W has a negative weight. Members compute p and alpha alike (eigen.c), and draw B_j from
-   (seed, round, j). */
+     alpha   minimises the largest eigenvalue on vectors of sum 0 of E[W^T W] = 1 - 2 alpha Lbar +
+             alpha^2 (Lbar^2 + 2 Ltil), Lbar = sum p_j L_j, Ltil = sum p_j (1 - p_j) L_j: convex in
+             alpha, so by bisection on the sign of the derivative z^T(..)z at the top eigenvector z.
+   Differs from the paper: alpha is at most 1/(largest degree), so that no W has a negative weight.
+   Members compute p and alpha alike (eigen.c), and draw B_j from (seed, round, j). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -105,8 +108,10 @@ static void project(double *p, int count, double total)
         p[j] = fmin(1, fmax(0, p[j] - high)); /* high: not above the total */
 }
 
-/* The last eigenvector is a good beginning, and may be a trap: it can be an eigenvector still when it is no longer that of the top (always where all L_j have
-   the same ones). So a part of a new random vector is added each time; the same one again would not do, since p has moved along with what came of it. */
+/* The last eigenvector is a good beginning, and may be a trap: it can be an eigenvector still
+   when it is no longer that of the top (always where all L_j have the same ones). So a part
+   of a new random vector is added each time; the same one again would not do, since p has
+   moved along with what came of it. */
 static double top(search *s, const tutti_operator *a, double tolerance, int turns)
 {
     s->draws++;
@@ -146,7 +151,8 @@ static void climb(search *s, double budget)
             const int *partner = s->m->partner + (size_t)j * s->n;
             s->slope[j] = 0;
             for (size_t i = 0; i < s->n; i++)
-                s->slope[j] += (s->v[i] - s->v[partner[i]]) * (s->v[i] - s->v[partner[i]]) / 2; /* each edge is met from both ends */
+                /* each edge is met from both ends */
+                s->slope[j] += (s->v[i] - s->v[partner[i]]) * (s->v[i] - s->v[partner[i]]) / 2;
             length += s->slope[j] * s->slope[j];
         }
         if (length == 0 || total >= count)
@@ -203,7 +209,9 @@ static tutti_status solve(tutti_graph *g, tutti_matchings *m, const tutti_graph 
         tutti_free(room);
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the chances of %d matchings of %d members", m->count, g->n);
     }
-    s = (search){ .m = m, .n = n, .v = room, .more = room + n, .room = room + 3 * n, .p = room + 3 * n + tutti_eigen_room(n) };
+    s = (search){
+        .m = m, .n = n, .v = room, .more = room + n, .room = room + 3 * n, .p = room + 3 * n + tutti_eigen_room(n)
+    };
     s.slope = s.p + m->count;
     s.spread = s.slope + m->count;
     climb(&s, g->options.budget);
@@ -239,7 +247,9 @@ static bool few_enough(const tutti_graph *g, char *mend, size_t bytes)
 {
     if (g->n <= TUTTI_GRAPH_GAP_MAX)
         return true;
-    snprintf(mend, bytes, "at most %d, since chances and weight come from its eigenvalues; random-matching takes any number", TUTTI_GRAPH_GAP_MAX);
+    snprintf(mend, bytes,
+             "at most %d, since chances and weight come from its eigenvalues; random-matching takes any number",
+             TUTTI_GRAPH_GAP_MAX);
     return false;
 }
 
@@ -279,14 +289,26 @@ static double messages(const tutti_graph *g)
 }
 
 static const tutti_option matcha_options[] = {
-    { "base", TUTTI_SPEC, TUTTI_AT(tutti_graph_options, base), 0, 0, 0, "ring", "the graph whose edges are drawn from: fixed and undirected" },
-    { "budget", TUTTI_REAL, TUTTI_AT(tutti_graph_options, budget), 0.5, 0.001, 1, NULL, "part of its matchings that take part in a round, on average" },
+    { "base", TUTTI_SPEC, TUTTI_AT(tutti_graph_options, base), 0, 0, 0, "ring",
+      "the graph whose edges are drawn from: fixed and undirected" },
+    { "budget", TUTTI_REAL, TUTTI_AT(tutti_graph_options, budget), 0.5, 0.001, 1, NULL,
+      "part of its matchings that take part in a round, on average" },
     { "seed", TUTTI_INT, TUTTI_AT(tutti_graph_options, seed), 0, 0, 9007199254740992.0, NULL, "of the draw" },
     { 0 }
 };
 
 const tutti_graph_rules tutti_graph_matcha[] = {
-    { .name = "matcha", .help = "MATCHA: matchings of a base graph, drawn in each round within a budget", .options = matcha_options, .own = true, .drawn = true,
-      .fits = few_enough, .prepare = prepare, .degree = degree, .list = list_matcha, .meets = meets, .second = second, .messages = messages },
+    { .name = "matcha",
+      .help = "MATCHA: matchings of a base graph, drawn in each round within a budget",
+      .options = matcha_options,
+      .own = true,
+      .drawn = true,
+      .fits = few_enough,
+      .prepare = prepare,
+      .degree = degree,
+      .list = list_matcha,
+      .meets = meets,
+      .second = second,
+      .messages = messages },
     { 0 }
 };

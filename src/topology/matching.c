@@ -1,6 +1,7 @@
-/* matching.c: the edges of a graph as matchings: Misra and Gries, A constructive proof of Vizing's theorem, Information Processing Letters 41, 1992: at most one
-   colour more than the largest degree, edges of one colour being a matching. The table partner[c * n + v] is the state of the algorithm and its result: whom v has in colour c,
-   or -1 while it runs, v itself at the end. */
+/* matching.c: the edges of a graph as matchings: Misra and Gries, A constructive proof of Vizing's
+   theorem, Information Processing Letters 41, 1992: at most one colour more than the largest
+   degree, edges of one colour being a matching. The table partner[c * n + v] is the state of the
+   algorithm and its result: whom v has in colour c, or -1 while it runs, v itself at the end. */
 #include <errno.h>
 
 #include "topology_internal.h"
@@ -43,7 +44,8 @@ static int colour_of(const painter *p, int u, int v)
     return colour;
 }
 
-/* A fan of u: neighbours, the first by the edge to paint, each edge's colour free at the one before; as long as it gets. */
+/* A fan of u: neighbours, the first by the edge to paint, each edge's colour free at
+   the one before; as long as it gets. */
 static int find_fan(painter *p, int u, int first)
 {
     int length = 0, next = first;
@@ -85,7 +87,8 @@ static void paint_edge(painter *p, int u, int v)
 
     if (*at(p, u, d) >= 0)
         invert(p, u, c, d);
-    while (*at(p, p->fan[last], d) >= 0) /* the theorem: it ends before the fan does, and what comes before is a fan still */
+    /* the theorem: it ends before the fan does, and what comes before is a fan still */
+    while (*at(p, p->fan[last], d) >= 0)
         last++;
     for (int k = 0; k < last; k++) {
         const int colour = colour_of(p, u, p->fan[k + 1]);
@@ -98,14 +101,20 @@ static void paint_edge(painter *p, int u, int v)
 tutti_status tutti_matchings_find(tutti_matchings *m, const tutti_graph *base, tutti_error *err)
 {
     const size_t n = (size_t)base->n, colours = (size_t)base->degree_max + 1;
-    painter p = { .n = base->n, .colours = (int)colours, .partner = tutti_alloc(n * colours, sizeof *p.partner), .fan = tutti_alloc(colours, sizeof *p.fan),
-                  .path = tutti_alloc(n + 1, sizeof *p.path), .in_fan = tutti_alloc(n, sizeof *p.in_fan) };
+    painter p = { .n = base->n,
+                  .colours = (int)colours,
+                  .partner = tutti_alloc(n * colours, sizeof *p.partner),
+                  .fan = tutti_alloc(colours, sizeof *p.fan),
+                  .path = tutti_alloc(n + 1, sizeof *p.path),
+                  .in_fan = tutti_alloc(n, sizeof *p.in_fan) };
     tutti_graph_list list = { .at = tutti_alloc(colours, sizeof *list.at) };
     tutti_status status = TUTTI_OK;
 
     m->partner = p.partner;
     if (p.partner == NULL || p.fan == NULL || p.path == NULL || p.in_fan == NULL || list.at == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the matchings of a graph of %d members with up to %d neighbours", base->n, base->degree_max);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the matchings of a graph of %d members with up to %d neighbours",
+                       base->n, base->degree_max);
     for (size_t e = 0; status == TUTTI_OK && e < n * colours; e++)
         p.partner[e] = -1;
     for (int u = 0; status == TUTTI_OK && u < base->n; u++) {

@@ -32,14 +32,16 @@ static tutti_status room_open(room *r, const tutti_graph *g, tutti_error *err)
 {
     const size_t n = (size_t)g->n;
 
-    *r = (room){ tutti_alloc(n, sizeof *r->at), tutti_alloc(n, sizeof *r->queue), tutti_alloc(n, sizeof *r->met), tutti_alloc(n, sizeof *r->seen) };
+    *r = (room){ tutti_alloc(n, sizeof *r->at), tutti_alloc(n, sizeof *r->queue), tutti_alloc(n, sizeof *r->met),
+                 tutti_alloc(n, sizeof *r->seen) };
     if (r->at != NULL && r->queue != NULL && r->met != NULL && r->seen != NULL)
         return TUTTI_OK;
     room_close(r);
     return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "finding the roles in a graph of %d members", g->n);
 }
 
-/* Breadth first from member 0; levels: asks is written, a level after the other; else only edges between roles are walked. Gives how many were reached. */
+/* Breadth first from member 0; levels: asks is written, a level after the other; else only edges
+   between roles are walked. Gives how many were reached. */
 static int walk(const tutti_graph *g, room *r, bool levels, bool *asks)
 {
     int head = 0, reached = 1;
@@ -83,7 +85,8 @@ tutti_status tutti_graph_roles(const tutti_graph *g, bool *asks, int *left_out, 
     return TUTTI_OK;
 }
 
-tutti_status tutti_graph_partners(const tutti_graph *g, const bool *asks, int i, int *partner, int *partners, tutti_error *err)
+tutti_status tutti_graph_partners(const tutti_graph *g, const bool *asks, int i, int *partner, int *partners,
+                                  tutti_error *err)
 {
     room r;
 

@@ -1,22 +1,30 @@
-/* stages.c: sequences of rounds that end at the exact mean whatever the number of members. Takezawa, Sato, Bao, Niwa, Yamada, Beyond Exponential Graph,
-   NeurIPS 2023, arXiv 2305.11420 (topology.md, part A, constructions).
-     hyper-hypercube(k)   n = n_1 .. n_L, every factor at most k + 1: in round l the members that differ only in digit l of their mixed-radix number average
-     base(k)              Base-(k+1): Simple Base-(k+1), or that on each of p groups followed by a hyper-hypercube across them where that is shorter; p is the
-                          largest divisor of n whose prime factors are at most k + 1
-   Simple Base-(k+1): n = sum over l of a_l (k+1)^p_l, p_1 > p_2 > ..., 1 <= a_l <= k. Blocks V_l of a_l (k+1)^p_l consecutive members, each of a_l parts.
+/* stages.c: sequences of rounds that end at the exact mean whatever the number of members.
+   Takezawa, Sato, Bao, Niwa, Yamada, Beyond Exponential Graph, NeurIPS 2023, arXiv 2305.11420
+   (topology.md, part A, constructions).
+     hyper-hypercube(k)   n = n_1 .. n_L, every factor at most k + 1: in round l the members that
+                          differ only in digit l of their mixed-radix number average
+     base(k)              Base-(k+1): Simple Base-(k+1), or that on each of p groups followed by a
+                          hyper-hypercube across them where that is shorter; p is the largest
+                          divisor of n whose prime factors are at most k + 1
+   Simple Base-(k+1): n = sum over l of a_l (k+1)^p_l, p_1 > p_2 > ..., 1 <= a_l <= k. Blocks V_l of
+   a_l (k+1)^p_l consecutive members, each of a_l parts.
      1. every V_l comes to its own mean by its hyper-hypercube, |H(V_1)| rounds;
-     2. in the l-th round after that each member v of the blocks behind V_l takes one member j, used once, of each part of V_l: with S = |V_l| + |V_l+1| + ..
-        the edges weigh |V_l| / (S a_l), v keeps 1 - |V_l|/S: then v is at the mean of V_l and all behind it (in the end, of all), and so is each part of V_l
-        as a whole, if not its members;
-     3. from the round after its own each part of V_l runs its hyper-hypercube, over and over, until the parts of V_1 have done so once.
-   Members without a partner keep their value. The members j are taken from the back of a part (the paper leaves it open). Everything follows from a few numbers
-   for the whole graph: no tables of members. */
+     2. in the l-th round after that each member v of the blocks behind V_l takes one member j, used
+        once, of each part of V_l: with S = |V_l| + |V_l+1| + .. the edges weigh |V_l| / (S a_l), v
+        keeps 1 - |V_l|/S: then v is at the mean of V_l and all behind it (in the end, of all), and
+        so is each part of V_l as a whole, if not its members;
+     3. from the round after its own each part of V_l runs its hyper-hypercube, over and over, until
+        the parts of V_1 have done so once.
+   Members without a partner keep their value. The members j are taken from the back of
+   a part (the paper leaves it open). Everything follows from a few numbers for the
+   whole graph: no tables of members. */
 #include <errno.h>
 #include <stdio.h>
 
 #include "topology_internal.h"
 
-/* Largest factor first, then ascending, as the reference code does. False: a prime factor is larger than k + 1. */
+/* Largest factor first, then ascending, as the reference code does. False: a
+   prime factor is larger than k + 1. */
 static bool find_stages(tutti_stages *s, int n, int64_t k)
 {
     s->count = 0;
@@ -54,7 +62,8 @@ static void find_blocks(tutti_blocks *b, int n, int64_t k)
     b->length = b->whole[0].count + 1 + b->part[0].count;
 }
 
-/* Members first .. of a hyper-hypercube, of which `at` is one, a step of `stride` apart; round `stage`. */
+/* Members first .. of a hyper-hypercube, of which `at` is one, a step
+   of `stride` apart; round `stage`. */
 static void join_stage(const tutti_stages *s, int stage, int first, int stride, int at, tutti_graph_list *out)
 {
     const int factor = s->factor[stage];
@@ -67,7 +76,8 @@ static void join_stage(const tutti_stages *s, int stage, int first, int stride, 
     out->self = 1.0 / factor;
 }
 
-/* Round m (below length) of Simple Base among members first .. first + b->n - 1; at: who asks, from `first`. */
+/* Round m (below length) of Simple Base among members first .. first + b->n
+   - 1; at: who asks, from `first`. */
 static void join_blocks(const tutti_blocks *b, int m, int first, int at, tutti_graph_list *out)
 {
     const int meeting = m - b->whole[0].count; /* whose turn it is to meet those behind */
@@ -83,11 +93,13 @@ static void join_blocks(const tutti_blocks *b, int m, int first, int at, tutti_g
         if (b->whole[own].count > 0)
             join_stage(&b->whole[own], m % b->whole[own].count, first + b->start[own], 1, at - b->start[own], out);
     } else if (meeting > own && own < b->count - 1) {
-        const int size = (b->start[own + 1] - b->start[own]) / b->parts[own], part = b->start[own] + (at - b->start[own]) / size * size;
+        const int size = (b->start[own + 1] - b->start[own]) / b->parts[own],
+                  part = b->start[own] + (at - b->start[own]) / size * size;
         if (size > 1)
             join_stage(&b->part[own], (meeting - own - 1) % b->part[own].count, first + part, 1, at - part, out);
     } else if (meeting < b->count - 1 && meeting <= own) {
-        const int l = meeting, block = b->start[l + 1] - b->start[l], size = block / b->parts[l], all = b->n - b->start[l];
+        const int l = meeting, block = b->start[l + 1] - b->start[l], size = block / b->parts[l],
+                  all = b->n - b->start[l];
         const double w = (double)block / ((double)all * b->parts[l]);
         if (own > l) {
             for (int part = 0; part < b->parts[l]; part++)
@@ -169,7 +181,8 @@ static bool fewer_peers(const tutti_graph *g, char *mend, size_t bytes)
 {
     if (g->options.k < g->n)
         return true;
-    snprintf(mend, bytes, "more than its k of %lld: %lld or more; or use k=%d or less", (long long)g->options.k, (long long)g->options.k + 1, g->n - 1);
+    snprintf(mend, bytes, "more than its k of %lld: %lld or more; or use k=%d or less", (long long)g->options.k,
+             (long long)g->options.k + 1, g->n - 1);
     return false;
 }
 
@@ -185,8 +198,10 @@ static bool small_factors(const tutti_graph *g, char *mend, size_t bytes)
     for (int f = 2; f <= left; f++)
         for (; left % f == 0; left /= f)
             largest = f;
-    snprintf(mend, bytes, "a product of factors up to k + 1 = %lld, and %d has the factor %d; k=%d takes it, base(%lld) takes any number",
-             (long long)g->options.k + 1, g->n, largest, largest - 1, (long long)g->options.k);
+    snprintf(
+        mend, bytes,
+        "a product of factors up to k + 1 = %lld, and %d has the factor %d; k=%d takes it, base(%lld) takes any number",
+        (long long)g->options.k + 1, g->n, largest, largest - 1, (long long)g->options.k);
     return false;
 }
 
@@ -196,9 +211,23 @@ static const tutti_option stage_options[] = {
 };
 
 const tutti_graph_rules tutti_graph_staged[] = {
-    { .name = "base", .help = "Base-(k+1): exact after a period, any number", .options = stage_options, .own = true, .fits = fewer_peers, .prepare = prepare_base,
-      .period = rounds, .degree = degree, .list = list_staged },
-    { .name = "hyper-hypercube", .help = "cliques of up to k + 1: exact after a period; factors up to k + 1", .options = stage_options, .own = true,
-      .fits = small_factors, .prepare = prepare, .period = rounds, .degree = degree, .list = list_staged },
+    { .name = "base",
+      .help = "Base-(k+1): exact after a period, any number",
+      .options = stage_options,
+      .own = true,
+      .fits = fewer_peers,
+      .prepare = prepare_base,
+      .period = rounds,
+      .degree = degree,
+      .list = list_staged },
+    { .name = "hyper-hypercube",
+      .help = "cliques of up to k + 1: exact after a period; factors up to k + 1",
+      .options = stage_options,
+      .own = true,
+      .fits = small_factors,
+      .prepare = prepare,
+      .period = rounds,
+      .degree = degree,
+      .list = list_staged },
     { 0 }
 };
