@@ -1,9 +1,13 @@
-/* arrivals.c: --stream: each worker's samples come at a rate of its own, and it computes a pass once all of them are there. Which samples these are, how many and with what weight stays as it is
-   without, so that a stream changes no bit of `ddp`: it changes when. --stream-buffer: how many may wait; what comes while so many do is dropped, which a worker's batch as the buffer makes the
-   truncation of ScaDLES (at a take, the rest is thrown away) and no bound its persistence. The dropped are counted and not trained; no other sample takes the place of one in the order, since of
-   samples that come in random order any are as good.
+/* arrivals.c: --stream: each worker's samples come at a rate of its own, and it computes a pass
+   once all of them are there. Which samples these are, how many and with what weight stays as it is
+   without, so that a stream changes no bit of `ddp`: it changes when. --stream-buffer: how many may
+   wait; what comes while so many do is dropped, which a worker's batch as the buffer makes the
+   truncation of ScaDLES (at a take, the rest is thrown away) and no bound its persistence. The
+   dropped are counted and not trained; no other sample takes the place of one in the order, since
+   of samples that come in random order any are as good.
 
-   Time is the workers' own, virtual in simulated runs. A run begins with nothing there, also one that goes on from a checkpoint. Samples go on coming during exchanges and evaluations. */
+   Time is the workers' own, virtual in simulated runs. A run begins with nothing there, also one
+   that goes on from a checkpoint. Samples go on coming during exchanges and evaluations. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +22,10 @@ static tutti_status parse(const char *text, int64_t workers, int worker, double 
         char *end;
         const double r = strtod(at, &end);
         if (end == at || !(r >= 1e-6 && r <= 1e9) || (*end != ':' && *end != 0))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stream is '%.80s'; write the samples a second of every worker, or of each: r0:r1:..., from 1e-6 to 1e9", text);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "stream is '%.80s'; write the samples a second of every worker, or of each: r0:r1:..., "
+                              "from 1e-6 to 1e9",
+                              text);
         if (rate != NULL && (n == worker || n == 0)) /* one rate is everybody's */
             *rate = r;
         if (*end == 0)
@@ -26,14 +33,19 @@ static tutti_status parse(const char *text, int64_t workers, int worker, double 
         at = end + 1;
     }
     if (++n != 1 && n != workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stream is '%.80s': %lld rates for %lld workers; give one, or one a worker", text, (long long)n, (long long)workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "stream is '%.80s': %lld rates for %lld workers; give one, or one a worker", text,
+                          (long long)n, (long long)workers);
     return TUTTI_OK;
 }
 
 tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *err)
 {
     if (c->stream[0] == 0 && c->stream_buffer > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stream-buffer is %lld, but without stream no samples come and wait; give the rates, --stream R0:R1:...", (long long)c->stream_buffer);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "stream-buffer is %lld, but without stream no samples come and wait; give the rates, --stream R0:R1:...",
+            (long long)c->stream_buffer);
     return c->stream[0] != 0 ? parse(c->stream, c->n, 0, NULL, err) : TUTTI_OK;
 }
 
@@ -48,8 +60,11 @@ tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err)
     for (int r = 0; r < run->workers && c->stream_buffer > 0; r++) {
         const int64_t batch = run->automatic_shares ? all : tutti_share_batch(&run->share, r);
         if (batch > c->stream_buffer)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stream-buffer is %lld, but a pass of worker %d %s %lld samples, which never wait at once; give at least as many, or 0 to keep all",
-                              (long long)c->stream_buffer, r, run->automatic_shares ? "may have" : "has", (long long)batch);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "stream-buffer is %lld, but a pass of worker %d %s %lld samples, which never wait at "
+                              "once; give at least as many, or 0 to keep all",
+                              (long long)c->stream_buffer, r, run->automatic_shares ? "may have" : "has",
+                              (long long)batch);
     }
     TUTTI_TRY(parse(c->stream, run->workers, run->rank, &rate, err));
     run->arrivals.rate = rate;
@@ -58,7 +73,8 @@ tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err)
 
 void tutti_train_stream_begin(tutti_run *run)
 {
-    tutti_arrivals_begin(&run->arrivals, run->arrivals.rate, (uint64_t)run->config->stream_buffer, tutti_now_ns(run->rt));
+    tutti_arrivals_begin(&run->arrivals, run->arrivals.rate, (uint64_t)run->config->stream_buffer,
+                         tutti_now_ns(run->rt));
 }
 
 void tutti_train_stream_take(tutti_run *run, int64_t samples)

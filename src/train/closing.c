@@ -1,5 +1,5 @@
-/* closing.c: what the person reads when a run has ended well: how good the model is, where the time went, what was
-   sent, where the model is. All of it stands in summary.json too. */
+/* closing.c: what the person reads when a run has ended well: how good the model is, where the time
+   went, what was sent, where the model is. All of it stands in summary.json too. */
 #include <math.h>
 #include <string.h>
 
@@ -49,7 +49,11 @@ static with_unit amount(double bytes)
 
     for (; k + 1 < TUTTI_LENGTH(units) && bytes >= 999.5; k++)
         bytes *= 1e-3;
-    snprintf(out.text, sizeof out.text, "%.*f %s", k == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2, bytes, units[k]);
+    snprintf(out.text, sizeof out.text, "%.*f %s",
+             k == 0 || bytes >= 99.95 ? 0
+             : bytes >= 9.995         ? 1
+                                      : 2,
+             bytes, units[k]);
     return out;
 }
 

@@ -1,11 +1,15 @@
-/* evaluate.c: each worker takes a contiguous part of the split; no padding, so every sample counts once. The room for a chunk is taken for
-   the evaluation only: simulated workers run one at a time, and so a thousand of them need it once.
+/* evaluate.c: each worker takes a contiguous part of the split; no padding, so every sample counts
+   once. The room for a chunk is taken for the evaluation only: simulated workers run one at a time,
+   and so a thousand of them need it once.
 
-   Of a problem with a known optimum the loss is the excess over the least possible on these samples: the least is evaluated along with the values, on the same
-   samples in the same order, so that the difference is good to the last digits of a double whatever the noise; what rounding leaves below 0 is 0.
+   Of a problem with a known optimum the loss is the excess over the least possible on these
+   samples: the least is evaluated along with the values, on the same samples in the same
+   order, so that the difference is good to the last digits of a double whatever the noise;
+   what rounding leaves below 0 is 0.
 
-   The area under the ROC curve is a property of all samples' ranks: logits go to index 0, which ranks them and tells the others. A logit has the same bits whoever computes it, so the area does not
-   depend on the number of workers. */
+   The area under the ROC curve is a property of all samples' ranks: logits go to index 0, which
+   ranks them and tells the others. A logit has the same bits whoever computes it, so the area does
+   not depend on the number of workers. */
 #include <errno.h>
 #include <math.h>
 
@@ -14,10 +18,10 @@
 
 enum { CHUNK = 500 };
 
-/* The samples [at, end) of `chosen` among the first `of` of a split: all of them, or a draw that is the same in all
-   runs, so that these can be compared. It is drawn since a set may be in some order: every 30th of MNIST's training
-   samples is harder than the rest, by a third of the loss. what: said to the person while it goes on; NULL: nothing
-   is. */
+/* The samples [at, end) of `chosen` among the first `of` of a split: all of them, or a draw that is
+   the same in all runs, so that these can be compared. It is drawn since a set may be in some
+   order: every 30th of MNIST's training samples is harder than the rest, by a third of the loss.
+   what: said to the person while it goes on; NULL: nothing is. */
 typedef struct part { tutti_split split; uint64_t at, end, chosen, of; const char *what; } part;
 
 static size_t next_ids(const part *p, uint64_t at, size_t most, uint64_t *ids)
@@ -69,7 +73,8 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
 {
     const uint64_t step = tutti_engine_method(run->engine)->step;
     const size_t room = (size_t)(p->end - p->at < CHUNK ? p->end - p->at : CHUNK);
-    float *x = tutti_alloc(room * (size_t)run->task.channels * (size_t)run->task.height, (size_t)run->task.width * sizeof *x);
+    float *x =
+        tutti_alloc(room * (size_t)run->task.channels * (size_t)run->task.height, (size_t)run->task.width * sizeof *x);
     uint8_t *labels = tutti_alloc(room, 1);
     uint64_t *ids = tutti_alloc(room, sizeof *ids);
     const size_t tables = (size_t)run->task.tables;
@@ -131,7 +136,8 @@ static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
 static tutti_status rank_all(tutti_run *run, evaluation *e, float *mine, tutti_error *err)
 {
     const int p = run->all.size, index = run->all.index;
-    const size_t own = (size_t)(begin_of(run, e, index + 1) - begin_of(run, e, index)), total = index == 0 ? (size_t)e->total : 0;
+    const size_t own = (size_t)(begin_of(run, e, index + 1) - begin_of(run, e, index)),
+                 total = index == 0 ? (size_t)e->total : 0;
     size_t *counts = tutti_alloc((size_t)p, sizeof *counts);
     float *all = tutti_alloc(total, sizeof *all);
     double *z = tutti_alloc(total, sizeof *z), expected;
@@ -143,7 +149,8 @@ static tutti_status rank_all(tutti_run *run, evaluation *e, float *mine, tutti_e
     for (int r = 0; r < p && status == TUTTI_OK; r++)
         counts[r] = (size_t)(begin_of(run, e, r + 1) - begin_of(run, e, r));
     if (status == TUTTI_OK)
-        status = tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine, own, TUTTI_F32), index == 0 ? tutti_host(all, total, TUTTI_F32) : tutti_nothing(), err);
+        status = tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine, own, TUTTI_F32),
+                                      index == 0 ? tutti_host(all, total, TUTTI_F32) : tutti_nothing(), err);
     for (size_t i = 0; i < total && status == TUTTI_OK; i++) {
         z[i] = (double)all[i];
         ordered = ordered && !isnan(z[i]);
@@ -171,7 +178,8 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     e->sums[3] = pow(tutti_engine_apart(run->engine), 2);
     e->auc = -1;
     if (e->ranks && logits == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the logits of %llu samples", (unsigned long long)(end - begin));
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the logits of %llu samples",
+                          (unsigned long long)(end - begin));
     if (!tutti_train_serves(run))
         status = my_part(run, &mine, e->least, e->sums, logits, err);
     if (status == TUTTI_OK)
@@ -182,7 +190,8 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     return status;
 }
 
-/* ---- samples held out of training: those at the end of the training set, where a text's last windows are and any other set's are as good as the rest ---- */
+/* ---- samples held out of training: those at the end of the training set, where a text's last
+   windows are and any other set's are as good as the rest ---- */
 
 static uint64_t held_out(const tutti_run *run)
 {
@@ -201,11 +210,14 @@ tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err
     const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
 
     if (held_out(run) >= samples)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "validation is %.12g, but the training set has %llu samples; leave some to train on", run->config->validation, (unsigned long long)samples);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "validation is %.12g, but the training set has %llu samples; leave some to train on",
+                          run->config->validation, (unsigned long long)samples);
     return TUTTI_OK;
 }
 
-/* Part of the training, so it takes the time of a forward pass over them, by --step-time too, and --slow stretches it. */
+/* Part of the training, so it takes the time of a forward pass over them, by
+   --step-time too, and --slow stretches it. */
 tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error *err)
 {
     tutti_run *run = user;
@@ -243,8 +255,10 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
 {
     const double *mine = arg;
     double *all = tutti_alloc(2 * (size_t)run->all.size, sizeof *all);
-    tutti_status status = all != NULL ? tutti_allgather(&run->all, tutti_host((double *)(uintptr_t)mine, 2, TUTTI_F64), tutti_host(all, 2 * (size_t)run->all.size, TUTTI_F64), err)
-                                      : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the losses of %d workers", run->all.size);
+    tutti_status status =
+        all != NULL ? tutti_allgather(&run->all, tutti_host((double *)(uintptr_t)mine, 2, TUTTI_F64),
+                                      tutti_host(all, 2 * (size_t)run->all.size, TUTTI_F64), err)
+                    : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the losses of %d workers", run->all.size);
 
     for (int i = 0; i < tutti_train_working(run) && status == TUTTI_OK; i++)
         if (i == 0 || isnan(all[2 * i]) || all[2 * i] > run->worst.loss) {
@@ -256,8 +270,9 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
     return status;
 }
 
-/* Each has the whole split to look at, so this takes as long as all evaluations of the agreed model by one worker: at the end only, and only by those whose model is not the agreed one to the bit. With batch norms a model
-   goes with its worker's own running statistics. */
+/* Each has the whole split to look at, so this takes as long as all evaluations of the agreed model
+   by one worker: at the end only, and only by those whose model is not the agreed one to the bit.
+   With batch norms a model goes with its worker's own running statistics. */
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
 {
     const uint64_t total = tutti_data_shape_of(run->data)->samples[TUTTI_TEST];
@@ -271,7 +286,9 @@ tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
     run->worst.accuracy = run->test_accuracy;
     run->worst.worker = -1;
     if (tutti_train_serves(run)) /* has no model of its own, and is there */
-        return tutti_engine_method(run->engine)->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_OK : tutti_train_meet(run, tell_own, mine, err);
+        return tutti_engine_method(run->engine)->traits & TUTTI_REPLICAS_EQUAL
+                   ? TUTTI_OK
+                   : tutti_train_meet(run, tell_own, mine, err);
     if (!tutti_engine_swap(run->engine))
         return TUTTI_OK;
     status = find_least(run, &least, err);
@@ -313,9 +330,9 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
     return status;
 }
 
-/* The loss on samples that were trained on is wanted for one figure, and a training set may be far larger than the
-   test set: of those, a sample. Problems are quick, and of one with an optimum every sample counts, since the least
-   loss is that of all of them. */
+/* The loss on samples that were trained on is wanted for one figure, and a training set may be far
+   larger than the test set: of those, a sample. Problems are quick, and of one with an optimum
+   every sample counts, since the least loss is that of all of them. */
 static uint64_t most_training_samples(const tutti_run *run)
 {
     enum { MOST = 2000 };

@@ -1,9 +1,11 @@
-/* members.c: meetings of a run that goes on after losses (engine.h): who takes part, where reports find a worker's row, and who writes. The lowest worker that is left, index 0 of
-   run->all, prints and writes; when that changes, the new one opens the files.
+/* members.c: meetings of a run that goes on after losses (engine.h): who takes part, where reports
+   find a worker's row, and who writes. The lowest worker that is left, index 0 of run->all, prints
+   and writes; when that changes, the new one opens the files.
 
-   A worker that fails by itself within a meeting (no memory) leaves at once: others wait for it in the meeting, and in the agreement it would wait for them. It is lost to them
-   like one that was killed. What the writer cannot write is another matter: by then nobody waits for it, the next writer would find the same full disk, and so it is told, and the run
-   ends for all. */
+   A worker that fails by itself within a meeting (no memory) leaves at once: others wait for it in
+   the meeting, and in the agreement it would wait for them. It is lost to them like one that was
+   killed. What the writer cannot write is another matter: by then nobody waits for it, the next
+   writer would find the same full disk, and so it is told, and the run ends for all. */
 #include "train_internal.h"
 
 int tutti_train_rank(const tutti_run *run, int index)
@@ -29,14 +31,17 @@ tutti_status tutti_train_watch(tutti_run *run, tutti_error *err)
 {
     tutti_peer_event event;
 
-    for (; tutti_engine_goes_on(run->engine) && tutti_world_events(run->world, run->watched, &event, 1) > run->watched; run->watched++) {
+    for (; tutti_engine_goes_on(run->engine) && tutti_world_events(run->world, run->watched, &event, 1) > run->watched;
+         run->watched++) {
         if (event.change != TUTTI_PEER_LOST)
             continue;
         run->lost++;
         if (run->io->lost != NULL)
             run->io->lost(run->io->user, event.rank, event.why);
         if (run->workers - run->lost < run->io->least)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, event.rank, "%s; %d of %d workers are left, fewer than the %d of min-workers", event.why, run->workers - run->lost, run->workers, run->io->least);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, event.rank,
+                                   "%s; %d of %d workers are left, fewer than the %d of min-workers", event.why,
+                                   run->workers - run->lost, run->workers, run->io->least);
     }
     return TUTTI_OK;
 }
@@ -44,12 +49,14 @@ tutti_status tutti_train_watch(tutti_run *run, tutti_error *err)
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err)
 {
     TUTTI_TRY(tutti_train_watch(run, err));
-    if (!tutti_engine_regroup(run->engine, &run->all, tutti_port_of("train", 0, 0)) || run->all.index != 0 || run->metrics != NULL || run->told == NULL)
+    if (!tutti_engine_regroup(run->engine, &run->all, tutti_port_of("train", 0, 0)) || run->all.index != 0 ||
+        run->metrics != NULL || run->told == NULL)
         return TUTTI_OK;
     return tutti_train_open_metrics(run, err);
 }
 
-tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err), void *arg, tutti_error *err)
+tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err),
+                              void *arg, tutti_error *err)
 {
     tutti_status status;
     bool again;
@@ -64,7 +71,8 @@ tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *ru
         status = tutti_engine_settle(run->engine, status, &again, err);
         if (status == TUTTI_OK)
             status = tutti_train_regroup(run, err);
-    } while (status == TUTTI_OK && (again || run->all.size != members)); /* what was told goes by their indexes, and to whom it was told may be gone */
+    /* what was told goes by their indexes, and to whom it was told may be gone */
+    } while (status == TUTTI_OK && (again || run->all.size != members));
     return status;
 }
 

@@ -1,5 +1,6 @@
-/* pair.c: what model and data have to do with each other. A synthetic problem is both (problem.h): naming one names the other; naming both must name the same problem. A text's samples are
-   tokens, a click's have categories: only a model that begins with an embedding can take them. */
+/* pair.c: what model and data have to do with each other. A synthetic problem is both (problem.h):
+   naming one names the other; naming both must name the same problem. A text's samples are tokens,
+   a click's have categories: only a model that begins with an embedding can take them. */
 #include <string.h>
 
 #include "train_internal.h"
@@ -31,12 +32,18 @@ tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, b
     if (clicks && tutti_nn_takes_categories(c->model))
         return TUTTI_OK;
     if (clicks)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data is '%.120s', a click log, whose samples have categories, but model '%.80s' takes %s only; give a model of categories (ctr), or other data "
-                          "(`tutti data list`)", c->data, c->model, tutti_nn_takes_tokens(c->model) ? "tokens" : "values");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "data is '%.120s', a click log, whose samples have categories, but model '%.80s' takes %s "
+                          "only; give a model of categories (ctr), or other data "
+                          "(`tutti data list`)",
+                          c->data, c->model, tutti_nn_takes_tokens(c->model) ? "tokens" : "values");
     if (!text || tutti_nn_takes_tokens(c->model))
         return TUTTI_OK; /* of a model of tokens or categories on other data nn says what is wrong */
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes values (images, features); give a model of tokens (gpt, wordlm), or a set of images or a problem (`tutti data list`)",
-                      c->data, c->model);
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes values (images, features); give a "
+        "model of tokens (gpt, wordlm), or a set of images or a problem (`tutti data list`)",
+        c->data, c->model);
 }
 
 /* By its name; a path shows what it is when it is opened. */
@@ -74,22 +81,38 @@ tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *er
     if (data_set != NULL)
         TUTTI_TRY(tutti_problem_read(&data, c->data, "data", NULL, err));
     if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && data_set == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "model is '%.80s', whose loss is about samples of its own, but data is '%.80s'; leave data out", c->model, c->data);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "model is '%.80s', whose loss is about samples of its own, but data is '%.80s'; leave data out", c->model,
+            c->data);
     if (model_set != NULL && data_set != NULL && (model_set == data_set || model.kind == TUTTI_PROBLEM_QUADRATIC))
         TUTTI_TRY(tutti_problem_same(&model, &data, err));
     else if (model_set != NULL && !no_options)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "model is '%.80s', whose options say how its own samples are drawn, but data is '%.80s'; leave data out, or write "
-                          "model 'logistic' without options", c->model, c->data);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "model is '%.80s', whose options say how its own samples are drawn, but data is '%.80s'; "
+                          "leave data out, or write "
+                          "model 'logistic' without options",
+                          c->model, c->data);
     if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && c->precision != TUTTI_PRECISION_FP32)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "precision is %s, but model '%.80s' has no products whose operands could be rounded; leave precision at fp32", tutti_train_precision_name(c), c->model);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "precision is %s, but model '%.80s' has no products whose operands could be rounded; leave "
+                          "precision at fp32",
+                          tutti_train_precision_name(c), c->model);
     if (strncmp(c->target, "auc=", 4) == 0 && !tutti_nn_takes_categories(c->model))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "target is '%.40s', but '%.80s' gives no logit to rank samples by; only models of categories (ctr) do; write accuracy=A or loss=L", c->target, c->model);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "target is '%.40s', but '%.80s' gives no logit to rank samples by; only models of categories "
+                          "(ctr) do; write accuracy=A or loss=L",
+                          c->target, c->model);
     if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && strncmp(c->target, "accuracy=", 9) == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "target is '%.40s', but quadratic has no accuracy; write loss=L, which is the excess over its least loss", c->target);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "target is '%.40s', but quadratic has no accuracy; write loss=L, which is the excess over its least loss",
+            c->target);
     return TUTTI_OK;
 }
 
-tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config *c, const char *installed, tutti_error *err)
+tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config *c, const char *installed,
+                                    tutti_error *err)
 {
     const tutti_data_shape *shape;
     tutti_data *data;
@@ -100,7 +123,9 @@ tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config 
     shape = tutti_data_shape_of(data);
     status = tutti_train_check_samples(c, shape->context > 0, shape->tables > 0, err);
     if (status == TUTTI_OK && shape->context > 0)
-        status = tutti_nn_params(c->model, &(tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context }, NULL, 0, &n, err);
+        status = tutti_nn_params(
+            c->model, &(tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context },
+            NULL, 0, &n, err);
     tutti_data_close(data);
     return status;
 }

@@ -1,4 +1,5 @@
-/* report.c: what the person sees while it runs, and metrics.jsonl. A line a reporting interval, of all workers' samples; rank 0 writes. */
+/* report.c: what the person sees while it runs, and metrics.jsonl. A line a reporting interval, of
+   all workers' samples; rank 0 writes. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -41,7 +42,8 @@ static void add_field(fields *f, int rank, const char *format, ...)
     f->at[f->n++].rank = rank;
 }
 
-/* Fields with two blanks between them, as many of them as the terminal has room for at this moment. */
+/* Fields with two blanks between them, as many of them as the terminal has room for at this
+   moment. */
 static void say_fields(const tutti_run *run, int status, fields *f)
 {
     const int room = run->io->columns != NULL && run->io->say != NULL ? run->io->columns(run->io->user) : 0;
@@ -120,7 +122,8 @@ tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *e
 /* What each worker tells at a report, since the last one (bytes: since the beginning). */
 enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, TOLD };
 
-/* ---- gathering: up the binomial tree, so p workers tell worker 0 in p - 1 messages and ceil(lg p) rounds ---- */
+/* ---- gathering: up the binomial tree, so p workers tell worker 0 in p - 1
+   messages and ceil(lg p) rounds ---- */
 
 /* The workers [index, index + this) tell through this one. */
 static int spokesman_of(const tutti_run *run)
@@ -134,17 +137,23 @@ tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tu
     const tutti_port port = tutti_port_of("train.told", 0, 0);
     const int index = run->all.index, all = spokesman_of(run);
 
-    /* Where a loss fails this on some only, the others must hear of it: a collective tells them, ports do not. */
+    /* Where a loss fails this on some only, the others must hear of it: a
+       collective tells them, ports do not. */
     if (tutti_engine_goes_on(run->engine))
-        return tutti_gather_parts(&run->all, 0, tutti_host((double *)(uintptr_t)mine, n, TUTTI_F64), index == 0 ? tutti_host(run->told, n * (size_t)run->all.size, TUTTI_F64) : tutti_nothing(), err);
+        return tutti_gather_parts(
+            &run->all, 0, tutti_host((double *)(uintptr_t)mine, n, TUTTI_F64),
+            index == 0 ? tutti_host(run->told, n * (size_t)run->all.size, TUTTI_F64) : tutti_nothing(), err);
     memcpy(run->told, mine, n * sizeof *mine);
     for (int bit = 1; bit < all; bit <<= 1) {
         const int theirs = all - bit < bit ? all - bit : bit;
-        TUTTI_TRY(tutti_recv(run->world, index + bit, port, NULL, tutti_host(run->told + (size_t)bit * n, (size_t)theirs * n, TUTTI_F64), TUTTI_FOREVER, err));
+        TUTTI_TRY(tutti_recv(run->world, index + bit, port, NULL,
+                             tutti_host(run->told + (size_t)bit * n, (size_t)theirs * n, TUTTI_F64), TUTTI_FOREVER,
+                             err));
     }
     if (index == 0)
         return TUTTI_OK;
-    return tutti_send(run->world, index & (index - 1), port, NULL, tutti_host(run->told, (size_t)all * n, TUTTI_F64), err);
+    return tutti_send(run->world, index & (index - 1), port, NULL, tutti_host(run->told, (size_t)all * n, TUTTI_F64),
+                      err);
 }
 
 /* A resumed run keeps the lines up to its checkpoint: those after it will be written again. */
@@ -192,7 +201,8 @@ tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err)
 
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 {
-    const bool all = run->automatic_shares || tutti_engine_goes_on(run->engine); /* anybody may come to be the one who is told */
+    /* anybody may come to be the one who is told */
+    const bool all = run->automatic_shares || tutti_engine_goes_on(run->engine);
     char path[4096];
 
     run->reported_ns = tutti_now_ns(run->rt);
@@ -231,10 +241,13 @@ static json_t *by_worker(const tutti_run *run, const double *told, int what)
     return array;
 }
 
-static tutti_status write_report(tutti_run *run, const tutti_figures *f, const double *told, double seconds, tutti_error *err)
+static tutti_status write_report(tutti_run *run, const tutti_figures *f, const double *told, double seconds,
+                                 tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
-    const double left = m->step > run->first_step ? (double)(run->steps - m->step) * (double)f->wall_ns * 1e-9 / (double)(m->step - run->first_step) : 0;
+    const double left = m->step > run->first_step ? (double)(run->steps - m->step) * (double)f->wall_ns * 1e-9 /
+                                                        (double)(m->step - run->first_step)
+                                                  : 0;
     double sum[TOLD] = { 0 }, skipped = 0, scale = told[SCALE], loss, rate;
     fields line = { 0 };
     char time[32];
@@ -266,11 +279,17 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     add_field(&line, 7, "%.1f MB sent", sum[BYTES] * 1e-6);
     add_field(&line, 2, "%s left", time);
     say_fields(run, 1, &line);
-    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o}", "step", (json_int_t)m->step, "epoch",
-        (double)m->step / run->steps_per_epoch, "samples", (json_int_t)f->samples, "train_loss", number(loss), "lr", m->lr, "samples_per_second", rate,
-        "wall_seconds", (double)f->wall_ns * 1e-9, "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
-        "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES], "steps_skipped", (json_int_t)skipped, "loss_scale", scale > 0 ? json_real(scale) : json_null(), "compute_seconds_by_worker", by_worker(run, told, COMPUTE),
-        "wait_seconds_by_worker", by_worker(run, told, WAIT)), err);
+    return tutti_train_put_json(
+        run,
+        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o}", "step",
+                  (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "samples",
+                  (json_int_t)f->samples, "train_loss", number(loss), "lr", m->lr, "samples_per_second", rate,
+                  "wall_seconds", (double)f->wall_ns * 1e-9, "compute_seconds", (double)f->compute_ns * 1e-9,
+                  "exposed_comm_seconds", (double)f->exposed_ns * 1e-9, "other_seconds", (double)f->other_ns * 1e-9,
+                  "bytes_sent_total", sum[BYTES], "steps_skipped", (json_int_t)skipped, "loss_scale",
+                  scale > 0 ? json_real(scale) : json_null(), "compute_seconds_by_worker",
+                  by_worker(run, told, COMPUTE), "wait_seconds_by_worker", by_worker(run, told, WAIT)),
+        err);
 }
 
 tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_error *err)
@@ -285,20 +304,27 @@ tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_erro
     tutti_engine_heard(run->engine, &heard);
     if (run->all.index != 0 || heard.gradients / every <= run->heard.gradients / every || heard.gradients >= until)
         return TUTTI_OK;
-    tutti_engine_figures(run->engine, &f); /* nothing is sent here, so it need not be put aside; services go on sending */
+    /* nothing is sent here, so it need not be put aside; services go on sending */
+    tutti_engine_figures(run->engine, &f);
     seconds = (double)(tutti_now_ns(run->rt) - run->reported_ns) * 1e-9;
     step = (double)heard.gradients / (double)run->unit;
-    loss = heard.samples > run->heard.samples ? (heard.loss_sum - run->heard.loss_sum) / (heard.samples - run->heard.samples) : 0;
+    loss = heard.samples > run->heard.samples
+               ? (heard.loss_sum - run->heard.loss_sum) / (heard.samples - run->heard.samples)
+               : 0;
     rate = seconds > 0 ? (heard.samples - run->heard.samples) / seconds : 0;
     add_field(&line, 3, "epoch %.2f", step / run->steps_per_epoch);
     add_field(&line, 0, "step %.0f/%llu", step, (unsigned long long)run->steps);
     add_field(&line, 1, "loss %.4f", loss);
     add_field(&line, 2, "%.0f samples/s", rate);
     say_fields(run, 1, &line);
-    status = tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch", step / run->steps_per_epoch,
-        "samples", (json_int_t)(run->first_samples + (uint64_t)heard.samples), "train_loss", number(loss), "lr", tutti_engine_method(run->engine)->lr, "samples_per_second", rate,
-        "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9, "exposed_comm_seconds", (double)f.exposed_ns * 1e-9,
-        "other_seconds", (double)f.other_ns * 1e-9), err);
+    status = tutti_train_put_json(
+        run,
+        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch",
+                  step / run->steps_per_epoch, "samples", (json_int_t)(run->first_samples + (uint64_t)heard.samples),
+                  "train_loss", number(loss), "lr", tutti_engine_method(run->engine)->lr, "samples_per_second", rate,
+                  "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9,
+                  "exposed_comm_seconds", (double)f.exposed_ns * 1e-9, "other_seconds", (double)f.other_ns * 1e-9),
+        err);
     run->heard = heard;
     run->reported_ns = tutti_now_ns(run->rt);
     return status;
@@ -332,7 +358,8 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
         f.samples = now.samples;
     }
     if (status == TUTTI_OK)
-        status = tutti_train_written(run, run->all.index == 0 ? write_report(run, &f, run->told, seconds, err) : TUTTI_OK, err);
+        status = tutti_train_written(
+            run, run->all.index == 0 ? write_report(run, &f, run->told, seconds, err) : TUTTI_OK, err);
     run->loss_sum = run->loss_samples = 0;
     run->reported = f;
     run->reported_ns = tutti_now_ns(run->rt);
@@ -349,12 +376,16 @@ static void add_worst(const tutti_run *run, json_t *line)
     json_object_set_new(line, "worst_test_loss", number(run->worst.loss));
     if (run->worst.accuracy >= 0) {
         json_object_set_new(line, "worst_test_accuracy", json_real(run->worst.accuracy));
-        tutti_train_say(run, 0, "  the worst of the workers' own models, worker %d's: test accuracy %.2f %%  test loss %.4f", run->worst.worker, 100 * run->worst.accuracy, run->worst.loss);
+        tutti_train_say(run, 0,
+                        "  the worst of the workers' own models, worker %d's: test accuracy %.2f %%  test loss %.4f",
+                        run->worst.worker, 100 * run->worst.accuracy, run->worst.loss);
     } else
-        tutti_train_say(run, 0, "  the worst of the workers' own models, worker %d's: test loss above the optimum %.6g", run->worst.worker, run->worst.loss);
+        tutti_train_say(run, 0, "  the worst of the workers' own models, worker %d's: test loss above the optimum %.6g",
+                        run->worst.worker, run->worst.loss);
 }
 
-/* As the method told them when all was quiet for the evaluation: how its quantities move over the run. */
+/* As the method told them when all was quiet for the evaluation: how
+   its quantities move over the run. */
 static void add_figures(const tutti_run *run, json_t *line)
 {
     json_t *figures = tutti_train_method_figures(run, false);
@@ -371,21 +402,25 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
     json_t *line;
 
     if (run->test_accuracy < 0) {
-        tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, run->test_loss);
-        line = json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss), "test_accuracy",
+        tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g",
+                        (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, run->test_loss);
+        line = json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)m->step, "epoch",
+                         (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss), "test_accuracy",
                          "consensus_distance", number(run->consensus_distance));
         add_worst(run, line);
         add_figures(run, line);
         return tutti_train_put_json(run, line, err);
     }
-    line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss),
-                     "test_accuracy", run->test_accuracy, "consensus_distance", number(run->consensus_distance));
+    line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)m->step, "epoch",
+                     (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss), "test_accuracy",
+                     run->test_accuracy, "consensus_distance", number(run->consensus_distance));
     if (run->test_auc >= 0) {
         snprintf(auc, sizeof auc, "  AUC %.4f", run->test_auc);
         json_object_set_new(line, "test_auc", json_real(run->test_auc));
     }
-    tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f%s", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step,
-                    100 * run->test_accuracy, run->test_loss, auc);
+    tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f%s",
+                    (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, 100 * run->test_accuracy,
+                    run->test_loss, auc);
     add_worst(run, line);
     add_figures(run, line);
     return tutti_train_put_json(run, line, err);
@@ -400,13 +435,16 @@ tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
 
 json_t *tutti_train_codec_record(const tutti_run *run, int tensor)
 {
-    const tutti_codec_record *records = tutti_engine_codec_records(run->engine), *r = records != NULL ? &records[tensor] : NULL;
+    const tutti_codec_record *records = tutti_engine_codec_records(run->engine),
+                             *r = records != NULL ? &records[tensor] : NULL;
     json_t *o;
 
     if (r == NULL || r->step == 0)
         return NULL;
-    o = json_pack("{s:I, s:s, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:f, s:f, s:o}", "step", (json_int_t)r->step, "tensor", run->params[tensor].name, "params", (json_int_t)run->params[tensor].count, "codec", r->codec,
-                  "bytes", (json_int_t)r->bytes, "bits", r->bits, "norm", number(r->norm), "rho", number(r->rho), "lost", number(r->lost), "density", r->density, "union_density", r->union_density, "residual",
+    o = json_pack("{s:I, s:s, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:f, s:f, s:o}", "step", (json_int_t)r->step, "tensor",
+                  run->params[tensor].name, "params", (json_int_t)run->params[tensor].count, "codec", r->codec, "bytes",
+                  (json_int_t)r->bytes, "bits", r->bits, "norm", number(r->norm), "rho", number(r->rho), "lost",
+                  number(r->lost), "density", r->density, "union_density", r->union_density, "residual",
                   number(r->residual));
     for (int k = 0; k < r->n_figures; k++) {
         const tutti_codec_figure *f = &r->figure[k];

@@ -1,4 +1,5 @@
-/* results.c: what a run leaves: model.safetensors, summary.json, trace.json. Each appears whole or not at all. */
+/* results.c: what a run leaves: model.safetensors, summary.json, trace.json.
+   Each appears whole or not at all. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +8,8 @@
 
 #include "train_internal.h"
 
-tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name, const char *text, size_t bytes, tutti_error *err)
+tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name, const char *text,
+                                    size_t bytes, tutti_error *err)
 {
     char path[4096];
     tutti_file *file;
@@ -28,13 +30,19 @@ static tutti_status write_model(tutti_run *run, tutti_error *err)
     if (entries == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the model of %d tensors", n);
     for (int i = 0; i < run->n_params; i++) {
-        entries[i] = (tutti_tensor_entry){ .name = run->params[i].name, .dtype = TUTTI_F32, .dims = run->params[i].dims, .data = run->values[i] };
+        entries[i] = (tutti_tensor_entry){
+            .name = run->params[i].name, .dtype = TUTTI_F32, .dims = run->params[i].dims, .data = run->values[i]
+        };
         for (int d = 0; d < run->params[i].dims; d++)
             entries[i].dim[d] = run->params[i].dim[d];
     }
     for (int k = 0; k < run->n_statistics; k++) {
         const tutti_nn_statistic *s = &run->statistics[k];
-        entries[run->n_params + k] = (tutti_tensor_entry){ .name = s->name, .dtype = TUTTI_F32, .dims = 1, .dim = { s->count }, .data = tutti_engine_own(run->engine) + s->first };
+        entries[run->n_params + k] = (tutti_tensor_entry){ .name = s->name,
+                                                           .dtype = TUTTI_F32,
+                                                           .dims = 1,
+                                                           .dim = { s->count },
+                                                           .data = tutti_engine_own(run->engine) + s->first };
     }
     snprintf(path, sizeof path, "%s/model.safetensors", run->config->out);
     status = tutti_safetensors_write(run->rt, path, entries, (size_t)n, metadata, NULL, err);
@@ -58,10 +66,12 @@ static bool put_event(trace_text *t, int rank, const tutti_trace_event *e, const
         snprintf(name, sizeof name, "update");
     else
         snprintf(name, sizeof name, "%s %d", e->what, e->index);
-    length = snprintf(line, sizeof line, "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,%s%.3f%s\"args\":{\"step\":%llu}},\n", name,
-                      e->what, e->begin_ns == e->end_ns ? "i" : "X", rank, e->thread, (double)e->begin_ns * 1e-3,
-                      e->begin_ns == e->end_ns ? "\"s\":\"t\",\"dur\":" : "\"dur\":", (double)(e->end_ns - e->begin_ns) * 1e-3, ",",
-                      (unsigned long long)e->step);
+    length = snprintf(line, sizeof line,
+                      "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,%s%.3f%"
+                      "s\"args\":{\"step\":%llu}},\n",
+                      name, e->what, e->begin_ns == e->end_ns ? "i" : "X", rank, e->thread, (double)e->begin_ns * 1e-3,
+                      e->begin_ns == e->end_ns ? "\"s\":\"t\",\"dur\":" : "\"dur\":",
+                      (double)(e->end_ns - e->begin_ns) * 1e-3, ",", (unsigned long long)e->step);
     if (t->length + (size_t)length + 1 > t->room)
         return false;
     memcpy(t->at + t->length, line, (size_t)length + 1);
@@ -84,8 +94,10 @@ static tutti_status gather_trace(tutti_run *run, const trace_text *mine, trace_t
     size_t *counts = tutti_alloc(n, sizeof *counts), length = 2;
     int64_t *bytes = tutti_alloc(n, sizeof *bytes), own = (int64_t)mine->length;
     char *all = NULL;
-    tutti_status status = counts != NULL && bytes != NULL ? tutti_allgather(&run->all, tutti_host(&own, 1, TUTTI_I64), tutti_host(bytes, n, TUTTI_I64), err)
-                                                           : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
+    tutti_status status =
+        counts != NULL && bytes != NULL
+            ? tutti_allgather(&run->all, tutti_host(&own, 1, TUTTI_I64), tutti_host(bytes, n, TUTTI_I64), err)
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
 
     for (size_t i = 0; status == TUTTI_OK && i < n; i++) {
         counts[i] = (size_t)bytes[i];
@@ -94,7 +106,8 @@ static tutti_status gather_trace(tutti_run *run, const trace_text *mine, trace_t
     if (status == TUTTI_OK && run->all.index == 0 && (all = tutti_alloc(length + 64, 1)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
     if (status == TUTTI_OK)
-        status = tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine->at, mine->length, TUTTI_U8), all != NULL ? tutti_host(all + 2, length - 2, TUTTI_U8) : tutti_nothing(), err);
+        status = tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine->at, mine->length, TUTTI_U8),
+                                      all != NULL ? tutti_host(all + 2, length - 2, TUTTI_U8) : tutti_nothing(), err);
     if (status == TUTTI_OK && all != NULL) {
         *whole = (trace_text){ all, length, length + 64 };
         finish_trace(whole);
@@ -118,10 +131,13 @@ static tutti_status tell_trace(tutti_run *run, trace_text *whole, tutti_error *e
     mine.at = tutti_alloc(mine.room, 1);
     if (mine.at == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a trace of %zu events", n);
-    mine.length = (size_t)snprintf(mine.at, mine.room, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s %d\"}},\n"
-                                   "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"compute\"}},\n"
-                                   "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},\n",
-                                   run->rank, tutti_train_serves(run) ? "server" : "worker", tutti_train_serves(run) ? run->rank - run->workers : run->rank, run->rank, run->rank);
+    mine.length = (size_t)snprintf(
+        mine.at, mine.room,
+        "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s %d\"}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"compute\"}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},\n",
+        run->rank, tutti_train_serves(run) ? "server" : "worker",
+        tutti_train_serves(run) ? run->rank - run->workers : run->rank, run->rank, run->rank);
     for (size_t i = 0; i < n && put_event(&mine, run->rank, &events[i], run); i++)
         ;
     bytes = mine.length;
@@ -153,7 +169,8 @@ static tutti_status tell_trace(tutti_run *run, trace_text *whole, tutti_error *e
             if (r == 0)
                 memcpy(all + length, mine.at, (size_t)theirs);
             else
-                status = tutti_recv(run->world, r, port, NULL, tutti_host(all + length, (size_t)theirs, TUTTI_U8), TUTTI_FOREVER, err);
+                status = tutti_recv(run->world, r, port, NULL, tutti_host(all + length, (size_t)theirs, TUTTI_U8),
+                                    TUTTI_FOREVER, err);
             length += (size_t)theirs;
         }
         if (status == TUTTI_OK) {
@@ -183,7 +200,8 @@ static json_t *events_of(const tutti_run *run)
         json_array_append_new(array, json_pack("{s:I, s:s, s:s%}", "step", (json_int_t)run->first_step, "kind",
                                                "damaged-checkpoint", "text", line, strcspn(line, "\n")));
     for (int i = 0; i < n; i++) {
-        json_t *event = json_pack("{s:I, s:s, s:s}", "step", (json_int_t)events[i].step, "kind", events[i].kind, "text", events[i].text);
+        json_t *event = json_pack("{s:I, s:s, s:s}", "step", (json_int_t)events[i].step, "kind", events[i].kind, "text",
+                                  events[i].text);
         if (events[i].worker >= 0) {
             json_object_set_new(event, "rank", json_integer(events[i].worker));
             json_object_set_new(event, "epoch", json_integer(events[i].epoch));
@@ -237,7 +255,8 @@ json_t *tutti_train_method_figures(const tutti_run *run, bool lists)
             set_figure(run, o, m->name, m->worker, value);
             continue;
         }
-        pairs = m->worker < 0 ? json_object_get(o, m->name) : json_array_get(json_object_get(o, m->name), (size_t)m->worker);
+        pairs = m->worker < 0 ? json_object_get(o, m->name)
+                              : json_array_get(json_object_get(o, m->name), (size_t)m->worker);
         if (!json_is_array(pairs))
             set_figure(run, o, m->name, m->worker, pairs = json_array());
         insert_pair(pairs, m->at, value);
@@ -255,10 +274,34 @@ static json_t *members_of(const tutti_run *run)
 }
 
 /* What each worker tells at the end. */
-enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MESSAGES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, STALE_OF, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
+enum {
+    WALL,
+    COMPUTE,
+    COMM,
+    EXPOSED,
+    OTHER,
+    DATA,
+    BYTES,
+    MESSAGES,
+    MEMORY,
+    STEPS,
+    STALE_MOST,
+    STALE_MEAN,
+    STALE_OF,
+    SKIPPED,
+    SCALE,
+    RATE,
+    ARRIVED,
+    TAKEN,
+    DROPPED,
+    WAITED,
+    RESTARTS,
+    FIGURES
+};
 _Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
 
-/* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
+/* A row a worker that is left, for the summary and, up to 16, for the person.
+   all: a row an index of run->all. */
 static json_t *by_worker(const tutti_run *run, const double *all, const tutti_train_delays *stale)
 {
     const int working = tutti_train_working(run);
@@ -269,18 +312,27 @@ static json_t *by_worker(const tutti_run *run, const double *all, const tutti_tr
     for (int i = 0; i < working; i++) {
         const double *w = all + FIGURES * i;
         const int r = tutti_train_rank(run, i);
-        json_array_append_new(array, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "worker", r, "steps", (json_int_t)w[STEPS], "wall_seconds", w[WALL], "compute_seconds",
-                                               w[COMPUTE], "exposed_comm_seconds", w[EXPOSED], "other_seconds", w[OTHER], "data_seconds", w[DATA], "bytes_sent", (json_int_t)w[BYTES]));
+        json_array_append_new(array, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "worker", r, "steps",
+                                               (json_int_t)w[STEPS], "wall_seconds", w[WALL], "compute_seconds",
+                                               w[COMPUTE], "exposed_comm_seconds", w[EXPOSED], "other_seconds",
+                                               w[OTHER], "data_seconds", w[DATA], "bytes_sent", (json_int_t)w[BYTES]));
         json_object_set_new(json_array_get(array, (size_t)i), "batch", json_integer(tutti_share_batch(&run->share, r)));
         json_object_set_new(json_array_get(array, (size_t)i), "steps_skipped", json_integer((json_int_t)w[SKIPPED]));
         json_object_set_new(json_array_get(array, (size_t)i), "loss_scale", real_or_null(w[SCALE] > 0, w[SCALE]));
         json_object_set_new(json_array_get(array, (size_t)i), "staleness", tutti_train_delays_of(stale, i));
-        json_object_set_new(json_array_get(array, (size_t)i), "passes", json_integer(tutti_share_passes(&run->share, r)));
+        json_object_set_new(json_array_get(array, (size_t)i), "passes",
+                            json_integer(tutti_share_passes(&run->share, r)));
         tutti_train_partition_describe(run, r, json_array_get(array, (size_t)i));
-        tutti_train_stream_describe(run, &(tutti_arrivals){ .rate = w[RATE], .arrived = (uint64_t)w[ARRIVED], .taken = (uint64_t)w[TAKEN], .dropped = (uint64_t)w[DROPPED],
-                                    .waited_ns = (int64_t)w[WAITED] }, json_array_get(array, (size_t)i));
+        tutti_train_stream_describe(run,
+                                    &(tutti_arrivals){ .rate = w[RATE],
+                                                       .arrived = (uint64_t)w[ARRIVED],
+                                                       .taken = (uint64_t)w[TAKEN],
+                                                       .dropped = (uint64_t)w[DROPPED],
+                                                       .waited_ns = (int64_t)w[WAITED] },
+                                    json_array_get(array, (size_t)i));
         if (working > 1 && working <= 16)
-            tutti_train_say(run, 0, "  %6d %8.0f  %8.2f s  %8.2f s  %8.2f s  %7.1f MB", r, w[STEPS], w[COMPUTE], w[EXPOSED], w[OTHER], w[BYTES] * 1e-6);
+            tutti_train_say(run, 0, "  %6d %8.0f  %8.2f s  %8.2f s  %8.2f s  %7.1f MB", r, w[STEPS], w[COMPUTE],
+                            w[EXPOSED], w[OTHER], w[BYTES] * 1e-6);
     }
     return array;
 }
@@ -293,20 +345,23 @@ static json_t *by_server(const tutti_run *run, const double *all)
     for (int i = tutti_train_working(run); i < run->all.size; i++) {
         const double *w = all + FIGURES * i;
         const int r = tutti_train_rank(run, i);
-        json_array_append_new(array, json_pack("{s:i, s:i, s:I, s:I, s:I}", "server", r - run->workers, "rank", r, "bytes_sent", (json_int_t)w[BYTES], "messages_sent", (json_int_t)w[MESSAGES],
-                                               "peak_rss_bytes", (json_int_t)w[MEMORY]));
+        json_array_append_new(array, json_pack("{s:i, s:i, s:I, s:I, s:I}", "server", r - run->workers, "rank", r,
+                                               "bytes_sent", (json_int_t)w[BYTES], "messages_sent",
+                                               (json_int_t)w[MESSAGES], "peak_rss_bytes", (json_int_t)w[MEMORY]));
     }
     return array;
 }
 
-/* What worker 0's codec made of each tensor's gradients, in this process; null: nothing is encoded. */
+/* What worker 0's codec made of each tensor's gradients, in this process; null: nothing is
+   encoded. */
 static json_t *payload_by_tensor(const tutti_run *run)
 {
     const uint64_t *bytes = tutti_engine_payload(run->engine);
     json_t *array = bytes != NULL ? json_array() : json_null();
 
     for (int i = 0; bytes != NULL && i < run->n_params; i++)
-        json_array_append_new(array, json_pack("{s:s, s:I, s:I}", "tensor", run->params[i].name, "params", (json_int_t)run->params[i].count, "bytes", (json_int_t)bytes[i]));
+        json_array_append_new(array, json_pack("{s:s, s:I, s:I}", "tensor", run->params[i].name, "params",
+                                               (json_int_t)run->params[i].count, "bytes", (json_int_t)bytes[i]));
     return array;
 }
 
@@ -371,9 +426,12 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     const tutti_figures f = r->f;
     const tutti_train_config *c = run->config;
     const tutti_method *m = tutti_engine_method(run->engine);
-    /* Times are those of one worker, so that they add up: of the busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
-       costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the largest. */
-    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_messages = 0, most_memory = 0, wall = 0, stale_most = 0, stale_sum = 0, stale_of = 0, skipped = 0, restarts = 0, scale = all[SCALE];
+    /* Times are those of one worker, so that they add up: of the busiest, which waits least. Among
+       workers that wait for each other its waiting is what exchanging costs the run; the others'
+       has in it that they had less to do. Bytes a worker and memory are the largest. */
+    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_messages = 0, most_memory = 0,
+                                 wall = 0, stale_most = 0, stale_sum = 0, stale_of = 0, skipped = 0, restarts = 0,
+                                 scale = all[SCALE];
     const double *busiest;
     json_t *o;
     char *text;
@@ -434,7 +492,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "threads", json_integer(c->threads));
     json_object_set_new(o, "epochs", json_real((double)f.gradients / (double)run->unit / run->steps_per_epoch));
     json_object_set_new(o, "steps", json_integer((json_int_t)f.steps));
-    json_object_set_new(o, "resumed_at_step", run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
+    json_object_set_new(o, "resumed_at_step",
+                        run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
     json_object_set_new(o, "steps_skipped", json_integer((json_int_t)skipped));
     json_object_set_new(o, "precision", json_string(tutti_train_precision_name(c)));
     json_object_set_new(o, "precision_native", json_boolean(!tutti_nn_widens(run->nn)));
@@ -449,15 +508,19 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "bytes_sent_total", json_integer((json_int_t)total_bytes));
     json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)most_bytes));
     json_object_set_new(o, "messages_sent_per_worker", json_integer((json_int_t)most_messages));
-    json_object_set_new(o, "samples_per_second", json_real(mine[WALL] > 0 ? (double)(f.samples - run->first_samples) / mine[WALL] : 0));
+    json_object_set_new(o, "samples_per_second",
+                        json_real(mine[WALL] > 0 ? (double)(f.samples - run->first_samples) / mine[WALL] : 0));
     json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, run->train_loss));
-    json_object_set_new(o, "final_train_samples", c->final_eval ? json_integer((json_int_t)run->train_samples) : json_null());
+    json_object_set_new(o, "final_train_samples",
+                        c->final_eval ? json_integer((json_int_t)run->train_samples) : json_null());
     json_object_set_new(o, "final_test_loss", real_or_null(c->final_eval, run->test_loss));
     json_object_set_new(o, "worst_test_loss", real_or_null(c->final_eval, run->worst.loss));
-    json_object_set_new(o, "worst_test_accuracy", real_or_null(c->final_eval && run->worst.accuracy >= 0, run->worst.accuracy));
+    json_object_set_new(o, "worst_test_accuracy",
+                        real_or_null(c->final_eval && run->worst.accuracy >= 0, run->worst.accuracy));
     json_object_set_new(o, "worst_worker", run->worst.worker >= 0 ? json_integer(run->worst.worker) : json_null());
     json_object_set_new(o, "consensus_distance", real_or_null(c->final_eval, run->consensus_distance));
-    json_object_set_new(o, "final_test_accuracy", real_or_null(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
+    json_object_set_new(o, "final_test_accuracy",
+                        real_or_null(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
     json_object_set_new(o, "final_test_auc", real_or_null(c->final_eval && run->test_auc >= 0, run->test_auc));
     json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most_memory));
     json_object_set_new(o, "staleness", tutti_train_delays_of_all(run, &r->stale));
@@ -469,7 +532,10 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());
     json_object_set_new(o, "time_to_target_seconds", real_or_null(run->time_to_target >= 0, run->time_to_target));
     json_object_set_new(o, "simulated", json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));
-    json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(run->io->host != NULL ? run->io->host : run->rt) - run->io->started_ns) * 1e-9));
+    json_object_set_new(
+        o, "host_seconds",
+        json_real((double)(tutti_now_ns(run->io->host != NULL ? run->io->host : run->rt) - run->io->started_ns) *
+                  1e-9));
     json_object_set_new(o, "by_worker", by_worker(run, all, &r->stale));
     json_object_set_new(o, "by_server", by_server(run, all));
     json_object_set_new(o, "payload_by_tensor", payload_by_tensor(run));
@@ -485,7 +551,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     return status;
 }
 
-/* A writer that is lost may not have come to the end: then the next one does it all again. Each file appears whole, in place of what is there. */
+/* A writer that is lost may not have come to the end: then the next one does it all again. Each
+   file appears whole, in place of what is there. */
 tutti_status tutti_train_results(tutti_run *run, tutti_error *err)
 {
     results r = { 0 };

@@ -1,5 +1,6 @@
-/* resume.c: what a checkpoint says of the run that wrote it, and going on from one. What decides the numbers must be the same (model, data, method,
-   seed, samples a step); everything else, such as the number of epochs or the directories, may change. */
+/* resume.c: what a checkpoint says of the run that wrote it, and going on from one. What decides
+   the numbers must be the same (model, data, method, seed, samples a step); everything else, such
+   as the number of epochs or the directories, may change. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@ char *tutti_train_facts(const tutti_run *run)
     json_object_set_new(facts, "config", tutti_train_config_object(run->config));
     json_object_set_new(facts, "data_hash", json_string(hash));
     json_object_set_new(facts, "parameters", json_integer((json_int_t)run->parameters));
-    json_object_set_new(facts, "samples_per_step", json_integer((json_int_t)(run->config->n * run->config->batch * run->config->accumulate)));
+    json_object_set_new(facts, "samples_per_step",
+                        json_integer((json_int_t)(run->config->n * run->config->batch * run->config->accumulate)));
     text = json_dumps(facts, JSON_SORT_KEYS | JSON_COMPACT);
     json_decref(facts);
     return text;
@@ -32,15 +34,19 @@ static void value_text(const json_t *value, char *text, size_t bytes)
     free(dump);
 }
 
-static tutti_status must_equal(const char *path, const char *key, const json_t *saved, const json_t *now, tutti_error *err)
+static tutti_status must_equal(const char *path, const char *key, const json_t *saved, const json_t *now,
+                               tutti_error *err)
 {
     char a[160], b[160];
 
-    if (saved != NULL && (json_equal(saved, now) || (json_is_number(saved) && json_is_number(now) && json_number_value(saved) == json_number_value(now))))
+    if (saved != NULL && (json_equal(saved, now) || (json_is_number(saved) && json_is_number(now) &&
+                                                     json_number_value(saved) == json_number_value(now))))
         return TUTTI_OK;
     value_text(saved, a, sizeof a);
     value_text(now, b, sizeof b);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot resume %s: its run has %s %s, this one %s; it decides the numbers and must be the same", path, key, a, b);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "cannot resume %s: its run has %s %s, this one %s; it decides the numbers and must be the same",
+                      path, key, a, b);
 }
 
 /* Workers that are left, of a checkpoint that was saved after losses; else 0. */
@@ -54,25 +60,38 @@ static json_int_t of_config(const json_t *facts, const char *key)
     return json_integer_value(json_object_get(json_object_get(facts, "config"), key));
 }
 
-/* May it go on with steps of so many samples? With those of the run that saved it. Saved after losses it is also the state of a run of those who were left, with their part of a step; its facts are those of the beginning. At one's own pace
-   an update is of one gradient, and a step as many of them as there are workers: there a gradient's samples may stay as well. */
-static tutti_status same_samples(const tutti_run *run, const char *path, const json_t *saved, const json_t *now, tutti_error *err)
+/* May it go on with steps of so many samples? With those of the run that saved it. Saved after
+   losses it is also the state of a run of those who were left, with their part of a step; its facts
+   are those of the beginning. At one's own pace an update is of one gradient, and a step as many of
+   them as there are workers: there a gradient's samples may stay as well. */
+static tutti_status same_samples(const tutti_run *run, const char *path, const json_t *saved, const json_t *now,
+                                 tutti_error *err)
 {
-    const json_int_t step = json_integer_value(json_object_get(now, "samples_per_step")), was = json_integer_value(json_object_get(saved, "samples_per_step")), workers = of_config(saved, "n");
+    const json_int_t step = json_integer_value(json_object_get(now, "samples_per_step")),
+                     was = json_integer_value(json_object_get(saved, "samples_per_step")),
+                     workers = of_config(saved, "n");
     const json_int_t rest = survivors(saved) > 0 && workers > 0 ? was / workers * survivors(saved) : was;
     char others[96] = "";
 
-    if (step == was || step == rest || (run->own_pace && of_config(now, "batch") * of_config(now, "accumulate") == of_config(saved, "batch") * of_config(saved, "accumulate")))
+    if (step == was || step == rest ||
+        (run->own_pace && of_config(now, "batch") * of_config(now, "accumulate") ==
+                              of_config(saved, "batch") * of_config(saved, "accumulate")))
         return TUTTI_OK;
     if (rest != was)
-        snprintf(others, sizeof others, ", or %lld as those %lld had who were left", (long long)rest, (long long)survivors(saved));
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot resume %s: its run has samples_per_step %lld, this one %lld (n x batch x accumulate); it decides the numbers and must be the same%s%s", path, (long long)was, (long long)step, others,
+        snprintf(others, sizeof others, ", or %lld as those %lld had who were left", (long long)rest,
+                 (long long)survivors(saved));
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "cannot resume %s: its run has samples_per_step %lld, this one %lld (n x batch x accumulate); it "
+                      "decides the numbers and must be the same%s%s",
+                      path, (long long)was, (long long)step, others,
                       run->own_pace ? ", or batch x accumulate must" : "");
 }
 
 static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, tutti_error *err)
 {
-    static const char *const keys[] = { "model", "method", "seed", "partition", "validation", "precision", "loss-scale" };
+    static const char *const keys[] = {
+        "model", "method", "seed", "partition", "validation", "precision", "loss-scale"
+    };
     static const char *const facts_keys[] = { "data_hash", "parameters" };
     char *now_text = tutti_train_facts(run);
     json_t *saved = json_loads(saved_text, 0, NULL), *now = now_text != NULL ? json_loads(now_text, 0, NULL) : NULL;
@@ -81,11 +100,14 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
     if (now == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
     for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(keys); i++)
-        status = must_equal(path, keys[i], json_object_get(json_object_get(saved, "config"), keys[i]), json_object_get(json_object_get(now, "config"), keys[i]), err);
+        status = must_equal(path, keys[i], json_object_get(json_object_get(saved, "config"), keys[i]),
+                            json_object_get(json_object_get(now, "config"), keys[i]), err);
     if (status == TUTTI_OK && of_config(saved, "n") == run->workers) /* else it is for others, a number each */
-        status = must_equal(path, "batch-share", json_object_get(json_object_get(saved, "config"), "batch-share"), json_object_get(json_object_get(now, "config"), "batch-share"), err);
+        status = must_equal(path, "batch-share", json_object_get(json_object_get(saved, "config"), "batch-share"),
+                            json_object_get(json_object_get(now, "config"), "batch-share"), err);
     for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(facts_keys); i++)
-        status = must_equal(path, facts_keys[i], json_object_get(saved, facts_keys[i]), json_object_get(now, facts_keys[i]), err);
+        status = must_equal(path, facts_keys[i], json_object_get(saved, facts_keys[i]),
+                            json_object_get(now, facts_keys[i]), err);
     if (status == TUTTI_OK)
         status = same_samples(run, path, saved, now, err);
     free(now_text);
@@ -94,7 +116,8 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
     return status;
 }
 
-/* The optimizer that the saving run had, where it is another than this run's, whatever the options; else "". */
+/* The optimizer that the saving run had, where it is another than this
+   run's, whatever the options; else "". */
 static void other_optimizer(const tutti_run *run, const char *saved_text, char *was, size_t bytes)
 {
     json_t *saved = json_loads(saved_text, 0, NULL);
@@ -108,7 +131,8 @@ static void other_optimizer(const tutti_run *run, const char *saved_text, char *
     json_decref(saved);
 }
 
-/* Another optimizer may go on if it needs nothing that was not saved, as plain sgd; what the old one knew is lost, so
+/* Another optimizer may go on if it needs nothing that was not saved, as plain sgd;
+   what the old one knew is lost, so
  * that is said. */
 static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tutti_error *err)
 {
@@ -134,12 +158,12 @@ static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tut
 
 /* ---- which one ---- */
 
-/* As worker 0 looks for it. skipped: lines "step-00000030: why", each ended, of those that are damaged. named: the
-   checkpoint was asked for by its own name, so no other will do. */
+/* As worker 0 looks for it. skipped: lines "step-00000030: why", each ended, of those that are
+   damaged. named: the checkpoint was asked for by its own name, so no other will do. */
 typedef struct search { char path[4096], skipped[8192]; bool named; } search;
 
-/* A place in the order of a folder's checkpoints: "step-00000030-old" stands just before "step-00000030"
-   (checkpoint.h). -1: no such name. */
+/* A place in the order of a folder's checkpoints: "step-00000030-old" stands just before
+   "step-00000030" (checkpoint.h). -1: no such name. */
 static int64_t place_of(const char *name)
 {
     char *end;
@@ -201,8 +225,8 @@ static tutti_status look_further(tutti_runtime *rt, search *s, const char *why, 
     }
 }
 
-/* Does it come from other workers? Then not every state here is read, and what a checkpoint that proves damaged has
-   left in the others would stay: so it is looked at as a whole before. */
+/* Does it come from other workers? Then not every state here is read, and what a checkpoint that
+   proves damaged has left in the others would stay: so it is looked at as a whole before. */
 static bool of_other_workers(const tutti_run *run, const tutti_checkpoint *checkpoint)
 {
     json_t *saved = json_loads(tutti_checkpoint_facts(checkpoint), 0, NULL);
@@ -233,7 +257,8 @@ static tutti_status look_at(tutti_run *run, search *s, tutti_error *err)
     }
 }
 
-/* One worker looks, all take what it found, so that they cannot differ; status: how that went at worker 0. */
+/* One worker looks, all take what it found, so that they cannot differ;
+   status: how that went at worker 0. */
 static tutti_status hand_round(tutti_run *run, search *s, tutti_status status, tutti_error *err)
 {
     tutti_error found = { .rank = -1 };
@@ -267,8 +292,8 @@ static tutti_status load(tutti_run *run, const char *path, tutti_error *err)
     return status;
 }
 
-/* Everybody reads a part, so damage is found by some: all learn whether any has, and in whose words. *damaged: all go
-   on to an older one. */
+/* Everybody reads a part, so damage is found by some: all learn whether any has, and in whose
+   words. *damaged: all go on to an older one. */
 static tutti_status agree_on(tutti_run *run, tutti_status mine, bool named, char *why, size_t bytes, bool *damaged,
                              tutti_error *err)
 {

@@ -1,8 +1,10 @@
-/* shares.c: --batch-share: how many samples of a pass each worker takes. even: the same. w0:w1:...: in these proportions. auto: by measured speed, so that all
-   finish together: a worker that needs t seconds a sample gets a share in proportion to 1/t. data: in proportion to the workers' parts of the data, so that with a partition every
-   sample counts alike. The samples of a step stay the same, only who computes
-   them changes; gradients are weighted by samples, so the mean is exact. Times are smoothed, and shares move only when the slowest worker would
-   gain 3 %: `auto` follows the clock, so its bits are those of the shares it chose, which a checkpoint keeps. */
+/* shares.c: --batch-share: how many samples of a pass each worker takes. even: the same. w0:w1:...:
+   in these proportions. auto: by measured speed, so that all finish together: a worker that needs t
+   seconds a sample gets a share in proportion to 1/t. data: in proportion to the workers' parts of
+   the data, so that with a partition every sample counts alike. The samples of a step stay the
+   same, only who computes them changes; gradients are weighted by samples, so the mean is exact.
+   Times are smoothed, and shares move only when the slowest worker would gain 3 %: `auto` follows
+   the clock, so its bits are those of the shares it chose, which a checkpoint keeps. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +13,8 @@
 
 enum { SETTLE_STEPS = 3, EVERY_STEPS = 10 }; /* first look, then every so many steps */
 
-tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight, bool *automatic, tutti_error *err)
+tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight, bool *automatic,
+                                      tutti_error *err)
 {
     double sum = 0;
     int64_t n = 0;
@@ -26,7 +29,9 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
         char *end;
         const double w = strtod(at, &end);
         if (end == at || !(w >= 0 && w <= 1e9) || (*end != ':' && *end != 0))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch-share is '%.80s'; write even, auto, data, or a weight for each worker: w0:w1:...", text);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "batch-share is '%.80s'; write even, auto, data, or a weight for each worker: w0:w1:...",
+                              text);
         if (n < workers && weight != NULL)
             weight[n] = w;
         sum += w;
@@ -35,8 +40,10 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
         at = end + 1;
     }
     if (++n != workers || !(sum > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch-share is '%.80s': %lld weights with a sum of %g for %lld workers; give each worker one, not all 0", text,
-                          (long long)n, sum, (long long)workers);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "batch-share is '%.80s': %lld weights with a sum of %g for %lld workers; give each worker one, not all 0",
+            text, (long long)n, sum, (long long)workers);
     return TUTTI_OK;
 }
 
@@ -60,7 +67,8 @@ tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
     for (int r = 0; status == TUTTI_OK && run->parts.first != NULL && strcmp(c->batch_share, "data") == 0 && r < n; r++)
         weight[r] = (double)(run->parts.first[r + 1] - run->parts.first[r]);
     if (status == TUTTI_OK)
-        tutti_share_apportion(c->batch * n, n, weight, run->automatic_shares || strcmp(c->batch_share, "data") == 0 ? 1 : 0, run->batch_of);
+        tutti_share_apportion(c->batch * n, n, weight,
+                              run->automatic_shares || strcmp(c->batch_share, "data") == 0 ? 1 : 0, run->batch_of);
     tutti_free(weight);
     return status;
 }
@@ -76,11 +84,13 @@ static double pass_seconds(const int64_t *batch_of, const double *seconds, int n
 
 static tutti_status gather_times(tutti_run *run, void *mine, tutti_error *err)
 {
-    return tutti_allgather(&run->all, tutti_host(mine, 2, TUTTI_F64), tutti_host(run->told, 2 * (size_t)run->all.size, TUTTI_F64), err);
+    return tutti_allgather(&run->all, tutti_host(mine, 2, TUTTI_F64),
+                           tutti_host(run->told, 2 * (size_t)run->all.size, TUTTI_F64), err);
 }
 
-/* After `done` steps: measures, and moves the shares when that pays. Collective; all compute the same from the same figures.
-   Where the run goes on after a loss the shares stay as they were then: the lost worker's is computed by nobody. */
+/* After `done` steps: measures, and moves the shares when that pays. Collective; all compute the
+   same from the same figures. Where the run goes on after a loss the shares stay as they were then:
+   the lost worker's is computed by nobody. */
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err)
 {
     const int n = tutti_train_working(run);
@@ -91,7 +101,8 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
     int64_t *next;
     tutti_status status;
 
-    if (!run->automatic_shares || (here != SETTLE_STEPS && here % EVERY_STEPS != 0) || done >= run->steps || n < run->workers)
+    if (!run->automatic_shares || (here != SETTLE_STEPS && here % EVERY_STEPS != 0) || done >= run->steps ||
+        n < run->workers)
         return TUTTI_OK;
     was = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
     tutti_engine_figures(run->engine, &f);
@@ -111,12 +122,15 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
     if (status == TUTTI_OK) {
         double *speed = (double *)(void *)(next + n);
         for (int r = 0; r < n; r++) {
-            const double t = run->told[2 * r + 1] > 0 ? run->told[2 * r] / run->told[2 * r + 1] : run->sample_seconds[r];
-            run->sample_seconds[r] = run->sample_seconds[r] > 0 && here > SETTLE_STEPS ? 0.5 * run->sample_seconds[r] + 0.5 * t : t;
+            const double t =
+                run->told[2 * r + 1] > 0 ? run->told[2 * r] / run->told[2 * r + 1] : run->sample_seconds[r];
+            run->sample_seconds[r] =
+                run->sample_seconds[r] > 0 && here > SETTLE_STEPS ? 0.5 * run->sample_seconds[r] + 0.5 * t : t;
             speed[r] = run->sample_seconds[r] > 0 ? 1 / run->sample_seconds[r] : 1;
         }
         tutti_share_apportion(run->config->batch * n, n, speed, 1, next);
-        if (pass_seconds(next, run->sample_seconds, n) < 0.97 * pass_seconds(run->share.batch_of, run->sample_seconds, n))
+        if (pass_seconds(next, run->sample_seconds, n) <
+            0.97 * pass_seconds(run->share.batch_of, run->sample_seconds, n))
             status = tutti_engine_reshare(run->engine, next, err);
     }
     tutti_free(next);

@@ -1,8 +1,11 @@
-/* simulation.c: what only simulated runs have: --platform, --fail and --step-time; and the options that are the transport's.
+/* simulation.c: what only simulated runs have: --platform, --fail and --step-time; and the
+   options that are the transport's.
 
-   --step-time S: a pass of `batch` samples costs S seconds of virtual time on every worker instead of its FLOPs over the host's speed; other passes cost in proportion, and
-   --slow multiplies. The time is spread over the layers as their FLOPs are, so that gradients become ready when they would. What exchanges and updates charge stays
-   as the platform has it. The network counts on a device of its own, whose runtime does nothing but count. */
+   --step-time S: a pass of `batch` samples costs S seconds of virtual time on every worker instead
+   of its FLOPs over the host's speed; other passes cost in proportion, and --slow multiplies. The
+   time is spread over the layers as their FLOPs are, so that gradients become ready when they
+   would. What exchanges and updates charge stays as the platform has it. The network counts on a
+   device of its own, whose runtime does nothing but count. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,7 +15,8 @@
 typedef struct passed_on { const char *name, *value; } passed_on;
 enum { PASSED_ON = 2 };
 
-static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_ops *ops, void *self, const passed_on *p, tutti_error *err)
+static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_ops *ops, void *self, const passed_on *p,
+                            tutti_error *err)
 {
     const tutti_option *option = tutti_option_find(ops->options, p->name);
     const char **given;
@@ -20,10 +24,13 @@ static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_o
     if (p->value[0] == 0)
         return TUTTI_OK;
     if (option == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.200s', but transport '%s' has no %s; use it with --transport sim", p->name, p->value, ops->name, p->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s is '%.200s', but transport '%s' has no %s; use it with --transport sim", p->name,
+                          p->value, ops->name, p->name);
     given = (const char **)(void *)((char *)self + option->offset);
     if ((*given)[0] != 0 && strcmp(*given, p->value) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.200s', but the transport is '%.200s'; name the %s once", p->name, p->value, c->transport, p->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.200s', but the transport is '%.200s'; name the %s once",
+                          p->name, p->value, c->transport, p->name);
     *given = p->value;
     return TUTTI_OK;
 }
@@ -41,7 +48,8 @@ static void pass_on_patience(const tutti_train_config *c, const tutti_transport_
 tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text, tutti_error *err)
 {
     const passed_on flags[PASSED_ON] = { { "platform", c->platform }, { "fail", c->fail } };
-    const size_t room = strlen(c->transport) + 2 * strlen(c->platform) + 2 * strlen(c->fail) + 64; /* quotes may double it */
+    /* quotes may double it */
+    const size_t room = strlen(c->transport) + 2 * strlen(c->platform) + 2 * strlen(c->fail) + 64;
     const tutti_transport_ops *ops = NULL;
     tutti_spec *spec = NULL;
     void *self = NULL;
@@ -88,8 +96,10 @@ bool tutti_train_fails(const tutti_train_config *c)
     void *self = NULL;
     bool fails = c->fail[0] != 0;
 
-    if (tutti_spec_open(&spec, c->transport, NULL) == TUTTI_OK && tutti_transport_load(tutti_spec_name(spec), &ops, NULL, 0, NULL) == TUTTI_OK &&
-        (option = tutti_option_find(ops->options, "fail")) != NULL && (self = tutti_alloc(ops->options_bytes + 1, 1)) != NULL &&
+    if (tutti_spec_open(&spec, c->transport, NULL) == TUTTI_OK &&
+        tutti_transport_load(tutti_spec_name(spec), &ops, NULL, 0, NULL) == TUTTI_OK &&
+        (option = tutti_option_find(ops->options, "fail")) != NULL &&
+        (self = tutti_alloc(ops->options_bytes + 1, 1)) != NULL &&
         tutti_spec_apply(spec, "transport", ops->options, self, NULL) == TUTTI_OK)
         fails = fails || (*(const char **)(void *)((char *)self + option->offset))[0] != 0;
     tutti_free(self);
@@ -105,13 +115,16 @@ tutti_status tutti_train_check_simulation(const tutti_train_config *c, tutti_err
     tutti_free(spec);
     if (c->step_time > 0 && !tutti_world_simulated(c->transport)) {
         TUTTI_TRY(tutti_world_check(c->transport, err));
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "step-time is %g s, but with transport '%.80s' time is real; use it with --transport sim, or slow workers down with --slow",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "step-time is %g s, but with transport '%.80s' time is real; use it with --transport sim, or "
+                          "slow workers down with --slow",
                           c->step_time, c->transport);
     }
     return TUTTI_OK;
 }
 
-/* The layers charge FLOPs without bytes. What has bytes is kernels that add up blocks of a pass: part of its time. */
+/* The layers charge FLOPs without bytes. What has bytes is kernels that add up
+   blocks of a pass: part of its time. */
 static void count(void *self, double flops, double bytes)
 {
     tutti_run *run = self;
@@ -122,7 +135,9 @@ static void count(void *self, double flops, double bytes)
 
 tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err)
 {
-    static const tutti_runtime_ops ops = { .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof ops, .name = "meter", .charge = count };
+    static const tutti_runtime_ops ops = {
+        .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof ops, .name = "meter", .charge = count
+    };
 
     *device = tutti_world_device(run->world);
     if (run->config->step_time > 0) {

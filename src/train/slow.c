@@ -1,7 +1,8 @@
-/* slow.c: --slow: emulated unequal workers. RANK:FACTOR (always), RANK:FACTOR:P (in a step with probability P), *:FACTOR:P (each worker by
-   itself); several are separated by commas and multiply. A slowed worker sleeps (factor - 1) times as long as it has just computed, layer by layer,
-   so that its gradients come late as a slow machine's would. In simulated runs the same sleep is virtual. The draws are a function of seed, rank and
-   step: a resumed run is slowed alike. */
+/* slow.c: --slow: emulated unequal workers. RANK:FACTOR (always), RANK:FACTOR:P (in a step with
+   probability P), *:FACTOR:P (each worker by itself); several are separated by commas and multiply.
+   A slowed worker sleeps (factor - 1) times as long as it has just computed, layer by layer, so
+   that its gradients come late as a slow machine's would. In simulated runs the same sleep is
+   virtual. The draws are a function of seed, rank and step: a resumed run is slowed alike. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,11 +49,15 @@ tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_err
         long rank;
         double factor, chance;
         if (!take(&at, &rank, &factor, &chance))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "slow is '%.80s'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P with a factor from 1 to 1e6 and P from 0 to 1, "
-                              "several separated by commas", spec);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "slow is '%.80s'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P with a factor from 1 to "
+                              "1e6 and P from 0 to 1, "
+                              "several separated by commas",
+                              spec);
         if (rank >= workers)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "slow is '%.80s', but there is no worker %ld: with n = %lld they are 0 to %lld", spec, rank,
-                              (long long)workers, (long long)workers - 1);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "slow is '%.80s', but there is no worker %ld: with n = %lld they are 0 to %lld", spec,
+                              rank, (long long)workers, (long long)workers - 1);
     }
     return TUTTI_OK;
 }
@@ -67,7 +72,9 @@ double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64
         double factor, chance;
         if (!take(&at, &whom, &factor, &chance))
             break; /* checked before the run */
-        if ((whom == -1 || whom == rank) && (chance >= 1 || tutti_uniform((tutti_rng){ seed, SLOW_STREAM + ((uint64_t)rank << 32), step }, entry) < chance))
+        if ((whom == -1 || whom == rank) &&
+            (chance >= 1 ||
+             tutti_uniform((tutti_rng){ seed, SLOW_STREAM + ((uint64_t)rank << 32), step }, entry) < chance))
             product *= factor;
     }
     return product;

@@ -1,4 +1,5 @@
-/* train.c: one worker from the first file to the last. The loop is the one of engine.h; everything a method decides, it decides behind it. */
+/* train.c: one worker from the first file to the last. The loop is the one of engine.h; everything
+   a method decides, it decides behind it. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@ static tutti_status open_data(tutti_run *run, tutti_error *err)
     TUTTI_TRY(tutti_barrier(&run->all, err));
     if (!fill)
         TUTTI_TRY(tutti_data_attach(run->data, memory, false, err));
-    run->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context, shape->tables, shape->rows };
+    run->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes,
+                                 shape->context,  shape->tables, shape->rows };
     return TUTTI_OK;
 }
 
@@ -38,8 +40,9 @@ static void initial_values(void *user, int tensor, float *values)
     tutti_nn_initialise(p, forward, (uint64_t)run->config->seed, values);
 }
 
-/* Exchanging through memory is work: a lane without a core of its own takes that of the computation, so nothing overlaps, each switch costs, and what it takes is
-   booked as computing. Over a wire it mostly waits, which needs no core. */
+/* Exchanging through memory is work: a lane without a core of its own takes that of the
+   computation, so nothing overlaps, each switch costs, and what it takes is booked as computing.
+   Over a wire it mostly waits, which needs no core. */
 static bool wants_lane(const tutti_run *run)
 {
     enum { AUTO, ON };
@@ -57,7 +60,8 @@ static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *er
 
     TUTTI_TRY(tutti_nn_statistics(run->config->model, &run->task, NULL, 0, &n, err));
     if (n > 0 && (run->statistics = tutti_alloc((size_t)n, sizeof *run->statistics)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d running statistics of %s", n, run->config->model);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d running statistics of %s", n,
+                          run->config->model);
     run->n_statistics = n;
     TUTTI_TRY(tutti_nn_statistics(run->config->model, &run->task, run->statistics, n, &n, err));
     for (int k = 0; k < n; k++)
@@ -86,7 +90,9 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         status = tutti_nn_params(c->model, &run->task, run->params, n, &n, err);
     for (int i = 0; status == TUTTI_OK && i < n; i++) {
         const tutti_nn_param *p = &run->params[i];
-        params[i] = (tutti_param){ .name = p->name, .dims = p->dims, .unit = p->unit, .row_sparse = p->row_sparse, .asks_rows = p->row_sparse };
+        params[i] = (tutti_param){
+            .name = p->name, .dims = p->dims, .unit = p->unit, .row_sparse = p->row_sparse, .asks_rows = p->row_sparse
+        };
         for (int d = 0; d < p->dims; d++)
             params[i].dim[d] = p->dim[d];
         run->parameters += p->count;
@@ -99,19 +105,51 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         unsigned traits;
         run->own_pace = tutti_method_traits(c->method, &traits) && (traits & TUTTI_OWN_PACE) != 0;
         run->unit = run->own_pace ? (uint64_t)run->workers : 1;
-        run->share = (tutti_share){ samples, run->own_pace ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of };
+        run->share =
+            (tutti_share){ samples,      run->own_pace ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed,
+                           run->batch_of };
         per_epoch = tutti_share_steps(&run->share);
         run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->unit : (uint64_t)c->epochs * per_epoch;
         run->steps = (run->gradients_in_all + run->unit - 1) / run->unit;
         run->steps_per_epoch = (double)per_epoch / (double)run->unit;
-        snprintf(fingerprint, sizeof fingerprint, "model=%s\ndata hash=%016llx\npartition=%s\nthreads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
-                 c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads, tutti_train_precision_name(c), (long long)c->eval_every,
-                 (long long)c->checkpoint_every, c->target, c->resume);
-        status = tutti_engine_open(&run->engine, run->world, params, n, &(tutti_engine_options){
-            .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .codec = c->codec, .codec_cost = (tutti_codec_cost)c->codec_cost, .codec_report = (uint64_t)c->codec_report, .codec_checksum = c->codec_checksum, .codec_hierarchy = c->codec_hierarchy, .loss_scale = c->loss_scale, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
-            .parts = run->parts.first != NULL ? &run->parts : NULL, .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
-            .stop_on_loss = !c->goes_on, .fingerprint = fingerprint, .initial = initial_values, .user = run, .evaluate = c->validation > 0 ? tutti_train_evaluate_held_out : NULL, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0,
-            .own_values = own, .servers = (int)c->servers }, err);
+        snprintf(fingerprint, sizeof fingerprint,
+                 "model=%s\ndata "
+                 "hash=%016llx\npartition=%s\nthreads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%"
+                 "lld\ntarget=%s\nresume=%s\n",
+                 c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads,
+                 tutti_train_precision_name(c), (long long)c->eval_every, (long long)c->checkpoint_every, c->target,
+                 c->resume);
+        status = tutti_engine_open(
+            &run->engine, run->world, params, n,
+            &(tutti_engine_options){ .method = c->method,
+                                     .optimizer = c->optimizer,
+                                     .lr_schedule = c->lr_schedule,
+                                     .collective = c->collective,
+                                     .codec = c->codec,
+                                     .codec_cost = (tutti_codec_cost)c->codec_cost,
+                                     .codec_report = (uint64_t)c->codec_report,
+                                     .codec_checksum = c->codec_checksum,
+                                     .codec_hierarchy = c->codec_hierarchy,
+                                     .loss_scale = c->loss_scale,
+                                     .batch = c->batch,
+                                     .accumulate = c->accumulate,
+                                     .batch_of = run->batch_of,
+                                     .parts = run->parts.first != NULL ? &run->parts : NULL,
+                                     .data_samples = samples,
+                                     .steps = run->steps,
+                                     .seed = (uint64_t)c->seed,
+                                     .clip_norm = c->clip_norm,
+                                     .nonfinite = (tutti_nonfinite)c->nonfinite,
+                                     .stop_on_loss = !c->goes_on,
+                                     .fingerprint = fingerprint,
+                                     .initial = initial_values,
+                                     .user = run,
+                                     .evaluate = c->validation > 0 ? tutti_train_evaluate_held_out : NULL,
+                                     .lane = wants_lane(run) ? 0 : -1,
+                                     .trace_events = c->trace ? TRACE_EVENTS : 0,
+                                     .own_values = own,
+                                     .servers = (int)c->servers },
+            err);
     }
     for (int k = 0; status == TUTTI_OK && k < run->n_statistics; k++)
         for (size_t i = 0; i < run->statistics[k].count; i++)
@@ -131,7 +169,8 @@ static int64_t most_samples(const tutti_run *run)
     return run->automatic_shares ? all : mine > 0 ? mine : 1;
 }
 
-/* Who computes how much may change between steps, by the trainer or by the method. The loader's thread reads ahead, so it has a copy. */
+/* Who computes how much may change between steps, by the trainer or by the method. The loader's
+   thread reads ahead, so it has a copy. */
 static tutti_status take_share(tutti_run *run, tutti_error *err)
 {
     tutti_share s = *tutti_engine_share(run->engine);
@@ -188,8 +227,13 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
     if (tutti_train_serves(run))
         return tutti_train_report_open(run, err);
     TUTTI_TRY(tutti_train_meter_open(run, &device, err));
-    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = most_samples(run), .threads = (int)c->threads, .precision = tutti_train_precision(c), .device = device,
-                           .running = tutti_engine_own(run->engine) }, err));
+    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task,
+                            &(tutti_nn_options){ .batch = most_samples(run),
+                                                 .threads = (int)c->threads,
+                                                 .precision = tutti_train_precision(c),
+                                                 .device = device,
+                                                 .running = tutti_engine_own(run->engine) },
+                            err));
     TUTTI_TRY(open_loader(run, run->first_step, err));
     TUTTI_TRY(tutti_train_stream_open(run, err));
     TUTTI_TRY(tutti_train_accept(run, err));
@@ -255,10 +299,12 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
     return status;
 }
 
-/* The place of a pass's samples among all that the run takes, so that a sample's draws are the same whoever computes it. With parts each worker counts its own. */
+/* The place of a pass's samples among all that the run takes, so that a sample's draws are the same
+   whoever computes it. With parts each worker counts its own. */
 static uint64_t first_of_run(const tutti_run *run, const tutti_pass *pass)
 {
-    return run->parts.first != NULL ? (uint64_t)run->rank << 48 | pass->position : pass->epoch * tutti_train_samples(run) + pass->position;
+    return run->parts.first != NULL ? (uint64_t)run->rank << 48 | pass->position
+                                    : pass->epoch * tutti_train_samples(run) + pass->position;
 }
 
 static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
@@ -280,7 +326,8 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_engine_pass(run->engine, &pass, err)) == TUTTI_OK) {
-        const double divisor = (pass.divisor > 0 ? (double)pass.divisor : 1) / pass.scale; /* exact: the scale is a power of two */
+        /* exact: the scale is a power of two */
+        const double divisor = (pass.divisor > 0 ? (double)pass.divisor : 1) / pass.scale;
         double loss;
         if (pass.samples == 0)
             batch = (tutti_batch){ 0 };
@@ -290,31 +337,35 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             const uint64_t step = m->rng.step;
             tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
             if (run->own_pace)
-                TUTTI_TRY(tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, pass.samples, err));
+                TUTTI_TRY(
+                    tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, pass.samples, err));
             do /* a tail step may have passes without samples for this worker: the engine leaves them out */
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
             while (batch.step < step || batch.pass < pass.index);
-            if (first_of_run(run, &pass) >= run->streamed) { /* not those of a step that begins anew, nor of a pass over samples that it has had */
+            /* not those of a step that begins anew, nor of a pass over samples that it has had */
+            if (first_of_run(run, &pass) >= run->streamed) {
                 tutti_train_stream_take(run, batch.samples);
                 run->streamed = first_of_run(run, &pass) + (uint64_t)batch.samples;
             }
             if (batch.step != step || batch.pass != pass.index || batch.samples != pass.samples)
-                return tutti_fail(err, TUTTI_ERR_STATE, 0, "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, pass %lld with %lld",
-                                  (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples, (unsigned long long)step,
-                                  (long long)pass.index, (long long)pass.samples);
+                return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                  "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, "
+                                  "pass %lld with %lld",
+                                  (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples,
+                                  (unsigned long long)step, (long long)pass.index, (long long)pass.samples);
             tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
         }
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         tutti_train_meter_start(run, batch.samples);
         tutti_nn_draw(run->nn, (uint64_t)run->config->seed, first_of_run(run, &pass));
         status = run->task.tables > 0
-            ? tutti_nn_pass_rows(run->nn, batch.x, batch.rows, batch.labels, batch.samples, divisor, pass.keep, pass.same_values,
-                                 run->values, run->gradients, &hooks, &loss, err)
-            : run->task.context > 0
-            ? tutti_nn_pass_tokens(run->nn, batch.tokens, batch.next, batch.samples, divisor, pass.keep, pass.same_values,
-                                   run->values, run->gradients, &hooks, &loss, err)
-            : tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, divisor, pass.keep, pass.same_values,
-                            run->values, run->gradients, &hooks, &loss, err);
+                     ? tutti_nn_pass_rows(run->nn, batch.x, batch.rows, batch.labels, batch.samples, divisor, pass.keep,
+                                          pass.same_values, run->values, run->gradients, &hooks, &loss, err)
+                 : run->task.context > 0
+                     ? tutti_nn_pass_tokens(run->nn, batch.tokens, batch.next, batch.samples, divisor, pass.keep,
+                                            pass.same_values, run->values, run->gradients, &hooks, &loss, err)
+                     : tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, divisor, pass.keep,
+                                     pass.same_values, run->values, run->gradients, &hooks, &loss, err);
         if (status == TUTTI_CLOSED) /* the method has the step begin anew: out of the middle of a pass */
             continue;
         TUTTI_TRY(status);
@@ -356,7 +407,9 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
         tutti_target of;
         double target;
         tutti_train_parse_target(run->config->target, &of, &target, NULL);
-        run->target_reached = of == TUTTI_TARGET_ACCURACY ? run->test_accuracy >= target : of == TUTTI_TARGET_AUC ? run->test_auc >= target : run->test_loss <= target;
+        run->target_reached = of == TUTTI_TARGET_ACCURACY ? run->test_accuracy >= target
+                              : of == TUTTI_TARGET_AUC    ? run->test_auc >= target
+                                                          : run->test_loss <= target;
         if (run->target_reached) { /* the slowest worker's clock, so that all report the same */
             double seconds = (double)f.wall_ns * 1e-9;
             status = tutti_train_meet(run, slowest, &seconds, err);
@@ -391,7 +444,8 @@ static uint64_t sooner(uint64_t next, uint64_t done, uint64_t every)
     return multiple < next ? multiple : next;
 }
 
-/* All workers come together after each step, or, where they go at their own pace, only for what needs them all. */
+/* All workers come together after each step, or, where they go at their own
+   pace, only for what needs them all. */
 static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
                              uint64_t ask_every)
 {
@@ -401,8 +455,9 @@ static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_
 
 /* ---- being asked to end ---- */
 
-/* How often all tell each other whether anybody has been. In every step where all of them meet there anyway; else as
-   often as they meet for a report, since it would be this that makes them wait for each other. */
+/* How often all tell each other whether anybody has been. In every step where all of
+   them meet there anyway; else as often as they meet for a report, since it would be
+   this that makes them wait for each other. */
 static uint64_t asks_every(const tutti_run *run)
 {
     const bool meet_always = (tutti_engine_method(run->engine)->traits & TUTTI_REPLICAS_EQUAL) != 0;
@@ -447,8 +502,11 @@ static tutti_status train(tutti_run *run, tutti_error *err)
     const tutti_train_config *c = run->config;
     const uint64_t save_every = (uint64_t)c->checkpoint_every * run->unit, end = run->gradients_in_all,
         ask_every = asks_every(run);
-    /* A meeting waits for the slowest, which is what going at one's own pace avoids: there nobody evaluates unasked. */
-    const uint64_t eval_every = c->eval_every > 0 ? (uint64_t)c->eval_every * run->unit : run->own_pace && c->target[0] == 0 ? 0 : tutti_share_steps(&run->share);
+    /* A meeting waits for the slowest, which is what going at one's own pace
+       avoids: there nobody evaluates unasked. */
+    const uint64_t eval_every = c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
+                                : run->own_pace && c->target[0] == 0 ? 0
+                                                                     : tutti_share_steps(&run->share);
     tutti_figures f;
 
     tutti_engine_figures(run->engine, &f);
@@ -471,7 +529,8 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         done = until;
         if (run->own_pace || falls_on(done, (uint64_t)c->report_every) || done == end)
             TUTTI_TRY(tutti_train_report(run, err));
-        if (tutti_engine_ended(run->engine) ? c->target[0] != 0 : falls_on(done, eval_every) && (done < end || c->target[0] != 0))
+        if (tutti_engine_ended(run->engine) ? c->target[0] != 0
+                                            : falls_on(done, eval_every) && (done < end || c->target[0] != 0))
             TUTTI_TRY(evaluate(run, err));
         if (tutti_engine_ended(run->engine)) /* short of `until` */
             break;
@@ -487,10 +546,18 @@ static tutti_status train(tutti_run *run, tutti_error *err)
     return tutti_engine_finish(run->engine, err);
 }
 
-tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given, tutti_error *err)
+tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given,
+                                tutti_error *err)
 {
     tutti_train_io io = *given;
-    tutti_run run = { .world = world, .rt = tutti_world_runtime(world), .config = config, .io = &io, .test_accuracy = -1, .test_auc = -1, .time_to_target = -1, .worst = { .worker = -1 } };
+    tutti_run run = { .world = world,
+                      .rt = tutti_world_runtime(world),
+                      .config = config,
+                      .io = &io,
+                      .test_accuracy = -1,
+                      .test_auc = -1,
+                      .time_to_target = -1,
+                      .worst = { .worker = -1 } };
     tutti_status status;
 
     if (io.started_ns == 0)
@@ -499,19 +566,25 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     run.rank = run.all.index;
     run.workers = run.all.size - (int)config->servers;
     if (run.workers < 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "servers is %lld, and the run has %d ranks in all, which leaves no worker", (long long)config->servers, run.all.size);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "servers is %lld, and the run has %d ranks in all, which leaves no worker",
+                          (long long)config->servers, run.all.size);
     status = open_all(&run, err);
     if (status == TUTTI_OK) {
         const tutti_method *m = tutti_engine_method(run.engine);
         char served[48] = "";
         if (m->servers > 0)
             snprintf(served, sizeof served, " on %d server%s", m->servers, m->servers > 1 ? "s" : "");
-        tutti_train_say(&run, 0, "%s on %s: %zu parameters, %d worker%s x %lld thread%s, %s%s, %s%s%llu steps", config->model, config->data, run.parameters, m->workers,
-                        m->workers > 1 ? "s" : "", (long long)config->threads, config->threads > 1 ? "s" : "", config->method, served, config->precision != TUTTI_PRECISION_FP32 ? tutti_train_precision_name(config) : "",
+        tutti_train_say(&run, 0, "%s on %s: %zu parameters, %d worker%s x %lld thread%s, %s%s, %s%s%llu steps",
+                        config->model, config->data, run.parameters, m->workers, m->workers > 1 ? "s" : "",
+                        (long long)config->threads, config->threads > 1 ? "s" : "", config->method, served,
+                        config->precision != TUTTI_PRECISION_FP32 ? tutti_train_precision_name(config) : "",
                         config->precision != TUTTI_PRECISION_FP32 ? ", " : "", (unsigned long long)run.steps);
         if (run.nn != NULL && tutti_nn_widens(run.nn))
-            tutti_train_say(&run, 0, "products of %s are computed in fp32 here, since oneDNN has none for this CPU: the numbers are those of %s, the time is not", tutti_train_precision_name(config),
-                            tutti_train_precision_name(config));
+            tutti_train_say(&run, 0,
+                            "products of %s are computed in fp32 here, since oneDNN has none for this CPU: the numbers "
+                            "are those of %s, the time is not",
+                            tutti_train_precision_name(config), tutti_train_precision_name(config));
         status = train(&run, err);
     }
     if (status == TUTTI_OK)
