@@ -7,7 +7,9 @@ tutti_status tutti_events_open(tutti_events *e, int size, tutti_error *err)
 {
     *e = (tutti_events){ .have = 0 };
     e->at = tutti_alloc((size_t)size + TUTTI_EVENTS_WARNINGS, sizeof *e->at);
-    return e->at != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to note what happens to %d workers", size);
+    return e->at != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to note what happens to %d workers", size);
 }
 
 void tutti_events_close(tutti_events *e)

@@ -1,4 +1,5 @@
-/* match.c: see match.h. Pairing first, then posting, cancelling, what comes from peers, and endings. */
+/* match.c: see match.h. Pairing first, then posting, cancelling,
+   what comes from peers, and endings. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -125,7 +126,8 @@ static void offer_op(tutti_match *m, match_op *op)
 }
 
 /* ---- posting ---- */
-static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state, int peer, uint64_t tag, void *data, size_t bytes)
+static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state, int peer, uint64_t tag, void *data,
+                         size_t bytes)
 {
     match_op *op = tutti_match_op_take(m);
 
@@ -147,7 +149,8 @@ static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state,
     return op;
 }
 
-static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id, const tutti_note *note, bool large)
+static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id, const tutti_note *note,
+                                   bool large)
 {
     match_message *message = tutti_match_message_take(m);
 
@@ -200,7 +203,8 @@ static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_b
     return true;
 }
 
-static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, uint64_t tag, tutti_buffer payload, size_t bytes)
+static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, uint64_t tag, tutti_buffer payload,
+                         size_t bytes)
 {
     match_op *op;
 
@@ -215,7 +219,8 @@ static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, 
     return true;
 }
 
-tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                              tutti_buffer payload, tutti_error *err)
 {
     size_t bytes;
 
@@ -226,14 +231,16 @@ tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t
     r->note.bytes = bytes;
     if (m->closing)
         finish(m, r, m->over, m->over_rank);
-    else if (!(to == m->rank ? send_to_self(m, r, tag, payload, bytes) : send_to_peer(m, r, &m->peers[to], tag, payload, bytes))) {
+    else if (!(to == m->rank ? send_to_self(m, r, tag, payload, bytes)
+                             : send_to_peer(m, r, &m->peers[to], tag, payload, bytes))) {
         r->posted = false;
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
+                              tutti_error *err)
 {
     match_message *message;
     match_op *op;
@@ -269,7 +276,8 @@ static void cancel_send(tutti_match *m, match_op *op)
     m->carrier->let_go(m->self, op);
     if (op->state == MATCH_OP_QUEUED) { /* nobody has heard of it */
         tutti_match_op_give(m, op);
-    } else if (op->state == MATCH_OP_WRITING) { /* half of it is on its way: too late to take it back; the carrier has copied the rest */
+    /* half of it is on its way: too late to take it back; the carrier has copied the rest */
+    } else if (op->state == MATCH_OP_WRITING) {
         tutti_match_op_give(m, op);
     } else if (op->message != NULL) { /* to oneself */
         message_drop(m, op->message);
@@ -358,7 +366,8 @@ void tutti_match_streamed(tutti_match *m, match_peer *p, size_t bytes)
 }
 
 /* ---- what the carrier receives ---- */
-tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id, const tutti_note *said, bool whole, const unsigned char *payload, tutti_error *err)
+tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id,
+                                   const tutti_note *said, bool whole, const unsigned char *payload, tutti_error *err)
 {
     const bool stored = whole && said->bytes > MATCH_INLINE;
     tutti_note note = *said;
@@ -375,7 +384,9 @@ tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, 
         }
     }
     if (p->waiting == MATCH_WAITING_MOST)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d has sent %u messages that no receive has taken, and sends more", p->rank, p->waiting);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
+                               "worker %d has sent %u messages that no receive has taken, and sends more", p->rank,
+                               p->waiting);
     message = message_make(m, p->rank, tag, send_id, &note, !whole);
     if (message != NULL && whole) {
         message->payload = stored ? tutti_match_payload_take(m) : message->small;
@@ -386,7 +397,8 @@ tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, 
         }
     }
     if (message == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to note a message from worker %d that no receive expects yet", p->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "no memory to note a message from worker %d that no receive expects yet", p->rank);
     p->held += stored;
     if (whole && note.bytes > 0)
         memcpy(message->payload, payload, note.bytes);
@@ -446,7 +458,8 @@ void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64
         return;
     }
     op = tutti_match_op_find(m, send_id);
-    if (op == NULL || op->peer != p->rank || op->message != NULL || (op->state != MATCH_OP_ANNOUNCED && op->state != MATCH_OP_STREAMING))
+    if (op == NULL || op->peer != p->rank || op->message != NULL ||
+        (op->state != MATCH_OP_ANNOUNCED && op->state != MATCH_OP_STREAMING))
         return; /* it was cancelled while this was under way */
     switch (word) {
     case MATCH_CLEAR: /* also: start again, for another receive */
@@ -470,12 +483,14 @@ void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64
     }
 }
 
-unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message_id, uint64_t offset, size_t bytes, match_op **op)
+unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message_id, uint64_t offset, size_t bytes,
+                                 match_op **op)
 {
     match_message *message = tutti_match_message_find(m, message_id);
 
     *op = NULL;
-    if (message == NULL || message->from != p->rank || !message->cleared || offset > message->note.bytes || bytes > message->note.bytes - offset)
+    if (message == NULL || message->from != p->rank || !message->cleared || offset > message->note.bytes ||
+        bytes > message->note.bytes - offset)
         return NULL;
     *op = message->op;
     return message->op->data + offset;
@@ -485,7 +500,8 @@ void tutti_match_piece_here(tutti_match *m, match_peer *p, uint64_t message_id, 
 {
     match_message *message = tutti_match_message_find(m, message_id);
 
-    if (message == NULL || message->from != p->rank || !message->cleared || bytes > message->note.bytes - message->received)
+    if (message == NULL || message->from != p->rank || !message->cleared ||
+        bytes > message->note.bytes - message->received)
         return;
     message->received += bytes;
     if (message->received == message->note.bytes) {
@@ -511,7 +527,8 @@ static void end_posted(tutti_match *m, int from, int root)
     }
 }
 
-/* A receive that had begun. One from ANY can still be served by others: it goes back to its place. */
+/* A receive that had begun. One from ANY can still be served by others: it goes back to its
+   place. */
 static void end_receive(tutti_match *m, match_op *op, tutti_status status, int rank)
 {
     if (status != TUTTI_ERR_PEER || !op->any) {
@@ -576,7 +593,8 @@ void tutti_match_end(tutti_match *m, tutti_status status, int rank)
         next = tutti_match_next(m->queue.posted, w);
         complete(m, MATCH_OWNER(match_op, waiting, w), status, rank);
     }
-    for (match_waiting *w = tutti_match_next(m->queue.unexpected, NULL); w != NULL; w = tutti_match_next(m->queue.unexpected, w)) {
+    for (match_waiting *w = tutti_match_next(m->queue.unexpected, NULL); w != NULL;
+         w = tutti_match_next(m->queue.unexpected, w)) {
         match_message *message = MATCH_OWNER(match_message, waiting, w);
         if (message->local != NULL)
             complete(m, message->local, status, rank);
@@ -590,7 +608,8 @@ void tutti_match_close(tutti_match *m)
 }
 
 /* ---- making ---- */
-tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void *self, int rank, int size, size_t whole_most, tutti_error *err)
+tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void *self, int rank, int size,
+                              size_t whole_most, tutti_error *err)
 {
     memset(m, 0, sizeof *m);
     m->carrier = carrier;
@@ -601,7 +620,9 @@ tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void
     tutti_match_queue_init(&m->queue);
     tutti_match_pool_init(&m->ops, sizeof(match_op), MATCH_THINGS);
     tutti_match_pool_init(&m->messages, sizeof(match_message), MATCH_THINGS);
-    tutti_match_pool_init(&m->payloads, whole_most > sizeof(match_link) ? (whole_most + 63) & ~(size_t)63 : sizeof(match_link), MATCH_PAYLOADS);
+    tutti_match_pool_init(&m->payloads,
+                          whole_most > sizeof(match_link) ? (whole_most + 63) & ~(size_t)63 : sizeof(match_link),
+                          MATCH_PAYLOADS);
     m->peers = tutti_alloc((size_t)size, sizeof *m->peers);
     if (m->peers == NULL || !tutti_match_op_more(m) || !tutti_match_message_more(m) || !tutti_match_payload_more(m))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", rank, size);

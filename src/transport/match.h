@@ -1,31 +1,49 @@
-/* match.h: messages under way. The state of all sends, receives and messages of one rank, for a transport whose peers exchange words (a carrier: tcp). Which receive gets
-   which message is match_queue.c's. No input or output, no waiting, no lock of its own: the carrier holds one lock round every call.
+/* match.h: messages under way. The state of all sends, receives and messages of one rank,
+   for a transport whose peers exchange words (a carrier: tcp). Which receive gets which
+   message is match_queue.c's. No input or output, no waiting, no lock of its own: the
+   carrier holds one lock round every call.
 
    How a message travels
-     whole:   ANNOUNCE with the payload. The send is done once the carrier has written it. If its receive is posted the payload goes straight to the room
-              while it comes; cancelled in the middle, what has come is kept by the carrier, and the message is announced when it is all there.
+     whole:   ANNOUNCE with the payload. The send is done once the carrier has written it. If
+              its receive is posted the payload goes straight to the room while it comes;
+              cancelled in the middle, what has come is kept by the carrier, and the message
+              is announced when it is all there.
      large:   sender                                  receiver
               ANNOUNCE(tag, note, send id)        ->  waits unexpected until a receive matches
               streams pieces                      <-  CLEAR(send id, message id)
               with (message id, offset)           ->  they go straight to the room
-              is done                             <-  TAKEN(send id); the receive is done once this is on its way
-   So no large payload ever waits at a receiver, and a message stays whole at its sender until it has arrived: when the receiver cancels in mid-transfer
-   (REWIND) it goes back to the unexpected ones as if nothing had happened, and when the sender cancels (WITHDRAW) the receive goes back to the posted ones.
+              is done                             <-  TAKEN(send id); the receive
+                                                  is done once this is on its way
+   So no large payload ever waits at a receiver, and a message stays whole at its sender until
+   it has arrived: when the receiver cancels in mid-transfer (REWIND) it goes back to the
+   unexpected ones as if nothing had happened, and when the sender cancels (WITHDRAW) the
+   receive goes back to the posted ones.
      too large for the room: TAKEN without CLEAR; the receive is CORRUPT.
      to oneself: a message that points to the send; the match copies.
 
-   Ids are (slot, generation). Reusing a slot changes its generation, so a word that crossed a cancel, or a piece still under way, finds nobody and is dropped.
+   Ids are (slot, generation). Reusing a slot changes its generation, so a word that crossed a
+   cancel, or a piece still under way, finds nobody and is dropped.
 
-   The scheme is the one of shm/match.c, taken out of its rings. shm keeps its own: there a small message goes from the caller's memory into the ring without a send
-   to keep account of, and room in rings and bells are asked for at every step, which a carrier would hide. mpi uses the queues and keeps an account of its own: what MPI has begun to
-   move cannot be taken back at once, which let_go promises. */
+   The scheme is the one of shm/match.c, taken out of its rings. shm keeps its own: there a
+   small message goes from the caller's memory into the ring without a send to keep account of,
+   and room in rings and bells are asked for at every step, which a carrier would hide. mpi
+   uses the queues and keeps an account of its own: what MPI has begun to move cannot be taken
+   back at once, which let_go promises. */
 #ifndef TUTTI_TRANSPORT_MATCH_H
 #define TUTTI_TRANSPORT_MATCH_H
 #include "match_queue.h"
 
 enum { MATCH_INLINE = 256, MATCH_POOL_CHUNKS = 24, MATCH_THINGS = 64, MATCH_PAYLOADS = 16,
-       MATCH_WAITING_MOST = 1 << 18 }; /* messages of one peer that no receive has taken: some 120 MB. A program that leaves that many is wrong, a peer that sends them is worse */
-typedef enum match_word { MATCH_ANNOUNCE, MATCH_CLEAR, MATCH_TAKEN, MATCH_REWIND, MATCH_WITHDRAW } match_word;
+       /* messages of one peer that no receive has taken: some 120 MB. A program that leaves that
+          many is wrong, a peer that sends them is worse */
+       MATCH_WAITING_MOST = 1 << 18 };
+typedef enum match_word {
+    MATCH_ANNOUNCE,
+    MATCH_CLEAR,
+    MATCH_TAKEN,
+    MATCH_REWIND,
+    MATCH_WITHDRAW
+} match_word;
 
 typedef struct match_answer {    /* a word that waits to be sent */
     match_link link;             /* in peer->outbox, or alone */
@@ -40,7 +58,8 @@ typedef enum match_op_state {
     MATCH_OP_STREAMING,          /* send: cleared, in peer->streams */
     MATCH_OP_WITHDRAWN,          /* send: cancelled; only the WITHDRAW is left to be sent */
     MATCH_OP_POSTED,             /* receive: in a bucket */
-    MATCH_OP_FILLING,            /* receive: a whole message is coming into its room; in peer->filling */
+    /* receive: a whole message is coming into its room; in peer->filling */
+    MATCH_OP_FILLING,
     MATCH_OP_MATCHED             /* receive: its message is op->message */
 } match_op_state;
 
@@ -48,7 +67,8 @@ typedef struct match_op {        /* a send or receive of this rank */
     union {                      /* the head under its two names */
         match_waiting waiting;
         struct {
-            match_link link;     /* send: in peer->sends or peer->streams; receive: in the queue; free: in the pool */
+            /* send: in peer->sends or peer->streams; receive: in the queue; free: in the pool */
+            match_link link;
             int peer;            /* TUTTI_ANY in a receive only */
             uint64_t tag, sequence;
         };
@@ -64,7 +84,8 @@ typedef struct match_op {        /* a send or receive of this rank */
     struct match_message *message; /* receive when MATCHED; send to oneself */
 } match_op;
 
-typedef struct match_message {   /* something that has come: unexpected, or matched and on its way */
+/* something that has come: unexpected, or matched and on its way */
+typedef struct match_message {
     union {
         match_waiting waiting;
         struct {
@@ -83,11 +104,13 @@ typedef struct match_message {   /* something that has come: unexpected, or matc
     tutti_status outcome;        /* of the receive, while the answer is TAKEN */
     match_op *op;                /* the receive that has it, or NULL: unexpected */
     match_op *local;             /* to oneself, large: the send */
-    unsigned char *payload;      /* of a whole one that is unexpected: small, or a buffer of the second pool */
+    /* of a whole one that is unexpected: small, or a buffer of the second pool */
+    unsigned char *payload;
     unsigned char small[MATCH_INLINE];
 } match_message;
 
-/* Chunk k holds first << k things; the first is there from the start. Memory grows when more are in flight than ever before, never in a steady state. */
+/* Chunk k holds first << k things; the first is there from the start. Memory grows when more are in
+   flight than ever before, never in a steady state. */
 typedef struct match_pool {
     size_t thing_bytes;
     uint32_t first;              /* MATCH_THINGS, MATCH_PAYLOADS */
@@ -105,14 +128,20 @@ typedef struct match_peer {
     match_link streams;          /* match_op: cleared; served round robin */
     match_link messages;         /* match_message: large ones */
     match_link filling;          /* match_op: receives whose whole message is coming */
-    uint32_t waiting;            /* messages of its that are here or announced, and not yet through */
-    uint32_t held;               /* whole messages above MATCH_INLINE bytes that it has sent and that no receive has taken */
+    /* messages of its that are here or announced, and not yet through */
+    uint32_t waiting;
+    /* whole messages above MATCH_INLINE bytes that it has sent and that no receive has taken */
+    uint32_t held;
 } match_peer;
 
-typedef struct match_carrier {   /* what the transport does for the matcher; all under the carrier's lock */
-    void (*flush)(void *self, int to);                 /* there is something in the outbox or the streams of `to`: send what goes without waiting */
-    void (*let_go)(void *self, match_op *op);          /* op->data is the caller's again: nothing may read or write it any more */
-    void (*took)(void *self, int from);                /* a whole message above MATCH_INLINE bytes has left the matcher */
+/* what the transport does for the matcher; all under the carrier's lock */
+typedef struct match_carrier {
+    /* there is something in the outbox or the streams of `to`: send what goes without waiting */
+    void (*flush)(void *self, int to);
+    /* op->data is the caller's again: nothing may read or write it any more */
+    void (*let_go)(void *self, match_op *op);
+    /* a whole message above MATCH_INLINE bytes has left the matcher */
+    void (*took)(void *self, int from);
 } match_carrier;
 
 typedef struct tutti_match {
@@ -130,34 +159,52 @@ typedef struct tutti_match {
 } tutti_match;
 
 /* All lists empty. TUTTI_ERR_MEMORY; fini takes a half-made one and a zeroed one. */
-tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void *self, int rank, int size, size_t whole_most, tutti_error *err);
+tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void *self, int rank,
+                              int size, size_t whole_most, tutti_error *err);
 void tutti_match_fini(tutti_match *m);
 
 /* ---- for the transport's table ---- */
-tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
-tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
+tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag,
+                              const tutti_note *note, tutti_buffer payload, tutti_error *err);
+tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag,
+                              tutti_buffer room, tutti_error *err);
 void tutti_match_cancel(tutti_match *m, tutti_request *r);
-void tutti_match_close(tutti_match *m);                /* every request in flight ends with TUTTI_CLOSED, so does each that comes later */
-void tutti_match_end(tutti_match *m, tutti_status status, int rank); /* the same with another reason; close follows all the same */
+/* every request in flight ends with TUTTI_CLOSED, so does each that comes later */
+void tutti_match_close(tutti_match *m);
+/* the same with another reason; close follows all the same */
+void tutti_match_end(tutti_match *m, tutti_status status, int rank);
 void tutti_match_peer_gone(tutti_match *m, int rank, int root);
 
 /* ---- what the carrier sends ---- */
 uint64_t tutti_match_op_id(const match_op *op);
 uint64_t tutti_match_message_id(const match_message *message);
-/* The word at the head of the outbox is on its way; `whole`: an ANNOUNCE that takes its payload along: written() is called when the last byte is. */
+/* The word at the head of the outbox is on its way; `whole`: an ANNOUNCE that takes its payload
+   along: written() is called when the last byte is. */
 void tutti_match_said(tutti_match *m, match_peer *p, bool whole);
 void tutti_match_written(tutti_match *m, match_op *op);
-/* Of the first of peer->streams `bytes` more are on their way: it goes behind the others, or, all sent, among those that wait for their TAKEN. */
+/* Of the first of peer->streams `bytes` more are on their way: it goes behind the others, or, all
+   sent, among those that wait for their TAKEN. */
 void tutti_match_streamed(tutti_match *m, match_peer *p, size_t bytes);
 
-/* ---- what the carrier receives; each word was checked for form. `whole`: the payload is here. TUTTI_ERR_CORRUPT: what no honest peer sends ---- */
-tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id, const tutti_note *note, bool whole, const unsigned char *payload, tutti_error *err);
-/* A whole message of `bytes` begins to come: the room of the posted receive that it is for and that it fits, which waits in FILLING until filled() or let_go. NULL: there
-   is none; the payload must be kept and then announced. */
-unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, size_t bytes, match_op **op);
-void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_note *note); /* it is all there, and sound */
-void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64_t send_id, uint64_t message_id); /* all but ANNOUNCE */
-/* Where a piece goes: into the room of the receive that has the message; *op, to know it again in let_go. NULL: to nobody (any more), drop it. */
-unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message_id, uint64_t offset, size_t bytes, match_op **op);
-void tutti_match_piece_here(tutti_match *m, match_peer *p, uint64_t message_id, size_t bytes); /* it is in its place, and sound */
+/* ---- what the carrier receives; each word was checked for form. `whole`: the payload is here.
+   TUTTI_ERR_CORRUPT: what no honest peer sends ---- */
+tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id,
+                                   const tutti_note *note, bool whole, const unsigned char *payload,
+                                   tutti_error *err);
+/* A whole message of `bytes` begins to come: the room of the posted receive that it is for and
+   that it fits, which waits in FILLING until filled() or let_go. NULL: there is none; the payload
+   must be kept and then announced. */
+unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, size_t bytes,
+                                  match_op **op);
+/* it is all there, and sound */
+void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_note *note);
+/* all but ANNOUNCE */
+void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64_t send_id,
+                          uint64_t message_id);
+/* Where a piece goes: into the room of the receive that has the message; *op, to know it again in
+   let_go. NULL: to nobody (any more), drop it. */
+unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message_id,
+                                 uint64_t offset, size_t bytes, match_op **op);
+/* it is in its place, and sound */
+void tutti_match_piece_here(tutti_match *m, match_peer *p, uint64_t message_id, size_t bytes);
 #endif

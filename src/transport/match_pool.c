@@ -1,5 +1,6 @@
-/* match_pool.c: memory of things in flight, found by id (match_pool.h). Things never move; the place of slot s follows from its highest bit. A generation is odd while the
-   thing is in use, so that no number from outside finds a free one. */
+/* match_pool.c: memory of things in flight, found by id (match_pool.h). Things never move; the
+   place of slot s follows from its highest bit. A generation is odd while the thing is in use, so
+   that no number from outside finds a free one. */
 #include <string.h>
 #include "match_pool.h"
 

@@ -12,7 +12,8 @@ void tutti_match_queue_init(match_queue *q)
 
 static match_link *bucket_of(match_link *buckets, uint64_t tag)
 {
-    return &buckets[(tag * UINT64_C(0x9E3779B97F4A7C15)) >> 56]; /* Fibonacci hashing; ports are hashes already, tests' tags are not */
+    /* Fibonacci hashing; ports are hashes already, tests' tags are not */
+    return &buckets[(tag * UINT64_C(0x9E3779B97F4A7C15)) >> 56];
 }
 
 match_waiting *tutti_match_posted(match_queue *q, int from, uint64_t tag)
@@ -73,15 +74,19 @@ match_waiting *tutti_match_next(match_link *buckets, const match_waiting *after)
 }
 
 /* ---- requests ---- */
-tutti_status tutti_match_check(const char *doing, const tutti_request *r, int size, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
+tutti_status tutti_match_check(const char *doing, const tutti_request *r, int size, int peer, bool any, tutti_buffer b,
+                               size_t *bytes, tutti_error *err)
 {
     *bytes = 0;
     if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s with a request that is still in flight; wait for it or cancel it first", doing);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "%s with a request that is still in flight; wait for it or cancel it first", doing);
     if ((peer < 0 || peer >= size) && !(any && peer == TUTTI_ANY))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer, size, size - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing,
+                          peer, size, size - 1);
     if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || (b.data == NULL && *bytes > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer, b.count, tutti_dtype_name(b.dtype), b.data);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer,
+                          b.count, tutti_dtype_name(b.dtype), b.data);
     return TUTTI_OK;
 }
 
@@ -99,5 +104,6 @@ void tutti_match_finish(tutti_request *r, tutti_status status, int rank)
     r->status = status;
     r->rank = rank;
     r->internal[0] = NULL;
-    atomic_store_explicit(&r->done, true, memory_order_release); /* publishes the result; pairs with an acquire load by the owner */
+    /* publishes the result; pairs with an acquire load by the owner */
+    atomic_store_explicit(&r->done, true, memory_order_release);
 }

@@ -1,5 +1,7 @@
-/* node.c: see node.h. The kernel says on which node the thread is just now; that it stays there follows from the CPUs that it may use, by names that exist or do not:
-   /sys/devices/system/node/node1/cpu17. A worker runs where the launcher has pinned it, or taskset, a batch system, mpirun; one that may run on several nodes has no near memory. */
+/* node.c: see node.h. The kernel says on which node the thread is just now; that it stays there
+   follows from the CPUs that it may use, by names that exist or do not:
+   /sys/devices/system/node/node1/cpu17. A worker runs where the launcher has pinned it, or taskset,
+   a batch system, mpirun; one that may run on several nodes has no near memory. */
 #include <sched.h>
 #include <stdio.h>
 #include "node.h"
@@ -11,7 +13,8 @@ int tutti_node_here(tutti_runtime *rt)
     char path[80];
 
     CPU_ZERO(&mine);
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0 || getcpu(&cpu, &node) != 0) /* the first fails on hosts with more than 1024 CPUs */
+    /* the first fails on hosts with more than 1024 CPUs */
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0 || getcpu(&cpu, &node) != 0)
         return -1;
     for (int k = 0; k < CPU_SETSIZE; k++) {
         if (!CPU_ISSET(k, &mine))

@@ -1,5 +1,6 @@
-/* registry.c: the transports that are built in, a line each (tests/transport compares the table with the folders), and plug-ins: shared objects
-   that are looked for by name where this library or the running program is installed, never in the working directory or a search path. */
+/* registry.c: the transports that are built in, a line each (tests/transport compares the table
+   with the folders), and plug-ins: shared objects that are looked for by name where this library or
+   the running program is installed, never in the working directory or a search path. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,12 +32,14 @@ static bool is_plain(const char *name)
     return length > 0 && length <= 64 && strspn(name, plain) == length;
 }
 
-/* Where plug-ins are installed, as seen from the folder of the command: "/../lib", or "/../lib/x86_64-linux-gnu" and the like (src/transport/CMakeLists.txt). */
+/* Where plug-ins are installed, as seen from the folder of the command: "/../lib", or
+   "/../lib/x86_64-linux-gnu" and the like (src/transport/CMakeLists.txt). */
 #ifndef TUTTI_LIBRARIES_FROM_COMMAND
 #define TUTTI_LIBRARIES_FROM_COMMAND "/../lib"
 #endif
 
-/* Cuts an absolute path to its folder. False for any other: it is relative to a working directory that may have changed since. */
+/* Cuts an absolute path to its folder. False for any other: it is relative to a working
+   directory that may have changed since. */
 static bool folder_of(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -57,8 +60,9 @@ static bool folder_of_program(char *folder, size_t bytes)
     return folder_of(folder);
 }
 
-/* The folder of the file this code is in: libtutti.so, or the program that links it. What the loader calls a program is argv[0], a bare word as a rule,
-   so a program is asked by other means. */
+/* The folder of the file this code is in: libtutti.so, or the program that links it. What the
+   loader calls a program is argv[0], a bare word as a rule, so a program is asked by other
+   means. */
 static bool folder_of_this(char *folder, size_t bytes)
 {
     Dl_info about, program;
@@ -74,7 +78,8 @@ static bool folder_of_this(char *folder, size_t bytes)
     return folder_of(folder);
 }
 
-/* place 0: beside the file this code is in; 1: where the install puts libraries, seen from the running executable; 2: ../lib beside it, as in a build tree. */
+/* place 0: beside the file this code is in; 1: where the install puts libraries, seen from the
+   running executable; 2: ../lib beside it, as in a build tree. */
 enum { PLACE_INSTALLED = 1, PLACES = 3 };
 static bool path_at(int place, const char *name, char *path, size_t bytes)
 {
@@ -86,7 +91,8 @@ static bool path_at(int place, const char *name, char *path, size_t bytes)
     return snprintf(path, bytes, "%s%s/libtutti_transport_%s.so", folder, from_program[place], name) < (int)bytes;
 }
 
-tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried, size_t bytes, tutti_error *err)
+tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried, size_t bytes,
+                                  tutti_error *err)
 {
     char path[4096], expected[4096] = "", whose[260];
 
@@ -109,11 +115,14 @@ tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **
         file = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (file == NULL) {
             const char *why = dlerror();
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport '%s' cannot be loaded: %.380s", name, why != NULL ? why : path);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport '%s' cannot be loaded: %.380s", name,
+                              why != NULL ? why : path);
         }
         ops = dlsym(file, "tutti_transport_plugin");
         if (ops == NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.300s' is no transport of Tutti's: it exports no tutti_transport_plugin; reinstall it", path);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "'%.300s' is no transport of Tutti's: it exports no tutti_transport_plugin; reinstall it",
+                              path);
         snprintf(whose, sizeof whose, "'%.250s'", path);
         TUTTI_TRY(tutti_transport_check(ops, whose, err));
         *out = ops;
@@ -121,5 +130,6 @@ tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **
     }
     if (tried != NULL && bytes > 0)
         snprintf(tried, bytes, "%s", expected);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no transport is named '%.80s', and there is no plug-in '%.300s'", name, expected);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no transport is named '%.80s', and there is no plug-in '%.300s'", name,
+                      expected);
 }

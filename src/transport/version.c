@@ -1,18 +1,24 @@
-/* version.c: is a table of the version that this code was built for? Calls no other file, so that a plug-in that opens plug-ins (mpi/choose.c) has its own copy. */
+/* version.c: is a table of the version that this code was built for? Calls no other file, so that a
+   plug-in that opens plug-ins (mpi/choose.c) has its own copy. */
 #include "tutti/transport.h"
 
-static tutti_status check(const char *whose, const char *interface, uint32_t abi, uint32_t bytes, uint32_t here, size_t bytes_here, tutti_error *err)
+static tutti_status check(const char *whose, const char *interface, uint32_t abi, uint32_t bytes, uint32_t here,
+                          size_t bytes_here, tutti_error *err)
 {
     if (abi == here && bytes == bytes_here)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.260s was built for %s interface %lu (%lu bytes), this library offers %lu (%zu bytes); install both from the same version", whose, interface,
-                      (unsigned long)abi, (unsigned long)bytes, (unsigned long)here, bytes_here);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "%.260s was built for %s interface %lu (%lu bytes), this library offers %lu (%zu bytes); install "
+                      "both from the same version",
+                      whose, interface, (unsigned long)abi, (unsigned long)bytes, (unsigned long)here, bytes_here);
 }
 
 tutti_status tutti_transport_check(const tutti_transport_ops *ops, const char *whose, tutti_error *err)
 {
-    TUTTI_TRY(check(whose, "transport", ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops, err)); /* first: it says where the others stand */
-    return check(whose, "runtime", ops->runtime_abi, ops->runtime_bytes, TUTTI_RUNTIME_ABI, sizeof(tutti_runtime_ops), err);
+    /* first: it says where the others stand */
+    TUTTI_TRY(check(whose, "transport", ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops, err));
+    return check(whose, "runtime", ops->runtime_abi, ops->runtime_bytes, TUTTI_RUNTIME_ABI, sizeof(tutti_runtime_ops),
+                 err);
 }
 
 tutti_status tutti_runtime_check(const tutti_runtime *rt, const char *whose, tutti_error *err)

@@ -1,8 +1,10 @@
-/* choose.c: the plug-in `mpi`: finds out whose launcher started this process and opens the plug-in beside it that was built for that MPI; all calls are handed
-   on. Two libraries of MPI cannot be in one process: they export the same names.
+/* choose.c: the plug-in `mpi`: finds out whose launcher started this process and opens the plug-in
+   beside it that was built for that MPI; all calls are handed on. Two libraries of MPI cannot be in
+   one process: they export the same names.
 
-   RTLD_GLOBAL: Open MPI loads its components itself, and in some builds they take libmpi's symbols from the program without naming the library. Debian's name
-   it, but a build that does not would fail with "undefined symbol: ompi_..." in MPI_Init. MPICH needs nothing of the kind. */
+   RTLD_GLOBAL: Open MPI loads its components itself, and in some builds they take libmpi's symbols
+   from the program without naming the library. Debian's name it, but a build that does not would
+   fail with "undefined symbol: ompi_..." in MPI_Init. MPICH needs nothing of the kind. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +29,8 @@ static bool path_of(int kind, char *path, size_t bytes)
     slash = strrchr(about.dli_fname, '/');
     if (slash == NULL)
         return false;
-    return snprintf(path, bytes, "%.*s/libtutti_transport_mpi-%s.so", (int)(slash - about.dli_fname), about.dli_fname, kind == KIND_MPICH ? "mpich" : "openmpi") < (int)bytes;
+    return snprintf(path, bytes, "%.*s/libtutti_transport_mpi-%s.so", (int)(slash - about.dli_fname), about.dli_fname,
+                    kind == KIND_MPICH ? "mpich" : "openmpi") < (int)bytes;
 }
 
 static tutti_status load(int kind, const tutti_transport_ops **ops, tutti_error *err)
@@ -40,17 +43,23 @@ static tutti_status load(int kind, const tutti_transport_ops **ops, tutti_error 
     if (!path_of(kind, path, sizeof path))
         return tutti_fail(err, TUTTI_ERR_IO, 0, "cannot tell in which folder the transport 'mpi' is; reinstall Tutti");
     if (access(path, F_OK) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this process was started by the launcher of %s, for which this Tutti has no transport (there is no '%.200s'); build Tutti where %s is "
-                          "installed with its headers, or start it with %s", tutti_mpi_name(kind), path, tutti_mpi_name(kind),
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "this process was started by the launcher of %s, for which this Tutti has no transport "
+                          "(there is no '%.200s'); build Tutti where %s is "
+                          "installed with its headers, or start it with %s",
+                          tutti_mpi_name(kind), path, tutti_mpi_name(kind),
                           tutti_mpi_starter(kind == KIND_MPICH ? KIND_OPENMPI : KIND_MPICH));
     file = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     if (file == NULL) {
         const char *why = dlerror();
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport for %s cannot be loaded: %.380s", tutti_mpi_name(kind), why != NULL ? why : path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport for %s cannot be loaded: %.380s",
+                          tutti_mpi_name(kind), why != NULL ? why : path);
     }
     *ops = dlsym(file, "tutti_transport_plugin");
     if (*ops == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.300s' is no transport of Tutti's: it exports no tutti_transport_plugin; reinstall it", path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%.300s' is no transport of Tutti's: it exports no tutti_transport_plugin; reinstall it",
+                          path);
     snprintf(whose, sizeof whose, "'%.250s'", path);
     status = tutti_transport_check(*ops, whose, err);
     if (status != TUTTI_OK)
@@ -100,7 +109,8 @@ static void choose_close(void *t)
     tutti_free(c);
 }
 
-static tutti_status choose_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+static tutti_status choose_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                                tutti_buffer payload, tutti_error *err)
 {
     const chosen *c = t;
     return c->ops->send(c->t, r, to, tag, note, payload, err);
@@ -112,7 +122,8 @@ static tutti_status choose_recv(void *t, tutti_request *r, int from, uint64_t ta
     return c->ops->recv(c->t, r, from, tag, room, err);
 }
 
-static tutti_status choose_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+static tutti_status choose_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
+                                     size_t *n_done, tutti_error *err)
 {
     const chosen *c = t;
     return c->ops->wait_some(c->t, r, n, need, deadline_ns, n_done, err);
@@ -149,10 +160,22 @@ static int choose_node(void *t, int rank)
 }
 
 const tutti_transport_ops tutti_transport_plugin = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops),
-    .name = "mpi", .help = "processes started by mpirun, over Open MPI or MPICH",
-    .options = tutti_mpi_options, .options_bytes = sizeof(mpi_options),
-    .open = choose_open, .close = choose_close,
-    .send = choose_send, .recv = choose_recv, .wait_some = choose_wait_some, .cancel = choose_cancel,
-    .dead_peer = choose_dead_peer, .last_words = choose_last_words, .host = choose_host, .node = choose_node,
+    .abi = TUTTI_TRANSPORT_ABI,
+    .bytes = sizeof(tutti_transport_ops),
+    .runtime_abi = TUTTI_RUNTIME_ABI,
+    .runtime_bytes = sizeof(tutti_runtime_ops),
+    .name = "mpi",
+    .help = "processes started by mpirun, over Open MPI or MPICH",
+    .options = tutti_mpi_options,
+    .options_bytes = sizeof(mpi_options),
+    .open = choose_open,
+    .close = choose_close,
+    .send = choose_send,
+    .recv = choose_recv,
+    .wait_some = choose_wait_some,
+    .cancel = choose_cancel,
+    .dead_peer = choose_dead_peer,
+    .last_words = choose_last_words,
+    .host = choose_host,
+    .node = choose_node,
 };

@@ -1,10 +1,13 @@
-/* closed.c: what is left of a world after it was closed. Closing waits for nobody, so others may still send to it, and messages of this rank may still be under way; and MPI lets go of
-   neither end of a message that is never received (MPICH over UCX moves 15 KB only when it is). So a closed world goes on listening, in what is left of its endpoint, until every
-   peer has said DEPART, which is the last that comes. Nobody makes progress for it alone: it is looked after when a world is opened or closed in this process, and for as long as it takes when MPI
-   ends.
+/* closed.c: what is left of a world after it was closed. Closing waits for nobody, so others may
+   still send to it, and messages of this rank may still be under way; and MPI lets go of neither
+   end of a message that is never received (MPICH over UCX moves 15 KB only when it is). So a closed
+   world goes on listening, in what is left of its endpoint, until every peer has said DEPART, which
+   is the last that comes. Nobody makes progress for it alone: it is looked after when a world is
+   opened or closed in this process, and for as long as it takes when MPI ends.
 
-   What belongs to the process rather than to a world hangs on MPI_COMM_SELF: an attribute of it is deleted before MPI_Finalize does anything else. The name of MPI_COMM_SELF says which attribute, as it
-   is the one place in the process that all worlds find. */
+   What belongs to the process rather than to a world hangs on MPI_COMM_SELF: an attribute of it is
+   deleted before MPI_Finalize does anything else. The name of MPI_COMM_SELF says which attribute,
+   as it is the one place in the process that all worlds find. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -41,13 +44,15 @@ static void hear(mpi_endpoint *e)
             if (((const mpi_departure *)(const void *)f->payload)->failed)
                 e->process->lost = true;
         }
-        if (MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request) != MPI_SUCCESS)
+        if (MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request) !=
+            MPI_SUCCESS)
             e->missing = 0;
         e->ring_head = (e->ring_head + 1) % RING;
     }
 }
 
-/* Takes back the posted receives once nobody sends any more. Cancelling one is local, and ends at once but for an MPI that has failed. */
+/* Takes back the posted receives once nobody sends any more. Cancelling one is local, and ends at
+   once but for an MPI that has failed. */
 static bool ring_is_over(mpi_endpoint *e)
 {
     bool over = true;
@@ -59,7 +64,8 @@ static bool ring_is_over(mpi_endpoint *e)
     e->deaf = true;
     for (int i = 0; i < RING; i++) {
         int done = 1;
-        if (e->ring[i] != NULL && e->ring[i]->request != MPI_REQUEST_NULL && (MPI_Test(&e->ring[i]->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done))
+        if (e->ring[i] != NULL && e->ring[i]->request != MPI_REQUEST_NULL &&
+            (MPI_Test(&e->ring[i]->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done))
             over = false;
     }
     return over;
@@ -147,7 +153,8 @@ static void say_goodbye(const mpi_endpoint *e)
     }
 }
 
-/* MPI_Finalize would wait for the others too, but on a busy core, and MPICH complains of each message that nobody received. Where somebody was lost, not all may ever come. */
+/* MPI_Finalize would wait for the others too, but on a busy core, and MPICH complains of each
+   message that nobody received. Where somebody was lost, not all may ever come. */
 static int at_finalize(MPI_Comm self, int keyval, void *attribute, void *unused)
 {
     mpi_process *p = attribute;
@@ -180,9 +187,12 @@ mpi_process *tutti_mpi_find_process(void)
     int length, found = 0;
     void *value = NULL;
 
-    if (MPI_Comm_get_name(MPI_COMM_SELF, name, &length) != MPI_SUCCESS || strncmp(name, record_name, strlen(record_name)) != 0)
+    if (MPI_Comm_get_name(MPI_COMM_SELF, name, &length) != MPI_SUCCESS ||
+        strncmp(name, record_name, strlen(record_name)) != 0)
         return NULL;
-    if (MPI_Comm_get_attr(MPI_COMM_SELF, (int)strtol(name + strlen(record_name), NULL, 10), &value, &found) != MPI_SUCCESS || !found)
+    if (MPI_Comm_get_attr(MPI_COMM_SELF, (int)strtol(name + strlen(record_name), NULL, 10), &value, &found) !=
+            MPI_SUCCESS ||
+        !found)
         return NULL;
     return value;
 }
@@ -200,7 +210,8 @@ tutti_status tutti_mpi_join_process(mpi_endpoint *e, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "keeping account of the worlds of this process");
         }
         match_list_init(&p->worlds);
-        if (!tutti_mpi_well(e, MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &keyval, NULL), "making an attribute", -1) ||
+        if (!tutti_mpi_well(e, MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &keyval, NULL),
+                            "making an attribute", -1) ||
             !tutti_mpi_well(e, MPI_Comm_set_attr(MPI_COMM_SELF, keyval, p), "setting an attribute", -1)) {
             pthread_mutex_destroy(&p->lock);
             tutti_free(p);

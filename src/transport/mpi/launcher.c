@@ -1,5 +1,6 @@
-/* launcher.c: whose launcher started this process? A program built for one MPI and started by the launcher of another does not fail: each process takes itself
-   for a world of one, and N models are trained side by side. So this is settled from the environment before MPI is started. */
+/* launcher.c: whose launcher started this process? A program built for one MPI and started by the
+   launcher of another does not fail: each process takes itself for a world of one, and N models are
+   trained side by side. So this is settled from the environment before MPI is started. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,12 +8,24 @@
 #include "mpi_launcher.h"
 
 const tutti_option tutti_mpi_options[] = {
-    { .name = "implementation", .type = TUTTI_CHOICE, .offset = TUTTI_AT(mpi_options, implementation), .text = "auto|openmpi|mpich",
+    { .name = "implementation",
+      .type = TUTTI_CHOICE,
+      .offset = TUTTI_AT(mpi_options, implementation),
+      .text = "auto|openmpi|mpich",
       .help = "which MPI; auto: that of the launcher which started this process" },
-    { .name = "threads", .type = TUTTI_CHOICE, .offset = TUTTI_AT(mpi_options, threads), .text = "serialized|multiple|funneled",
+    { .name = "threads",
+      .type = TUTTI_CHOICE,
+      .offset = TUTTI_AT(mpi_options, threads),
+      .text = "serialized|multiple|funneled",
       .help = "thread level to ask MPI for; with funneled only the thread that opened may send, receive and wait" },
-    { .name = "spin", .type = TUTTI_INT, .offset = TUTTI_AT(mpi_options, spin), .initial = 100, .min = 0, .max = 1000000,
-      .help = "microseconds a waiting thread polls before it begins to sleep between polls; with fewer cores than ranks on a host it never spins" },
+    { .name = "spin",
+      .type = TUTTI_INT,
+      .offset = TUTTI_AT(mpi_options, spin),
+      .initial = 100,
+      .min = 0,
+      .max = 1000000,
+      .help = "microseconds a waiting thread polls before it begins to sleep between polls; with fewer cores than "
+              "ranks on a host it never spins" },
     { 0 },
 };
 
@@ -68,12 +81,17 @@ tutti_status tutti_mpi_fits(int wanted, char *const *environment, int *kind, tut
 
     *kind = KIND_AUTO;
     if (!tutti_mpi_launcher(environment, &found))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport 'mpi' joins the processes that MPI's launcher has started, and this one was not; start it with "
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the transport 'mpi' joins the processes that MPI's launcher has started, and this one was "
+                          "not; start it with "
                           "'mpirun -n 4 tutti train ...', or leave --transport away and use 'tutti train -n 4'");
     if (found.kind != KIND_AUTO && wanted != KIND_AUTO && wanted != (int)found.kind)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport is for %s, but this process was started by the launcher of %s (%s): each process would be alone in a world of 1; "
-                          "start it with %s, or use implementation=%s", tutti_mpi_name(wanted), tutti_mpi_name((int)found.kind), found.text, tutti_mpi_starter(wanted),
-                          found.kind == KIND_MPICH ? "mpich" : "openmpi");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the transport is for %s, but this process was started by the launcher of %s (%s): each "
+                          "process would be alone in a world of 1; "
+                          "start it with %s, or use implementation=%s",
+                          tutti_mpi_name(wanted), tutti_mpi_name((int)found.kind), found.text,
+                          tutti_mpi_starter(wanted), found.kind == KIND_MPICH ? "mpich" : "openmpi");
     *kind = wanted != KIND_AUTO ? wanted : (int)found.kind;
     return TUTTI_OK;
 }

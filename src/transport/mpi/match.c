@@ -1,5 +1,6 @@
-/* match.c: posting, pairing and cancelling; which receive gets which message is ../match_queue.h's. A receive whose room MPI has not let go of yet (op->busy) is matched all the same, and
-   gets its message when the room is free. */
+/* match.c: posting, pairing and cancelling; which receive gets which message is
+   ../match_queue.h's. A receive whose room MPI has not let go of yet (op->busy) is matched all the
+   same, and gets its message when the room is free. */
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
@@ -127,23 +128,38 @@ void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op)
 }
 
 /* ---- posting ---- */
-static tutti_status check(const mpi_endpoint *e, const char *doing, const tutti_request *r, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
+static tutti_status check(const mpi_endpoint *e, const char *doing, const tutti_request *r, int peer, bool any,
+                          tutti_buffer b, size_t *bytes, tutti_error *err)
 {
     TUTTI_TRY(tutti_match_check(doing, r, e->size, peer, any, b, bytes, err));
     if (tutti_mpi_foreign_thread(e))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s worker %d from another thread than the one that opened the world, but MPI runs with MPI_THREAD_FUNNELED; use an MPI that gives "
-                          "MPI_THREAD_SERIALIZED, or no background threads (--lane off)", doing, peer);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "%s worker %d from another thread than the one that opened the world, but MPI runs with "
+                          "MPI_THREAD_FUNNELED; use an MPI that gives "
+                          "MPI_THREAD_SERIALIZED, or no background threads (--lane off)",
+                          doing, peer);
     return TUTTI_OK;
 }
 
-static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, int peer, uint64_t tag, void *data, size_t bytes)
+static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, int peer, uint64_t tag, void *data,
+                       size_t bytes)
 {
     mpi_op *op = tutti_mpi_take(&e->ops);
 
     if (op == NULL)
         return NULL;
-    *op = (mpi_op){ .link = op->link, .state = state, .is_send = state != OP_POSTED, .peer = peer, .tag = tag, .request = r, .data = data, .bytes = bytes,
-                    .sequence = e->queue.sequence++, .id = ++e->ids, .data_tag = -1, .give_up_ns = TUTTI_FOREVER };
+    *op = (mpi_op){ .link = op->link,
+                    .state = state,
+                    .is_send = state != OP_POSTED,
+                    .peer = peer,
+                    .tag = tag,
+                    .request = r,
+                    .data = data,
+                    .bytes = bytes,
+                    .sequence = e->queue.sequence++,
+                    .id = ++e->ids,
+                    .data_tag = -1,
+                    .give_up_ns = TUTTI_FOREVER };
     match_list_init(&op->link);
     match_list_init(&op->active);
     for (int i = 0; i < WINDOW; i++)
@@ -167,7 +183,9 @@ static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     m = tutti_mpi_take(&e->messages);
     if (m == NULL)
         return false;
-    *m = (mpi_message){ .from = e->rank, .large = bytes > KEPT, .tag = tag, .sequence = e->queue.sequence++, .note = r->note };
+    *m = (mpi_message){
+        .from = e->rank, .large = bytes > KEPT, .tag = tag, .sequence = e->queue.sequence++, .note = r->note
+    };
     match_list_init(&m->link);
     match_list_init(&m->of_peer);
     if (m->large) {
@@ -214,7 +232,8 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
     return e->broken.status == TUTTI_OK;
 }
 
-tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                            tutti_buffer payload, tutti_error *err)
 {
     mpi_endpoint *e = t;
     tutti_status status;
@@ -232,8 +251,9 @@ tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, con
         finish(e, r, TUTTI_CLOSED, -1);
     else if (!(to == e->rank ? send_to_self(e, r, tag, payload, bytes) : send_to_peer(e, r, to, tag, payload, bytes))) {
         r->posted = false;
-        status = e->broken.status != TUTTI_OK ? tutti_fail_rank(err, e->broken.status, e->broken.rank, "%s", e->broken.text)
-                                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
+        status = e->broken.status != TUTTI_OK
+                     ? tutti_fail_rank(err, e->broken.status, e->broken.rank, "%s", e->broken.text)
+                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
     }
     tutti_mpi_tell(e, 0);
     pthread_mutex_unlock(&e->lock);
@@ -280,7 +300,8 @@ out:
 }
 
 /* ---- cancelling ---- */
-/* Until MPI has let go of the caller's memory; `over` is set then and op gone. The other side's progress may need ours, so all of it goes on. */
+/* Until MPI has let go of the caller's memory; `over` is set then and op gone. The other side's
+   progress may need ours, so all of it goes on. */
 static void wait_until(mpi_endpoint *e, mpi_op *op, const bool *over)
 {
     while (!*over && tutti_mpi_progress(e, NULL) == TUTTI_OK && !*over) {

@@ -1,9 +1,13 @@
-/* mpi.c: the table of the transport for one implementation of MPI, its opening and its closing. One source, built against Open MPI and against MPICH.
+/* mpi.c: the table of the transport for one implementation of MPI, its opening and its closing. One
+   source, built against Open MPI and against MPICH.
 
-   The files of this folder: launcher.c whose launcher; choose.c the plug-in that picks the implementation; process.c MPI's beginning and end; closed.c what a world leaves; pool.c memory;
-   match.c posting, pairing, cancelling; stream.c large payloads; progress.c control messages, departures; wait.c waiting. mpi_internal.h tells how a message travels.
+   The files of this folder: launcher.c whose launcher; choose.c the plug-in that picks the
+   implementation; process.c MPI's beginning and end; closed.c what a world leaves; pool.c memory;
+   match.c posting, pairing, cancelling; stream.c large payloads; progress.c control messages,
+   departures; wait.c waiting. mpi_internal.h tells how a message travels.
 
-   There are no windows: MPI's shared ones would need MPI_Win_sync round every flag, and no wait of MPI's can sleep on one. Collectives go by messages. */
+   There are no windows: MPI's shared ones would need MPI_Win_sync round every flag, and no wait of
+   MPI's can sleep on one. Collectives go by messages. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -33,7 +37,8 @@ static tutti_status prepare(mpi_endpoint *e, tutti_error *err)
     e->peers = tutti_alloc((size_t)e->size, sizeof *e->peers);
     e->places = tutti_alloc((size_t)e->size, sizeof *e->places);
     if (e->peers == NULL || e->places == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank, e->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank,
+                          e->size);
     for (int r = 0; r < e->size; r++) {
         match_list_init(&e->peers[r].outbox);
         match_list_init(&e->peers[r].sends);
@@ -42,7 +47,8 @@ static tutti_status prepare(mpi_endpoint *e, tutti_error *err)
     for (int i = 0; i < RING; i++) {
         e->ring[i] = tutti_mpi_take(&e->frames);
         if (e->ring[i] == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot hold %d messages of %d bytes", e->rank, RING, FRAME_BYTES);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot hold %d messages of %d bytes", e->rank,
+                              RING, FRAME_BYTES);
         e->ring[i]->request = MPI_REQUEST_NULL;
     }
     cause = pthread_mutex_init(&e->lock, NULL);
@@ -54,7 +60,8 @@ static tutti_status prepare(mpi_endpoint *e, tutti_error *err)
     cause = pthread_cond_init(&e->bell, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (cause != 0)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, cause, "opening the mpi transport of worker %d: no condition", e->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, cause, "opening the mpi transport of worker %d: no condition",
+                          e->rank);
     e->bell_made = true;
     return TUTTI_OK;
 }
@@ -67,7 +74,8 @@ static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *la
 
     *t = NULL;
     if (launch->size < 1 || launch->rank < 0 || launch->rank >= launch->size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: ranks are 0 to size - 1", launch->rank, launch->size);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: ranks are 0 to size - 1", launch->rank,
+                          launch->size);
     TUTTI_TRY(tutti_mpi_parse(launch->spec, &options, err));
     e = tutti_alloc(1, sizeof *e);
     if (e == NULL)
@@ -81,7 +89,9 @@ static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *la
         status = tutti_mpi_begin(e, launch, &options, err);
     for (int i = 0; i < RING && status == TUTTI_OK; i++) {
         mpi_frame *f = e->ring[i];
-        if (!tutti_mpi_well(e, MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request), "posting a receive", -1))
+        if (!tutti_mpi_well(
+                e, MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request),
+                "posting a receive", -1))
             status = tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);
         e->joined = true;
     }
@@ -93,7 +103,8 @@ static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *la
 }
 
 /* ---- closing ---- */
-/* Nothing of this rank is in MPI's hands any more, as far as it is for MPI to finish it. What is under way to a peer that has left is heard when that one's process looks (closed.c). */
+/* Nothing of this rank is in MPI's hands any more, as far as it is for MPI to finish it. What is
+   under way to a peer that has left is heard when that one's process looks (closed.c). */
 static bool flushed(const mpi_endpoint *e)
 {
     for (const match_link *at = e->under_way.next; at != &e->under_way; at = at->next) {
@@ -121,7 +132,8 @@ static void flush(mpi_endpoint *e)
         tutti_mpi_ended(e, MATCH_OWNER(mpi_op, link, e->ending.next));
 }
 
-/* The two communicators are left to MPI_Finalize: freeing one is collective, and others may still send to it. */
+/* The two communicators are left to MPI_Finalize: freeing one is collective,
+   and others may still send to it. */
 static void mpi_close(void *t)
 {
     mpi_endpoint *e = t;
@@ -180,7 +192,10 @@ static int mpi_dead_peer(void *t, char *why, size_t bytes)
             continue;
         root = tutti_mpi_root(e, r);
         if (why != NULL && bytes > 0)
-            snprintf(why, bytes, "%s", e->peers[root].words != NULL ? e->peers[root].words : e->peers[r].words != NULL ? e->peers[r].words : "it failed");
+            snprintf(why, bytes, "%s",
+                     e->peers[root].words != NULL ? e->peers[root].words
+                     : e->peers[r].words != NULL  ? e->peers[r].words
+                                                  : "it failed");
     }
     pthread_mutex_unlock(&e->lock);
     return root;
@@ -200,10 +215,22 @@ static void mpi_last_words(void *t, const tutti_error *err)
 extern const tutti_transport_ops tutti_transport_plugin;
 #pragma GCC visibility pop
 const tutti_transport_ops tutti_transport_plugin = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops),
-    .name = "mpi", .help = "processes started by mpirun",
-    .options = tutti_mpi_options, .options_bytes = sizeof(mpi_options),
-    .open = mpi_open, .close = mpi_close,
-    .send = tutti_mpi_send, .recv = tutti_mpi_recv, .wait_some = tutti_mpi_wait_some, .cancel = tutti_mpi_cancel,
-    .dead_peer = mpi_dead_peer, .last_words = mpi_last_words, .host = mpi_host, .node = mpi_node,
+    .abi = TUTTI_TRANSPORT_ABI,
+    .bytes = sizeof(tutti_transport_ops),
+    .runtime_abi = TUTTI_RUNTIME_ABI,
+    .runtime_bytes = sizeof(tutti_runtime_ops),
+    .name = "mpi",
+    .help = "processes started by mpirun",
+    .options = tutti_mpi_options,
+    .options_bytes = sizeof(mpi_options),
+    .open = mpi_open,
+    .close = mpi_close,
+    .send = tutti_mpi_send,
+    .recv = tutti_mpi_recv,
+    .wait_some = tutti_mpi_wait_some,
+    .cancel = tutti_mpi_cancel,
+    .dead_peer = mpi_dead_peer,
+    .last_words = mpi_last_words,
+    .host = mpi_host,
+    .node = mpi_node,
 };

@@ -1,26 +1,36 @@
 /* mpi_internal.h: one rank's end of the mpi transport, shared by the files of this folder.
 
-   Tags have 64 bits here and 15 to 31 in MPI, and a receive may be cancelled in mid-transfer, so messages are matched here. Two communicators:
+   Tags have 64 bits here and 15 to 31 in MPI, and a receive may be cancelled in mid-transfer, so
+   messages are matched here. Two communicators:
 
-     control   messages of at most a header and EAGER bytes, all of one tag, into preposted receives; MPI keeps the order of each sender's
-     data      payloads of large messages, in chunks straight from the caller's memory into the receiver's, on a tag that the receiver gives to a transfer
+     control   messages of at most a header and EAGER bytes, all of one tag, into preposted
+               receives; MPI keeps the order of each sender's
+     data      payloads of large messages, in chunks straight from the caller's memory into the
+               receiver's, on a tag that the receiver gives to a transfer
 
-   small (up to EAGER bytes): one EAGER message, header and payload. The send is done once it is with MPI.
+   small (up to EAGER bytes): one EAGER message, header and payload. The
+   send is done once it is with MPI.
    large:   sender                                    receiver
-            ANNOUNCE(tag, note, send id)          ->  waits unexpected until a receive matches; posts the first chunks
+            ANNOUNCE(tag, note, send id)          ->  waits unexpected until a receive
+                                                  matches; posts the first chunks
             sends WINDOW chunks at a time         <-  CLEAR(send id, data tag)
             ...                                   ->  posts the next chunk when one is there
             is done                               <-  TAKEN(send id)
-   What MPI has begun to move cannot be called back, so taking back what is under way has a protocol:
-     the receiver cancels:  REWIND(send id, data tag); the message is unexpected again. The sender answers STOPPED(data tag, chunks it has sent) and waits for a
-                            new CLEAR; chunks that still come are received into memory of ours and forgotten.
-     the sender cancels:    waits until the chunks it has sent are out of its memory, then STOPPED and WITHDRAW; the receive goes back to its place.
-   Every CLEAR ends in one of two ways, all chunks or a STOPPED; only then the data tag is used again. A payload too large for its room is TAKEN without CLEAR.
-   A message to oneself never meets MPI.
+   What MPI has begun to move cannot be called back, so taking back
+   what is under way has a protocol:
+     the receiver cancels:  REWIND(send id, data tag); the message is unexpected again. The sender
+                            answers STOPPED(data tag, chunks it has sent) and waits for a new CLEAR;
+                            chunks that still come are received into memory of ours and forgotten.
+     the sender cancels:    waits until the chunks it has sent are out of its memory, then STOPPED
+                            and WITHDRAW; the receive goes back to its place.
+   Every CLEAR ends in one of two ways, all chunks or a STOPPED; only then the data
+   tag is used again. A payload too large for its room is TAKEN without CLEAR. A
+   message to oneself never meets MPI.
 
    The last control message to each peer is DEPART, with the last words of a rank that failed.
 
-   All below is under endpoint->lock, and so is every call of MPI after opening: MPI_THREAD_SERIALIZED is enough. There is no thread of our own: who waits makes
+   All below is under endpoint->lock, and so is every call of MPI after opening:
+   MPI_THREAD_SERIALIZED is enough. There is no thread of our own: who waits makes
    the progress for the whole rank. */
 #ifndef TUTTI_MPI_INTERNAL_H
 #define TUTTI_MPI_INTERNAL_H
@@ -32,16 +42,30 @@
 
 enum {
     EAGER = 16 << 10,            /* payload of a control message */
-    KEPT = 192,                  /* an unexpected payload up to this is copied; a larger one keeps the frame it came in */
-    CHUNK = 512 << 10,           /* of a large payload: big enough that a message of MPI costs nothing beside it, small enough to be waited for when cancelled */
+    /* an unexpected payload up to this is copied; a larger one keeps the frame it came in */
+    KEPT = 192,
+    /* of a large payload: big enough that a message of MPI costs nothing beside it, small
+       enough to be waited for when cancelled */
+    CHUNK = 512 << 10,
     WINDOW = 4,                  /* chunks of one transfer under way */
     RING = 32,                   /* control receives preposted */
-    UNDER_WAY = 16,              /* control messages to one peer that MPI has not let go; more wait in the caller's memory */
+    /* control messages to one peer that MPI has not let go; more wait in the caller's memory */
+    UNDER_WAY = 16,
     CONTROL_TAG = 0
 };
 
 /* ---- on the wire: all ranks are of one build, which opening checks ---- */
-typedef enum wire_kind { WIRE_NOTHING, WIRE_EAGER, WIRE_ANNOUNCE, WIRE_CLEAR, WIRE_TAKEN, WIRE_REWIND, WIRE_STOPPED, WIRE_WITHDRAW, WIRE_DEPART } wire_kind;
+typedef enum wire_kind {
+    WIRE_NOTHING,
+    WIRE_EAGER,
+    WIRE_ANNOUNCE,
+    WIRE_CLEAR,
+    WIRE_TAKEN,
+    WIRE_REWIND,
+    WIRE_STOPPED,
+    WIRE_WITHDRAW,
+    WIRE_DEPART
+} wire_kind;
 typedef struct mpi_wire {
     uint32_t kind, data_tag;
     uint64_t tag, send_id, chunks;
@@ -76,7 +100,9 @@ typedef struct mpi_op {          /* a send or receive of this rank */
     union {                      /* the head under its two names; first, as pools want the link */
         match_waiting waiting;
         struct {
-            match_link link;       /* send: in peer->outbox or peer->sends; receive: in the queue; ending receive: in endpoint->ending; free: in the pool */
+            /* send: in peer->outbox or peer->sends; receive: in the queue; ending receive: in
+               endpoint->ending; free: in the pool */
+            match_link link;
             int peer;            /* TUTTI_ANY in a receive only */
             uint64_t tag, sequence;
         };
@@ -89,18 +115,22 @@ typedef struct mpi_op {          /* a send or receive of this rank */
     unsigned char *data;         /* the caller's payload or room */
     size_t bytes;
     struct mpi_message *message; /* receive when MATCHED; SELF */
-    struct mpi_transfer *busy;   /* receive: chunks of a transfer that was given up may still land in the room */
+    /* receive: chunks of a transfer that was given up may still land in the room */
+    struct mpi_transfer *busy;
     uint64_t issued;             /* send: chunks of this stream given to MPI */
     int64_t data_tag;            /* send: of the stream that has not ended, or -1 */
     MPI_Request chunks[WINDOW];
     tutti_status status;         /* ENDING */
     int rank;
     bool withdraw;               /* ENDING: cancelled by the caller; the peer is to be told */
-    int64_t give_up_ns;          /* ENDING because the peer has left: until when chunks are waited for; TUTTI_FOREVER otherwise */
+    /* ENDING because the peer has left: until when chunks are waited for; TUTTI_FOREVER
+       otherwise */
+    int64_t give_up_ns;
     bool *over;                  /* set when it has ended: whoever cancels waits for it */
 } mpi_op;
 
-typedef struct mpi_message {     /* something that has come: unexpected, or matched and on its way */
+/* something that has come: unexpected, or matched and on its way */
+typedef struct mpi_message {
     union {
         match_waiting waiting;
         struct {
@@ -131,14 +161,16 @@ typedef struct mpi_transfer {    /* a large payload on its way to this rank: one
     MPI_Request requests[WINDOW];
     bool live;                   /* it will complete op; else what comes is forgotten */
     bool told;                   /* nothing more comes than `total` */
-    bool stopping;               /* some posted receives were cancelled: no new ones until all have ended */
+    /* some posted receives were cancelled: no new ones until all have ended */
+    bool stopping;
     mpi_op *op;                  /* whose room the posted receives point into, or NULL: `trash` */
     mpi_message *message;        /* while live */
     unsigned char *trash;
     int64_t give_up_ns;
 } mpi_transfer;
 
-/* Grows when more is in flight than ever before, never in a steady state. Things begin with their link. */
+/* Grows when more is in flight than ever before, never in a steady
+   state. Things begin with their link. */
 typedef struct mpi_pool {
     size_t bytes;
     uint32_t next;               /* things of the next chunk */
@@ -156,12 +188,15 @@ typedef struct mpi_peer {
     char *words;                 /* of a failed one; NULL: no memory for them */
 } mpi_peer;
 
-typedef struct mpi_place { int32_t host, node; } mpi_place; /* of a rank: the lowest rank of MPI's on its host; node or -1 */
+/* of a rank: the lowest rank of MPI's on its host; node or -1 */
+typedef struct mpi_place { int32_t host, node; } mpi_place;
 
 typedef struct mpi_process {     /* what belongs to the process; see closed.c */
     pthread_mutex_t lock;
-    match_link worlds;           /* mpi_endpoint.of_process: open ones, and closed ones that are not over; under lock */
-    _Atomic bool lost;           /* a worker of some world was: not everybody will come to MPI_Finalize */
+    /* mpi_endpoint.of_process: open ones, and closed ones that are not over; under lock */
+    match_link worlds;
+    /* a worker of some world was: not everybody will come to MPI_Finalize */
+    _Atomic bool lost;
 } mpi_process;
 
 typedef struct mpi_endpoint {
@@ -189,7 +224,8 @@ typedef struct mpi_endpoint {
     match_link streams;            /* mpi_op.active */
     match_link ending;             /* receives that end when their room is free */
     match_link transfers, under_way;
-    match_link stale;              /* transfers given up while MPI held memory of theirs: never used again */
+    /* transfers given up while MPI held memory of theirs: never used again */
+    match_link stale;
     mpi_frame *ring[RING];
     uint32_t ring_head;
     mpi_pool ops, messages, frames, transfer_pool;
@@ -203,33 +239,46 @@ typedef struct mpi_endpoint {
     bool moved;                  /* the last progress did something */
     bool left;                   /* DEPART was sent: nothing more is */
     bool closing;
-    tutti_error broken;          /* status OK: it is not. MPI failed, or memory did in the middle of something */
+    /* status OK: it is not. MPI failed, or memory did in the middle of something */
+    tutti_error broken;
 } mpi_endpoint;
 
 /* process.c: MPI as a whole, of which a process has one */
-tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const mpi_options *options, tutti_error *err); /* blocks: all ranks */
-bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer); /* false: the endpoint is broken, with MPI's words */
+/* blocks: all ranks */
+tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch,
+                             const mpi_options *options, tutti_error *err);
+/* false: the endpoint is broken, with MPI's words */
+bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer);
 
 /* closed.c */
-tutti_status tutti_mpi_join_process(mpi_endpoint *e, tutti_error *err); /* MPI is started; the rest is forgotten by tutti_mpi_closed */
-mpi_process *tutti_mpi_find_process(void);                          /* NULL: no world was ever opened. While MPI is neither not yet nor no more */
-/* The endpoint's memory but for the ring, under_way, transfers, stale and their pools is freed: the rest of it is, now or later. Takes half-built ones. */
+/* MPI is started; the rest is forgotten by tutti_mpi_closed */
+tutti_status tutti_mpi_join_process(mpi_endpoint *e, tutti_error *err);
+/* NULL: no world was ever opened. While MPI is neither not yet nor no more */
+mpi_process *tutti_mpi_find_process(void);
+/* The endpoint's memory but for the ring, under_way, transfers, stale and their pools is freed: the
+   rest of it is, now or later. Takes half-built ones. */
 void tutti_mpi_closed(mpi_endpoint *e);
 
 /* pool.c */
 void tutti_mpi_pool_init(mpi_pool *pool, size_t bytes);
 void tutti_mpi_pool_fini(mpi_pool *pool);
-void *tutti_mpi_take(mpi_pool *pool);                               /* NULL: no memory; its content is what it was */
+/* NULL: no memory; its content is what it was */
+void *tutti_mpi_take(mpi_pool *pool);
 void tutti_mpi_give(mpi_pool *pool, match_link *thing);               /* takes it out of its list */
 
 /* match.c */
-tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
-tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
+tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                            tutti_buffer payload, tutti_error *err);
+tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
+                            tutti_error *err);
 void tutti_mpi_cancel(void *t, tutti_request *r);
-mpi_op *tutti_mpi_take_posted(mpi_endpoint *e, int from, uint64_t tag); /* out of the queue; NULL: none */
-void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank); /* now, or once MPI has let go of its memory */
+/* out of the queue; NULL: none */
+mpi_op *tutti_mpi_take_posted(mpi_endpoint *e, int from, uint64_t tag);
+/* now, or once MPI has let go of its memory */
+void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank);
 void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op);                  /* it has: tells the request */
-void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_note *note, const unsigned char *payload);
+void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_note *note,
+                       const unsigned char *payload);
 void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m); /* neither is in the queue */
 void tutti_mpi_offer_message(mpi_endpoint *e, mpi_message *m);
 void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op);
@@ -237,23 +286,32 @@ void tutti_mpi_drop(mpi_endpoint *e, mpi_message *m);
 
 /* stream.c: large payloads */
 void tutti_mpi_transfer_begin(mpi_endpoint *e, mpi_op *op, mpi_message *m);
-void tutti_mpi_transfer_give_up(mpi_endpoint *e, mpi_transfer *t);  /* by the receiver: REWIND; op->busy until its room is free */
-void tutti_mpi_transfer_unmatched(mpi_transfer *t);                  /* the same without a word: the sender has taken the message back */
+/* by the receiver: REWIND; op->busy until its room is free */
+void tutti_mpi_transfer_give_up(mpi_endpoint *e, mpi_transfer *t);
+/* the same without a word: the sender has taken the message back */
+void tutti_mpi_transfer_unmatched(mpi_transfer *t);
 void tutti_mpi_transfer_stopped(mpi_transfer *t, uint64_t chunks);  /* no more than these come */
 void tutti_mpi_transfers(mpi_endpoint *e);                          /* progress */
 void tutti_mpi_streams(mpi_endpoint *e);                            /* progress */
 bool tutti_mpi_has_chunks(const mpi_op *op);
 
 /* progress.c */
-bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *payload, size_t bytes); /* false: broken */
-void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p);                /* sends what waits there, as far as MPI takes it */
-void tutti_mpi_sweep(mpi_endpoint *e);                              /* takes back frames that MPI has let go */
+/* false: broken */
+bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *payload,
+                   size_t bytes);
+/* sends what waits there, as far as MPI takes it */
+void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p);
+/* takes back frames that MPI has let go */
+void tutti_mpi_sweep(mpi_endpoint *e);
 tutti_status tutti_mpi_progress(mpi_endpoint *e, tutti_error *err);
-void tutti_mpi_leave(mpi_endpoint *e, const tutti_error *why);      /* why NULL: in order. Ends every request, DEPART to all */
+/* why NULL: in order. Ends every request, DEPART to all */
+void tutti_mpi_leave(mpi_endpoint *e, const tutti_error *why);
 int tutti_mpi_root(const mpi_endpoint *e, int rank);
 
 /* wait.c */
-tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
-void tutti_mpi_tell(mpi_endpoint *e, int mine);                     /* rings the bell if a request was completed and more than `mine` threads wait */
+tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
+                                 int64_t deadline_ns, size_t *n_done, tutti_error *err);
+/* rings the bell if a request was completed and more than `mine` threads wait */
+void tutti_mpi_tell(mpi_endpoint *e, int mine);
 bool tutti_mpi_foreign_thread(const mpi_endpoint *e);
 #endif

@@ -1,9 +1,11 @@
-/* mpi_launcher.h: what the chooser (mpi.so) and the two implementations share: the options, and whose launcher started this process. No MPI here. */
+/* mpi_launcher.h: what the chooser (mpi.so) and the two implementations share: the options, and
+   whose launcher started this process. No MPI here. */
 #ifndef TUTTI_MPI_LAUNCHER_H
 #define TUTTI_MPI_LAUNCHER_H
 #include "tutti/transport.h"
 
-typedef enum mpi_kind_of { KIND_AUTO, KIND_OPENMPI, KIND_MPICH } mpi_kind_of; /* order of the option's choices */
+/* order of the option's choices */
+typedef enum mpi_kind_of { KIND_AUTO, KIND_OPENMPI, KIND_MPICH } mpi_kind_of;
 typedef enum mpi_threads { THREADS_SERIALIZED, THREADS_MULTIPLE, THREADS_FUNNELED } mpi_threads;
 typedef struct mpi_options { int implementation, threads; int64_t spin; } mpi_options;
 extern const tutti_option tutti_mpi_options[];
@@ -16,7 +18,8 @@ typedef struct mpi_found {
 /* False: no launcher of MPI's started this process. */
 bool tutti_mpi_launcher(char *const *environment, mpi_found *found);
 const char *tutti_mpi_name(int kind);                               /* "Open MPI" */
-const char *tutti_mpi_starter(int kind);                            /* "mpirun" of it, as Debian calls it */
+/* "mpirun" of it, as Debian calls it */
+const char *tutti_mpi_starter(int kind);
 /* The wanted implementation fits the launcher? The sentences of all refusals are here. */
 tutti_status tutti_mpi_fits(int wanted, char *const *environment, int *kind, tutti_error *err);
 tutti_status tutti_mpi_parse(const char *spec_text, mpi_options *options, tutti_error *err);

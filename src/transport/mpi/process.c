@@ -1,9 +1,13 @@
-/* process.c: MPI as a whole. A process starts it once and ends it once, so what belongs to the process hangs on MPI and the C library, not on a world:
+/* process.c: MPI as a whole. A process starts it once and ends it once, so what belongs to the
+   process hangs on MPI and the C library, not on a world:
 
-   starting  by the first world that is opened, unless the program has done it already; then the program ends it too.
-   ending    when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a world must not. What the others still say is heard until then (closed.c).
-             A process that ends badly (exit code not 0) calls MPI_Abort with its code, so that no launcher is left with ranks that wait for it; a rank that saw
-             another one fail gives that one half a second's start, so that the job's code is that of the cause.
+   starting  by the first world that is opened, unless the program has done it
+             already; then the program ends it too.
+   ending    when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a
+             world must not. What the others still say is heard until then (closed.c). A process
+             that ends badly (exit code not 0) calls MPI_Abort with its code, so that no launcher is
+             left with ranks that wait for it; a rank that saw another one fail gives that one half
+             a second's start, so that the job's code is that of the cause.
    An MPI of ours in which somebody was lost is not finalised: it would wait for him. */
 #include <errno.h>
 #include <poll.h>
@@ -27,7 +31,8 @@ typedef struct mpi_ending { pid_t process; } mpi_ending;
 
 static void at_exit(int code, void *argument)
 {
-    const bool here = getpid() == ((const mpi_ending *)argument)->process; /* not in a child that was forked: MPI is its parent's */
+    /* not in a child that was forked: MPI is its parent's */
+    const bool here = getpid() == ((const mpi_ending *)argument)->process;
     int initialised = 0, finalised = 0;
 
     tutti_free(argument);
@@ -38,7 +43,9 @@ static void at_exit(int code, void *argument)
     if (!initialised || finalised)
         return;
     if (code != 0) {
-        poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : WORDS_MS); /* also, launchers have to fetch the sentence before they end everybody: once it did not arrive */
+        /* also, launchers have to fetch the sentence before they end
+           everybody: once it did not arrive */
+        poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : WORDS_MS);
         MPI_Abort(MPI_COMM_WORLD, code);
     }
     const mpi_process *p = tutti_mpi_find_process();
@@ -56,7 +63,9 @@ bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer)
     if (e->broken.status != TUTTI_OK)
         return false;
     MPI_Error_string(code, text, &length);
-    tutti_fail_rank(&e->broken, TUTTI_ERR_IO, peer, "%s failed, %s says '%.300s'; look for the first rank that reports a failure", doing, tutti_mpi_name(BUILT_FOR), text);
+    tutti_fail_rank(&e->broken, TUTTI_ERR_IO, peer,
+                    "%s failed, %s says '%.300s'; look for the first rank that reports a failure", doing,
+                    tutti_mpi_name(BUILT_FOR), text);
     return false;
 }
 
@@ -77,7 +86,9 @@ static tutti_status start(mpi_endpoint *e, const mpi_options *options, tutti_err
     TUTTI_TRY(refused(e, MPI_Initialized(&initialised), "asking for the state of MPI", err));
     TUTTI_TRY(refused(e, MPI_Finalized(&finalised), "asking for the state of MPI", err));
     if (finalised)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "MPI has been finalised in this process and cannot be started again; open worlds before that");
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "MPI has been finalised in this process and cannot be started again; open worlds before that");
     if (!initialised) {
         TUTTI_TRY(refused(e, MPI_Init_thread(NULL, NULL, levels[options->threads], &provided), "starting MPI", err));
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -92,7 +103,9 @@ static tutti_status start(mpi_endpoint *e, const mpi_options *options, tutti_err
     }
     TUTTI_TRY(refused(e, MPI_Query_thread(&provided), "asking for MPI's thread level", err));
     if (provided < MPI_THREAD_FUNNELED)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "MPI was started by this program with MPI_THREAD_SINGLE; start it by MPI_Init_thread with MPI_THREAD_FUNNELED or more");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "MPI was started by this program with MPI_THREAD_SINGLE; start it by MPI_Init_thread with "
+                          "MPI_THREAD_FUNNELED or more");
     e->funneled = provided == MPI_THREAD_FUNNELED || options->threads == THREADS_FUNNELED;
     e->thread = pthread_self();
     return tutti_mpi_join_process(e, err);
@@ -102,17 +115,23 @@ static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launc
 {
     mpi_found found;
 
-    if (e->owned && size == 1 && tutti_mpi_launcher(launch->environment, &found) && found.size != 1 && launch->size != 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the launcher says %s, but %s sees a world of 1: it was started by another MPI's launcher; start it with %s", found.text,
-                          tutti_mpi_name(BUILT_FOR), tutti_mpi_starter(BUILT_FOR));
+    if (e->owned && size == 1 && tutti_mpi_launcher(launch->environment, &found) && found.size != 1 &&
+        launch->size != 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the launcher says %s, but %s sees a world of 1: it was started by another MPI's launcher; "
+                          "start it with %s",
+                          found.text, tutti_mpi_name(BUILT_FOR), tutti_mpi_starter(BUILT_FOR));
     /* A program that has started MPI itself may open a world of its first ranks. */
     if (launch->rank == rank && (e->owned ? launch->size == size : launch->size <= size))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this is worker %d of %d, but rank %d of MPI's %d; workers and ranks come from the launcher (mpirun -n %d), do not set them yourself",
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "this is worker %d of %d, but rank %d of MPI's %d; workers and ranks come from the launcher "
+                      "(mpirun -n %d), do not set them yourself",
                       launch->rank, launch->size, rank, size, launch->size);
 }
 
-/* Who is where; and do the ranks of this host have a core each? Each is bound to a part of them, so it is the union that counts. */
+/* Who is where; and do the ranks of this host have a core each? Each is bound to a part of
+   them, so it is the union that counts. */
 static tutti_status look_round(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
 {
     static const char doing[] = "asking who is on which host";
@@ -130,20 +149,31 @@ static tutti_status look_round(mpi_endpoint *e, int64_t spin_us, tutti_error *er
     TUTTI_TRY(refused(e, MPI_Allreduce(&e->rank, &mine.host, 1, MPI_INT, MPI_MIN, host), doing, err));
     MPI_Comm_free(&host);
     e->spin_ns = CPU_COUNT(&all) >= ranks ? spin_us * 1000 : 0;
-    return refused(e, MPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, e->places, (int)sizeof mine, MPI_BYTE, e->control), doing, err);
+    return refused(e,
+                   MPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, e->places, (int)sizeof mine, MPI_BYTE, e->control),
+                   doing, err);
 }
 
 /* Header and sizes are those of the build; ranks of different builds would misread each other. */
 static tutti_status check_builds(mpi_endpoint *e, tutti_error *err)
 {
-    const uint32_t build[] = { TUTTI_TRANSPORT_ABI, 1, sizeof(mpi_wire), EAGER, CHUNK, WINDOW, sizeof(mpi_departure), TUTTI_VERSION_MAJOR << 16 | TUTTI_VERSION_MINOR };
+    const uint32_t build[] = { TUTTI_TRANSPORT_ABI,
+                               1,
+                               sizeof(mpi_wire),
+                               EAGER,
+                               CHUNK,
+                               WINDOW,
+                               sizeof(mpi_departure),
+                               TUTTI_VERSION_MAJOR << 16 | TUTTI_VERSION_MINOR };
     uint64_t mine[2], least[2];
 
     mine[0] = tutti_hash(build, sizeof build);
     mine[1] = ~mine[0];
-    TUTTI_TRY(refused(e, MPI_Allreduce(mine, least, 2, MPI_UINT64_T, MPI_MIN, e->control), "comparing the builds of the ranks", err));
+    TUTTI_TRY(refused(e, MPI_Allreduce(mine, least, 2, MPI_UINT64_T, MPI_MIN, e->control),
+                      "comparing the builds of the ranks", err));
     if (least[0] != mine[0] || least[1] != mine[1])
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the ranks of this job run different versions of Tutti; install the same one on all hosts");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the ranks of this job run different versions of Tutti; install the same one on all hosts");
     return TUTTI_OK;
 }
 
@@ -155,8 +185,9 @@ tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const 
 
     MPI_Initialized(&initialised);
     if (options->implementation != KIND_AUTO && options->implementation != BUILT_FOR)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this is the transport for %s, and %s is asked for; use the transport 'mpi', which chooses", tutti_mpi_name(BUILT_FOR),
-                          tutti_mpi_name(options->implementation));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "this is the transport for %s, and %s is asked for; use the transport 'mpi', which chooses",
+                          tutti_mpi_name(BUILT_FOR), tutti_mpi_name(options->implementation));
     if (!initialised)
         TUTTI_TRY(tutti_mpi_fits(BUILT_FOR, launch->environment, &kind, err));
     TUTTI_TRY(start(e, options, err));
@@ -166,13 +197,15 @@ tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const 
 
     TUTTI_TRY(refused(e, MPI_Comm_group(MPI_COMM_WORLD, &all), "making the world's communicators", err));
     TUTTI_TRY(refused(e, MPI_Group_range_incl(all, 1, range, &ours), "making the world's communicators", err));
-    TUTTI_TRY(refused(e, MPI_Comm_create_group(MPI_COMM_WORLD, ours, CONTROL_TAG, &e->control), "making the world's communicators", err));
+    TUTTI_TRY(refused(e, MPI_Comm_create_group(MPI_COMM_WORLD, ours, CONTROL_TAG, &e->control),
+                      "making the world's communicators", err));
     MPI_Group_free(&ours);
     MPI_Group_free(&all);
     MPI_Comm_set_errhandler(e->control, MPI_ERRORS_RETURN);
     TUTTI_TRY(refused(e, MPI_Comm_dup(e->control, &e->data), "making the world's communicators", err));
     MPI_Comm_set_errhandler(e->data, MPI_ERRORS_RETURN);
-    TUTTI_TRY(refused(e, MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_max, &found), "asking for the largest tag", err));
+    TUTTI_TRY(
+        refused(e, MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_max, &found), "asking for the largest tag", err));
     e->tag_max = found ? *(int *)tag_max : 32767;
     TUTTI_TRY(check_builds(e, err));
     return look_round(e, options->spin, err);

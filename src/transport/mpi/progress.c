@@ -1,4 +1,5 @@
-/* progress.c: control messages, and who has left. Called with the lock held by whoever waits; never blocks. */
+/* progress.c: control messages, and who has left. Called with the lock
+   held by whoever waits; never blocks. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,19 +16,23 @@ bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *pa
 
     if (e->broken.status != TUTTI_OK)
         return false;
-    /* Who has left listens for the others' DEPART only. One that failed does not if its process ends by that, which is MPI's matter to notice. */
+    /* Who has left listens for the others' DEPART only. One that failed does not if its process
+       ends by that, which is MPI's matter to notice. */
     if (e->left || (e->peers[to].gone && (wire->kind != WIRE_DEPART || (e->peers[to].failed && e->owned))))
         return true;
     f = tutti_mpi_take(&e->frames);
     if (f == NULL) {
-        tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a message of %zu bytes to worker %d", sizeof *wire + bytes, to);
+        tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a message of %zu bytes to worker %d",
+                   sizeof *wire + bytes, to);
         return false;
     }
     f->wire = *wire;
     if (bytes > 0)
         memcpy(f->payload, payload, bytes);
     f->peer = to;
-    if (!tutti_mpi_well(e, MPI_Isend(&f->wire, (int)(sizeof f->wire + bytes), MPI_BYTE, to, CONTROL_TAG, e->control, &f->request), "sending a message", to)) {
+    if (!tutti_mpi_well(
+            e, MPI_Isend(&f->wire, (int)(sizeof f->wire + bytes), MPI_BYTE, to, CONTROL_TAG, e->control, &f->request),
+            "sending a message", to)) {
         tutti_mpi_give(&e->frames, &f->link);
         return false;
     }
@@ -56,7 +61,9 @@ void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p)
     while (!match_list_empty(&p->outbox) && p->under_way < UNDER_WAY && e->broken.status == TUTTI_OK) {
         mpi_op *op = MATCH_OWNER(mpi_op, link, p->outbox.next);
         const bool small = op->bytes <= EAGER;
-        const mpi_wire wire = { .kind = small ? WIRE_EAGER : WIRE_ANNOUNCE, .tag = op->tag, .send_id = op->id, .note = op->request->note };
+        const mpi_wire wire = {
+            .kind = small ? WIRE_EAGER : WIRE_ANNOUNCE, .tag = op->tag, .send_id = op->id, .note = op->request->note
+        };
         if (!tutti_mpi_put(e, op->peer, &wire, op->data, small ? op->bytes : 0))
             return;
         e->queued--;
@@ -93,10 +100,16 @@ static void announced(mpi_endpoint *e, int from, mpi_frame *f, bool *kept)
     }
     m = tutti_mpi_take(&e->messages);
     if (m == NULL) {
-        tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM, "no memory to note a message from worker %d that no receive expects yet", from);
+        tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM,
+                   "no memory to note a message from worker %d that no receive expects yet", from);
         return;
     }
-    *m = (mpi_message){ .from = from, .large = large, .tag = f->wire.tag, .send_id = f->wire.send_id, .sequence = e->queue.sequence++, .note = note };
+    *m = (mpi_message){ .from = from,
+                        .large = large,
+                        .tag = f->wire.tag,
+                        .send_id = f->wire.send_id,
+                        .sequence = e->queue.sequence++,
+                        .note = note };
     match_list_init(&m->link);
     match_list_init(&m->of_peer);
     if (large)
@@ -231,8 +244,9 @@ static void departed(mpi_endpoint *e, int from, const mpi_departure *d)
 
 static void damaged(mpi_endpoint *e, int from, const mpi_frame *f, int bytes)
 {
-    tutti_fail_rank(&e->broken, TUTTI_ERR_CORRUPT, from, "worker %d sent a message of kind %" PRIu32 " and %d bytes, which cannot be; its memory is damaged", from,
-                    bytes >= (int)sizeof f->wire ? f->wire.kind : 0, bytes);
+    tutti_fail_rank(&e->broken, TUTTI_ERR_CORRUPT, from,
+                    "worker %d sent a message of kind %" PRIu32 " and %d bytes, which cannot be; its memory is damaged",
+                    from, bytes >= (int)sizeof f->wire ? f->wire.kind : 0, bytes);
 }
 
 static void take(mpi_endpoint *e, int from, mpi_frame *f, int bytes, bool *kept)
@@ -272,7 +286,8 @@ static void take(mpi_endpoint *e, int from, mpi_frame *f, int bytes, bool *kept)
         rewound(e, from, w);
         return;
     case WIRE_STOPPED:
-        if (w->data_tag < e->tags && e->by_tag[w->data_tag] != NULL && e->by_tag[w->data_tag]->from == from && e->by_tag[w->data_tag]->send_id == w->send_id)
+        if (w->data_tag < e->tags && e->by_tag[w->data_tag] != NULL && e->by_tag[w->data_tag]->from == from &&
+            e->by_tag[w->data_tag]->send_id == w->send_id)
             tutti_mpi_transfer_stopped(e->by_tag[w->data_tag], w->chunks);
         return;
     case WIRE_WITHDRAW:
@@ -290,7 +305,8 @@ static void take(mpi_endpoint *e, int from, mpi_frame *f, int bytes, bool *kept)
     damaged(e, from, f, bytes);
 }
 
-/* The receives of the ring are matched in the order they were posted, so the head is the next message. */
+/* The receives of the ring are matched in the order they were posted,
+   so the head is the next message. */
 static void take_control(mpi_endpoint *e)
 {
     for (int most = RING; most > 0 && e->broken.status == TUTTI_OK; most--) {
@@ -312,7 +328,9 @@ static void take_control(mpi_endpoint *e)
             e->ring[e->ring_head] = f;
         }
         f->request = MPI_REQUEST_NULL;
-        tutti_mpi_well(e, MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request), "posting a receive", -1);
+        tutti_mpi_well(e,
+                       MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request),
+                       "posting a receive", -1);
         e->ring_head = (e->ring_head + 1) % RING;
         e->moved = true;
     }
@@ -341,7 +359,8 @@ int tutti_mpi_root(const mpi_endpoint *e, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after as many steps as there are ranks. */
+    /* Two that blame each other are as guilty as each other: stop after
+       as many steps as there are ranks. */
     for (int steps = 0; steps < e->size; steps++) {
         if (!e->peers[root].failed || e->peers[root].root == root)
             return root;
@@ -359,7 +378,9 @@ static void end_sends(mpi_endpoint *e, mpi_peer *p)
     while (!match_list_empty(&p->sends)) {
         mpi_op *op = MATCH_OWNER(mpi_op, link, p->sends.next);
         if (op->data_tag >= 0) {
-            const mpi_wire stopped = { .kind = WIRE_STOPPED, .data_tag = (uint32_t)op->data_tag, .send_id = op->id, .chunks = op->issued };
+            const mpi_wire stopped = {
+                .kind = WIRE_STOPPED, .data_tag = (uint32_t)op->data_tag, .send_id = op->id, .chunks = op->issued
+            };
             tutti_mpi_put(e, op->peer, &stopped, NULL, 0);
         }
         op->withdraw = false; /* DEPART says as much */
@@ -378,7 +399,8 @@ static void end_sends(mpi_endpoint *e, mpi_peer *p)
 
 static void end_waiting(mpi_endpoint *e)
 {
-    for (match_link *at = e->transfers.next; at != &e->transfers; at = at->next) { /* receives that have a message and wait for their room */
+    /* receives that have a message and wait for their room */
+    for (match_link *at = e->transfers.next; at != &e->transfers; at = at->next) {
         mpi_op *op = MATCH_OWNER(mpi_transfer, link, at)->op;
         if (op == NULL || op->state != OP_MATCHED)
             continue;

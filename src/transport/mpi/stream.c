@@ -1,5 +1,6 @@
-/* stream.c: large payloads, chunk by chunk. Chunks of one transfer have one tag and one sender, so MPI matches them in order; what was matched when receives
-   are cancelled is therefore a run of the first, provided that the last is cancelled first. */
+/* stream.c: large payloads, chunk by chunk. Chunks of one transfer have one tag and one sender, so
+   MPI matches them in order; what was matched when receives are cancelled is therefore a run of the
+   first, provided that the last is cancelled first. */
 #include <errno.h>
 #include <string.h>
 #include "mpi_internal.h"
@@ -45,7 +46,9 @@ static void issue_chunks(mpi_endpoint *e, mpi_op *op)
     for (int i = 0; i < WINDOW && op->issued < total; i++) {
         if (op->chunks[i] != MPI_REQUEST_NULL)
             continue;
-        if (!tutti_mpi_well(e, MPI_Isend(op->data + op->issued * CHUNK, chunk_bytes(op->bytes, op->issued), MPI_BYTE, op->peer, (int)op->data_tag, e->data, &op->chunks[i]),
+        if (!tutti_mpi_well(e,
+                            MPI_Isend(op->data + op->issued * CHUNK, chunk_bytes(op->bytes, op->issued), MPI_BYTE,
+                                      op->peer, (int)op->data_tag, e->data, &op->chunks[i]),
                             "sending a large message", op->peer))
             return;
         op->issued++;
@@ -71,7 +74,9 @@ static void stream(mpi_endpoint *e, mpi_op *op)
         return;
     }
     if (op->withdraw && !e->left) {
-        const mpi_wire stopped = { .kind = WIRE_STOPPED, .data_tag = (uint32_t)op->data_tag, .send_id = op->id, .chunks = op->issued };
+        const mpi_wire stopped = {
+            .kind = WIRE_STOPPED, .data_tag = (uint32_t)op->data_tag, .send_id = op->id, .chunks = op->issued
+        };
         const mpi_wire withdraw = { .kind = WIRE_WITHDRAW, .send_id = op->id };
         if (op->data_tag >= 0)
             tutti_mpi_put(e, op->peer, &stopped, NULL, 0);
@@ -145,11 +150,14 @@ static void post_chunks(mpi_endpoint *e, mpi_transfer *t)
                 t->trash = tutti_alloc(1, CHUNK);
             to = t->trash;
             if (to == NULL) {
-                tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM, "no memory to take in what is left of a large message whose receive was cancelled");
+                tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM,
+                           "no memory to take in what is left of a large message whose receive was cancelled");
                 return;
             }
         }
-        if (!tutti_mpi_well(e, MPI_Irecv(to, bytes, MPI_BYTE, t->from, (int)t->data_tag, e->data, &t->requests[t->tail % WINDOW]), "receiving a large message", t->from))
+        if (!tutti_mpi_well(
+                e, MPI_Irecv(to, bytes, MPI_BYTE, t->from, (int)t->data_tag, e->data, &t->requests[t->tail % WINDOW]),
+                "receiving a large message", t->from))
             return;
         t->tail++;
     }
@@ -162,7 +170,8 @@ void tutti_mpi_transfer_begin(mpi_endpoint *e, mpi_op *op, mpi_message *m)
 
     if (t == NULL) {
         if (e->broken.status == TUTTI_OK)
-            tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM, "no memory or no tag of MPI's (the largest is %d) for one more large message", e->tag_max);
+            tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM,
+                       "no memory or no tag of MPI's (the largest is %d) for one more large message", e->tag_max);
         return;
     }
     t->from = m->from;
@@ -188,7 +197,8 @@ static void stop(mpi_transfer *t, uint64_t first)
     t->stopping = true;
 }
 
-/* It is not for its receive any more, whose room stays in MPI's hands until the posted receives have ended. */
+/* It is not for its receive any more, whose room stays in MPI's hands
+   until the posted receives have ended. */
 static void unhook(mpi_transfer *t)
 {
     t->live = false;
@@ -244,8 +254,9 @@ static bool take_chunks(mpi_endpoint *e, mpi_transfer *t)
         MPI_Test_cancelled(&status, &cancelled);
         MPI_Get_count(&status, MPI_BYTE, &bytes);
         if (t->live && bytes != chunk_bytes(t->bytes, t->received)) {
-            tutti_fail_rank(&e->broken, TUTTI_ERR_CORRUPT, t->from, "worker %d sent %d bytes as part %llu of a message of %zu; its memory is damaged", t->from, bytes,
-                            (unsigned long long)t->received, t->bytes);
+            tutti_fail_rank(&e->broken, TUTTI_ERR_CORRUPT, t->from,
+                            "worker %d sent %d bytes as part %llu of a message of %zu; its memory is damaged", t->from,
+                            bytes, (unsigned long long)t->received, t->bytes);
             return false;
         }
         t->head++;

@@ -1,7 +1,9 @@
-/* wait.c: how a thread waits. MPI has no wait that sleeps, so a waiting thread polls: it spins if every rank of the host has a core of its own, gives its time slice
-   away a few times, and then sleeps between polls, a quarter of the time for which nothing has happened, at most a millisecond. So a wait is lengthened by a quarter at
-   the most, and a long one costs next to nothing. Each waiting thread keeps its own pace: one that has waited for long must not hold up one that has just come. What
-   one thread's poll completes for another wakes it by the bell. */
+/* wait.c: how a thread waits. MPI has no wait that sleeps, so a waiting thread polls: it spins if
+   every rank of the host has a core of its own, gives its time slice away a few times, and then
+   sleeps between polls, a quarter of the time for which nothing has happened, at most a
+   millisecond. So a wait is lengthened by a quarter at the most, and a long one costs next to
+   nothing. Each waiting thread keeps its own pace: one that has waited for long must not hold up
+   one that has just come. What one thread's poll completes for another wakes it by the bell. */
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -35,7 +37,8 @@ static size_t count_done(tutti_request *const *r, size_t n)
     size_t done = 0;
 
     for (size_t i = 0; i < n; i++)
-        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire); /* pairs with finish in match.c */
+        /* pairs with finish in match.c */
+        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire);
     return done;
 }
 
@@ -67,7 +70,8 @@ static void idle(mpi_endpoint *e, int64_t now_ns, int64_t quiet_ns, int looks, i
     sleep_until(e, deadline_ns - now_ns < nap ? deadline_ns : now_ns + nap);
 }
 
-tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
+                                 size_t *n_done, tutti_error *err)
 {
     mpi_endpoint *e = t;
     tutti_status status = TUTTI_OK;
@@ -83,7 +87,9 @@ tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, siz
             *n_done = done;
         if (done >= need)
             return TUTTI_OK;
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "waiting for messages in another thread than the one that opened the world, but MPI runs with MPI_THREAD_FUNNELED; use an MPI that "
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "waiting for messages in another thread than the one that opened the world, but MPI runs "
+                          "with MPI_THREAD_FUNNELED; use an MPI that "
                           "gives MPI_THREAD_SERIALIZED, or no background threads (--lane off)");
     }
     pthread_mutex_lock(&e->lock);
@@ -96,7 +102,9 @@ tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, siz
             break;
         now = tutti_now_ns(e->rt);
         if (now >= deadline_ns) {
-            status = tutti_fail(err, TUTTI_TIMEOUT, 0, "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
+            status =
+                tutti_fail(err, TUTTI_TIMEOUT, 0,
+                           "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
             break;
         }
         if (looks == 0 || e->moved) {

@@ -1,6 +1,7 @@
-/* match.c: posting, matching and cancelling. A message and a receive that fit each other are never both waiting: whichever
-   comes second finds the first. Both kinds wait in buckets by tag, in the order they came, so that the first fit in a bucket
-   is the right one; those that go back after a cancel go back to their old place. */
+/* match.c: posting, matching and cancelling. A message and a receive that fit each other are never
+   both waiting: whichever comes second finds the first. Both kinds wait in buckets by tag, in the
+   order they came, so that the first fit in a bucket is the right one; those that go back after a
+   cancel go back to their old place. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -8,7 +9,8 @@
 
 shm_link *tutti_shm_bucket(shm_link *buckets, uint64_t tag)
 {
-    return &buckets[(tag * UINT64_C(0x9E3779B97F4A7C15)) >> 56]; /* Fibonacci hashing; ports are hashes already, tests' tags are not */
+    /* Fibonacci hashing; ports are hashes already, tests' tags are not */
+    return &buckets[(tag * UINT64_C(0x9E3779B97F4A7C15)) >> 56];
 }
 
 void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank)
@@ -19,7 +21,8 @@ void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int ra
         r->status = status;
         r->rank = rank;
         r->internal[0] = NULL;
-        atomic_store_explicit(&r->done, true, memory_order_release); /* publishes the result; pairs with an acquire load by the owner */
+        /* publishes the result; pairs with an acquire load by the owner */
+        atomic_store_explicit(&r->done, true, memory_order_release);
         e->completed = true;
     }
     tutti_shm_op_give(e, op);
@@ -129,15 +132,19 @@ void tutti_shm_offer_op(shm_endpoint *e, shm_op *op)
 }
 
 /* ---- posting ---- */
-static tutti_status check(shm_endpoint *e, const char *doing, tutti_request *r, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
+static tutti_status check(shm_endpoint *e, const char *doing, tutti_request *r, int peer, bool any, tutti_buffer b,
+                          size_t *bytes, tutti_error *err)
 {
     *bytes = 0;
     if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s with a request that is still in flight; wait for it or cancel it first", doing);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "%s with a request that is still in flight; wait for it or cancel it first", doing);
     if ((peer < 0 || peer >= e->size) && !(any && peer == TUTTI_ANY))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer, e->size, e->size - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing,
+                          peer, e->size, e->size - 1);
     if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || (b.data == NULL && *bytes > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer, b.count, tutti_dtype_name(b.dtype), b.data);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer,
+                          b.count, tutti_dtype_name(b.dtype), b.data);
     return TUTTI_OK;
 }
 
@@ -154,11 +161,13 @@ static void finish(shm_endpoint *e, tutti_request *r, tutti_status status, int r
 {
     r->status = status;
     r->rank = rank;
-    atomic_store_explicit(&r->done, true, memory_order_release); /* publishes the result; pairs with an acquire load by the owner */
+    /* publishes the result; pairs with an acquire load by the owner */
+    atomic_store_explicit(&r->done, true, memory_order_release);
     e->completed = true;
 }
 
-static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, int peer, uint64_t tag, void *data, size_t bytes)
+static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, int peer, uint64_t tag, void *data,
+                       size_t bytes)
 {
     shm_op *op = tutti_shm_op_take(e);
 
@@ -219,7 +228,8 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     return true;
 }
 
-static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_t tag, tutti_buffer payload, size_t bytes)
+static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_t tag, tutti_buffer payload,
+                         size_t bytes)
 {
     shm_op *op;
 
@@ -241,7 +251,8 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
     return true;
 }
 
-tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                            tutti_buffer payload, tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_status status;
@@ -259,7 +270,8 @@ tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, con
         finish(e, r, TUTTI_CLOSED, -1);
     else if (e->expelled)
         finish(e, r, TUTTI_ERR_PEER, e->rank);
-    else if (!(to == e->rank ? send_to_self(e, r, tag, payload, bytes) : send_to_peer(e, r, &e->peers[to], tag, payload, bytes))) {
+    else if (!(to == e->rank ? send_to_self(e, r, tag, payload, bytes)
+                             : send_to_peer(e, r, &e->peers[to], tag, payload, bytes))) {
         r->posted = false;
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
     }

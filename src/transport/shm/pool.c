@@ -1,6 +1,7 @@
-/* pool.c: the sends, receives and messages in flight, found by id. Things never move; the place of slot s follows from its
-   highest bit, so looking one up costs no search and growing copies nothing. A generation is odd while the
-   thing is in use, so that no number from outside finds a free one. */
+/* pool.c: the sends, receives and messages in flight, found by id. Things never move; the
+   place of slot s follows from its highest bit, so looking one up costs no search and
+   growing copies nothing. A generation is odd while the thing is in use, so that no
+   number from outside finds a free one. */
 #include <string.h>
 #include "shm_internal.h"
 

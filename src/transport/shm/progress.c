@@ -1,9 +1,11 @@
-/* progress.c: the traffic of the rings. Called with the lock held by whoever waits; never blocks. One pass empties what has
-   come, sends what was waiting for room, and looks whether somebody has left.
+/* progress.c: the traffic of the rings. Called with the lock held by whoever waits;
+   never blocks. One pass empties what has come, sends what was waiting for room, and
+   looks whether somebody has left.
 
-   Room and sleep: a sender that finds a ring full says so in `starved` and looks again; a receiver that has made room looks
-   at `starved` and rings the sender's bell. All four accesses are seq_cst, so at least one of the two sees the other's
-   (Dekker); the store of 0 precedes the ring, and a woken sender that finds no room says so again. */
+   Room and sleep: a sender that finds a ring full says so in `starved` and looks again; a receiver
+   that has made room looks at `starved` and rings the sender's bell. All four accesses are seq_cst,
+   so at least one of the two sees the other's (Dekker); the store of 0 precedes the ring, and a
+   woken sender that finds no room says so again. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,7 +26,8 @@ bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const v
     shm_entry *to;
 
     if (full(p->out_control - p->out_control_seen, size)) {
-        p->out_control_seen = atomic_load_explicit(&p->out->control_head, memory_order_acquire); /* pairs with take_control */
+        /* pairs with take_control */
+        p->out_control_seen = atomic_load_explicit(&p->out->control_head, memory_order_acquire);
         if (full(p->out_control - p->out_control_seen, size)) {
             atomic_store_explicit(&p->out->control_starved, 1, memory_order_seq_cst);
             p->out_control_seen = atomic_load_explicit(&p->out->control_head, memory_order_seq_cst);
@@ -125,7 +128,8 @@ static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *ent
     }
     m = tutti_shm_message_take(e);
     if (m == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to note a message from worker %d that no receive expects yet", p->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "no memory to note a message from worker %d that no receive expects yet", p->rank);
     shm_list_init(&m->of_peer);
     m->answer.is_message = true;
     m->from = p->rank;
@@ -167,7 +171,8 @@ static tutti_status take_entry(shm_endpoint *e, shm_peer *p, const shm_entry *en
 
     if (entry->kind == SHM_CLEAR || entry->kind == SHM_TAKEN || entry->kind == SHM_REWIND) {
         op = tutti_shm_op_find(e, entry->send_id);
-        if (op == NULL || op->peer != p->rank || op->message != NULL || (op->state != SHM_OP_ANNOUNCED && op->state != SHM_OP_STREAMING))
+        if (op == NULL || op->peer != p->rank || op->message != NULL ||
+            (op->state != SHM_OP_ANNOUNCED && op->state != SHM_OP_STREAMING))
             return TUTTI_OK; /* it was cancelled while this was under way */
     }
     switch ((shm_kind)entry->kind) {
@@ -192,7 +197,10 @@ static tutti_status take_entry(shm_endpoint *e, shm_peer *p, const shm_entry *en
         withdrawn(e, p, entry->send_id);
         return TUTTI_OK;
     default:
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d sent a message of kind %" PRIu32 ", which does not exist; its memory is damaged", p->rank, entry->kind);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
+                               "worker %d sent a message of kind %" PRIu32
+                               ", which does not exist; its memory is damaged",
+                               p->rank, entry->kind);
     }
 }
 
@@ -200,12 +208,15 @@ static tutti_status take_control(shm_endpoint *e, shm_peer *p, tutti_error *err)
 {
     const uint32_t size = e->header->control_entries;
     tutti_status status = TUTTI_OK;
-    const uint32_t tail = atomic_load_explicit(&p->in->control_tail, memory_order_acquire); /* pairs with tutti_shm_put */
+    /* pairs with tutti_shm_put */
+    const uint32_t tail = atomic_load_explicit(&p->in->control_tail, memory_order_acquire);
 
     if (tail == p->in_control)
         return TUTTI_OK;
     if (tail - p->in_control > size)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d claims %" PRIu32 " entries in a ring of %" PRIu32 "; its memory is damaged", p->rank, tail - p->in_control, size);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
+                               "worker %d claims %" PRIu32 " entries in a ring of %" PRIu32 "; its memory is damaged",
+                               p->rank, tail - p->in_control, size);
     while (p->in_control != tail) {
         status = take_entry(e, p, &p->in_entries[p->in_control & (size - 1)], err);
         if (status != TUTTI_OK)
@@ -243,16 +254,21 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
     const uint32_t tail = atomic_load_explicit(&p->in->data_tail, memory_order_acquire); /* pairs with stream */
 
     if (tail - p->in_data_at > size)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d claims %" PRIu32 " bytes in a ring of %" PRIu32 "; its memory is damaged", p->rank, tail - p->in_data_at, size);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
+                               "worker %d claims %" PRIu32 " bytes in a ring of %" PRIu32 "; its memory is damaged",
+                               p->rank, tail - p->in_data_at, size);
     while (p->in_data_at != tail) {
         shm_fragment f;
         shm_message *m;
         copy_out((unsigned char *)&f, p->in_data, size, p->in_data_at, sizeof f);
         if (tail - p->in_data_at < sizeof f || f.bytes > size || sizeof f + PAD(f.bytes) > tail - p->in_data_at)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d sent a fragment of %" PRIu32 " bytes of which %" PRIu32 " are there; its memory is damaged",
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
+                                   "worker %d sent a fragment of %" PRIu32 " bytes of which %" PRIu32
+                                   " are there; its memory is damaged",
                                    p->rank, f.bytes, tail - p->in_data_at);
         m = tutti_shm_message_find(e, f.message_id);
-        if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->note.bytes - m->received) { /* else: of a cancelled one */
+        /* else: of a cancelled one */
+        if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->note.bytes - m->received) {
             copy_out(m->op->data + m->received, p->in_data, size, p->in_data_at + (uint32_t)sizeof f, f.bytes);
             m->received += f.bytes;
             if (m->received == m->note.bytes) {
@@ -277,15 +293,16 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
 static size_t fragment_room(const shm_peer *p, uint32_t size, size_t wanted)
 {
     const size_t most = size / 4 - sizeof(shm_fragment), left = size - (p->out_data_at - p->out_data_seen);
-    const size_t room = left < sizeof(shm_fragment) ? 0 : left - sizeof(shm_fragment), bytes = wanted < most ? wanted : most;
+    const size_t room = left < sizeof(shm_fragment) ? 0 : left - sizeof(shm_fragment),
+                 bytes = wanted < most ? wanted : most;
 
     if (PAD(bytes) <= room)
         return bytes;
     return room >= size / 8 ? room & ~(size_t)15 : 0;
 }
 
-/* Streams to a peer take turns. After a ring's worth the lock is for others: with a fast receiver this would not end before
-   the message does. */
+/* Streams to a peer take turns. After a ring's worth the lock is for others: with a fast receiver
+   this would not end before the message does. */
 static void stream(shm_endpoint *e, shm_peer *p)
 {
     const uint32_t size = e->header->data_bytes, start = p->out_data_at;
@@ -297,7 +314,8 @@ static void stream(shm_endpoint *e, shm_peer *p)
         shm_fragment f;
 
         if (bytes == 0) {
-            p->out_data_seen = atomic_load_explicit(&p->out->data_head, memory_order_acquire); /* pairs with take_data */
+            /* pairs with take_data */
+            p->out_data_seen = atomic_load_explicit(&p->out->data_head, memory_order_acquire);
             bytes = fragment_room(p, size, wanted);
         }
         if (bytes == 0) {
@@ -343,7 +361,8 @@ static void end_posted(shm_endpoint *e, int from, int root)
     }
 }
 
-/* A receive that its message will not fill any more. One from ANY can still be served by others: it goes back to its place. */
+/* A receive that its message will not fill any more. One from ANY can still be served by
+   others: it goes back to its place. */
 static void end_receive(shm_endpoint *e, shm_op *op, int root)
 {
     if (op->peer == TUTTI_ANY)
@@ -383,7 +402,9 @@ static void peer_gone(shm_endpoint *e, shm_peer *p)
 
 static void note(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
 {
-    const bool stopped = state == TUTTI_SHM_RUNNING && atomic_load_explicit(&e->header->ranks[p->rank].stopped, memory_order_relaxed) != 0; /* `changes` orders it */
+    /* `changes` orders it */
+    const bool stopped = state == TUTTI_SHM_RUNNING &&
+                         atomic_load_explicit(&e->header->ranks[p->rank].stopped, memory_order_relaxed) != 0;
     const int64_t now = tutti_now_ns(e->rt);
     char why[sizeof ((tutti_error *)0)->text];
 
@@ -391,7 +412,8 @@ static void note(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
         tutti_shm_describe(&e->region, p->rank, why, sizeof why);
         tutti_events_note(&e->events, p->rank, TUTTI_PEER_LOST, now, why);
     } else if (state == TUTTI_SHM_RUNNING && stopped != p->silent) {
-        snprintf(why, sizeof why, "worker %d (process %d) %s", p->rank, (int)atomic_load_explicit(&e->header->ranks[p->rank].pid, memory_order_relaxed),
+        snprintf(why, sizeof why, "worker %d (process %d) %s", p->rank,
+                 (int)atomic_load_explicit(&e->header->ranks[p->rank].pid, memory_order_relaxed),
                  stopped ? "is stopped (SIGSTOP, or a debugger)" : "goes on");
         tutti_events_note(&e->events, p->rank, stopped ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now, why);
         p->silent = stopped;
@@ -403,12 +425,14 @@ tutti_status tutti_shm_refused(const shm_endpoint *e, tutti_error *err)
     char why[300] = "";
 
     tutti_shm_expelled(&e->region, e->rank, why, sizeof why);
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "worker %d is no member of the run any more: %s", e->rank, why);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "worker %d is no member of the run any more: %s", e->rank,
+                           why);
 }
 
 tutti_status tutti_shm_look(shm_endpoint *e, tutti_error *err)
 {
-    const uint32_t changes = atomic_load_explicit(&e->header->changes, memory_order_acquire); /* pairs with `changed` in region.c */
+    /* pairs with `changed` in region.c */
+    const uint32_t changes = atomic_load_explicit(&e->header->changes, memory_order_acquire);
 
     if (changes == e->changes || e->closing)
         return TUTTI_OK;
@@ -421,7 +445,8 @@ tutti_status tutti_shm_look(shm_endpoint *e, tutti_error *err)
         shm_peer *p = &e->peers[r];
         if (r == e->rank || p->gone)
             continue;
-        if (state >= TUTTI_SHM_CLOSED) { /* state_of's acquire made all that it ever sent visible: take it before judging */
+        /* state_of's acquire made all that it ever sent visible: take it before judging */
+        if (state >= TUTTI_SHM_CLOSED) {
             TUTTI_TRY(take_control(e, p, err));
             TUTTI_TRY(take_data(e, p, err));
         }

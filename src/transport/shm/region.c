@@ -1,8 +1,9 @@
 /* region.c: making, finding and leaving the memory of a run.
 
-   The file has no name at any time (O_TMPFILE; with O_EXCL it cannot be given one), so a run killed at any moment leaves
-   nothing in /dev/shm. Its pages are reserved before anybody maps it: tmpfs promises pages on ftruncate and raises SIGBUS at
-   the first touch when it cannot keep the promise; posix_fallocate says so here. */
+   The file has no name at any time (O_TMPFILE; with O_EXCL it cannot be given one), so a run
+   killed at any moment leaves nothing in /dev/shm. Its pages are reserved before anybody maps it:
+   tmpfs promises pages on ftruncate and raises SIGBUS at the first touch when it cannot keep the
+   promise; posix_fallocate says so here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,8 +22,9 @@
 
 #define DIRECTORY "/dev/shm"
 #define MIB (1024.0 * 1024.0)
-/* What the rings of all pairs together may take, and the least and most of one pair: a message's latency hardly gains from
-   more than 64 entries, a copy hardly from a ring beyond the second-level cache. */
+/* What the rings of all pairs together may take, and the least and most of one pair:
+   a message's latency hardly gains from more than 64 entries, a copy hardly from a
+   ring beyond the second-level cache. */
 #define CONTROL_BUDGET ((uint64_t)16 << 20)
 #define DATA_BUDGET ((uint64_t)32 << 20)
 enum { CONTROL_LEAST = 8, CONTROL_MOST = 64, DATA_LEAST = 4096, DATA_MOST = 256 << 10, ENTRY_BYTES = 256 };
@@ -32,7 +34,8 @@ static uint64_t round_up(uint64_t n, uint64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* The largest power of two in [least, most] that gives each of `pairs` no more than its part of the budget. */
+/* The largest power of two in [least, most] that gives each of `pairs` no
+   more than its part of the budget. */
 static uint32_t share(uint64_t budget, uint64_t pairs, uint32_t least, uint32_t most)
 {
     uint32_t n = most;
@@ -114,32 +117,42 @@ tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, t
 
     *out = (tutti_shm_region){ .fd = -1, .owned = true };
     if (size < 1 || size > TUTTI_SHM_RANKS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", size, TUTTI_SHM_RANKS);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", size,
+                          TUTTI_SHM_RANKS);
     planned = layout(size, spin);
     out->fd = nameless_file();
     if (out->fd < 0) {
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "cannot make the shared memory of %d workers in " DIRECTORY "; it must be a tmpfs that this user may write to", size);
+        status = tutti_fail(err, TUTTI_ERR_IO, errno,
+                            "cannot make the shared memory of %d workers in " DIRECTORY
+                            "; it must be a tmpfs that this user may write to",
+                            size);
         goto out;
     }
     cause = tutti_shm_reserve(out->fd, 0, planned.bytes);
     if (cause == EFBIG) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, cause, "the shared memory of %d workers needs a file of %" PRIu64 " bytes (%.1f MiB); raise the limit of file size (ulimit -f)",
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, cause,
+                            "the shared memory of %d workers needs a file of %" PRIu64
+                            " bytes (%.1f MiB); raise the limit of file size (ulimit -f)",
                             size, planned.bytes, (double)planned.bytes / MIB);
         goto out;
     }
     if (cause != 0) {
         const uint64_t have = tutti_shm_space_left(out->fd);
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, cause, "the shared memory of %d workers needs %" PRIu64 " bytes (%.1f MiB) of " DIRECTORY ", which has %" PRIu64
-                            " bytes (%.1f MiB) left; enlarge " DIRECTORY " (mount -o remount,size=...) or use fewer workers",
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, cause,
+                            "the shared memory of %d workers needs %" PRIu64 " bytes (%.1f MiB) of " DIRECTORY
+                            ", which has %" PRIu64 " bytes (%.1f MiB) left; enlarge " DIRECTORY
+                            " (mount -o remount,size=...) or use fewer workers",
                             size, planned.bytes, (double)planned.bytes / MIB, have, (double)have / MIB);
         goto out;
     }
     out->header = map(out->fd, planned.bytes);
     if (out->header == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, errno, "cannot map the %" PRIu64 " bytes of the shared memory of %d workers", planned.bytes, size);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, errno,
+                            "cannot map the %" PRIu64 " bytes of the shared memory of %d workers", planned.bytes, size);
         goto out;
     }
-    memcpy(out->header, &planned, sizeof planned); /* fresh pages are zero, which is every counter's and state's start */
+    /* fresh pages are zero, which is every counter's and state's start */
+    memcpy(out->header, &planned, sizeof planned);
     for (int r = 0; r < size; r++)
         out->header->ranks[r].blame = -1;
 out:
@@ -150,30 +163,41 @@ out:
 
 tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, int size, tutti_error *err)
 {
-    static const char mend[] = "start the workers with the launcher, or unset " TUTTI_SHM_VARIABLE_FD ", " TUTTI_SHM_VARIABLE_RANK " and " TUTTI_SHM_VARIABLE_SIZE " to run alone";
+    static const char mend[] = "start the workers with the launcher, or unset " TUTTI_SHM_VARIABLE_FD
+                               ", " TUTTI_SHM_VARIABLE_RANK " and " TUTTI_SHM_VARIABLE_SIZE " to run alone";
     tutti_shm_header claimed, expected;
     struct stat about;
     ssize_t got;
 
     *out = (tutti_shm_region){ .fd = -1, .owned = true };
     if (fstat(fd, &about) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, errno, TUTTI_SHM_VARIABLE_FD "=%d is not open in this process; %s", fd, mend);
+        return tutti_fail(err, TUTTI_ERR_USAGE, errno, TUTTI_SHM_VARIABLE_FD "=%d is not open in this process; %s", fd,
+                          mend);
     got = pread(fd, &claimed, sizeof claimed, 0);
     if (!S_ISREG(about.st_mode) || got != (ssize_t)sizeof claimed || claimed.magic != TUTTI_SHM_MAGIC)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_SHM_VARIABLE_FD "=%d is not the shared memory of a run; %s", fd, mend);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_SHM_VARIABLE_FD "=%d is not the shared memory of a run; %s",
+                          fd, mend);
     if (claimed.version != TUTTI_SHM_VERSION)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the launcher's shared memory has version %" PRIu32 ", this library's has %u; use one version of tutti for both",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the launcher's shared memory has version %" PRIu32
+                          ", this library's has %u; use one version of tutti for both",
                           claimed.version, TUTTI_SHM_VERSION);
     if (claimed.size != size || size < 1 || size > TUTTI_SHM_RANKS || rank < 0 || rank >= size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not fit a run of %" PRId32 "; %s", rank, size, claimed.size, mend);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not fit a run of %" PRId32 "; %s", rank, size,
+                          claimed.size, mend);
     expected = layout(size, claimed.spin != 0);
-    if (claimed.bytes != expected.bytes || claimed.expulsions_at != expected.expulsions_at || claimed.pairs_at != expected.pairs_at || claimed.rings_at != expected.rings_at ||
-        claimed.control_entries != expected.control_entries || claimed.data_bytes != expected.data_bytes || (uint64_t)about.st_size < expected.bytes)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the shared memory of %d workers has %" PRIu64 " bytes instead of %" PRIu64 "; use one version of tutti for launcher and workers",
+    if (claimed.bytes != expected.bytes || claimed.expulsions_at != expected.expulsions_at ||
+        claimed.pairs_at != expected.pairs_at || claimed.rings_at != expected.rings_at ||
+        claimed.control_entries != expected.control_entries || claimed.data_bytes != expected.data_bytes ||
+        (uint64_t)about.st_size < expected.bytes)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "the shared memory of %d workers has %" PRIu64 " bytes instead of %" PRIu64
+                          "; use one version of tutti for launcher and workers",
                           size, (uint64_t)about.st_size, expected.bytes);
     out->header = map(fd, expected.bytes);
     if (out->header == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, errno, "cannot map the %" PRIu64 " bytes of the shared memory of %d workers", expected.bytes, size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, errno,
+                          "cannot map the %" PRIu64 " bytes of the shared memory of %d workers", expected.bytes, size);
     /* Its own children are not workers. */
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     out->fd = fd;
@@ -196,7 +220,8 @@ void tutti_shm_region_close(tutti_shm_region *region)
 /* ---- bells ---- */
 void tutti_shm_ring_bell(tutti_shm_rank *rank)
 {
-    /* seq_cst on both: with the sleeper's (wait.c) either we see that it sleeps, or it sees that the bell has rung. */
+    /* seq_cst on both: with the sleeper's (wait.c) either we see that it sleeps,
+       or it sees that the bell has rung. */
     atomic_fetch_add_explicit(&rank->bell, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&rank->sleepers, memory_order_seq_cst) != 0)
         syscall(SYS_futex, &rank->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -215,11 +240,13 @@ static void changed(tutti_shm_header *header)
 }
 
 /* ---- endings ---- */
-void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state state, const tutti_error *why, int signal)
+void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state state, const tutti_error *why,
+                      int signal)
 {
     tutti_shm_header *h = region->header;
     tutti_shm_rank *line = &h->ranks[rank];
-    const uint32_t before = atomic_load_explicit(&line->state, memory_order_acquire); /* one writer at a time, see the header */
+    /* one writer at a time, see the header */
+    const uint32_t before = atomic_load_explicit(&line->state, memory_order_acquire);
 
     if (before >= TUTTI_SHM_FAILED || (before == TUTTI_SHM_CLOSED && state != TUTTI_SHM_FAILED)) {
         changed(h); /* one that was killed just after it had written it down has told nobody */
@@ -234,7 +261,8 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
         snprintf(line->words, sizeof line->words, "%s", why != NULL ? why->text : "");
         line->order = atomic_fetch_add_explicit(&h->failures, 1, memory_order_relaxed); /* only a number */
     }
-    atomic_store_explicit(&line->state, state, memory_order_release); /* publishes the line and all that the rank has sent */
+    /* publishes the line and all that the rank has sent */
+    atomic_store_explicit(&line->state, state, memory_order_release);
     changed(h);
 }
 
@@ -257,7 +285,8 @@ bool tutti_shm_expel(const tutti_shm_region *region, int rank, int by, const cha
         tutti_events_copy(expulsion(h, number)->why, sizeof expulsion(h, number)->why, why);
     }
     /* release: publishes the words; pairs with the acquire in state_of and expelled */
-    if (!atomic_compare_exchange_strong_explicit(&h->ranks[rank].expelled, &nobody, number + 1, memory_order_acq_rel, memory_order_acquire))
+    if (!atomic_compare_exchange_strong_explicit(&h->ranks[rank].expelled, &nobody, number + 1, memory_order_acq_rel,
+                                                 memory_order_acquire))
         return false;
     changed(h);
     return true;
@@ -266,7 +295,8 @@ bool tutti_shm_expel(const tutti_shm_region *region, int rank, int by, const cha
 bool tutti_shm_expelled(const tutti_shm_region *region, int rank, char *text, size_t bytes)
 {
     const tutti_shm_header *h = region->header;
-    const uint32_t number = atomic_load_explicit(&h->ranks[rank].expelled, memory_order_acquire); /* pairs with tutti_shm_expel */
+    /* pairs with tutti_shm_expel */
+    const uint32_t number = atomic_load_explicit(&h->ranks[rank].expelled, memory_order_acquire);
     const tutti_shm_expulsion *x;
 
     if (number == 0)
@@ -287,7 +317,8 @@ void tutti_shm_stopped(const tutti_shm_region *region, int rank, bool stopped)
 {
     tutti_shm_header *h = region->header;
 
-    if (atomic_exchange_explicit(&h->ranks[rank].stopped, stopped, memory_order_relaxed) != stopped) /* `changes` orders it */
+    /* `changes` orders it */
+    if (atomic_exchange_explicit(&h->ranks[rank].stopped, stopped, memory_order_relaxed) != stopped)
         changed(h);
 }
 
@@ -296,7 +327,8 @@ tutti_shm_state tutti_shm_state_of(const tutti_shm_region *region, int rank)
     const tutti_shm_rank *line = &region->header->ranks[rank];
     const uint32_t state = atomic_load_explicit(&line->state, memory_order_acquire); /* pairs with depart */
 
-    if (state < TUTTI_SHM_LOST && atomic_load_explicit(&line->expelled, memory_order_acquire) != 0) /* pairs with expel */
+    /* pairs with expel */
+    if (state < TUTTI_SHM_LOST && atomic_load_explicit(&line->expelled, memory_order_acquire) != 0)
         return TUTTI_SHM_LOST;
     return (tutti_shm_state)state;
 }
@@ -304,14 +336,16 @@ tutti_shm_state tutti_shm_state_of(const tutti_shm_region *region, int rank)
 /* May its line be read? One that was expelled may just be writing it. */
 static bool left_words(const tutti_shm_region *region, int rank)
 {
-    return atomic_load_explicit(&region->header->ranks[rank].state, memory_order_acquire) >= TUTTI_SHM_FAILED; /* pairs with depart */
+    /* pairs with depart */
+    return atomic_load_explicit(&region->header->ranks[rank].state, memory_order_acquire) >= TUTTI_SHM_FAILED;
 }
 
 int tutti_shm_root(const tutti_shm_region *region, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after as many steps as there are ranks. */
+    /* Two that blame each other are as guilty as each other: stop after
+       as many steps as there are ranks. */
     for (int steps = 0; steps < region->header->size; steps++) {
         const int blame = left_words(region, root) ? region->header->ranks[root].blame : -1;
         if (blame < 0 || blame >= region->header->size)
@@ -335,7 +369,11 @@ int tutti_shm_culprit(const tutti_shm_region *region)
         if (!left_words(region, r)) /* expelled; what it has to say to it is still to come, or never will */
             rank_of_guilt = UINT64_C(1) << 32;
         else
-            rank_of_guilt = (uint64_t)(state == TUTTI_SHM_LOST && line->signal != 0 ? 0 : line->status != TUTTI_ERR_PEER ? 1 : 2) << 32 | line->order;
+            rank_of_guilt = (uint64_t)(state == TUTTI_SHM_LOST && line->signal != 0 ? 0
+                                       : line->status != TUTTI_ERR_PEER             ? 1
+                                                                                    : 2)
+                                << 32 |
+                            line->order;
         if (rank_of_guilt < least) {
             least = rank_of_guilt;
             culprit = r;

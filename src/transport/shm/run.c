@@ -1,6 +1,6 @@
-/* run.c: ranks that are threads of one process, for tests, sanitizers and small runs. The same region and the same code as
-   for processes; only the mapping is shared, and the parent's part (writing down who ended how) is done by the thread itself
-   after its rank_main has returned. */
+/* run.c: ranks that are threads of one process, for tests, sanitizers and small runs. The same
+   region and the same code as for processes; only the mapping is shared, and the parent's part
+   (writing down who ended how) is done by the thread itself after its rank_main has returned. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -17,8 +17,8 @@ typedef struct run_rank {
     tutti_error err;
 } run_rank;
 
-/* However rank_main ended, the others hear of it: one that returns without having left, or without ever having come, would
-   else be waited for for ever. */
+/* However rank_main ended, the others hear of it: one that returns without having left, or without
+   ever having come, would else be waited for for ever. */
 static tutti_status rank_thread(void *arg, tutti_error *err)
 {
     run_rank *r = arg;
@@ -30,7 +30,8 @@ static tutti_status rank_thread(void *arg, tutti_error *err)
         tutti_shm_depart(&r->within->region, r->launch.rank, TUTTI_SHM_CLOSED, NULL, 0);
     } else {
         if (r->err.status == TUTTI_OK)
-            tutti_fail(&r->err, r->status, 0, "worker %d ended with '%s' and no sentence", r->launch.rank, tutti_status_name(r->status));
+            tutti_fail(&r->err, r->status, 0, "worker %d ended with '%s' and no sentence", r->launch.rank,
+                       tutti_status_name(r->status));
         tutti_shm_depart(&r->within->region, r->launch.rank, TUTTI_SHM_FAILED, &r->err, 0);
     }
     (void)err; /* a failure is the run's affair, not the thread's */
@@ -58,10 +59,13 @@ static tutti_status root_failure(const shm_within *within, const run_rank *ranks
         return ranks[culprit].status;
     }
     line = &within->region.header->ranks[culprit];
-    return tutti_fail_rank(err, line->status != 0 ? (tutti_status)line->status : TUTTI_ERR_STATE, line->blame, "%s", line->words);
+    return tutti_fail_rank(err, line->status != 0 ? (tutti_status)line->status : TUTTI_ERR_STATE, line->blame, "%s",
+                           line->words);
 }
 
-tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
+tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch,
+                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err),
+                           void *arg, tutti_error *err)
 {
     const int n = launch->size;
     shm_within within = { .region = { .fd = -1 } };

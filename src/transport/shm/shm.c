@@ -1,9 +1,10 @@
-/* shm.c: the shm transport's table, its opening and its closing. Ranks of one host that share memory; processes started by
-   the launcher, threads of one process (run.c), or a single rank alone.
+/* shm.c: the shm transport's table, its opening and its closing. Ranks of one host
+   that share memory; processes started by the launcher, threads of one process
+   (run.c), or a single rank alone.
 
-   The files of this folder: region.c the shared memory; pool.c what is in flight; match.c posting, matching, cancelling;
-   progress.c the rings; wait.c waiting; window.c shared windows; run.c thread ranks. shm_internal.h tells how a message
-   travels. */
+   The files of this folder: region.c the shared memory; pool.c what is in flight; match.c posting,
+   matching, cancelling; progress.c the rings; wait.c waiting; window.c shared windows; run.c thread
+   ranks. shm_internal.h tells how a message travels. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,7 +34,8 @@ static tutti_status parse(const char *text, shm_options *options, tutti_error *e
     return status;
 }
 
-/* The memory of the run: of the threads' parent, of the launcher, or, for a rank that is alone, its own. */
+/* The memory of the run: of the threads' parent, of the launcher, or,
+   for a rank that is alone, its own. */
 static tutti_status find_region(shm_endpoint *e, const tutti_launch *launch, tutti_error *err)
 {
     const char *text = tutti_variable(launch->environment, TUTTI_SHM_VARIABLE_FD);
@@ -48,13 +50,18 @@ static tutti_status find_region(shm_endpoint *e, const tutti_launch *launch, tut
     if (text == NULL) {
         if (e->size == 1)
             return tutti_shm_region_open(&e->region, 1, false, err);
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d has no shared memory: " TUTTI_SHM_VARIABLE_FD " is not set; start the workers with the launcher (tutti train -n %d)",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "worker %d of %d has no shared memory: " TUTTI_SHM_VARIABLE_FD
+                          " is not set; start the workers with the launcher (tutti train -n %d)",
                           e->rank, e->size, e->size);
     }
     errno = 0;
     fd = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || fd < 0 || fd > INT32_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_SHM_VARIABLE_FD "='%s' is not the number of a file descriptor; start the workers with the launcher, or unset it to run alone", text);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          TUTTI_SHM_VARIABLE_FD "='%s' is not the number of a file descriptor; start the workers with "
+                                                "the launcher, or unset it to run alone",
+                          text);
     return tutti_shm_region_attach(&e->region, (int)fd, e->rank, e->size, err);
 }
 
@@ -64,7 +71,8 @@ static size_t pair_index(const shm_endpoint *e, int from, int to)
     return (size_t)to * (size_t)(e->size - 1) + (size_t)(from < to ? from : from - 1);
 }
 
-static void find_pair(const shm_endpoint *e, int from, int to, tutti_shm_pair **pair, shm_entry **entries, unsigned char **data)
+static void find_pair(const shm_endpoint *e, int from, int to, tutti_shm_pair **pair, shm_entry **entries,
+                      unsigned char **data)
 {
     unsigned char *base = (unsigned char *)e->header;
     const size_t i = pair_index(e, from, to), control = e->header->control_entries * sizeof(shm_entry);
@@ -79,7 +87,8 @@ static tutti_status make_peers(shm_endpoint *e, tutti_error *err)
 {
     e->peers = tutti_alloc((size_t)e->size, sizeof *e->peers);
     if (e->peers == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank, e->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank,
+                          e->size);
     for (int r = 0; r < e->size; r++) {
         shm_peer *p = &e->peers[r];
         p->rank = r;
@@ -95,14 +104,19 @@ static tutti_status make_peers(shm_endpoint *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Takes this rank's place. A place is taken once: the rings remember how far their ends have come. */
+/* Takes this rank's place. A place is taken once: the rings remember how far their ends have
+   come. */
 static tutti_status join(shm_endpoint *e, tutti_error *err)
 {
     uint32_t absent = TUTTI_SHM_ABSENT;
 
-    atomic_store_explicit(&e->self->pid, (int32_t)getpid(), memory_order_relaxed); /* published by `step` in the meeting */
-    if (!atomic_compare_exchange_strong_explicit(&e->self->state, &absent, TUTTI_SHM_RUNNING, memory_order_acq_rel, memory_order_acquire))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the place of worker %d of %d is taken already; a worker process opens one world in its life", e->rank, e->size);
+    /* published by `step` in the meeting */
+    atomic_store_explicit(&e->self->pid, (int32_t)getpid(), memory_order_relaxed);
+    if (!atomic_compare_exchange_strong_explicit(&e->self->state, &absent, TUTTI_SHM_RUNNING, memory_order_acq_rel,
+                                                 memory_order_acquire))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "the place of worker %d of %d is taken already; a worker process opens one world in its life",
+                          e->rank, e->size);
     e->joined = true;
     e->self->node = tutti_node_here(e->rt);
     return tutti_shm_meet(e, err);
@@ -122,7 +136,8 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
 
     *t = NULL;
     if (launch->size < 1 || launch->size > TUTTI_SHM_RANKS || launch->rank < 0 || launch->rank >= launch->size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: sizes are 1 to %d, ranks 0 to size - 1", launch->rank, launch->size, TUTTI_SHM_RANKS);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: sizes are 1 to %d, ranks 0 to size - 1",
+                          launch->rank, launch->size, TUTTI_SHM_RANKS);
     status = parse(launch->spec, &options, err);
     if (status != TUTTI_OK)
         return status;
@@ -302,12 +317,27 @@ static int shm_node(void *t, int rank)
 }
 
 const tutti_transport_ops tutti_transport_shm = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops),
-    .name = "shm", .help = "workers of one host over shared memory",
-    .options = shm_option_table, .options_bytes = sizeof(shm_options),
-    .open = shm_open_endpoint, .close = shm_close,
-    .send = tutti_shm_send, .recv = tutti_shm_recv, .wait_some = tutti_shm_wait_some, .cancel = tutti_shm_cancel,
-    .dead_peer = shm_dead_peer, .last_words = shm_last_words,
-    .window = tutti_shm_window_open, .publish = tutti_shm_publish, .await = tutti_shm_await,
-    .run = tutti_shm_run, .events = shm_events, .expel = shm_expel, .node = shm_node,
+    .abi = TUTTI_TRANSPORT_ABI,
+    .bytes = sizeof(tutti_transport_ops),
+    .runtime_abi = TUTTI_RUNTIME_ABI,
+    .runtime_bytes = sizeof(tutti_runtime_ops),
+    .name = "shm",
+    .help = "workers of one host over shared memory",
+    .options = shm_option_table,
+    .options_bytes = sizeof(shm_options),
+    .open = shm_open_endpoint,
+    .close = shm_close,
+    .send = tutti_shm_send,
+    .recv = tutti_shm_recv,
+    .wait_some = tutti_shm_wait_some,
+    .cancel = tutti_shm_cancel,
+    .dead_peer = shm_dead_peer,
+    .last_words = shm_last_words,
+    .window = tutti_shm_window_open,
+    .publish = tutti_shm_publish,
+    .await = tutti_shm_await,
+    .run = tutti_shm_run,
+    .events = shm_events,
+    .expel = shm_expel,
+    .node = shm_node,
 };

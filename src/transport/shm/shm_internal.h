@@ -1,23 +1,26 @@
 /* shm_internal.h: one rank's end of the shm transport, shared by the files of this folder.
 
    How a message travels
-     small (up to TUTTI_SHM_INLINE bytes): one ANNOUNCE entry with the payload in it. The send is done once it is in the ring.
+     small (up to TUTTI_SHM_INLINE bytes): one ANNOUNCE entry with the payload in it. The
+     send is done once it is in the ring.
      large:   sender                                  receiver
               ANNOUNCE(tag, note, bytes, send id) ->  waits unexpected until a receive matches
               streams fragments                   <-  CLEAR(send id, message id)
               in the data ring (message id)       ->  copies each to the room
-              is done                             <-  TAKEN(send id); the receive is done once this is in the ring
-   So no payload ever waits in a ring for a receive that is not posted, and a message stays whole at its sender until it has
-   arrived: when the receiver cancels in mid-transfer (REWIND) it goes back to the unexpected ones as if nothing had
-   happened, and when the sender cancels (WITHDRAW) the receive goes back to the posted ones.
+              is done                             <-  TAKEN(send id); the receive
+                                                  is done once this is in the ring
+   So no payload ever waits in a ring for a receive that is not posted, and a message stays whole at
+   its sender until it has arrived: when the receiver cancels in mid-transfer (REWIND) it goes back
+   to the unexpected ones as if nothing had happened, and when the sender cancels (WITHDRAW) the
+   receive goes back to the posted ones.
      too large for the room: TAKEN without CLEAR; the receive is CORRUPT.
      to oneself: a message that points to the send; the match copies.
 
-   Ids are (slot, generation). Reusing a slot changes its generation, so an answer that crossed a cancel, or a fragment still
-   in the ring, finds nobody and is dropped.
+   Ids are (slot, generation). Reusing a slot changes its generation, so an answer that crossed a
+   cancel, or a fragment still in the ring, finds nobody and is dropped.
 
-   Everything below is under endpoint->lock unless it says otherwise. Whoever waits makes the progress for the whole rank
-   (progress.c); there is no thread of our own. */
+   Everything below is under endpoint->lock unless it says otherwise. Whoever waits makes the
+   progress for the whole rank (progress.c); there is no thread of our own. */
 #ifndef TUTTI_SHM_INTERNAL_H
 #define TUTTI_SHM_INTERNAL_H
 #include <pthread.h>
@@ -45,7 +48,14 @@ static inline void shm_list_remove(shm_link *link) /* also of one that is in no 
 }
 
 /* ---- what is in the rings ---- */
-typedef enum shm_kind { SHM_NOTHING, SHM_ANNOUNCE, SHM_CLEAR, SHM_TAKEN, SHM_REWIND, SHM_WITHDRAW } shm_kind;
+typedef enum shm_kind {
+    SHM_NOTHING,
+    SHM_ANNOUNCE,
+    SHM_CLEAR,
+    SHM_TAKEN,
+    SHM_REWIND,
+    SHM_WITHDRAW
+} shm_kind;
 typedef struct shm_entry {
     uint32_t kind, reserved;
     uint64_t tag, send_id, message_id;
@@ -53,7 +63,8 @@ typedef struct shm_entry {
     unsigned char payload[TUTTI_SHM_INLINE];
 } shm_entry;
 _Static_assert(sizeof(shm_entry) == 256, "region.c sizes the rings with this");
-typedef struct shm_fragment { uint64_t message_id; uint32_t bytes, reserved; } shm_fragment; /* then the bytes, padded to 16 */
+/* then the bytes, padded to 16 */
+typedef struct shm_fragment { uint64_t message_id; uint32_t bytes, reserved; } shm_fragment;
 
 /* ---- what hangs in memory of this rank ---- */
 typedef struct shm_answer {      /* a control entry that waits for room in the ring to `peer` */
@@ -72,7 +83,8 @@ typedef enum shm_op_state {
 } shm_op_state;
 
 typedef struct shm_op {          /* a send or receive of this rank */
-    shm_link link;               /* send: in peer->sends or peer->streams; receive: in a bucket; free: in the pool */
+    /* send: in peer->sends or peer->streams; receive: in a bucket; free: in the pool */
+    shm_link link;
     shm_answer answer;           /* send */
     uint32_t slot, generation;
     shm_op_state state;
@@ -86,7 +98,8 @@ typedef struct shm_op {          /* a send or receive of this rank */
     struct shm_message *message; /* receive when MATCHED; send to oneself */
 } shm_op;
 
-typedef struct shm_message {     /* something that has come: unexpected, or matched and on its way */
+/* something that has come: unexpected, or matched and on its way */
+typedef struct shm_message {
     shm_link link;               /* unexpected: in a bucket; free: in the pool */
     shm_link of_peer;            /* large ones: in peer->messages */
     shm_answer answer;
@@ -102,7 +115,8 @@ typedef struct shm_message {     /* something that has come: unexpected, or matc
     unsigned char payload[TUTTI_SHM_INLINE];
 } shm_message;
 
-/* Chunk k holds SHM_POOL_FIRST << k things; memory grows when more are in flight than ever before, never in a steady state. */
+/* Chunk k holds SHM_POOL_FIRST << k things; memory grows when more are in flight than ever
+   before, never in a steady state. */
 enum { SHM_POOL_FIRST = 64, SHM_POOL_CHUNKS = 24 };
 typedef struct shm_pool {
     size_t thing_bytes;
@@ -118,14 +132,16 @@ typedef struct shm_peer {
     unsigned char *in_data, *out_data;
     uint32_t in_control, in_data_at;   /* = heads of `in`, which only we write */
     uint32_t out_control, out_data_at; /* = tails of `out`, likewise */
-    uint32_t out_control_seen, out_data_seen; /* heads of `out` when last looked at: reading them costs a cache line */
+    /* heads of `out` when last looked at: reading them costs a cache line */
+    uint32_t out_control_seen, out_data_seen;
     shm_link outbox;             /* shm_answer: entries without room, in order */
     shm_link sends;              /* shm_op: announced */
     shm_link streams;            /* shm_op: cleared; served round robin */
     shm_link messages;           /* shm_message: large ones */
     uint32_t expecting;          /* messages cleared, not yet received */
     bool news;                   /* its bell must ring */
-    bool gone;                   /* all it ever sent has been seen, or what it sends counts no more; it will not answer */
+    /* all it ever sent has been seen, or what it sends counts no more; it will not answer */
+    bool gone;
     bool silent;                 /* the event has said so */
 } shm_peer;
 
@@ -153,7 +169,8 @@ typedef struct shm_endpoint {
     int gone;                    /* peers that are */
     int waiting;                 /* threads in wait_some or await */
     bool completed;              /* some request was, since the bell last rang for it */
-    bool more;                   /* there was room in a ring when progress stopped to let others have the lock */
+    /* there was room in a ring when progress stopped to let others have the lock */
+    bool more;
     bool closing;
     bool expelled;               /* this rank is: all it had in flight has ended */
     tutti_events events;
@@ -163,11 +180,12 @@ typedef struct shm_endpoint {
     shm_window *windows;
 } shm_endpoint;
 
-/* Threads of one process share one mapping of the region and of each window, so that the thread sanitizer, which goes by
-   address, sees what they share. */
+/* Threads of one process share one mapping of the region and of each window, so that the thread
+   sanitizer, which goes by address, sees what they share. */
 typedef struct shm_within {
     tutti_shm_region region;
-    void *window;                /* the one being opened: written by rank 0 between two meetings, see window.c */
+    /* the one being opened: written by rank 0 between two meetings, see window.c */
+    void *window;
     shm_window *windows;         /* rank 0's, until all threads have ended */
 } shm_within;
 
@@ -182,45 +200,70 @@ shm_message *tutti_shm_message_take(shm_endpoint *e);
 void tutti_shm_message_give(shm_endpoint *e, shm_message *m);
 shm_message *tutti_shm_message_find(shm_endpoint *e, uint64_t id);
 uint64_t tutti_shm_message_id(const shm_message *m);
-void tutti_shm_message_renew(shm_message *m);                       /* a new id: what is under way to the old one is dropped */
+/* a new id: what is under way to the old one is dropped */
+void tutti_shm_message_renew(shm_message *m);
 
 /* match.c */
-tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
-tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
+tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                            tutti_buffer payload, tutti_error *err);
+tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
+                            tutti_error *err);
 void tutti_shm_cancel(void *t, tutti_request *r);
 shm_link *tutti_shm_bucket(shm_link *buckets, uint64_t tag);
-void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank); /* tells the request, gives the op back */
-shm_op *tutti_shm_match_posted(shm_endpoint *e, int from, uint64_t tag);             /* takes it out of its bucket; NULL: none */
-void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note, const unsigned char *payload); /* all at once */
-void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);                 /* neither is in a bucket */
-void tutti_shm_offer_message(shm_endpoint *e, shm_message *m);                       /* to the posted, else unexpected, by sequence */
-void tutti_shm_offer_op(shm_endpoint *e, shm_op *op);                                /* to the unexpected, else posted, by sequence */
+/* tells the request, gives the op back */
+void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank);
+/* takes it out of its bucket; NULL: none */
+shm_op *tutti_shm_match_posted(shm_endpoint *e, int from, uint64_t tag);
+/* all at once */
+void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note,
+                       const unsigned char *payload);
+/* neither is in a bucket */
+void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);
+/* to the posted, else unexpected, by sequence */
+void tutti_shm_offer_message(shm_endpoint *e, shm_message *m);
+/* to the unexpected, else posted, by sequence */
+void tutti_shm_offer_op(shm_endpoint *e, shm_op *op);
 
 /* progress.c */
-bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload, size_t bytes); /* false: no room now */
+/* false: no room now */
+bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload,
+                   size_t bytes);
 void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind);
 tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err);
-tutti_status tutti_shm_refused(const shm_endpoint *e, tutti_error *err); /* this rank was expelled: the sentence */
-/* Rings the bells of those for whom there is news; our own too if a request was completed and more than `mine` threads wait. */
+/* this rank was expelled: the sentence */
+tutti_status tutti_shm_refused(const shm_endpoint *e, tutti_error *err);
+/* Rings the bells of those for whom there is news; our own too if a request was completed
+   and more than `mine` threads wait. */
 void tutti_shm_tell(shm_endpoint *e, int mine);
-void tutti_shm_message_drop(shm_endpoint *e, shm_message *m);       /* out of all lists, back to the pool */
-tutti_status tutti_shm_look(shm_endpoint *e, tutti_error *err);     /* who has left, was expelled, stopped or goes on */
-void tutti_shm_end_requests(shm_endpoint *e, tutti_status status, int rank); /* all that are in flight */
+/* out of all lists, back to the pool */
+void tutti_shm_message_drop(shm_endpoint *e, shm_message *m);
+/* who has left, was expelled, stopped or goes on */
+tutti_status tutti_shm_look(shm_endpoint *e, tutti_error *err);
+/* all that are in flight */
+void tutti_shm_end_requests(shm_endpoint *e, tutti_status status, int rank);
 
 /* wait.c */
-tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
+tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
+                                 int64_t deadline_ns, size_t *n_done, tutti_error *err);
 void tutti_shm_publish(void *t, _Atomic uint32_t *word, uint32_t value);
-tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err);
+tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value,
+                             int64_t deadline_ns, tutti_error *err);
 
 /* window.c */
-tutti_status tutti_shm_meet(shm_endpoint *e, tutti_error *err);     /* blocks until all ranks have called it as often */
-tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err);
+/* blocks until all ranks have called it as often */
+tutti_status tutti_shm_meet(shm_endpoint *e, tutti_error *err);
+tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void **of_rank,
+                                   tutti_error *err);
 void tutti_shm_windows_close(shm_window *list);
 
 /* run.c */
-tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
+tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch,
+                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg,
+                                                     tutti_error *err),
+                           void *arg, tutti_error *err);
 
-/* Because of whom that rank is gone. Never this one, whom it may have blamed: one's own number says that one is expelled (transport.h). */
+/* Because of whom that rank is gone. Never this one, whom it may have blamed: one's own number says
+   that one is expelled (transport.h). */
 static inline int tutti_shm_because_of(const shm_endpoint *e, int rank)
 {
     const int root = tutti_shm_root(&e->region, rank);

@@ -1,10 +1,11 @@
-/* wait.c: how a thread waits. It looks (progress, or a word of a window), and when there is nothing it polls its rank's bell
-   for `spin` microseconds if every worker has a core of its own, gives its time slice away a few times, and then sleeps on
-   the bell in the kernel.
+/* wait.c: how a thread waits. It looks (progress, or a word of a window), and when there is nothing
+   it polls its rank's bell for `spin` microseconds if every worker has a core of its own, gives its
+   time slice away a few times, and then sleeps on the bell in the kernel.
 
-   No wake-up is lost: the bell is read before looking. Whoever has news adds 1 to the bell and then reads `sleepers`; the
-   sleeper adds 1 to `sleepers` and then reads the bell (and the kernel reads it again). All four are seq_cst, so one of the
-   two sees the other. For words of windows `awaiting` plays the part of `sleepers` and the word that of the bell. */
+   No wake-up is lost: the bell is read before looking. Whoever has news adds 1 to the bell and then
+   reads `sleepers`; the sleeper adds 1 to `sleepers` and then reads the bell (and the kernel reads
+   it again). All four are seq_cst, so one of the two sees the other. For words of windows
+   `awaiting` plays the part of `sleepers` and the word that of the bell. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -26,12 +27,14 @@ static void pause_cpu(void)
 
 static uint32_t bell_of(const shm_endpoint *e)
 {
-    return atomic_load_explicit(&e->self->bell, memory_order_acquire); /* pairs with tutti_shm_ring_bell: news is visible */
+    /* pairs with tutti_shm_ring_bell: news is visible */
+    return atomic_load_explicit(&e->self->bell, memory_order_acquire);
 }
 
 static bool reached(_Atomic uint32_t *word, uint32_t value)
 {
-    return word != NULL && (int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0; /* pairs with tutti_shm_publish */
+    /* pairs with tutti_shm_publish */
+    return word != NULL && (int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0;
 }
 
 static void sleep_on(shm_endpoint *e, uint32_t seen, int64_t deadline_ns)
@@ -43,11 +46,12 @@ static void sleep_on(shm_endpoint *e, uint32_t seen, int64_t deadline_ns)
         t.tv_nsec = deadline_ns % 1000000000;
     }
     /* Absolute time on CLOCK_MONOTONIC, which is the runtime's clock. */
-    syscall(SYS_futex, &e->self->bell, FUTEX_WAIT_BITSET, seen, deadline_ns == TUTTI_FOREVER ? NULL : &t, NULL, FUTEX_BITSET_MATCH_ANY);
+    syscall(SYS_futex, &e->self->bell, FUTEX_WAIT_BITSET, seen, deadline_ns == TUTTI_FOREVER ? NULL : &t, NULL,
+            FUTEX_BITSET_MATCH_ANY);
 }
 
-/* Returns when the bell is not `seen` any more, the word (may be NULL) has reached value, the deadline has passed, or for no
-   reason. Without the lock. */
+/* Returns when the bell is not `seen` any more, the word (may be NULL) has reached value, the
+   deadline has passed, or for no reason. Without the lock. */
 static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns)
 {
     tutti_shm_rank *self = e->self;
@@ -88,11 +92,13 @@ static size_t count_done(tutti_request *const *r, size_t n)
     size_t done = 0;
 
     for (size_t i = 0; i < n; i++)
-        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire); /* pairs with match.c */
+        /* pairs with match.c */
+        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire);
     return done;
 }
 
-tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
+                                 size_t *n_done, tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_status status;
@@ -110,7 +116,9 @@ tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, siz
         if (status != TUTTI_OK || done >= need)
             break;
         if (tutti_now_ns(e->rt) >= deadline_ns) {
-            status = tutti_fail(err, TUTTI_TIMEOUT, 0, "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
+            status =
+                tutti_fail(err, TUTTI_TIMEOUT, 0,
+                           "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
             break;
         }
         more = e->more;
@@ -130,7 +138,8 @@ void tutti_shm_publish(void *t, _Atomic uint32_t *word, uint32_t value)
 {
     shm_endpoint *e = t;
 
-    /* seq_cst: a release for who reads the word, and ordered before the load of `awaiting`; see the top. */
+    /* seq_cst: a release for who reads the word, and ordered before the
+       load of `awaiting`; see the top. */
     atomic_store_explicit(word, value, memory_order_seq_cst);
     if (atomic_load_explicit(&e->header->awaiting, memory_order_seq_cst) == 0)
         return;
@@ -140,7 +149,8 @@ void tutti_shm_publish(void *t, _Atomic uint32_t *word, uint32_t value)
     }
 }
 
-tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err)
+tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns,
+                             tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_status status = TUTTI_OK;
@@ -175,7 +185,8 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
             break;
         }
         if (tutti_now_ns(e->rt) >= deadline_ns) {
-            status = tutti_fail_rank(err, TUTTI_TIMEOUT, peer, "worker %d had not published %u when the deadline passed", peer, value);
+            status = tutti_fail_rank(err, TUTTI_TIMEOUT, peer,
+                                     "worker %d had not published %u when the deadline passed", peer, value);
             break;
         }
         more = e->more;

@@ -1,12 +1,16 @@
-/* window.c: memory that all ranks map. A window is a range appended to the run's file, one page-aligned part a rank. There is
-   no leader: the parts' sizes are laid open, each rank computes the same places, reserves its own part (so its pages lie on
-   its own memory node), and all learn whether all could.
+/* window.c: memory that all ranks map. A window is a range appended to the run's file, one
+   page-aligned part a rank. There is no leader: the parts' sizes are laid open, each rank
+   computes the same places, reserves its own part (so its pages lie on its own memory node),
+   and all learn whether all could.
 
-   Large parts lie on huge pages where the kernel gives them: a training step that walks through a vector of some MiB on pages of 4 KiB spends a twentieth of its
-   time on looking them up. The mount of a memory file seldom offers them, so each rank asks for its own part once it is there (MADV_COLLAPSE, Linux 6.1).
+   Large parts lie on huge pages where the kernel gives them: a training step that walks through
+   a vector of some MiB on pages of 4 KiB spends a twentieth of its time on looking them up. The
+   mount of a memory file seldom offers them, so each rank asks for its own part once it is
+   there (MADV_COLLAPSE, Linux 6.1).
 
-   The meetings of one call: sizes are known; parts are reserved; the window is mapped (of thread ranks by rank 0); nobody
-   reads the lines any more. Every rank attends all four whatever went wrong, so a failure is told to all. */
+   The meetings of one call: sizes are known; parts are reserved; the window is mapped (of thread
+   ranks by rank 0); nobody reads the lines any more. Every rank attends all four whatever went
+   wrong, so a failure is told to all. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -35,7 +39,8 @@ static uint64_t up(uint64_t n, uint64_t step)
     return (n + step - 1) / step * step;
 }
 
-/* Where the parts lie: of rank `rank` at *mine from the window's start; gives the whole, or false when it overflows. Large parts begin on huge pages. */
+/* Where the parts lie: of rank `rank` at *mine from the window's start; gives the whole, or false
+   when it overflows. Large parts begin on huge pages. */
 static bool places(const shm_endpoint *e, int rank, uint64_t *mine, uint64_t *whole)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -54,7 +59,8 @@ static bool places(const shm_endpoint *e, int rank, uint64_t *mine, uint64_t *wh
     return *whole + e->window_end <= INT64_MAX - SHM_HUGE_BYTES;
 }
 
-/* At an address that is like its place in the file: only so can a huge page of the file be one of the mapping. */
+/* At an address that is like its place in the file: only so can a huge page
+   of the file be one of the mapping. */
 static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
 {
     const uint64_t room = whole + SHM_HUGE_BYTES;
@@ -79,13 +85,15 @@ static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
     return memory;
 }
 
-/* A wish: what the kernel does not give stays on small pages. EAGAIN: pages were on their way somewhere else just then. */
+/* A wish: what the kernel does not give stays on small pages. EAGAIN: pages were on
+   their way somewhere else just then. */
 static void collapse(unsigned char *part, size_t bytes)
 {
     const size_t whole = bytes / SHM_HUGE_BYTES * SHM_HUGE_BYTES;
 
     for (size_t at = 0; at < whole; at += SHM_HUGE_BYTES)
-        for (int attempt = 0; attempt < 3 && madvise(part + at, SHM_HUGE_BYTES, MADV_COLLAPSE) != 0 && errno == EAGAIN; attempt++)
+        for (int attempt = 0; attempt < 3 && madvise(part + at, SHM_HUGE_BYTES, MADV_COLLAPSE) != 0 && errno == EAGAIN;
+             attempt++)
             ;
 }
 
@@ -117,20 +125,29 @@ static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t wh
     uint64_t have;
 
     if (stranger >= 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker 0 opens window '%.*s' where worker %d opens '%.*s'; all must open the same ones in the same order",
-                          width, e->header->ranks[0].window_name, stranger, width, e->header->ranks[stranger].window_name);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "worker 0 opens window '%.*s' where worker %d opens '%.*s'; all must open the same ones in the same order",
+            width, e->header->ranks[0].window_name, stranger, width, e->header->ranks[stranger].window_name);
     if (cause == EFBIG)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, cause, "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB) of one file; use fewer workers or raise the limit of file size (ulimit -f)",
-                          name, e->size, whole, (double)whole / MIB);
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, cause,
+            "window '%s' of %d workers needs %" PRIu64
+            " bytes (%.1f MiB) of one file; use fewer workers or raise the limit of file size (ulimit -f)",
+            name, e->size, whole, (double)whole / MIB);
     if (cause != 0) {
         have = tutti_shm_space_left(e->region.fd);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, cause, "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB) of /dev/shm, which has %" PRIu64
+        return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
+                          "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB) of /dev/shm, which has %" PRIu64
                           " bytes (%.1f MiB) left; enlarge /dev/shm (mount -o remount,size=...) or use fewer workers",
                           name, e->size, whole, (double)whole / MIB, have, (double)have / MIB);
     }
     if (map_cause != 0)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, map_cause, "cannot map the %" PRIu64 " bytes (%.1f MiB) of window '%s' of %d workers; raise the limit of address space (ulimit -v)",
-                          whole, (double)whole / MIB, name, e->size);
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, map_cause,
+            "cannot map the %" PRIu64
+            " bytes (%.1f MiB) of window '%s' of %d workers; raise the limit of address space (ulimit -v)",
+            whole, (double)whole / MIB, name, e->size);
     return TUTTI_OK;
 }
 
@@ -163,7 +180,8 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
 
     if (first_cause(e, false) != 0) {
         if (self->window_cause == 0 && bytes > 0) /* give mine back before anybody looks what is left */
-            fallocate(e->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(e->window_end + mine), (off_t)bytes);
+            fallocate(e->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(e->window_end + mine),
+                      (off_t)bytes);
     } else if (other_name(e) < 0 && whole > 0 && (e->within == NULL || e->rank == 0)) {
         memory = map(e, whole, &self->window_map_cause);
         for (int r = 0; r < e->size && memory != NULL; r++) {

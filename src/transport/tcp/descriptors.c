@@ -1,6 +1,7 @@
-/* descriptors.c: a connection is a descriptor, so a run of many workers may need more than the shell's soft limit of open
-   files. That limit is for programs that use select(), which nothing here does: it is raised as far as the hard one
-   allows. Where that is not enough it is said before anybody connects, with the number that is needed. */
+/* descriptors.c: a connection is a descriptor, so a run of many workers may need more than the
+   shell's soft limit of open files. That limit is for programs that use select(), which nothing
+   here does: it is raised as far as the hard one allows. Where that is not enough it is said before
+   anybody connects, with the number that is needed. */
 #include <dirent.h>
 #include <errno.h>
 #include <sys/resource.h>

@@ -1,11 +1,13 @@
-/* line.c: see tcp_internal.h. What cannot be written at once is kept and grows with need: there is little of it, and the table, the largest, once. */
+/* line.c: see tcp_internal.h. What cannot be written at once is kept and grows with need: there is
+   little of it, and the table, the largest, once. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include "tcp_internal.h"
 
-tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session, const tcp_rules *rules, size_t payload_most, tutti_error *err)
+tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session, const tcp_rules *rules,
+                                 size_t payload_most, tutti_error *err)
 {
     memset(l, 0, sizeof *l);
     l->fd = fd;
@@ -111,19 +113,24 @@ bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
         if (l->in_have - l->in_used < TCP_FRAME_BYTES)
             return false;
         if (!tutti_tcp_sealed(&l->session, header))
-            *status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame came that was not written by the other end, or not in this place");
+            *status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                 "a frame came that was not written by the other end, or not in this place");
         else
             *status = tutti_tcp_frame_read(header, &l->rules, &l->frame, err);
         if (*status == TUTTI_OK && TCP_FRAME_BYTES + (size_t)l->frame.bytes > l->in_room)
-            *status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came with %u bytes, which has no place here", l->frame.kind, l->frame.bytes);
+            *status =
+                tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came with %u bytes, which has no place here",
+                           l->frame.kind, l->frame.bytes);
         if (*status != TUTTI_OK)
             return false;
         l->framed = true;
     }
     if (l->in_have - l->in_used < TCP_FRAME_BYTES + l->frame.bytes)
         return false;
-    if (l->frame.bytes > 0 && tutti_tcp_hash_words(l->session.receive_key, header + TCP_FRAME_BYTES, l->frame.bytes) != l->frame.hash) {
-        *status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame came whose contents were not written by the other end");
+    if (l->frame.bytes > 0 &&
+        tutti_tcp_hash_words(l->session.receive_key, header + TCP_FRAME_BYTES, l->frame.bytes) != l->frame.hash) {
+        *status =
+            tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame came whose contents were not written by the other end");
         return false;
     }
     *frame = l->frame;
@@ -146,16 +153,21 @@ static void take_words(char *to, const uint8_t *payload, uint32_t bytes)
 /* ---- DEPART ---- */
 void tutti_tcp_departure_frame(const tcp_departure *d, tcp_frame *frame, const void **payload)
 {
-    *frame = (tcp_frame){ .kind = TCP_DEPART, .bytes = (uint32_t)strnlen(d->words, TCP_WORDS - 1), .message_id = (uint64_t)d->state,
-                          .note = { .a = d->rank, .b = d->blame, .kind = (uint32_t)d->status, .ticket = (uint64_t)d->signal } };
+    *frame = (tcp_frame){
+        .kind = TCP_DEPART,
+        .bytes = (uint32_t)strnlen(d->words, TCP_WORDS - 1),
+        .message_id = (uint64_t)d->state,
+        .note = { .a = d->rank, .b = d->blame, .kind = (uint32_t)d->status, .ticket = (uint64_t)d->signal }
+    };
     *payload = d->words;
 }
 
 bool tutti_tcp_departure_read(const tcp_frame *f, const uint8_t *payload, int size, tcp_departure *out)
 {
     memset(out, 0, sizeof *out);
-    if (f->message_id < TUTTI_MEET_LEFT || f->message_id > TUTTI_MEET_LOST || f->note.a < 0 || f->note.a >= size || f->note.b < -1 || f->note.b >= size ||
-        f->note.kind > TUTTI_ERR_NUMBER || f->note.ticket > 128 || f->bytes >= TCP_WORDS)
+    if (f->message_id < TUTTI_MEET_LEFT || f->message_id > TUTTI_MEET_LOST || f->note.a < 0 || f->note.a >= size ||
+        f->note.b < -1 || f->note.b >= size || f->note.kind > TUTTI_ERR_NUMBER || f->note.ticket > 128 ||
+        f->bytes >= TCP_WORDS)
         return false;
     out->state = (tutti_meet_state)f->message_id;
     out->rank = (int)f->note.a;
@@ -169,14 +181,18 @@ bool tutti_tcp_departure_read(const tcp_frame *f, const uint8_t *payload, int si
 /* ---- VIEW ---- */
 void tutti_tcp_view_frame(const tcp_view *v, tcp_frame *frame, const void **payload)
 {
-    *frame = (tcp_frame){ .kind = TCP_VIEW, .bytes = (uint32_t)strnlen(v->words, TCP_WORDS - 1), .message_id = (uint64_t)v->opinion, .note = { .a = v->rank } };
+    *frame = (tcp_frame){ .kind = TCP_VIEW,
+                          .bytes = (uint32_t)strnlen(v->words, TCP_WORDS - 1),
+                          .message_id = (uint64_t)v->opinion,
+                          .note = { .a = v->rank } };
     *payload = v->words;
 }
 
 bool tutti_tcp_view_read(const tcp_frame *f, const uint8_t *payload, int size, tcp_view *out)
 {
     memset(out, 0, sizeof *out);
-    if (f->message_id < TCP_DOES_NOT_HEAR || f->message_id > TCP_EXPELS || f->note.a < 0 || f->note.a >= size || f->bytes >= TCP_WORDS)
+    if (f->message_id < TCP_DOES_NOT_HEAR || f->message_id > TCP_EXPELS || f->note.a < 0 || f->note.a >= size ||
+        f->bytes >= TCP_WORDS)
         return false;
     out->opinion = (tcp_opinion)f->message_id;
     out->rank = (int)f->note.a;

@@ -1,13 +1,16 @@
-/* link.c: one connection with a peer, and what goes over it. A pair of ranks has `streams` of them: all words and whole messages go over the first, so that
-   they keep their order; pieces of large messages take whichever of the others has room, so that no word waits behind megabytes of them. A pair with
-   one connection sends everything over it.
+/* link.c: one connection with a peer, and what goes over it. A pair of ranks has `streams` of them:
+   all words and whole messages go over the first, so that they keep their order; pieces of large
+   messages take whichever of the others has room, so that no word waits behind megabytes of them. A
+   pair with one connection sends everything over it.
 
-   Out: one frame at a time, its header and the caller's own memory in one sendmsg. When the kernel takes no more, epoll tells us about room. A payload whose
-   owner wants it back in the middle of the frame is copied: a frame that was begun must be finished.
+   Out: one frame at a time, its header and the caller's own memory in one sendmsg. When the kernel
+   takes no more, epoll tells us about room. A payload whose owner wants it back in the middle of
+   the frame is copied: a frame that was begun must be finished.
 
-   In: one buffer for headers and small payloads. Pieces of large messages, and whole messages whose receive is posted, go straight into the room, with the next
-   header behind them in the same call; so no more is read into the buffer at once than a few small messages. A payload counts only after its hash
-   was right; a wrong one ends the connection. */
+   In: one buffer for headers and small payloads. Pieces of large messages, and whole messages whose
+   receive is posted, go straight into the room, with the next header behind them in the same call;
+   so no more is read into the buffer at once than a few small messages. A payload counts only after
+   its hash was right; a wrong one ends the connection. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -75,7 +78,8 @@ static void broken(tcp_endpoint *e, tcp_link *l, const tutti_error *why)
 {
     tcp_departure d = { .rank = l->peer, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_CORRUPT };
 
-    snprintf(d.words, sizeof d.words, "what came over its connection cannot be trusted: %.300s; the connection was closed", why->text);
+    snprintf(d.words, sizeof d.words,
+             "what came over its connection cannot be trusted: %.300s; the connection was closed", why->text);
     ended(e, l, why->text);
     tutti_tcp_hang_up(&l->fd);
     tutti_tcp_departed(e, &d, TCP_BY_CLOCK);
@@ -108,7 +112,11 @@ static uint64_t data_hash(const tcp_endpoint *e, uint64_t seed, const void *data
 
 static void say_word(tcp_endpoint *e, tcp_link *l, match_peer *p)
 {
-    static const uint32_t kinds[] = { [MATCH_ANNOUNCE] = TCP_ANNOUNCE, [MATCH_CLEAR] = TCP_CLEAR, [MATCH_TAKEN] = TCP_TAKEN, [MATCH_REWIND] = TCP_REWIND, [MATCH_WITHDRAW] = TCP_WITHDRAW };
+    static const uint32_t kinds[] = { [MATCH_ANNOUNCE] = TCP_ANNOUNCE,
+                                      [MATCH_CLEAR] = TCP_CLEAR,
+                                      [MATCH_TAKEN] = TCP_TAKEN,
+                                      [MATCH_REWIND] = TCP_REWIND,
+                                      [MATCH_WITHDRAW] = TCP_WITHDRAW };
     const match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
     tcp_frame f = { .kind = kinds[a->word] };
     match_op *op = NULL;
@@ -155,7 +163,11 @@ static void send_piece(tcp_endpoint *e, tcp_link *l, match_peer *p)
     match_op *op = MATCH_OWNER(match_op, link, p->streams.next);
     const size_t left = op->bytes - op->streamed, most = (size_t)e->options.chunk, bytes = left < most ? left : most;
     const unsigned char *data = op->data + op->streamed;
-    tcp_frame f = { .kind = TCP_DATA, .bytes = (uint32_t)bytes, .tag = op->streamed, .message_id = op->message_id, .hash = data_hash(e, l->session.send_seed, data, bytes) };
+    tcp_frame f = { .kind = TCP_DATA,
+                    .bytes = (uint32_t)bytes,
+                    .tag = op->streamed,
+                    .message_id = op->message_id,
+                    .hash = data_hash(e, l->session.send_seed, data, bytes) };
 
     frame_begin(e, l, &f, data, op, false);
     tutti_match_streamed(&e->match, p, bytes);
@@ -227,7 +239,8 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
         }
         parts[0] = (struct iovec){ l->header + l->header_sent, TCP_FRAME_BYTES - l->header_sent };
         if (l->payload_bytes > l->payload_sent) {
-            parts[1] = (struct iovec){ (void *)(uintptr_t)(l->payload + l->payload_sent), l->payload_bytes - l->payload_sent };
+            parts[1] =
+                (struct iovec){ (void *)(uintptr_t)(l->payload + l->payload_sent), l->payload_bytes - l->payload_sent };
             message.msg_iovlen = 2;
         }
         n = sendmsg(l->fd, &message, MSG_NOSIGNAL);
@@ -252,7 +265,8 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
 }
 
 /* ---- in ---- */
-static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f, const unsigned char *payload, tutti_error *err)
+static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f, const unsigned char *payload,
+                               tutti_error *err)
 {
     match_peer *p = &e->match.peers[l->peer];
     const bool whole = f->kind == TCP_ANNOUNCE && f->bytes == f->note.bytes;
@@ -261,9 +275,11 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
     switch ((tcp_kind)f->kind) {
     case TCP_ANNOUNCE:
         if (f->bytes > 0 && f->hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, payload, f->bytes) != f->hash)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the %" PRIu32 " bytes of a message are not those that were sent", f->bytes);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "the %" PRIu32 " bytes of a message are not those that were sent", f->bytes);
         if (whole && f->bytes > MATCH_INLINE && p->held >= TCP_CREDITS)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it sent more than %d messages that nobody had asked for", TCP_CREDITS);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it sent more than %d messages that nobody had asked for",
+                              TCP_CREDITS);
         return tutti_match_announced(&e->match, p, f->tag, f->send_id, &f->note, whole, payload, err);
     case TCP_CLEAR:
         tutti_match_answered(&e->match, p, MATCH_CLEAR, f->send_id, f->message_id);
@@ -280,12 +296,15 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
     case TCP_CREDIT: case TCP_BEAT:
         return TUTTI_OK;
     case TCP_DEPART:
-        if (tutti_tcp_hash_words(l->session.receive_key, payload, f->bytes) != f->hash || !tutti_tcp_departure_read(f, payload, e->size, &d) || (d.rank == l->peer) == (d.state == TUTTI_MEET_LOST) || (d.rank != l->peer && d.words[0] == '\0'))
+        if (tutti_tcp_hash_words(l->session.receive_key, payload, f->bytes) != f->hash ||
+            !tutti_tcp_departure_read(f, payload, e->size, &d) || (d.rank == l->peer) == (d.state == TUTTI_MEET_LOST) ||
+            (d.rank != l->peer && d.words[0] == '\0'))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "its last words make no sense");
         tutti_tcp_departed(e, &d, d.rank == l->peer ? TCP_BY_ITSELF : TCP_BY_PEER);
         return TUTTI_OK;
     default:
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came that has no meaning between workers", f->kind);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "a frame of kind %" PRIu32 " came that has no meaning between workers", f->kind);
     }
 }
 
@@ -301,7 +320,9 @@ static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     if (piece == NULL)
         return TUTTI_OK;
     if (l->frame.hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, piece, l->frame.bytes) != l->frame.hash)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "bytes %" PRIu64 " to %" PRIu64 " of a message are not those that were sent", l->frame.tag, l->frame.tag + l->frame.bytes - 1);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "bytes %" PRIu64 " to %" PRIu64 " of a message are not those that were sent", l->frame.tag,
+                          l->frame.tag + l->frame.bytes - 1);
     if (l->frame.kind == TCP_ANNOUNCE)
         tutti_match_filled(&e->match, &e->match.peers[l->peer], op, &l->frame.note);
     else
@@ -319,15 +340,20 @@ static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
             if (have < TCP_FRAME_BYTES)
                 return TUTTI_OK;
             if (!tutti_tcp_sealed(&l->session, at))
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame came that it did not write, or not in this place");
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                  "a frame came that it did not write, or not in this place");
             TUTTI_TRY(tutti_tcp_frame_read(at, &e->rules, &l->frame, err));
             if (l->frame.epoch < l->epoch)
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of epoch %" PRIu32 " came after one of epoch %" PRIu32, l->frame.epoch, l->epoch);
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                  "a frame of epoch %" PRIu32 " came after one of epoch %" PRIu32, l->frame.epoch,
+                                  l->epoch);
             l->epoch = l->frame.epoch;
             if (l->frame.credit > TCP_CREDITS - e->peers[l->peer].credit)
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it gave back %" PRIu32 " credits of %d", l->frame.credit, TCP_CREDITS);
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it gave back %" PRIu32 " credits of %d", l->frame.credit,
+                                  TCP_CREDITS);
             if (l->stream != 0 && l->frame.kind != TCP_DATA)
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came over a connection for data", l->frame.kind);
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                  "a frame of kind %" PRIu32 " came over a connection for data", l->frame.kind);
             e->peers[l->peer].credit += l->frame.credit;
             e->peers[l->peer].progress = l->frame.progress;
             l->in_used += TCP_FRAME_BYTES;
@@ -335,9 +361,11 @@ static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
             l->piece_have = 0;
             l->straight = l->frame.kind == TCP_DATA;
             if (l->straight)
-                l->piece = tutti_match_piece(&e->match, &e->match.peers[l->peer], l->frame.message_id, l->frame.tag, l->frame.bytes, &l->in_op);
+                l->piece = tutti_match_piece(&e->match, &e->match.peers[l->peer], l->frame.message_id, l->frame.tag,
+                                             l->frame.bytes, &l->in_op);
             else if (l->frame.kind == TCP_ANNOUNCE && l->frame.bytes > have - TCP_FRAME_BYTES) {
-                l->piece = tutti_match_expect(&e->match, &e->match.peers[l->peer], l->frame.tag, l->frame.bytes, &l->in_op);
+                l->piece =
+                    tutti_match_expect(&e->match, &e->match.peers[l->peer], l->frame.tag, l->frame.bytes, &l->in_op);
                 l->straight = l->piece != NULL;
             }
             continue;
@@ -386,7 +414,8 @@ static ssize_t receive(tcp_endpoint *e, tcp_link *l, size_t *wanted)
             l->in_used = 0;
         }
         room = l->framed ? l->frame.bytes - l->in_have + READ_AHEAD / 2 : READ_AHEAD;
-        parts[0] = (struct iovec){ l->in + l->in_have, room < e->in_room - l->in_have ? room : e->in_room - l->in_have };
+        parts[0] =
+            (struct iovec){ l->in + l->in_have, room < e->in_room - l->in_have ? room : e->in_room - l->in_have };
     }
     *wanted = parts[0].iov_len + (message.msg_iovlen == 2 ? parts[1].iov_len : 0);
     n = recvmsg(l->fd, &message, 0);
@@ -418,7 +447,8 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
             const int cause = n < 0 ? errno : 0;
             tutti_fail(&why, TUTTI_ERR_PEER, cause, "its connection with worker %d ended without a word", e->rank);
             snprintf(how, sizeof how, "%.159s", why.text);
-            if (n < 0 && cause != ECONNRESET && cause != EPIPE) /* it timed out, or there is no way: that is no word of the other's kernel */
+            /* it timed out, or there is no way: that is no word of the other's kernel */
+            if (n < 0 && cause != ECONNRESET && cause != EPIPE)
                 e->peers[l->peer].doubt = true;
             ended(e, l, how);
             return false;

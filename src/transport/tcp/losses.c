@@ -1,15 +1,20 @@
 /* losses.c: who is gone, who is silent, who goes on.
 
-   A peer is gone when its own departure has come; or when its connection has ended and the meeting place, asked by nobody, has said why or has been silent for
-   half a second; or when another rank has expelled it; or when it has been silent for peer-timeout. All that has come from it is read first. The loss is noted, then
-   the requests that need it end, then its connections are closed, with a last frame that tells it so.
+   A peer is gone when its own departure has come; or when its connection has ended and the meeting
+   place, asked by nobody, has said why or has been silent for half a second; or when another rank
+   has expelled it; or when it has been silent for peer-timeout. All that has come from it is read
+   first. The loss is noted, then the requests that need it end, then its connections are closed,
+   with a last frame that tells it so.
 
-   Who does not hear another cannot know whether that one is dead. Where a launcher serves the meeting place, that decides: ranks tell it whom they do not hear
-   (TCP_VIEW), and of two that have given each other up it takes the side with more members, of equal ones the one with the lowest (meet.c). Whom it cannot hear itself
-   is lost; who cannot hear it stops by itself. So exactly one side goes on, the launcher's.
-   Where rank 0 serves the meeting place there is nobody above the ranks. Then each counts: it goes on if it hears more than half of those that are not certainly
-   dead, of two halves the one with the lowest rank (events.h). A death is certain when its own words, its kernel (a connection that was closed or reset) or another's
-   knowledge tell of it; silence and a connection that timed out are doubt, and stay so to the end. */
+   Who does not hear another cannot know whether that one is dead. Where a launcher serves the
+   meeting place, that decides: ranks tell it whom they do not hear (TCP_VIEW), and of two that have
+   given each other up it takes the side with more members, of equal ones the one with the lowest
+   (meet.c). Whom it cannot hear itself is lost; who cannot hear it stops by itself. So exactly one
+   side goes on, the launcher's. Where rank 0 serves the meeting place there is nobody above the
+   ranks. Then each counts: it goes on if it hears more than half of those that are not certainly
+   dead, of two halves the one with the lowest rank (events.h). A death is certain when its own
+   words, its kernel (a connection that was closed or reset) or another's knowledge tell of it;
+   silence and a connection that timed out are doubt, and stay so to the end. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +46,8 @@ void tutti_tcp_out(tcp_endpoint *e, const char *why)
     if (e->out || e->departed || e->closing)
         return;
     e->out = true;
-    snprintf(e->out_how, sizeof e->out_how, "worker %d is no member of the run any more: %.*s", e->rank, (int)sizeof e->out_how - 80, why);
+    snprintf(e->out_how, sizeof e->out_how, "worker %d is no member of the run any more: %.*s", e->rank,
+             (int)sizeof e->out_how - 80, why);
     tutti_match_end(&e->match, TUTTI_ERR_PEER, e->rank);
     for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams; i++)
         tutti_tcp_link_drop(&e->links[i]);
@@ -64,7 +70,9 @@ static void count(tcp_endpoint *e, int rank)
     if (tutti_events_goes_on(e->size, e->here, e->dead))
         return;
     tutti_tcp_roll_describe(&e->roll, rank, lost, sizeof lost);
-    snprintf(why, sizeof why, "%s; it hears only %d of %d that may be alive, itself included, and stops, since the others may go on", lost, hears, may_live);
+    snprintf(why, sizeof why,
+             "%s; it hears only %d of %d that may be alive, itself included, and stops, since the others may go on",
+             lost, hears, may_live);
     tutti_tcp_out(e, why);
 }
 
@@ -105,7 +113,8 @@ static void peer_gone(tcp_endpoint *e, int rank)
 
     if (e->roll.ranks[rank].state < TUTTI_MEET_LEFT) { /* nobody knows more than that its connection ended */
         tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
-        snprintf(d.words, sizeof d.words, "%s (process %u on '%s')", p->how, e->table[rank].pid, e->table[rank].host_name);
+        snprintf(d.words, sizeof d.words, "%s (process %u on '%s')", p->how, e->table[rank].pid,
+                 e->table[rank].host_name);
         tutti_tcp_roll_depart(&e->roll, &d, tutti_now_ns(e->rt));
     }
     e->uncertain--;
@@ -115,7 +124,8 @@ static void peer_gone(tcp_endpoint *e, int rank)
         e->rules.epoch = e->events.lost;
     }
     tutti_match_peer_gone(&e->match, rank, tutti_tcp_because_of(e, rank));
-    if (e->roll.ranks[rank].state == TUTTI_MEET_LOST && !p->took_leave && !p->links[0].blocked) { /* it may live, and must know */
+    /* it may live, and must know */
+    if (e->roll.ranks[rank].state == TUTTI_MEET_LOST && !p->took_leave && !p->links[0].blocked) {
         p->notice = true;
         tutti_tcp_link_write(e, &p->links[0]);
     }
@@ -125,7 +135,8 @@ static void peer_gone(tcp_endpoint *e, int rank)
         count(e, rank);
 }
 
-/* All that it has sent. Its connections end one by one: the words before the end of the first must not be lost over the end of another. */
+/* All that it has sent. Its connections end one by one: the words before the end of the first must
+   not be lost over the end of another. */
 static void read_all(tcp_endpoint *e, const tcp_peer *p)
 {
     for (int64_t s = 0; s < e->options.streams; s++) {
@@ -148,8 +159,11 @@ void tutti_tcp_judge(tcp_endpoint *e)
             p->asked_ns = now;
             view(e, r, TCP_GIVES_UP, p->how);
         }
-        quiet = state == TUTTI_MEET_LOST && now - p->heard_ns > ANSWER_NS; /* nothing can be under way from it any more */
-        gone = p->took_leave || p->given_up || quiet || (p->links[0].ended && (state >= TUTTI_MEET_LEFT || e->control.fd < 0)) || (p->cut_ns != 0 && now - p->cut_ns >= TCP_HEARSAY_NS) ||
+        /* nothing can be under way from it any more */
+        quiet = state == TUTTI_MEET_LOST && now - p->heard_ns > ANSWER_NS;
+        gone = p->took_leave || p->given_up || quiet ||
+               (p->links[0].ended && (state >= TUTTI_MEET_LEFT || e->control.fd < 0)) ||
+               (p->cut_ns != 0 && now - p->cut_ns >= TCP_HEARSAY_NS) ||
                (p->said_ns != 0 && now - p->said_ns >= (state == TUTTI_MEET_LOST ? TCP_PATIENCE_NS : TCP_LINGER_NS));
         if (!gone)
             continue;
@@ -170,9 +184,11 @@ static void warn(tcp_endpoint *e, int rank, bool silent, int64_t now)
     p->silent = silent;
     p->asked_ns = silent ? p->asked_ns : 0;
     if (silent)
-        snprintf(text, sizeof text, "worker %d has been silent for %.1f s (process %u on '%s')", rank, (double)(now - p->heard_ns) / 1e9, e->table[rank].pid, e->table[rank].host_name);
+        snprintf(text, sizeof text, "worker %d has been silent for %.1f s (process %u on '%s')", rank,
+                 (double)(now - p->heard_ns) / 1e9, e->table[rank].pid, e->table[rank].host_name);
     else
-        snprintf(text, sizeof text, "worker %d is heard again (process %u on '%s')", rank, e->table[rank].pid, e->table[rank].host_name);
+        snprintf(text, sizeof text, "worker %d is heard again (process %u on '%s')", rank, e->table[rank].pid,
+                 e->table[rank].host_name);
     tutti_events_note(&e->events, rank, silent ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now, text);
     view(e, rank, silent ? TCP_DOES_NOT_HEAR : TCP_HEARS, "");
 }
@@ -180,14 +196,16 @@ static void warn(tcp_endpoint *e, int rank, bool silent, int64_t now)
 bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now)
 {
     tcp_peer *p = &e->peers[rank];
-    const int64_t silent = now - p->heard_ns, most = (int64_t)(e->options.peer_timeout * 1e9 / 6 * 5); /* it is found by the next tick */
+    /* it is found by the next tick */
+    const int64_t silent = now - p->heard_ns, most = (int64_t)(e->options.peer_timeout * 1e9 / 6 * 5);
     tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
 
     if (p->silent != (silent > (int64_t)(e->options.peer_timeout * 1e9 / 3)))
         warn(e, rank, !p->silent, now);
     if (silent <= most)
         return false;
-    snprintf(d.words, sizeof d.words, "it has been silent for %.1f s (process %u on '%s'): stopped, or cut off", (double)silent / 1e9, e->table[rank].pid, e->table[rank].host_name);
+    snprintf(d.words, sizeof d.words, "it has been silent for %.1f s (process %u on '%s'): stopped, or cut off",
+             (double)silent / 1e9, e->table[rank].pid, e->table[rank].host_name);
     if (has_arbiter(e) && (p->asked_ns == 0 || now - p->asked_ns < ANSWER_NS)) {
         if (p->asked_ns == 0) {
             p->asked_ns = now;
@@ -230,7 +248,8 @@ void tutti_tcp_expel(void *t, int rank, const char *why)
     tutti_lock(e->lock);
     if (!e->closing && !e->out)
         tutti_tcp_pass(e);
-    if (!e->closing && !e->out && !e->departed && !e->match.peers[rank].gone && e->roll.ranks[rank].state < TUTTI_MEET_LEFT) {
+    if (!e->closing && !e->out && !e->departed && !e->match.peers[rank].gone &&
+        e->roll.ranks[rank].state < TUTTI_MEET_LEFT) {
         e->expelled[e->n_expelled++] = rank;
         view(e, rank, TCP_EXPELS, words);
         tutti_tcp_departed(e, &d, TCP_BY_PEER);

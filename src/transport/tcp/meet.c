@@ -1,8 +1,10 @@
-/* meet.c: the meeting place, see meet.h. A door, a line to each rank that came through it, and the roll. All in one thread, without waiting: its descriptor is
-   an epoll that has the door's and all lines in it.
+/* meet.c: the meeting place, see meet.h. A door, a line to each rank that came through
+   it, and the roll. All in one thread, without waiting: its descriptor is an epoll that
+   has the door's and all lines in it.
 
-   A rank's line that ends without a departure means that its process is gone, or its network. The launcher of a killed process knows better why, so that is
-   kept back for TCP_PATIENCE_NS; then all are told. */
+   A rank's line that ends without a departure means that its process is gone, or its network.
+   The launcher of a killed process knows better why, so that is kept back for
+   TCP_PATIENCE_NS; then all are told. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -39,7 +41,8 @@ static void tell_all(tutti_meet *m, tcp_frame *frame, const void *payload, int e
 {
     for (int r = 0; r < m->size; r++) {
         if (r != except && m->roll.ranks[r].state != TUTTI_MEET_ABSENT)
-            tutti_tcp_line_say(&m->lines[r], m->rt, frame, payload, NULL); /* one that cannot be told has a line that ends */
+            /* one that cannot be told has a line that ends */
+            tutti_tcp_line_say(&m->lines[r], m->rt, frame, payload, NULL);
     }
 }
 
@@ -74,14 +77,16 @@ static void lost(tutti_meet *m, int rank, const char *how)
 
 /* ---- views: two ranks that both live and do not hear each other ---- */
 
-/* How many ranks are on the side of `rank`: those that it hears and that hear it; *lowest of them. */
+/* How many ranks are on the side of `rank`: those that it hears and that hear it; *lowest of
+   them. */
 static int side_of(const tutti_meet *m, int rank, int *lowest)
 {
     int n = 0;
 
     *lowest = -1;
     for (int r = 0; r < m->size; r++) {
-        const bool together = r == rank || !(m->silent[(size_t)rank * (size_t)m->size + (size_t)r] || m->silent[(size_t)r * (size_t)m->size + (size_t)rank]);
+        const bool together = r == rank || !(m->silent[(size_t)rank * (size_t)m->size + (size_t)r] ||
+                                             m->silent[(size_t)r * (size_t)m->size + (size_t)rank]);
         if (!together || m->roll.ranks[r].state != TUTTI_MEET_RUNNING)
             continue;
         n++;
@@ -91,7 +96,8 @@ static int side_of(const tutti_meet *m, int rank, int *lowest)
     return n;
 }
 
-/* Ranks tell early whom they do not hear, long before they give one up, so by then both sides are known. */
+/* Ranks tell early whom they do not hear, long before they give one up,
+   so by then both sides are known. */
 static void decide(tutti_meet *m, int a, int b, const char *why)
 {
     int lowest_a, lowest_b, winner, loser, most;
@@ -106,13 +112,16 @@ static void decide(tutti_meet *m, int a, int b, const char *why)
         winner = a < b ? a : b;
     loser = winner == a ? b : a;
     most = winner == a ? n_a : n_b;
-    snprintf(how, sizeof how, "it and worker %d do not hear each other (%.200s); worker %d is on the side that goes on, %d of %d", winner, why, winner, most, m->size);
+    snprintf(how, sizeof how,
+             "it and worker %d do not hear each other (%.200s); worker %d is on the side that goes on, %d of %d",
+             winner, why, winner, most, m->size);
     lost(m, loser, how);
 }
 
 static void view(tutti_meet *m, int from, const tcp_view *v)
 {
-    const bool running = m->roll.ranks[from].state == TUTTI_MEET_RUNNING && m->roll.ranks[v->rank].state == TUTTI_MEET_RUNNING;
+    const bool running =
+        m->roll.ranks[from].state == TUTTI_MEET_RUNNING && m->roll.ranks[v->rank].state == TUTTI_MEET_RUNNING;
     bool *silent = &m->silent[(size_t)from * (size_t)m->size + (size_t)v->rank];
     char how[TCP_WORDS];
 
@@ -123,8 +132,11 @@ static void view(tutti_meet *m, int from, const tcp_view *v)
     if (v->opinion == TCP_EXPELS) {
         snprintf(how, sizeof how, "worker %d has expelled it: %.300s", from, v->words);
         lost(m, v->rank, how);
-    } else if (v->opinion == TCP_GIVES_UP && m->cut_ns[v->rank] == 0 && /* else it is dying, and why is about to be known */
-               tutti_now_ns(m->rt) - m->lines[v->rank].heard_ns <= m->silence_ns / 2) /* else it is silent here, too, and the clock will find it: it must not win by its rank */
+    /* else it is dying, and why is about to be known */
+    } else if (v->opinion == TCP_GIVES_UP && m->cut_ns[v->rank] == 0 &&
+               /* else it is silent here, too, and the clock will
+                  find it: it must not win by its rank */
+               tutti_now_ns(m->rt) - m->lines[v->rank].heard_ns <= m->silence_ns / 2)
         decide(m, from, v->rank, v->words);
 }
 
@@ -175,7 +187,8 @@ static bool joined(tutti_meet *m, int rank, const uint8_t *payload)
     line->pid = (long)entry.pid;
     line->host = host_number(m, entry.host);
     snprintf(line->host_name, sizeof line->host_name, "%s", entry.host_name);
-    if (entry.family == 0 || getpeername(m->lines[rank].fd, (struct sockaddr *)&a.at, &a.bytes) != 0 || a.at.ss_family == AF_UNIX)
+    if (entry.family == 0 || getpeername(m->lines[rank].fd, (struct sockaddr *)&a.at, &a.bytes) != 0 ||
+        a.at.ss_family == AF_UNIX)
         snprintf(line->address, sizeof line->address, "unix:%s", entry.local);
     else {
         if (a.at.ss_family == AF_INET)
@@ -188,7 +201,9 @@ static bool joined(tutti_meet *m, int rank, const uint8_t *payload)
     event(m, rank);
     for (int r = 0; r < m->size && m->gone_before; r++) { /* what it missed */
         const tutti_meet_rank *other = &m->roll.ranks[r];
-        tcp_departure d = { .rank = r, .state = other->state, .blame = other->blame, .signal = other->signal, .status = other->status };
+        tcp_departure d = {
+            .rank = r, .state = other->state, .blame = other->blame, .signal = other->signal, .status = other->status
+        };
         const void *words;
         tcp_frame frame;
         if (r == rank || other->state < TUTTI_MEET_LEFT)
@@ -219,7 +234,8 @@ static void hear(tutti_meet *m, int rank)
         if (frame.kind == TCP_JOIN)
             sound = joined(m, rank, payload);
         else if (frame.kind == TCP_DEPART) {
-            sound = tutti_tcp_departure_read(&frame, payload, m->size, &d) && d.rank == rank && d.state != TUTTI_MEET_LOST;
+            sound =
+                tutti_tcp_departure_read(&frame, payload, m->size, &d) && d.rank == rank && d.state != TUTTI_MEET_LOST;
             if (sound)
                 depart(m, &d);
         } else if (frame.kind == TCP_VIEW) {
@@ -229,7 +245,8 @@ static void hear(tutti_meet *m, int rank)
         } else
             sound = frame.kind == TCP_BEAT;
         if (!sound)
-            status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here", frame.kind);
+            status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here",
+                                frame.kind);
     }
     if (status != TUTTI_OK)
         line_ended(m, rank, status, &wrong);
@@ -242,7 +259,8 @@ static uint16_t judge(void *self, const tcp_hello *h)
 {
     const tutti_meet *m = self;
 
-    return m->lines[h->from].fd >= 0 || m->roll.ranks[h->from].state != TUTTI_MEET_ABSENT ? TCP_PLACE_TAKEN : TCP_WELCOME;
+    return m->lines[h->from].fd >= 0 || m->roll.ranks[h->from].state != TUTTI_MEET_ABSENT ? TCP_PLACE_TAKEN
+                                                                                          : TCP_WELCOME;
 }
 
 static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *session)
@@ -263,7 +281,8 @@ static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *ses
 static void look_at_the_clock(tutti_meet *m)
 {
     const int64_t now = tutti_now_ns(m->rt);
-    const bool slept = now - m->passed_ns > m->silence_ns / 2; /* we did: who was silent meanwhile is none the worse for it */
+    /* we did: who was silent meanwhile is none the worse for it */
+    const bool slept = now - m->passed_ns > m->silence_ns / 2;
     const bool due = now >= m->beat_ns;
 
     m->passed_ns = now;
@@ -311,7 +330,9 @@ static tutti_status give_up(tutti_meet *m, tutti_error *err)
             used += (size_t)snprintf(names + used, sizeof names - used, " ...");
     }
     m->gave_up = true;
-    tutti_fail_rank(&why, TUTTI_TIMEOUT, first, "%d of %d workers had not come to the meeting place when its time was up: %s; look for their output, and whether they can reach it",
+    tutti_fail_rank(&why, TUTTI_TIMEOUT, first,
+                    "%d of %d workers had not come to the meeting place when its time was up: %s; look for their "
+                    "output, and whether they can reach it",
                     missing, m->size, names);
     frame.bytes = (uint32_t)strlen(why.text);
     tell_all(m, &frame, why.text, -1);
@@ -359,7 +380,10 @@ bool tutti_meet_complete(const tutti_meet *m) { return m->complete; }
 const tutti_meet_rank *tutti_meet_rank_of(const tutti_meet *m, int rank) { return &m->roll.ranks[rank]; }
 int tutti_meet_host_of(const tutti_meet *m, int rank) { return m->roll.ranks[rank].host; }
 int tutti_meet_culprit(const tutti_meet *m) { return tutti_tcp_roll_culprit(&m->roll); }
-void tutti_meet_describe(const tutti_meet *m, int rank, char *text, size_t bytes) { tutti_tcp_roll_describe(&m->roll, rank, text, bytes); }
+void tutti_meet_describe(const tutti_meet *m, int rank, char *text, size_t bytes)
+{
+    tutti_tcp_roll_describe(&m->roll, rank, text, bytes);
+}
 uint64_t tutti_meet_strangers(const tutti_meet *m) { return m->door.turned_away; }
 
 int tutti_meet_where(const tutti_meet *m, const char *host, char *text, size_t bytes)
@@ -415,13 +439,18 @@ static tutti_status listen_at(tutti_meet *m, const tutti_meet_options *o, tutti_
         return cause == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, cause, "cannot open a meeting place on this host");
     }
     if (o->port < 0 || o->port > 65535)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "port %d cannot be: ports are 1 to 65535, 0 leaves the choice to the kernel", o->port);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "port %d cannot be: ports are 1 to 65535, 0 leaves the choice to the kernel", o->port);
     TUTTI_TRY(tutti_tcp_resolve_host(address, o->port, true, &m->address, err));
     cause = tutti_tcp_listen(&m->address, &m->door.listening[0]);
     if (cause == EADDRINUSE)
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot meet at %s, port %d: another program has the port; take another, or 0 to leave the choice to the kernel", address, o->port);
+        return tutti_fail(err, TUTTI_ERR_IO, cause,
+                          "cannot meet at %s, port %d: another program has the port; take another, or 0 to leave the "
+                          "choice to the kernel",
+                          address, o->port);
     if (cause != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot meet at %s, port %d; give an address of this host", address, o->port);
+        return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot meet at %s, port %d; give an address of this host", address,
+                          o->port);
     return TUTTI_OK;
 }
 
@@ -439,12 +468,14 @@ static tutti_status open_parts(tutti_meet *m, const tutti_meet_options *o, tutti
     m->events = tutti_alloc(n * EVENTS_A_RANK, sizeof *m->events);
     for (size_t r = 0; r < n && m->lines != NULL; r++)
         m->lines[r].fd = -1;
-    if (m->lines == NULL || m->cut_ns == NULL || m->how == NULL || m->silent == NULL || m->table == NULL || m->host_ids == NULL || m->events == NULL)
+    if (m->lines == NULL || m->cut_ns == NULL || m->how == NULL || m->silent == NULL || m->table == NULL ||
+        m->host_ids == NULL || m->events == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a meeting place of %d workers", o->size);
     TUTTI_TRY(tutti_tcp_roll_open(&m->roll, o->size, err));
     m->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (m->epoll < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot open a meeting place; raise the limit of open files (ulimit -n)");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "cannot open a meeting place; raise the limit of open files (ulimit -n)");
     TUTTI_TRY(listen_at(m, o, err));
     TUTTI_TRY(tutti_tcp_door_open(&m->door, err));
     if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, m->door.epoll, &wanted) != 0)
@@ -461,8 +492,10 @@ tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_me
     if (sodium_init() < 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "libsodium cannot start: the system gives no random numbers");
     if (o->size < 1 || o->size > TCP_RANKS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a meeting place for %d workers cannot be: runs are of 1 to %d", o->size, TCP_RANKS);
-    TUTTI_TRY(tutti_tcp_descriptors(2 * (size_t)o->size, o->size, err)); /* a line to each rank, and a launcher's watch over each process or a rank's own connections */
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a meeting place for %d workers cannot be: runs are of 1 to %d",
+                          o->size, TCP_RANKS);
+    /* a line to each rank, and a launcher's watch over each process or a rank's own connections */
+    TUTTI_TRY(tutti_tcp_descriptors(2 * (size_t)o->size, o->size, err));
     m = tutti_alloc(1, sizeof *m);
     if (m == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a meeting place of %d workers", o->size);
@@ -474,8 +507,20 @@ tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_me
     m->gather_until_ns = m->passed_ns + (o->gather_ns > 0 ? o->gather_ns : GATHER_NS);
     m->silence_ns = o->silence_ns > 0 ? o->silence_ns : SILENCE_NS;
     m->door = (tcp_door){
-        .rt = rt, .epoll = -1, .listening = { -1, -1 }, .timeout_ns = m->silence_ns, .key = &m->key, .id = o->id, .size = o->size, .purpose = TCP_TO_MEET,
-        .rules = { .run = tutti_tcp_run_short(&o->id), .epoch_most = (uint32_t)o->size, .table_bytes = (uint32_t)((size_t)o->size * TCP_ENTRY_BYTES) }, .judge = judge, .admit = admit, .self = m,
+        .rt = rt,
+        .epoll = -1,
+        .listening = { -1, -1 },
+        .timeout_ns = m->silence_ns,
+        .key = &m->key,
+        .id = o->id,
+        .size = o->size,
+        .purpose = TCP_TO_MEET,
+        .rules = { .run = tutti_tcp_run_short(&o->id),
+                   .epoch_most = (uint32_t)o->size,
+                   .table_bytes = (uint32_t)((size_t)o->size * TCP_ENTRY_BYTES) },
+        .judge = judge,
+        .admit = admit,
+        .self = m,
     };
     status = open_parts(m, o, err);
     if (status == TUTTI_OK)

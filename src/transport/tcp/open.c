@@ -1,6 +1,8 @@
-/* open.c: how a rank finds its run. It reads its environment, calls the meeting place, tells where it listens, waits for the table of all, and then makes its
-   connections: it calls every lower rank, every higher one calls it. Ports are chosen by the kernel; the address it tells is that of its own end of the
-   connection with the meeting place, which the kernel picked by route. Ranks of one host use local sockets without a name in any folder. Once all connections
+/* open.c: how a rank finds its run. It reads its environment, calls the meeting place, tells
+   where it listens, waits for the table of all, and then makes its connections: it calls every
+   lower rank, every higher one calls it. Ports are chosen by the kernel; the address it tells is
+   that of its own end of the connection with the meeting place, which the kernel picked by
+   route. Ranks of one host use local sockets without a name in any folder. Once all connections
    are there nothing listens any more. */
 #include <errno.h>
 #include <poll.h>
@@ -30,8 +32,10 @@ typedef struct finder {
 static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_error *err)
 {
     const tcp_within *within = launch->within;
-    const char *id = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_ID), *key = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_KEY);
-    const char *file = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_KEY_FILE), *where = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE);
+    const char *id = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_ID),
+               *key = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_KEY);
+    const char *file = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_KEY_FILE),
+               *where = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE);
 
     if (within != NULL) {
         f->id = within->id;
@@ -39,10 +43,14 @@ static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_erro
         where = within->where;
     } else {
         if (id == NULL || (key == NULL && file == NULL))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_MEET_VARIABLE " is set, but not %s; the launcher sets all of them, start the workers with it",
-                              id == NULL ? TUTTI_MEET_VARIABLE_ID : TUTTI_MEET_VARIABLE_KEY " or " TUTTI_MEET_VARIABLE_KEY_FILE);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                TUTTI_MEET_VARIABLE " is set, but not %s; the launcher sets all of them, start the workers with it",
+                id == NULL ? TUTTI_MEET_VARIABLE_ID : TUTTI_MEET_VARIABLE_KEY " or " TUTTI_MEET_VARIABLE_KEY_FILE);
         if (key != NULL && file != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "both " TUTTI_MEET_VARIABLE_KEY " and " TUTTI_MEET_VARIABLE_KEY_FILE " are set; unset one of them");
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "both " TUTTI_MEET_VARIABLE_KEY " and " TUTTI_MEET_VARIABLE_KEY_FILE
+                              " are set; unset one of them");
         TUTTI_TRY(tutti_run_id_parse(&f->id, id, err));
         TUTTI_TRY(key != NULL ? tutti_run_key_parse(&f->key, key, err) : tutti_run_key_read(&f->key, file, err));
     }
@@ -50,17 +58,26 @@ static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_erro
     return tutti_tcp_resolve(where, &f->place, err);
 }
 
-/* Rank 0 of a run whose launcher knows nothing of us. The door is open to all of this host's addresses: by which of them others come is theirs to know. */
+/* Rank 0 of a run whose launcher knows nothing of us. The door is open to all of this host's
+   addresses: by which of them others come is theirs to know. */
 static tutti_status serve(finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     const tutti_meet_options options = {
-        .address = f->place.at.ss_family == AF_INET6 ? "::" : "0.0.0.0", .port = tutti_tcp_address_port(&f->place), .size = e->size, .id = f->id, .key = f->key,
-        .gather_ns = (int64_t)(e->options.open_timeout * 1e9), .silence_ns = (int64_t)(e->options.peer_timeout * 1e9),
+        .address = f->place.at.ss_family == AF_INET6 ? "::" : "0.0.0.0",
+        .port = tutti_tcp_address_port(&f->place),
+        .size = e->size,
+        .id = f->id,
+        .key = f->key,
+        .gather_ns = (int64_t)(e->options.open_timeout * 1e9),
+        .silence_ns = (int64_t)(e->options.peer_timeout * 1e9),
     };
 
     if (options.port == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_MEET_VARIABLE "='%s' has no port at which worker 0 could serve the meeting place; write host:port", f->where);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          TUTTI_MEET_VARIABLE
+                          "='%s' has no port at which worker 0 could serve the meeting place; write host:port",
+                          f->where);
     return tutti_meet_open(&e->meet, e->rt, &options, err);
 }
 
@@ -72,7 +89,8 @@ static void sleep_for(struct pollfd *polled, nfds_t n, int64_t ns)
 }
 
 /* ---- the meeting place ---- */
-/* Said once: others of this run may say the same, and worker 0, whom all wait for, repeats who is missing once it is there. */
+/* Said once: others of this run may say the same, and worker 0, whom all wait for, repeats
+   who is missing once it is there. */
 static void say_who_is_not_there(const finder *f, const tcp_call *call)
 {
     const tcp_endpoint *e = f->e;
@@ -87,8 +105,15 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     tcp_call call = {
-        .fd = -1, .to = f->place, .timeout_ns = (int64_t)(e->options.peer_timeout * 1e9),
-        .hello = { .low = TCP_VERSION_LOW, .high = TCP_VERSION_HIGH, .purpose = TCP_TO_MEET, .from = e->rank, .size = e->size, .id = f->id },
+        .fd = -1,
+        .to = f->place,
+        .timeout_ns = (int64_t)(e->options.peer_timeout * 1e9),
+        .hello = { .low = TCP_VERSION_LOW,
+                   .high = TCP_VERSION_HIGH,
+                   .purpose = TCP_TO_MEET,
+                   .from = e->rank,
+                   .size = e->size,
+                   .id = f->id },
     };
     bool said = e->waits == NULL || !e->at_rank_0 || e->rank == 0;
     tutti_status status;
@@ -102,17 +127,23 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
         }
         if (now >= f->deadline_ns) {
             tutti_tcp_hang_up(&call.fd);
-            return tutti_fail(err, TUTTI_ERR_IO, call.cause, "worker %d did not reach the meeting place at %s within %g s (" TUTTI_MEET_VARIABLE "); is the launcher running, and does it listen there?",
+            return tutti_fail(err, TUTTI_ERR_IO, call.cause,
+                              "worker %d did not reach the meeting place at %s within %g s (" TUTTI_MEET_VARIABLE
+                              "); is the launcher running, and does it listen there?",
                               e->rank, f->where, e->options.open_timeout);
         }
-        sleep_for(&polled, 1, call.state == TCP_CALL_IDLE ? call.again_ns - now : f->deadline_ns - now < TCP_TICK ? f->deadline_ns - now : TCP_TICK);
+        sleep_for(&polled, 1,
+                  call.state == TCP_CALL_IDLE       ? call.again_ns - now
+                  : f->deadline_ns - now < TCP_TICK ? f->deadline_ns - now
+                                                    : TCP_TICK);
         status = tutti_tcp_call_step(&call, e->rt, &f->key, &e->rules, err);
         if (status != TUTTI_OK)
             return tutti_fail_within(err, status, "worker %d goes to the meeting place", e->rank);
         if (call.state == TCP_CALL_DONE)
             break;
     }
-    status = tutti_tcp_line_open(&e->control, call.fd, &call.session, &e->rules, e->rules.table_bytes > TCP_WORDS ? e->rules.table_bytes : TCP_WORDS, err);
+    status = tutti_tcp_line_open(&e->control, call.fd, &call.session, &e->rules,
+                                 e->rules.table_bytes > TCP_WORDS ? e->rules.table_bytes : TCP_WORDS, err);
     e->control.heard_ns = tutti_now_ns(e->rt);
     sodium_memzero(&call, sizeof call);
     return status;
@@ -127,7 +158,10 @@ static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *er
     if (getsockname(e->control.fd, (struct sockaddr *)&a.at, &a.bytes) != 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot tell its own address", e->rank);
     if (a.at.ss_family == AF_UNIX && e->options.local == TCP_LOCAL_TCP)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "local=tcp was asked for, but the meeting place (%s) is a local socket; give it an address, or leave local=unix", f->where);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "local=tcp was asked for, but the meeting place (%s) is a local socket; give it an address, "
+                          "or leave local=unix",
+                          f->where);
     if (e->options.local == TCP_LOCAL_UNIX) {
         cause = tutti_tcp_listen_local(mine->local, &f->door.listening[1]);
         if (cause != 0)
@@ -151,7 +185,8 @@ static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *er
     if (cause != 0) {
         char text[80];
         tutti_tcp_address_text(&a, text, sizeof text);
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "worker %d cannot listen at %s, by which it reached the meeting place", e->rank, text);
+        return tutti_fail(err, TUTTI_ERR_IO, cause,
+                          "worker %d cannot listen at %s, by which it reached the meeting place", e->rank, text);
     }
     mine->port = (uint16_t)tutti_tcp_address_port(&a);
     return TUTTI_OK;
@@ -189,7 +224,8 @@ static tutti_status table_came(tcp_endpoint *e, const uint8_t *payload, tutti_er
 {
     for (int r = 0; r < e->size; r++) {
         if (!tutti_tcp_entry_read(payload + (size_t)r * TCP_ENTRY_BYTES, &e->table[r]) || e->table[r].rank != r)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the meeting place sent a table whose line %d makes no sense", r);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the meeting place sent a table whose line %d makes no sense",
+                              r);
     }
     return TUTTI_OK;
 }
@@ -203,7 +239,8 @@ static tutti_status without(const tcp_endpoint *e, int rank, tutti_error *err)
     return tutti_fail_rank(err, TUTTI_ERR_PEER, root, "%s", text);
 }
 
-/* One that has come and gone may have had its connection with us already: the last bytes of the handshake are here, or never will be. */
+/* One that has come and gone may have had its connection with us already: the last bytes of the
+   handshake are here, or never will be. */
 static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_error *err)
 {
     for (int r = 0; r < e->size && e->uncertain > 0; r++) {
@@ -213,7 +250,9 @@ static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_
     return TUTTI_OK;
 }
 
-/* What the meeting place has to say while the run comes about. *table: it was there. One that rank 0 serves ends in order with rank 0, which may be through with the run while others have still to be connected. */
+/* What the meeting place has to say while the run comes about. *table: it was there. One
+   that rank 0 serves ends in order with rank 0, which may be through with the run while
+   others have still to be connected. */
 static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
@@ -234,10 +273,12 @@ static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
             tutti_tcp_line_close(&e->control);
             return TUTTI_OK;
         } else if (frame.kind == TCP_SHUT)
-            return tutti_fail(err, TUTTI_ERR_PEER, 0, "the run did not come about: %.*s", (int)frame.bytes, frame.bytes > 0 ? (const char *)payload : "");
+            return tutti_fail(err, TUTTI_ERR_PEER, 0, "the run did not come about: %.*s", (int)frame.bytes,
+                              frame.bytes > 0 ? (const char *)payload : "");
         else if (frame.kind == TCP_DEPART && tutti_tcp_departure_read(&frame, payload, e->size, &d)) {
             if (d.rank == e->rank)
-                return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "worker %d is no member of the run any more: %s", e->rank, d.words);
+                return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "worker %d is no member of the run any more: %s",
+                                       e->rank, d.words);
             tutti_tcp_departed(e, &d, TCP_BY_MEET);
             if (!*table)
                 return without(e, d.rank, err);
@@ -246,7 +287,9 @@ static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
     if (status != TUTTI_OK)
         return tutti_fail_within(err, status, "from the meeting place");
     if (ended != TUTTI_OK)
-        return tutti_fail(err, TUTTI_ERR_PEER, 0, "the meeting place at %s went away while worker %d waited for the others: %s", f->where, e->rank, why.text);
+        return tutti_fail(err, TUTTI_ERR_PEER, 0,
+                          "the meeting place at %s went away while worker %d waited for the others: %s", f->where,
+                          e->rank, why.text);
     if (tutti_now_ns(e->rt) >= f->beat_ns) {
         tcp_frame beat = { .kind = TCP_BEAT };
         f->beat_ns = tutti_now_ns(e->rt) + TCP_TICK;
@@ -269,7 +312,8 @@ static tutti_status join(finder *f, tutti_error *err)
     mine.cores = cores > 0 ? (uint32_t)cores : 1;
     tutti_tcp_host_of(e->rt, mine.host, mine.host_name);
     tutti_tcp_entry_write(&mine, payload);
-    TUTTI_TRY(tutti_fail_within(err, tutti_tcp_line_say(&e->control, e->rt, &frame, payload, err), "worker %d tells the meeting place where it listens", e->rank));
+    TUTTI_TRY(tutti_fail_within(err, tutti_tcp_line_say(&e->control, e->rt, &frame, payload, err),
+                                "worker %d tells the meeting place where it listens", e->rank));
     while (!table) { /* how long is the meeting place's affair */
         struct pollfd polled = { .fd = e->control.fd, .events = POLLIN };
         sleep_for(&polled, 1, TCP_TICK);
@@ -320,18 +364,31 @@ static tutti_status prepare_calls(finder *f, tutti_error *err)
         const int to = (int)(i / streams);
         const tcp_entry *other = &e->table[to];
         const bool same_host = memcmp(mine->host, other->host, sizeof mine->host) == 0;
-        *c = (tcp_call){ .fd = -1, .timeout_ns = (int64_t)(e->options.peer_timeout * 1e9),
-                         .hello = { .low = TCP_VERSION_LOW, .high = TCP_VERSION_HIGH, .purpose = TCP_TO_PEER, .stream = (uint32_t)(i % streams), .from = e->rank, .to = to, .size = e->size, .id = f->id } };
+        *c = (tcp_call){ .fd = -1,
+                         .timeout_ns = (int64_t)(e->options.peer_timeout * 1e9),
+                         .hello = { .low = TCP_VERSION_LOW,
+                                    .high = TCP_VERSION_HIGH,
+                                    .purpose = TCP_TO_PEER,
+                                    .stream = (uint32_t)(i % streams),
+                                    .from = e->rank,
+                                    .to = to,
+                                    .size = e->size,
+                                    .id = f->id } };
         if (same_host && e->options.local == TCP_LOCAL_UNIX && other->local[0] != '\0')
             tutti_tcp_address_local(&c->to, other->local);
         else if (other->family == 0)
-            return tutti_fail_rank(err, TUTTI_ERR_USAGE, to, "worker %d on host '%s' can be reached from its own host only, and worker %d is on '%s': the meeting place (%s) must have an address", to,
-                                   other->host_name, e->rank, mine->host_name, f->where);
+            return tutti_fail_rank(err, TUTTI_ERR_USAGE, to,
+                                   "worker %d on host '%s' can be reached from its own host only, and worker %d is on "
+                                   "'%s': the meeting place (%s) must have an address",
+                                   to, other->host_name, e->rank, mine->host_name, f->where);
         else
             address_of(other, &c->to);
         if (!same_host && tutti_tcp_address_loopback(&c->to))
-            return tutti_fail_rank(err, TUTTI_ERR_USAGE, to, "worker %d on host '%s' knows only its loopback address, because it reached the meeting place by one (" TUTTI_MEET_VARIABLE
-                                   "); give an address of that host that '%s' can reach", to, other->host_name, mine->host_name);
+            return tutti_fail_rank(err, TUTTI_ERR_USAGE, to,
+                                   "worker %d on host '%s' knows only its loopback address, because it reached the "
+                                   "meeting place by one (" TUTTI_MEET_VARIABLE
+                                   "); give an address of that host that '%s' can reach",
+                                   to, other->host_name, mine->host_name);
     }
     return TUTTI_OK;
 }
@@ -347,10 +404,15 @@ static tutti_status too_late(const finder *f, tutti_error *err)
     if (rank < e->rank)
         tutti_tcp_address_text(&f->calls[(size_t)rank * (size_t)e->options.streams].to, where, sizeof where);
     if (rank < e->rank)
-        return tutti_fail_rank(err, TUTTI_ERR_IO, rank, "worker %d could not connect to worker %d on host '%s' at %s within %g s; does a firewall stand between them?", e->rank, rank,
-                               e->table[rank].host_name, where, e->options.open_timeout);
-    return tutti_fail_rank(err, TUTTI_ERR_IO, rank, "worker %d on host '%s' has not connected to worker %d on '%s' within %g s; does a firewall stand between them?", rank, e->table[rank].host_name,
-                           e->rank, e->table[e->rank].host_name, e->options.open_timeout);
+        return tutti_fail_rank(err, TUTTI_ERR_IO, rank,
+                               "worker %d could not connect to worker %d on host '%s' at %s within %g s; does a "
+                               "firewall stand between them?",
+                               e->rank, rank, e->table[rank].host_name, where, e->options.open_timeout);
+    return tutti_fail_rank(err, TUTTI_ERR_IO, rank,
+                           "worker %d on host '%s' has not connected to worker %d on '%s' within %g s; does a firewall "
+                           "stand between them?",
+                           rank, e->table[rank].host_name, e->rank, e->table[e->rank].host_name,
+                           e->options.open_timeout);
 }
 
 static tutti_status step_calls(finder *f, struct pollfd *polled, nfds_t *n, int64_t *until, tutti_error *err)
@@ -363,7 +425,9 @@ static tutti_status step_calls(finder *f, struct pollfd *polled, nfds_t *n, int6
         if (c->state == TCP_CALL_DONE)
             continue;
         open++;
-        TUTTI_TRY(tutti_fail_within(err, tutti_tcp_call_step(c, e->rt, &f->key, &e->rules, err), "worker %d calls worker %d on host '%s'", e->rank, c->hello.to, e->table[c->hello.to].host_name));
+        TUTTI_TRY(tutti_fail_within(err, tutti_tcp_call_step(c, e->rt, &f->key, &e->rules, err),
+                                    "worker %d calls worker %d on host '%s'", e->rank, c->hello.to,
+                                    e->table[c->hello.to].host_name));
         if (c->state == TCP_CALL_DONE) {
             have_link(f, c->hello.to, (int)c->hello.stream, c->fd, &c->session);
             c->fd = -1;
@@ -416,7 +480,9 @@ static tutti_status watch(tcp_endpoint *e, int fd, uint64_t what, tutti_error *e
 {
     struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = what };
 
-    return epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &wanted) == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot watch its connections", e->rank);
+    return epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &wanted) == 0
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot watch its connections", e->rank);
 }
 
 tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err)
@@ -429,8 +495,11 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
     if (launch->within == NULL && tutti_variable(launch->environment, TUTTI_MEET_VARIABLE) == NULL) {
         if (e->size == 1)
             return TUTTI_OK; /* alone */
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not know where to meet the others: " TUTTI_MEET_VARIABLE " is not set; start the workers with the launcher (tutti train -n %d "
-                          "--transport tcp)", e->rank, e->size, e->size);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "worker %d of %d does not know where to meet the others: " TUTTI_MEET_VARIABLE
+                          " is not set; start the workers with the launcher (tutti train -n %d "
+                          "--transport tcp)",
+                          e->rank, e->size, e->size);
     }
     f.deadline_ns = tutti_now_ns(e->rt) + (int64_t)(e->options.open_timeout * 1e9);
     status = read_place(&f, launch, err);

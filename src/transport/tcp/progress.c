@@ -1,8 +1,10 @@
 /* progress.c: one pass over the connections, waiting, and the clock.
 
-   Whoever waits makes the progress. The first to find nothing done becomes the one that polls: without the lock it looks for `spin` microseconds, if every
-   worker of this host has a core, then sleeps in epoll until a socket or the bell has news. The others sleep in the monitor; the poller wakes them when it has ended a
-   request, and when it leaves, so that one of them polls on. A request that is ended by a thread that posts rings the bell.
+   Whoever waits makes the progress. The first to find nothing done becomes the one that polls:
+   without the lock it looks for `spin` microseconds, if every worker of this host has a core, then
+   sleeps in epoll until a socket or the bell has news. The others sleep in the monitor; the poller
+   wakes them when it has ended a request, and when it leaves, so that one of them polls on. A
+   request that is ended by a thread that posts rings the bell.
 
    Who is gone is losses.c's affair. */
 #include <errno.h>
@@ -51,7 +53,8 @@ static void hear_control(tcp_endpoint *e)
             control_ended(e, "", true);
             return;
         } else if (frame.kind != TCP_BEAT)
-            status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here", frame.kind);
+            status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here",
+                                frame.kind);
     }
     if (status != TUTTI_OK)
         control_ended(e, wrong.text, false);
@@ -125,7 +128,8 @@ static size_t count_done(tutti_request *const *r, size_t n)
     size_t done = 0;
 
     for (size_t i = 0; i < n; i++)
-        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire); /* pairs with match.c */
+        /* pairs with match.c */
+        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire);
     return done;
 }
 
@@ -164,7 +168,8 @@ static void poll_once(tcp_endpoint *e, int64_t until_ns)
     handle(e, events, n > 0 ? n : 0);
 }
 
-tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
+                                 size_t *n_done, tutti_error *err)
 {
     tcp_endpoint *e = t;
     tutti_status status = TUTTI_OK;
@@ -175,7 +180,8 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
         need = n;
     tutti_lock(e->lock);
     e->waiting++;
-    looked = n > 0 && count_done(r, n) >= (need > 0 ? need : n); /* what is done is done: a look at the sockets is a call of the kernel */
+    /* what is done is done: a look at the sockets is a call of the kernel */
+    looked = n > 0 && count_done(r, n) >= (need > 0 ? need : n);
     for (;;) {
         int64_t now, until = deadline_ns;
         if ((!looked || e->uncertain > 0) && !e->closing)
@@ -194,12 +200,15 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
         if (done >= need)
             break;
         if (e->orphaned) {
-            status = tutti_fail(err, TUTTI_ERR_PEER, 0, "worker %d has lost its launcher (the meeting place): %s", e->rank, e->orphan_how);
+            status = tutti_fail(err, TUTTI_ERR_PEER, 0, "worker %d has lost its launcher (the meeting place): %s",
+                                e->rank, e->orphan_how);
             break;
         }
         now = tutti_now_ns(e->rt);
         if (now >= deadline_ns) {
-            status = tutti_fail(err, TUTTI_TIMEOUT, 0, "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
+            status =
+                tutti_fail(err, TUTTI_TIMEOUT, 0,
+                           "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
             break;
         }
         if (e->uncertain > 0 && now + UNCERTAIN_NS < until)
@@ -267,7 +276,8 @@ static void tick(tcp_endpoint *e, bool slept)
         tutti_tcp_line_flush(&e->control, NULL);
 }
 
-/* Six times in peer-timeout, but not less than twice a second, and whenever the meeting place has something to do if that is ours. */
+/* Six times in peer-timeout, but not less than twice a second, and whenever the meeting place has
+   something to do if that is ours. */
 tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
 {
     tcp_endpoint *e = arg;
@@ -276,7 +286,8 @@ tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
 
     (void)err;
     for (;;) {
-        struct pollfd polled[2] = { { .fd = e->stop, .events = POLLIN }, { .fd = e->meet != NULL ? tutti_meet_fd(e->meet) : -1, .events = POLLIN } };
+        struct pollfd polled[2] = { { .fd = e->stop, .events = POLLIN },
+                                    { .fd = e->meet != NULL ? tutti_meet_fd(e->meet) : -1, .events = POLLIN } };
         const int64_t now = tutti_now_ns(e->rt), meet = e->meet != NULL ? tutti_meet_wait_ns(e->meet) : TCP_TICK;
         const int64_t left = next - now < meet ? next - now : meet;
         const struct timespec t = { 0, left < 0 ? 0 : left > TCP_TICK ? (long)TCP_TICK : (long)left };
@@ -292,7 +303,8 @@ tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
         if (e->opened && !e->closing) {
             const int64_t late = tutti_now_ns(e->rt) - next;
             tutti_tcp_pass(e);
-            tick(e, late > (int64_t)(e->options.peer_timeout * 5e8)); /* we slept ourselves: who was silent meanwhile is none the worse for it */
+            /* we slept ourselves: who was silent meanwhile is none the worse for it */
+            tick(e, late > (int64_t)(e->options.peer_timeout * 5e8));
             tutti_tcp_wake(e);
         }
         tutti_unlock(e->lock);

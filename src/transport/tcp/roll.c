@@ -1,4 +1,5 @@
-/* roll.c: who is gone and why, and because of whom. The rules of guilt are those of shm/region.c. */
+/* roll.c: who is gone and why, and because of whom. The rules of guilt are those of
+   shm/region.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,8 @@ void tutti_tcp_roll_close(tcp_roll *r)
     r->ranks = NULL;
 }
 
-void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state, const tutti_error *why, int signal, int size)
+void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state, const tutti_error *why, int signal,
+                            int size)
 {
     *d = (tcp_departure){ .rank = rank, .state = state, .blame = -1, .signal = signal };
     if (state == TUTTI_MEET_LEFT || why == NULL)
@@ -56,7 +58,8 @@ int tutti_tcp_roll_root(const tcp_roll *r, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after as many steps as there are ranks. */
+    /* Two that blame each other are as guilty as each other: stop after
+       as many steps as there are ranks. */
     for (int steps = 0; steps < r->size; steps++) {
         const int blame = r->ranks[root].state >= TUTTI_MEET_FAILED ? r->ranks[root].blame : -1;
         if (blame < 0)
@@ -105,7 +108,8 @@ void tutti_tcp_roll_describe(const tcp_roll *r, int rank, char *text, size_t byt
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d is gone, as others say", rank);
         for (int k = 0; k < r->size; k++) {
             if (r->ranks[k].state >= TUTTI_MEET_FAILED && r->ranks[k].blame == rank) {
-                tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost, by the last words of worker %d: %s", rank, k, r->ranks[k].words);
+                tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost, by the last words of worker %d: %s", rank, k,
+                           r->ranks[k].words);
                 break;
             }
         }

@@ -1,4 +1,5 @@
-/* run.c: ranks that are threads of one process, over real sockets, with a meeting place of their own that the calling thread serves. The same code as for
+/* run.c: ranks that are threads of one process, over real sockets, with a meeting
+   place of their own that the calling thread serves. The same code as for
    processes: nothing is shared but the key. */
 #include <errno.h>
 #include <poll.h>
@@ -34,8 +35,10 @@ static tutti_status rank_thread(void *arg, tutti_error *err)
     if (r->status == TUTTI_CLOSED)
         r->status = TUTTI_OK;
     if (r->status != TUTTI_OK && r->err.status == TUTTI_OK)
-        tutti_fail(&r->err, r->status, 0, "worker %d ended with '%s' and no sentence", r->launch.rank, tutti_status_name(r->status));
-    atomic_store_explicit(&r->ended, true, memory_order_release); /* publishes status and err; pairs with the acquire in note_ends */
+        tutti_fail(&r->err, r->status, 0, "worker %d ended with '%s' and no sentence", r->launch.rank,
+                   tutti_status_name(r->status));
+    /* publishes status and err; pairs with the acquire in note_ends */
+    atomic_store_explicit(&r->ended, true, memory_order_release);
     if (write(r->bell, &one, sizeof one) < 0)
         return TUTTI_OK; /* it has rung already, or is looked at twice a second */
     return TUTTI_OK;
@@ -89,10 +92,13 @@ static tutti_status root_failure(const tutti_meet *meet, const run_rank *ranks, 
         return ranks[culprit].status;
     }
     line = tutti_meet_rank_of(meet, culprit);
-    return tutti_fail_rank(err, line->status != TUTTI_OK ? line->status : TUTTI_ERR_STATE, line->blame, "%s", line->words);
+    return tutti_fail_rank(err, line->status != TUTTI_OK ? line->status : TUTTI_ERR_STATE, line->blame, "%s",
+                           line->words);
 }
 
-tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
+tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
+                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err),
+                           void *arg, tutti_error *err)
 {
     const int n = launch->size;
     tutti_meet_options options = { .size = n };

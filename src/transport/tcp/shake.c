@@ -1,12 +1,14 @@
 /* shake.c: the handshake of wire.h over non-blocking sockets, from both sides.
 
-   The door. A stranger has one slot of less than 4 KiB for at most 5 s; it sends its HELLO, which has a MAC of its own, before anything is looked at, and is
-   answered only if that is right. There are 64 slots; when all are taken the oldest is put out. So a flood of n connections a second leaves
-   everybody 64 / n seconds, 64 ms at a thousand, and a handshake takes one round trip; who was put out by bad luck tries again. Whoever is turned away gets
-   no answer and is counted.
+   The door. A stranger has one slot of less than 4 KiB for at most 5 s; it sends its HELLO, which
+   has a MAC of its own, before anything is looked at, and is answered only if that is right. There
+   are 64 slots; when all are taken the oldest is put out. So a flood of n connections a second
+   leaves everybody 64 / n seconds, 64 ms at a thousand, and a handshake takes one round trip; who
+   was put out by bad luck tries again. Whoever is turned away gets no answer and is counted.
 
-   The call. Refused connections are tried again for as long as the caller of these functions has patience: the other side may not be up yet. One that hangs up
-   in the middle of the handshake several times belongs to another run or has another key, and will not change its mind. */
+   The call. Refused connections are tried again for as long as the caller of these functions has
+   patience: the other side may not be up yet. One that hangs up in the middle of the handshake
+   several times belongs to another run or has another key, and will not change its mind. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -58,7 +60,9 @@ static void come_in(tcp_door *d, int listening)
         tcp_stranger *s;
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                slot_for_one_more(d); /* makes room if everybody is a stranger; and then not to burn a core on what cannot be had */
+                /* makes room if everybody is a stranger; and then not to
+                   burn a core on what cannot be had */
+                slot_for_one_more(d);
                 tutti_sleep_until(d->rt, tutti_now_ns(d->rt) + TCP_MS);
             }
             return;
@@ -76,7 +80,8 @@ static bool answer(tcp_door *d, tcp_stranger *s)
     tcp_answer a = { .low = TCP_VERSION_LOW, .high = TCP_VERSION_HIGH, .size = d->size };
     tcp_hello h;
 
-    if (!tutti_tcp_hello_known(s->hello, d->key) || !tutti_tcp_hello_read(s->hello, &h) || sodium_memcmp(h.id.bytes, d->id.bytes, sizeof h.id.bytes) != 0)
+    if (!tutti_tcp_hello_known(s->hello, d->key) || !tutti_tcp_hello_read(s->hello, &h) ||
+        sodium_memcmp(h.id.bytes, d->id.bytes, sizeof h.id.bytes) != 0)
         return false;
     a.version = tutti_tcp_version(h.low, h.high);
     if (a.version == 0)
@@ -115,7 +120,8 @@ static bool admit(tcp_door *d, tcp_stranger *s)
     tutti_tcp_seal(&session, first);
     epoll_ctl(d->epoll, EPOLL_CTL_DEL, s->fd, NULL);
     tutti_tcp_tune(s->fd, s->local, d->timeout_ns);
-    taken = send(s->fd, first, sizeof first, MSG_NOSIGNAL) == (ssize_t)sizeof first && d->admit(d->self, s->fd, &h, &session);
+    taken = send(s->fd, first, sizeof first, MSG_NOSIGNAL) == (ssize_t)sizeof first &&
+            d->admit(d->self, s->fd, &h, &session);
     sodium_memzero(&session, sizeof session);
     if (taken)
         s->fd = -1;
@@ -127,7 +133,8 @@ static void hear(tcp_door *d, tcp_stranger *s)
     while (s->fd >= 0) {
         uint8_t *to = s->answered ? s->proof : s->hello;
         const size_t wanted = s->answered ? sizeof s->proof : sizeof s->hello;
-        const ssize_t n = recv(s->fd, to + s->got, wanted - s->got, 0); /* never more than this message: what follows stays in the kernel */
+        /* never more than this message: what follows stays in the kernel */
+        const ssize_t n = recv(s->fd, to + s->got, wanted - s->got, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0) {
@@ -183,7 +190,8 @@ tutti_status tutti_tcp_door_open(tcp_door *d, tutti_error *err)
         d->strangers[i].fd = -1;
     d->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (d->epoll < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch for connections; raise the limit of open files (ulimit -n)");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "cannot watch for connections; raise the limit of open files (ulimit -n)");
     for (uint64_t i = 0; i < 2 && cause == 0; i++) {
         if (d->listening[i] >= 0)
             cause = watch(d, d->listening[i], AT_LISTENING + i);
@@ -203,10 +211,13 @@ void tutti_tcp_door_close(tcp_door *d)
 /* ---- the call ---- */
 short tutti_tcp_call_events(const tcp_call *c)
 {
-    return c->state == TCP_CALL_CONNECTING ? POLLOUT : c->state == TCP_CALL_ASKED || c->state == TCP_CALL_PROVED ? POLLIN : 0;
+    return c->state == TCP_CALL_CONNECTING                             ? POLLOUT
+           : c->state == TCP_CALL_ASKED || c->state == TCP_CALL_PROVED ? POLLIN
+                                                                       : 0;
 }
 
-/* Again, later: 20 ms, then twice as long after each time it hung up in mid-handshake; 50 ms while nobody listens. */
+/* Again, later: 20 ms, then twice as long after each time it hung up in
+   mid-handshake; 50 ms while nobody listens. */
 static tutti_status try_again(tcp_call *c, tutti_runtime *rt, bool refused, int cause, tutti_error *err)
 {
     char where[80];
@@ -219,8 +230,11 @@ static tutti_status try_again(tcp_call *c, tutti_runtime *rt, bool refused, int 
     if (c->refusals < TCP_TRIES)
         return TUTTI_OK;
     tutti_tcp_address_text(&c->to, where, sizeof where);
-    return tutti_fail(err, TUTTI_ERR_IO, cause, "%s hung up on us %d times in the middle of the handshake: it belongs to another run or has another key; compare " TUTTI_MEET_VARIABLE ", "
-                      TUTTI_MEET_VARIABLE_ID " and " TUTTI_MEET_VARIABLE_KEY " with the launcher's", where, c->refusals);
+    return tutti_fail(err, TUTTI_ERR_IO, cause,
+                      "%s hung up on us %d times in the middle of the handshake: it belongs to another run or has "
+                      "another key; compare " TUTTI_MEET_VARIABLE ", " TUTTI_MEET_VARIABLE_ID
+                      " and " TUTTI_MEET_VARIABLE_KEY " with the launcher's",
+                      where, c->refusals);
 }
 
 static tutti_status refused(const tcp_call *c, const tcp_answer *a, tutti_error *err)
@@ -230,13 +244,20 @@ static tutti_status refused(const tcp_call *c, const tcp_answer *a, tutti_error 
     tutti_tcp_address_text(&c->to, where, sizeof where);
     switch (a->code) {
     case TCP_NO_VERSION:
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s speaks versions %d to %d of the protocol, this worker %d to %d; install the same version of Tutti on all hosts", where, a->low, a->high,
-                          c->hello.low, c->hello.high);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s speaks versions %d to %d of the protocol, this worker %d to %d; install the same version "
+                          "of Tutti on all hosts",
+                          where, a->low, a->high, c->hello.low, c->hello.high);
     case TCP_PLACE_TAKEN:
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the place of worker %d is taken already, says %s; every worker needs a rank of its own, and opens one world in its life", c->hello.from, where);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "the place of worker %d is taken already, says %s; every worker needs a rank of its own, and "
+                          "opens one world in its life",
+                          c->hello.from, where);
     default:
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has no place for worker %d of %d: its run is of %d; compare TUTTI_SIZE and TUTTI_RANK with the launcher's", where, c->hello.from,
-                          c->hello.size, a->size);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s has no place for worker %d of %d: its run is of %d; compare TUTTI_SIZE and TUTTI_RANK "
+                          "with the launcher's",
+                          where, c->hello.from, c->hello.size, a->size);
     }
 }
 
@@ -295,7 +316,8 @@ static tutti_status answered(tcp_call *c, tutti_runtime *rt, const tutti_run_key
     return TUTTI_OK;
 }
 
-tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key, const tcp_rules *rules, tutti_error *err)
+tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key, const tcp_rules *rules,
+                                 tutti_error *err)
 {
     tcp_frame frame;
 
@@ -317,7 +339,8 @@ tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run
             continue;
         if (asked)
             TUTTI_TRY(answered(c, rt, key, err));
-        else if (tutti_tcp_sealed(&c->session, c->first) && tutti_tcp_frame_read(c->first, rules, &frame, NULL) == TUTTI_OK && frame.kind == TCP_BEAT)
+        else if (tutti_tcp_sealed(&c->session, c->first) &&
+                 tutti_tcp_frame_read(c->first, rules, &frame, NULL) == TUTTI_OK && frame.kind == TCP_BEAT)
             c->state = TCP_CALL_DONE;
         else
             return try_again(c, rt, true, 0, err);

@@ -1,4 +1,5 @@
-/* socket.c: sockets and addresses. Every socket is non-blocking and closed on exec. Buffers are left to the kernel, which tunes them to the line. */
+/* socket.c: sockets and addresses. Every socket is non-blocking and closed on exec. Buffers are
+   left to the kernel, which tunes them to the line. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,15 +14,22 @@
 #include "tcp_internal.h"
 
 static const struct sockaddr_in *as4(const tcp_address *a) { return (const struct sockaddr_in *)(const void *)&a->at; }
-static const struct sockaddr_in6 *as6(const tcp_address *a) { return (const struct sockaddr_in6 *)(const void *)&a->at; }
-static const struct sockaddr_un *as_local(const tcp_address *a) { return (const struct sockaddr_un *)(const void *)&a->at; }
+static const struct sockaddr_in6 *as6(const tcp_address *a)
+{
+    return (const struct sockaddr_in6 *)(const void *)&a->at;
+}
+static const struct sockaddr_un *as_local(const tcp_address *a)
+{
+    return (const struct sockaddr_un *)(const void *)&a->at;
+}
 
 void tutti_tcp_address_text(const tcp_address *a, char *text, size_t bytes)
 {
     char host[INET6_ADDRSTRLEN] = "?", scope[IF_NAMESIZE + 1] = "";
 
     if (a->at.ss_family == AF_UNIX)
-        snprintf(text, bytes, "unix:%.*s", (int)(a->bytes - offsetof(struct sockaddr_un, sun_path) - 1), as_local(a)->sun_path + 1);
+        snprintf(text, bytes, "unix:%.*s", (int)(a->bytes - offsetof(struct sockaddr_un, sun_path) - 1),
+                 as_local(a)->sun_path + 1);
     else if (a->at.ss_family == AF_INET) {
         inet_ntop(AF_INET, &as4(a)->sin_addr, host, sizeof host);
         snprintf(text, bytes, "%s:%d", host, ntohs(as4(a)->sin_port));
@@ -39,7 +47,9 @@ void tutti_tcp_address_text(const tcp_address *a, char *text, size_t bytes)
 
 int tutti_tcp_address_port(const tcp_address *a)
 {
-    return a->at.ss_family == AF_INET ? ntohs(as4(a)->sin_port) : a->at.ss_family == AF_INET6 ? ntohs(as6(a)->sin6_port) : 0;
+    return a->at.ss_family == AF_INET    ? ntohs(as4(a)->sin_port)
+           : a->at.ss_family == AF_INET6 ? ntohs(as6(a)->sin6_port)
+                                         : 0;
 }
 
 bool tutti_tcp_address_loopback(const tcp_address *a)
@@ -61,7 +71,8 @@ void tutti_tcp_address_local(tcp_address *a, const char *name)
 
 tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out, tutti_error *err)
 {
-    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | (to_bind ? AI_PASSIVE : 0) };
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+                                    .ai_flags = AI_NUMERICSERV | (to_bind ? AI_PASSIVE : 0) };
     struct addrinfo *found;
     const char *failed;
     char service[16];
@@ -70,7 +81,10 @@ tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tc
     snprintf(service, sizeof service, "%d", port);
     failed = tutti_lookup(host, service, &hints, &found);
     if (failed != NULL)
-        return tutti_fail(err, TUTTI_ERR_IO, 0, "no address is known for the host '%.200s': %s; give one in numbers, or mend the name service", host, failed);
+        return tutti_fail(
+            err, TUTTI_ERR_IO, 0,
+            "no address is known for the host '%.200s': %s; give one in numbers, or mend the name service", host,
+            failed);
     memcpy(&out->at, found->ai_addr, found->ai_addrlen);
     out->bytes = found->ai_addrlen;
     freeaddrinfo(found);
@@ -98,7 +112,10 @@ tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *
         length = 0; /* an IPv6 address without brackets */
     port = colon != NULL ? strtol(colon + 1, &end, 10) : 0;
     if (length == 0 || length >= sizeof host || port < 1 || port > 65535 || *end != '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_MEET_VARIABLE "='%.200s' is no place to meet: write host:port, [IPv6 address]:port or unix:NAME", text);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          TUTTI_MEET_VARIABLE
+                          "='%.200s' is no place to meet: write host:port, [IPv6 address]:port or unix:NAME",
+                          text);
     memcpy(host, from, length);
     host[length] = '\0';
     return tutti_tcp_resolve_host(host, (int)port, false, out, err);
@@ -135,7 +152,8 @@ int tutti_tcp_listen(tcp_address *a, int *fd)
 
     if (cause != 0)
         return cause;
-    if (tutti_tcp_address_port(a) != 0) /* one that was asked for may still have connections of an earlier run in TIME_WAIT */
+    /* one that was asked for may still have connections of an earlier run in TIME_WAIT */
+    if (tutti_tcp_address_port(a) != 0)
         setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     cause = bind_and_listen(*fd, a, a->bytes);
     if (cause != 0)
@@ -153,7 +171,8 @@ int tutti_tcp_listen_local(char name[16], int *fd)
         return cause;
     cause = bind_and_listen(*fd, &a, sizeof(sa_family_t)); /* only the family: the kernel finds a free abstract name */
     if (cause == 0)
-        snprintf(name, 16, "%.*s", (int)(a.bytes - offsetof(struct sockaddr_un, sun_path) - 1), as_local(&a)->sun_path + 1);
+        snprintf(name, 16, "%.*s", (int)(a.bytes - offsetof(struct sockaddr_un, sun_path) - 1),
+                 as_local(&a)->sun_path + 1);
     else
         tutti_tcp_hang_up(fd);
     return cause;
@@ -179,7 +198,8 @@ void tutti_tcp_tune(int fd, bool local, int64_t timeout_ns)
     if (local)
         return;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds); /* unacknowledged bytes end the connection */
+    /* unacknowledged bytes end the connection */
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
 }
 
 bool tutti_tcp_same_user(int fd)
@@ -200,7 +220,8 @@ static size_t read_small(const char *path, char *to, size_t room)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Ranks can reach each other by local sockets if they share the kernel and the network namespace: that is what a host is here. One that cannot tell is alone. */
+/* Ranks can reach each other by local sockets if they share the kernel and the network namespace:
+   that is what a host is here. One that cannot tell is alone. */
 void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64])
 {
     char text[200];

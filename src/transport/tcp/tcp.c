@@ -1,17 +1,25 @@
-/* tcp.c: the tcp transport's table, its opening and its closing. Ranks on any hosts that reach each other; on one host they use local sockets.
+/* tcp.c: the tcp transport's table, its opening and its closing. Ranks on any hosts that reach each
+   other; on one host they use local sockets.
 
-   Speed. On a line slower than memory the line is the bound: what a message adds is a header of 112 bytes a chunk and, above `eager`, two short words before its
-   first byte. Without such a line (two hosts on one machine, a veth pair) it is the kernel's copying: of the samples of a sum of 1 MiB between two such hosts 22 % were
-   in _copy_from_iter and _copy_to_iter, 8 % in hashes, 4 % in sums; most others in the kernel's way of a packet. bench/limits/tcp_limit.c is a connection that does nothing
-   else, beside which `bench/run net` measures. What chose the defaults, as medians of rounds in turn between two such hosts of 2 cores:
+   Speed. On a line slower than memory the line is the bound: what a message adds is a header of 112
+   bytes a chunk and, above `eager`, two short words before its first byte. Without such a line (two
+   hosts on one machine, a veth pair) it is the kernel's copying: of the samples of a sum of 1 MiB
+   between two such hosts 22 % were in _copy_from_iter and _copy_to_iter, 8 % in hashes, 4 % in
+   sums; most others in the kernel's way of a packet. bench/limits/tcp_limit.c is a connection that
+   does nothing else, beside which `bench/run net` measures. What chose the defaults, as medians of
+   rounds in turn between two such hosts of 2 cores:
 
-     chunk        256 KiB 112.7 ms, 1 MiB 100.0 ms for a sum of 256 MiB (lower in each of 5 rounds); 6.98 and 6.22 ms for one of 16 MiB (in 4 of 5)
-     eager        16 KiB 81 us, 64 KiB 48 us for a sum of 64 KiB, which is two messages of 32 KiB each way (one round)
+     chunk        256 KiB 112.7 ms, 1 MiB 100.0 ms for a sum of 256 MiB (lower in each of 5 rounds);
+                  6.98 and 6.22 ms for one of 16 MiB (in 4 of 5)
+     eager        16 KiB 81 us, 64 KiB 48 us for a sum of 64 KiB, which is two
+                  messages of 32 KiB each way (one round)
      wire-check   106.7 ms with, 102.6 ms without for a sum of 256 MiB (one round): it stays on
-     spin         reading the one awaited socket instead of asking epoll: 10.4 against 10.3 us for 4 bytes (12 rounds). It does not pay, and is not here
+     spin         reading the one awaited socket instead of asking epoll: 10.4 against 10.3 us for 4
+                  bytes (12 rounds). It does not pay, and is not here
 
-   MSG_ZEROCOPY is not used: to a receiver on the same machine the kernel copies after all (its Documentation/networking/msg_zerocopy.rst), so that nothing measured
-   here could show what it is worth on a network card. */
+   MSG_ZEROCOPY is not used: to a receiver on the same machine the kernel copies after all
+   (its Documentation/networking/msg_zerocopy.rst), so that nothing measured here could show
+   what it is worth on a network card. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <sodium.h>
@@ -25,19 +33,60 @@
 #include "../transport_internal.h"
 
 static const tutti_option tcp_option_table[] = {
-    { .name = "streams", .type = TUTTI_INT, .offset = TUTTI_AT(tcp_options, streams), .initial = 1, .min = 1, .max = TCP_STREAMS,
+    { .name = "streams",
+      .type = TUTTI_INT,
+      .offset = TUTTI_AT(tcp_options, streams),
+      .initial = 1,
+      .min = 1,
+      .max = TCP_STREAMS,
       .help = "connections with each other worker; more than one pays on lines that lose packets" },
-    { .name = "wire-check", .type = TUTTI_BOOL, .offset = TUTTI_AT(tcp_options, wire_check), .initial = 1, .help = "XXH3 of every payload: a flipped bit is found, and the connection closed" },
-    { .name = "peer-timeout", .type = TUTTI_REAL, .offset = TUTTI_AT(tcp_options, peer_timeout), .initial = 3, .min = 1, .max = 3600,
+    { .name = "wire-check",
+      .type = TUTTI_BOOL,
+      .offset = TUTTI_AT(tcp_options, wire_check),
+      .initial = 1,
+      .help = "XXH3 of every payload: a flipped bit is found, and the connection closed" },
+    { .name = "peer-timeout",
+      .type = TUTTI_REAL,
+      .offset = TUTTI_AT(tcp_options, peer_timeout),
+      .initial = 3,
+      .min = 1,
+      .max = 3600,
       .help = "seconds of silence after which a worker is taken for lost; it sends a heartbeat every half second" },
-    { .name = "open-timeout", .type = TUTTI_REAL, .offset = TUTTI_AT(tcp_options, open_timeout), .initial = 60, .min = 0.1, .max = 86400,
+    { .name = "open-timeout",
+      .type = TUTTI_REAL,
+      .offset = TUTTI_AT(tcp_options, open_timeout),
+      .initial = 60,
+      .min = 0.1,
+      .max = 86400,
       .help = "seconds to reach the meeting place, and then to connect with the others" },
-    { .name = "local", .type = TUTTI_CHOICE, .offset = TUTTI_AT(tcp_options, local), .initial = TCP_LOCAL_UNIX, .text = "unix|tcp", .help = "sockets between workers of one host" },
-    { .name = "eager", .type = TUTTI_INT, .offset = TUTTI_AT(tcp_options, eager), .initial = 65536, .min = 256, .max = 1 << 20,
+    { .name = "local",
+      .type = TUTTI_CHOICE,
+      .offset = TUTTI_AT(tcp_options, local),
+      .initial = TCP_LOCAL_UNIX,
+      .text = "unix|tcp",
+      .help = "sockets between workers of one host" },
+    { .name = "eager",
+      .type = TUTTI_INT,
+      .offset = TUTTI_AT(tcp_options, eager),
+      .initial = 65536,
+      .min = 256,
+      .max = 1 << 20,
       .help = "bytes up to which a message is sent before its receive is known" },
-    { .name = "chunk", .type = TUTTI_INT, .offset = TUTTI_AT(tcp_options, chunk), .initial = 1048576, .min = 4096, .max = TCP_CHUNK_MOST, .help = "bytes of a large message that are hashed and sent in one piece" },
-    { .name = "spin", .type = TUTTI_INT, .offset = TUTTI_AT(tcp_options, spin), .initial = 20, .min = 0, .max = 1000000,
-      .help = "microseconds a waiting thread polls before it sleeps; with fewer cores than workers of this host it never polls" },
+    { .name = "chunk",
+      .type = TUTTI_INT,
+      .offset = TUTTI_AT(tcp_options, chunk),
+      .initial = 1048576,
+      .min = 4096,
+      .max = TCP_CHUNK_MOST,
+      .help = "bytes of a large message that are hashed and sent in one piece" },
+    { .name = "spin",
+      .type = TUTTI_INT,
+      .offset = TUTTI_AT(tcp_options, spin),
+      .initial = 20,
+      .min = 0,
+      .max = 1000000,
+      .help = "microseconds a waiting thread polls before it sleeps; with fewer cores than workers of this host it "
+              "never polls" },
     { 0 },
 };
 
@@ -72,9 +121,13 @@ static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
     e->here = tutti_alloc(n, sizeof *e->here);
     e->dead = tutti_alloc(n, sizeof *e->dead);
     for (size_t i = 0; i < n * streams && e->links != NULL; i++)
-        e->links[i] = (tcp_link){ .fd = -1, .peer = (int)(i / streams), .stream = (int)(i % streams), .in = e->buffers + i * e->in_room };
-    if (e->peers == NULL || e->links == NULL || e->buffers == NULL || e->table == NULL || e->scratch == NULL || e->expelled == NULL || e->here == NULL || e->dead == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank, e->size);
+        e->links[i] = (tcp_link){
+            .fd = -1, .peer = (int)(i / streams), .stream = (int)(i % streams), .in = e->buffers + i * e->in_room
+        };
+    if (e->peers == NULL || e->links == NULL || e->buffers == NULL || e->table == NULL || e->scratch == NULL ||
+        e->expelled == NULL || e->here == NULL || e->dead == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank,
+                          e->size);
     for (size_t r = 0; r < n; r++) {
         e->peers[r].links = e->links + r * streams;
         e->peers[r].credit = TCP_CREDITS;
@@ -83,7 +136,8 @@ static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
     e->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     e->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (e->epoll < 0 || e->bell < 0 || e->stop < 0 || epoll_ctl(e->epoll, EPOLL_CTL_ADD, e->bell, &bell) != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot watch its connections; raise the limit of open files (ulimit -n)", e->rank);
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "worker %d cannot watch its connections; raise the limit of open files (ulimit -n)", e->rank);
     return TUTTI_OK;
 }
 
@@ -99,7 +153,8 @@ static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *la
 
     *t = NULL;
     if (launch->size < 1 || launch->size > TCP_RANKS || launch->rank < 0 || launch->rank >= launch->size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: sizes are 1 to %d, ranks 0 to size - 1", launch->rank, launch->size, TCP_RANKS);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: sizes are 1 to %d, ranks 0 to size - 1",
+                          launch->rank, launch->size, TCP_RANKS);
     TUTTI_TRY(tutti_tcp_parse(launch->spec, &options, err));
     if (sodium_init() < 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "libsodium cannot start: the system gives no random numbers");
@@ -141,7 +196,8 @@ static bool words_left(const tcp_endpoint *e)
 {
     for (int r = 0; r < e->size; r++) {
         const tcp_link *l = &e->peers[r].links[0];
-        if (l->fd >= 0 && !l->mute && (e->peers[r].farewell || l->writing || !match_list_empty(&e->match.peers[r].outbox)))
+        if (l->fd >= 0 && !l->mute &&
+            (e->peers[r].farewell || l->writing || !match_list_empty(&e->match.peers[r].outbox)))
             return true;
     }
     return e->control.fd >= 0 && e->control.out_have > 0;
@@ -157,14 +213,16 @@ static void write_words(tcp_endpoint *e)
         tutti_tcp_line_flush(&e->control, NULL);
 }
 
-/* Has the other side's kernel all of it? Closing a TCP socket with unread bytes in it resets the connection, and what was still on its way is lost. */
+/* Has the other side's kernel all of it? Closing a TCP socket with unread bytes in it resets the
+   connection, and what was still on its way is lost. */
 static bool bytes_left(tcp_endpoint *e)
 {
     for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams; i++) {
         tcp_link *l = &e->links[i];
         int unsent = 0, domain = AF_UNIX;
         socklen_t bytes = sizeof domain;
-        if (l->fd < 0 || l->ended || getsockopt(l->fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain == AF_UNIX)
+        if (l->fd < 0 || l->ended || getsockopt(l->fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 ||
+            domain == AF_UNIX)
             continue;
         for (int k = 0; k < 64 && recv(l->fd, e->scratch, TCP_SCRATCH, 0) > 0; k++) /* nobody wants it any more */
             continue;
@@ -174,12 +232,14 @@ static bool bytes_left(tcp_endpoint *e)
     return false;
 }
 
-/* Waits for nobody, but gives the last bytes time to leave: they are acknowledged by the peers' kernels, not by the peers. A local socket's are there at once. */
+/* Waits for nobody, but gives the last bytes time to leave: they are acknowledged by the peers'
+   kernels, not by the peers. A local socket's are there at once. */
 static void leave(tcp_endpoint *e)
 {
     const int64_t until = tutti_now_ns(e->rt) + TCP_LINGER_NS;
 
-    while (words_left(e) && !e->departed && tutti_now_ns(e->rt) < until) { /* a TAKEN that found no room: its sender would think that we never had it */
+    /* a TAKEN that found no room: its sender would think that we never had it */
+    while (words_left(e) && !e->departed && tutti_now_ns(e->rt) < until) {
         write_words(e);
         tutti_tcp_pass(e);
         tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + TCP_MS / 10);
@@ -246,7 +306,8 @@ static void tcp_close(void *t)
 }
 
 /* ---- messages: ../match.c under the lock ---- */
-static tutti_status tcp_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+static tutti_status tcp_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                             tutti_buffer payload, tutti_error *err)
 {
     tcp_endpoint *e = t;
     tutti_status status;
@@ -328,11 +389,25 @@ static int tcp_node(void *t, int rank)
 }
 
 const tutti_transport_ops tutti_transport_tcp = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops),
-    .name = "tcp", .help = "workers of any hosts over sockets, with a key; local sockets within a host",
-    .options = tcp_option_table, .options_bytes = sizeof(tcp_options),
-    .open = tcp_open, .close = tcp_close,
-    .send = tcp_send, .recv = tcp_recv, .wait_some = tutti_tcp_wait_some, .cancel = tcp_cancel,
-    .dead_peer = tcp_dead_peer, .last_words = tcp_last_words,
-    .run = tutti_tcp_run, .host = tcp_host, .events = tutti_tcp_events, .expel = tutti_tcp_expel, .node = tcp_node,
+    .abi = TUTTI_TRANSPORT_ABI,
+    .bytes = sizeof(tutti_transport_ops),
+    .runtime_abi = TUTTI_RUNTIME_ABI,
+    .runtime_bytes = sizeof(tutti_runtime_ops),
+    .name = "tcp",
+    .help = "workers of any hosts over sockets, with a key; local sockets within a host",
+    .options = tcp_option_table,
+    .options_bytes = sizeof(tcp_options),
+    .open = tcp_open,
+    .close = tcp_close,
+    .send = tcp_send,
+    .recv = tcp_recv,
+    .wait_some = tutti_tcp_wait_some,
+    .cancel = tcp_cancel,
+    .dead_peer = tcp_dead_peer,
+    .last_words = tcp_last_words,
+    .run = tutti_tcp_run,
+    .host = tcp_host,
+    .events = tutti_tcp_events,
+    .expel = tutti_tcp_expel,
+    .node = tcp_node,
 };

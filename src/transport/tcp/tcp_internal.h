@@ -1,12 +1,16 @@
 /* tcp_internal.h: one rank's end of the tcp transport, shared by the files of this folder.
 
-   wire.c what is on the wire; socket.c sockets and addresses; key.c run ids and keys; shake.c the handshake, from both sides; line.c a connection with the
-   meeting place; meet.c the meeting place; open.c how a rank finds it and its peers; link.c a connection with a peer; progress.c one pass over all of them,
-   and waiting; losses.c when a peer is gone; roll.c who is gone and why; tcp.c the table, opening and closing; run.c ranks that are threads. Matching is ../match.c.
+   wire.c what is on the wire; socket.c sockets and addresses; key.c run ids and keys; shake.c the
+   handshake, from both sides; line.c a connection with the meeting place; meet.c the meeting place;
+   open.c how a rank finds it and its peers; link.c a connection with a peer; progress.c one pass
+   over all of them, and waiting; losses.c when a peer is gone; roll.c who is gone and why; tcp.c
+   the table, opening and closing; run.c ranks that are threads. Matching is ../match.c.
 
-   Threads: everything of an endpoint is under its lock. Whoever waits makes the progress for the whole rank: one of them (`polling`) waits in epoll for the
-   sockets, the others for the monitor. A service thread wakes twice a second: heartbeats must be answered, and a silent peer be noticed, while all threads
-   compute. It moves no data unless nobody else has for that long, and costs 2 wake-ups a second. */
+   Threads: everything of an endpoint is under its lock. Whoever waits makes the progress for
+   the whole rank: one of them (`polling`) waits in epoll for the sockets, the others for the
+   monitor. A service thread wakes twice a second: heartbeats must be answered, and a silent
+   peer be noticed, while all threads compute. It moves no data unless nobody else has for that
+   long, and costs 2 wake-ups a second. */
 #ifndef TUTTI_TCP_INTERNAL_H
 #define TUTTI_TCP_INTERNAL_H
 #include <netinet/in.h>
@@ -19,16 +23,22 @@
 #define TCP_MS INT64_C(1000000)
 #define TCP_TICK (500 * TCP_MS)          /* of the service thread and of heartbeats */
 #define TCP_STRANGER_NS (5000 * TCP_MS)  /* a handshake may take */
-#define TCP_HEARSAY_NS (500 * TCP_MS)    /* after a connection ended without a word: how long we wait for the meeting place to say why */
-#define TCP_PATIENCE_NS (200 * TCP_MS)   /* the meeting place itself: for the launcher to say it first. And: how long a rank said to be gone may still have bytes under way */
+/* after a connection ended without a word: how long we wait for the meeting place to say why */
+#define TCP_HEARSAY_NS (500 * TCP_MS)
+/* the meeting place itself: for the launcher to say it first. And: how long a rank said to be
+   gone may still have bytes under way */
+#define TCP_PATIENCE_NS (200 * TCP_MS)
 #define TCP_LINGER_NS (1000 * TCP_MS)    /* closing: for the last bytes to leave */
 enum {
-    TCP_STRANGERS = 64,          /* at once; the oldest makes room for the next, so that a flood delays nobody who can finish a handshake in its time */
+    /* at once; the oldest makes room for the next, so that a flood delays nobody who
+       can finish a handshake in its time */
+    TCP_STRANGERS = 64,
     TCP_CALLS = 32,              /* connections being made at once */
     TCP_TRIES = 8,               /* times a handshake is begun with somebody who hangs up */
     TCP_STREAMS = 8,
     TCP_SCRATCH = 64 << 10,
-    TCP_CREDITS = 16             /* whole messages above MATCH_INLINE a peer may have waiting here */
+    /* whole messages above MATCH_INLINE a peer may have waiting here */
+    TCP_CREDITS = 16
 };
 
 typedef struct tcp_options {
@@ -41,13 +51,16 @@ typedef enum tcp_local { TCP_LOCAL_UNIX, TCP_LOCAL_TCP } tcp_local;
 
 /* ---- socket.c ---- */
 typedef struct tcp_address { struct sockaddr_storage at; socklen_t bytes; } tcp_address;
-void tutti_tcp_address_text(const tcp_address *a, char *text, size_t bytes);     /* "10.0.0.1:29500", "[::1]:29500", "unix:0001f" */
+/* "10.0.0.1:29500", "[::1]:29500", "unix:0001f" */
+void tutti_tcp_address_text(const tcp_address *a, char *text, size_t bytes);
 int tutti_tcp_address_port(const tcp_address *a);
 void tutti_tcp_address_local(tcp_address *a, const char *name);
 bool tutti_tcp_address_loopback(const tcp_address *a);
-/* "host:port", "[host]:port" or "unix:NAME". Blocks for the name service, unless the host is written in numbers. */
+/* "host:port", "[host]:port" or "unix:NAME". Blocks for the name service,
+   unless the host is written in numbers. */
 tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *err);
-tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out, tutti_error *err);
+tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out,
+                                    tutti_error *err);
 int tutti_tcp_listen(tcp_address *a, int *fd);         /* errno; *a: what the kernel chose */
 int tutti_tcp_listen_local(char name[16], int *fd);    /* an abstract name that the kernel chose */
 int tutti_tcp_connect(const tcp_address *a, int *fd);  /* errno; EINPROGRESS is 0 */
@@ -57,7 +70,8 @@ void tutti_tcp_hang_up(int *fd);
 void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64]);
 
 /* ---- shake.c: the handshake ---- */
-typedef struct tcp_stranger {    /* somebody at the door; less than 4 KiB, and nothing is parsed before it is known */
+/* somebody at the door; less than 4 KiB, and nothing is parsed before it is known */
+typedef struct tcp_stranger {
     int fd;                      /* -1: free */
     int64_t until_ns;
     size_t got;
@@ -76,16 +90,27 @@ typedef struct tcp_door {
     int size, rank;              /* rank: ours, who is asked for; 0 at the meeting place */
     tcp_purpose purpose;
     uint64_t turned_away;
-    uint16_t (*judge)(void *self, const tcp_hello *hello);              /* a tcp_code; one that has the key */
-    bool (*admit)(void *self, int fd, const tcp_hello *hello, const tcp_session *session); /* takes fd if true */
+    /* a tcp_code; one that has the key */
+    uint16_t (*judge)(void *self, const tcp_hello *hello);
+    /* takes fd if true */
+    bool (*admit)(void *self, int fd, const tcp_hello *hello, const tcp_session *session);
     void *self;
     tcp_stranger strangers[TCP_STRANGERS];
 } tcp_door;
-tutti_status tutti_tcp_door_open(tcp_door *d, tutti_error *err);        /* all members up to self are set; listens on what is not -1 */
-void tutti_tcp_door_close(tcp_door *d);                                 /* takes a zeroed one whose descriptors are -1 */
-void tutti_tcp_door_serve(tcp_door *d);                                 /* all that can be done without waiting */
+/* all members up to self are set; listens on what is not -1 */
+tutti_status tutti_tcp_door_open(tcp_door *d, tutti_error *err);
+/* takes a zeroed one whose descriptors are -1 */
+void tutti_tcp_door_close(tcp_door *d);
+/* all that can be done without waiting */
+void tutti_tcp_door_serve(tcp_door *d);
 
-typedef enum tcp_call_state { TCP_CALL_IDLE, TCP_CALL_CONNECTING, TCP_CALL_ASKED, TCP_CALL_PROVED, TCP_CALL_DONE } tcp_call_state;
+typedef enum tcp_call_state {
+    TCP_CALL_IDLE,
+    TCP_CALL_CONNECTING,
+    TCP_CALL_ASKED,
+    TCP_CALL_PROVED,
+    TCP_CALL_DONE
+} tcp_call_state;
 typedef struct tcp_call {        /* a connection being made from here */
     tcp_call_state state;
     int fd;
@@ -98,11 +123,14 @@ typedef struct tcp_call {        /* a connection being made from here */
     tcp_session session;
     int cause;                   /* errno of the last failure */
 } tcp_call;
-/* As far as it goes without waiting. OK: not done yet, or DONE: fd and session are the caller's. A failure is final: the other side has the key and says no, or hung up too often. */
-tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key, const tcp_rules *rules, tutti_error *err);
+/* As far as it goes without waiting. OK: not done yet, or DONE: fd and session are the caller's. A
+   failure is final: the other side has the key and says no, or hung up too often. */
+tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key,
+                                 const tcp_rules *rules, tutti_error *err);
 short tutti_tcp_call_events(const tcp_call *c);        /* POLLIN, POLLOUT or 0 */
 
-/* ---- line.c: a connection with the meeting place, seen from either end: few and small frames, with their payloads behind them ---- */
+/* ---- line.c: a connection with the meeting place, seen from either end: few and small frames,
+   with their payloads behind them ---- */
 typedef struct tcp_line {
     int fd;
     tcp_session session;
@@ -113,23 +141,37 @@ typedef struct tcp_line {
     tcp_frame frame;
     int64_t heard_ns, spoke_ns;
 } tcp_line;
-tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session, const tcp_rules *rules, size_t payload_most, tutti_error *err); /* takes fd, also on failure */
+/* takes fd, also on failure */
+tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session,
+                                 const tcp_rules *rules, size_t payload_most, tutti_error *err);
 void tutti_tcp_line_close(tcp_line *l);
-tutti_status tutti_tcp_line_say(tcp_line *l, tutti_runtime *rt, tcp_frame *frame, const void *payload, tutti_error *err); /* kept until it can go out */
-tutti_status tutti_tcp_line_flush(tcp_line *l, tutti_error *err);       /* TUTTI_TIMEOUT: something is left */
-/* Reads what has come. Then next() until it gives false; payload: until the next call. A failure (IO, CORRUPT; TUTTI_CLOSED: hung up) ends the line, after its last frame. */
+/* kept until it can go out */
+tutti_status tutti_tcp_line_say(tcp_line *l, tutti_runtime *rt, tcp_frame *frame,
+                                const void *payload, tutti_error *err);
+/* TUTTI_TIMEOUT: something is left */
+tutti_status tutti_tcp_line_flush(tcp_line *l, tutti_error *err);
+/* Reads what has come. Then next() until it gives false; payload: until the next call. A failure
+   (IO, CORRUPT; TUTTI_CLOSED: hung up) ends the line, after its last frame. */
 tutti_status tutti_tcp_line_read(tcp_line *l, tutti_runtime *rt, tutti_error *err);
-bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload, tutti_status *status, tutti_error *err);
+bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
+                         tutti_status *status, tutti_error *err);
 /* DEPART, of a rank: both ends say it alike. */
-typedef struct tcp_departure { int rank, blame, signal; tutti_meet_state state; tutti_status status; char words[TCP_WORDS]; } tcp_departure;
+typedef struct tcp_departure {
+    int rank, blame, signal;
+    tutti_meet_state state;
+    tutti_status status;
+    char words[TCP_WORDS];
+} tcp_departure;
 void tutti_tcp_departure_frame(const tcp_departure *d, tcp_frame *frame, const void **payload);
-bool tutti_tcp_departure_read(const tcp_frame *frame, const uint8_t *payload, int size, tcp_departure *out);
+bool tutti_tcp_departure_read(const tcp_frame *frame, const uint8_t *payload, int size,
+                              tcp_departure *out);
 
 /* ---- who is gone and why: at every rank and at the meeting place ---- */
 typedef struct tcp_roll { int size; int64_t failures; tutti_meet_rank *ranks; } tcp_roll;
 tutti_status tutti_tcp_roll_open(tcp_roll *r, int size, tutti_error *err);
 void tutti_tcp_roll_close(tcp_roll *r);
-bool tutti_tcp_roll_depart(tcp_roll *r, const tcp_departure *d, int64_t now_ns); /* false: that was known */
+/* false: that was known */
+bool tutti_tcp_roll_depart(tcp_roll *r, const tcp_departure *d, int64_t now_ns);
 int tutti_tcp_roll_root(const tcp_roll *r, int rank);
 int tutti_tcp_roll_culprit(const tcp_roll *r);
 void tutti_tcp_roll_describe(const tcp_roll *r, int rank, char *text, size_t bytes);
@@ -137,7 +179,8 @@ void tutti_tcp_roll_describe(const tcp_roll *r, int rank, char *text, size_t byt
 typedef struct tcp_view { int rank; tcp_opinion opinion; char words[TCP_WORDS]; } tcp_view;
 void tutti_tcp_view_frame(const tcp_view *v, tcp_frame *frame, const void **payload);
 bool tutti_tcp_view_read(const tcp_frame *frame, const uint8_t *payload, int size, tcp_view *out);
-void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state, const tutti_error *why, int signal, int size);
+void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state,
+                            const tutti_error *why, int signal, int size);
 
 /* ---- an endpoint ---- */
 typedef struct tcp_link {        /* one connection with a peer */
@@ -153,7 +196,8 @@ typedef struct tcp_link {        /* one connection with a peer */
     uint8_t header[TCP_FRAME_BYTES];
     size_t header_sent, payload_bytes, payload_sent;
     const unsigned char *payload;
-    match_op *out_op;            /* whose memory payload is, and WHOLE: who is done when it is written; or NULL */
+    /* whose memory payload is, and WHOLE: who is done when it is written; or NULL */
+    match_op *out_op;
     bool out_whole;
     unsigned char *spill;        /* the rest of a payload whose owner wanted it back */
     /* what comes in */
@@ -161,7 +205,8 @@ typedef struct tcp_link {        /* one connection with a peer */
     size_t in_have, in_used;
     bool framed;                 /* frame's header was checked, its payload is not all here */
     tcp_frame frame;
-    bool straight;               /* its payload goes past the buffer: of DATA always, of ANNOUNCE while its receive is posted */
+    /* its payload goes past the buffer: of DATA always, of ANNOUNCE while its receive is posted */
+    bool straight;
     unsigned char *piece;        /* where it goes then; NULL: to nobody */
     size_t piece_have;
     match_op *in_op;             /* whose room piece is in */
@@ -194,7 +239,8 @@ typedef struct tcp_endpoint {
     tcp_rules rules;
     int rank, size;
     tutti_monitor *lock;
-    int epoll, bell;             /* bell: an eventfd, rung when something was done for a thread that waits in epoll */
+    /* bell: an eventfd, rung when something was done for a thread that waits in epoll */
+    int epoll, bell;
     /* under lock */
     tutti_match match;
     tcp_peer *peers;             /* size; [rank] is unused */
@@ -202,19 +248,23 @@ typedef struct tcp_endpoint {
     tcp_entry *table;            /* size */
     tcp_roll roll;
     tcp_line control;            /* with the meeting place; fd -1: none (any more) */
-    bool at_rank_0;              /* the meeting place is a rank's own: its end is no end of the run */
+    /* the meeting place is a rank's own: its end is no end of the run */
+    bool at_rank_0;
     bool orphaned;               /* the launcher is gone */
     char orphan_how[240];
-    bool out;                    /* this rank was expelled, or stops for the others' sake: all it had in flight has ended */
+    /* this rank was expelled, or stops for the others' sake: all it had in flight has ended */
+    bool out;
     char out_how[480];
     tutti_events events;
     int *expelled, n_expelled;   /* size; by us, in order */
     bool *here, *dead;           /* size; for counting */
-    int uncertain;               /* peers that may be gone: cut, or said to be, and not yet judged */
+    /* peers that may be gone: cut, or said to be, and not yet judged */
+    int uncertain;
     int waiting;                 /* threads in wait_some */
     bool polling;                /* one of them, or the service, is in epoll */
     bool departed;               /* our departure has been said */
-    bool opened, closing;        /* opened: until then the opening thread has all of this to itself */
+    /* opened: until then the opening thread has all of this to itself */
+    bool opened, closing;
     uint64_t told;               /* match.completions when the others were last woken */
     int64_t passed_ns;           /* when somebody last made a pass */
     unsigned char *scratch;      /* TCP_SCRATCH bytes: pieces for nobody go here */
@@ -226,48 +276,66 @@ typedef struct tcp_endpoint {
     int stop;                    /* an eventfd */
     tutti_meet *meet;            /* ours if this rank serves the meeting place; NULL otherwise */
     int64_t say_ns;              /* when to say next who is missing there */
-    void (*waits)(void *user, const char *line); /* of tutti_launch, until open returns; NULL: nobody wants to know */
+    /* of tutti_launch, until open returns; NULL: nobody wants to know */
+    void (*waits)(void *user, const char *line);
     void *waits_user;
 } tcp_endpoint;
 
 /* link.c; all under the lock */
 extern const match_carrier tutti_tcp_carrier;
-bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l);                 /* true: there may be more, but others want their turn */
+/* true: there may be more, but others want their turn */
+bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l);
 void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l);
-void tutti_tcp_link_drop(tcp_link *l);                                  /* closes it; lets go of what it was writing */
+/* closes it; lets go of what it was writing */
+void tutti_tcp_link_drop(tcp_link *l);
 void tutti_tcp_peer_cut(tcp_endpoint *e, int rank, const char *how);   /* its connection ended */
 
 /* losses.c; all but the last two under the lock */
-typedef enum tcp_teller { TCP_BY_ITSELF, TCP_BY_MEET, TCP_BY_PEER, TCP_BY_CLOCK } tcp_teller; /* BY_PEER: another one */
-void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller teller); /* of this rank: it is out */
+/* BY_PEER: another one */
+typedef enum tcp_teller { TCP_BY_ITSELF, TCP_BY_MEET, TCP_BY_PEER, TCP_BY_CLOCK } tcp_teller;
+/* of this rank: it is out */
+void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller teller);
 void tutti_tcp_out(tcp_endpoint *e, const char *why);
-void tutti_tcp_judge(tcp_endpoint *e);                                  /* of the uncertain ones, those that are gone */
-bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now);         /* true: it is gone by that */
-int tutti_tcp_because_of(const tcp_endpoint *e, int rank);              /* is that one gone. Never this rank, whom it may have blamed: one's own number says that one is expelled (transport.h) */
+/* of the uncertain ones, those that are gone */
+void tutti_tcp_judge(tcp_endpoint *e);
+/* true: it is gone by that */
+bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now);
+/* is that one gone. Never this rank, whom it may have blamed: one's own number says
+   that one is expelled (transport.h) */
+int tutti_tcp_because_of(const tcp_endpoint *e, int rank);
 int tutti_tcp_events(void *t, int first, tutti_peer_event *out, int room);
 void tutti_tcp_expel(void *t, int rank, const char *why);
 
-/* descriptors.c: may this process have so many connections more? Raises its soft limit of open files if it must. TUTTI_ERR_IO: the hard one is too low. */
+/* descriptors.c: may this process have so many connections more? Raises its soft limit of open
+   files if it must. TUTTI_ERR_IO: the hard one is too low. */
 tutti_status tutti_tcp_descriptors(size_t connections, int size, tutti_error *err);
 
 /* waits.c */
 #define TCP_SAY_FIRST (2000 * TCP_MS)
 #define TCP_SAY_AGAIN (5000 * TCP_MS)
-void tutti_tcp_say_missing(tcp_endpoint *e);                            /* if it is time; by whoever serves the meeting place */
+/* if it is time; by whoever serves the meeting place */
+void tutti_tcp_say_missing(tcp_endpoint *e);
 
 /* open.c */
 tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err);
 
 /* progress.c */
-void tutti_tcp_pass(tcp_endpoint *e);                                   /* all that can be done without waiting; under the lock */
-tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
-void tutti_tcp_wake(tcp_endpoint *e);                                   /* those who wait for what has been done since the last call; under the lock */
+/* all that can be done without waiting; under the lock */
+void tutti_tcp_pass(tcp_endpoint *e);
+tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
+                                 int64_t deadline_ns, size_t *n_done, tutti_error *err);
+/* those who wait for what has been done since the last call; under the lock */
+void tutti_tcp_wake(tcp_endpoint *e);
 void tutti_tcp_wake_all(tcp_endpoint *e);
 tutti_status tutti_tcp_serve(void *arg, tutti_error *err);              /* the service thread */
-void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why);     /* tells all that this rank leaves, or fails (why); once; under the lock */
+/* tells all that this rank leaves, or fails (why); once; under the lock */
+void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why);
 
 /* run.c */
 typedef struct tcp_within { tutti_run_id id; tutti_run_key key; char where[80]; } tcp_within;
-tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
+tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
+                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg,
+                                                     tutti_error *err),
+                           void *arg, tutti_error *err);
 tutti_status tutti_tcp_parse(const char *text, tcp_options *options, tutti_error *err);
 #endif

@@ -1,5 +1,6 @@
-/* wire.c: see wire.h. BLAKE2b and SipHash are libsodium's, XXH3 is the packaged xxHash, in the form for this processor where the package has that: built for any
-   x86-64 it knows SSE2 only. The values are the same. */
+/* wire.c: see wire.h. BLAKE2b and SipHash are libsodium's, XXH3 is the packaged xxHash, in
+   the form for this processor where the package has that: built for any x86-64 it knows
+   SSE2 only. The values are the same. */
 #include <inttypes.h>
 #include <sodium.h>
 #include <string.h>
@@ -46,7 +47,8 @@ static bool known(const uint8_t *mac, const tutti_run_key *key, const char label
     return sodium_memcmp(mac, right, sizeof right) == 0;
 }
 
-/* ---- HELLO: magic 8 | low 2 | high 2 | purpose 1 | stream 1 | 0 2 | from 4 | to 4 | size 4 | 0 4 | id 16 | nonce 32 | 0 16 | MAC 32 ---- */
+/* ---- HELLO: magic 8 | low 2 | high 2 | purpose 1 | stream 1 | 0 2 | from 4 | to 4 | size 4 | 0 4
+   | id 16 | nonce 32 | 0 16 | MAC 32 ---- */
 enum { HELLO_SIGNED = TCP_HELLO_BYTES - TCP_MAC_BYTES };
 
 void tutti_tcp_hello_write(const tcp_hello *h, const tutti_run_key *key, uint8_t out[TCP_HELLO_BYTES])
@@ -67,7 +69,8 @@ void tutti_tcp_hello_write(const tcp_hello *h, const tutti_run_key *key, uint8_t
 
 bool tutti_tcp_hello_known(const uint8_t in[TCP_HELLO_BYTES], const tutti_run_key *key)
 {
-    return memcmp(in, magic, sizeof magic) == 0 && known(in + HELLO_SIGNED, key, "hello   ", (part){ in, HELLO_SIGNED }, (part){ NULL, 0 });
+    return memcmp(in, magic, sizeof magic) == 0 &&
+           known(in + HELLO_SIGNED, key, "hello   ", (part){ in, HELLO_SIGNED }, (part){ NULL, 0 });
 }
 
 static bool rank_in(uint32_t rank, uint32_t size)
@@ -94,10 +97,12 @@ bool tutti_tcp_hello_read(const uint8_t in[TCP_HELLO_BYTES], tcp_hello *out)
     return out->low <= out->high && (out->purpose == TCP_TO_MEET || out->purpose == TCP_TO_PEER);
 }
 
-/* ---- ANSWER: magic 8 | version 2 | low 2 | high 2 | code 2 | size 4 | 0 12 | nonce 32 | MAC 32 ---- */
+/* ---- ANSWER: magic 8 | version 2 | low 2 | high 2 | code 2 | size
+   4 | 0 12 | nonce 32 | MAC 32 ---- */
 enum { ANSWER_SIGNED = TCP_ANSWER_BYTES - TCP_MAC_BYTES };
 
-void tutti_tcp_answer_write(const tcp_answer *a, const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES], uint8_t out[TCP_ANSWER_BYTES])
+void tutti_tcp_answer_write(const tcp_answer *a, const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES],
+                            uint8_t out[TCP_ANSWER_BYTES])
 {
     memset(out, 0, TCP_ANSWER_BYTES);
     memcpy(out, magic, sizeof magic);
@@ -107,10 +112,12 @@ void tutti_tcp_answer_write(const tcp_answer *a, const tutti_run_key *key, const
     put16(out + 14, a->code);
     put32(out + 16, (uint32_t)a->size);
     memcpy(out + 32, a->nonce, sizeof a->nonce);
-    keyed(out + ANSWER_SIGNED, TCP_MAC_BYTES, key, "answer  ", (part){ hello, TCP_HELLO_BYTES }, (part){ out, ANSWER_SIGNED });
+    keyed(out + ANSWER_SIGNED, TCP_MAC_BYTES, key, "answer  ", (part){ hello, TCP_HELLO_BYTES },
+          (part){ out, ANSWER_SIGNED });
 }
 
-bool tutti_tcp_answer_known(const uint8_t in[TCP_ANSWER_BYTES], const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES])
+bool tutti_tcp_answer_known(const uint8_t in[TCP_ANSWER_BYTES], const tutti_run_key *key,
+                            const uint8_t hello[TCP_HELLO_BYTES])
 {
     return known(in + ANSWER_SIGNED, key, "answer  ", (part){ hello, TCP_HELLO_BYTES }, (part){ in, ANSWER_SIGNED });
 }
@@ -131,17 +138,20 @@ bool tutti_tcp_answer_read(const uint8_t in[TCP_ANSWER_BYTES], tcp_answer *out)
     return true;
 }
 
-void tutti_tcp_proof_write(const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES], const uint8_t answer[TCP_ANSWER_BYTES], uint8_t out[TCP_PROOF_BYTES])
+void tutti_tcp_proof_write(const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES],
+                           const uint8_t answer[TCP_ANSWER_BYTES], uint8_t out[TCP_PROOF_BYTES])
 {
     keyed(out, TCP_PROOF_BYTES, key, "proof   ", (part){ hello, TCP_HELLO_BYTES }, (part){ answer, TCP_ANSWER_BYTES });
 }
 
-bool tutti_tcp_proof_known(const uint8_t in[TCP_PROOF_BYTES], const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES], const uint8_t answer[TCP_ANSWER_BYTES])
+bool tutti_tcp_proof_known(const uint8_t in[TCP_PROOF_BYTES], const tutti_run_key *key,
+                           const uint8_t hello[TCP_HELLO_BYTES], const uint8_t answer[TCP_ANSWER_BYTES])
 {
     return known(in, key, "proof   ", (part){ hello, TCP_HELLO_BYTES }, (part){ answer, TCP_ANSWER_BYTES });
 }
 
-void tutti_tcp_session_make(tcp_session *s, bool caller, const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES], const uint8_t answer[TCP_ANSWER_BYTES])
+void tutti_tcp_session_make(tcp_session *s, bool caller, const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES],
+                            const uint8_t answer[TCP_ANSWER_BYTES])
 {
     uint8_t secret[48]; /* caller's key 16 | called's key 16 | caller's seed 8 | called's seed 8 */
     const int mine = caller ? 0 : 1;
@@ -162,8 +172,8 @@ uint16_t tutti_tcp_version(uint16_t low, uint16_t high)
     return top >= low && top >= TCP_VERSION_LOW ? top : 0;
 }
 
-/* ---- frames: run 4 | epoch 4 | kind 4 | bytes 4 | tag 8 | send id 8 | message id 8 | note: kind 4, credit 4, a 8, b 8, ticket 8, bytes 8 | hash 8 |
-   progress 8 | MAC 16 ---- */
+/* ---- frames: run 4 | epoch 4 | kind 4 | bytes 4 | tag 8 | send id 8 | message id 8 | note: kind
+   4, credit 4, a 8, b 8, ticket 8, bytes 8 | hash 8 | progress 8 | MAC 16 ---- */
 uint32_t tutti_tcp_run_short(const tutti_run_id *id)
 {
     return get32(id->bytes);
@@ -202,26 +212,48 @@ static uint32_t most_of(uint32_t kind, const tcp_rules *rules)
     }
 }
 
-tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_rules *rules, tcp_frame *out, tutti_error *err)
+tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_rules *rules, tcp_frame *out,
+                                  tutti_error *err)
 {
     const uint32_t run = get32(in), epoch = get32(in + 4);
     const tcp_frame f = {
-        .kind = get32(in + 8), .bytes = get32(in + 12), .epoch = epoch, .credit = get32(in + 44), .tag = get64(in + 16), .send_id = get64(in + 24), .message_id = get64(in + 32),
-        .hash = get64(in + 80), .progress = get64(in + 88),
-        .note = { .from = -1, .kind = get32(in + 40), .a = (int64_t)get64(in + 48), .b = (int64_t)get64(in + 56), .ticket = get64(in + 64), .bytes = get64(in + 72) },
+        .kind = get32(in + 8),
+        .bytes = get32(in + 12),
+        .epoch = epoch,
+        .credit = get32(in + 44),
+        .tag = get64(in + 16),
+        .send_id = get64(in + 24),
+        .message_id = get64(in + 32),
+        .hash = get64(in + 80),
+        .progress = get64(in + 88),
+        .note = { .from = -1,
+                  .kind = get32(in + 40),
+                  .a = (int64_t)get64(in + 48),
+                  .b = (int64_t)get64(in + 56),
+                  .ticket = get64(in + 64),
+                  .bytes = get64(in + 72) },
     };
 
     memset(out, 0, sizeof *out);
     if (run != rules->run || epoch > rules->epoch_most)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of run %08" PRIx32 ", epoch %" PRIu32 " came in run %08" PRIx32 ", whose epochs are 0 to %" PRIu32, run, epoch, rules->run, rules->epoch_most);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "a frame of run %08" PRIx32 ", epoch %" PRIu32 " came in run %08" PRIx32
+                          ", whose epochs are 0 to %" PRIu32,
+                          run, epoch, rules->run, rules->epoch_most);
     if (f.kind == TCP_NOTHING || f.kind >= TCP_KINDS)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came; there are kinds 1 to %d", f.kind, TCP_KINDS - 1);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came; there are kinds 1 to %d",
+                          f.kind, TCP_KINDS - 1);
     if (f.bytes > most_of(f.kind, rules))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came with %" PRIu32 " bytes; it may have %" PRIu32, f.kind, f.bytes, most_of(f.kind, rules));
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "a frame of kind %" PRIu32 " came with %" PRIu32 " bytes; it may have %" PRIu32, f.kind,
+                          f.bytes, most_of(f.kind, rules));
     if (f.kind == TCP_ANNOUNCE && f.bytes > 0 && f.note.bytes != f.bytes)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a message of %" PRIu64 " bytes came with %" PRIu32 " of them", f.note.bytes, f.bytes);
-    if ((f.kind == TCP_DATA && f.bytes == 0) || (f.kind == TCP_JOIN && f.bytes != TCP_ENTRY_BYTES) || (f.kind == TCP_TABLE && f.bytes != rules->table_bytes))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came with only %" PRIu32 " bytes", f.kind, f.bytes);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a message of %" PRIu64 " bytes came with %" PRIu32 " of them",
+                          f.note.bytes, f.bytes);
+    if ((f.kind == TCP_DATA && f.bytes == 0) || (f.kind == TCP_JOIN && f.bytes != TCP_ENTRY_BYTES) ||
+        (f.kind == TCP_TABLE && f.bytes != rules->table_bytes))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came with only %" PRIu32 " bytes",
+                          f.kind, f.bytes);
     *out = f;
     return TUTTI_OK;
 }
@@ -261,7 +293,8 @@ uint64_t tutti_tcp_hash_words(const uint8_t key[16], const void *data, size_t by
     return get64(out);
 }
 
-/* ---- the table: rank 4 | pid 4 | cores 4 | scope 4 | family 1, 0 1, port 2, node + 1 4 | address 16 | host 16 | local 16 | 0 8 | 0 16 | host name 64 ---- */
+/* ---- the table: rank 4 | pid 4 | cores 4 | scope 4 | family 1, 0 1, port 2, node + 1 4 | address
+   16 | host 16 | local 16 | 0 8 | 0 16 | host name 64 ---- */
 void tutti_tcp_entry_write(const tcp_entry *e, uint8_t out[TCP_ENTRY_BYTES])
 {
     memset(out, 0, TCP_ENTRY_BYTES);
@@ -292,7 +325,8 @@ static bool text_in(const uint8_t *in, size_t room)
 bool tutti_tcp_entry_read(const uint8_t in[TCP_ENTRY_BYTES], tcp_entry *out)
 {
     memset(out, 0, sizeof *out);
-    if (get32(in) >= TCP_RANKS || (in[16] != 0 && in[16] != 4 && in[16] != 6) || !text_in(in + 56, 16) || !text_in(in + 96, 64) || get32(in + 20) > INT32_MAX)
+    if (get32(in) >= TCP_RANKS || (in[16] != 0 && in[16] != 4 && in[16] != 6) || !text_in(in + 56, 16) ||
+        !text_in(in + 96, 64) || get32(in + 20) > INT32_MAX)
         return false;
     out->rank = (int)get32(in);
     out->pid = get32(in + 4);

@@ -1,20 +1,28 @@
-/* wire.h: what goes over a connection of the tcp transport, byte for byte: the handshake, the frames, the table of ranks. Pure functions over bytes: they
-   read nothing else and keep nothing, and are fuzzed as they stand (tests/fuzz/tcp_frame_fuzz.c, tcp_handshake_fuzz.c). All numbers are little-endian.
+/* wire.h: what goes over a connection of the tcp transport, byte for byte: the handshake,
+   the frames, the table of ranks. Pure functions over bytes: they read nothing else and
+   keep nothing, and are fuzzed as they stand (tests/fuzz/tcp_frame_fuzz.c,
+   tcp_handshake_fuzz.c). All numbers are little-endian.
 
    Handshake: whoever connects speaks first.
 
        caller                                       called
-       HELLO  magic, versions, purpose, ranks,  ->  one that has not the key is turned away here, without an answer
-              run id, nonce, MAC
-                                                <-  ANSWER  version, code, nonce, MAC over HELLO and itself: knows the key, and answers this very HELLO
-       PROOF  MAC over HELLO and ANSWER         ->  knows the key, and answers this very ANSWER: a replayed HELLO ends here
+       HELLO  magic, versions, purpose, ranks,  ->  one that has not the key is turned away here,
+              without an answer run id, nonce, MAC
+                                                <-  ANSWER  version, code, nonce, MAC
+                                                    over HELLO and itself: knows the
+                                                    key, and answers this very HELLO
+       PROOF  MAC over HELLO and ANSWER         ->  knows the key, and answers this very
+              ANSWER: a replayed HELLO ends here
 
-   MACs are BLAKE2b keyed with the run's key, each with a label of its own, compared in constant time. Both nonces together give the connection its own keys.
+   MACs are BLAKE2b keyed with the run's key, each with a label of its own, compared in constant
+   time. Both nonces together give the connection its own keys.
 
-   After it there are only frames: a header of TCP_FRAME_BYTES, then header.bytes of payload. A header ends with a MAC (SipHash-2-4 of 128 bits under a key of
-   this connection and direction) over the header and its number in the stream, so that nothing can be put in, left out, moved or replayed. SipHash rather
-   than BLAKE2b: 100 bytes take 0.1 us instead of 0.3. The header holds the payload's hash: XXH3 with a secret seed for data, which guards against
-   what wires and memory do, and keyed BLAKE2b for payloads of control frames, which are few. */
+   After it there are only frames: a header of TCP_FRAME_BYTES, then header.bytes of payload. A
+   header ends with a MAC (SipHash-2-4 of 128 bits under a key of this connection and direction)
+   over the header and its number in the stream, so that nothing can be put in, left out, moved or
+   replayed. SipHash rather than BLAKE2b: 100 bytes take 0.1 us instead of 0.3. The header holds the
+   payload's hash: XXH3 with a secret seed for data, which guards against what wires and memory do,
+   and keyed BLAKE2b for payloads of control frames, which are few. */
 #ifndef TUTTI_TCP_WIRE_H
 #define TUTTI_TCP_WIRE_H
 #include "tutti/meet.h"
@@ -33,12 +41,14 @@ enum {
 
 /* ---- handshake ---- */
 typedef enum tcp_purpose { TCP_TO_MEET = 1, TCP_TO_PEER = 2 } tcp_purpose;
-typedef enum tcp_code { TCP_WELCOME, TCP_NO_VERSION, TCP_PLACE_TAKEN, TCP_NO_PLACE } tcp_code; /* PLACE_TAKEN: that rank is here already; NO_PLACE: ranks or sizes differ */
+/* PLACE_TAKEN: that rank is here already; NO_PLACE: ranks or sizes differ */
+typedef enum tcp_code { TCP_WELCOME, TCP_NO_VERSION, TCP_PLACE_TAKEN, TCP_NO_PLACE } tcp_code;
 
 typedef struct tcp_hello {
     uint16_t low, high;          /* protocol versions the caller speaks */
     uint32_t purpose, stream;    /* tcp_purpose; which of the connections of a pair */
-    int from, to, size;          /* ranks; to is 0 at the meeting place; the run's size as the caller knows it */
+    /* ranks; to is 0 at the meeting place; the run's size as the caller knows it */
+    int from, to, size;
     tutti_run_id id;
     uint8_t nonce[32];
 } tcp_hello;
@@ -54,38 +64,55 @@ typedef struct tcp_session {     /* of one connection; secret */
     uint64_t sent, received;     /* frames so far: their numbers */
 } tcp_session;
 
-void tutti_tcp_hello_write(const tcp_hello *h, const tutti_run_key *key, uint8_t out[TCP_HELLO_BYTES]);
-bool tutti_tcp_hello_known(const uint8_t in[TCP_HELLO_BYTES], const tutti_run_key *key); /* its MAC: the first thing looked at */
+void tutti_tcp_hello_write(const tcp_hello *h, const tutti_run_key *key,
+                           uint8_t out[TCP_HELLO_BYTES]);
+/* its MAC: the first thing looked at */
+bool tutti_tcp_hello_known(const uint8_t in[TCP_HELLO_BYTES], const tutti_run_key *key);
 bool tutti_tcp_hello_read(const uint8_t in[TCP_HELLO_BYTES], tcp_hello *out);
-void tutti_tcp_answer_write(const tcp_answer *a, const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES], uint8_t out[TCP_ANSWER_BYTES]);
-bool tutti_tcp_answer_known(const uint8_t in[TCP_ANSWER_BYTES], const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES]);
+void tutti_tcp_answer_write(const tcp_answer *a, const tutti_run_key *key,
+                            const uint8_t hello[TCP_HELLO_BYTES], uint8_t out[TCP_ANSWER_BYTES]);
+bool tutti_tcp_answer_known(const uint8_t in[TCP_ANSWER_BYTES], const tutti_run_key *key,
+                            const uint8_t hello[TCP_HELLO_BYTES]);
 bool tutti_tcp_answer_read(const uint8_t in[TCP_ANSWER_BYTES], tcp_answer *out);
-void tutti_tcp_proof_write(const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES], const uint8_t answer[TCP_ANSWER_BYTES], uint8_t out[TCP_PROOF_BYTES]);
-bool tutti_tcp_proof_known(const uint8_t in[TCP_PROOF_BYTES], const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES], const uint8_t answer[TCP_ANSWER_BYTES]);
-void tutti_tcp_session_make(tcp_session *s, bool caller, const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES], const uint8_t answer[TCP_ANSWER_BYTES]);
-uint16_t tutti_tcp_version(uint16_t low, uint16_t high); /* the highest that both sides speak, or 0 */
+void tutti_tcp_proof_write(const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES],
+                           const uint8_t answer[TCP_ANSWER_BYTES], uint8_t out[TCP_PROOF_BYTES]);
+bool tutti_tcp_proof_known(const uint8_t in[TCP_PROOF_BYTES], const tutti_run_key *key,
+                           const uint8_t hello[TCP_HELLO_BYTES],
+                           const uint8_t answer[TCP_ANSWER_BYTES]);
+void tutti_tcp_session_make(tcp_session *s, bool caller, const tutti_run_key *key,
+                            const uint8_t hello[TCP_HELLO_BYTES],
+                            const uint8_t answer[TCP_ANSWER_BYTES]);
+/* the highest that both sides speak, or 0 */
+uint16_t tutti_tcp_version(uint16_t low, uint16_t high);
 
 /* ---- frames ---- */
 typedef enum tcp_kind {
     TCP_NOTHING,
     /* between ranks: as in match.h */
-    TCP_ANNOUNCE,                /* tag, send_id, note; with the whole payload, or without (note.bytes says how much there will be) */
+    /* tag, send_id, note; with the whole payload, or without
+       (note.bytes says how much there will be) */
+    TCP_ANNOUNCE,
     TCP_CLEAR, TCP_TAKEN, TCP_REWIND, /* send_id, message_id */
     TCP_WITHDRAW,                /* send_id */
     TCP_DATA,                    /* message_id; tag: where in the message the payload belongs */
     TCP_CREDIT,                  /* nothing but header.credit */
     /* everywhere */
     TCP_BEAT,                    /* I am here; progress says how far */
-    TCP_DEPART,                  /* of the sender, or LOST of another, the receiver too. message_id: tutti_meet_state; note.a: rank; note.b: blame or -1; note.kind: status; note.ticket: signal; payload: words */
+    /* of the sender, or LOST of another, the receiver too. message_id: tutti_meet_state; note.a:
+       rank; note.b: blame or -1; note.kind: status; note.ticket: signal; payload: words */
+    TCP_DEPART,
     /* with the meeting place */
     TCP_JOIN,                    /* payload: the rank's entry of the table */
     TCP_TABLE,                   /* payload: the entries of all */
-    TCP_SHUT,                    /* the meeting place closes in order; or, with words, the run cannot come about */
-    TCP_VIEW,                    /* message_id: tcp_opinion; note.a: of which rank; payload: words */
+    /* the meeting place closes in order; or, with words, the run cannot come about */
+    TCP_SHUT,
+    /* message_id: tcp_opinion; note.a: of which rank; payload: words */
+    TCP_VIEW,
     TCP_KINDS
 } tcp_kind;
 
-typedef enum tcp_opinion { TCP_DOES_NOT_HEAR = 1, TCP_HEARS, TCP_GIVES_UP, TCP_EXPELS } tcp_opinion; /* GIVES_UP: who of us two goes on? EXPELS: that is settled */
+/* GIVES_UP: who of us two goes on? EXPELS: that is settled */
+typedef enum tcp_opinion { TCP_DOES_NOT_HEAR = 1, TCP_HEARS, TCP_GIVES_UP, TCP_EXPELS } tcp_opinion;
 
 typedef struct tcp_frame {
     uint32_t kind, bytes, credit, epoch; /* credit: eager messages taken since last said */
@@ -95,16 +122,23 @@ typedef struct tcp_frame {
 
 typedef struct tcp_rules {       /* what a frame is checked against */
     uint32_t run;                /* short form of the run's id */
-    uint32_t epoch, epoch_most;  /* of the membership, as the writer knows it: ranks that are lost to it; a reader knows no more than how many there can be */
+    /* of the membership, as the writer knows it: ranks that are lost to it; a reader knows
+       no more than how many there can be */
+    uint32_t epoch, epoch_most;
     uint32_t eager_most, chunk_most, table_bytes; /* payloads of ANNOUNCE, DATA, TABLE */
 } tcp_rules;
 
 uint32_t tutti_tcp_run_short(const tutti_run_id *id);
-void tutti_tcp_frame_write(const tcp_frame *f, const tcp_rules *rules, uint8_t out[TCP_FRAME_BYTES]); /* all but the MAC */
-/* Checks everything that can be without knowing the state: run, epoch, kind, lengths. TUTTI_ERR_CORRUPT: the sentence says what and both values. */
-tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_rules *rules, tcp_frame *out, tutti_error *err);
+/* all but the MAC */
+void tutti_tcp_frame_write(const tcp_frame *f, const tcp_rules *rules,
+                           uint8_t out[TCP_FRAME_BYTES]);
+/* Checks everything that can be without knowing the state: run, epoch, kind, lengths.
+   TUTTI_ERR_CORRUPT: the sentence says what and both values. */
+tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_rules *rules,
+                                  tcp_frame *out, tutti_error *err);
 void tutti_tcp_seal(tcp_session *s, uint8_t header[TCP_FRAME_BYTES]);  /* numbers and signs it */
-bool tutti_tcp_sealed(tcp_session *s, const uint8_t header[TCP_FRAME_BYTES]); /* is it the next one of the peer? */
+/* is it the next one of the peer? */
+bool tutti_tcp_sealed(tcp_session *s, const uint8_t header[TCP_FRAME_BYTES]);
 uint64_t tutti_tcp_hash_data(uint64_t seed, const void *data, size_t bytes);
 uint64_t tutti_tcp_hash_words(const uint8_t key[16], const void *data, size_t bytes);
 
@@ -112,7 +146,8 @@ uint64_t tutti_tcp_hash_words(const uint8_t key[16], const void *data, size_t by
 typedef struct tcp_entry {
     int rank;
     uint32_t pid, cores;
-    int family;                  /* 4, 6, or 0: it has no port, only ranks of its host can reach it */
+    /* 4, 6, or 0: it has no port, only ranks of its host can reach it */
+    int family;
     uint16_t port;
     uint32_t scope;              /* of an IPv6 address of one link */
     int node;                    /* of its host, or -1 */
@@ -122,5 +157,6 @@ typedef struct tcp_entry {
     char host_name[64];
 } tcp_entry;
 void tutti_tcp_entry_write(const tcp_entry *e, uint8_t out[TCP_ENTRY_BYTES]);
-bool tutti_tcp_entry_read(const uint8_t in[TCP_ENTRY_BYTES], tcp_entry *out); /* texts are printable and end */
+/* texts are printable and end */
+bool tutti_tcp_entry_read(const uint8_t in[TCP_ENTRY_BYTES], tcp_entry *out);
 #endif
