@@ -1,4 +1,5 @@
-/* base_test.h: what the tests of this room share: cmocka with what it needs, and a table with one option of each type. */
+/* base_test.h: what the tests of this room share: cmocka with what it needs, and a
+   table with one option of each type. */
 #ifndef TUTTI_BASE_TEST_H
 #define TUTTI_BASE_TEST_H
 #include <setjmp.h>
@@ -27,10 +28,12 @@ static const tutti_option subject_options[] = {
     { "rate", TUTTI_REAL, TUTTI_AT(subject, rate), 0.1, 0, 10, NULL, "learning rate" },
     { "wide", TUTTI_REAL, TUTTI_AT(subject, wide), 0, -1e308, 1e308, NULL, "" },
     { "nesterov", TUTTI_BOOL, TUTTI_AT(subject, nesterov), 0, 0, 0, NULL, "look ahead" },
-    { "wire", TUTTI_CHOICE, TUTTI_AT(subject, wire), 1, 0, 0, "fp32|fp16|bf16", "format of messages" },
+    { "wire", TUTTI_CHOICE, TUTTI_AT(subject, wire), 1, 0, 0, "fp32|fp16|bf16",
+      "format of messages" },
     { "data", TUTTI_TEXT, TUTTI_AT(subject, data), 0, 0, 0, NULL, "folder" },
     { "inner", TUTTI_SPEC, TUTTI_AT(subject, inner), 0, 0, 0, "sgd", "optimizer" },
-    { "lr-schedule", TUTTI_SPEC, TUTTI_AT(subject, schedule), 0, 0, 0, NULL, "schedule or nothing" },
+    { "lr-schedule", TUTTI_SPEC, TUTTI_AT(subject, schedule), 0, 0, 0, NULL,
+      "schedule or nothing" },
     { 0 }
 };
 

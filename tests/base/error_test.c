@@ -1,4 +1,5 @@
-/* Goal: every failure leaves a status, a whole sentence and an untouched errno. Method: texts of every length round the limit. */
+/* Goal: every failure leaves a status, a whole sentence and an untouched errno. Method: texts
+   of every length round the limit. */
 #include "base_test.h"
 
 #include <errno.h>
@@ -112,7 +113,8 @@ static void long_texts_are_cut_at_a_whole_character(void **state)
             memset(err.text, 0x7F, sizeof err.text);
             tutti_fail(&err, TUTTI_ERR_IO, 0, "%s", text);
             assert_true(is_whole(err.text));
-            assert_in_range(strlen(err.text), sizeof err.text - width, sizeof err.text - 1); /* no more is lost than a character */
+            /* no more is lost than a character */
+            assert_in_range(strlen(err.text), sizeof err.text - width, sizeof err.text - 1);
             assert_memory_equal(err.text, text, strlen(err.text));
 
             tutti_fail(&err, TUTTI_ERR_IO, ENOENT, "%s", text);

@@ -1,5 +1,6 @@
-/* Goal: no memory is an ordinary result. Method: tutti_alloc is wrapped at link time; the 1st, 2nd, 3rd ... allocation fails until
-   the call succeeds. After each failure the object still closes and still works. AddressSanitizer sees what leaks. */
+/* Goal: no memory is an ordinary result. Method: tutti_alloc is wrapped at link time; the 1st, 2nd,
+   3rd ... allocation fails until the call succeeds. After each failure the object still closes and
+   still works. AddressSanitizer sees what leaks. */
 #include "base_test.h"
 
 #include <stdlib.h>
@@ -43,7 +44,8 @@ static void opening_a_spec_without_memory_fails_cleanly(void **state)
 
 static void settings_without_memory_keep_what_they_had(void **state)
 {
-    static const char *const texts[] = { "batch: 8\ndata: new\ninner: adam\n", "{\"batch\": 8, \"data\": \"new\", \"inner\": \"adam\"}" };
+    static const char *const texts[] = { "batch: 8\ndata: new\ninner: adam\n",
+                                         "{\"batch\": 8, \"data\": \"new\", \"inner\": \"adam\"}" };
 
     (void)state;
     for (size_t t = 0; t < TUTTI_LENGTH(texts); t++) {

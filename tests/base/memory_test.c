@@ -1,4 +1,5 @@
-/* Goal: memory is zeroed, aligned and refused rather than wrapped round; hashes and CPU levels are those of others. */
+/* Goal: memory is zeroed, aligned and refused rather than wrapped round; hashes
+   and CPU levels are those of others. */
 #include "base_test.h"
 
 #include <errno.h>
@@ -28,8 +29,15 @@ static void memory_is_zeroed_and_aligned(void **state)
 static void sizes_that_do_not_fit_are_refused(void **state)
 {
     static const size_t pairs[][2] = {
-        { SIZE_MAX, 2 }, { 2, SIZE_MAX }, { SIZE_MAX, SIZE_MAX }, { SIZE_MAX / 2, 3 }, { SIZE_MAX, 1 }, { 1, SIZE_MAX - 62 },
-        { (size_t)1 << 32, (size_t)1 << 32 }, { PTRDIFF_MAX, 1 }, { (size_t)PTRDIFF_MAX + 1, 1 },
+        { SIZE_MAX, 2 },
+        { 2, SIZE_MAX },
+        { SIZE_MAX, SIZE_MAX },
+        { SIZE_MAX / 2, 3 },
+        { SIZE_MAX, 1 },
+        { 1, SIZE_MAX - 62 },
+        { (size_t)1 << 32, (size_t)1 << 32 },
+        { PTRDIFF_MAX, 1 },
+        { (size_t)PTRDIFF_MAX + 1, 1 },
     };
     size_t out;
 
@@ -97,7 +105,8 @@ static void the_cpu_level_agrees_with_the_compiler_s(void **state)
 #endif
 }
 
-/* As its whole name, not as the beginning of another; the first one counts, and an empty value is one. */
+/* As its whole name, not as the beginning of another; the first one
+   counts, and an empty value is one. */
 static void a_variable_is_found_by_its_whole_name(void **state)
 {
     char longer[] = "RANKS=8", none[] = "RANK", first[] = "RANK=3", second[] = "RANK=4", empty[] = "EMPTY=";
@@ -149,23 +158,62 @@ static void limits_of_control_groups_are_read(void **state)
     (void)state;
     limits_are((made_file[]){ { NULL, NULL } }, INT_MAX, SIZE_MAX); /* no control groups at all */
     /* docker --cpus=1.5 --memory=1g, version 2: the container's root is the group */
-    limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "150000 100000\n" }, { TOP "/memory.max", "1073741824\n" }, { NULL, NULL } }, 1, 1u << 30);
-    limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "max 100000\n" }, { TOP "/memory.max", "max\n" }, { NULL, NULL } }, INT_MAX, SIZE_MAX);
-    limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "25000 100000\n" }, { NULL, NULL } }, 1, SIZE_MAX); /* a quarter of a core is one thread */
+    limits_are((made_file[]){ { GROUP, "0::/\n" },
+                              { TOP "/cpu.max", "150000 100000\n" },
+                              { TOP "/memory.max", "1073741824\n" },
+                              { NULL, NULL } },
+               1, 1u << 30);
+    limits_are(
+        (made_file[]){
+            { GROUP, "0::/\n" }, { TOP "/cpu.max", "max 100000\n" }, { TOP "/memory.max", "max\n" }, { NULL, NULL } },
+        INT_MAX, SIZE_MAX);
+    /* a quarter of a core is one thread */
+    limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "25000 100000\n" }, { NULL, NULL } }, 1, SIZE_MAX);
     /* the least on the way down counts, whichever group has it; what is not on the way does not */
-    limits_are((made_file[]){ { GROUP, "0::/slice/job/step\n" }, { TOP "/slice/cpu.max", "400000 100000\n" }, { TOP "/slice/job/cpu.max", "300000 100000\n" },
-                              { TOP "/slice/job/step/cpu.max", "max 100000\n" }, { TOP "/slice/other/cpu.max", "100000 100000\n" }, { TOP "/slice/memory.max", "4096000\n" },
-                              { TOP "/slice/job/memory.max", "8192000\n" }, { NULL, NULL } }, 3, 4096000);
+    limits_are((made_file[]){ { GROUP, "0::/slice/job/step\n" },
+                              { TOP "/slice/cpu.max", "400000 100000\n" },
+                              { TOP "/slice/job/cpu.max", "300000 100000\n" },
+                              { TOP "/slice/job/step/cpu.max", "max 100000\n" },
+                              { TOP "/slice/other/cpu.max", "100000 100000\n" },
+                              { TOP "/slice/memory.max", "4096000\n" },
+                              { TOP "/slice/job/memory.max", "8192000\n" },
+                              { NULL, NULL } },
+               3, 4096000);
     /* version 1, a folder a controller, in a container that sees its host's path */
-    limits_are((made_file[]){ { GROUP, "12:pids:/docker/abc\n4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n0::/docker/abc\n" }, { TOP "/cpu/cpu.cfs_quota_us", "200000\n" },
-                              { TOP "/cpu/cpu.cfs_period_us", "100000\n" }, { TOP "/memory/memory.limit_in_bytes", "536870912\n" }, { NULL, NULL } }, 2, 1u << 29);
-    limits_are((made_file[]){ { GROUP, "4:memory:/a\n3:cpu,cpuacct:/a\n" }, { TOP "/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n" }, { TOP "/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n" },
-                              { TOP "/memory/a/memory.limit_in_bytes", "9223372036854771712\n" }, { NULL, NULL } }, INT_MAX, SIZE_MAX); /* no limit, as version 1 says it */
-    limits_are((made_file[]){ { GROUP, "3:cpu,cpuacct:/a\n" }, { TOP "/cpu,cpuacct/a/cpu.cfs_quota_us", "700000\n" }, { TOP "/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n" }, { NULL, NULL } }, 7, SIZE_MAX);
-    limits_are((made_file[]){ { GROUP, "3:cpuset:/a\n" }, { TOP "/cpu/a/cpu.cfs_quota_us", "100000\n" }, { TOP "/cpu/a/cpu.cfs_period_us", "100000\n" }, { NULL, NULL } }, INT_MAX, SIZE_MAX); /* not in it */
+    limits_are(
+        (made_file[]){
+            { GROUP, "12:pids:/docker/abc\n4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n0::/docker/abc\n" },
+            { TOP "/cpu/cpu.cfs_quota_us", "200000\n" },
+            { TOP "/cpu/cpu.cfs_period_us", "100000\n" },
+            { TOP "/memory/memory.limit_in_bytes", "536870912\n" },
+            { NULL, NULL } },
+        2, 1u << 29);
+    limits_are((made_file[]){ { GROUP, "4:memory:/a\n3:cpu,cpuacct:/a\n" },
+                              { TOP "/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n" },
+                              { TOP "/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n" },
+                              /* no limit, as version 1 says it */
+                              { TOP "/memory/a/memory.limit_in_bytes", "9223372036854771712\n" },
+                              { NULL, NULL } },
+               INT_MAX, SIZE_MAX);
+    limits_are((made_file[]){ { GROUP, "3:cpu,cpuacct:/a\n" },
+                              { TOP "/cpu,cpuacct/a/cpu.cfs_quota_us", "700000\n" },
+                              { TOP "/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n" },
+                              { NULL, NULL } },
+               7, SIZE_MAX);
+    /* not in it */
+    limits_are((made_file[]){ { GROUP, "3:cpuset:/a\n" },
+                              { TOP "/cpu/a/cpu.cfs_quota_us", "100000\n" },
+                              { TOP "/cpu/a/cpu.cfs_period_us", "100000\n" },
+                              { NULL, NULL } },
+               INT_MAX, SIZE_MAX);
     /* nonsense sets no limit */
-    limits_are((made_file[]){ { GROUP, "rubbish\n::\n0:\n0::relative\n0::/\n" }, { TOP "/cpu.max", "100000\n" }, { TOP "/memory.max", "" }, { NULL, NULL } }, INT_MAX, SIZE_MAX);
-    limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "100000 0\n" }, { NULL, NULL } }, INT_MAX, SIZE_MAX);
+    limits_are((made_file[]){ { GROUP, "rubbish\n::\n0:\n0::relative\n0::/\n" },
+                              { TOP "/cpu.max", "100000\n" },
+                              { TOP "/memory.max", "" },
+                              { NULL, NULL } },
+               INT_MAX, SIZE_MAX);
+    limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "100000 0\n" }, { NULL, NULL } }, INT_MAX,
+               SIZE_MAX);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* Goal: every value that a table allows is read and printed so that it reads back equal; every other one is refused with a
-   sentence that names value, place and mend. */
+/* Goal: every value that a table allows is read and printed so that it reads back equal; every
+   other one is refused with a sentence that names value, place and mend. */
 #include "base_test.h"
 
 #include <float.h>
@@ -67,8 +67,8 @@ static void allowed_values_are_written(void **state)
     assert_true(set("wide", "-1.5e+300").wide == -1.5e300);
     assert_true(set("nesterov", "true").nesterov && set("nesterov", "on").nesterov && set("nesterov", "yes").nesterov
                 && set("nesterov", "1").nesterov && set("nesterov", "True").nesterov);
-    assert_true(!set("nesterov", "false").nesterov && !set("nesterov", "off").nesterov && !set("nesterov", "no").nesterov
-                && !set("nesterov", "0").nesterov);
+    assert_true(!set("nesterov", "false").nesterov && !set("nesterov", "off").nesterov &&
+                !set("nesterov", "no").nesterov && !set("nesterov", "0").nesterov);
     assert_int_equal(set("wire", "fp32").wire, 0);
     assert_int_equal(set("wire", "bf16").wire, 2);
     assert_string_equal(set("data", "any text, (even this").data, "any text, (even this");
@@ -79,10 +79,15 @@ static void allowed_values_are_written(void **state)
     assert_string_equal(set("inner", "none").inner, "none");
 }
 
-/* "auto|on|off" was on or off before it had a third position, and files say so in the words of a bool. */
+/* "auto|on|off" was on or off before it had a third position, and
+   files say so in the words of a bool. */
 static void a_choice_with_on_and_off_takes_the_words_of_a_switch(void **state)
 {
-    static const struct { const char *word; int index; } words[] = { { "off", 0 }, { "on", 1 }, { "all", 2 }, { "false", 0 }, { "No", 0 }, { "0", 0 }, { "true", 1 }, { "YES", 1 }, { "1", 1 } };
+    static const struct {
+        const char *word;
+        int index;
+    } words[] = { { "off", 0 }, { "on", 1 },   { "all", 2 }, { "false", 0 }, { "No", 0 },
+                  { "0", 0 },   { "true", 1 }, { "YES", 1 }, { "1", 1 } };
     static const tutti_option option = { "eval", TUTTI_CHOICE, 0, 1, 0, 0, "off|on|all", "which" };
     tutti_error err;
     int value;
@@ -95,7 +100,8 @@ static void a_choice_with_on_and_off_takes_the_words_of_a_switch(void **state)
     }
     assert_int_equal(tutti_option_set(&option, "t", "2", &value, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "t: option 'eval' is '2'; it must be off, on or all (which)");
-    assert_refused("wire", "true", "method 'ddp': option 'wire' is 'true'; it must be fp32, fp16 or bf16 (format of messages)");
+    assert_refused("wire", "true",
+                   "method 'ddp': option 'wire' is 'true'; it must be fp32, fp16 or bf16 (format of messages)");
 }
 
 static void numbers_out_of_range_are_refused(void **state)
@@ -103,29 +109,35 @@ static void numbers_out_of_range_are_refused(void **state)
     (void)state;
     assert_refused("batch", "-3", "method 'ddp': option 'batch' is -3; it must be from 1 to 4096 (samples per rank)");
     assert_refused("batch", "0", "method 'ddp': option 'batch' is 0; it must be from 1 to 4096 (samples per rank)");
-    assert_refused("batch", "4097", "method 'ddp': option 'batch' is 4097; it must be from 1 to 4096 (samples per rank)");
+    assert_refused("batch", "4097",
+                   "method 'ddp': option 'batch' is 4097; it must be from 1 to 4096 (samples per rank)");
     assert_refused("batch", "9223372036854775808",
                    "method 'ddp': option 'batch' is 9223372036854775808; it must be from 1 to 4096 (samples per rank)");
     assert_refused("rate", "10.000000000000002",
                    "method 'ddp': option 'rate' is 10.000000000000002; it must be from 0 to 10 (learning rate)");
-    assert_refused("rate", "-1e-300", "method 'ddp': option 'rate' is -1e-300; it must be from 0 to 10 (learning rate)");
+    assert_refused("rate", "-1e-300",
+                   "method 'ddp': option 'rate' is -1e-300; it must be from 0 to 10 (learning rate)");
     assert_refused("wide", "1e999", "method 'ddp': option 'wide' is 1e999; it must be from -1e308 to 1e308");
 }
 
 static void what_is_no_number_is_refused(void **state)
 {
-    static const char *const texts[] = { "", " 3", "3 ", "64k", "0x10", "--3", "+", "three", "3.", "1e2", "3\n", "\xEF\xBC\x93" };
-    static const char *const reals[] = { "", " 3", "3 ", "inf", "nan", "-inf", "0x1p3", "1e", "1e+", ".", "-", "1,5", "1.2.3", "1f", "e5" };
+    static const char *const texts[] = { "",  " 3",    "3 ", "64k", "0x10", "--3",
+                                         "+", "three", "3.", "1e2", "3\n",  "\xEF\xBC\x93" };
+    static const char *const reals[] = { "",    " 3", "3 ", "inf", "nan",   "-inf", "0x1p3", "1e",
+                                         "1e+", ".",  "-",  "1,5", "1.2.3", "1f",   "e5" };
     char sentence[300];
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(texts); i++) {
-        snprintf(sentence, sizeof sentence, "method 'ddp': option 'batch' is '%s'; it must be a whole number from 1 to 4096 (samples per rank)",
+        snprintf(sentence, sizeof sentence,
+                 "method 'ddp': option 'batch' is '%s'; it must be a whole number from 1 to 4096 (samples per rank)",
                  strcmp(texts[i], "3\n") == 0 ? "3?" : texts[i]); /* control characters do not reach a terminal */
         assert_refused("batch", texts[i], sentence);
     }
     for (size_t i = 0; i < TUTTI_LENGTH(reals); i++) {
-        snprintf(sentence, sizeof sentence, "method 'ddp': option 'rate' is '%s'; it must be a number from 0 to 10 (learning rate)", reals[i]);
+        snprintf(sentence, sizeof sentence,
+                 "method 'ddp': option 'rate' is '%s'; it must be a number from 0 to 10 (learning rate)", reals[i]);
         assert_refused("rate", reals[i], sentence);
     }
 }
@@ -133,18 +145,23 @@ static void what_is_no_number_is_refused(void **state)
 static void other_types_say_what_is_allowed(void **state)
 {
     (void)state;
-    assert_refused("nesterov", "maybe", "method 'ddp': option 'nesterov' is 'maybe'; it must be true or false (look ahead)");
+    assert_refused("nesterov", "maybe",
+                   "method 'ddp': option 'nesterov' is 'maybe'; it must be true or false (look ahead)");
     assert_refused("nesterov", "", "method 'ddp': option 'nesterov' is ''; it must be true or false (look ahead)");
-    assert_refused("wire", "fp23", "method 'ddp': option 'wire' is 'fp23'; it must be fp32, fp16 or bf16 (format of messages); "
-                                   "did you mean 'fp32'?");
+    assert_refused("wire", "fp23",
+                   "method 'ddp': option 'wire' is 'fp23'; it must be fp32, fp16 or bf16 (format of messages); "
+                   "did you mean 'fp32'?");
     assert_refused("wire", "", "method 'ddp': option 'wire' is ''; it must be fp32, fp16 or bf16 (format of messages)");
-    assert_refused("wire", "fp32|fp16", "method 'ddp': option 'wire' is 'fp32|fp16'; it must be fp32, fp16 or bf16 (format of messages); "
-                                        "did you mean 'fp32'?");
-    assert_refused("wire", "double", "method 'ddp': option 'wire' is 'double'; it must be fp32, fp16 or bf16 (format of messages)");
+    assert_refused("wire", "fp32|fp16",
+                   "method 'ddp': option 'wire' is 'fp32|fp16'; it must be fp32, fp16 or bf16 (format of messages); "
+                   "did you mean 'fp32'?");
+    assert_refused("wire", "double",
+                   "method 'ddp': option 'wire' is 'double'; it must be fp32, fp16 or bf16 (format of messages)");
     assert_refused("inner", "adam(", "method 'ddp': option 'inner': spec 'adam(': missing ')' at the end");
     assert_refused("inner", "", "method 'ddp': option 'inner': spec '' is empty; write a name or name(key=value,...)");
-    assert_refused("lr-schedule", "3", "method 'ddp': option 'lr-schedule': spec '3': a name must begin with a letter (byte 1); "
-                                       "write name(key=value,...)");
+    assert_refused("lr-schedule", "3",
+                   "method 'ddp': option 'lr-schedule': spec '3': a name must begin with a letter (byte 1); "
+                   "write name(key=value,...)");
 }
 
 static void a_real_is_finite_even_without_bounds(void **state)
@@ -236,7 +253,8 @@ static void reals_are_printed_in_their_shortest_form(void **state)
 static void every_type_is_printed_and_read_back(void **state)
 {
     static const struct { const char *option, *value, *printed; } cases[] = {
-        { "batch", "0012", "12" }, { "nesterov", "on", "true" }, { "nesterov", "0", "false" }, { "wire", "bf16", "bf16" },
+        { "batch", "0012", "12" }, { "nesterov", "on", "true" }, { "nesterov", "0", "false" }, { "wire", "bf16",
+          "bf16" },
         { "data", "a:b", "a:b" }, { "data", "a,b", "\"a,b\"" }, { "data", "say \"a\\b\"", "\"say \\\"a\\\\b\\\"\"" },
         { "data", " a", "\" a\"" }, { "data", "a=b c", "a=b c" }, { "inner", "adam(lr=1)", "adam(lr=1)" },
         { "inner", "adam(\"x\") ", "\"adam(\\\"x\\\") \"" },
@@ -246,7 +264,8 @@ static void every_type_is_printed_and_read_back(void **state)
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
         const subject self = set(cases[i].option, cases[i].value);
-        assert_int_equal(tutti_option_print(subject_option(cases[i].option), &self, out, sizeof out), strlen(cases[i].printed));
+        assert_int_equal(tutti_option_print(subject_option(cases[i].option), &self, out, sizeof out),
+                         strlen(cases[i].printed));
         assert_string_equal(out, cases[i].printed);
     }
 }
@@ -269,7 +288,8 @@ static void printing_counts_what_does_not_fit(void **state)
     }
 }
 
-/* The decimal point is '.' in a process whose locale says ','; skipped where the machine has no such locale. */
+/* The decimal point is '.' in a process whose locale says ','; skipped
+   where the machine has no such locale. */
 static void the_locale_of_the_process_does_not_matter(void **state)
 {
     (void)state;
@@ -293,7 +313,8 @@ static void the_locale_of_the_thread_is_left_as_it_was(void **state)
 static void names_are_found_with_dashes_or_underscores(void **state)
 {
     (void)state;
-    assert_ptr_equal(tutti_option_find(subject_options, "lr_schedule"), tutti_option_find(subject_options, "lr-schedule"));
+    assert_ptr_equal(tutti_option_find(subject_options, "lr_schedule"),
+                     tutti_option_find(subject_options, "lr-schedule"));
     assert_non_null(tutti_option_find(subject_options, "lr_schedule"));
     assert_null(tutti_option_find(subject_options, "lr"));
     assert_null(tutti_option_find(subject_options, ""));
@@ -305,7 +326,8 @@ static void names_are_found_with_dashes_or_underscores(void **state)
 
 static void near_names_are_suggested(void **state)
 {
-    static const char *const names[] = { "lr", "lrs", "momentum", "batch", "bucket_mb", "compress", "hatch", "latch", "patch" };
+    static const char *const names[] = { "lr",       "lrs",   "momentum", "batch", "bucket_mb",
+                                         "compress", "hatch", "latch",    "patch" };
     static const struct { const char *name, *hint; } cases[] = {
         { "bach", "; did you mean 'batch'?" },
         { "abtch", "; did you mean 'batch'?" }, /* neighbours exchanged */
@@ -346,7 +368,8 @@ static void a_thing_without_options_says_so(void **state)
     (void)state;
     for (int k = 0; k < 2; k++) {
         assert_int_equal(tutti_spec_open(&spec, "mean(lr=1)", &err), TUTTI_OK);
-        assert_int_equal(tutti_spec_apply(spec, "method 'mean'", k == 0 ? NULL : none, &nothing, &err), TUTTI_ERR_USAGE);
+        assert_int_equal(tutti_spec_apply(spec, "method 'mean'", k == 0 ? NULL : none, &nothing, &err),
+                         TUTTI_ERR_USAGE);
         assert_string_equal(err.text, "method 'mean': unknown option 'lr'; there are none");
         tutti_spec_close(spec);
     }

@@ -1,6 +1,7 @@
-/* Goal: the generator is Philox, its packing never changes, draws look uniform or normal, and permutations are permutations.
-   Method: published known answers, pinned draws, chi-square with bounds that a sound generator passes for certain: the seeds are
-   fixed, so a test that passes once passes always, and the bounds say how far from chance "sound" may be. */
+/* Goal: the generator is Philox, its packing never changes, draws look uniform or normal, and
+   permutations are permutations. Method: published known answers, pinned draws, chi-square with
+   bounds that a sound generator passes for certain: the seeds are fixed, so a test that passes once
+   passes always, and the bounds say how far from chance "sound" may be. */
 #include "base_test.h"
 
 #include <math.h>
@@ -23,7 +24,8 @@ static void philox_gives_the_known_answers(void **state)
     }
 }
 
-/* Small values are packed as they are; the rest of the packing is pinned, since checkpoints hold nothing but seeds. */
+/* Small values are packed as they are; the rest of the packing is pinned, since
+   checkpoints hold nothing but seeds. */
 static void the_packing_is_the_documented_one(void **state)
 {
     const tutti_rng rng = { 1, 2, 3 };
@@ -38,8 +40,9 @@ static void the_packing_is_the_documented_one(void **state)
         assert_true(tutti_uniform(rng, index) == (double)(tutti_random(rng, index) >> 11) / 9007199254740992.0);
     }
     assert_true(tutti_random(rng, 0) == UINT64_C(0xD5AF937B4236452E));
-    assert_true(tutti_random((tutti_rng){ UINT64_C(0x123456789ABCDEF0), UINT64_C(0xFEDCBA9876543210), UINT64_C(0x100000003) }, 7)
-                == UINT64_C(0x6C71E75A01B21FD3));
+    assert_true(
+        tutti_random((tutti_rng){ UINT64_C(0x123456789ABCDEF0), UINT64_C(0xFEDCBA9876543210), UINT64_C(0x100000003) },
+                     7) == UINT64_C(0x6C71E75A01B21FD3));
 }
 
 static int compare_words(const void *a, const void *b)
@@ -49,14 +52,16 @@ static int compare_words(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Draws of 64 bits repeat in a million with probability 3e-8: a repetition is a collision of inputs. */
+/* Draws of 64 bits repeat in a million with probability 3e-8: a
+   repetition is a collision of inputs. */
 static void every_coordinate_matters_in_all_its_bits(void **state)
 {
     static uint64_t draws[1 << 16];
     size_t n = 0;
 
     (void)state;
-    /* Every single bit of every coordinate, alone and in pairs. The lowest bit of the index picks the half of a block. */
+    /* Every single bit of every coordinate, alone and in pairs. The lowest bit of the
+       index picks the half of a block. */
     for (int a = 0; a < 256; a++)
         for (int b = 0; b <= a; b++) {
             uint64_t x[4] = { 0, 0, 0, 0 };
@@ -78,7 +83,8 @@ static void every_coordinate_matters_in_all_its_bits(void **state)
         assert_true(draws[i - 1] != draws[i]);
 }
 
-/* Chi-square over `cells`, as standard deviations from its mean: (X - f) / sqrt(2 f), f = cells - 1. */
+/* Chi-square over `cells`, as standard deviations from its mean: (X
+   - f) / sqrt(2 f), f = cells - 1. */
 static double chi_square(const uint32_t *count, size_t cells, double expected)
 {
     double x = 0;
@@ -124,7 +130,8 @@ static void uniforms_stay_below_one(void **state)
     assert_true(most < 1 && most > 1 - 1e-4);
 }
 
-/* Moments of n normals: mean has deviation 1/sqrt(n), the variance sqrt(2/n), skewness sqrt(6/n), kurtosis sqrt(24/n). */
+/* Moments of n normals: mean has deviation 1/sqrt(n), the variance sqrt(2/n),
+   skewness sqrt(6/n), kurtosis sqrt(24/n). */
 static void normals_are_normal(void **state)
 {
     enum { DRAWS = 400000, CELLS = 64 };
@@ -183,13 +190,15 @@ static void every_length_is_permuted_without_loss(void **state)
 
 static void huge_lengths_are_permuted_in_range(void **state)
 {
-    static const uint64_t lengths[] = { UINT32_MAX, (uint64_t)1 << 32, ((uint64_t)1 << 32) + 1, (uint64_t)1 << 63, UINT64_MAX };
+    static const uint64_t lengths[] = { UINT32_MAX, (uint64_t)1 << 32, ((uint64_t)1 << 32) + 1, (uint64_t)1 << 63,
+                                        UINT64_MAX };
 
     (void)state;
     for (size_t l = 0; l < TUTTI_LENGTH(lengths); l++) {
         uint64_t before = 0;
         for (uint64_t i = 0; i < 1000; i++) {
-            const uint64_t element = tutti_permuted((tutti_rng){ 5, 0, 0 }, lengths[l], i < 500 ? i : lengths[l] - 1 - (i - 500));
+            const uint64_t element =
+                tutti_permuted((tutti_rng){ 5, 0, 0 }, lengths[l], i < 500 ? i : lengths[l] - 1 - (i - 500));
             assert_true(element < lengths[l]);
             assert_true(i == 0 || element != before);
             before = element;
@@ -210,7 +219,8 @@ static void positions_land_everywhere_alike(void **state)
             uint32_t count[33] = { 0 };
             for (uint64_t step = 0; step < ORDERS; step++)
                 count[tutti_permuted((tutti_rng){ 1, 0, step }, n, position)]++;
-            /* 4.5: the chi-square of few cells has a long right tail, and 60 of them are looked at. */
+            /* 4.5: the chi-square of few cells has a long right tail, and 60 of them are looked
+               at. */
             assert_true(chi_square(count, n, ORDERS / (double)n) < 4.5);
         }
     }
@@ -257,7 +267,8 @@ static void the_orders_are_pinned(void **state)
     for (uint64_t i = 0; i < TUTTI_LENGTH(order); i++)
         assert_int_equal(tutti_permuted((tutti_rng){ 1, 2, 3 }, TUTTI_LENGTH(order), i), order[i]);
     assert_true(tutti_permuted((tutti_rng){ 1, 2, 3 }, UINT64_C(1) << 40, 12345) == UINT64_C(859842290229));
-    assert_true(fabs(tutti_normal((tutti_rng){ 1, 2, 3 }, 0) - 0.18165425096853563) < 1e-14); /* log and cos differ by a few ULP */
+    /* log and cos differ by a few ULP */
+    assert_true(fabs(tutti_normal((tutti_rng){ 1, 2, 3 }, 0) - 0.18165425096853563) < 1e-14);
 }
 
 int main(void)

@@ -1,5 +1,6 @@
-/* Goal: settings come from file, environment and flags with the stated precedence and origin, and a file that is no flat mapping of
-   known options is refused with its line. YAML and JSON are held to the same sentences where they can be. */
+/* Goal: settings come from file, environment and flags with the stated precedence and origin, and a
+   file that is no flat mapping of known options is refused with its line. YAML and JSON are held to
+   the same sentences where they can be. */
 #include "base_test.h"
 
 #include <stdlib.h>
@@ -134,52 +135,90 @@ static void yaml_that_is_no_flat_mapping_is_refused_with_its_line(void **state)
 {
     (void)state;
     assert_refused("run.yaml", TEXT("batch: 1\n\nbach: 2\n"), "run.yaml:3: unknown key 'bach'; did you mean 'batch'?");
-    assert_refused("run.yaml", TEXT("batch: -3\n"), "run.yaml:1: option 'batch' is -3; it must be from 1 to 4096 (samples per rank)");
-    assert_refused("run.yaml", TEXT("a\tb: 3\n"), "run.yaml:1: unknown key 'a?b'; there are batch, rate, wide, nesterov, wire, data, inner "
-                                                  "and lr-schedule");
-    assert_refused("run.yaml", TEXT("batch: 1\nrate: 1\nbatch: 2\n"), "run.yaml:3: key 'batch' is given twice, first in line 1; keep one");
+    assert_refused("run.yaml", TEXT("batch: -3\n"),
+                   "run.yaml:1: option 'batch' is -3; it must be from 1 to 4096 (samples per rank)");
+    assert_refused("run.yaml", TEXT("a\tb: 3\n"),
+                   "run.yaml:1: unknown key 'a?b'; there are batch, rate, wide, nesterov, wire, data, inner "
+                   "and lr-schedule");
+    assert_refused("run.yaml", TEXT("batch: 1\nrate: 1\nbatch: 2\n"),
+                   "run.yaml:3: key 'batch' is given twice, first in line 1; keep one");
     assert_refused("run.yaml", TEXT("lr_schedule: a\nlr-schedule: a\n"),
                    "run.yaml:2: key 'lr-schedule' is given twice, first in line 1; keep one");
-    assert_refused("run.yaml", TEXT("batch: [1, 2]\n"), "run.yaml:1: option 'batch' is a list; it must be one value (quote it if it is meant as text)");
-    assert_refused("run.yaml", TEXT("batch:\n  a: 1\n"), "run.yaml:2: option 'batch' is a mapping; it must be one value (quote it if it is meant as text)");
-    assert_refused("run.yaml", TEXT("batch: &x 1\nrate: *x\n"), "run.yaml:2: option 'rate' is an alias; it must be one value (quote it if it is meant as text)");
+    assert_refused("run.yaml", TEXT("batch: [1, 2]\n"),
+                   "run.yaml:1: option 'batch' is a list; it must be one value (quote it if it is meant as text)");
+    assert_refused("run.yaml", TEXT("batch:\n  a: 1\n"),
+                   "run.yaml:2: option 'batch' is a mapping; it must be one value (quote it if it is meant as text)");
+    assert_refused("run.yaml", TEXT("batch: &x 1\nrate: *x\n"),
+                   "run.yaml:2: option 'rate' is an alias; it must be one value (quote it if it is meant as text)");
     assert_refused("run.yaml", TEXT("? [a]\n: 1\n"), "run.yaml:1: a key must be the name of an option");
     assert_refused("run.yaml", TEXT("data:\n"), "run.yaml:1: option 'data' has no value; give one or remove the line");
-    assert_refused("run.yaml", TEXT("data: ~\n"), "run.yaml:1: option 'data' has no value; give one or remove the line");
+    assert_refused("run.yaml", TEXT("data: ~\n"),
+                   "run.yaml:1: option 'data' has no value; give one or remove the line");
     assert_refused("run.yaml", TEXT("data: \"a\\0b\"\n"), "run.yaml:1: the value holds a zero byte; remove it");
-    assert_refused("run.yaml", TEXT("- batch\n"), "run.yaml:1: settings must be a mapping; write one 'name: value' a line");
-    assert_refused("run.yaml", TEXT("batch\n"), "run.yaml:1: settings must be a mapping; write one 'name: value' a line");
-    assert_refused("run.yaml", TEXT("batch: 1\n---\nrate: 1\n"), "run.yaml:2: a second document begins; settings are one mapping");
-    assert_refused("run.yaml", TEXT("inner: adam(\n"), "run.yaml:1: option 'inner': spec 'adam(': missing ')' at the end");
-    assert_refused("run.yaml", TEXT("batch: 1\nrate: \"x\n"), "run.yaml:3: no YAML: while scanning a quoted scalar: found unexpected end of stream; "
-                                                                "write one 'name: value' a line");
-    assert_refused("run.yaml", TEXT("batch: 1\n\xFF\n"), "run.yaml: no YAML: invalid leading UTF-8 octet at byte 10; save the file as UTF-8 text");
-    assert_refused("run.yaml", TEXT("\xFF\xFE" "b\0a\0t\0c\0h\0:\0 \0" "2\0\n\0"), "run.yaml: the text is UTF-16; save the file as UTF-8 text");
-    assert_refused("run.yaml", TEXT("\xFE\xFF" "\0b\0a\0t\0c\0h\0:\0 \0" "2\0\n"), "run.yaml: the text is UTF-16; save the file as UTF-8 text");
-    assert_refused("run.yaml", TEXT("b\0a\0t\0c\0h\0:\0 \0" "2\0\n\0"), "run.yaml: no YAML: control characters are not allowed at byte 2; save the file as UTF-8 text");
+    assert_refused("run.yaml", TEXT("- batch\n"),
+                   "run.yaml:1: settings must be a mapping; write one 'name: value' a line");
+    assert_refused("run.yaml", TEXT("batch\n"),
+                   "run.yaml:1: settings must be a mapping; write one 'name: value' a line");
+    assert_refused("run.yaml", TEXT("batch: 1\n---\nrate: 1\n"),
+                   "run.yaml:2: a second document begins; settings are one mapping");
+    assert_refused("run.yaml", TEXT("inner: adam(\n"),
+                   "run.yaml:1: option 'inner': spec 'adam(': missing ')' at the end");
+    assert_refused("run.yaml", TEXT("batch: 1\nrate: \"x\n"),
+                   "run.yaml:3: no YAML: while scanning a quoted scalar: found unexpected end of stream; "
+                   "write one 'name: value' a line");
+    assert_refused("run.yaml", TEXT("batch: 1\n\xFF\n"),
+                   "run.yaml: no YAML: invalid leading UTF-8 octet at byte 10; save the file as UTF-8 text");
+    assert_refused("run.yaml",
+                   TEXT("\xFF\xFE"
+                        "b\0a\0t\0c\0h\0:\0 \0"
+                        "2\0\n\0"),
+                   "run.yaml: the text is UTF-16; save the file as UTF-8 text");
+    assert_refused("run.yaml",
+                   TEXT("\xFE\xFF"
+                        "\0b\0a\0t\0c\0h\0:\0 \0"
+                        "2\0\n"),
+                   "run.yaml: the text is UTF-16; save the file as UTF-8 text");
+    assert_refused("run.yaml",
+                   TEXT("b\0a\0t\0c\0h\0:\0 \0"
+                        "2\0\n\0"),
+                   "run.yaml: no YAML: control characters are not allowed at byte 2; save the file as UTF-8 text");
 }
 
 static void json_that_is_no_flat_mapping_is_refused_with_its_line(void **state)
 {
     (void)state;
-    assert_refused("run.json", TEXT("{\"batch\": 1,\n\"bach\": 2}"), "run.json:2: unknown key 'bach'; did you mean 'batch'?");
-    assert_refused("run.json", TEXT("{\n\"batch\": -3}"), "run.json:2: option 'batch' is -3; it must be from 1 to 4096 (samples per rank)");
-    assert_refused("run.json", TEXT("{\"batch\": 1.5}"), "run.json:1: option 'batch' is '1.5'; it must be a whole number from 1 to 4096 (samples per rank)");
-    assert_refused("run.json", TEXT("{\"batch\": true}"), "run.json:1: option 'batch' is 'true'; it must be a whole number from 1 to 4096 (samples per rank)");
-    assert_refused("run.json", TEXT("{\"batch\": 1,\n\"batch\": 1}"), "run.json:2: a key is given twice (duplicate object key near '\"batch\"'); keep one");
-    assert_refused("run.json", TEXT("{\"lr_schedule\": \"a\",\n\"lr-schedule\": \"a\"}"), "run.json:2: key 'lr-schedule' is given twice, first in line 1; keep one");
-    assert_refused("run.json", TEXT("{\"rate\": 1, \"batch\":\n [1]}"), "run.json:1: option 'batch' is a list; it must be one value (quote it if it is meant as text)");
-    assert_refused("run.json", TEXT("{\"batch\": {}}"), "run.json:1: option 'batch' is an object; it must be one value (quote it if it is meant as text)");
-    assert_refused("run.json", TEXT("{\"data\": null}"), "run.json:1: option 'data' has no value; give one or remove the line");
+    assert_refused("run.json", TEXT("{\"batch\": 1,\n\"bach\": 2}"),
+                   "run.json:2: unknown key 'bach'; did you mean 'batch'?");
+    assert_refused("run.json", TEXT("{\n\"batch\": -3}"),
+                   "run.json:2: option 'batch' is -3; it must be from 1 to 4096 (samples per rank)");
+    assert_refused("run.json", TEXT("{\"batch\": 1.5}"),
+                   "run.json:1: option 'batch' is '1.5'; it must be a whole number from 1 to 4096 (samples per rank)");
+    assert_refused("run.json", TEXT("{\"batch\": true}"),
+                   "run.json:1: option 'batch' is 'true'; it must be a whole number from 1 to 4096 (samples per rank)");
+    assert_refused("run.json", TEXT("{\"batch\": 1,\n\"batch\": 1}"),
+                   "run.json:2: a key is given twice (duplicate object key near '\"batch\"'); keep one");
+    assert_refused("run.json", TEXT("{\"lr_schedule\": \"a\",\n\"lr-schedule\": \"a\"}"),
+                   "run.json:2: key 'lr-schedule' is given twice, first in line 1; keep one");
+    assert_refused("run.json", TEXT("{\"rate\": 1, \"batch\":\n [1]}"),
+                   "run.json:1: option 'batch' is a list; it must be one value (quote it if it is meant as text)");
+    assert_refused("run.json", TEXT("{\"batch\": {}}"),
+                   "run.json:1: option 'batch' is an object; it must be one value (quote it if it is meant as text)");
+    assert_refused("run.json", TEXT("{\"data\": null}"),
+                   "run.json:1: option 'data' has no value; give one or remove the line");
     assert_refused("run.json", TEXT("{\"data\": 3}"), "run.json:1: option 'data' is 3; it must be text, in quotes");
-    assert_refused("run.json", TEXT("{batch: 1}"), "run.json:1: no JSON: string or '}' expected near 'batch'; settings that begin with '{' are read as JSON");
-    assert_refused("run.json", TEXT("{\"batch\": 1\n"), "run.json:2: no JSON: '}' expected near end of file; settings that begin with '{' are read as JSON");
-    assert_refused("run.json", TEXT("{}\n{}"), "run.json:2: no JSON: end of file expected near '{'; settings that begin with '{' are read as JSON");
+    assert_refused(
+        "run.json", TEXT("{batch: 1}"),
+        "run.json:1: no JSON: string or '}' expected near 'batch'; settings that begin with '{' are read as JSON");
+    assert_refused("run.json", TEXT("{\"batch\": 1\n"),
+                   "run.json:2: no JSON: '}' expected near end of file; settings that begin with '{' are read as JSON");
+    assert_refused("run.json", TEXT("{}\n{}"),
+                   "run.json:2: no JSON: end of file expected near '{'; settings that begin with '{' are read as JSON");
 }
 
 static void hostile_depth_and_aliases_end_early(void **state)
 {
-    static const char bomb[] = "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b]\n";
+    static const char bomb[] =
+        "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b]\n";
     static const char starts[] = "[{";
     char *deep = malloc(1 << 20);
     tutti_error err;
@@ -224,7 +263,8 @@ static void a_flag_beats_the_environment_beats_a_file(void **state)
 {
     static const int orders[6][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 1, 0, 2 }, { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 } };
     char batch[] = "TUTTI_BATCH=2", rate[] = "TUTTI_RATE=2", data[] = "TUTTI_DATA=env", other[] = "TUTTI_NO_OPTION=9",
-         near[] = "TUTTI_BATCHES=9", bare[] = "TUTTI_WIRE", lower[] = "TUTTI_nesterov=1", twice[] = "TUTTI_BATCH=99", schedule[] = "TUTTI_LR_SCHEDULE=b";
+         near[] = "TUTTI_BATCHES=9", bare[] = "TUTTI_WIRE", lower[] = "TUTTI_nesterov=1", twice[] = "TUTTI_BATCH=99",
+         schedule[] = "TUTTI_LR_SCHEDULE=b";
     char *environment[] = { other, batch, near, rate, data, bare, lower, twice, schedule, NULL };
 
     (void)state;
@@ -305,7 +345,8 @@ static void flags_and_variables_name_their_place(void **state)
     assert_int_equal(tutti_settings_flag(s, "batch", "-1", "--batch", &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "--batch is -1; it must be from 1 to 4096 (samples per rank)");
     assert_int_equal(tutti_settings_flag(s, "lr-schedule", "3", "--lr_schedule", &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "--lr_schedule: spec '3': a name must begin with a letter (byte 1); write name(key=value,...)");
+    assert_string_equal(err.text,
+                        "--lr_schedule: spec '3': a name must begin with a letter (byte 1); write name(key=value,...)");
     /* Nothing but the whole name is the option's. */
     assert_int_equal(tutti_settings_flag(s, "batch", "-1", "--abatch", &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "--abatch: option 'batch' is -1; it must be from 1 to 4096 (samples per rank)");
@@ -344,7 +385,8 @@ static void another_default_holds_where_nobody_has_spoken(void **state)
         assert_origin(s, "lr-schedule", TUTTI_FROM_FILE, "f:1");
         assert_origin(s, "wire", TUTTI_FROM_DEFAULT, "");
         assert_int_equal(tutti_settings_default(s, "batch", "0", "default of toy", &err), TUTTI_ERR_USAGE);
-        assert_string_equal(err.text, "default of toy: option 'batch' is 0; it must be from 1 to 4096 (samples per rank)");
+        assert_string_equal(err.text,
+                            "default of toy: option 'batch' is 0; it must be from 1 to 4096 (samples per rank)");
         assert_int_equal(tutti_settings_default(s, "bach", "1", "default of toy", &err), TUTTI_ERR_USAGE);
         assert_string_equal(err.text, "default of toy: unknown option 'bach'; did you mean 'batch'?");
         tutti_settings_close(s);
@@ -411,10 +453,12 @@ static void files_are_read_or_refused_with_their_path(void **state)
     assert_non_null(strstr(err.text, "run.yaml: larger than 1048576 bytes"));
 
     assert_int_equal(tutti_settings_file(s, missing, &err), TUTTI_ERR_USAGE);
-    snprintf(sentence, sizeof sentence, "cannot open settings file '%s'; check the path (No such file or directory)", missing);
+    snprintf(sentence, sizeof sentence, "cannot open settings file '%s'; check the path (No such file or directory)",
+             missing);
     assert_string_equal(err.text, sentence);
     assert_int_equal(tutti_settings_file(s, folder, &err), TUTTI_ERR_USAGE);
-    snprintf(sentence, sizeof sentence, "cannot read settings file '%s'; check that it is a file (Is a directory)", folder);
+    snprintf(sentence, sizeof sentence, "cannot read settings file '%s'; check that it is a file (Is a directory)",
+             folder);
     assert_string_equal(err.text, sentence);
 
     unlink(path);

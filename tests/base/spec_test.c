@@ -1,4 +1,5 @@
-/* Goal: specs are read as the grammar says, what is no spec is refused with the place, and a printed spec reads back equal. */
+/* Goal: specs are read as the grammar says, what is no spec is refused with the place, and
+   a printed spec reads back equal. */
 #include "base_test.h"
 
 #include <stdlib.h>
@@ -54,7 +55,9 @@ static void arguments_go_by_position_and_by_name(void **state)
     subject self;
 
     (void)state;
-    assert_int_equal(apply("ddp(64, 0.5 , data = a b:c , lr_schedule=cosine( x(y(\"),(\")),warmup=3) ,nesterov=on)", &spec, &self, &err), TUTTI_OK);
+    assert_int_equal(apply("ddp(64, 0.5 , data = a b:c , lr_schedule=cosine( x(y(\"),(\")),warmup=3) ,nesterov=on)",
+                           &spec, &self, &err),
+                     TUTTI_OK);
     assert_int_equal(tutti_spec_count(spec), 5);
     assert_int_equal(self.batch, 64);
     assert_true(self.rate == 0.5);
@@ -79,7 +82,8 @@ static void quoted_values_may_hold_anything(void **state)
     assert_int_equal(apply("ddp(data=)", &spec, &self, &err), TUTTI_OK);
     assert_string_equal(self.data, "");
     tutti_spec_close(spec);
-    assert_int_equal(apply("ddp(data=5\" disc=x)", &spec, &self, &err), TUTTI_OK); /* a quote inside a text is a letter */
+    assert_int_equal(apply("ddp(data=5\" disc=x)", &spec, &self, &err),
+                     TUTTI_OK); /* a quote inside a text is a letter */
     assert_string_equal(self.data, "5\" disc=x");
     tutti_spec_close(spec);
 }
@@ -113,30 +117,41 @@ static void what_is_no_spec_is_refused_with_the_place(void **state)
     assert_refused("adam(\"a\\\")", "spec 'adam(\"a\\\")': missing '\"' at the end");
     assert_refused("adam(\"a\"", "spec 'adam(\"a\"': missing ')' at the end");
     assert_refused("adam(b(\"a)", "spec 'adam(b(\"a)': missing '\"' at the end");
-    assert_refused("adam(\"a\" b)", "spec 'adam(\"a\" b)': text after the closing quote at byte 10; put ',' or ')' there");
-    assert_refused("adam lr=0.1", "spec 'adam lr=0.1': unexpected text after the name at byte 6; write name(key=value,...)");
+    assert_refused("adam(\"a\" b)",
+                   "spec 'adam(\"a\" b)': text after the closing quote at byte 10; put ',' or ')' there");
+    assert_refused("adam lr=0.1",
+                   "spec 'adam lr=0.1': unexpected text after the name at byte 6; write name(key=value,...)");
     assert_refused("adam)", "spec 'adam)': unexpected text after the name at byte 5; write name(key=value,...)");
     assert_refused("adam()x", "spec 'adam()x': text after the closing ')' at byte 7; remove it");
     assert_refused("adam(1))", "spec 'adam(1))': text after the closing ')' at byte 8; remove it");
     assert_refused("adam(,)", "spec 'adam(,)': argument 1 is empty at byte 6; remove the ',' or give a value");
     assert_refused("adam(1,)", "spec 'adam(1,)': argument 2 is empty at byte 8; remove the ',' or give a value");
     assert_refused("adam(=1)", "spec 'adam(=1)': no option name before '=' at byte 6; write name(key=value,...)");
-    assert_refused("adam(batch=1,0.1)", "spec 'adam(batch=1,0.1)': argument 2 ('0.1') has no name but follows one that has; write key=value");
+    assert_refused(
+        "adam(batch=1,0.1)",
+        "spec 'adam(batch=1,0.1)': argument 2 ('0.1') has no name but follows one that has; write key=value");
 }
 
 static void what_the_table_does_not_allow_is_refused(void **state)
 {
     (void)state;
     assert_refused("ddp(bach=1)", "method 'ddp': unknown option 'bach'; did you mean 'batch'?");
-    assert_refused("ddp(qqq=1)", "method 'ddp': unknown option 'qqq'; there are batch, rate, wide, nesterov, wire, data, inner and lr-schedule");
+    assert_refused(
+        "ddp(qqq=1)",
+        "method 'ddp': unknown option 'qqq'; there are batch, rate, wide, nesterov, wire, data, inner and lr-schedule");
     assert_refused("ddp(batch=1,batch=2)", "method 'ddp': option 'batch' is given twice, as '1' and as '2'; keep one");
     assert_refused("ddp(1,batch=2)", "method 'ddp': option 'batch' is given twice, as '1' and as '2'; keep one");
-    assert_refused("ddp(lr_schedule=a,lr-schedule=b)", "method 'ddp': option 'lr-schedule' is given twice, as 'a' and as 'b'; keep one");
+    assert_refused("ddp(lr_schedule=a,lr-schedule=b)",
+                   "method 'ddp': option 'lr-schedule' is given twice, as 'a' and as 'b'; keep one");
     assert_refused("ddp(1,1,1,1,fp32,a,b,c,d)", "method 'ddp': argument 9 ('d') is one too many; it takes at most 8");
     assert_refused("ddp(batch=-3)", "method 'ddp': option 'batch' is -3; it must be from 1 to 4096 (samples per rank)");
-    assert_refused("ddp(batch=)", "method 'ddp': option 'batch' is ''; it must be a whole number from 1 to 4096 (samples per rank)");
-    assert_refused("ddp(inner=a(=1))", "method 'ddp': option 'inner': spec 'a(=1)': no option name before '=' at byte 3; write name(key=value,...)");
-    assert_refused("ddp(inner=a(b)c)", "method 'ddp': option 'inner': spec 'a(b)c': text after the closing ')' at byte 5; remove it");
+    assert_refused("ddp(batch=)",
+                   "method 'ddp': option 'batch' is ''; it must be a whole number from 1 to 4096 (samples per rank)");
+    assert_refused(
+        "ddp(inner=a(=1))",
+        "method 'ddp': option 'inner': spec 'a(=1)': no option name before '=' at byte 3; write name(key=value,...)");
+    assert_refused("ddp(inner=a(b)c)",
+                   "method 'ddp': option 'inner': spec 'a(b)c': text after the closing ')' at byte 5; remove it");
 }
 
 static void the_limits_are_4096_bytes_and_16_levels(void **state)
@@ -208,7 +223,8 @@ static void only_what_is_not_default_is_printed(void **state)
             assert_int_equal(apply(cases[i].text, &spec, &self, NULL), TUTTI_ERR_USAGE);
         } else {
             assert_int_equal(apply(cases[i].text, &spec, &self, NULL), TUTTI_OK);
-            assert_int_equal(tutti_spec_print("ddp", subject_options, &self, out, sizeof out), strlen(cases[i].printed));
+            assert_int_equal(tutti_spec_print("ddp", subject_options, &self, out, sizeof out),
+                             strlen(cases[i].printed));
             assert_string_equal(out, cases[i].printed);
         }
         tutti_spec_close(spec);
@@ -257,7 +273,8 @@ static void a_printed_spec_reads_back_equal(void **state)
     }
 }
 
-/* Every prefix of a rich spec, in memory of exactly its size: refused or read, never past its end. */
+/* Every prefix of a rich spec, in memory of exactly its size: refused or read, never past its
+   end. */
 static void every_prefix_is_handled(void **state)
 {
     static const char whole[] = " ddp ( 64 ,0.5, data = \"a\\\"b\" , inner=adam(x(y),\"(\") , lr_schedule = c ) ";
@@ -291,13 +308,25 @@ static const tutti_option dependent_options[] = {
 
 static void what_has_no_effect_is_refused_wherever_it_stands(void **state)
 {
-    static const struct { const char *spec, *sentence; } cases[] = {
-        { "x(kind=drawn,count=5)", NULL }, { "x(count=5,kind=fitted)", NULL }, { "x(count=4)", NULL }, { "x(kind=plain)", NULL }, { "x(least=2,on=true,share=0.5)", NULL }, { "x(text=b)", NULL }, { "x(text=a,on=on)", NULL },
-        { "x(count=5)", "method 'x': option 'count' has no effect with kind=plain; it needs kind=drawn|fitted, or leave it away" },
-        { "x(count=5,kind=plain)", "method 'x': option 'count' has no effect with kind=plain; it needs kind=drawn|fitted, or leave it away" },
-        { "x(least=2,on=true,share=0.25)", "method 'x': option 'least' has no effect with share=0.25; it needs share>0.25, or leave it away" },
-        { "x(least=2,share=0.5)", "method 'x': option 'least' has no effect with on=false; it needs on=yes, or leave it away" },
-        { "x(on=on,text=b)", "method 'x': option 'text' has no effect with on=true; it needs on=off, or leave it away" },
+    static const struct { const char *spec, *sentence;
+    } cases[] = {
+        { "x(kind=drawn,count=5)", NULL },
+        { "x(count=5,kind=fitted)", NULL },
+        { "x(count=4)", NULL },
+        { "x(kind=plain)", NULL },
+        { "x(least=2,on=true,share=0.5)", NULL },
+        { "x(text=b)", NULL },
+        { "x(text=a,on=on)", NULL },
+        { "x(count=5)",
+          "method 'x': option 'count' has no effect with kind=plain; it needs kind=drawn|fitted, or leave it away" },
+        { "x(count=5,kind=plain)",
+          "method 'x': option 'count' has no effect with kind=plain; it needs kind=drawn|fitted, or leave it away" },
+        { "x(least=2,on=true,share=0.25)",
+          "method 'x': option 'least' has no effect with share=0.25; it needs share>0.25, or leave it away" },
+        { "x(least=2,share=0.5)",
+          "method 'x': option 'least' has no effect with on=false; it needs on=yes, or leave it away" },
+        { "x(on=on,text=b)",
+          "method 'x': option 'text' has no effect with on=true; it needs on=off, or leave it away" },
     };
 
     (void)state;
@@ -306,7 +335,8 @@ static void what_has_no_effect_is_refused_wherever_it_stands(void **state)
         tutti_error err = { .rank = -1 };
         dependent self;
         assert_int_equal(tutti_spec_open(&spec, cases[i].spec, NULL), TUTTI_OK);
-        assert_int_equal(tutti_spec_apply(spec, "method 'x'", dependent_options, &self, &err), cases[i].sentence == NULL ? TUTTI_OK : TUTTI_ERR_USAGE);
+        assert_int_equal(tutti_spec_apply(spec, "method 'x'", dependent_options, &self, &err),
+                         cases[i].sentence == NULL ? TUTTI_OK : TUTTI_ERR_USAGE);
         if (cases[i].sentence != NULL)
             assert_string_equal(err.text, cases[i].sentence);
         tutti_spec_close(spec);
