@@ -1,7 +1,10 @@
-/* Accordion over several layers: which level each has when, from norms and rates alone, and what that costs.
-   Goal: accordion.md's invariants 1 to 4 and 6 to 8: decisions are a function of the norms and the learning rates, whatever the gradients are that have them; equal levels touch no bit and no draw; bytes are the
-   formula of the levels; four bytes a layer and check are merged; zeros, numbers beyond float and not falling rates leave a layer low. What codecs and residuals do over a switch is in adapt_test.c.
-   Method: norms of each window and layer from a table or drawn; the sheet's rule beside it, in double. */
+/* Accordion over several layers: which level each has when, from norms and rates alone, and what
+   that costs. Goal: accordion.md's invariants 1 to 4 and 6 to 8: decisions are a function of the
+   norms and the learning rates, whatever the gradients are that have them; equal levels touch no
+   bit and no draw; bytes are the formula of the levels; four bytes a layer and check are merged;
+   zeros, numbers beyond float and not falling rates leave a layer low. What codecs and residuals do
+   over a switch is in adapt_test.c. Method: norms of each window and layer from a table or drawn;
+   the sheet's rule beside it, in double. */
 #include "subject.h"
 
 enum { WORKERS = 3, LAYERS = 4, WINDOWS = 14, EACH = 3 };
@@ -26,13 +29,15 @@ static size_t step_of(subject *const *s, int workers, uint64_t step, float (*g)[
         leaf = tutti_codec_chosen(s[0]->codec, &v);
         for (int w = 0; w < workers; w++)
             x[w] = g[w] + v.first, out[w] = y[w] + v.first;
-        bytes += leaf->ops->rounds > 0 ? leaf->ops->width(leaf, &v, 0) * tutti_dtype_bytes(tutti_codec_number(leaf, &v)) : leaf->ops->bound(leaf, &v);
+        bytes += leaf->ops->rounds > 0 ? leaf->ops->width(leaf, &v, 0) * tutti_dtype_bytes(tutti_codec_number(leaf, &v))
+                                       : leaf->ops->bound(leaf, &v);
         subject_exchange_view(s, workers, v, false, x, out);
     }
     return bytes;
 }
 
-/* Gradients of one step whose sums over EACH steps have the norm that is asked for: any direction, and each worker's its own. The mean square over the workers is what counts. */
+/* Gradients of one step whose sums over EACH steps have the norm that is asked for: any direction,
+   and each worker's its own. The mean square over the workers is what counts. */
 static void gradients(int workers, const double norm[LAYERS], float (*g)[N], const tutti_view *tensor, uint64_t *seed)
 {
     for (int w = 0; w < workers; w++)
@@ -46,8 +51,10 @@ static void gradients(int workers, const double norm[LAYERS], float (*g)[N], con
         }
 }
 
-/* The rule, from what was recorded: critical iff |prev - now| >= eta prev, or there is no prev; and all after a fall of the rate, until the next check. */
-static void replay(double eta, const double norm[WINDOWS][LAYERS], const double lr[WINDOWS], bool model, int high[WINDOWS][LAYERS])
+/* The rule, from what was recorded: critical iff |prev - now| >= eta prev, or there is no prev; and
+   all after a fall of the rate, until the next check. */
+static void replay(double eta, const double norm[WINDOWS][LAYERS], const double lr[WINDOWS], bool model,
+                   int high[WINDOWS][LAYERS])
 {
     for (int window = 0; window < WINDOWS; window++)
         for (int t = 0; t < LAYERS; t++) {
@@ -56,11 +63,14 @@ static void replay(double eta, const double norm[WINDOWS][LAYERS], const double 
                 if (model || l == t)
                     prev += pow(norm[window - 2][l], 2), now += pow(norm[window - 1][l], 2);
             prev = sqrt(prev), now = sqrt(now);
-            high[window][t] = window >= 2 && prev > 0 && fabs(prev - now) < eta * prev && lr[window] > 0.5 * lr[window - 1];
+            high[window][t] =
+                window >= 2 && prev > 0 && fabs(prev - now) < eta * prev && lr[window] > 0.5 * lr[window - 1];
         }
 }
 
-/* Sheet, 2, 3 and 6: norms as recorded, met in one step of each window by other gradients in every run and by no other step; three workers and one; times 1 and times 2^10. Levels and bytes are the replay's. */
+/* Sheet, 2, 3 and 6: norms as recorded, met in one step of each window by other gradients
+   in every run and by no other step; three workers and one; times 1 and times 2^10.
+   Levels and bytes are the replay's. */
 static void decisions_are_a_function_of_norms_and_rates(void **state)
 {
     static const double etas[] = { 0.5, 0.2, 3 };
@@ -75,12 +85,23 @@ static void decisions_are_a_function_of_norms_and_rates(void **state)
         int high[WINDOWS][LAYERS], switched = 0;
         char spec[200];
         for (int window = 0; window < WINDOWS; window++)
-            for (int t = 0; t < LAYERS; t++) /* away from the threshold, so that rounding decides nothing: factors of 1, 1.15, 1.8 or 6, up or down */
-                norm[window][t] = window == 0 ? 1 : norm[window - 1][t] * pow((const double[]){ 1, 1.15, 1.8, 6 }[subject_random(&seed) % 4], subject_random(&seed) % 2 ? 1 : -1);
+            /* away from the threshold, so that rounding decides nothing: factors
+               of 1, 1.15, 1.8 or 6, up or down */
+            for (int t = 0; t < LAYERS; t++)
+                norm[window][t] = window == 0 ? 1
+                                              : norm[window - 1][t] *
+                                                    pow((const double[]){ 1, 1.15, 1.8, 6 }[subject_random(&seed) % 4],
+                                                        subject_random(&seed) % 2 ? 1 : -1);
         for (int window = 0; window < WINDOWS; window++)
-            lr[window] = window == 0 ? 0.1 : lr[window - 1] * (window == 6 ? 0.1 : window == 9 ? 0.9 : window == 10 ? 3 : 1);
+            lr[window] = window == 0 ? 0.1
+                                     : lr[window - 1] * (window == 6    ? 0.1
+                                                         : window == 9  ? 0.9
+                                                         : window == 10 ? 3
+                                                                        : 1);
         replay(eta, (const double (*)[LAYERS])norm, lr, model, high);
-        snprintf(spec, sizeof spec, "accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=%d,eta=%g%s)", EACH, eta, model ? ",scope=model" : "");
+        snprintf(spec, sizeof spec,
+                 "accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=%d,eta=%g%s)", EACH, eta,
+                 model ? ",scope=model" : "");
         for (int again = 0; again < 3; again++) {
             const int workers = again == 2 ? 1 : WORKERS;
             const double by = again == 1 ? 0x1p10 : 1;
@@ -97,11 +118,13 @@ static void decisions_are_a_function_of_norms_and_rates(void **state)
                 double wanted[LAYERS] = { 0 };
                 for (int w = 0; w < workers; w++)
                     h[w].n = 0;
-                assert_int_equal(subject_begin(s, workers, step, 0, lr[window], h), check ? (model ? 1 : LAYERS) : 0); /* 7: numbers of four bytes, at checks only */
+                /* 7: numbers of four bytes, at checks only */
+                assert_int_equal(subject_begin(s, workers, step, 0, lr[window], h), check ? (model ? 1 : LAYERS) : 0);
                 for (int w = 0; w < workers; w++)
                     for (int t = 0; t < LAYERS; t++)
                         if (level_of(s[w], t) != high[window][t])
-                            fail_msg("%s, run %d, %d workers: worker %d has layer %d at level %d in window %d", spec, run, workers, w, t, level_of(s[w], t), window);
+                            fail_msg("%s, run %d, %d workers: worker %d has layer %d at level %d in window %d", spec,
+                                     run, workers, w, t, level_of(s[w], t), window);
                 for (int t = 0; t < LAYERS; t++) {
                     wanted[t] = step % EACH == (uint64_t)(window % EACH) ? by * norm[window][t] : 0;
                     formula += 8 * (size_t)ceil((high[window][t] ? 0.02 : 0.5) * (double)s[0]->tensors[t].count - 1e-9);
@@ -118,12 +141,17 @@ static void decisions_are_a_function_of_norms_and_rates(void **state)
     }
 }
 
-/* Sheet, 1 and 4: two equal levels are the codec itself, its draws included, whatever is decided; dense ones are no codec at all. */
+/* Sheet, 1 and 4: two equal levels are the codec itself, its draws included, whatever is
+   decided; dense ones are no codec at all. */
 static void equal_levels_touch_no_bit(void **state)
 {
-    static const struct { const char *spec, *plain; } rows[] = {
-        { "accordion(low=fp32,high=fp32,unit=step,interval=2)", "fp32" }, { "accordion(low=qsgd(bits=3,bucket=64),high=qsgd(bits=3,bucket=64),unit=step,interval=2)", "qsgd(bits=3,bucket=64)" },
-        { "accordion(low=nuqsgd,high=nuqsgd,unit=step,interval=3,scope=model)", "nuqsgd" }, { "accordion(low=wangni,high=wangni,unit=step,interval=2)", "wangni" },
+    static const struct { const char *spec, *plain;
+    } rows[] = {
+        { "accordion(low=fp32,high=fp32,unit=step,interval=2)", "fp32" },
+        { "accordion(low=qsgd(bits=3,bucket=64),high=qsgd(bits=3,bucket=64),unit=step,interval=2)",
+          "qsgd(bits=3,bucket=64)" },
+        { "accordion(low=nuqsgd,high=nuqsgd,unit=step,interval=3,scope=model)", "nuqsgd" },
+        { "accordion(low=wangni,high=wangni,unit=step,interval=2)", "wangni" },
         { "accordion(low=randomk(ratio=0.1),high=randomk(ratio=0.1),unit=step,interval=2)", "randomk(ratio=0.1)" },
     };
     static float g[WORKERS][N], y[2][WORKERS][N];
@@ -135,7 +163,8 @@ static void equal_levels_touch_no_bit(void **state)
             subject *s[2][WORKERS];
             int high = 0;
             for (int w = 0; w < workers; w++) {
-                s[0][w] = subject_open_on(rows[k].spec, LAYERS, shapes, w, TUTTI_CPU_AVX512), s[1][w] = subject_open_on(rows[k].plain, LAYERS, shapes, w, TUTTI_CPU_AVX512);
+                s[0][w] = subject_open_on(rows[k].spec, LAYERS, shapes, w, TUTTI_CPU_AVX512),
+                s[1][w] = subject_open_on(rows[k].plain, LAYERS, shapes, w, TUTTI_CPU_AVX512);
                 s[0][w]->space.workers = workers;
             }
             for (uint64_t step = 0; step < 16; step++) {
@@ -171,7 +200,9 @@ static size_t bytes_of(const tutti_codec *c, const tutti_view *v)
 enum { RUN = 40 };
 typedef struct said { int n; char text[RUN][1300]; } said;
 
-/* The same gradients whatever is decided. Of the run that acts: what is said to be saved is what `low` all the time would have sent above what was sent. Of the dry run: what comes is the mean of what was given. */
+/* The same gradients whatever is decided. Of the run that acts: what is said to be saved
+   is what `low` all the time would have sent above what was sent. Of the dry run: what
+   comes is the mean of what was given. */
 static void run_with(const char *spec, bool dry, said *heard)
 {
     static float g[WORKERS][N], y[WORKERS][N];
@@ -215,8 +246,12 @@ static void run_with(const char *spec, bool dry, said *heard)
 
 static void a_dry_run_says_what_the_other_does(void **state)
 {
-    static const char *const forms[] = { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=3%s)", "ef(accordion(low=powersgd(rank=3,min_compression_rate=1),high=powersgd(rank=1),unit=step,interval=3,scope=model%s))",
-                                         "large(ef(accordion(low=topk(ratio=0.2),high=sign,unit=step,interval=3,norm_source=rank0%s)),min=90)" };
+    static const char *const forms[] = {
+        "accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=3%s)",
+        "ef(accordion(low=powersgd(rank=3,min_compression_rate=1),high=powersgd(rank=1),unit=step,interval=3,scope="
+        "model%s))",
+        "large(ef(accordion(low=topk(ratio=0.2),high=sign,unit=step,interval=3,norm_source=rank0%s)),min=90)"
+    };
     static const char mark[] = " (dry run)";
     static said heard[2];
     (void)state;
@@ -238,13 +273,29 @@ static void a_dry_run_says_what_the_other_does(void **state)
     }
 }
 
-/* Sheet, 5: ranks that change both ways, of each layer at its own times. The columns that both have are the same before and after, those that one alone has are what they were; the codec that hands over, and layers that stay
-   where they are, keep theirs. What is kept is what was given and not delivered, over all switches. */
+/* Sheet, 5: ranks that change both ways, of each layer at its own times. The columns that both
+   have are the same before and after, those that one alone has are what they were; the codec that
+   hands over, and layers that stay where they are, keep theirs. What is kept is what was given and
+   not delivered, over all switches. */
 static void factors_and_residuals_survive_every_switch(void **state)
 {
-    enum { MORE = 4, LESS = 2, ROWS = 24, COLS = 30, OTHER_ROWS = 20, OTHER_COLS = 18, ALL = ROWS * COLS + 40 + OTHER_ROWS * OTHER_COLS, STEPS = 60, PARTS = 3 };
+    enum {
+        MORE = 4,
+        LESS = 2,
+        ROWS = 24,
+        COLS = 30,
+        OTHER_ROWS = 20,
+        OTHER_COLS = 18,
+        ALL = ROWS * COLS + 40 + OTHER_ROWS * OTHER_COLS,
+        STEPS = 60,
+        PARTS = 3
+    };
     static const subject_shape of[PARTS] = { { ROWS, COLS }, { 1, 40 }, { OTHER_ROWS, OTHER_COLS } };
-    static const struct { const char *spec; double lost; } rows[] = { { "", 1e-4 }, { ",ef_rule=aggregated", 1e-4 }, { ",factor_dtype=fp16", 2e-2 } }; /* fp16: the mean's own rounding is not made good */
+    /* fp16: the mean's own rounding is not made good */
+    static const struct {
+        const char *spec;
+        double lost;
+    } rows[] = { { "", 1e-4 }, { ",ef_rule=aggregated", 1e-4 }, { ",factor_dtype=fp16", 2e-2 } };
     static float g[WORKERS][ALL], y[WORKERS][ALL], before[2][MORE * (COLS + OTHER_COLS)];
     (void)state;
 
@@ -255,7 +306,10 @@ static void factors_and_residuals_survive_every_switch(void **state)
         subject *s[WORKERS];
         int switched[2] = { 0 };
         uint64_t seed = 21;
-        snprintf(spec, sizeof spec, "ef(accordion(low=powersgd(rank=4,min_compression_rate=1%s),high=powersgd(rank=2,min_compression_rate=1%s),unit=step,interval=2))", rows[k].spec, rows[k].spec);
+        snprintf(spec, sizeof spec,
+                 "ef(accordion(low=powersgd(rank=4,min_compression_rate=1%s),high=powersgd(rank=2,min_compression_rate="
+                 "1%s),unit=step,interval=2))",
+                 rows[k].spec, rows[k].spec);
         memset(given, 0, sizeof given), memset(delivered, 0, sizeof delivered);
         for (int w = 0; w < WORKERS; w++) {
             s[w] = subject_open_on(spec, PARTS, of, w, w % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
@@ -263,7 +317,8 @@ static void factors_and_residuals_survive_every_switch(void **state)
         }
         for (uint64_t step = 0; step < STEPS; step++) {
             subject_said h[WORKERS] = { { .n = 0 } };
-            float *q[2] = { subject_state(s[0], "codec.codec.low.q", TUTTI_SAME), subject_state(s[0], "codec.codec.high.q", TUTTI_SAME) };
+            float *q[2] = { subject_state(s[0], "codec.codec.low.q", TUTTI_SAME),
+                            subject_state(s[0], "codec.codec.high.q", TUTTI_SAME) };
             int was[PARTS];
             for (int level = 0; level < 2; level++)
                 memcpy(before[level], q[level], columns[level] * (COLS + OTHER_COLS) * sizeof(float));
@@ -274,10 +329,13 @@ static void factors_and_residuals_survive_every_switch(void **state)
                 const int is = tutti_codec_chosen(s[0]->codec, &s[0]->tensors[t]) == s[0]->codec->inner[0]->inner[1];
                 const size_t cols = t == 0 ? COLS : OTHER_COLS;
                 for (int level = 0; level < 2; level++) {
-                    const size_t at = t == 0 ? 0 : columns[level] * COLS, from = t == 0 ? 0 : columns[!level] * COLS, shared = is != was[t] && is == level ? LESS : 0;
-                    assert_memory_equal(q[level] + at, shared > 0 ? before[!level] + from : before[level] + at, (shared > 0 ? shared : columns[level]) * cols * sizeof(float));
+                    const size_t at = t == 0 ? 0 : columns[level] * COLS, from = t == 0 ? 0 : columns[!level] * COLS,
+                                 shared = is != was[t] && is == level ? LESS : 0;
+                    assert_memory_equal(q[level] + at, shared > 0 ? before[!level] + from : before[level] + at,
+                                        (shared > 0 ? shared : columns[level]) * cols * sizeof(float));
                     if (shared > 0)
-                        assert_memory_equal(q[level] + at + shared * cols, before[level] + at + shared * cols, (columns[level] - shared) * cols * sizeof(float));
+                        assert_memory_equal(q[level] + at + shared * cols, before[level] + at + shared * cols,
+                                            (columns[level] - shared) * cols * sizeof(float));
                 }
                 if (is != was[t])
                     switched[is]++;
@@ -300,7 +358,8 @@ static void factors_and_residuals_survive_every_switch(void **state)
             }
             for (int w = 1; w < WORKERS; w++) {
                 assert_memory_equal(y[w], y[0], sizeof y[0]);
-                assert_memory_equal(subject_state(s[w], "codec.codec.low.q", TUTTI_SAME), q[0], MORE * (COLS + OTHER_COLS) * sizeof(float));
+                assert_memory_equal(subject_state(s[w], "codec.codec.low.q", TUTTI_SAME), q[0],
+                                    MORE * (COLS + OTHER_COLS) * sizeof(float));
             }
             for (size_t i = 0; i < ALL; i++)
                 delivered[i] += (double)y[0][i];
@@ -318,11 +377,13 @@ static void factors_and_residuals_survive_every_switch(void **state)
     }
 }
 
-/* Sheet, 7: a layer without gradients, and one whose norm is beyond float, are low at every check, and what is said shows why; the other layers are not touched. */
+/* Sheet, 7: a layer without gradients, and one whose norm is beyond float, are low at every check,
+   and what is said shows why; the other layers are not touched. */
 static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
 {
     static float g[WORKERS][N], y[WORKERS][N];
-    subject *s = subject_open_on("accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=2,eta=0.9)", LAYERS, shapes, 0, TUTTI_CPU_AVX512);
+    subject *s = subject_open_on("accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=2,eta=0.9)",
+                                 LAYERS, shapes, 0, TUTTI_CPU_AVX512);
     uint64_t seed = 3;
     (void)state;
 
@@ -347,7 +408,8 @@ static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
     subject_close(s);
 }
 
-/* Sheet, 8: neither a warm-up nor a cosine is a fall of the rate, but for the cosine's last three steps, whose rates are as 9 : 4 : 1; a step to a half is. */
+/* Sheet, 8: neither a warm-up nor a cosine is a fall of the rate, but for the cosine's last three
+   steps, whose rates are as 9 : 4 : 1; a step to a half is. */
 static void rates_that_rise_or_fall_slowly_trigger_nothing(void **state)
 {
     enum { STEPS = 120 };
@@ -355,12 +417,19 @@ static void rates_that_rise_or_fall_slowly_trigger_nothing(void **state)
     uint64_t seed = 4;
     (void)state;
 
-    for (int kind = 0; kind < 3; kind++) { /* a warm-up of 20 steps and then: a cosine to 0; nothing; a half at step 60 */
-        subject *s = subject_open_on("accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=5,eta=0.9)", LAYERS, shapes, 0, TUTTI_CPU_AVX512);
+    /* a warm-up of 20 steps and then: a cosine to 0; nothing; a half at step 60 */
+    for (int kind = 0; kind < 3; kind++) {
+        subject *s =
+            subject_open_on("accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=5,eta=0.9)", LAYERS,
+                            shapes, 0, TUTTI_CPU_AVX512);
         const double norm[LAYERS] = { 1, 1, 1, 1 };
         s->space.workers = 1;
         for (uint64_t step = 0; step < STEPS; step++) {
-            const double t = (double)step, lr = step < 20 ? 0.1 * (t + 1) / 20 : kind == 0 ? 0.05 * (1 + cos(3.14159265358979 * (t - 20) / (STEPS - 20))) : kind == 1 || step < 60 ? 0.1 : 0.05;
+            const double t = (double)step, lr = step < 20 ? 0.1 * (t + 1) / 20
+                                                : kind == 0
+                                                    ? 0.05 * (1 + cos(3.14159265358979 * (t - 20) / (STEPS - 20)))
+                                                : kind == 1 || step < 60 ? 0.1
+                                                                         : 0.05;
             subject_said h = { .n = 0 };
             subject_begin(&s, 1, step, 0, lr, &h);
             if (kind != 0 || step < STEPS - 3)

@@ -1,6 +1,7 @@
-/* Codecs that adapt themselves: the mathematics of ALQ and AMQ, and what workers merge.
-   Goal: levels are at the optimum of their objective, on all workers the same bits, and change at the steps of the schedule only.
-   Method: closed forms beside quadrature, optima beside brute force; workers in one process, whose numbers the test sums. */
+/* Codecs that adapt themselves: the mathematics of ALQ and AMQ, and what workers merge. Goal:
+   levels are at the optimum of their objective, on all workers the same bits, and change at the
+   steps of the schedule only. Method: closed forms beside quadrature, optima beside brute force;
+   workers in one process, whose numbers the test sums. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 #include "codec/mixture.h"
@@ -14,13 +15,16 @@ static tutti_codec_mixture a_mixture(tutti_codec_normal part[4], int kind, uint6
     tutti_codec_mixture m = { .n = 1 + kind % 4, .of = part };
 
     for (int k = 0; k < m.n; k++)
-        part[k] = (tutti_codec_normal){ .weight = 0.1 + subject_uniform(seed), .mean = kind % 2 ? 0.2 * (subject_uniform(seed) - 0.5) : 0, .deviation = exp(-5 * subject_uniform(seed)) };
+        part[k] = (tutti_codec_normal){ .weight = 0.1 + subject_uniform(seed),
+                                        .mean = kind % 2 ? 0.2 * (subject_uniform(seed) - 0.5) : 0,
+                                        .deviation = exp(-5 * subject_uniform(seed)) };
     assert_true(tutti_codec_mixture_make(&m));
     return m;
 }
 
 /* Simpson's rule on the density; narrow parts are 0.006 wide. */
-static double quadrature(const tutti_codec_mixture *m, double u, double w, double a, double b, double c) /* of a + b x + c x^2 */
+/* of a + b x + c x^2 */
+static double quadrature(const tutti_codec_mixture *m, double u, double w, double a, double b, double c)
 {
     enum { PIECES = 4000 };
     const double h = (w - u) / PIECES;
@@ -28,7 +32,10 @@ static double quadrature(const tutti_codec_mixture *m, double u, double w, doubl
 
     for (int i = 0; i <= PIECES; i++) {
         const double x = u + h * i;
-        sum += (i == 0 || i == PIECES ? 1 : i % 2 ? 4 : 2) * (a + b * x + c * x * x) * tutti_codec_mixture_density(m, x);
+        sum += (i == 0 || i == PIECES ? 1
+                : i % 2               ? 4
+                                      : 2) *
+               (a + b * x + c * x * x) * tutti_codec_mixture_density(m, x);
     }
     return sum * h / 3;
 }
@@ -60,10 +67,12 @@ static void closed_forms_are_the_integrals(void **state)
         const double u = 2 * subject_uniform(&seed) - 1, w = u + (1 - u) * subject_uniform(&seed), h = 1e-5;
         double moment[3], level[16], x;
         tutti_codec_mixture_moments(&m, u, w, moment);
-        assert_true(fabs(moment[0] - quadrature(&m, u, w, 1, 0, 0)) < 1e-9 && fabs(moment[1] - quadrature(&m, u, w, 0, 1, 0)) < 1e-9 &&
+        assert_true(fabs(moment[0] - quadrature(&m, u, w, 1, 0, 0)) < 1e-9 &&
+                    fabs(moment[1] - quadrature(&m, u, w, 0, 1, 0)) < 1e-9 &&
                     fabs(moment[2] - quadrature(&m, u, w, 0, 0, 1)) < 1e-9);
         x = tutti_codec_mixture_quantile(&m, u, w, 0.3 * moment[0]);
-        assert_true(x >= u && x <= w && (moment[0] < 1e-6 || fabs(quadrature(&m, u, x, 1, 0, 0) / moment[0] - 0.3) < 1e-6));
+        assert_true(x >= u && x <= w &&
+                    (moment[0] < 1e-6 || fabs(quadrature(&m, u, x, 1, 0, 0) / moment[0] - 0.3) < 1e-6));
         tutti_codec_mixture_moments(&m, -1, 1, moment);
         assert_true(fabs(moment[0] - 1) < 1e-12);
         some_levels(16, level, &seed);
@@ -91,7 +100,8 @@ static void descent_ends_where_no_level_gains(void **state)
         some_levels(n, level, &seed);
         start = tutti_codec_psi(&m, n, level);
         assert_true(tutti_codec_psi_descend(&m, n, level, -1, round % 2) <= start);
-        assert_true(fabs(tutti_codec_psi(&m, n, level) - tutti_codec_psi_descend(&m, n, level, -1, false)) <= 1); /* goes on from there */
+        /* goes on from there */
+        assert_true(fabs(tutti_codec_psi(&m, n, level) - tutti_codec_psi_descend(&m, n, level, -1, false)) <= 1);
         for (int more = 0; more < 20; more++) /* some start far away: two hundred sweeps are not always enough */
             tutti_codec_psi_descend(&m, n, level, -1, false);
         for (int j = 1; j < n - 1; j++)
@@ -121,11 +131,11 @@ static void descent_ends_where_no_level_gains(void **state)
     }
 }
 
-/* From 5 bits on levels move all at once, and thirty sweeps are enough to be where by turns they would end: every
-   level within a millionth of its interval of the best place between its neighbours, which the quantile of
-   the sheet's closed form finds. Psi is below that of all that may be begun with, and of one normal distribution what
-   theory has for many levels: (integral of f^(1/3))^3 / (6 n^2) = sqrt(3) pi deviation^2 / n^2, n levels without the
-   two at the ends.
+/* From 5 bits on levels move all at once, and thirty sweeps are enough to be where by turns they
+   would end: every level within a millionth of its interval of the best place between its
+   neighbours, which the quantile of the sheet's closed form finds. Psi is below that of all that
+   may be begun with, and of one normal distribution what theory has for many levels: (integral of
+   f^(1/3))^3 / (6 n^2) = sqrt(3) pi deviation^2 / n^2, n levels without the two at the ends.
    With one level kept at 0, too; the slopes' variant, which is slower, never rises. */
 static void many_levels_arrive_in_few_sweeps(void **state)
 {
@@ -174,7 +184,9 @@ static void many_levels_arrive_in_few_sweeps(void **state)
         }
 }
 
-/* Each sweep leaves Psi no greater, and they end where no slope is left: |dPsi/dl_j| < 1e-9, the sheet's, or one of which double does not see Psi change any more: slope^2 against the sixteenth digit of Psi. */
+/* Each sweep leaves Psi no greater, and they end where no slope is left: |dPsi/dl_j| <
+   1e-9, the sheet's, or one of which double does not see Psi change any more: slope^2
+   against the sixteenth digit of Psi. */
 static void sweeps_never_go_up_and_end_where_nothing_slopes(void **state)
 {
     uint64_t seed = 21;
@@ -216,7 +228,8 @@ static void levels_are_at_the_optimum(void **state)
         const double reach = round % 4 == 0 ? 6 * part[0].deviation : 1; /* where a single narrow part has its levels */
         for (int i = 1; i < GRID; i++)
             for (int j = i + 1; j < GRID; j++) {
-                const double it[4] = { -1, fmin(reach, 1) * (2.0 * i / GRID - 1), fmin(reach, 1) * (2.0 * j / GRID - 1), 1 };
+                const double it[4] = { -1, fmin(reach, 1) * (2.0 * i / GRID - 1), fmin(reach, 1) * (2.0 * j / GRID - 1),
+                                       1 };
                 least = fmin(least, tutti_codec_psi(&m, 4, it));
             }
         found = tutti_codec_psi_minimise(&m, 4, level, -1, false);
@@ -236,15 +249,20 @@ static void levels_are_at_the_optimum(void **state)
         }
         p = tutti_codec_psi_multiplier(&m, 8, &psi);
         tutti_codec_powers(8, p, level);
-        assert_true(fabs(psi - psi_by_quadrature(&m, 8, level)) < 1e-8 && psi <= least * (1 + 1e-9) && psi >= least * 0.999);
-        assert_true(tutti_codec_psi_minimise(&m, 8, level, -1, false) <= psi); /* all levels free: no worse than a multiplier */
+        assert_true(fabs(psi - psi_by_quadrature(&m, 8, level)) < 1e-8 && psi <= least * (1 + 1e-9) &&
+                    psi >= least * 0.999);
+        /* all levels free: no worse than a multiplier */
+        assert_true(tutti_codec_psi_minimise(&m, 8, level, -1, false) <= psi);
         tutti_codec_powers(8, p, level);
-        found = tutti_codec_psi_minimise(&slow, 8, level, -1, true); /* where no grid reaches: in a minimum, maybe another one, from which the other variant goes no lower */
+        /* where no grid reaches: in a minimum, maybe another one, from
+           which the other variant goes no lower */
+        found = tutti_codec_psi_minimise(&slow, 8, level, -1, true);
         assert_true(tutti_codec_psi_descend(&m, 8, level, -1, false) >= found * 0.999);
     }
 }
 
-/* The sheet's d Psi / dp of AMQ's levels +-{1, p, ..., p^s} by means, deviations and the normal distribution itself; of parts whose mean is not 0 both halves count. */
+/* The sheet's d Psi / dp of AMQ's levels +-{1, p, ..., p^s} by means, deviations and the normal
+   distribution itself; of parts whose mean is not 0 both halves count. */
 static double multiplier_slope(const tutti_codec_mixture *m, int s, double p)
 {
     double slope = 0;
@@ -256,16 +274,25 @@ static double multiplier_slope(const tutti_codec_mixture *m, int s, double p)
             const double inside = (erfc((-1 - mean) / dev / sqrt(2)) - erfc((1 - mean) / dev / sqrt(2))) / 2;
             const double mass_all = of->weight / inside;
             for (int j = 0; j <= s; j++) { /* from p^(j+1) to p^j; the last: from 0 to p^s */
-                const double u = j == s ? 0 : pow(p, j + 1), w = pow(p, j), a = j == 0 ? 0 : j * pow(p, j - 1), b = (j + 1) * pow(p, j);
-                const double mass = mass_all * (erfc((u - mean) / dev / sqrt(2)) - erfc((w - mean) / dev / sqrt(2))) / 2;
-                const double at_u = mass_all * exp(-pow((u - mean) / dev, 2) / 2) / (dev * sqrt(2 * 3.14159265358979324)), at_w = mass_all * exp(-pow((w - mean) / dev, 2) / 2) / (dev * sqrt(2 * 3.14159265358979324));
-                slope += j == s ? 2 * s * pow(p, 2 * s - 1) * mass : (mean * (a + b) - (2 * j + 1) * pow(p, 2 * j)) * mass + dev * dev * (a + b) * (at_u - at_w);
+                const double u = j == s ? 0 : pow(p, j + 1), w = pow(p, j), a = j == 0 ? 0 : j * pow(p, j - 1),
+                             b = (j + 1) * pow(p, j);
+                const double mass =
+                    mass_all * (erfc((u - mean) / dev / sqrt(2)) - erfc((w - mean) / dev / sqrt(2))) / 2;
+                const double at_u =
+                                 mass_all * exp(-pow((u - mean) / dev, 2) / 2) / (dev * sqrt(2 * 3.14159265358979324)),
+                             at_w =
+                                 mass_all * exp(-pow((w - mean) / dev, 2) / 2) / (dev * sqrt(2 * 3.14159265358979324));
+                slope += j == s ? 2 * s * pow(p, 2 * s - 1) * mass
+                                : (mean * (a + b) - (2 * j + 1) * pow(p, 2 * j)) * mass +
+                                      dev * dev * (a + b) * (at_u - at_w);
             }
         }
     return slope;
 }
 
-/* Sheet: Psi'(p) is the central difference of Psi, to 1e-6; at the multiplier that is found it is 0 or p at its end. And all levels free are no worse than the even grid and the powers of a half, whatever is fitted. */
+/* Sheet: Psi'(p) is the central difference of Psi, to 1e-6; at the multiplier that is found
+   it is 0 or p at its end. And all levels free are no worse than the even grid and the
+   powers of a half, whatever is fitted. */
 static void the_slope_of_the_multiplier_is_the_sheets(void **state)
 {
     uint64_t seed = 11;
@@ -283,12 +310,15 @@ static void the_slope_of_the_multiplier_is_the_sheets(void **state)
             tutti_codec_powers(n, p + h, level), up = tutti_codec_psi(&m, n, level);
             tutti_codec_powers(n, p - h, level), down = tutti_codec_psi(&m, n, level);
             if (!(fabs(multiplier_slope(&m, s, p) - (up - down) / (2 * h)) < 1e-6))
-                fail_msg("round %d, p = %g: the slope is %.9g by the sheet and %.9g by difference", round, p, multiplier_slope(&m, s, p), (up - down) / (2 * h));
+                fail_msg("round %d, p = %g: the slope is %.9g by the sheet and %.9g by difference", round, p,
+                         multiplier_slope(&m, s, p), (up - down) / (2 * h));
             steepest = fmax(steepest, fabs(multiplier_slope(&m, s, p)));
         }
         p = tutti_codec_psi_multiplier(&m, n, &psi);
-        if (p > tutti_codec_power_least(n) + 1e-6 && p < 0.99 - 1e-6 && !(fabs(multiplier_slope(&m, s, p)) < 1e-4 * steepest + 1e-9))
-            fail_msg("round %d: the slope at the least Psi, p = %g, is %g; elsewhere up to %g", round, p, multiplier_slope(&m, s, p), steepest);
+        if (p > tutti_codec_power_least(n) + 1e-6 && p < 0.99 - 1e-6 &&
+            !(fabs(multiplier_slope(&m, s, p)) < 1e-4 * steepest + 1e-9))
+            fail_msg("round %d: the slope at the least Psi, p = %g, is %g; elsewhere up to %g", round, p,
+                     multiplier_slope(&m, s, p), steepest);
         for (int j = 0; j < n; j++)
             level[j] = 2.0 * j / (n - 1) - 1;
         even = tutti_codec_psi(&m, n, level);
@@ -300,11 +330,15 @@ static void the_slope_of_the_multiplier_is_the_sheets(void **state)
 }
 
 /* ---- workers ---- */
-/* Sheet: no update, no difference: a codec that will fit its levels sends, until it does, the bytes of one that never will. */
+/* Sheet: no update, no difference: a codec that will fit its levels sends, until it does,
+   the bytes of one that never will. */
 static void until_the_first_fit_nothing_differs_from_a_codec_that_never_fits(void **state)
 {
     enum { LONG = 3000 };
-    static const char *const pairs[][2] = { { "alq(bucket=256,first=6,second=9,every=20,initial=powers)", "alq(bucket=256,first=0,second=0,every=0,initial=powers)" }, { "amq(bits=4,bucket=128,first=6,second=9,every=20,initial=powers)", "amq(bits=4,bucket=128,first=0,second=0,every=0,initial=powers)" } };
+    static const char *const pairs[][2] = { { "alq(bucket=256,first=6,second=9,every=20,initial=powers)",
+                                              "alq(bucket=256,first=0,second=0,every=0,initial=powers)" },
+                                            { "amq(bits=4,bucket=128,first=6,second=9,every=20,initial=powers)",
+                                              "amq(bits=4,bucket=128,first=0,second=0,every=0,initial=powers)" } };
     static float x[LONG];
     uint64_t seed = 12;
     (void)state;
@@ -345,8 +379,11 @@ static double loss_of(subject *s, uint64_t step, const float *x, float *y, int d
 static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **state)
 {
     static const char *const specs[] = {
-        "alq(bucket=512,first=3,initial=powers,second=7,every=10)", "amq(bucket=512,first=3,initial=powers,second=7,every=10)", "alq(bucket=512,first=3,initial=powers,second=7,every=10,fit=single)",
-        "alq(bucket=512,first=3,initial=powers,second=7,every=10,variant=gd,norm=max)", "alq(bits=4,bucket=256,first=3,initial=powers,second=7,every=10,zero_level=on,coding=huffman,components=4)",
+        "alq(bucket=512,first=3,initial=powers,second=7,every=10)",
+        "amq(bucket=512,first=3,initial=powers,second=7,every=10)",
+        "alq(bucket=512,first=3,initial=powers,second=7,every=10,fit=single)",
+        "alq(bucket=512,first=3,initial=powers,second=7,every=10,variant=gd,norm=max)",
+        "alq(bits=4,bucket=256,first=3,initial=powers,second=7,every=10,zero_level=on,coding=huffman,components=4)",
         "amq(bits=4,bucket=1024,first=3,initial=powers,second=7,every=10,norm=max,fit=single)",
     };
     enum { LONG = 512 * 12 + 100 };
@@ -364,7 +401,8 @@ static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **stat
             s[w]->space.workers = WORKERS;
         }
         for (uint64_t step = 0; step <= 22; step++) {
-            const double lr = step < 15 ? 0.1 : 0.05; /* falls by half before step 15: levels are fitted before step 16 */
+            /* falls by half before step 15: levels are fitted before step 16 */
+            const double lr = step < 15 ? 0.1 : 0.05;
             const bool due = step == 3 || step == 7 || step == 10 || step == 20 || step == 16;
             const float first = subject_state(s[0], "codec.levels", TUTTI_SAME)[1];
             const int said = h[0].n;
@@ -373,17 +411,21 @@ static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **stat
             assert_int_equal(h[0].n - said, due);
             assert_true(due || subject_state(s[0], "codec.levels", TUTTI_SAME)[1] == first);
             for (int w = 1; w < WORKERS; w++) {
-                assert_memory_equal(subject_state(s[w], "codec.levels", TUTTI_SAME), subject_state(s[0], "codec.levels", TUTTI_SAME), levels * sizeof(float));
+                assert_memory_equal(subject_state(s[w], "codec.levels", TUTTI_SAME),
+                                    subject_state(s[0], "codec.levels", TUTTI_SAME), levels * sizeof(float));
                 assert_true(!due || strcmp(h[w].text[said], h[0].text[said]) == 0);
             }
             if (due) {
                 double from, to;
                 unsigned long long hash;
                 const float *level = subject_state(s[0], "codec.levels", TUTTI_SAME);
-                assert_int_equal(sscanf(strstr(h[0].text[said], "psi"), "psi %lf -> %lf, %*d buckets, levels %llx", &from, &to, &hash), 3);
+                assert_int_equal(sscanf(strstr(h[0].text[said], "psi"), "psi %lf -> %lf, %*d buckets, levels %llx",
+                                        &from, &to, &hash),
+                                 3);
                 assert_int_equal(hash, tutti_hash(level, levels * sizeof *level));
                 assert_true(to <= from && (step != 3 || to < from)); /* to fall further it has to find new gradients */
-                assert_true(level[0] == -1 && level[levels - 1] == 1 && (strstr(specs[k], "zero_level") == NULL || level[levels / 2] == 0));
+                assert_true(level[0] == -1 && level[levels - 1] == 1 &&
+                            (strstr(specs[k], "zero_level") == NULL || level[levels / 2] == 0));
             }
             for (int w = 0; w < WORKERS; w++) {
                 tutti_view v = subject_view(s[w], step);
@@ -414,7 +456,8 @@ static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **stat
     }
 }
 
-/* Sheet: sum N^2 (l_(j+1) - r) (r - l_j), and the expectation of the objective on the fitted distribution. */
+/* Sheet: sum N^2 (l_(j+1) - r) (r - l_j), and the expectation of the
+   objective on the fitted distribution. */
 static void the_variance_of_levels_is_that_of_the_sheet(void **state)
 {
     enum { DIM = 512, K = 4000 };
@@ -423,7 +466,9 @@ static void the_variance_of_levels_is_that_of_the_sheet(void **state)
     (void)state;
 
     for (int which = 0; which < 3; which++) {
-        subject *s = subject_open((const char *const[]){ "alq(bucket=512)", "alq(bits=4,bucket=512,norm=max)", "amq(bits=2,bucket=512)" }[which], DIM);
+        subject *s = subject_open((const char *const[]){ "alq(bucket=512)", "alq(bits=4,bucket=512,norm=max)",
+                                                         "amq(bits=2,bucket=512)" }[which],
+                                  DIM);
         const int n = which == 1 ? 16 : which == 2 ? 4 : 8;
         const float *level = subject_state(s, "codec.levels", TUTTI_SAME);
         double wanted = 0, scale, loss;
@@ -439,13 +484,15 @@ static void the_variance_of_levels_is_that_of_the_sheet(void **state)
             wanted += scale * scale * ((double)level[j + 1] - r) * (r - (double)level[j]);
         }
         loss = loss_of(s, 0, x, y, K);
-        if (fabs(loss / wanted - 1) > 0.01) /* a sum over 512 elements, averaged 4000 times: the standard error is some 0.1 % */
+        /* a sum over 512 elements, averaged 4000 times: the standard error is some 0.1 % */
+        if (fabs(loss / wanted - 1) > 0.01)
             fail_msg("%d: lost %g, the sheet says %g", which, loss, wanted);
         subject_close(s);
     }
 }
 
-/* Norm, mean and deviation of each whole bucket; with norm=max without the elements that are the norm. What is no whole bucket is left out. */
+/* Norm, mean and deviation of each whole bucket; with norm=max without the elements that are the
+   norm. What is no whole bucket is left out. */
 static void samples_are_what_the_sheet_says(void **state)
 {
     enum { BUCKET = 64, LONG = 4 * BUCKET + 10 };
@@ -475,7 +522,9 @@ static void samples_are_what_the_sheet_says(void **state)
                 if (l2 || fabs((double)x[i]) != norm)
                     sum += x[i] / norm, squares += (double)x[i] * x[i] / norm / norm, n++;
             assert_true(n == (b == 4 ? 0 : l2 ? 64 : b == 1 ? 62 : 63));
-            assert_true(fabs((double)of[0] - norm) <= 1e-6 * norm && (n == 0 || (fabs((double)of[1] - sum / n) < 1e-6 && fabs((double)of[2] - sqrt((squares - sum * sum / n) / (n - 1))) < 1e-6)));
+            assert_true(fabs((double)of[0] - norm) <= 1e-6 * norm &&
+                        (n == 0 || (fabs((double)of[1] - sum / n) < 1e-6 &&
+                                    fabs((double)of[2] - sqrt((squares - sum * sum / n) / (n - 1))) < 1e-6)));
         }
         subject_close(s);
     }
@@ -509,13 +558,19 @@ static void what_cannot_be_fitted_changes_nothing_and_is_said(void **state)
     }
 }
 
-/* initial=normal: before step 0 and no other, levels are those of least Psi under a normal distribution whose mean square is that of a bucket's normalised elements, alike on all workers; a normal gradient then loses what
-   Psi says, and initial=powers, which loses a hundred times that with the defaults, is warned of with the number. */
+/* initial=normal: before step 0 and no other, levels are those of least Psi under a normal
+   distribution whose mean square is that of a bucket's normalised elements, alike on all workers; a
+   normal gradient then loses what Psi says, and initial=powers, which loses a hundred times that
+   with the defaults, is warned of with the number. */
 static void levels_begin_as_what_a_bucket_is_known_to_be(void **state)
 {
     enum { LONG = 3 * 8192 };
-    static const struct { const char *spec; double deviation; } rows[] = {
-        { "alq(initial=%s)", 1 / 90.50966799187809 }, { "amq(initial=%s)", 1 / 90.50966799187809 }, { "alq(bits=4,bucket=512,zero_level=on,initial=%s)", 1 / 22.627416997969522 }, { "alq(bucket=8192,norm=max,initial=%s)", 0.23556 },
+    static const struct { const char *spec; double deviation;
+    } rows[] = {
+        { "alq(initial=%s)", 1 / 90.50966799187809 },
+        { "amq(initial=%s)", 1 / 90.50966799187809 },
+        { "alq(bits=4,bucket=512,zero_level=on,initial=%s)", 1 / 22.627416997969522 },
+        { "alq(bucket=8192,norm=max,initial=%s)", 0.23556 },
     };
     static float x[LONG], y[LONG];
     uint64_t seed = 33;
@@ -538,7 +593,8 @@ static void levels_begin_as_what_a_bucket_is_known_to_be(void **state)
                 s[w]->space.workers = 2;
             }
             assert_int_equal(subject_begin(s, 2, 0, 0, 0.1, h), powers ? 0 : levels + 3);
-            assert_memory_equal(subject_state(s[0], "codec.levels", TUTTI_SAME), subject_state(s[1], "codec.levels", TUTTI_SAME), (size_t)levels * sizeof(float));
+            assert_memory_equal(subject_state(s[0], "codec.levels", TUTTI_SAME),
+                                subject_state(s[1], "codec.levels", TUTTI_SAME), (size_t)levels * sizeof(float));
             for (int l = 0; l < levels; l++)
                 level[l] = (double)subject_state(s[0], "codec.levels", TUTTI_SAME)[l];
             assert_true(tutti_codec_mixture_make(&m));
@@ -547,7 +603,8 @@ static void levels_begin_as_what_a_bucket_is_known_to_be(void **state)
                 assert_true(level[j] == 0 || fabs(tutti_codec_psi_slope(&m, level, j)) < 1e-5 * part.deviation);
             lost[powers] = loss_of(s[0], 0, x, y, 20) / subject_norm2(LONG, x);
             assert_true(fabs(lost[powers] / least[powers] - 1) < 0.1);
-            assert_true(h[0].warning[0] == 0 || sscanf(strstr(h[0].warning, "rounding adds about"), "rounding adds about %lf", &said) == 1);
+            assert_true(h[0].warning[0] == 0 ||
+                        sscanf(strstr(h[0].warning, "rounding adds about"), "rounding adds about %lf", &said) == 1);
             assert_true(least[powers] <= 1.25 ? said == 0 : fabs(said / least[powers] - 1) < 0.01);
             assert_int_equal(subject_begin(s, 2, 1, 0, 0.1, h), 0);
             subject_close(s[0]), subject_close(s[1]);
@@ -566,16 +623,20 @@ static int level_of(subject *s)
     return tutti_codec_chosen(s->codec, &v) == s->codec->inner[1];
 }
 
-/* Decisions are a function of norms and rates, as the paper has them; all workers take them alike; what is sent is the chosen codec's. */
+/* Decisions are a function of norms and rates, as the paper has them; all workers take them alike;
+   what is sent is the chosen codec's. */
 static void accordion_goes_by_the_norms(void **state)
 {
-    static const struct { const char *spec; double size[8], lr[8]; int high[8]; } rows[] = { /* windows of 5 steps: size of their gradients; the level in them */
+    /* windows of 5 steps: size of their gradients; the level in them */
+    static const struct { const char *spec; double size[8], lr[8]; int high[8]; } rows[] = {
         { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),unit=step,interval=5)",
           { 1, 1, 1.4, 1.2, 3, 3, 2.9, 0.1 }, { 1, 1, 1, 1, 1, 1, 1, 1 }, { 0, 0, 1, 1, 1, 0, 1, 1 } },
         { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),unit=step,interval=5,scope=model,eta=0.1)",
           { 1, 1, 1.4, 1.35, 1.3, 1.3, 1.3, 1.3 }, { 1, 1, 1, 1, 1, 1, 0.5, 0.49 }, { 0, 0, 1, 0, 1, 1, 0, 1 } },
-        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),unit=step,interval=5,eta=0)", { 1, 1, 1, 1, 1, 1, 1, 1 }, { 1, 1, 1, 1, 1, 1, 1, 1 }, { 0 } },
-        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),unit=step,interval=5,eta=1e9)", /* a rate that rises is no reason */
+        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),unit=step,interval=5,eta=0)",
+          { 1, 1, 1, 1, 1, 1, 1, 1 }, { 1, 1, 1, 1, 1, 1, 1, 1 }, { 0 } },
+        /* a rate that rises is no reason */
+        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),unit=step,interval=5,eta=1e9)",
           { 1, 50, 1, 9, 0, 1, 1, 1 }, { 1, 1, 2, 4, 4, 4, 2, 2 }, { 0, 0, 1, 1, 1, 1, 0, 1 } },
     };
     static float g[WORKERS][N], y[WORKERS][N];
@@ -596,11 +657,16 @@ static void accordion_goes_by_the_norms(void **state)
                 assert_int_equal(numbers, step > 0 && step % 5 == 0); /* 4 bytes a layer and check */
                 for (int w = 0; w < WORKERS; w++) {
                     if (level_of(s[w]) != rows[k].high[window])
-                        fail_msg("%s: worker %d in window %d: level %d; %s", rows[k].spec, w, window, level_of(s[w]), h[w].n > 0 ? h[w].text[h[w].n - 1] : "");
+                        fail_msg("%s: worker %d in window %d: level %d; %s", rows[k].spec, w, window, level_of(s[w]),
+                                 h[w].n > 0 ? h[w].text[h[w].n - 1] : "");
                     for (size_t i = 0; i < N; i++) /* all count */
-                        g[w][i] = (float)(rows[k].size[window] * (big ? 1000 : 1) * (double)shape[i] * (w == 0 ? 0.7 : w == 1 ? 1.3 : 1));
+                        g[w][i] = (float)(rows[k].size[window] * (big ? 1000 : 1) * (double)shape[i] *
+                                          (w == 0   ? 0.7
+                                           : w == 1 ? 1.3
+                                                    : 1));
                 }
-                subject_exchange(s, WORKERS, step, false, (float *[]){ g[0], g[1], g[2] }, (float *[]){ y[0], y[1], y[2] });
+                subject_exchange(s, WORKERS, step, false, (float *[]){ g[0], g[1], g[2] },
+                                 (float *[]){ y[0], y[1], y[2] });
                 for (int w = 1; w < WORKERS; w++)
                     assert_memory_equal(y[0], y[w], sizeof y[0]);
             }
@@ -615,12 +681,15 @@ static void accordion_in_epochs_adds_up_one_in_so_many(void **state)
 {
     static float g[N], y[N];
     uint64_t seed = 8;
-    subject *s = subject_open_as("accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),interval=3,eta=0.1)", ROWS, COLS, 0, TUTTI_CPU_AVX512);
+    subject *s = subject_open_as("accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),interval=3,eta=0.1)", ROWS, COLS,
+                                 0, TUTTI_CPU_AVX512);
     subject_said h = { .n = 0 };
     (void)state;
 
     subject_fill(N, g, 0, &seed);
-    for (uint64_t step = 0; step < 36; step++) { /* epochs of four steps, the fourth of eight: 0, 3 and 6 are added up; checks after each; norms are of a step */
+    /* epochs of four steps, the fourth of eight: 0, 3 and 6 are added up;
+       checks after each; norms are of a step */
+    for (uint64_t step = 0; step < 36; step++) {
         const uint64_t epoch = step < 20 ? (step < 12 ? step / 4 : 3) : step / 4 - 1;
         const size_t numbers = subject_begin(&s, 1, step, epoch, 0.1, &h);
         assert_int_equal(numbers, step == 4 || step == 20 || step == 32);
@@ -639,12 +708,15 @@ static void accordion_in_epochs_adds_up_one_in_so_many(void **state)
     subject_close(s);
 }
 
-/* low = high: the bits of the codec itself. A residual outside is one for both levels: nothing is lost over switches. A codec that learns goes on. */
-/* With an interval as long as the run, or half of it, nothing is ever compared: said before the first step, once; the run is as it is. */
+/* low = high: the bits of the codec itself. A residual outside is one for both levels: nothing is
+   lost over switches. A codec that learns goes on. */
+/* With an interval as long as the run, or half of it, nothing is ever compared: said before the
+   first step, once; the run is as it is. */
 static void accordion_says_when_it_will_never_switch(void **state)
 {
     static const struct { const char *options; uint64_t steps, epochs; bool said; } rows[] = {
-        { "interval=10", 800, 11, true }, { "interval=10", 800, 12, false }, { "interval=10", 0, 0, false }, { "unit=step,interval=50", 100, 1, true }, { "unit=step,interval=50", 101, 1, false },
+        { "interval=10", 800, 11, true }, { "interval=10", 800, 12, false }, { "interval=10", 0, 0,
+          false }, { "unit=step,interval=50", 100, 1, true }, { "unit=step,interval=50", 101, 1, false },
         { "unit=step,interval=50,eta=0", 100, 1, false },
     };
 
@@ -656,10 +728,16 @@ static void accordion_says_when_it_will_never_switch(void **state)
         snprintf(spec, sizeof spec, "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),%s)", rows[k].options);
         s = subject_open(spec, 600);
         for (uint64_t step = 0; step < 3; step++) {
-            const tutti_codec_moment m = { .step = step, .steps = rows[k].steps, .epochs = rows[k].epochs, .lr = 0.1, .say = subject_hear, .with = &h };
+            const tutti_codec_moment m = { .step = step,
+                                           .steps = rows[k].steps,
+                                           .epochs = rows[k].epochs,
+                                           .lr = 0.1,
+                                           .say = subject_hear,
+                                           .with = &h };
             h.warning[0] = 0;
             assert_int_equal(tutti_codec_begin(s->codec, &m, NULL), TUTTI_OK);
-            assert_int_equal(strstr(h.warning, "nothing is compressed more in this run") != NULL, step == 0 && rows[k].said);
+            assert_int_equal(strstr(h.warning, "nothing is compressed more in this run") != NULL,
+                             step == 0 && rows[k].said);
         }
         subject_close(s);
     }
@@ -670,14 +748,19 @@ static void accordion_touches_nothing_else(void **state)
     static float g[2][N], y[2][N], q[4 * COLS];
     double given[N] = { 0 }, delivered[N] = { 0 };
     uint64_t seed = 9;
-    subject *s[2] = { subject_open_as("ef(accordion(low=powersgd(rank=2),high=powersgd(rank=2),unit=step,interval=3))", ROWS, COLS, 0, TUTTI_CPU_AVX512),
+    subject *s[2] = { subject_open_as("ef(accordion(low=powersgd(rank=2),high=powersgd(rank=2),unit=step,interval=3))",
+                                      ROWS, COLS, 0, TUTTI_CPU_AVX512),
                       subject_open_as("ef(powersgd(rank=2))", ROWS, COLS, 0, TUTTI_CPU_AVX512) };
-    subject *e = subject_open_as("ef(accordion(low=topk(ratio=0.3),high=sign,unit=step,interval=4,eta=0.2))", ROWS, COLS, 0, TUTTI_CPU_AVX512), *p;
+    subject *e = subject_open_as("ef(accordion(low=topk(ratio=0.3),high=sign,unit=step,interval=4,eta=0.2))", ROWS,
+                                 COLS, 0, TUTTI_CPU_AVX512),
+            *p;
     subject_said h[2] = { { .n = 0 } };
     int switched = 0, was = 0;
     (void)state;
 
-    memcpy(subject_state(s[0], "codec.codec.high.q", TUTTI_SAME), subject_state(s[1], "codec.codec.q", TUTTI_SAME), 2 * COLS * sizeof(float)); /* drawn by tensor: the same anyway */
+    /* drawn by tensor: the same anyway */
+    memcpy(subject_state(s[0], "codec.codec.high.q", TUTTI_SAME), subject_state(s[1], "codec.codec.q", TUTTI_SAME),
+           2 * COLS * sizeof(float));
     for (uint64_t step = 0; step < 20; step++) {
         subject_fill(N, g[0], 0, &seed);
         h[0].n = 0;
@@ -704,7 +787,8 @@ static void accordion_touches_nothing_else(void **state)
     for (size_t i = 0; i < N; i++)
         assert_true(fabs(given[i] - delivered[i] - (double)subject_state(e, "codec.e", TUTTI_OWN_MEAN)[i]) < 1e-4);
     /* From rank 4 to rank 2 the first columns stay. */
-    p = subject_open_as("accordion(low=powersgd(rank=4),high=powersgd(rank=2),unit=step,interval=2,eta=1e9)", ROWS, COLS, 0, TUTTI_CPU_AVX512);
+    p = subject_open_as("accordion(low=powersgd(rank=4),high=powersgd(rank=2),unit=step,interval=2,eta=1e9)", ROWS,
+                        COLS, 0, TUTTI_CPU_AVX512);
     h[0].n = 0;
     for (uint64_t step = 0; step <= 4; step++) {
         memcpy(q, subject_state(p, "codec.low.q", TUTTI_SAME), sizeof q);
@@ -726,12 +810,15 @@ static tutti_status no_sum(void *with, size_t n, float *numbers, tutti_error *er
     return tutti_fail(err, TUTTI_ERR_PEER, 0, "worker 1 has gone, and with it %zu numbers", n);
 }
 
-/* tutti_codec_begin reaches codecs inside of wrappers, asks for sums at their steps only, and says whose failed. */
+/* tutti_codec_begin reaches codecs inside of wrappers, asks for sums at their
+   steps only, and says whose failed. */
 static void a_failed_sum_says_whose_it_was(void **state)
 {
     int sums = 0;
     float x[1024] = { 1 };
-    subject *s = subject_open("accordion(low=alq(bucket=512,first=2,second=0,every=0,initial=powers),high=alq(bits=2,first=0,second=0,every=0,initial=powers))", 1024);
+    subject *s = subject_open("accordion(low=alq(bucket=512,first=2,second=0,every=0,initial=powers),high=alq(bits=2,"
+                              "first=0,second=0,every=0,initial=powers))",
+                              1024);
     tutti_codec *outer = s->codec;
     tutti_codec_moment m = { .step = 0, .lr = 0.1, .sum = no_sum, .with = &sums };
     tutti_error err = { 0 };
@@ -745,7 +832,8 @@ static void a_failed_sum_says_whose_it_was(void **state)
     s->codec = outer;
     m.step = 2;
     assert_int_equal(tutti_codec_begin(s->codec, &m, &err), TUTTI_ERR_PEER);
-    assert_string_equal(err.text, "codec 'alq': merging 768 numbers before step 2: worker 1 has gone, and with it 768 numbers");
+    assert_string_equal(err.text,
+                        "codec 'alq': merging 768 numbers before step 2: worker 1 has gone, and with it 768 numbers");
     assert_int_equal(sums, 1);
     subject_close(s);
 }
@@ -765,7 +853,8 @@ static void levels_that_make_no_sense_are_refused(void **state)
         kept = level[l];
         level[l] = l % 2 == 0 ? NAN : -2;
         assert_int_equal(tutti_codec_begin(s->codec, &m, &err), TUTTI_ERR_CORRUPT);
-        assert_string_equal(err.text, "codec 'amq', before step 7: state 'codec.codec.levels' does not ascend from -1 to 1, so it is not what was saved; resume from an earlier checkpoint");
+        assert_string_equal(err.text, "codec 'amq', before step 7: state 'codec.codec.levels' does not ascend from -1 "
+                                      "to 1, so it is not what was saved; resume from an earlier checkpoint");
         level[l] = kept;
     }
     assert_int_equal(tutti_codec_begin(s->codec, &m, &err), TUTTI_OK);
@@ -773,13 +862,18 @@ static void levels_that_make_no_sense_are_refused(void **state)
     subject_close(s);
 }
 
-/* Which matrices are too small is said once, before step 0; of vectors, and of what is left out by name, nobody expects it otherwise. */
+/* Which matrices are too small is said once, before step 0; of vectors, and of what is left out by
+   name, nobody expects it otherwise. */
 static void matrices_that_large_leaves_as_they_are_are_told_once(void **state)
 {
     static const subject_shape shapes[] = { { 32, 9 }, { 1, 33 }, { 3, 50 }, { 60, 50 } };
     static const struct { const char *spec, *said; } rows[] = {
-        { "large(sign,min=1000)", "large: 2 of 3 matrices, 438 elements together, are smaller than min, 1000, and travel as fp32; a smaller min encodes them" },
-        { "large(sign,min=200,small=fp16)", "large: 1 of 3 matrices, 150 elements together, are smaller than min, 200, and travel as fp16; a smaller min encodes them" },
+        { "large(sign,min=1000)",
+          "large: 2 of 3 matrices, 438 elements together, are smaller than min, 1000, and travel as fp32; a "
+          "smaller min encodes them" },
+        { "large(sign,min=200,small=fp16)",
+          "large: 1 of 3 matrices, 150 elements together, are smaller than min, 200, and travel as fp16; a smaller "
+          "min encodes them" },
         { "large(sign,min=100)", "" },
     };
     (void)state;

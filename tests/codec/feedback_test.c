@@ -1,6 +1,7 @@
-/* Wrappers that feed back: ef's momentum, ef21, dgc; and the warm-up of topk.
-   Goal: what is held back is conserved, estimates follow what the sheets say, at both ends of the way; nothing that is not finite stays.
-   Method: workers in one process; the recursions of the papers written out again; small problems that tell methods apart. */
+/* Wrappers that feed back: ef's momentum, ef21, dgc; and the warm-up of topk. Goal: what is held
+   back is conserved, estimates follow what the sheets say, at both ends of the way; nothing that is
+   not finite stays. Method: workers in one process; the recursions of the papers written out again;
+   small problems that tell methods apart. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
@@ -20,11 +21,13 @@ static void close_all(subject **s)
 
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
 
-/* What all got and all still have is what they gave: with momentum, of what momentum makes of it; and with the owner's residual at the way back. */
+/* What all got and all still have is what they gave: with momentum, of what momentum makes of it;
+   and with the owner's residual at the way back. */
 static void momentum_before_the_codec_is_conserved(void **state)
 {
     static const struct { const char *spec; bool nesterov, again; } rows[] = {
-        { "ef(topk(ratio=0.05),momentum=0.9)", false, false }, { "ef(sign,momentum=0.5,nesterov=on)", true, false }, { "ef(topk(ratio=0.05),server=on,momentum=0.9)", false, true },
+        { "ef(topk(ratio=0.05),momentum=0.9)", false, false }, { "ef(sign,momentum=0.5,nesterov=on)", true,
+          false }, { "ef(topk(ratio=0.05),server=on,momentum=0.9)", false, true },
         { "ef(topk(ratio=0.1),server=on)", false, true }, { "ef(sign,server=on)", false, true },
     };
     static float g[WORKERS][N], y[WORKERS][N];
@@ -33,7 +36,9 @@ static void momentum_before_the_codec_is_conserved(void **state)
     (void)state;
 
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
-        const double m = strstr(rows[k].spec, "0.9") != NULL ? (double)0.9f : strstr(rows[k].spec, "momentum") != NULL ? 0.5 : 0;
+        const double m = strstr(rows[k].spec, "0.9") != NULL        ? (double)0.9f
+                         : strstr(rows[k].spec, "momentum") != NULL ? 0.5
+                                                                    : 0;
         subject *s[WORKERS];
         memset(b, 0, sizeof b), memset(given, 0, sizeof given), memset(delivered, 0, sizeof delivered);
         open_all(s, rows[k].spec);
@@ -54,17 +59,20 @@ static void momentum_before_the_codec_is_conserved(void **state)
             for (int w = 0; w < WORKERS; w++)
                 e += (double)subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i] / WORKERS;
             if (!(fabs(given[i] - delivered[i] - e) < 1e-3)) /* sums of up to 300 in floats */
-                fail_msg("%s, element %zu: given %g, delivered %g, kept %g", rows[k].spec, i, given[i], delivered[i], e);
+                fail_msg("%s, element %zu: given %g, delivered %g, kept %g", rows[k].spec, i, given[i], delivered[i],
+                         e);
         }
         close_all(s);
     }
 }
 
-/* Sheet: h = mean h_w on every worker after every step; |g - h_w|^2 contracts at a fixed point; h becomes the mean of the gradients, also by two stages. */
+/* Sheet: h = mean h_w on every worker after every step; |g - h_w|^2 contracts at a fixed point; h
+   becomes the mean of the gradients, also by two stages. */
 static void ef21_follows_the_gradients(void **state)
 {
     static const struct { const char *spec; bool again; } rows[] = {
-        { "ef21(topk(ratio=0.1))", false }, { "ef21(topk(ratio=0.1))", true }, { "ef21(sign)", false }, { "ef21(powersgd(rank=2))", false }, { "ef21(topk(ratio=0.2),eta=0.3)", false },
+        { "ef21(topk(ratio=0.1))", false }, { "ef21(topk(ratio=0.1))", true }, { "ef21(sign)",
+          false }, { "ef21(powersgd(rank=2))", false }, { "ef21(topk(ratio=0.2),eta=0.3)", false },
         { "ef21(randomk(ratio=0.2))", false },
     };
     static float g[WORKERS][N], y[WORKERS][N];
@@ -102,21 +110,24 @@ static void ef21_follows_the_gradients(void **state)
             away += pow(mean - (double)y[0][i], 2), all += mean * mean;
         }
         if (!(away < 1e-3 * all))
-            fail_msg("%s, %s: %g of the mean gradient is still away", rows[k].spec, rows[k].again ? "two stages" : "one stage", away / all);
+            fail_msg("%s, %s: %g of the mean gradient is still away", rows[k].spec,
+                     rows[k].again ? "two stages" : "one stage", away / all);
         g[1][7] = NAN; /* heard of, and over with it */
         subject_exchange(s, WORKERS, 150, rows[k].again, ROW(g), ROW(y));
         assert_true(!tutti_finite(s[0]->device, N, y[0]) || strstr(rows[k].spec, "randomk") != NULL);
         g[1][7] = 0;
         subject_exchange(s, WORKERS, 151, rows[k].again, ROW(g), ROW(y));
         for (int w = 0; w < WORKERS; w++)
-            assert_true(tutti_finite(s[w]->device, N, y[w]) || strstr(rows[k].spec, "powersgd") != NULL || strstr(rows[k].spec, "randomk") != NULL);
+            assert_true(tutti_finite(s[w]->device, N, y[w]) || strstr(rows[k].spec, "powersgd") != NULL ||
+                        strstr(rows[k].spec, "randomk") != NULL);
         close_all(s);
     }
 }
 
-/* Both ways written out again, in numbers that add without rounding. Every worker has an h_w of its own and corrects
-   that one, the owner corrects h:
-     c_w = v_w - h_w,  h_w += C(c_w);   d = mean C(c_w) + o,  h += C(d),  o = d - C(d);   v_w = (1 - eta) v_w + eta
+/* Both ways written out again, in numbers that add without rounding. Every worker has an h_w of its
+   own and corrects that one, the owner corrects h:
+     c_w = v_w - h_w,  h_w += C(c_w);   d = mean C(c_w) + o,  h += C(d),  o = d -
+                       C(d);   v_w = (1 - eta) v_w + eta
      g_w */
 static void ef21_is_its_recursion_at_both_ends(void **state)
 {
@@ -172,9 +183,10 @@ static void ef21_is_its_recursion_at_both_ends(void **state)
                     if ((double)y[w][i] != h[i] || (double)subject_state(s[w], "codec.own",
                             TUTTI_OWN_MEAN)[i] != own[w][i] ||
                         (double)subject_state(s[w], "codec.h", TUTTI_SAME)[i] != h[i])
-                        fail_msg("%s, %s, step %d, worker %d, element %d: h is %g, not %g, h_w %g, not %g", rows[r].spec,
-                                 rows[r].again ? "two stages" : "one stage", (int)step, w, i, (double)y[w][i], h[i],
-                                 (double)subject_state(s[w], "codec.own", TUTTI_OWN_MEAN)[i], own[w][i]);
+                        fail_msg("%s, %s, step %d, worker %d, element %d: h is %g, not %g, h_w %g, not %g",
+                                 rows[r].spec, rows[r].again ? "two stages" : "one stage", (int)step, w, i,
+                                 (double)y[w][i], h[i], (double)subject_state(s[w], "codec.own", TUTTI_OWN_MEAN)[i],
+                                 own[w][i]);
                 assert_true((double)subject_state(s[0], "codec.owner", TUTTI_OWN_SUM)[i] == o[i]);
             }
         }
@@ -183,7 +195,8 @@ static void ef21_is_its_recursion_at_both_ends(void **state)
     }
 }
 
-/* Sheet, invariant 7: f_w = |x|^2 / 2 +- b.x. Error feedback with top-1 keeps moving at the size of its steps, EF21 comes to rest at the optimum. */
+/* Sheet, invariant 7: f_w = |x|^2 / 2 +- b.x. Error feedback with top-1 keeps moving at the size of
+   its steps, EF21 comes to rest at the optimum. */
 static void ef21_rests_where_error_feedback_moves(void **state)
 {
     static const char *const specs[] = { "ef(topk(ratio=0.01))", "ef21(topk(ratio=0.01))" };
@@ -214,14 +227,20 @@ static void ef21_rests_where_error_feedback_moves(void **state)
     assert_true(moved[0] > 1e-2 && moved[1] < 1e-4);
 }
 
-/* DGC's recursion written out, also where values travel in 16 bits, of which momentum is masked as of others; with everything sent it is momentum SGD, and the mask, which is for what is held back, leaves it alone; nothing is lost without the mask. */
+/* DGC's recursion written out, also where values travel in 16 bits, of which momentum is masked as
+   of others; with everything sent it is momentum SGD, and the mask, which is for what is held back,
+   leaves it alone; nothing is lost without the mask. */
 static void dgc_is_its_recursion(void **state)
 {
     static const struct { const char *spec; bool nesterov, masking; double ratio, clip; } rows[] = {
-        { "dgc(topk(ratio=0.05))", false, true, 0.05, 0 }, { "dgc(topk(ratio=0.05),nesterov=on)", true, true, 0.05, 0 }, { "dgc(topk(ratio=0.05),masking=off)", false, false, 0.05, 0 },
-        { "dgc(topk(ratio=1),masking=off)", false, false, 1, 0 }, { "dgc(topk(ratio=1))", false, true, 1, 0 }, { "dgc(topk(ratio=0.1),clip=20)", false, true, 0.1, 20 },
-        { "dgc(topk(ratio=0.05),nesterov=on,clip=30)", true, true, 0.05, 30 }, { "dgc(topk(ratio=0.05,value_dtype=bf16))", false, true, 0.05, 0 },
-        { "dgc(large(topk(ratio=0.1,value_dtype=fp16,index_code=delta),min=100),nesterov=on)", true, true, 0.1, 0 }, { "dgc(topk(ratio=0.05,value_dtype=bf16,index_code=bitmap),masking=off)", false, false, 0.05, 0 },
+        { "dgc(topk(ratio=0.05))", false, true, 0.05, 0 }, { "dgc(topk(ratio=0.05),nesterov=on)", true, true, 0.05,
+          0 }, { "dgc(topk(ratio=0.05),masking=off)", false, false, 0.05, 0 },
+        { "dgc(topk(ratio=1),masking=off)", false, false, 1, 0 }, { "dgc(topk(ratio=1))", false, true, 1,
+          0 }, { "dgc(topk(ratio=0.1),clip=20)", false, true, 0.1, 20 },
+        { "dgc(topk(ratio=0.05),nesterov=on,clip=30)", true, true, 0.05,
+          30 }, { "dgc(topk(ratio=0.05,value_dtype=bf16))", false, true, 0.05, 0 },
+        { "dgc(large(topk(ratio=0.1,value_dtype=fp16,index_code=delta),min=100),nesterov=on)", true, true, 0.1,
+          0 }, { "dgc(topk(ratio=0.05,value_dtype=bf16,index_code=bitmap),masking=off)", false, false, 0.05, 0 },
     };
     static float g[N], y[N];
     static double u[N], v[N];
@@ -230,7 +249,10 @@ static void dgc_is_its_recursion(void **state)
 
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         subject *s = subject_open(rows[k].spec, N); /* of 4 workers: clipped at half of clip */
-        const double m = (double)0.9f, off = strstr(rows[k].spec, "bf16") != NULL ? 0x1p-8 : strstr(rows[k].spec, "fp16") != NULL ? 0x1p-11 : 0; /* of a value on its way */
+        /* of a value on its way */
+        const double m = (double)0.9f, off = strstr(rows[k].spec, "bf16") != NULL   ? 0x1p-8
+                                             : strstr(rows[k].spec, "fp16") != NULL ? 0x1p-11
+                                                                                    : 0;
         memset(u, 0, sizeof u), memset(v, 0, sizeof v);
         for (uint64_t step = 0; step < 40; step++) {
             size_t sent = 0;
@@ -248,11 +270,13 @@ static void dgc_is_its_recursion(void **state)
                 if (y[i] != 0) {
                     sent++;
                     if (fabs((double)y[i] - v[i]) > 1e-4 + off * fabs(v[i]))
-                        fail_msg("%s, step %d, element %zu: sent %g, the recursion has %g", rows[k].spec, (int)step, i, (double)y[i], v[i]);
+                        fail_msg("%s, step %d, element %zu: sent %g, the recursion has %g", rows[k].spec, (int)step, i,
+                                 (double)y[i], v[i]);
                     v[i] = off > 0 ? v[i] - (double)y[i] : 0; /* sparsification.md: what 16 bits lose is put back */
                     u[i] = rows[k].masking && rows[k].ratio < 1 ? 0 : u[i];
                 }
-                assert_true(fabs((double)subject_state(s, "codec.v", TUTTI_OWN_MEAN)[i] - v[i]) < 1e-4 && fabs((double)subject_state(s, "codec.u", TUTTI_OWN_ZERO)[i] - u[i]) < 1e-4);
+                assert_true(fabs((double)subject_state(s, "codec.v", TUTTI_OWN_MEAN)[i] - v[i]) < 1e-4 &&
+                            fabs((double)subject_state(s, "codec.u", TUTTI_OWN_ZERO)[i] - u[i]) < 1e-4);
             }
             assert_int_equal(sent, (size_t)ceil(rows[k].ratio * N - 1e-9));
         }
@@ -260,11 +284,12 @@ static void dgc_is_its_recursion(void **state)
     }
 }
 
-/* Momentum factor masking goes by the places that were sent, as the authors' code does (indices filled with 0), and
-   not by what is left of v.
-   Element 0 is never sent: its v comes to exactly 0 by itself, and its momentum goes on. A sum that came to 0 and
-   fills a selection up was sent, and its
-   momentum is forgotten. Also in 16 bits, by other lists of indexes, and within wrappers that choose. */
+/* Momentum factor masking goes by the places that were sent, as the authors' code does (indices
+   filled with 0), and not by what is left of v.
+   Element 0 is never sent: its v comes to exactly 0 by itself, and its momentum goes on. A sum that
+   came to 0 and fills a selection up was sent, and its
+   momentum is forgotten. Also in 16 bits, by other lists of indexes,
+   and within wrappers that choose. */
 static void dgc_knows_what_was_sent_by_its_place(void **state)
 {
     static const char *const specs[] = {
@@ -305,8 +330,8 @@ static void dgc_knows_what_was_sent_by_its_place(void **state)
     subject_close(s);
 }
 
-/* Each element of a message, whatever its value, and no other, of every codec that can tell: k of them where zeros
-   fill them up, those that are decoded to other than 0 where nothing is. */
+/* Each element of a message, whatever its value, and no other, of every codec that can tell: k of
+   them where zeros fill them up, those that are decoded to other than 0 where nothing is. */
 static void places_are_those_of_the_message(void **state)
 {
     static const struct { const char *spec; size_t k; } rows[] = { /* k: of N, where fewer are not 0; 0: those */
@@ -355,7 +380,8 @@ static void places_are_those_of_the_message(void **state)
         }
 }
 
-/* The ratio of epoch e of E: ratio^((e + 1) / (E + 1)); memory is that of the first, messages those of their epoch, and others' are refused. */
+/* The ratio of epoch e of E: ratio^((e + 1) / (E + 1)); memory is that of the first, messages those
+   of their epoch, and others' are refused. */
 static void topk_warms_up(void **state)
 {
     static const double published[] = { 0.25, 0.063, 0.0158, 0.004, 0.001, 0.001 };
@@ -384,9 +410,11 @@ static void topk_warms_up(void **state)
 /* A ratio of each epoch, then `ratio`: k of its epoch in every message, to the byte. */
 static void topk_takes_the_listed_ratios_one_an_epoch(void **state)
 {
-    static const struct { const char *spec; double ratio[6]; } rows[] = {
+    static const struct { const char *spec; double ratio[6];
+    } rows[] = {
         { "topk(ratio=0.001,warmup_ratios=0.25:0.063:0.015:0.004:0.001)", { 0.25, 0.063, 0.015, 0.004, 0.001, 0.001 } },
-        { "topk(ratio=0.01,warmup_ratios=1)", { 1, 0.01, 0.01, 0.01, 0.01, 0.01 } }, { "topk(ratio=0.01,warmup_ratios=0.5:0.5:0.01)", { 0.5, 0.5, 0.01, 0.01, 0.01, 0.01 } },
+        { "topk(ratio=0.01,warmup_ratios=1)", { 1, 0.01, 0.01, 0.01, 0.01, 0.01 } },
+        { "topk(ratio=0.01,warmup_ratios=0.5:0.5:0.01)", { 0.5, 0.5, 0.01, 0.01, 0.01, 0.01 } },
     };
     static float x[20001];
     uint64_t seed = 5;
@@ -396,7 +424,8 @@ static void topk_takes_the_listed_ratios_one_an_epoch(void **state)
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         subject *s = subject_open(rows[k].spec, 20001);
         subject_said h = { .n = 0 };
-        for (uint64_t turn = 0; turn < 12; turn++) { /* and again from the first, as a run that is resumed in whatever epoch */
+        /* and again from the first, as a run that is resumed in whatever epoch */
+        for (uint64_t turn = 0; turn < 12; turn++) {
             const tutti_view v = subject_view(s, turn);
             size_t bytes;
             subject_begin(&s, 1, turn, turn % 6, 0.1, &h);

@@ -1,10 +1,11 @@
 /* What codecs put on the wire, byte by byte.
-   Goal: a message means the same to every machine and every version: numbers in little-endian order, sixteen bits
-   among them, codes from the lowest bit of a byte on, draws of Philox.
-   Encoder and decoder that are wrong in the same way agree with each other, and with this list they do not.
-   Method: one vector and the bytes of each codec's message of it, written down. Those of codecs that draw hold the
-   draws too: worker 1, step 3, seed 42.
-   A change of these bytes is a change of the format: workers of two versions would not understand each other. */
+   Goal: a message means the same to every machine and every version: numbers in little-endian
+   order, sixteen bits among them, codes from the lowest bit of a byte on, draws of Philox. Encoder
+   and decoder that are wrong in the same way agree with each other, and with this list they do not.
+   Method: one vector and the bytes of each codec's message of it, written down. Those of codecs
+   that draw hold the draws too: worker 1, step 3, seed 42.
+   A change of these bytes is a change of the format: workers of two versions
+   would not understand each other. */
 #include "subject.h"
 
 enum { ROWS = 4, COLS = 6, N = ROWS * COLS, BYTES_MOST = 200 };
@@ -62,7 +63,8 @@ static const struct { const char *spec, *bytes; } golden[] = {
     { "powersgd(rank=1)", "c84456c02e364c414a0e85401b9e47c13b3dadc04213a83f5a3c95bfa4233f40f4c4a73f890da7c0" },
 };
 
-/* All that is sent: a message, or the numbers of round after round, in which this worker's stand for the mean. */
+/* All that is sent: a message, or the numbers of round after round, in which
+   this worker's stand for the mean. */
 static size_t sent_of(const char *spec, tutti_cpu cpu, uint8_t *out)
 {
     subject *s = subject_open_as(spec, ROWS, COLS, 1, cpu);
@@ -113,8 +115,8 @@ static void messages_are_those_that_are_written_down(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* What was written down long ago is decoded to what is encoded now: a decoder reads what an encoder of another
-   machine wrote. */
+/* What was written down long ago is decoded to what is encoded now: a decoder reads what an
+   encoder of another machine wrote. */
 static void what_is_written_down_is_decoded(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
-/* Codecs of the linear form, and error feedback over codecs of either form.
-   Goal: what workers fold and sum is what they all unfold; random-k's draws, PowerSGD's projection and the conservation of error feedback are as the
-   methods' sheets prove them.
-   Method: four workers in one process; the mean over them in double; identities with tolerances from the arithmetic. */
+/* Codecs of the linear form, and error feedback over codecs of either form. Goal: what workers fold
+   and sum is what they all unfold; random-k's draws, PowerSGD's projection and the conservation of
+   error feedback are as the methods' sheets prove them.
+   Method: four workers in one process; the mean over them in double; identities
+   with tolerances from the arithmetic. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
@@ -23,12 +24,14 @@ static float wire_get(const subject *s, const void *wire, size_t i)
 {
     float y;
 
-    tutti_cast(s->device, (tutti_buffer){ s->device, (char *)(uintptr_t)wire + i * tutti_dtype_bytes(number(s)), 1, number(s) },
+    tutti_cast(s->device,
+               (tutti_buffer){ s->device, (char *)(uintptr_t)wire + i * tutti_dtype_bytes(number(s)), 1, number(s) },
                tutti_f32(s->device, &y, 1));
     return y;
 }
 
-/* All rounds of `workers` subjects on x[w]; own[w] (or NULL) = what w contributed as decoded; y = the decoded mean, equal on all. */
+/* All rounds of `workers` subjects on x[w]; own[w] (or NULL) = what w contributed as decoded; y
+   = the decoded mean, equal on all. */
 static void mean(subject *const *s, int workers, uint64_t step, float *const *x, float *const *own, float *y)
 {
     const tutti_codec_ops *ops = s[0]->codec->ops;
@@ -101,7 +104,8 @@ static void casts_round_and_come_back(void **state)
     }
 }
 
-/* Loss (1 - k/n) |x|^2 in expectation where k divides n; with the factor n/k unbiased with variance (n/k - 1) |x|^2. */
+/* Loss (1 - k/n) |x|^2 in expectation where k divides n; with the factor n/k
+   unbiased with variance (n/k - 1) |x|^2. */
 static void randomk_draws_each_element_as_often(void **state)
 {
     enum { N = 200, K = 20000 };
@@ -110,8 +114,10 @@ static void randomk_draws_each_element_as_often(void **state)
     (void)state;
 
     for (int which = 0; which < 4; which++) {
-        subject *s = subject_open((const char *const[]){ "randomk(ratio=0.1)", "randomk(ratio=0.1,unbiased=true)", "randomk(ratio=0.1,block=5)",
-                                                         "randomk(ratio=0.25,block=10,unbiased=true)" }[which], N);
+        subject *s = subject_open((const char *const[]){ "randomk(ratio=0.1)", "randomk(ratio=0.1,unbiased=true)",
+                                                         "randomk(ratio=0.1,block=5)",
+                                                         "randomk(ratio=0.25,block=10,unbiased=true)" }[which],
+                                  N);
         const double share = which == 3 ? 0.25 : 0.1;
         double sum[N] = { 0 }, loss = 0, norm;
         subject_fill(N, x, 0, &seed);
@@ -145,15 +151,29 @@ static void randomk_is_shared_and_sums(void **state)
 
     for (int which = 0; which < 3; which++)
         for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++) {
-            const size_t n = subject_lengths[at], block = which != 1 ? 1 : n > 0 && n < 7 ? n : 7, blocks = (n + block - 1) / block; /* a tensor below a block is one */
+            /* a tensor below a block is one */
+            const size_t n = subject_lengths[at],
+                         block = which != 1       ? 1
+                                 : n > 0 && n < 7 ? n
+                                                  : 7,
+                         blocks = (n + block - 1) / block;
             subject *s[WORKERS];
             for (int w = 0; w < WORKERS; w++) {
-                s[w] = subject_open_as((const char *const[]){ "randomk(ratio=0.05)", "randomk(ratio=0.2,block=7)", "randomk(ratio=1)" }[which], 1, n, w, TUTTI_CPU_AVX2);
+                s[w] = subject_open_as((const char *const[]){ "randomk(ratio=0.05)", "randomk(ratio=0.2,block=7)",
+                                                              "randomk(ratio=1)" }[which],
+                                       1, n, w, TUTTI_CPU_AVX2);
                 subject_fill(n, x[w], 0, &seed);
             }
             const tutti_view v = subject_view(s[0], 0);
-            assert_int_equal(s[0]->codec->ops->width(s[0]->codec, &v, 0), block * (n == 0 ? 0 : (size_t)fmax(1, ceil((which == 0 ? 0.05 : which == 1 ? 0.2 : 1) * (double)blocks - 1e-9))));
-            mean(s, WORKERS, at, (float *[]){ x[0], x[1], x[2], x[3] }, (float *[]){ own[0], own[1], own[2], own[3] }, y);
+            assert_int_equal(s[0]->codec->ops->width(s[0]->codec, &v, 0),
+                             block * (n == 0 ? 0
+                                             : (size_t)fmax(1, ceil((which == 0   ? 0.05
+                                                                     : which == 1 ? 0.2
+                                                                                  : 1) *
+                                                                        (double)blocks -
+                                                                    1e-9))));
+            mean(s, WORKERS, at, (float *[]){ x[0], x[1], x[2], x[3] }, (float *[]){ own[0], own[1], own[2], own[3] },
+                 y);
             for (size_t i = 0; i < n; i++) {
                 const double m = ((double)own[0][i] + own[1][i] + own[2][i] + own[3][i]) / 4;
                 assert_true(fabs(m - y[i]) <= 1e-6);
@@ -165,11 +185,19 @@ static void randomk_is_shared_and_sums(void **state)
         }
 }
 
-/* What is drawn follows from shared_seed alone where it is given, and from the run's seed (42 here) where it is not. */
+/* What is drawn follows from shared_seed alone where it is given, and from the
+   run's seed (42 here) where it is not. */
 static void the_seed_of_randomk_decides_what_it_draws(void **state)
 {
     enum { N = 5000 };
-    static const struct { const char *spec; uint64_t run; } rows[] = { { "randomk(ratio=0.1)", 42 }, { "randomk(ratio=0.1,shared_seed=42)", 7 }, { "randomk(ratio=0.1,shared_seed=42)", 42 }, { "randomk(ratio=0.1)", 7 }, { "randomk(ratio=0.1,shared_seed=43)", 42 } };
+    static const struct {
+        const char *spec;
+        uint64_t run;
+    } rows[] = { { "randomk(ratio=0.1)", 42 },
+                 { "randomk(ratio=0.1,shared_seed=42)", 7 },
+                 { "randomk(ratio=0.1,shared_seed=42)", 42 },
+                 { "randomk(ratio=0.1)", 7 },
+                 { "randomk(ratio=0.1,shared_seed=43)", 42 } };
     static float x[N], y[TUTTI_LENGTH(rows)][N];
     uint64_t seed = 3;
     (void)state;
@@ -197,10 +225,13 @@ static void orthonormalise(tutti_device *d, size_t n, size_t r, float *p)
     tutti_codec_orthonormalise(d, n, r / 2, r, column, (tutti_rng){ 1, 2, 3 });
 }
 
-/* Columns that are dependent, zero, tiny, huge, nearly parallel (condition number 1e6 and more): P^T P = 1 all the same. */
+/* Columns that are dependent, zero, tiny, huge, nearly parallel (condition number 1e6
+   and more): P^T P = 1 all the same. */
 static void columns_become_orthonormal_whatever_they_are(void **state)
 {
-    static const struct { size_t n, r; } shapes[] = { { 1, 1 }, { 2, 2 }, { 8, 8 }, { 9, 4 }, { 100, 4 }, { 1000, 8 }, { 513, 16 }, { 40, 40 } };
+    static const struct {
+        size_t n, r;
+    } shapes[] = { { 1, 1 }, { 2, 2 }, { 8, 8 }, { 9, 4 }, { 100, 4 }, { 1000, 8 }, { 513, 16 }, { 40, 40 } };
     float *p = malloc(1000 * 16 * sizeof *p);
     uint64_t seed = 4;
     tutti_device *d;
@@ -291,7 +322,9 @@ static void product(size_t rows, size_t cols, size_t r, float *x, uint64_t *seed
 
 static void powersgd_is_exact_on_matrices_of_its_rank(void **state)
 {
-    static const struct { size_t rows, cols, r; } shapes[] = { { 40, 30, 1 }, { 64, 100, 4 }, { 31, 257, 3 }, { 33, 20, 5 }, { 16, 16, 2 } };
+    static const struct {
+        size_t rows, cols, r;
+    } shapes[] = { { 40, 30, 1 }, { 64, 100, 4 }, { 31, 257, 3 }, { 33, 20, 5 }, { 16, 16, 2 } };
     float x[31 * 257 + 1], y[31 * 257 + 1];
     uint64_t seed = 6;
     (void)state;
@@ -315,7 +348,8 @@ static void powersgd_is_exact_on_matrices_of_its_rank(void **state)
         }
 }
 
-/* Sheet, invariants 1, 2 and 6: G projects the mean; W workers are one with the mean; a constant matrix is approached. */
+/* Sheet, invariants 1, 2 and 6: G projects the mean; W workers are one with the mean;
+   a constant matrix is approached. */
 static void powersgd_projects_the_mean_whatever_the_workers(void **state)
 {
     enum { ROWS = 48, COLS = 70, N = ROWS * COLS };
@@ -352,7 +386,8 @@ static void powersgd_projects_the_mean_whatever_the_workers(void **state)
     subject_close(one);
 }
 
-/* The sheet's iterations, slowly and in double: each on what the ones before have left of every worker's matrix, which is computed here, the products added up. */
+/* The sheet's iterations, slowly and in double: each on what the ones before have left of every
+   worker's matrix, which is computed here, the products added up. */
 static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
 {
     enum { ROWS = 30, COLS = 45, N = ROWS * COLS, R = 3, ITERS = 4 };
@@ -433,7 +468,8 @@ static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
                     double whole = 0;
                     for (int j = 0; j < COLS; j++)
                         whole += q[k][j] * q[k][j];
-                    assert_true(size >= 1 && size < 2 && fabs(log2(sqrt(whole) / size) - round(log2(sqrt(whole) / size))) < 1e-3);
+                    assert_true(size >= 1 && size < 2 &&
+                                fabs(log2(sqrt(whole) / size) - round(log2(sqrt(whole) / size))) < 1e-3);
                     for (int j = 0; j < COLS; j++)
                         assert_true(fabs((double)kept[k * COLS + j] * sqrt(whole) / size - q[k][j]) < 1e-3);
                 }
@@ -458,8 +494,10 @@ static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
 static void powersgd_sends_what_would_not_shrink_as_it_is(void **state)
 {
     static const struct { const char *spec; size_t rows, cols; uint64_t step; bool dense; } rows[] = {
-        { "powersgd(rank=4)", 1, 500, 0, true }, { "powersgd(rank=4)", 16, 16, 0, true }, { "powersgd(rank=4)", 17, 17, 0, false },
-        { "powersgd(rank=4,min_compression_rate=3)", 17, 17, 0, true }, { "powersgd(rank=2,start_iter=5)", 50, 50, 4, true }, { "powersgd(rank=2,start_iter=5)", 50, 50, 5, false },
+        { "powersgd(rank=4)", 1, 500, 0, true }, { "powersgd(rank=4)", 16, 16, 0, true }, { "powersgd(rank=4)", 17,
+          17, 0, false },
+        { "powersgd(rank=4,min_compression_rate=3)", 17, 17, 0, true }, { "powersgd(rank=2,start_iter=5)", 50, 50, 4,
+          true }, { "powersgd(rank=2,start_iter=5)", 50, 50, 5, false },
     };
     float x[2500], y[2500];
     uint64_t seed = 8;
@@ -483,7 +521,8 @@ static void powersgd_recovers_from_zeros_and_from_nan(void **state)
     (void)state;
 
     for (int warm = 0; warm < 2; warm++) {
-        subject *s = subject_open_as(warm ? "powersgd(rank=2)" : "powersgd(rank=2,warm_start=false)", ROWS, COLS, 0, TUTTI_CPU_AVX512);
+        subject *s = subject_open_as(warm ? "powersgd(rank=2)" : "powersgd(rank=2,warm_start=false)", ROWS, COLS, 0,
+                                     TUTTI_CPU_AVX512);
         for (uint64_t step = 0; step < 10; step++) {
             if (step < 5)
                 memset(x, 0, sizeof x);
@@ -492,7 +531,8 @@ static void powersgd_recovers_from_zeros_and_from_nan(void **state)
             mean(&s, 1, step, (float *[]){ x }, NULL, y);
             for (size_t i = 0; i < N; i++)
                 assert_true(isfinite(y[i]));
-            /* Step 5 of a warm start has drawn directions: it can but gain from what it was given; the next one has found the matrix. */
+            /* Step 5 of a warm start has drawn directions: it can but gain from what it was given;
+               the next one has found the matrix. */
             assert_true(subject_loss(N, x, y) <= (warm && step == 5 ? 1 - 1e-4 : 1e-9) * subject_norm2(N, x));
         }
         x[7] = NAN; /* heard of everywhere */
@@ -523,11 +563,22 @@ static float *residual_of(const subject *s)
     return subject_state(s, "codec.e", TUTTI_OWN_MEAN);
 }
 
-/* Error feedback, sheet: the sum of what was delivered and the mean residual is the sum of the mean gradients. */
+/* Error feedback, sheet: the sum of what was delivered and the mean residual
+   is the sum of the mean gradients. */
 static void error_feedback_loses_nothing(void **state)
 {
-    static const char *const wrapped[] = { "ef(topk(ratio=0.05))", "ef(sign)", "ef(onebit)", "ef(onebit-col(min_rows=1))", "ef(int8)", "ef(minmax8)", "ef(threshold(value=1))", "ef(randomk(ratio=0.1))",
-                                           "ef(randomk(ratio=0.2,block=8))", "ef(powersgd(rank=2))", "ef(powersgd(rank=2,ef_rule=aggregated))", "ef(powersgd(rank=2,iters_per_step=3))" };
+    static const char *const wrapped[] = { "ef(topk(ratio=0.05))",
+                                           "ef(sign)",
+                                           "ef(onebit)",
+                                           "ef(onebit-col(min_rows=1))",
+                                           "ef(int8)",
+                                           "ef(minmax8)",
+                                           "ef(threshold(value=1))",
+                                           "ef(randomk(ratio=0.1))",
+                                           "ef(randomk(ratio=0.2,block=8))",
+                                           "ef(powersgd(rank=2))",
+                                           "ef(powersgd(rank=2,ef_rule=aggregated))",
+                                           "ef(powersgd(rank=2,iters_per_step=3))" };
     enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 60 };
     static float g[WORKERS][N], y[N];
     uint64_t seed = 10;
@@ -554,7 +605,8 @@ static void error_feedback_loses_nothing(void **state)
                 for (int w = 0; w < workers; w++)
                     e += (double)residual_of(s[w])[i] / workers;
                 if (!(fabs(given[i] - delivered[i] - e) < 1e-4)) /* some 4 roundings a step of numbers up to 10 */
-                    fail_msg("%s, %d workers, element %zu: given %g, delivered %g, kept %g", wrapped[k], workers, i, given[i], delivered[i], e);
+                    fail_msg("%s, %d workers, element %zu: given %g, delivered %g, kept %g", wrapped[k], workers, i,
+                             given[i], delivered[i], e);
             }
             for (int w = 0; w < workers; w++)
                 subject_close(s[w]);
@@ -570,7 +622,9 @@ static void a_selection_and_its_residual_are_the_vector(void **state)
     (void)state;
 
     for (int which = 0; which < 3; which++) {
-        subject *s = subject_open((const char *const[]){ "ef(topk(ratio=0.1))", "ef(threshold(value=1))", "ef(randomk(ratio=0.1))" }[which], N);
+        subject *s = subject_open(
+            (const char *const[]){ "ef(topk(ratio=0.1))", "ef(threshold(value=1))", "ef(randomk(ratio=0.1))" }[which],
+            N);
         memset(p, 0, sizeof p);
         for (uint64_t step = 0; step < 30; step++) {
             const float *e = residual_of(s);
@@ -585,7 +639,8 @@ static void a_selection_and_its_residual_are_the_vector(void **state)
     }
 }
 
-/* Sheet: f = c |a + b| + |a - b|, 0 < c < 1, from (1, 1): the signs of the gradients never move a + b, with error feedback it goes to 0. */
+/* Sheet: f = c |a + b| + |a - b|, 0 < c < 1, from (1, 1): the signs of the gradients never move a +
+   b, with error feedback it goes to 0. */
 static void error_feedback_mends_the_counterexample_of_sign(void **state)
 {
     (void)state;
@@ -626,24 +681,62 @@ static void the_owner_of_a_sum_has_a_residual_of_its_own_if_asked(void **state)
 
 static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
 {
-    static const struct { const char *spec, *text; } rows[] = {
-        { "topq", "unknown codec 'topq'; did you mean 'topk'? (there are fp32, fp16, bf16, trunc16, int8, minmax8, qsgd, nuqsgd, alq, amq, sign, onebit, onebit-col, sign-vote, topk, threshold, randomk, wangni, powersgd, ef, large, ef21, dgc, accordion)" },
+    static const struct { const char *spec, *text;
+    } rows[] = {
+        { "topq",
+          "unknown codec 'topq'; did you mean 'topk'? (there are fp32, fp16, bf16, trunc16, int8, minmax8, qsgd, "
+          "nuqsgd, alq, amq, sign, onebit, onebit-col, sign-vote, topk, threshold, randomk, wangni, powersgd, ef, "
+          "large, ef21, dgc, accordion)" },
         { "qsgd(bucket=500)", "codec 'qsgd': bucket is 500 and must be a power of two, such as 512" },
         { "minmax8(chunk=9)", "codec 'minmax8': chunk is 9 and must be 0 or at least 256" },
-        { "ef(sign-vote)", "codec 'ef': sign-vote makes a vote of what is sent, and of a vote nothing can be made good; use it without ef, or take sign, which has a scale" },
-        { "ef21(large(sign-vote,min=10))", "codec 'ef21': sign-vote makes a vote of what is sent, and of a vote nothing can be made good; use it without ef21, or take sign, which has a scale" },
-        { "ef", "codec 'ef' wraps another one, 'codec', and was given none; write ef(codec=topk(ratio=0.01)), for example" },
-        { "ef(qsgd)", "codec 'ef': qsgd is unbiased and may lose more than it was given, so that a residual can grow without end; use it without ef, or with a codec that only leaves out, such as topk, sign or powersgd" },
-        { "ef(ef(sign))", "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" },
-        { "ef21(threshold)", "codec 'ef21': threshold may lose as much as it was given, and ef21 converges with codecs that always keep a part, such as topk, sign or powersgd" },
-        { "dgc(alq)", NULL }, { "ef(accordion(low=qsgd,high=qsgd))", NULL }, { "ef(accordion(low=ef(sign),high=sign))", NULL },
-        { "ef(large(ef(topk)))", "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" }, { "dgc(large(dgc(topk)))", NULL },
-        { "ef(large(qsgd,small=topk))", NULL }, { "ef(large(topk,small=qsgd))", NULL }, { "ef(accordion(low=qsgd,high=topk))", NULL }, { "ef(large(large(ef(sign))))", NULL },
-        { "accordion(low=topk)", NULL }, { "accordion(low=ef(topk),high=sign)", "codec 'accordion': ef inside of it is a wrapper, whose state would be one a level; put it round both: ef(accordion(low=..., high=...))" },
-        { "alq(first=9,second=9)", "codec 'alq': second is 9 and must be after first, 9" }, { "alq(bucket=100)", NULL },
-        { "ef(topk,flush=bf16)", NULL }, { "ef(topk,flush_every=5,flush=large(fp32))", "codec 'ef': flush is large, a wrapper, and what delivers all that is owed is a codec itself: fp32, bf16 or fp16" },
-        { "ef(large(accordion(low=topk(ratio=0.1),high=topk)),flush_every=5)", "codec 'ef': flush_every is 5, and accordion inside of it would not see the gradients of the steps that flush; leave flush_every away" },
-        { "ef(nosuch)", NULL }, { "qsgd(bits=1)", "codec 'qsgd': bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, or onebit" }, { "qsgd(bits=9)", NULL }, { "topk(ratio=1.5)", NULL }, { "topk(", NULL }, { "", NULL }, { "fp16(x=1)", NULL },
+        { "ef(sign-vote)",
+          "codec 'ef': sign-vote makes a vote of what is sent, and of a vote nothing can be made good; use it "
+          "without ef, or take sign, which has a scale" },
+        { "ef21(large(sign-vote,min=10))",
+          "codec 'ef21': sign-vote makes a vote of what is sent, and of a vote nothing can be made good; use it "
+          "without ef21, or take sign, which has a scale" },
+        { "ef",
+          "codec 'ef' wraps another one, 'codec', and was given none; write ef(codec=topk(ratio=0.01)), for example" },
+        { "ef(qsgd)",
+          "codec 'ef': qsgd is unbiased and may lose more than it was given, so that a residual can grow without "
+          "end; use it without ef, or with a codec that only leaves out, such as topk, sign or powersgd" },
+        { "ef(ef(sign))",
+          "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" },
+        { "ef21(threshold)",
+          "codec 'ef21': threshold may lose as much as it was given, and ef21 converges with codecs that always "
+          "keep a part, such as topk, sign or powersgd" },
+        { "dgc(alq)", NULL },
+        { "ef(accordion(low=qsgd,high=qsgd))", NULL },
+        { "ef(accordion(low=ef(sign),high=sign))", NULL },
+        { "ef(large(ef(topk)))",
+          "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" },
+        { "dgc(large(dgc(topk)))", NULL },
+        { "ef(large(qsgd,small=topk))", NULL },
+        { "ef(large(topk,small=qsgd))", NULL },
+        { "ef(accordion(low=qsgd,high=topk))", NULL },
+        { "ef(large(large(ef(sign))))", NULL },
+        { "accordion(low=topk)", NULL },
+        { "accordion(low=ef(topk),high=sign)",
+          "codec 'accordion': ef inside of it is a wrapper, whose state would be one a level; put it round both: "
+          "ef(accordion(low=..., high=...))" },
+        { "alq(first=9,second=9)", "codec 'alq': second is 9 and must be after first, 9" },
+        { "alq(bucket=100)", NULL },
+        { "ef(topk,flush=bf16)", NULL },
+        { "ef(topk,flush_every=5,flush=large(fp32))",
+          "codec 'ef': flush is large, a wrapper, and what delivers all that is owed is a codec itself: fp32, bf16 "
+          "or fp16" },
+        { "ef(large(accordion(low=topk(ratio=0.1),high=topk)),flush_every=5)",
+          "codec 'ef': flush_every is 5, and accordion inside of it would not see the gradients of the steps that "
+          "flush; leave flush_every away" },
+        { "ef(nosuch)", NULL },
+        { "qsgd(bits=1)",
+          "codec 'qsgd': bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, "
+          "or onebit" },
+        { "qsgd(bits=9)", NULL },
+        { "topk(ratio=1.5)", NULL },
+        { "topk(", NULL },
+        { "", NULL },
+        { "fp16(x=1)", NULL },
         { "ef(ef(ef(ef(ef(ef(sign))))))", NULL },
     };
     const tutti_codec_space space = { .n = 10 };

@@ -1,30 +1,95 @@
 /* Codecs of the message form.
-   Goal: sizes on the wire, losses and expectations are those of the methods' sheets; a message from a peer is refused with a sentence or decoded, and
-   never changes anything it does not say; all processors write the same bytes.
-   Method: one list of specs for what all have in common; identities and bounds of each codec on several shapes of vectors. */
+   Goal: sizes on the wire, losses and expectations are those of the methods' sheets; a message from
+   a peer is refused with a sentence or decoded, and never changes anything it does not say; all
+   processors write the same bytes. Method: one list of specs for what all have in common;
+   identities and bounds of each codec on several shapes of vectors. */
 #include "subject.h"
 #include <float.h>
 #include "codec/codec_internal.h"
 
 static const char *const specs[] = {
-    "int8", "int8(bucket=20)", "minmax8", "minmax8(chunk=300)", "qsgd", "qsgd(bits=2,bucket=64,norm=l2)", "qsgd(bits=3,bucket=16)", "qsgd(bits=8,bucket=1024)",
-    "qsgd(bits=4,coding=elias)", "qsgd(bits=2,bucket=2048,norm=l2,coding=elias)", "qsgd(bits=5,bucket=128,norm=l2,coding=omega)", "nuqsgd", "nuqsgd(bits=3,bucket=64)",
-    "nuqsgd(bits=8,norm=max)", "nuqsgd(bits=5,bucket=128)", "sign", "sign(block=100)", "sign(scale=l2,block=64)", "onebit", "onebit-col", "sign-vote", "topk", "topk(ratio=0.3)", "topk(ratio=1)",
-    "topk(ratio=0.05,value_dtype=fp16,index_code=delta)", "topk(ratio=0.2,index_code=bitmap,value_dtype=bf16)", "topk(ratio=0.03,index_code=auto)", "topk(ratio=1,index_code=delta)",
-    "threshold(value=0.5)", "threshold(value=1e-20)", "threshold(value=0.7,index_code=delta)", "threshold(value=1.5,index_code=auto,value_dtype=fp16)", "threshold(value=0.1,index_code=bitmap)", "threshold(value=0.5,value_dtype=bf16)", "wangni", "wangni(sparsity=0.3)", "wangni(solver=closed,epsilon=0.5)", "wangni(solver=closed,epsilon=0)",
-    "qsgd(coding=huffman)", "nuqsgd(bits=8,bucket=64,coding=huffman)", "qsgd(bits=2,bucket=64,norm=l2,coding=huffman)", "alq(bucket=128)", "alq(bits=5,bucket=64,norm=max)",
-    "alq(bits=4,bucket=512,zero_level=on,coding=huffman)", "amq(bits=2,bucket=32)", "amq(bits=8,bucket=256)",
-    "qsgd(levels=5,bucket=64)", "qsgd(levels=100,bucket=128,norm=l2)", "qsgd(levels=2,bucket=64,coding=elias)", "qsgd(levels=20,coding=huffman)", "nuqsgd(bucket=64,tail=dense)",
-    "qsgd(bits=3,bucket=64,coding=elias,tail=dense)", "nuqsgd(coding=elias)", "nuqsgd(bits=3,bucket=64,coding=omega)", "nuqsgd(bits=5,bucket=128,zero_level=off,coding=elias,tail=dense)", "alq(bucket=64,coding=huffman,tail=dense)",
+    "int8",
+    "int8(bucket=20)",
+    "minmax8",
+    "minmax8(chunk=300)",
+    "qsgd",
+    "qsgd(bits=2,bucket=64,norm=l2)",
+    "qsgd(bits=3,bucket=16)",
+    "qsgd(bits=8,bucket=1024)",
+    "qsgd(bits=4,coding=elias)",
+    "qsgd(bits=2,bucket=2048,norm=l2,coding=elias)",
+    "qsgd(bits=5,bucket=128,norm=l2,coding=omega)",
+    "nuqsgd",
+    "nuqsgd(bits=3,bucket=64)",
+    "nuqsgd(bits=8,norm=max)",
+    "nuqsgd(bits=5,bucket=128)",
+    "sign",
+    "sign(block=100)",
+    "sign(scale=l2,block=64)",
+    "onebit",
+    "onebit-col",
+    "sign-vote",
+    "topk",
+    "topk(ratio=0.3)",
+    "topk(ratio=1)",
+    "topk(ratio=0.05,value_dtype=fp16,index_code=delta)",
+    "topk(ratio=0.2,index_code=bitmap,value_dtype=bf16)",
+    "topk(ratio=0.03,index_code=auto)",
+    "topk(ratio=1,index_code=delta)",
+    "threshold(value=0.5)",
+    "threshold(value=1e-20)",
+    "threshold(value=0.7,index_code=delta)",
+    "threshold(value=1.5,index_code=auto,value_dtype=fp16)",
+    "threshold(value=0.1,index_code=bitmap)",
+    "threshold(value=0.5,value_dtype=bf16)",
+    "wangni",
+    "wangni(sparsity=0.3)",
+    "wangni(solver=closed,epsilon=0.5)",
+    "wangni(solver=closed,epsilon=0)",
+    "qsgd(coding=huffman)",
+    "nuqsgd(bits=8,bucket=64,coding=huffman)",
+    "qsgd(bits=2,bucket=64,norm=l2,coding=huffman)",
+    "alq(bucket=128)",
+    "alq(bits=5,bucket=64,norm=max)",
+    "alq(bits=4,bucket=512,zero_level=on,coding=huffman)",
+    "amq(bits=2,bucket=32)",
+    "amq(bits=8,bucket=256)",
+    "qsgd(levels=5,bucket=64)",
+    "qsgd(levels=100,bucket=128,norm=l2)",
+    "qsgd(levels=2,bucket=64,coding=elias)",
+    "qsgd(levels=20,coding=huffman)",
+    "nuqsgd(bucket=64,tail=dense)",
+    "qsgd(bits=3,bucket=64,coding=elias,tail=dense)",
+    "nuqsgd(coding=elias)",
+    "nuqsgd(bits=3,bucket=64,coding=omega)",
+    "nuqsgd(bits=5,bucket=128,zero_level=off,coding=elias,tail=dense)",
+    "alq(bucket=64,coding=huffman,tail=dense)",
 };
 static const char *const unbiased[] = {
-    "qsgd(bits=2,bucket=64)", "qsgd(bits=4,bucket=64,norm=l2)", "qsgd(bits=8,bucket=64)", "qsgd(bits=3,bucket=32,coding=elias)", "nuqsgd(bits=3,bucket=64)",
-    "nuqsgd(bits=4,bucket=32,norm=max)", "nuqsgd(bits=8,bucket=64)", "wangni(sparsity=0.1)", "wangni(solver=closed,epsilon=2)",
-    "alq(bucket=64)", "alq(bits=4,bucket=64,zero_level=on)", "amq(bits=5,bucket=32,norm=max)", "nuqsgd(bits=4,bucket=64,coding=huffman)", "nuqsgd(bits=4,bucket=64,coding=elias)",
-    "qsgd(levels=1,bucket=64)", "qsgd(levels=6,bucket=64,norm=l2)", "qsgd(levels=100,bucket=64)", "nuqsgd(bits=3,bucket=64,tail=dense)",
+    "qsgd(bits=2,bucket=64)",
+    "qsgd(bits=4,bucket=64,norm=l2)",
+    "qsgd(bits=8,bucket=64)",
+    "qsgd(bits=3,bucket=32,coding=elias)",
+    "nuqsgd(bits=3,bucket=64)",
+    "nuqsgd(bits=4,bucket=32,norm=max)",
+    "nuqsgd(bits=8,bucket=64)",
+    "wangni(sparsity=0.1)",
+    "wangni(solver=closed,epsilon=2)",
+    "alq(bucket=64)",
+    "alq(bits=4,bucket=64,zero_level=on)",
+    "amq(bits=5,bucket=32,norm=max)",
+    "nuqsgd(bits=4,bucket=64,coding=huffman)",
+    "nuqsgd(bits=4,bucket=64,coding=elias)",
+    "qsgd(levels=1,bucket=64)",
+    "qsgd(levels=6,bucket=64,norm=l2)",
+    "qsgd(levels=100,bucket=64)",
+    "nuqsgd(bits=3,bucket=64,tail=dense)",
 };
 
-static size_t quantised(size_t n, size_t bits, size_t bucket) { return (n * bits + 7) / 8 + 4 * ((n + bucket - 1) / bucket); }
+static size_t quantised(size_t n, size_t bits, size_t bucket)
+{
+    return (n * bits + 7) / 8 + 4 * ((n + bucket - 1) / bucket);
+}
 static size_t share(size_t n, double ratio) { return n == 0 ? 0 : (size_t)fmax(1, ceil(ratio * (double)n - 1e-9)); }
 
 /* The formulas of the sheets, to the byte. */
@@ -36,16 +101,33 @@ static void sizes_are_those_of_the_sheets(void **state)
 
     for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++) {
         const size_t n = subject_lengths[at];
-        const struct { const char *spec; size_t bytes; } rows[] = {
-            { "int8", quantised(n, 8, 2048) }, { "int8(bucket=20)", quantised(n, 8, 24) }, { "minmax8", n + (n > 0 ? 8 : 0) },
-            { "minmax8(chunk=300)", n + 8 * ((n + 299) / 300) }, { "qsgd", quantised(n, 4, 512) }, { "qsgd(bits=3,bucket=16)", quantised(n, 3, 16) },
-            { "nuqsgd(bits=5,bucket=128)", quantised(n, 5, 128) }, { "sign", (n + 7) / 8 + (n > 0 ? 4 : 0) },
-            { "sign-vote", n > 0 ? n / 8 + 1 : 0 }, { "onebit-col", (n + 7) / 8 + (n > 0 ? 8 : 0) }, { "onebit-col(min_rows=1)", (n + 7) / 8 + (n > 0 ? 8 : 0) },
-            { "onebit(block=100)", (n + 7) / 8 + 4 * ((n + 103) / 104) }, { "topk(ratio=0.01)", 8 * share(n, 0.01) }, { "topk(ratio=0.07)", 8 * share(n, 0.07) },
-            { "topk(ratio=1)", 8 * n }, { "topk(ratio=0.07,value_dtype=fp16)", 6 * share(n, 0.07) }, { "topk(ratio=0.07,index_code=bitmap)", 4 * share(n, 0.07) + (n + 7) / 8 },
-            { "topk(ratio=0.01,index_code=auto,value_dtype=bf16)", 2 * share(n, 0.01) + (4 * share(n, 0.01) <= (n + 7) / 8 ? 4 * share(n, 0.01) : (n + 7) / 8) },
-            { "topk(ratio=1,index_code=auto)", 4 * n + (n + 7) / 8 }, { "qsgd(levels=1)", quantised(n, 2, 512) }, { "qsgd(levels=7)", quantised(n, 4, 512) }, { "qsgd(levels=8)", quantised(n, 5, 512) },
-            { "qsgd(levels=127,bucket=64)", quantised(n, 8, 64) }, { "nuqsgd(bucket=128,tail=dense)", quantised(n / 128 * 128, 4, 128) + 4 * (n % 128) },
+        const struct { const char *spec; size_t bytes;
+        } rows[] = {
+            { "int8", quantised(n, 8, 2048) },
+            { "int8(bucket=20)", quantised(n, 8, 24) },
+            { "minmax8", n + (n > 0 ? 8 : 0) },
+            { "minmax8(chunk=300)", n + 8 * ((n + 299) / 300) },
+            { "qsgd", quantised(n, 4, 512) },
+            { "qsgd(bits=3,bucket=16)", quantised(n, 3, 16) },
+            { "nuqsgd(bits=5,bucket=128)", quantised(n, 5, 128) },
+            { "sign", (n + 7) / 8 + (n > 0 ? 4 : 0) },
+            { "sign-vote", n > 0 ? n / 8 + 1 : 0 },
+            { "onebit-col", (n + 7) / 8 + (n > 0 ? 8 : 0) },
+            { "onebit-col(min_rows=1)", (n + 7) / 8 + (n > 0 ? 8 : 0) },
+            { "onebit(block=100)", (n + 7) / 8 + 4 * ((n + 103) / 104) },
+            { "topk(ratio=0.01)", 8 * share(n, 0.01) },
+            { "topk(ratio=0.07)", 8 * share(n, 0.07) },
+            { "topk(ratio=1)", 8 * n },
+            { "topk(ratio=0.07,value_dtype=fp16)", 6 * share(n, 0.07) },
+            { "topk(ratio=0.07,index_code=bitmap)", 4 * share(n, 0.07) + (n + 7) / 8 },
+            { "topk(ratio=0.01,index_code=auto,value_dtype=bf16)",
+              2 * share(n, 0.01) + (4 * share(n, 0.01) <= (n + 7) / 8 ? 4 * share(n, 0.01) : (n + 7) / 8) },
+            { "topk(ratio=1,index_code=auto)", 4 * n + (n + 7) / 8 },
+            { "qsgd(levels=1)", quantised(n, 2, 512) },
+            { "qsgd(levels=7)", quantised(n, 4, 512) },
+            { "qsgd(levels=8)", quantised(n, 5, 512) },
+            { "qsgd(levels=127,bucket=64)", quantised(n, 8, 64) },
+            { "nuqsgd(bucket=128,tail=dense)", quantised(n / 128 * 128, 4, 128) + 4 * (n % 128) },
         };
         subject_fill(n, x, 0, &seed);
         for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {
@@ -54,7 +136,8 @@ static void sizes_are_those_of_the_sheets(void **state)
             size_t bytes;
             free(subject_encode(s, &v, x, &bytes));
             if (bytes != rows[r].bytes || s->codec->ops->bound(s->codec, &v) != bytes)
-                fail_msg("%s of %zu: %zu bytes, bound %zu, formula %zu", rows[r].spec, n, bytes, s->codec->ops->bound(s->codec, &v), rows[r].bytes);
+                fail_msg("%s of %zu: %zu bytes, bound %zu, formula %zu", rows[r].spec, n, bytes,
+                         s->codec->ops->bound(s->codec, &v), rows[r].bytes);
             subject_close(s);
         }
     }
@@ -123,7 +206,8 @@ static void decoding_adds_a_multiple(void **state)
 }
 
 /* A refusal has a sentence and leaves y alone; whatever is taken is harmless. */
-static void require_refusal_or_harmless(subject *s, const tutti_view *v, const uint8_t *in, size_t bytes, float *y, bool must_refuse)
+static void require_refusal_or_harmless(subject *s, const tutti_view *v, const uint8_t *in, size_t bytes, float *y,
+                                        bool must_refuse)
 {
     tutti_error err = { 0 };
     tutti_status status;
@@ -190,7 +274,8 @@ static void damaged_messages_are_refused_or_harmless(void **state)
         }
 }
 
-/* What another codec, or the same one with other options, has made of as many elements: refused, or numbers; in memory of exactly its size. */
+/* What another codec, or the same one with other options, has made of as many elements: refused, or
+   numbers; in memory of exactly its size. */
 static void foreign_messages_are_refused_or_harmless(void **state)
 {
     static const size_t lengths[] = { 1, 8, 33, 130 };
@@ -209,7 +294,8 @@ static void foreign_messages_are_refused_or_harmless(void **state)
             uint8_t *m = subject_encode(s[k], &v, x, &bytes);
             for (size_t other = 0; other < TUTTI_LENGTH(specs); other++) {
                 const bool fixed = (tutti_codec_traits(s[other]->codec) & TUTTI_CODEC_FIXED) != 0;
-                require_refusal_or_harmless(s[other], &v, m, bytes, y, fixed && bytes != s[other]->codec->ops->bound(s[other]->codec, &v));
+                require_refusal_or_harmless(s[other], &v, m, bytes, y,
+                                            fixed && bytes != s[other]->codec->ops->bound(s[other]->codec, &v));
             }
             free(m);
         }
@@ -218,10 +304,18 @@ static void foreign_messages_are_refused_or_harmless(void **state)
     }
 }
 
-/* Of one worker to another, which goes for what is summed as well: refused unless it has exactly its length, and no read goes beyond it. */
+/* Of one worker to another, which goes for what is summed as well: refused unless it has exactly
+   its length, and no read goes beyond it. */
 static void damaged_messages_from_one_worker_to_another_are_refused_or_harmless(void **state)
 {
-    static const char *const all[] = { "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)", "large(topk(ratio=0.1),min=100,small=fp16)", "large(qsgd(coding=elias),min=5,small=sign)" };
+    static const char *const all[] = { "fp32",
+                                       "fp16",
+                                       "bf16",
+                                       "trunc16",
+                                       "randomk(ratio=0.1)",
+                                       "randomk(ratio=0.3,block=7,unbiased=on)",
+                                       "large(topk(ratio=0.1),min=100,small=fp16)",
+                                       "large(qsgd(coding=elias),min=5,small=sign)" };
     static const size_t lengths[] = { 0, 1, 9, 130 };
     float x[130], y[130];
     uint64_t seed = 42;
@@ -238,7 +332,8 @@ static void damaged_messages_from_one_worker_to_another_are_refused_or_harmless(
             subject_fill(n, x, 0, &seed);
             bytes = tutti_codec_pack(s->codec, &v, x, scratch, m);
             for (size_t length = 0; length <= bytes + 1; length++)
-                for (size_t bit = 0; bit < (length == bytes ? 8 * bytes + 1 : 1); bit++) { /* cut; with each bit turned over; longer */
+                /* cut; with each bit turned over; longer */
+                for (size_t bit = 0; bit < (length == bytes ? 8 * bytes + 1 : 1); bit++) {
                     tutti_error err = { 0 };
                     tutti_status status;
                     bad = calloc(1, length + (length == 0));
@@ -248,7 +343,8 @@ static void damaged_messages_from_one_worker_to_another_are_refused_or_harmless(
                     for (size_t i = 0; i < n; i++)
                         y[i] = 1.5f;
                     status = tutti_codec_unpack_add(s->codec, &v, bad, length, 1, y, scratch, &err);
-                    assert_true(status == TUTTI_OK ? length == bytes : status == TUTTI_ERR_CORRUPT && err.text[0] != '\0');
+                    assert_true(status == TUTTI_OK ? length == bytes
+                                                   : status == TUTTI_ERR_CORRUPT && err.text[0] != '\0');
                     for (size_t i = 0; i < n && status != TUTTI_OK; i++)
                         assert_true(y[i] == 1.5f);
                     free(bad);
@@ -258,7 +354,9 @@ static void damaged_messages_from_one_worker_to_another_are_refused_or_harmless(
         }
 }
 
-/* Bytes of variable messages: the codes that fixed width has of the same draws, each as long as its code says. Elias: the shorter form of each bucket; Huffman: the table, and no more than fixed width. */
+/* Bytes of variable messages: the codes that fixed width has of the same draws, each
+   as long as its code says. Elias: the shorter form of each bucket; Huffman: the
+   table, and no more than fixed width. */
 static void variable_messages_are_as_long_as_their_codes(void **state)
 {
     static const char *const names[] = { "elias", "omega", "huffman" };
@@ -294,17 +392,26 @@ static void variable_messages_are_as_long_as_their_codes(void **state)
                     for (size_t i = b * BUCKET; i < end; i++) {
                         uint32_t code = 0, level;
                         for (int k = 0; k < bits; k++)
-                            code |= (uint32_t)(fixed[4 * buckets + (i * (size_t)bits + (size_t)k) / 8] >> (i * (size_t)bits + (size_t)k) % 8 & 1) << k;
+                            code |= (uint32_t)(fixed[4 * buckets + (i * (size_t)bits + (size_t)k) / 8] >>
+                                                   (i * (size_t)bits + (size_t)k) % 8 &
+                                               1)
+                                    << k;
                         count[code]++;
                         level = code % half;
-                        dense += (size_t)tutti_codec_elias_length(coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA, level + 1) + (level > 0);
+                        dense += (size_t)tutti_codec_elias_length(coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA,
+                                                                  level + 1) +
+                                 (level > 0);
                         if (level > 0) {
-                            sparse += (size_t)tutti_codec_elias_length(coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA, (uint32_t)(i - last)) + 1
-                                      + (size_t)tutti_codec_elias_length(coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA, level);
+                            sparse += (size_t)tutti_codec_elias_length(
+                                          coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA, (uint32_t)(i - last)) +
+                                      1 +
+                                      (size_t)tutti_codec_elias_length(
+                                          coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA, level);
                             last = i;
                         }
                     }
-                    sparse += (size_t)tutti_codec_elias_length(coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA, (uint32_t)(end - last));
+                    sparse += (size_t)tutti_codec_elias_length(coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA,
+                                                               (uint32_t)(end - last));
                     wanted += 32 + (dense < sparse ? dense : sparse);
                 }
                 if (coding == 2) {
@@ -333,17 +440,20 @@ static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
     (void)state;
 
     s->codec->ops->decode_add(s->codec, &v, m, 15, 1, y, &err);
-    assert_string_equal(err.text, "codec 'topk': a message of 15 bytes for the 10 elements from 0 on should have 16; do both workers run the same codec with the same options?");
+    assert_string_equal(err.text, "codec 'topk': a message of 15 bytes for the 10 elements from 0 on should have 16; "
+                                  "do both workers run the same codec with the same options?");
     m[0] = 7, m[4] = 7;
     s->codec->ops->decode_add(s->codec, &v, m, 16, 1, y, &err);
-    assert_string_equal(err.text, "codec 'topk': index 1 of 2 kept elements is 7, and it should be from 8 to 9; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'topk': index 1 of 2 kept elements is 7, and it should be from 8 to 9; the "
+                                  "message was damaged or is another codec's");
     subject_close(s);
 
     s = subject_open("qsgd", 10);
     v = subject_view(s, 0);
     tutti_codec_put_f32(m, -1);
     s->codec->ops->decode_add(s->codec, &v, m, 9, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': the scale of bucket 0 of 1 is -1, and scales are 0 or more; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'qsgd': the scale of bucket 0 of 1 is -1, and scales are 0 or more; the "
+                                  "message was damaged or is another codec's");
     subject_close(s);
 
     s = subject_open("qsgd(levels=5)", 3);
@@ -352,7 +462,8 @@ static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
     tutti_codec_put_f32(m, 1);
     m[4] = 0xd5, m[5] = 6; /* 5, -5, 6 */
     s->codec->ops->decode_add(s->codec, &v, m, 6, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': element 2 of 3 has level 6, and the greatest is 5; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'qsgd': element 2 of 3 has level 6, and the greatest is 5; the message was "
+                                  "damaged or is another codec's");
     subject_close(s);
 
     s = subject_open("qsgd(levels=2,coding=elias)", 3);
@@ -361,7 +472,8 @@ static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
     tutti_codec_put_f32(m, 1);
     m[4] = 4; /* 001: 4 or more, level 3 at least */
     s->codec->ops->decode_add(s->codec, &v, m, 8, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': element 0 of 3 in a message of 8 bytes: its level is beyond the greatest; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'qsgd': element 0 of 3 in a message of 8 bytes: its level is beyond the "
+                                  "greatest; the message was damaged or is another codec's");
     subject_close(s);
 
     s = subject_open("qsgd(levels=2,coding=huffman)", 16);
@@ -370,13 +482,15 @@ static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
     tutti_codec_put_f32(m, 1);
     m[4] = 0x01, m[5] = 0x10; /* codes 0 and 3 */
     s->codec->ops->decode_add(s->codec, &v, m, 10, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': code 3 has a word, and its level is beyond the greatest, 2; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'qsgd': code 3 has a word, and its level is beyond the greatest, 2; the "
+                                  "message was damaged or is another codec's");
     subject_close(s);
 
     s = subject_open("nuqsgd(bits=4,bucket=16,tail=dense)", 20);
     v = subject_view(s, 0);
     s->codec->ops->decode_add(s->codec, &v, m, 15, 1, y, &err);
-    assert_string_equal(err.text, "codec 'nuqsgd': a message of 15 bytes for the 20 elements from 0 on should have 28; do both workers run the same codec with the same options?");
+    assert_string_equal(err.text, "codec 'nuqsgd': a message of 15 bytes for the 20 elements from 0 on should have 28; "
+                                  "do both workers run the same codec with the same options?");
     subject_close(s);
 
     s = subject_open("qsgd(bits=2,coding=huffman)", 16);
@@ -385,31 +499,41 @@ static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
     tutti_codec_put_f32(m, 1);
     m[4] = 0x11, m[5] = 0; /* two words of one bit */
     s->codec->ops->decode_add(s->codec, &v, m, 7, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': element 8 of 16 in a message of 7 bytes: the message ends before it; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'qsgd': element 8 of 16 in a message of 7 bytes: the message ends before it; "
+                                  "the message was damaged or is another codec's");
     s->codec->ops->decode_add(s->codec, &v, m, 9, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': element 16 of 16 in a message of 9 bytes: the message goes on after the last one; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'qsgd': element 16 of 16 in a message of 9 bytes: the message goes on after "
+                                  "the last one; the message was damaged or is another codec's");
     m[4] = 0x21;
     s->codec->ops->decode_add(s->codec, &v, m, 8, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': the lengths of its words are those of no prefix code; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'qsgd': the lengths of its words are those of no prefix code; the message was "
+                                  "damaged or is another codec's");
     m[4] = 0x1d;
     s->codec->ops->decode_add(s->codec, &v, m, 8, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': the word of code 0 has 13 bits, and words have 12 at most; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'qsgd': the word of code 0 has 13 bits, and words have 12 at most; the "
+                                  "message was damaged or is another codec's");
     s->codec->ops->decode_add(s->codec, &v, m, 5, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': a message of 5 bytes for the 16 elements from 0 on should have 6 or more; do both workers run the same codec with the same options?");
+    assert_string_equal(err.text, "codec 'qsgd': a message of 5 bytes for the 16 elements from 0 on should have 6 or "
+                                  "more; do both workers run the same codec with the same options?");
     subject_close(s);
 
     s = subject_open("minmax8", 4);
     v = subject_view(s, 0);
     tutti_codec_put_f32(m, 2), tutti_codec_put_f32(m + 4, 1);
     s->codec->ops->decode_add(s->codec, &v, m, 12, 1, y, &err);
-    assert_string_equal(err.text, "codec 'minmax8': chunk 0 of 1 goes from 2 to 1, which is no range; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'minmax8': chunk 0 of 1 goes from 2 to 1, which is no range; the message was "
+                                  "damaged or is another codec's");
     subject_close(s);
 }
 
 /* codec.h, third paragraph. */
 static void numbers_that_are_not_finite_are_heard_of(void **state)
 {
-    static const char *const whole[] = { "int8", "qsgd", "qsgd(norm=l2)", "qsgd(coding=elias)", "nuqsgd", "sign", "onebit", "onebit-col", "sign-vote", "minmax8", "alq", "amq(norm=max)", "qsgd(coding=huffman)" };
+    static const char *const whole[] = {
+        "int8", "qsgd",          "qsgd(norm=l2)",       "qsgd(coding=elias)", "nuqsgd",
+        "sign", "onebit",        "onebit-col",          "sign-vote",          "minmax8",
+        "alq",  "amq(norm=max)", "qsgd(coding=huffman)"
+    };
     float x[600], y[600];
     uint64_t seed = 6;
     (void)state;
@@ -427,7 +551,8 @@ static void numbers_that_are_not_finite_are_heard_of(void **state)
             subject_close(s);
         }
         for (int k = 0; k < 3; k++) {
-            subject *s = subject_open((const char *const[]){ "topk(ratio=0.002)", "threshold(value=100)", "wangni" }[k], 600);
+            subject *s =
+                subject_open((const char *const[]){ "topk(ratio=0.002)", "threshold(value=100)", "wangni" }[k], 600);
             subject_fill(600, x, 0, &seed);
             x[k == 2 ? 0 : 100] = it;
             subject_round_trip(s, 0, x, y);
@@ -437,7 +562,9 @@ static void numbers_that_are_not_finite_are_heard_of(void **state)
     }
 }
 
-/* Goal: whatever is finite goes through, at both ends of float's range: no message of an encoder's own is refused, and of wangni's, whose values have no scale in common with others, all come back finite. */
+/* Goal: whatever is finite goes through, at both ends of float's range: no message of
+   an encoder's own is refused, and of wangni's, whose values have no scale in common
+   with others, all come back finite. */
 static void huge_and_tiny_numbers_go_through(void **state)
 {
     static const size_t lengths[] = { 1, 2, 17, 600 };
@@ -460,8 +587,9 @@ static void huge_and_tiny_numbers_go_through(void **state)
             }
 }
 
-/* Mean over K draws: its distance from x, in standard errors, element by element; and 2^-17 of a level, which rounding resolves. An element that was
-   rounded one way less than twenty times has no standard error worth the name and is left out; most have one. */
+/* Mean over K draws: its distance from x, in standard errors, element by element; and 2^-17 of a
+   level, which rounding resolves. An element that was rounded one way less than twenty times has no
+   standard error worth the name and is left out; most have one. */
 static void unbiased_codecs_are_unbiased(void **state)
 {
     enum { N = 100, K = 6000 };
@@ -474,7 +602,8 @@ static void unbiased_codecs_are_unbiased(void **state)
             subject *s = subject_open(unbiased[k], N);
             double sum[N] = { 0 }, squares[N] = { 0 }, most = 0;
             int up[N] = { 0 }, down[N] = { 0 }, judged = 0;
-            assert_int_equal(tutti_codec_traits(s->codec) & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE), TUTTI_CODEC_UNBIASED);
+            assert_int_equal(tutti_codec_traits(s->codec) & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE),
+                             TUTTI_CODEC_UNBIASED);
             subject_fill(N, x, kind, &seed);
             x[5] = 0, x[6] = 1e-4f;
             for (uint64_t step = 0; step < K; step++) {
@@ -494,14 +623,17 @@ static void unbiased_codecs_are_unbiased(void **state)
                     continue;
                 judged++;
                 if (fabs(mean) > 5.5 * error + 10 * most * 0x1p-17)
-                    fail_msg("%s: element %zu, %g, is off by %g, %g standard errors", unbiased[k], i, (double)x[i], mean, mean / error);
+                    fail_msg("%s: element %zu, %g, is off by %g, %g standard errors", unbiased[k], i, (double)x[i],
+                             mean, mean / error);
             }
-            assert_true((y[5] == 0 || unbiased[k][0] == 'a') && judged >= N / 3); /* alq and amq have no level 0 unless asked */
+            /* alq and amq have no level 0 unless asked */
+            assert_true((y[5] == 0 || unbiased[k][0] == 'a') && judged >= N / 3);
             subject_close(s);
         }
 }
 
-/* QSGD: min(d / 4 s^2, sqrt(d) / s) |v|^2 with the 2-norm, d / 4 s^2 N^2 with the greatest. NUQSGD: 1/8 + 2/9 t^2 up to t = 9/4, then t - 1. */
+/* QSGD: min(d / 4 s^2, sqrt(d) / s) |v|^2 with the 2-norm, d / 4 s^2 N^2 with the greatest. NUQSGD:
+   1/8 + 2/9 t^2 up to t = 9/4, then t - 1. */
 static void quantisers_keep_their_variance_bounds(void **state)
 {
     enum { D = 64, K = 400 };
@@ -510,15 +642,18 @@ static void quantisers_keep_their_variance_bounds(void **state)
     (void)state;
 
     for (int round = 0; round < 60; round++) {
-        const int bits = 3 + round % 5, kind = round % 4, levels = 1 + (int)(subject_random(&seed) % (round % 3 == 0 ? 127 : 16));
+        const int bits = 3 + round % 5, kind = round % 4,
+                  levels = 1 + (int)(subject_random(&seed) % (round % 3 == 0 ? 127 : 16));
         const double s = levels, tau = ldexp(sqrt(D), -((1 << (bits - 1)) - 2));
-        const double factor[3] = { fmin(D / (4 * s * s), sqrt(D) / s), D / (4 * s * s), tau <= 2.25 ? 0.125 + 2.0 / 9 * tau * tau : tau - 1 };
+        const double factor[3] = { fmin(D / (4 * s * s), sqrt(D) / s), D / (4 * s * s),
+                                   tau <= 2.25 ? 0.125 + 2.0 / 9 * tau * tau : tau - 1 };
         subject_fill(D, x, kind, &seed);
         for (int which = 0; which < 3; which++) {
             char spec[64];
             double loss = 0, most = 0, norm = subject_norm2(D, x);
             subject *c;
-            snprintf(spec, sizeof spec, which == 2 ? "nuqsgd(bits=%d,bucket=64)" : "qsgd(levels=%d,bucket=64,norm=%s)", which == 2 ? bits : levels, which == 0 ? "l2" : "max");
+            snprintf(spec, sizeof spec, which == 2 ? "nuqsgd(bits=%d,bucket=64)" : "qsgd(levels=%d,bucket=64,norm=%s)",
+                     which == 2 ? bits : levels, which == 0 ? "l2" : "max");
             c = subject_open(spec, D);
             for (size_t i = 0; i < D; i++)
                 most = fmax(most, fabs((double)x[i]));
@@ -526,7 +661,8 @@ static void quantisers_keep_their_variance_bounds(void **state)
                 subject_round_trip(c, step, x, y);
                 loss += subject_loss(D, x, y) / K;
             }
-            /* A mean of K losses: a tenth above the expectation is beyond ten standard errors here. */
+            /* A mean of K losses: a tenth above the expectation is beyond ten standard errors
+               here. */
             if (loss > 1.1 * factor[which] * (which == 1 ? most * most : norm) + 1e-9)
                 fail_msg("%s: %g, bound %g", spec, loss, factor[which] * (which == 1 ? most * most : norm));
             subject_close(c);
@@ -537,7 +673,14 @@ static void quantisers_keep_their_variance_bounds(void **state)
 /* Powers of two and signs pass through a quantiser; a one-hot vector is exact. */
 static void quantisers_commute_with_powers_of_two(void **state)
 {
-    static const char *const scaled[] = { "qsgd(bits=4,bucket=64)", "qsgd(bits=2,norm=l2)", "nuqsgd(bits=4)", "int8", "qsgd(coding=elias)", "qsgd(levels=5,norm=l2)", "nuqsgd(bits=4,bucket=64,tail=dense)", "sign" };
+    static const char *const scaled[] = { "qsgd(bits=4,bucket=64)",
+                                          "qsgd(bits=2,norm=l2)",
+                                          "nuqsgd(bits=4)",
+                                          "int8",
+                                          "qsgd(coding=elias)",
+                                          "qsgd(levels=5,norm=l2)",
+                                          "nuqsgd(bits=4,bucket=64,tail=dense)",
+                                          "sign" };
     float x[200], x2[200], y[200], y2[200];
     uint64_t seed = 12;
     (void)state;
@@ -566,7 +709,8 @@ static void draws_belong_to_worker_step_stage_and_place(void **state)
     enum { N = 1024 };
     float x[N], whole[N], part[N], other[N];
     uint64_t seed = 13;
-    subject *a = subject_open_as("qsgd(bits=4,bucket=128)", 1, N, 0, TUTTI_CPU_AVX512), *b = subject_open_as("qsgd(bits=4,bucket=128)", 1, N, 1, TUTTI_CPU_AVX512);
+    subject *a = subject_open_as("qsgd(bits=4,bucket=128)", 1, N, 0, TUTTI_CPU_AVX512),
+            *b = subject_open_as("qsgd(bits=4,bucket=128)", 1, N, 1, TUTTI_CPU_AVX512);
     tutti_view v = subject_view(a, 4);
     size_t bytes;
     uint8_t *m;
@@ -593,10 +737,15 @@ static void draws_belong_to_worker_step_stage_and_place(void **state)
     subject_close(b);
 }
 
-/* Both codings of the same codes decode to the same numbers; lengths are the codes'; nothing but zeros costs a bit each at most. */
+/* Both codings of the same codes decode to the same numbers; lengths are the codes'; nothing
+   but zeros costs a bit each at most. */
 static void elias_codes_say_what_fixed_codes_say(void **state)
 {
-    static const struct { uint32_t k; int gamma, omega; } lengths[] = { { 1, 1, 1 }, { 2, 3, 3 }, { 3, 3, 3 }, { 4, 5, 6 }, { 7, 5, 6 }, { 8, 7, 7 }, { 15, 7, 7 }, { 16, 9, 11 }, { 31, 9, 11 } };
+    static const struct {
+        uint32_t k;
+        int gamma, omega;
+    } lengths[] = { { 1, 1, 1 }, { 2, 3, 3 },  { 3, 3, 3 },   { 4, 5, 6 },  { 7, 5, 6 },
+                    { 8, 7, 7 }, { 15, 7, 7 }, { 16, 9, 11 }, { 31, 9, 11 } };
     static const int levels[] = { 1, 2, 3, 5, 7, 12, 15, 31, 40, 63, 100, 127 };
     float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST], z[SUBJECT_LONGEST];
     uint64_t seed = 14;
@@ -618,13 +767,15 @@ static void elias_codes_say_what_fixed_codes_say(void **state)
                 snprintf(spec, sizeof spec, "qsgd(levels=%d,bucket=128,norm=%s)", levels[k], norm ? "l2" : "max");
                 s = subject_open(spec, n), subject_round_trip(s, 1, x, y), subject_close(s);
                 for (int coding = 0; coding < 2; coding++) {
-                    snprintf(spec, sizeof spec, "qsgd(levels=%d,bucket=128,norm=%s,coding=%s)", levels[k], norm ? "l2" : "max", coding ? "omega" : "elias");
+                    snprintf(spec, sizeof spec, "qsgd(levels=%d,bucket=128,norm=%s,coding=%s)", levels[k],
+                             norm ? "l2" : "max", coding ? "omega" : "elias");
                     s = subject_open(spec, n), subject_round_trip(s, 1, x, z), subject_close(s);
                     for (size_t i = 0; i < n; i++)
                         assert_true(y[i] == z[i]);
                 }
             }
-    /* QSGD, theorem 3.2: with s = 1 and the 2-norm some sqrt(n) elements are left: 13 bits each are plenty. */
+    /* QSGD, theorem 3.2: with s = 1 and the 2-norm some sqrt(n) elements
+       are left: 13 bits each are plenty. */
     for (int round = 0; round < 10; round++) {
         subject *s = subject_open("qsgd(bits=2,bucket=2048,norm=l2,coding=elias)", 2048);
         subject_fill(2048, x, 0, &seed);
@@ -633,7 +784,8 @@ static void elias_codes_say_what_fixed_codes_say(void **state)
     }
 }
 
-/* Lengths of a prefix code, optimal: no shorter than the entropy, less than a bit longer; and longer where limited only where it must. */
+/* Lengths of a prefix code, optimal: no shorter than the entropy, less than a bit longer; and
+   longer where limited only where it must. */
 static void huffman_codes_are_as_short_as_can_be(void **state)
 {
     uint64_t seed = 22;
@@ -646,7 +798,9 @@ static void huffman_codes_are_as_short_as_can_be(void **state)
         double all = 0, bits = 0, entropy = 0, kraft = 0;
         int used = 0;
         for (int k = 0; k < symbols; k++) {
-            count[k] = round % 5 == 0 ? (uint32_t)(k < 30 ? 1 << k : 0) : round % 5 == 1 && k > 0 ? 0 : (uint32_t)(pow(subject_uniform(&seed), 4) * 1000);
+            count[k] = round % 5 == 0            ? (uint32_t)(k < 30 ? 1 << k : 0)
+                       : round % 5 == 1 && k > 0 ? 0
+                                                 : (uint32_t)(pow(subject_uniform(&seed), 4) * 1000);
             all += count[k], used += count[k] > 0;
         }
         tutti_codec_huffman_lengths(symbols, count, length);
@@ -663,10 +817,12 @@ static void huffman_codes_are_as_short_as_can_be(void **state)
     }
 }
 
-/* Huffman's words of the same codes decode to the same numbers, in no more bytes than fixed width and the table, and fewer where codes are uneven. */
+/* Huffman's words of the same codes decode to the same numbers, in no more bytes than fixed width
+   and the table, and fewer where codes are uneven. */
 static void huffman_messages_say_what_fixed_ones_say(void **state)
 {
-    static const char *const all[] = { "qsgd(bits=%d,bucket=128", "nuqsgd(bits=%d,bucket=128", "alq(bits=%d,bucket=128", "amq(bits=%d,bucket=128,norm=max" };
+    static const char *const all[] = { "qsgd(bits=%d,bucket=128", "nuqsgd(bits=%d,bucket=128", "alq(bits=%d,bucket=128",
+                                       "amq(bits=%d,bucket=128,norm=max" };
     float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST], z[SUBJECT_LONGEST];
     uint64_t seed = 23;
     (void)state;
@@ -759,7 +915,8 @@ static void sign_loses_exactly_what_the_sheet_says(void **state)
             subject_close(l1);
             subject_close(l2);
         }
-    for (int l2 = 0; l2 < 2; l2++) { /* onebit.md, 1, in its own numbers; of normal ones (rho^2 = 2 / pi) above, within a tenth */
+    /* onebit.md, 1, in its own numbers; of normal ones (rho^2 = 2 / pi) above, within a tenth */
+    for (int l2 = 0; l2 < 2; l2++) {
         subject *s = subject_open(l2 ? "onebit" : "sign", 100);
         memset(x, 0, sizeof x);
         x[40] = -2;
@@ -769,12 +926,16 @@ static void sign_loses_exactly_what_the_sheet_says(void **state)
     }
 }
 
-/* Onebit.md, 8, by a second computation, of whole matrices and of parts that begin and end within rows: the numbers are the means of either sign in a column of the part, so what a group loses sums to 0, other numbers
-   would lose more, and what is lost is |x|^2 less what the means keep. Below min_rows, and of vectors, all is one column. */
+/* Onebit.md, 8, by a second computation, of whole matrices and of parts that begin and end within
+   rows: the numbers are the means of either sign in a column of the part, so what a group loses
+   sums to 0, other numbers would lose more, and what is lost is |x|^2 less what the means keep.
+   Below min_rows, and of vectors, all is one column. */
 static void columns_come_back_as_the_means_of_either_sign(void **state)
 {
     enum { MOST = 3000 };
-    static const struct { size_t rows, cols; } shapes[] = { { 1, 100 }, { 100, 1 }, { 70, 40 }, { 129, 3 }, { 24, 100 }, { 3, 1000 }, { 7, 1 } };
+    static const struct {
+        size_t rows, cols;
+    } shapes[] = { { 1, 100 }, { 100, 1 }, { 70, 40 }, { 129, 3 }, { 24, 100 }, { 3, 1000 }, { 7, 1 } };
     static float x[MOST], y[MOST];
     uint64_t seed = 24;
     (void)state;
@@ -792,7 +953,8 @@ static void columns_come_back_as_the_means_of_either_sign(void **state)
                 s = subject_open_as(spec, rows, cols, 0, (tutti_cpu)(part % ((int)tutti_cpu_best() + 1)));
                 v = subject_view(s, 1);
                 if (part > 0) {
-                    v.first = (size_t)(subject_random(&seed) % n), v.count = (size_t)(subject_random(&seed) % (n - v.first)) + 1;
+                    v.first = (size_t)(subject_random(&seed) % n),
+                    v.count = (size_t)(subject_random(&seed) % (n - v.first)) + 1;
                     v.rows = 1, v.cols = v.count;
                 }
                 subject_fill(v.count, x, part % 5, &seed);
@@ -807,10 +969,14 @@ static void columns_come_back_as_the_means_of_either_sign(void **state)
                         for (size_t i = 0; i < v.count; i++)
                             if ((v.first + i) % columns == c && (x[i] < 0) == (negative == 1)) {
                                 assert_true(negative == 1 ? y[i] <= 0 : y[i] >= 0);
-                                sum += (double)x[i], size += fabs((double)x[i]), square += (double)x[i] * x[i], loss += pow((double)x[i] - (double)y[i], 2), off += (double)x[i] - (double)y[i], of++;
+                                sum += (double)x[i], size += fabs((double)x[i]), square += (double)x[i] * x[i],
+                                    loss += pow((double)x[i] - (double)y[i], 2), off += (double)x[i] - (double)y[i],
+                                    of++;
                             }
-                        if (of > 0 && (fabs(off) > 1e-6 * size || fabs(loss - (square - sum * sum / (double)of)) > 1e-6 * square))
-                            fail_msg("%s of %zu x %zu, %zu from %zu on, column %zu, sign %d: is off by %g and loses %g", spec, rows, cols, v.count, v.first, c, negative, off, loss);
+                        if (of > 0 &&
+                            (fabs(off) > 1e-6 * size || fabs(loss - (square - sum * sum / (double)of)) > 1e-6 * square))
+                            fail_msg("%s of %zu x %zu, %zu from %zu on, column %zu, sign %d: is off by %g and loses %g",
+                                     spec, rows, cols, v.count, v.first, c, negative, off, loss);
                     }
                 free(m);
                 subject_close(s);
@@ -828,13 +994,16 @@ static void votes_and_columns_refuse_what_no_encoder_writes(void **state)
 
     m[1] = 1 << 3;
     assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, 2, 1, y, &err), TUTTI_ERR_CORRUPT);
-    assert_string_equal(err.text, "codec 'sign-vote': bits are set behind the last of 10 elements; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'sign-vote': bits are set behind the last of 10 elements; the message was "
+                                  "damaged or is another codec's");
     subject_close(s);
     s = subject_open_as("onebit-col", 128, 2, 0, TUTTI_CPU_AVX512);
     v = subject_view(s, 0);
     tutti_codec_put_f32(m + 8, -1);
     assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, 48, 1, y, &err), TUTTI_ERR_CORRUPT);
-    assert_string_equal(err.text, "codec 'onebit-col': column 1 of 2 has the means -1 and 0, and one is of numbers of 0 or more, the other of negative ones; the message was damaged or is another codec's");
+    assert_string_equal(err.text,
+                        "codec 'onebit-col': column 1 of 2 has the means -1 and 0, and one is of numbers of 0 or more, "
+                        "the other of negative ones; the message was damaged or is another codec's");
     tutti_codec_put_f32(m + 8, NAN);
     assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, 48, 1, y, &err), TUTTI_ERR_CORRUPT);
     tutti_codec_put_f32(m + 12, NAN); /* a column that was not finite */
@@ -844,7 +1013,8 @@ static void votes_and_columns_refuse_what_no_encoder_writes(void **state)
     subject_close(s);
 }
 
-/* Onebit.md, 7: the majority, whoever votes first; the sign of 0 and a tie are +; a minority that votes against all others changes nothing. The second message, an owner's, changes no vote. */
+/* Onebit.md, 7: the majority, whoever votes first; the sign of 0 and a tie are +; a minority that
+   votes against all others changes nothing. The second message, an owner's, changes no vote. */
 static void the_majority_of_signs_decides(void **state)
 {
     enum { N = 500 };
@@ -859,7 +1029,8 @@ static void the_majority_of_signs_decides(void **state)
                 s[w] = subject_open_as("sign-vote", 1, N, w, TUTTI_CPU_AVX512);
                 subject_fill(N, g[w], w % 2 == 0 ? 3 : 0, &seed); /* zeros among them */
             }
-            subject_exchange(s, workers, 0, again, (float *[]){ g[0], g[1], g[2], g[3] }, (float *[]){ y[0], y[1], y[2], y[3] });
+            subject_exchange(s, workers, 0, again, (float *[]){ g[0], g[1], g[2], g[3] },
+                             (float *[]){ y[0], y[1], y[2], y[3] });
             for (int i = 0; i < N; i++) {
                 int votes = 0;
                 for (int w = 0; w < workers; w++)
@@ -868,16 +1039,20 @@ static void the_majority_of_signs_decides(void **state)
                     assert_true(y[w][i] == (votes < 0 ? -1 : 1));
             }
             memcpy(first, y[0], sizeof first);
-            subject_exchange(s, workers, 1, again, (float *[]){ g[workers - 1], g[workers > 2 ? 1 : 0], g[workers > 3 ? 2 : 0], g[0] }, (float *[]){ y[0], y[1], y[2], y[3] });
+            subject_exchange(s, workers, 1, again,
+                             (float *[]){ g[workers - 1], g[workers > 2 ? 1 : 0], g[workers > 3 ? 2 : 0], g[0] },
+                             (float *[]){ y[0], y[1], y[2], y[3] });
             assert_memory_equal(y[0], first, sizeof first);
             for (int i = 0; i < N && workers > 2; i++) /* all but one of one mind, and one against them */
                 for (int w = 1; w < workers; w++)
                     g[w][i] = w == 1 ? -3 * g[0][i] - (g[0][i] == 0) : g[0][i];
-            subject_exchange(s, workers, 2, again, (float *[]){ g[0], g[1], g[2], g[3] }, (float *[]){ y[0], y[1], y[2], y[3] });
+            subject_exchange(s, workers, 2, again, (float *[]){ g[0], g[1], g[2], g[3] },
+                             (float *[]){ y[0], y[1], y[2], y[3] });
             for (int i = 0; i < N && workers > 2; i++)
                 assert_true(y[0][i] == (g[0][i] < 0 ? -1 : 1));
             g[0][17] = NAN;
-            subject_exchange(s, workers, 3, again, (float *[]){ g[0], g[1], g[2], g[3] }, (float *[]){ y[0], y[1], y[2], y[3] });
+            subject_exchange(s, workers, 3, again, (float *[]){ g[0], g[1], g[2], g[3] },
+                             (float *[]){ y[0], y[1], y[2], y[3] });
             for (int i = 0; i < N; i++)
                 assert_true(isnan(y[workers - 1][i])); /* heard of by all */
             for (int w = 0; w < workers; w++)
@@ -885,7 +1060,8 @@ static void the_majority_of_signs_decides(void **state)
         }
 }
 
-/* What comes out of a vote: 1 where its mean is 0 (of either sign), more, or infinite; -1 where it is less; NaN where it is none, and there alone. */
+/* What comes out of a vote: 1 where its mean is 0 (of either sign), more, or infinite; -1 where it
+   is less; NaN where it is none, and there alone. */
 static void a_vote_is_the_sign_of_its_mean(void **state)
 {
     static const float special[] = { 0, -0.0f, INFINITY, -INFINITY, 1e-45f, -1e-45f, NAN };
@@ -1040,8 +1216,8 @@ static void wangni_keeps_everything_where_there_is_nothing_to_draw(void **state)
     }
 }
 
-/* Each element is 2^-1.2 of the one before, so that the set of those with p = 1 grows by one or two a round: more
-   than a hundred rounds lead to the optimum,
+/* Each element is 2^-1.2 of the one before, so that the set of those with p = 1 grows by one or two
+   a round: more than a hundred rounds lead to the optimum,
    and to everything where everything is asked for. Zeros are never sent. */
 static void wangni_goes_on_until_nothing_changes(void **state)
 {

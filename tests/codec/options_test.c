@@ -1,5 +1,7 @@
-/* Goal: what options beside the papers' defaults promise: multipliers and levels of NUQSGD, what ALQ's fits see and where they end, what becomes of a residual when the learning rate changes, whose norms Accordion compares.
-   Method: against second computations that do not share code, against other codecs that must then be the same to the byte, over many draws. */
+/* Goal: what options beside the papers' defaults promise: multipliers and levels of NUQSGD, what
+   ALQ's fits see and where they end, what becomes of a residual when the learning rate changes,
+   whose norms Accordion compares. Method: against second computations that do not share code,
+   against other codecs that must then be the same to the byte, over many draws. */
 #include "subject.h"
 
 #include <tutti/regime.h>
@@ -19,7 +21,8 @@ static void powers_without_a_zero_are_amqs_first_levels(void **state)
         char one[100], two[100];
         subject *a, *b;
         snprintf(one, sizeof one, "nuqsgd(bits=%d,bucket=512,zero_level=off)", bits);
-        snprintf(two, sizeof two, "amq(bits=%d,bucket=512,first=0,second=0,every=0,on_lr_drop=off,initial=powers)", bits);
+        snprintf(two, sizeof two, "amq(bits=%d,bucket=512,first=0,second=0,every=0,on_lr_drop=off,initial=powers)",
+                 bits);
         a = subject_open(one, N), b = subject_open(two, N);
         for (uint64_t step = 0; step < 3; step++) {
             const tutti_view v = subject_view(a, step);
@@ -39,8 +42,10 @@ static void any_multiplier_rounds_to_its_powers_without_bias(void **state)
 {
     enum { N = 512, DRAWS = 4000 };
     static const struct { const char *spec; double p; int positive; bool zero; } rows[] = {
-        { "nuqsgd(bits=3,bucket=512,multiplier=0.2)", 0.2, 3, true }, { "nuqsgd(bits=4,bucket=512,multiplier=0.7,norm=max)", 0.7, 7, true },
-        { "nuqsgd(bits=3,bucket=512,multiplier=0.3,zero_level=off)", 0.3, 4, false }, { "nuqsgd(bits=4,bucket=512,multiplier=0.6,coding=huffman)", 0.6, 7, true },
+        { "nuqsgd(bits=3,bucket=512,multiplier=0.2)", 0.2, 3,
+          true }, { "nuqsgd(bits=4,bucket=512,multiplier=0.7,norm=max)", 0.7, 7, true },
+        { "nuqsgd(bits=3,bucket=512,multiplier=0.3,zero_level=off)", 0.3, 4,
+          false }, { "nuqsgd(bits=4,bucket=512,multiplier=0.6,coding=huffman)", 0.6, 7, true },
     };
     static float x[N], y[N];
     static double sum[N], square[N];
@@ -76,15 +81,18 @@ static void any_multiplier_rounds_to_its_powers_without_bias(void **state)
         assert_true((zeros > 0) == rows[k].zero);
         for (size_t i = 0; i < N; i++) {
             const double mean = sum[i] / DRAWS, error = sqrt(fmax(square[i] / DRAWS - mean * mean, 0) / DRAWS);
-            if (!(fabs(mean - (double)x[i]) <= 5.5 * error + 2e-5 * scale)) /* of 512; and half of what sixteen bits resolve */
-                fail_msg("%s, element %zu: %g on average, not %g (standard error %g)", rows[k].spec, i, mean, (double)x[i], error);
+            /* of 512; and half of what sixteen bits resolve */
+            if (!(fabs(mean - (double)x[i]) <= 5.5 * error + 2e-5 * scale))
+                fail_msg("%s, element %zu: %g on average, not %g (standard error %g)", rows[k].spec, i, mean,
+                         (double)x[i], error);
         }
         subject_close(s);
     }
 }
 
 /* ---- levels and tails ---- */
-/* As many as bits hold are what bits say, to the byte; any other number takes the fewest bits that hold it. */
+/* As many as bits hold are what bits say, to the byte; any other number
+   takes the fewest bits that hold it. */
 static void levels_travel_in_as_few_bits_as_hold_them(void **state)
 {
     enum { N = 3000 };
@@ -103,7 +111,8 @@ static void levels_travel_in_as_few_bits_as_hold_them(void **state)
         uint8_t *m, *n;
         while (levels >= 1 << (bits - 1))
             bits++;
-        snprintf(one, sizeof one, "qsgd(levels=%d,bucket=256%s)", levels, more), snprintf(two, sizeof two, "qsgd(bits=%d,bucket=256%s)", bits, more);
+        snprintf(one, sizeof one, "qsgd(levels=%d,bucket=256%s)", levels, more),
+            snprintf(two, sizeof two, "qsgd(bits=%d,bucket=256%s)", bits, more);
         a = subject_open(one, N), b = subject_open(two, N), v = subject_view(a, 3);
         subject_fill(N, x, levels % 2, &seed);
         m = subject_encode(a, &v, x, &p), n = subject_encode(b, &v, x, &q);
@@ -119,7 +128,8 @@ static void levels_travel_in_as_few_bits_as_hold_them(void **state)
             for (size_t k = i / 256 * 256; k < (i / 256 + 1) * 256; k++)
                 most = fmax(most, fabs((double)x[k]));
             scale = levels % 4 == 1 ? sqrt(subject_norm2(256, x + i / 256 * 256)) : most;
-            if (fabs((double)y[i] / scale * levels - nearbyint((double)y[i] / scale * levels)) > 2e-5 || fabs((double)y[i]) > scale * (1 + 1e-6) || fabs((double)y[i] - x[i]) > scale / levels * (1 + 1e-3))
+            if (fabs((double)y[i] / scale * levels - nearbyint((double)y[i] / scale * levels)) > 2e-5 ||
+                fabs((double)y[i]) > scale * (1 + 1e-6) || fabs((double)y[i] - x[i]) > scale / levels * (1 + 1e-3))
                 fail_msg("%s: %g of %g became %g", one, (double)x[i], scale, (double)y[i]);
             if (fabs((double)x[i]) == scale)
                 assert_true(y[i] == x[i]);
@@ -129,11 +139,18 @@ static void levels_travel_in_as_few_bits_as_hold_them(void **state)
     }
 }
 
-/* tail=dense: the last elements of a tensor are exact where they fill no bucket, and what fills one is what it is with short ones, to the byte; nothing changes where all are filled. Of a part of a tensor that
-   is not its end the last bucket is short. */
+/* tail=dense: the last elements of a tensor are exact where they fill no bucket, and what fills one
+   is what it is with short ones, to the byte; nothing changes where all are filled. Of a part of a
+   tensor that is not its end the last bucket is short. */
 static void a_dense_tail_is_exact_and_touches_nothing_else(void **state)
 {
-    static const struct { const char *spec; size_t bits; } rows[] = { { "nuqsgd(bits=4,bucket=64%s)", 4 }, { "alq(bits=3,bucket=64%s)", 3 }, { "amq(bits=2,bucket=64%s)", 2 }, { "qsgd(bits=5,bucket=64%s)", 5 } };
+    static const struct {
+        const char *spec;
+        size_t bits;
+    } rows[] = { { "nuqsgd(bits=4,bucket=64%s)", 4 },
+                 { "alq(bits=3,bucket=64%s)", 3 },
+                 { "amq(bits=2,bucket=64%s)", 2 },
+                 { "qsgd(bits=5,bucket=64%s)", 5 } };
     static const size_t lengths[] = { 0, 1, 63, 64, 65, 128, 640, 700 };
     float x[700], y[700], z[700];
     uint64_t seed = 10;
@@ -174,11 +191,17 @@ static void a_dense_tail_is_exact_and_touches_nothing_else(void **state)
         }
 }
 
-/* coding=elias, omega: the same numbers as of fixed width, in just the bits of Elias's codes of each level's place in the order of the sheet: the bucket's most frequent one first, then by turns one above and one below. */
+/* coding=elias, omega: the same numbers as of fixed width, in just the bits of Elias's codes
+   of each level's place in the order of the sheet: the bucket's most frequent one first, then
+   by turns one above and one below. */
 static void elias_codes_count_from_the_most_frequent_level(void **state)
 {
-    static const struct { const char *spec; bool exponents; } rows[] = {
-        { "nuqsgd(bits=%d,bucket=128", true }, { "nuqsgd(bits=%d,bucket=128,norm=max", true }, { "nuqsgd(bits=%d,bucket=128,multiplier=0.9", false }, { "nuqsgd(bits=%d,bucket=128,multiplier=0.9,zero_level=off,norm=max", false },
+    static const struct { const char *spec; bool exponents;
+    } rows[] = {
+        { "nuqsgd(bits=%d,bucket=128", true },
+        { "nuqsgd(bits=%d,bucket=128,norm=max", true },
+        { "nuqsgd(bits=%d,bucket=128,multiplier=0.9", false },
+        { "nuqsgd(bits=%d,bucket=128,multiplier=0.9,zero_level=off,norm=max", false },
     };
     static float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST], z[SUBJECT_LONGEST];
     uint64_t seed = 45;
@@ -214,16 +237,21 @@ static void elias_codes_count_from_the_most_frequent_level(void **state)
                         for (size_t i = b * 128; i < n && i < (b + 1) * 128; i++) {
                             int c = 0, level;
                             for (int j = 0; j < bits; j++)
-                                c |= (fixed[4 * buckets + (i * (size_t)bits + (size_t)j) / 8] >> (i * (size_t)bits + (size_t)j) % 8 & 1) << j;
+                                c |= (fixed[4 * buckets + (i * (size_t)bits + (size_t)j) / 8] >>
+                                          (i * (size_t)bits + (size_t)j) % 8 &
+                                      1)
+                                     << j;
                             level = rows[k].exponents ? c % half : c < half ? half - 1 - c : c - half;
                             seen[level]++;
                             signs += level > 0 || !rows[k].exponents;
                             if (level > 0) {
-                                sparse += (size_t)tutti_codec_elias_length(code, (uint32_t)(i - last)) + 1 + (size_t)tutti_codec_elias_length(code, (uint32_t)level);
+                                sparse += (size_t)tutti_codec_elias_length(code, (uint32_t)(i - last)) + 1 +
+                                          (size_t)tutti_codec_elias_length(code, (uint32_t)level);
                                 last = i;
                             }
                         }
-                        sparse += (size_t)tutti_codec_elias_length(code, (uint32_t)((n < (b + 1) * 128 ? n : (b + 1) * 128) - last));
+                        sparse += (size_t)tutti_codec_elias_length(
+                            code, (uint32_t)((n < (b + 1) * 128 ? n : (b + 1) * 128) - last));
                         for (int l = 1; l < half; l++)
                             origin = seen[l] > seen[origin] ? l : origin;
                         elsewhere = elsewhere || origin > 1;
@@ -237,11 +265,13 @@ static void elias_codes_count_from_the_most_frequent_level(void **state)
                         assert_int_equal(places, half);
                         wanted += rows[k].exponents && sparse < dense ? sparse : dense;
                     }
-                    snprintf(spec + snprintf(spec, sizeof spec, rows[k].spec, bits), 16, ",coding=%s)", omega ? "omega" : "elias");
+                    snprintf(spec + snprintf(spec, sizeof spec, rows[k].spec, bits), 16, ",coding=%s)",
+                             omega ? "omega" : "elias");
                     s = subject_open(spec, n), v = subject_view(s, 1);
                     m = subject_encode(s, &v, x, &bytes);
                     if (bytes != (wanted + 7) / 8 || bytes > s->codec->ops->bound(s->codec, &v))
-                        fail_msg("%s of %zu: %zu bytes, formula %zu, bound %zu", spec, n, bytes, (wanted + 7) / 8, s->codec->ops->bound(s->codec, &v));
+                        fail_msg("%s of %zu: %zu bytes, formula %zu, bound %zu", spec, n, bytes, (wanted + 7) / 8,
+                                 s->codec->ops->bound(s->codec, &v));
                     subject_decode(s, &v, m, bytes, z);
                     for (size_t i = 0; i < n; i++)
                         assert_true(y[i] == z[i]);
@@ -253,10 +283,20 @@ static void elias_codes_count_from_the_most_frequent_level(void **state)
 
 static void elias_heads_that_no_encoder_writes_are_refused(void **state)
 {
-    static const struct { const char *spec; uint8_t bytes[8]; const char *words; } rows[] = { /* the scale 1, then an origin */
-        { "nuqsgd(bits=3,coding=elias)", { 0, 0, 0x80, 0x3f, 0x04 | 0x08, 0xff, 0xff }, "element 0 of 8 in a message of 8 bytes: the origin of its bucket's levels is beyond the greatest" }, /* gamma of 5: 00 1 10 */
-        { "nuqsgd(bits=3,coding=elias)", { 0, 0, 0x80, 0x3f, 0, 0, 0, 0 }, "the origin of its bucket's levels is beyond the greatest" },
-        { "nuqsgd(bits=3,zero_level=off,coding=omega)", { 0, 0, 0x80, 0xbf, 0, 0, 0, 0 }, "its bucket has no valid scale" }, /* the sparse form */
+    /* the scale 1, then an origin */
+    static const struct { const char *spec; uint8_t bytes[8]; const char *words;
+    } rows[] = {
+        /* gamma of 5: 00 1 10 */
+        { "nuqsgd(bits=3,coding=elias)",
+          { 0, 0, 0x80, 0x3f, 0x04 | 0x08, 0xff, 0xff },
+          "element 0 of 8 in a message of 8 bytes: the origin of its bucket's levels is beyond the greatest" },
+        { "nuqsgd(bits=3,coding=elias)",
+          { 0, 0, 0x80, 0x3f, 0, 0, 0, 0 },
+          "the origin of its bucket's levels is beyond the greatest" },
+        /* the sparse form */
+        { "nuqsgd(bits=3,zero_level=off,coding=omega)",
+          { 0, 0, 0x80, 0xbf, 0, 0, 0, 0 },
+          "its bucket has no valid scale" },
     };
 
     (void)state;
@@ -274,17 +314,40 @@ static void elias_heads_that_no_encoder_writes_are_refused(void **state)
 
 static void what_levels_cannot_be_is_refused(void **state)
 {
-    static const struct { const char *spec, *words; } rows[] = {
-        { "qsgd(bits=1)", "bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, or onebit" }, { "qsgd(bits=4,levels=7)", "bits is 4 and levels is 7, and either says what the other is" },
-        { "qsgd(levels=128)", "'levels' is 128; it must be from 0 to 127 (s, levels above 0, in place of bits, of which 8 hold no more than 127" }, { "qsgd(levels=-1)", "'levels' is -1" },
-        { "nuqsgd(bits=2)", "'bits' is 2; it must be from 3 to 8 (bits of an element with its sign; two would be ternary, which is qsgd(bits=2))" }, { "nuqsgd(tail=long)", "short or dense" },
-        { "nuqsgd(bits=8,multiplier=0.01)", "multiplier is 0.01, and with 8 bits its first 127 powers lie closer than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about 0.9" },
-        { "nuqsgd(multiplier=1)", "'multiplier' is 1" }, { "nuqsgd(multiplier=0)", "'multiplier' is 0" }, { "alq(zero_level=on,symmetric=on)", "'symmetric'" }, { "alq(components=513)", "513" }, { "alq(samples=0)", "'samples' is 0" },
-        { "topk(warmup_ratios=0.25:x)", "warmup_ratios is '0.25:x', and it is a list of shares" }, { "topk(warmup_ratios=0.25:)", "list of shares" }, { "topk(warmup_ratios=0)", "list of shares" },
-        { "topk(warmup_ratios=75:93.75)", "warmup_ratios: epoch 0 has 75 after 1; they are shares of what is sent, which come down from at most 1" },
-        { "topk(warmup_ratios=0.25:0.5)", "warmup_ratios: epoch 1 has 0.5 after 0.25" }, { "topk(ratio=0.1,warmup_ratios=0.5:0.05)", "warmup_ratios ends with 0.05, which is less than ratio, 0.1, that follows it" },
-        { "topk(warmup=2,warmup_ratios=0.5)", "warmup is 2 epochs, and warmup_ratios says the ratio of each of 1; leave one of them away" },
-        { "alq(sweeps=0)", "'sweeps' is 0" }, { "ef(topk,decay=1.5)", "'decay' is 1.5" }, { "accordion(low=topk,high=topk,unit=step,norm_window=interval)", "'norm_window'" },
+    static const struct { const char *spec, *words;
+    } rows[] = {
+        { "qsgd(bits=1)",
+          "bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, or onebit" },
+        { "qsgd(bits=4,levels=7)", "bits is 4 and levels is 7, and either says what the other is" },
+        { "qsgd(levels=128)",
+          "'levels' is 128; it must be from 0 to 127 (s, levels above 0, in place of bits, of which 8 hold no more "
+          "than 127" },
+        { "qsgd(levels=-1)", "'levels' is -1" },
+        { "nuqsgd(bits=2)",
+          "'bits' is 2; it must be from 3 to 8 (bits of an element with its sign; two would be ternary, which is "
+          "qsgd(bits=2))" },
+        { "nuqsgd(tail=long)", "short or dense" },
+        { "nuqsgd(bits=8,multiplier=0.01)",
+          "multiplier is 0.01, and with 8 bits its first 127 powers lie closer than numbers of 32 bits tell apart; "
+          "take fewer bits, or a multiplier of about 0.9" },
+        { "nuqsgd(multiplier=1)", "'multiplier' is 1" },
+        { "nuqsgd(multiplier=0)", "'multiplier' is 0" },
+        { "alq(zero_level=on,symmetric=on)", "'symmetric'" },
+        { "alq(components=513)", "513" },
+        { "alq(samples=0)", "'samples' is 0" },
+        { "topk(warmup_ratios=0.25:x)", "warmup_ratios is '0.25:x', and it is a list of shares" },
+        { "topk(warmup_ratios=0.25:)", "list of shares" },
+        { "topk(warmup_ratios=0)", "list of shares" },
+        { "topk(warmup_ratios=75:93.75)",
+          "warmup_ratios: epoch 0 has 75 after 1; they are shares of what is sent, which come down from at most 1" },
+        { "topk(warmup_ratios=0.25:0.5)", "warmup_ratios: epoch 1 has 0.5 after 0.25" },
+        { "topk(ratio=0.1,warmup_ratios=0.5:0.05)",
+          "warmup_ratios ends with 0.05, which is less than ratio, 0.1, that follows it" },
+        { "topk(warmup=2,warmup_ratios=0.5)",
+          "warmup is 2 epochs, and warmup_ratios says the ratio of each of 1; leave one of them away" },
+        { "alq(sweeps=0)", "'sweeps' is 0" },
+        { "ef(topk,decay=1.5)", "'decay' is 1.5" },
+        { "accordion(low=topk,high=topk,unit=step,norm_window=interval)", "'norm_window'" },
     };
 
     (void)state;
@@ -303,13 +366,15 @@ static void what_levels_cannot_be_is_refused(void **state)
 }
 
 /* ---- alq ---- */
-/* Of four steps before the fit: root mean square of norms, mean and deviation of all normalised elements. Steps before them are no part of it. */
+/* Of four steps before the fit: root mean square of norms, mean and deviation of all normalised
+   elements. Steps before them are no part of it. */
 static void a_fit_sees_so_many_steps(void **state)
 {
     enum { BUCKET = 256, BUCKETS = 5, N = BUCKET * BUCKETS, FIT = 6, SAMPLES = 4 };
     subject *s = subject_open("alq(bucket=256,first=6,second=0,every=0,samples=4,initial=powers)", N);
     subject_said h = { .n = 0 };
-    const float *of = subject_state(s, "codec.buckets", TUTTI_OWN_ZERO), *seen = subject_state(s, "codec.seen", TUTTI_OWN_ZERO);
+    const float *of = subject_state(s, "codec.buckets", TUTTI_OWN_ZERO),
+                *seen = subject_state(s, "codec.seen", TUTTI_OWN_ZERO);
     static double norm[BUCKETS], sum[BUCKETS], squares[BUCKETS];
     static float x[N];
     uint64_t seed = 3;
@@ -321,10 +386,15 @@ static void a_fit_sees_so_many_steps(void **state)
         size_t bytes;
         if (step == FIT)
             for (size_t b = 0; b < BUCKETS; b++) {
-                const double mean = sum[b] / (SAMPLES * BUCKET), deviation = sqrt(squares[b] / (SAMPLES * BUCKET) - mean * mean);
+                const double mean = sum[b] / (SAMPLES * BUCKET),
+                             deviation = sqrt(squares[b] / (SAMPLES * BUCKET) - mean * mean);
                 assert_true(seen[b] == SAMPLES);
-                if (!(fabs((double)of[3 * b] / sqrt(norm[b] / SAMPLES) - 1) < 1e-6) || !(fabs((double)of[3 * b + 1] - mean) < 1e-6) || !(fabs((double)of[3 * b + 2] / deviation - 1) < 0.003)) /* n - 1 for n */
-                    fail_msg("bucket %zu: %g %g %g, not %g %g %g", b, (double)of[3 * b], (double)of[3 * b + 1], (double)of[3 * b + 2], sqrt(norm[b] / SAMPLES), mean, deviation);
+                /* n - 1 for n */
+                if (!(fabs((double)of[3 * b] / sqrt(norm[b] / SAMPLES) - 1) < 1e-6) ||
+                    !(fabs((double)of[3 * b + 1] - mean) < 1e-6) ||
+                    !(fabs((double)of[3 * b + 2] / deviation - 1) < 0.003))
+                    fail_msg("bucket %zu: %g %g %g, not %g %g %g", b, (double)of[3 * b], (double)of[3 * b + 1],
+                             (double)of[3 * b + 2], sqrt(norm[b] / SAMPLES), mean, deviation);
             }
         subject_begin(&s, 1, step, 0, 0.1, &h);
         assert_int_equal(h.n, step == FIT);
@@ -344,7 +414,8 @@ static void a_fit_sees_so_many_steps(void **state)
     subject_close(s);
 }
 
-/* The rate falls before step 3: fitted after two steps at the new one, though the schedule asks for one in between. */
+/* The rate falls before step 3: fitted after two steps at the new one, though the
+   schedule asks for one in between. */
 static void after_a_fall_of_the_rate_a_fit_sees_what_came_after_it(void **state)
 {
     subject *s = subject_open("alq(bucket=64,first=4,second=9,every=0,samples=2,initial=powers)", 512);
@@ -382,7 +453,9 @@ static void levels_come_in_pairs_where_asked(void **state)
             subject_said h = { .n = 0 };
             const float *level;
             double apart = 0, from, to;
-            snprintf(spec, sizeof spec, "alq(bucket=512,first=1,second=0,every=0,initial=powers,variant=%s,symmetric=%s)", gd ? "gd" : "cd", symmetric ? "on" : "off");
+            snprintf(spec, sizeof spec,
+                     "alq(bucket=512,first=1,second=0,every=0,initial=powers,variant=%s,symmetric=%s)",
+                     gd ? "gd" : "cd", symmetric ? "on" : "off");
             s = subject_open(spec, 4096);
             s->space.workers = 1;
             subject_fill(4096, x, 0, &seed);
@@ -406,7 +479,9 @@ static void levels_come_in_pairs_where_asked(void **state)
                 tutti_codec_mixture m = { .n = 16, .of = part };
                 double it[8];
                 for (size_t b = 0; b < 16; b++)
-                    part[b] = (tutti_codec_normal){ (double)of[3 * (b / 2)] * of[3 * (b / 2)], (b % 2 == 0 ? 1 : -1) * (double)of[3 * (b / 2) + 1], (double)of[3 * (b / 2) + 2], 0 };
+                    part[b] = (tutti_codec_normal){ (double)of[3 * (b / 2)] * of[3 * (b / 2)],
+                                                    (b % 2 == 0 ? 1 : -1) * (double)of[3 * (b / 2) + 1],
+                                                    (double)of[3 * (b / 2) + 2], 0 };
                 assert_true(tutti_codec_mixture_make(&m));
                 for (int l = 0; l < 8; l++)
                     it[l] = (double)level[l];
@@ -437,7 +512,8 @@ static void fewer_sweeps_go_less_far(void **state)
 }
 
 /* ---- ef ---- */
-/* The paper's recursion with the rate inside; rates are powers of two, so that both are the same to the last bit. */
+/* The paper's recursion with the rate inside; rates are powers of two, so that
+   both are the same to the last bit. */
 static void a_residual_with_the_rate_inside_is_the_papers(void **state)
 {
     enum { N = 400, K = 20 };
@@ -481,11 +557,13 @@ static void a_residual_with_the_rate_inside_is_the_papers(void **state)
 static void what_is_forgotten_is_gone(void **state)
 {
     enum { N = 400 };
-    subject *s = subject_open("ef(topk(ratio=0.05),decay=0.5)", N), *drop = subject_open("ef(topk(ratio=0.05),reset_on_lr_drop=on)", N);
+    subject *s = subject_open("ef(topk(ratio=0.05),decay=0.5)", N),
+            *drop = subject_open("ef(topk(ratio=0.05),reset_on_lr_drop=on)", N);
     subject_said h = { .n = 0 };
     static float g[N], y[N];
     float *const gs[] = { g }, *const ys[] = { y };
-    const float *e = subject_state(s, "codec.e", TUTTI_OWN_MEAN), *kept = subject_state(drop, "codec.e", TUTTI_OWN_MEAN);
+    const float *e = subject_state(s, "codec.e", TUTTI_OWN_MEAN),
+                *kept = subject_state(drop, "codec.e", TUTTI_OWN_MEAN);
     uint64_t seed = 7;
 
     (void)state;
@@ -510,8 +588,8 @@ static void what_is_forgotten_is_gone(void **state)
 }
 
 /* server=on: what the owner of a sum owes goes with the rate as the workers' own residuals do.
-   inside: both weigh what they weighed, and rate times delivered and owed is rate times given; rates are powers of two.
-   reset_on_lr_drop: nobody owes anything after the fall. */
+   inside: both weigh what they weighed, and rate times delivered and owed is rate times given;
+   rates are powers of two. reset_on_lr_drop: nobody owes anything after the fall. */
 static void what_an_owner_owes_goes_with_the_rate_too(void **state)
 {
     enum { N = 400, STEPS = 24 };
@@ -566,12 +644,14 @@ static void what_an_owner_owes_goes_with_the_rate_too(void **state)
 }
 
 /* ---- accordion ---- */
-/* Worker 0's gradients fall to a fifth between the windows; all others', and so the mean, hardly. */
+/* Worker 0's gradients fall to a fifth between the windows; all others', and so the mean,
+   hardly. */
 static void norms_are_of_whom_the_option_says(void **state)
 {
     enum { N = 64, WORKERS = 4 };
     static const struct { const char *source, *norms; bool high; size_t summed; } rows[] = {
-        { "local", "0: 8 -> 6.974 (0.13) high", true, 1 }, { "rank0", "0: 8 -> 1.6 (0.8) low", false, 1 }, { "averaged", "0: 8 -> 6.4 (0.2) high", true, 0 },
+        { "local", "0: 8 -> 6.974 (0.13) high", true, 1 }, { "rank0", "0: 8 -> 1.6 (0.8) low", false,
+          1 }, { "averaged", "0: 8 -> 6.4 (0.2) high", true, 0 },
     };
     static float g[WORKERS][N], y[WORKERS][N];
 
@@ -581,7 +661,9 @@ static void norms_are_of_whom_the_option_says(void **state)
         subject *s[WORKERS];
         subject_said h[WORKERS] = { { .n = 0 } };
         float *gs[WORKERS], *ys[WORKERS];
-        snprintf(spec, sizeof spec, "accordion(low=topk(ratio=1),high=topk(ratio=0.1),unit=step,interval=2,eta=0.4,norm_source=%s)", rows[k].source);
+        snprintf(spec, sizeof spec,
+                 "accordion(low=topk(ratio=1),high=topk(ratio=0.1),unit=step,interval=2,eta=0.4,norm_source=%s)",
+                 rows[k].source);
         for (int w = 0; w < WORKERS; w++) {
             s[w] = subject_open_as(spec, 1, N, w, TUTTI_CPU_AVX512);
             s[w]->space.workers = WORKERS;
@@ -605,7 +687,8 @@ static void norms_are_of_whom_the_option_says(void **state)
     }
 }
 
-/* Epochs of three steps, checks every two epochs: of the first of each two, or of both. Norms 1, 9; 1, 1; 1, 1: only with the whole interval there is a change, from 5 to 1. */
+/* Epochs of three steps, checks every two epochs: of the first of each two, or of both. Norms 1, 9;
+   1, 1; 1, 1: only with the whole interval there is a change, from 5 to 1. */
 static void a_window_is_an_epoch_or_the_interval(void **state)
 {
     enum { N = 16 };
@@ -614,7 +697,10 @@ static void a_window_is_an_epoch_or_the_interval(void **state)
 
     (void)state;
     for (int whole = 0; whole < 2; whole++) {
-        subject *s = subject_open(whole ? "accordion(low=topk(ratio=1),high=topk(ratio=0.1),interval=2,norm_window=interval)" : "accordion(low=topk(ratio=1),high=topk(ratio=0.1),interval=2)", N);
+        subject *s =
+            subject_open(whole ? "accordion(low=topk(ratio=1),high=topk(ratio=0.1),interval=2,norm_window=interval)"
+                               : "accordion(low=topk(ratio=1),high=topk(ratio=0.1),interval=2)",
+                         N);
         subject_said h = { .n = 0 };
         int high = 0;
         for (uint64_t step = 0; step < 21; step++) {
@@ -629,17 +715,20 @@ static void a_window_is_an_epoch_or_the_interval(void **state)
                 g[i] = epoch == 1 ? 9 : 1;
             subject_exchange(&s, 1, step, false, gs, ys);
         }
-        assert_int_equal(h.n, 3);                                 /* whole: before epochs 2, 4, 6; else before 1, 3, 5 */
+        /* whole: before epochs 2, 4, 6; else before 1, 3, 5 */
+        assert_int_equal(h.n, 3);
         assert_int_equal(high, whole ? 1 : 3);                    /* before epochs 4, 5, 6 */
         subject_close(s);
     }
 }
 
-/* Levels that change with the layers' gradients, over 40 steps with a fall of the rate; then the same from what was said, to the last bit, and nothing is summed for it. */
+/* Levels that change with the layers' gradients, over 40 steps with a fall of the rate; then the
+   same from what was said, to the last bit, and nothing is summed for it. */
 static void a_replayed_run_is_the_run(void **state)
 {
     enum { N = 300, PARTS = 3, STEPS = 40 };
-    static const char form[] = "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.05),unit=step,interval=3,eta=0.3%s%s))";
+    static const char form[] =
+        "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.05),unit=step,interval=3,eta=0.3%s%s))";
     static float first[STEPS][N];
     char replay[600] = "", spec[900];
     bool differs = false;
@@ -671,12 +760,14 @@ static void a_replayed_run_is_the_run(void **state)
             float g[N], y[N];
             const size_t summed = subject_begin_codec(&c, 1, step, 0, step < 25 ? 0.1 : 0.01, &h);
             assert_true(!again || (summed == 0 && h.n == 0));
-            for (int k = 0; k < h.n && !again; k++) { /* a check and a fall may be before one step: the last word counts */
+            /* a check and a fall may be before one step: the last word counts */
+            for (int k = 0; k < h.n && !again; k++) {
                 const char *word = strstr(h.text[k], "replay ") + strlen("replay ");
                 char *last = strrchr(replay, ':');
                 if (k > 0)
                     *(last != NULL ? last : replay) = 0;
-                snprintf(replay + strlen(replay), sizeof replay - strlen(replay), "%s%s", replay[0] != 0 ? ":" : "", word);
+                snprintf(replay + strlen(replay), sizeof replay - strlen(replay), "%s%s", replay[0] != 0 ? ":" : "",
+                         word);
             }
             subject_fill(N, g, 0, &seed);
             for (int t = 0; t < PARTS; t++) {
@@ -698,7 +789,8 @@ static void a_replayed_run_is_the_run(void **state)
                 assert_int_equal(tutti_codec_sent(c, &v, out, bytes, NULL), TUTTI_OK);
                 tutti_codec_after(c, &v, y + v.first);
             }
-            differs = differs || ((float *)level)[0] != ((float *)level)[1] || ((float *)level)[1] != ((float *)level)[2];
+            differs =
+                differs || ((float *)level)[0] != ((float *)level)[1] || ((float *)level)[1] != ((float *)level)[2];
             if (again)
                 assert_memory_equal(y, first[step], sizeof y);
             memcpy(first[step], y, sizeof y);
@@ -712,9 +804,17 @@ static void a_replayed_run_is_the_run(void **state)
 
 static void what_cannot_be_replayed_is_refused(void **state)
 {
-    static const struct { const char *replay, *words; } rows[] = {
-        { "40", "replay: '40' is not STEP.LEVELS, such as 40.lhhl; levels are l (low) and h (high)" }, { "40.", "'40.' is not" }, { ".lh", "'.lh' is not" }, { "4.lx", "'4.lx' is not" }, { "4.l::5.h", "'' is not" },
-        { "4.lhl", "replay: '4.lhl' has 3 levels, and there are 2 parts; give each its letter, or one for all" }, { "4.l:4.h", "replay: '4.h' comes after step 4; steps must ascend" }, { "x", "'x' is not" }, { "-4.l", "'-4.l' is not" },
+    static const struct { const char *replay, *words;
+    } rows[] = {
+        { "40", "replay: '40' is not STEP.LEVELS, such as 40.lhhl; levels are l (low) and h (high)" },
+        { "40.", "'40.' is not" },
+        { ".lh", "'.lh' is not" },
+        { "4.lx", "'4.lx' is not" },
+        { "4.l::5.h", "'' is not" },
+        { "4.lhl", "replay: '4.lhl' has 3 levels, and there are 2 parts; give each its letter, or one for all" },
+        { "4.l:4.h", "replay: '4.h' comes after step 4; steps must ascend" },
+        { "x", "'x' is not" },
+        { "-4.l", "'-4.l' is not" },
     };
     float high[2];
 

@@ -1,14 +1,18 @@
-/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see.
-   Goal: the sheet's invariants 5 to 8: both rules of error feedback move the model alike, and what differs is what they keep; a constant matrix is approached at the rate of subspace iteration, down to what no
-   matrix of that rank has; all workers hold the same factors to the bit; memory is the residual and the factors.
-   Method: matrices with singular values that are given; the tangents of the kept factor towards the true directions, which each step multiplies by known numbers. */
+/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see. Goal: the sheet's
+   invariants 5 to 8: both rules of error feedback move the model alike, and what differs is what
+   they keep; a constant matrix is approached at the rate of subspace iteration, down to what no
+   matrix of that rank has; all workers hold the same factors to the bit; memory is the residual and
+   the factors. Method: matrices with singular values that are given; the tangents of the kept
+   factor towards the true directions, which each step multiplies by known numbers. */
 #include "subject.h"
 
 enum { WORKERS = 4 };
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
 
-/* What differs by rounding alone is made equal: the factors, and the mean of the residuals. Where singular values lie close a rounding turns the factors of the next steps, and after a hundred of them two runs of the
-   same rule on other processors would be apart as well. Each worker's own disagreement stays. */
+/* What differs by rounding alone is made equal: the factors, and the mean of the residuals.
+   Where singular values lie close a rounding turns the factors of the next steps, and after a
+   hundred of them two runs of the same rule on other processors would be apart as well. Each
+   worker's own disagreement stays. */
 static void alike(subject *const *a, subject *const *b)
 {
     const size_t n = a[0]->space.n;
@@ -16,20 +20,25 @@ static void alike(subject *const *a, subject *const *b)
     for (size_t i = 0; i < n; i++) {
         double more = 0;
         for (int w = 0; w < WORKERS; w++)
-            more += ((double)subject_state(a[w], "codec.e", TUTTI_OWN_MEAN)[i] - (double)subject_state(b[w], "codec.e", TUTTI_OWN_MEAN)[i]) / WORKERS;
+            more += ((double)subject_state(a[w], "codec.e", TUTTI_OWN_MEAN)[i] -
+                     (double)subject_state(b[w], "codec.e", TUTTI_OWN_MEAN)[i]) /
+                    WORKERS;
         assert_true(fabs(more) < 1e-2);
         for (int w = 0; w < WORKERS; w++)
             subject_state(b[w], "codec.e", TUTTI_OWN_MEAN)[i] += (float)more;
     }
     for (int w = 0; w < WORKERS; w++)
-        memcpy(subject_state(b[w], "codec.codec.q", TUTTI_SAME), subject_state(a[w], "codec.codec.q", TUTTI_SAME), 2 * a[0]->tensor.cols * sizeof(float));
+        memcpy(subject_state(b[w], "codec.codec.q", TUTTI_SAME), subject_state(a[w], "codec.codec.q", TUTTI_SAME),
+               2 * a[0]->tensor.cols * sizeof(float));
 }
 
-/* Sheet, 5 and 7. Gradients: one that all have, which turns slowly, and noise of each worker's own. */
+/* Sheet, 5 and 7. Gradients: one that all have, which turns slowly, and noise of each worker's
+   own. */
 static void both_rules_of_error_feedback_move_the_model_alike(void **state)
 {
     enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 400, LOCAL = 0, AGGREGATED = 1 };
-    static const char *const specs[] = { "ef(powersgd(rank=2,ef_rule=local))", "ef(powersgd(rank=2,ef_rule=aggregated))" };
+    static const char *const specs[] = { "ef(powersgd(rank=2,ef_rule=local))",
+                                         "ef(powersgd(rank=2,ef_rule=aggregated))" };
     static float g[WORKERS][N], y[2][WORKERS][N], common[N], held[WORKERS][N];
     double moved[2][N] = { { 0 } }, early[2] = { 0 }, late[2] = { 0 };
     subject *s[2][WORKERS];
@@ -56,7 +65,8 @@ static void both_rules_of_error_feedback_move_the_model_alike(void **state)
                 late[rule] += step >= STEPS - 40 ? norm / 40 / WORKERS : 0;
                 if (rule == LOCAL && !(norm * norm <= subject_norm2(N, held[w]) * (1 + 1e-6))) /* (1 - P^ P^T) D_w */
                     fail_msg("step %d: worker %d keeps %g of %g", (int)step, w, norm, sqrt(subject_norm2(N, held[w])));
-                assert_memory_equal(subject_state(s[rule][w], "codec.codec.q", TUTTI_SAME), subject_state(s[rule][0], "codec.codec.q", TUTTI_SAME), 2 * COLS * sizeof(float));
+                assert_memory_equal(subject_state(s[rule][w], "codec.codec.q", TUTTI_SAME),
+                                    subject_state(s[rule][0], "codec.codec.q", TUTTI_SAME), 2 * COLS * sizeof(float));
                 assert_memory_equal(y[rule][w], y[rule][0], sizeof y[rule][0]);
             }
             for (int i = 0; i < N; i++)
@@ -65,15 +75,22 @@ static void both_rules_of_error_feedback_move_the_model_alike(void **state)
         {
             double apart = 0, size = 0, turned = 0;
             for (int i = 0; i < N; i++)
-                apart += pow((double)y[LOCAL][0][i] - (double)y[AGGREGATED][0][i], 2), size += pow((double)y[LOCAL][0][i], 2), turned = fmax(turned, fabs(moved[LOCAL][i] - moved[AGGREGATED][i]));
+                apart += pow((double)y[LOCAL][0][i] - (double)y[AGGREGATED][0][i], 2),
+                    size += pow((double)y[LOCAL][0][i], 2),
+                    turned = fmax(turned, fabs(moved[LOCAL][i] - moved[AGGREGATED][i]));
             if (!(apart <= 1e-8 * size && turned < 0.05))
-                fail_msg("step %d: the rules' mean gradients are %g apart of %g, the models %g", (int)step, sqrt(apart), sqrt(size), turned);
+                fail_msg("step %d: the rules' mean gradients are %g apart of %g, the models %g", (int)step, sqrt(apart),
+                         sqrt(size), turned);
         }
         alike(s[LOCAL], s[AGGREGATED]);
     }
-    /* What is kept: as in a step where nobody disagrees; with the aggregated rule also all disagreement there ever was, a random walk: twice as long in four times as many steps, and far longer. */
-    if (!(late[LOCAL] < 1.25 * early[LOCAL] && late[AGGREGATED] > 1.5 * early[AGGREGATED] && late[AGGREGATED] > 2 * late[LOCAL]))
-        fail_msg("workers keep %g and later %g by the local rule, %g and %g by the aggregated one", early[LOCAL], late[LOCAL], early[AGGREGATED], late[AGGREGATED]);
+    /* What is kept: as in a step where nobody disagrees; with the aggregated rule
+       also all disagreement there ever was, a random walk: twice as long in four
+       times as many steps, and far longer. */
+    if (!(late[LOCAL] < 1.25 * early[LOCAL] && late[AGGREGATED] > 1.5 * early[AGGREGATED] &&
+          late[AGGREGATED] > 2 * late[LOCAL]))
+        fail_msg("workers keep %g and later %g by the local rule, %g and %g by the aggregated one", early[LOCAL],
+                 late[LOCAL], early[AGGREGATED], late[AGGREGATED]);
     for (int rule = LOCAL; rule <= AGGREGATED; rule++)
         for (int w = 0; w < WORKERS; w++)
             subject_close(s[rule][w]);
@@ -103,7 +120,8 @@ static void directions(int n, int size, double *d, uint64_t *seed)
 
 enum { VALUES = 6, RANK_MOST = 2 };
 
-/* Of the kept Q, r columns: what each has along the directions beyond the first r, in units of what it has along those: B A^-1. */
+/* Of the kept Q, r columns: what each has along the directions beyond the first r, in units of
+   what it has along those: B A^-1. */
 static void tangents(int r, int cols, const float *q, const double *v, double t[VALUES][RANK_MOST])
 {
     double c[VALUES][RANK_MOST], inverse[RANK_MOST][RANK_MOST];
@@ -129,8 +147,10 @@ static void tangents(int r, int cols, const float *q, const double *v, double t[
         }
 }
 
-/* Sheet, 6: D = sum sigma_k u_k v_k^T, the same in every step. Each step multiplies the tangent of direction k towards direction j by (sigma_k / sigma_j)^2: the slowest by (sigma_(r+1) / sigma_r)^2. What is lost
-   comes down to the sum of sigma_k^2 beyond the rank, and never below: no matrix of that rank is nearer. */
+/* Sheet, 6: D = sum sigma_k u_k v_k^T, the same in every step. Each step multiplies the tangent
+   of direction k towards direction j by (sigma_k / sigma_j)^2: the slowest by (sigma_(r+1) /
+   sigma_r)^2. What is lost comes down to the sum of sigma_k^2 beyond the rank, and never below:
+   no matrix of that rank is nearer. */
 static void a_constant_matrix_is_approached_at_the_rate_of_its_singular_values(void **state)
 {
     enum { ROWS = 40, COLS = 50, N = ROWS * COLS };
@@ -169,7 +189,9 @@ static void a_constant_matrix_is_approached_at_the_rate_of_its_singular_values(v
                     if (fabs(was[k][j]) > 1e-3 && fabs(wanted) > 1e-4) { /* floats resolve 1e-7 of a direction */
                         judged++;
                         if (fabs(t[k][j] / wanted - 1) > 5e-3)
-                            fail_msg("rank %d, step %d: the tangent of direction %d towards %d went from %g to %g instead of %g", r, (int)step, k, j, was[k][j], t[k][j], wanted);
+                            fail_msg("rank %d, step %d: the tangent of direction %d towards %d went from %g to %g "
+                                     "instead of %g",
+                                     r, (int)step, k, j, was[k][j], t[k][j], wanted);
                     }
                     was[k][j] = t[k][j];
                 }
@@ -181,15 +203,20 @@ static void a_constant_matrix_is_approached_at_the_rate_of_its_singular_values(v
     }
 }
 
-/* Sheet, 8. P and Q travel, r (rows + cols) numbers a matrix; Q stays for the next start, and the worker's own one for the step. D has no copy: it is where the residual is. */
+/* Sheet, 8. P and Q travel, r (rows + cols) numbers a matrix; Q stays for the next start, and the
+   worker's own one for the step. D has no copy: it is where the residual is. */
 static void memory_is_the_residual_and_the_factors(void **state)
 {
     static const subject_shape shapes[] = { { 40, 30 }, { 1, 77 }, { 100, 64 }, { 4, 5 }, { 64, 200 } };
-    static const struct { size_t q, wire; } of[][5] = { { { 30, 70 }, { 0, 77 }, { 64, 164 }, { 5, 9 }, { 200, 264 } }, { { 90, 210 }, { 0, 77 }, { 192, 492 }, { 0, 20 }, { 600, 792 } } };
+    static const struct {
+        size_t q, wire;
+    } of[][5] = { { { 30, 70 }, { 0, 77 }, { 64, 164 }, { 5, 9 }, { 200, 264 } },
+                  { { 90, 210 }, { 0, 77 }, { 192, 492 }, { 0, 20 }, { 600, 792 } } };
     (void)state;
 
     for (int k = 0; k < 2; k++) {
-        subject *s = subject_open_on(k == 0 ? "ef(powersgd(rank=1))" : "ef(powersgd(rank=3))", (int)TUTTI_LENGTH(shapes), shapes, 0, TUTTI_CPU_AVX512);
+        subject *s = subject_open_on(k == 0 ? "ef(powersgd(rank=1))" : "ef(powersgd(rank=3))",
+                                     (int)TUTTI_LENGTH(shapes), shapes, 0, TUTTI_CPU_AVX512);
         const tutti_codec *codec = s->codec->inner[0];
         size_t kept = s->space.n;
         for (size_t t = 0; t < TUTTI_LENGTH(shapes); t++) {
@@ -206,14 +233,19 @@ static void memory_is_the_residual_and_the_factors(void **state)
     }
 }
 
-/* factor_dtype: the first product of a matrix goes as float32, then in two bytes a number, whatever the gradients' size, a millionth of a millionth or a million, which powers of two on the wire keep in range; what comes out is
-   what float32 gives but for the rounding of factors, and the parts that error feedback takes for sent are what the mean is made of. A size that falls by 2^30 from one step to the next is found again. */
+/* factor_dtype: the first product of a matrix goes as float32, then in two bytes a number, whatever
+   the gradients' size, a millionth of a millionth or a million, which powers of two on the wire
+   keep in range; what comes out is what float32 gives but for the rounding of factors, and the
+   parts that error feedback takes for sent are what the mean is made of. A size that falls by 2^30
+   from one step to the next is found again. */
 static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
 {
     enum { ROWS = 40, COLS = 56, N = ROWS * COLS, STEPS = 8 };
     static const struct { const char *spec, *wide; double close; } rows[] = {
-        { "ef(powersgd(rank=3,factor_dtype=fp16))", "ef(powersgd(rank=3))", 0x1p-9 }, { "ef(powersgd(rank=3,factor_dtype=bf16))", "ef(powersgd(rank=3))", 0x1p-6 },
-        { "ef(powersgd(rank=2,iters_per_step=2,factor_dtype=fp16,ef_rule=aggregated))", "ef(powersgd(rank=2,iters_per_step=2,ef_rule=aggregated))", 0x1p-8 },
+        { "ef(powersgd(rank=3,factor_dtype=fp16))", "ef(powersgd(rank=3))",
+          0x1p-9 }, { "ef(powersgd(rank=3,factor_dtype=bf16))", "ef(powersgd(rank=3))", 0x1p-6 },
+        { "ef(powersgd(rank=2,iters_per_step=2,factor_dtype=fp16,ef_rule=aggregated))",
+          "ef(powersgd(rank=2,iters_per_step=2,ef_rule=aggregated))", 0x1p-8 },
         { "ef(powersgd(rank=3,warm_start=off,factor_dtype=fp16))", "ef(powersgd(rank=3,warm_start=off))", 0x1p-9 },
     };
     static const float sizes[] = { 1, 0x1p-40f, 0x1p20f };
@@ -235,7 +267,9 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
                 const tutti_view view = subject_view(s[0], step);
                 const tutti_codec *leaf = s[0]->codec->inner[0];
                 double lost = 0, apart = 0, whole = 0;
-                assert_int_equal(tutti_codec_number(leaf, &view), step == 0 ? TUTTI_F32 : strstr(rows[k].spec, "bf16") != NULL ? TUTTI_BF16 : TUTTI_F16);
+                assert_int_equal(tutti_codec_number(leaf, &view), step == 0                              ? TUTTI_F32
+                                                                  : strstr(rows[k].spec, "bf16") != NULL ? TUTTI_BF16
+                                                                                                         : TUTTI_F16);
                 for (int w = 0; w < WORKERS; w++)
                     for (int i = 0; i < N; i++) {
                         double sum = 0.02 * (subject_uniform(&seed) - 0.5);
@@ -245,9 +279,12 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
                         e[w][i] = subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i] + g[w][i];
                     }
                 for (int w = 0; w < WORKERS; w++)
-                    memcpy(subject_state(w32[w], "codec.e", TUTTI_OWN_MEAN), subject_state(s[w], "codec.e", TUTTI_OWN_MEAN), sizeof e[w]);
+                    memcpy(subject_state(w32[w], "codec.e", TUTTI_OWN_MEAN),
+                           subject_state(s[w], "codec.e", TUTTI_OWN_MEAN), sizeof e[w]);
                 for (int w = 0; w < WORKERS; w++) /* one step each from the same factors */
-                    memcpy(subject_state(w32[w], "codec.codec.q", TUTTI_SAME), subject_state(s[w], "codec.codec.q", TUTTI_SAME), (strstr(rows[k].spec, "rank=3") != NULL ? 3 : 2) * COLS * sizeof(float));
+                    memcpy(subject_state(w32[w], "codec.codec.q", TUTTI_SAME),
+                           subject_state(s[w], "codec.codec.q", TUTTI_SAME),
+                           (strstr(rows[k].spec, "rank=3") != NULL ? 3 : 2) * COLS * sizeof(float));
                 subject_exchange(s, WORKERS, step, false, ROW(g), ROW(y));
                 subject_exchange(w32, WORKERS, step, false, ROW(g), ROW(z));
                 for (int w = 1; w < WORKERS; w++)
@@ -256,11 +293,16 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
                     double kept = 0;
                     for (int w = 0; w < WORKERS; w++)
                         kept += ((double)e[w][i] - (double)subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i]) / WORKERS;
-                    lost += pow(kept - (double)y[0][i], 2), apart += pow((double)y[0][i] - (double)z[0][i], 2), whole += pow((double)z[0][i], 2);
+                    lost += pow(kept - (double)y[0][i], 2), apart += pow((double)y[0][i] - (double)z[0][i], 2),
+                        whole += pow((double)z[0][i], 2);
                 }
-                /* of the mean only its own rounding is not made good, and by the aggregated rule not even that */
-                if (!(sqrt(lost) <= (strstr(rows[k].spec, "aggregated") != NULL ? 1e-6 : rows[k].close) * sqrt(whole)) || !(sqrt(apart) <= 4 * rows[k].close * sqrt(whole)))
-                    fail_msg("%s at %g, step %d: %g of %g is lost, %g from float32's", rows[k].spec, (double)sizes[size], (int)step, sqrt(lost), sqrt(whole), sqrt(apart));
+                /* of the mean only its own rounding is not made good, and by
+                   the aggregated rule not even that */
+                if (!(sqrt(lost) <=
+                      (strstr(rows[k].spec, "aggregated") != NULL ? 1e-6 : rows[k].close) * sqrt(whole)) ||
+                    !(sqrt(apart) <= 4 * rows[k].close * sqrt(whole)))
+                    fail_msg("%s at %g, step %d: %g of %g is lost, %g from float32's", rows[k].spec,
+                             (double)sizes[size], (int)step, sqrt(lost), sqrt(whole), sqrt(apart));
             }
             for (int w = 0; w < WORKERS; w++)
                 subject_close(s[w]), subject_close(w32[w]);
@@ -279,7 +321,8 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
     }
 }
 
-/* Sheet, 3: G is the mean where that has no more than r directions, whatever each worker has: of 4 whose matrices have all there are, and far longer than the mean. */
+/* Sheet, 3: G is the mean where that has no more than r directions, whatever each worker has: of 4
+   whose matrices have all there are, and far longer than the mean. */
 static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
 {
     enum { ROWS = 36, COLS = 44, N = ROWS * COLS, MOST = 4 };
@@ -313,7 +356,8 @@ static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
             for (int w = 0; w < WORKERS; w++) {
                 assert_true(subject_norm2(N, x[w]) > 10 * subject_norm2(N, mean));
                 if (!(subject_loss(N, mean, y[w]) <= 1e-8 * subject_norm2(N, mean)))
-                    fail_msg("rank %d, step %d: %g of %g is lost", r, (int)step, sqrt(subject_loss(N, mean, y[w])), sqrt(subject_norm2(N, mean)));
+                    fail_msg("rank %d, step %d: %g of %g is lost", r, (int)step, sqrt(subject_loss(N, mean, y[w])),
+                             sqrt(subject_norm2(N, mean)));
             }
         }
         for (int w = 0; w < WORKERS; w++)
@@ -321,12 +365,17 @@ static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
     }
 }
 
-/* Gradients times a power of two are decoded to the same times that power, to the bit: of 1e-30 as of 1e30, whose products with a factor of their own size no float holds. Two of 16 bits: as long as no residual is less than a
-   float's least. */
+/* Gradients times a power of two are decoded to the same times that power, to the bit: of 1e-30 as
+   of 1e30, whose products with a factor of their own size no float holds. Two of 16 bits: as long
+   as no residual is less than a float's least. */
 static void the_size_of_gradients_changes_no_bit(void **state)
 {
     enum { ROWS = 30, COLS = 40, N = ROWS * COLS, STEPS = 8 };
-    static const char *const specs[] = { "ef(powersgd(rank=2))", "ef(powersgd(rank=2,warm_start=off))", "powersgd(rank=3)", "ef(powersgd(rank=1,iters_per_step=3))", "ef(powersgd(rank=2,factor_dtype=fp16))",
+    static const char *const specs[] = { "ef(powersgd(rank=2))",
+                                         "ef(powersgd(rank=2,warm_start=off))",
+                                         "powersgd(rank=3)",
+                                         "ef(powersgd(rank=1,iters_per_step=3))",
+                                         "ef(powersgd(rank=2,factor_dtype=fp16))",
                                          "ef(powersgd(rank=2,factor_dtype=bf16,ef_rule=aggregated))" };
     static const int exponents[] = { -96, -60, -1, 30, 96 };
     static float g[WORKERS][N], large[WORKERS][N], y[WORKERS][N], z[WORKERS][N];
@@ -350,26 +399,40 @@ static void the_size_of_gradients_changes_no_bit(void **state)
                 subject_exchange(t, WORKERS, step, false, ROW(large), ROW(z));
                 for (int i = 0; i < N; i++)
                     if (z[0][i] != ldexpf(y[0][i], exponents[e]))
-                        fail_msg("%s, times 2^%d, step %d: element %d is %a and not %a", specs[k], exponents[e], (int)step, i, (double)z[0][i], (double)ldexpf(y[0][i], exponents[e]));
+                        fail_msg("%s, times 2^%d, step %d: element %d is %a and not %a", specs[k], exponents[e],
+                                 (int)step, i, (double)z[0][i], (double)ldexpf(y[0][i], exponents[e]));
             }
             for (int w = 0; w < WORKERS; w++)
                 subject_close(s[w]), subject_close(t[w]);
         }
 }
 
-/* Before step 0 and at no other: which matrices travel as products, and of the others why not; bytes are those of the widths. That some are too small for it is said to the person who waits, too, in one line. */
+/* Before step 0 and at no other: which matrices travel as products, and of the others why
+   not; bytes are those of the widths. That some are too small for it is said to the
+   person who waits, too, in one line. */
 static void what_becomes_of_each_matrix_is_told_once(void **state)
 {
     static const subject_shape shapes[] = { { 60, 50 }, { 1, 33 }, { 3, 667 }, { 20, 20 }, { 10, 500 } };
-    static const struct { const char *spec, *said, *warning; } rows[] = {
-        { "powersgd(rank=2)", "powersgd: 3 of 4 matrices travel as products from step 0 on, 33600 -> 5280 bytes a step; 0 (60 x 50): rank 2, 12000 -> 880 bytes; 2 (3 x 667): as it is, since rank 2 shrinks it 1.49 times, not more than 2; "
-                              "3 (20 x 20): rank 2, 1600 -> 320 bytes; 4 (10 x 500): rank 2, 20000 -> 4080 bytes",
-          "powersgd: 1 of 4 matrices travel as they are, 19.2 % of their elements: they are so small that rank 2 does not shrink them more than 2 times (min_compression_rate); the first is 3 x 667; a lower rank shrinks more" },
+    static const struct { const char *spec, *said, *warning;
+    } rows[] = {
+        { "powersgd(rank=2)",
+          "powersgd: 3 of 4 matrices travel as products from step 0 on, 33600 -> 5280 bytes a step; 0 (60 x 50): rank "
+          "2, 12000 -> 880 bytes; 2 (3 x 667): as it is, since rank 2 shrinks it 1.49 times, not more than 2; "
+          "3 (20 x 20): rank 2, 1600 -> 320 bytes; 4 (10 x 500): rank 2, 20000 -> 4080 bytes",
+          "powersgd: 1 of 4 matrices travel as they are, 19.2 % of their elements: they are so small that rank 2 does "
+          "not shrink them more than 2 times (min_compression_rate); the first is 3 x 667; a lower rank shrinks more" },
         { "powersgd(rank=12,factor_dtype=fp16,start_iter=7,min_compression_rate=1)",
-          "powersgd: 1 of 4 matrices travel as products from step 7 on, 12000 -> 2640 bytes a step; 0 (60 x 50): rank 12, 12000 -> 2640 bytes; 2 (3 x 667): as it is, since rank 3, its lesser side, shrinks it 0.996 times, not more than 1; "
-          "3 (20 x 20): as it is, since rank 12 shrinks it 0.833 times, not more than 1; 4 (10 x 500): as it is, since rank 10, its lesser side, shrinks it 0.98 times, not more than 1",
-          "powersgd: 3 of 4 matrices travel as they are, 71.2 % of their elements: they are so small that rank 12 does not shrink them more than 1 times" },
-        { "powersgd(rank=1,iters_per_step=3)", "; 2 (3 x 667): as it is, since rank 1 shrinks it 0.996 times, not more than 2; 3 (20 x 20): rank 1, 1600 -> 480 bytes", "powersgd: 1 of 4 matrices travel as they are" },
+          "powersgd: 1 of 4 matrices travel as products from step 7 on, 12000 -> 2640 bytes a step; 0 (60 x 50): rank "
+          "12, 12000 -> 2640 bytes; 2 (3 x 667): as it is, since rank 3, its lesser side, shrinks it 0.996 times, not "
+          "more than 1; "
+          "3 (20 x 20): as it is, since rank 12 shrinks it 0.833 times, not more than 1; 4 (10 x 500): as it is, since "
+          "rank 10, its lesser side, shrinks it 0.98 times, not more than 1",
+          "powersgd: 3 of 4 matrices travel as they are, 71.2 % of their elements: they are so small that rank 12 does "
+          "not shrink them more than 1 times" },
+        { "powersgd(rank=1,iters_per_step=3)",
+          "; 2 (3 x 667): as it is, since rank 1 shrinks it 0.996 times, not more than 2; 3 (20 x 20): rank 1, "
+          "1600 -> 480 bytes",
+          "powersgd: 1 of 4 matrices travel as they are" },
         { "powersgd(rank=1)", "powersgd: 4 of 4 matrices travel as products", "" },
     };
     (void)state;

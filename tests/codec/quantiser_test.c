@@ -1,16 +1,36 @@
 /* Quantisers: the distribution of what they make of an element, and what follows of whole vectors.
-   Goal: the invariants of qsgd.md, nuqsgd.md and alq-amq.md that are about expectations: an element goes to one of its two levels with the sheets' probability, so its variance is N^2 (u - r)(r - l)
-   and no bound of it; how many elements are left; what independent workers make of it; where uneven levels are better than even ones and where they are not.
-   Method: levels written out here, in double; counts over draws within 5.5 standard errors of the binomial they must have. */
+   Goal: the invariants of qsgd.md, nuqsgd.md and alq-amq.md that are about expectations: an element
+   goes to one of its two levels with the sheets' probability, so its variance is N^2 (u - r)(r - l)
+   and no bound of it; how many elements are left; what independent workers make of it; where uneven
+   levels are better than even ones and where they are not. Method: levels written out here, in
+   double; counts over draws within 5.5 standard errors of the binomial they must have. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
 enum { LEVELS_MOST = 256 };
 
 static const char *const all[] = {
-    "qsgd(bits=2,bucket=64,norm=l2)", "qsgd(bits=2,bucket=64)", "qsgd(bits=3,bucket=64,norm=l2)", "qsgd(bits=4,bucket=64)", "qsgd(bits=5,bucket=64,norm=l2,coding=omega)", "qsgd(bits=8,bucket=64)",
-    "qsgd(bits=4,bucket=64,coding=huffman)", "qsgd(levels=5,bucket=64)", "qsgd(bits=8,bucket=64,coding=elias)", "qsgd(levels=100,bucket=64,coding=omega)", "qsgd(levels=2,bucket=64,norm=l2,coding=elias)", "qsgd(levels=100,bucket=64)", "nuqsgd(bits=3,bucket=64)", "nuqsgd(bits=4,bucket=64)", "nuqsgd(bits=4,bucket=64,coding=omega)", "nuqsgd(bits=5,bucket=64,norm=max)", "nuqsgd(bits=8,bucket=64)",
-    "alq(bits=3,bucket=64)", "alq(bits=4,bucket=64,norm=max,zero_level=on)", "amq(bits=3,bucket=64)", "amq(bits=2,bucket=64,norm=max)",
+    "qsgd(bits=2,bucket=64,norm=l2)",
+    "qsgd(bits=2,bucket=64)",
+    "qsgd(bits=3,bucket=64,norm=l2)",
+    "qsgd(bits=4,bucket=64)",
+    "qsgd(bits=5,bucket=64,norm=l2,coding=omega)",
+    "qsgd(bits=8,bucket=64)",
+    "qsgd(bits=4,bucket=64,coding=huffman)",
+    "qsgd(levels=5,bucket=64)",
+    "qsgd(bits=8,bucket=64,coding=elias)",
+    "qsgd(levels=100,bucket=64,coding=omega)",
+    "qsgd(levels=2,bucket=64,norm=l2,coding=elias)",
+    "qsgd(levels=100,bucket=64)",
+    "nuqsgd(bits=3,bucket=64)",
+    "nuqsgd(bits=4,bucket=64)",
+    "nuqsgd(bits=4,bucket=64,coding=omega)",
+    "nuqsgd(bits=5,bucket=64,norm=max)",
+    "nuqsgd(bits=8,bucket=64)",
+    "alq(bits=3,bucket=64)",
+    "alq(bits=4,bucket=64,norm=max,zero_level=on)",
+    "amq(bits=3,bucket=64)",
+    "amq(bits=2,bucket=64,norm=max)",
 };
 
 static int bits_of(const char *spec)
@@ -39,7 +59,8 @@ static int levels_of(const subject *s, const char *spec, double *level)
             level[l] = (double)made[l];
         return 1 << bits_of(spec);
     }
-    for (int l = 0; l < half; l++) { /* 0, then upwards: qsgd has s = half - 1 even ones, nuqsgd as many powers of two */
+    /* 0, then upwards: qsgd has s = half - 1 even ones, nuqsgd as many powers of two */
+    for (int l = 0; l < half; l++) {
         const double it = spec[0] == 'q' ? (double)l / (half - 1) : l == 0 ? 0 : ldexp(1, l - (half - 1));
         level[half - 1 + l] = it, level[half - 1 - l] = -it;
     }
@@ -67,7 +88,8 @@ static int below(int n, const double *level, double r, double *up)
     return j;
 }
 
-/* Nothing but the two neighbours, as often as it must: then the mean is x and the variance of an element (N^2 times) (u - r)(r - l), of QSGD (N / s)^2 f (1 - f). */
+/* Nothing but the two neighbours, as often as it must: then the mean is x and the variance of an
+   element (N^2 times) (u - r)(r - l), of QSGD (N / s)^2 f (1 - f). */
 static void an_element_goes_to_its_two_levels_as_often_as_the_sheets_say(void **state)
 {
     enum { N = 60, K = 4000 };
@@ -95,31 +117,40 @@ static void an_element_goes_to_its_two_levels_as_often_as_the_sheets_say(void **
                 subject_round_trip(s, step, x, y);
                 sampled += subject_loss(N, x, y) / K;
                 for (int i = 0; i < N; i++) {
-                    const double low = scale * level[at[i]], high = scale * level[at[i] + 1], nearer = fabs((double)y[i] - low) < fabs((double)y[i] - high) ? low : high;
+                    const double low = scale * level[at[i]], high = scale * level[at[i] + 1],
+                                 nearer = fabs((double)y[i] - low) < fabs((double)y[i] - high) ? low : high;
                     if (fabs((double)y[i] - nearer) > 1e-6 * scale)
-                        fail_msg("%s: element %d, %g of %g, became %g; its levels are %g and %g", all[k], i, (double)x[i], scale, (double)y[i], low, high);
+                        fail_msg("%s: element %d, %g of %g, became %g; its levels are %g and %g", all[k], i,
+                                 (double)x[i], scale, (double)y[i], low, high);
                     ups[i] += nearer == high && high != low;
                 }
             }
-            for (int i = 0; i < N; i++) { /* a draw has sixteen bits, which resolves 2^-17 of the distance; a count of less than one expected is no normal one */
-                const double away = fabs(ups[i] - up[i] * K), most = 5.5 * sqrt(K * up[i] * (1 - up[i])) + K * 0x1p-16 + 3;
+            /* a draw has sixteen bits, which resolves 2^-17 of the distance; a count of less
+               than one expected is no normal one */
+            for (int i = 0; i < N; i++) {
+                const double away = fabs(ups[i] - up[i] * K),
+                             most = 5.5 * sqrt(K * up[i] * (1 - up[i])) + K * 0x1p-16 + 3;
                 if (away > most)
-                    fail_msg("%s: element %d, %g of %g, went up %d times of %d; the sheet expects %g", all[k], i, (double)x[i], scale, ups[i], K, up[i] * K);
+                    fail_msg("%s: element %d, %g of %g, went up %d times of %d; the sheet expects %g", all[k], i,
+                             (double)x[i], scale, ups[i], K, up[i] * K);
             }
             if (fabs(sampled - wanted) > 5.5 * sqrt(spread / K) + 1e-5 * wanted + 1e-12)
-                fail_msg("%s: lost %g a draw; the sheet says %g, with a standard error of %g", all[k], sampled, wanted, sqrt(spread / K));
+                fail_msg("%s: lost %g a draw; the sheet says %g, with a standard error of %g", all[k], sampled, wanted,
+                         sqrt(spread / K));
             subject_close(s);
         }
 }
 
-/* QSGD: s |v_i| / N whole for all i: nothing is drawn, whatever the level. NUQSGD, ALQ and AMQ: the same at their levels. And the sign is kept, zeros are. */
+/* QSGD: s |v_i| / N whole for all i: nothing is drawn, whatever the level. NUQSGD, ALQ and AMQ: the
+   same at their levels. And the sign is kept, zeros are. */
 static void what_is_at_a_level_stays_there(void **state)
 {
     static float x[600], y[600];
     (void)state;
 
     for (size_t k = 0; k < TUTTI_LENGTH(all); k++)
-        if (strstr(all[k], "norm=l2") == NULL && (all[k][0] == 'q' || strstr(all[k], "norm=max") != NULL)) { /* scaled by the greatest, which is there */
+        /* scaled by the greatest, which is there */
+        if (strstr(all[k], "norm=l2") == NULL && (all[k][0] == 'q' || strstr(all[k], "norm=max") != NULL)) {
             subject *s = subject_open(all[k], 600);
             double level[LEVELS_MOST];
             const int levels = levels_of(s, all[k], level);
@@ -128,18 +159,24 @@ static void what_is_at_a_level_stays_there(void **state)
             for (uint64_t step = 0; step < 50; step++) {
                 subject_round_trip(s, step, x, y);
                 for (size_t i = 0; i < 600; i++)
-                    if (fabs((double)y[i] - x[i]) > 1e-6 * fabs((double)x[i])) /* the level is a float, and scale x level another */
-                        fail_msg("%s: element %zu is at a level, %.9g, and became %.9g", all[k], i, (double)x[i], (double)y[i]);
+                    /* the level is a float, and scale x level another */
+                    if (fabs((double)y[i] - x[i]) > 1e-6 * fabs((double)x[i]))
+                        fail_msg("%s: element %zu is at a level, %.9g, and became %.9g", all[k], i, (double)x[i],
+                                 (double)y[i]);
             }
             subject_close(s);
         }
 }
 
-/* Q(x)_i depends on x_i, N and the draw of place i alone, so it commutes with a permutation of numbers and draws: the draw that rounds an element up is one threshold for all places, whatever stands round it. */
+/* Q(x)_i depends on x_i, N and the draw of place i alone, so it commutes with a
+   permutation of numbers and draws: the draw that rounds an element up is one threshold
+   for all places, whatever stands round it. */
 static void rounding_is_a_function_of_the_element_its_scale_and_its_draw(void **state)
 {
     enum { N = 1500 };
-    static const char *const some[] = { "qsgd(bits=4,bucket=512)", "qsgd(levels=11,bucket=512)", "nuqsgd(bits=4,bucket=2048,norm=max)", "nuqsgd(bits=3,bucket=512,norm=max)", "alq(bits=3,bucket=1024,norm=max)" };
+    static const char *const some[] = { "qsgd(bits=4,bucket=512)", "qsgd(levels=11,bucket=512)",
+                                        "nuqsgd(bits=4,bucket=2048,norm=max)", "nuqsgd(bits=3,bucket=512,norm=max)",
+                                        "alq(bits=3,bucket=1024,norm=max)" };
     static float x[N], y[N];
     uint64_t seed = 102;
     (void)state;
@@ -158,10 +195,13 @@ static void rounding_is_a_function_of_the_element_its_scale_and_its_draw(void **
             for (size_t at = 0; at < N; at += TUTTI_CODEC_BLOCK) {
                 uint16_t room[TUTTI_CODEC_DRAWS];
                 const size_t count = N - at < TUTTI_CODEC_BLOCK ? N - at : TUTTI_CODEC_BLOCK;
-                const uint16_t *draws = tutti_codec_draws(s->codec, tutti_codec_rng(s->codec, &v, false), at, count, room);
+                const uint16_t *draws =
+                    tutti_codec_draws(s->codec, tutti_codec_rng(s->codec, &v, false), at, count, room);
                 for (size_t i = 0; i < count; i++) {
-                    const bool magnitudes = some[k][0] != 'a'; /* a magnitude is rounded, and the sign kept; alq rounds what stands there */
-                    const double r = magnitudes ? fabs((double)x[at + i]) / 3 : (double)x[at + i] / 3, got = magnitudes ? fabs((double)y[at + i]) : (double)y[at + i];
+                    /* a magnitude is rounded, and the sign kept; alq rounds what stands there */
+                    const bool magnitudes = some[k][0] != 'a';
+                    const double r = magnitudes ? fabs((double)x[at + i]) / 3 : (double)x[at + i] / 3,
+                                 got = magnitudes ? fabs((double)y[at + i]) : (double)y[at + i];
                     double up;
                     const int j = below(levels, level, r, &up);
                     const double threshold = 65536 * (1 - up), draw = draws[i]; /* floor(what it is + u) */
@@ -169,7 +209,8 @@ static void rounding_is_a_function_of_the_element_its_scale_and_its_draw(void **
                         continue;
                     rounded++;
                     if (fabs(got - 3 * level[draw > threshold ? j + 1 : j]) > 1e-5)
-                        fail_msg("%s: %g with draw %g, threshold %g, at place %zu of step %d became %g", some[k], (double)x[at + i], draw, threshold, at + i, (int)step, (double)y[at + i]);
+                        fail_msg("%s: %g with draw %g, threshold %g, at place %zu of step %d became %g", some[k],
+                                 (double)x[at + i], draw, threshold, at + i, (int)step, (double)y[at + i]);
                 }
             }
             assert_true(rounded > N - 20);
@@ -177,7 +218,8 @@ static void rounding_is_a_function_of_the_element_its_scale_and_its_draw(void **
         }
 }
 
-/* qsgd.md: E[elements left] = sum of min(s r, 1) <= s^2 + s sqrt(d), and |l|^2 <= 2 (s^2 + d) always. Uniform vectors come near the first. */
+/* qsgd.md: E[elements left] = sum of min(s r, 1) <= s^2 + s sqrt(d), and |l|^2 <= 2 (s^2 + d)
+   always. Uniform vectors come near the first. */
 static void no_more_elements_are_left_than_the_sheet_expects(void **state)
 {
     enum { LONGEST = 512, K = 300 };
@@ -209,17 +251,25 @@ static void no_more_elements_are_left_than_the_sheet_expects(void **state)
                     }
                     assert_true(squares <= 2 * (s * s + (double)d) * (1 + 1e-6));
                 }
-                if (fabs(left / K - wanted) > 5.5 * sqrt(spread / K) + 1e-3 * wanted || left / K > (s * s + s * sqrt((double)d)) * 1.01)
-                    fail_msg("%s, kind %d: %g elements were left of %zu; expected %g, at most %g", spec, kind, left / K, d, wanted, s * s + s * sqrt((double)d));
+                if (fabs(left / K - wanted) > 5.5 * sqrt(spread / K) + 1e-3 * wanted ||
+                    left / K > (s * s + s * sqrt((double)d)) * 1.01)
+                    fail_msg("%s, kind %d: %g elements were left of %zu; expected %g, at most %g", spec, kind, left / K,
+                             d, wanted, s * s + s * sqrt((double)d));
                 subject_close(c);
             }
 }
 
-/* Workers draw for themselves: the mean of W of them has 1 / W of one's variance. With shared draws it would have all of it. */
+/* Workers draw for themselves: the mean of W of them has 1 / W of one's variance. With
+   shared draws it would have all of it. */
 static void the_mean_of_workers_has_their_share_of_the_variance(void **state)
 {
     enum { N = 512, K = 150, MOST = 8 };
-    static const char *const some[] = { "qsgd(bits=2,bucket=512,norm=l2)", "qsgd(bits=4,bucket=64,coding=elias)", "nuqsgd(bits=4)", "nuqsgd(bits=3,bucket=64,norm=max)", "alq(bucket=512)", "amq(bits=2,bucket=64)",
+    static const char *const some[] = { "qsgd(bits=2,bucket=512,norm=l2)",
+                                        "qsgd(bits=4,bucket=64,coding=elias)",
+                                        "nuqsgd(bits=4)",
+                                        "nuqsgd(bits=3,bucket=64,norm=max)",
+                                        "alq(bucket=512)",
+                                        "amq(bits=2,bucket=64)",
                                         "wangni(sparsity=0.1)" };
     static float x[N], y[N], mean[N];
     uint64_t seed = 104;
@@ -243,7 +293,8 @@ static void the_mean_of_workers_has_their_share_of_the_variance(void **state)
                 loss += subject_loss(N, x, mean) / K;
             }
             one = workers == 1 ? loss : one;
-            if (fabs(loss * workers / one - 1) > 0.08) /* sums over 512 elements and 150 draws: the standard error is below 1.5 % */
+            /* sums over 512 elements and 150 draws: the standard error is below 1.5 % */
+            if (fabs(loss * workers / one - 1) > 0.08)
                 fail_msg("%s: %d workers lose %g, one %g", some[k], workers, loss, one);
         }
         for (int w = 0; w < MOST; w++)
@@ -267,9 +318,11 @@ static double lost(const char *spec, size_t n, const float *x)
     return loss / subject_norm2(n, x);
 }
 
-/* nuqsgd.md has it that on bell shapes NUQSGD loses less than QSGD of as many bits from d = 64 and s = 4 on. What both lose says where that is so: even levels lose about d / 6 s^2 of |v|^2 where levels are closer
-   than elements are large, powers of two 1/14, so d must be above 0.43 s^2 (Laplace's tails: somewhat more): with 4 bits from 64 on, with 5 from 256, with 6 from 1024; and with 8 bits and d = 64 even levels lose a hundredth of that. On a uniform
-   vector it depends. */
+/* nuqsgd.md has it that on bell shapes NUQSGD loses less than QSGD of as many bits from d = 64 and
+   s = 4 on. What both lose says where that is so: even levels lose about d / 6 s^2 of |v|^2 where
+   levels are closer than elements are large, powers of two 1/14, so d must be above 0.43 s^2
+   (Laplace's tails: somewhat more): with 4 bits from 64 on, with 5 from 256, with 6 from 1024; and
+   with 8 bits and d = 64 even levels lose a hundredth of that. On a uniform vector it depends. */
 static void uneven_levels_lose_less_where_elements_crowd_near_zero(void **state)
 {
     enum { LONGEST = 2048 };
@@ -282,19 +335,23 @@ static void uneven_levels_lose_less_where_elements_crowd_near_zero(void **state)
         for (size_t d = rows[k].least; d <= LONGEST; d *= 2)
             for (int laplace = 0; laplace < 2; laplace++) {
                 char uneven[64], even[64];
-                snprintf(uneven, sizeof uneven, "nuqsgd(bits=%d,bucket=%zu)", rows[k].bits, d), snprintf(even, sizeof even, "qsgd(bits=%d,bucket=%zu,norm=l2)", rows[k].bits, d);
+                snprintf(uneven, sizeof uneven, "nuqsgd(bits=%d,bucket=%zu)", rows[k].bits, d),
+                    snprintf(even, sizeof even, "qsgd(bits=%d,bucket=%zu,norm=l2)", rows[k].bits, d);
                 subject_fill(d, x, 0, &seed);
                 for (size_t i = 0; i < d && laplace; i++)
                     x[i] = (float)((subject_uniform(&seed) < 0.5 ? -1 : 1) * log(1 - subject_uniform(&seed)));
                 if (!(lost(uneven, d, x) < lost(even, d, x)))
-                    fail_msg("%s loses %g of |v|^2 and %s %g (%s)", uneven, lost(uneven, d, x), even, lost(even, d, x), laplace ? "Laplace" : "normal");
+                    fail_msg("%s loses %g of |v|^2 and %s %g (%s)", uneven, lost(uneven, d, x), even, lost(even, d, x),
+                             laplace ? "Laplace" : "normal");
             }
     subject_fill(64, x, 0, &seed);
     assert_true(lost("nuqsgd(bits=8,bucket=64)", 64, x) > 10 * lost("qsgd(bits=8,bucket=64,norm=l2)", 64, x));
 }
 
-/* nuqsgd.md: at most 1/8 + 2/9 t^2 of |v|^2 is lost, t = 2^-s sqrt(d) <= 9/4, and that is nearly reached: by (4 t / 9)^2 of the square spread evenly over all, the rest at 4/3 of levels. So what the sheet has from memory
-   as the paper's form, t - 7/8 from t = sqrt(2) on, is not one there, where it is 0.54. */
+/* nuqsgd.md: at most 1/8 + 2/9 t^2 of |v|^2 is lost, t = 2^-s sqrt(d) <= 9/4, and that is
+   nearly reached: by (4 t / 9)^2 of the square spread evenly over all, the rest at 4/3 of
+   levels. So what the sheet has from memory as the paper's form, t - 7/8 from t = sqrt(2) on,
+   is not one there, where it is 0.54. */
 static void the_bound_of_powers_is_reached(void **state)
 {
     enum { D = 8192 };
@@ -314,11 +371,18 @@ static void the_bound_of_powers_is_reached(void **state)
         fail_msg("%g of |v|^2 is lost, and the bound is %g", loss, bound);
 }
 
-/* nuqsgd.md, convergence: of W workers whose gradients are g and noise of variance s^2, the mean of what is decoded is g on average, and its variance at most (s^2 (1 + eps) + eps |g|^2) / W: SGD's with that of the levels. */
+/* nuqsgd.md, convergence: of W workers whose gradients are g and noise of variance s^2, the
+   mean of what is decoded is g on average, and its variance at most (s^2 (1 + eps) + eps |g|^2)
+   / W: SGD's with that of the levels. */
 static void a_noisy_gradient_is_decoded_with_the_sheets_variance(void **state)
 {
     enum { N = 64, WORKERS = 4, K = 3000 };
-    static const struct { const char *spec; double eps; } rows[] = { { "nuqsgd(bits=4,bucket=64)", 0.125 + 2.0 / 9 / 64 }, { "qsgd(levels=5,bucket=64,norm=l2)", 64.0 / (4 * 25) }, { "qsgd(bits=2,bucket=64,norm=l2)", 8 } };
+    static const struct {
+        const char *spec;
+        double eps;
+    } rows[] = { { "nuqsgd(bits=4,bucket=64)", 0.125 + 2.0 / 9 / 64 },
+                 { "qsgd(levels=5,bucket=64,norm=l2)", 64.0 / (4 * 25) },
+                 { "qsgd(bits=2,bucket=64,norm=l2)", 8 } };
     static float g[N], noise[N], x[N], y[N];
     uint64_t seed = 108;
     (void)state;
@@ -354,7 +418,9 @@ static void a_noisy_gradient_is_decoded_with_the_sheets_variance(void **state)
     }
 }
 
-/* nuqsgd.md: between two levels at most r^2 / 8 is lost, at r = 4/3 of the lower one exactly that; below the least, l, r (l - r) <= l^2 / 4. So twice and four times as much means levels twice as far apart. */
+/* nuqsgd.md: between two levels at most r^2 / 8 is lost, at r = 4/3 of the lower one
+   exactly that; below the least, l, r (l - r) <= l^2 / 4. So twice and four times as much
+   means levels twice as far apart. */
 static void between_two_powers_an_eighth_of_the_square_is_lost_at_most(void **state)
 {
     enum { N = 64, K = 20000 };
@@ -374,13 +440,15 @@ static void between_two_powers_an_eighth_of_the_square_is_lost_at_most(void **st
     }
     for (int i = 1; i < N; i++) {
         const double r = (double)x[i], most = r < 1.0 / 64 ? fmin(1.0 / 64 / 64 / 4, r / 64 - r * r) : r * r / 8;
-        if (loss[i] > most * 1.06 || (i <= 6 && loss[i] < most * 0.94)) /* of two outcomes, 20000 times: one standard error is below 1 % */
+        /* of two outcomes, 20000 times: one standard error is below 1 % */
+        if (loss[i] > most * 1.06 || (i <= 6 && loss[i] < most * 0.94))
             fail_msg("%g of the scale loses %g; at most %g", r, loss[i], most);
     }
     subject_close(s);
 }
 
-/* Two bits of NUQSGD have the levels 0 and 1 (s = 0): those of QSGD with s = 1, code for code. The codec refuses them and says so; the kernel is the same. */
+/* Two bits of NUQSGD have the levels 0 and 1 (s = 0): those of QSGD with s = 1, code for code. The
+   codec refuses them and says so; the kernel is the same. */
 static void two_bits_of_powers_are_two_bits_of_even_levels(void **state)
 {
     enum { N = 4096 };
@@ -404,8 +472,9 @@ static void two_bits_of_powers_are_two_bits_of_even_levels(void **state)
     }
 }
 
-/* alq-amq.md: with a level 0 and the 2-norm, whatever the others are, E|Q(v) - v|^2 <= eps |v|^2, eps = max (rho_j - 1)^2 / 4 rho_j + min over q of K_q l_1^(2-q) d^((2-q)/2), K_q = ((1-q) / (2-q))^(1-q) / (2-q).
-   By the exact expectation, which the first test holds the codec to. */
+/* alq-amq.md: with a level 0 and the 2-norm, whatever the others are, E|Q(v) - v|^2 <= eps |v|^2,
+   eps = max (rho_j - 1)^2 / 4 rho_j + min over q of K_q l_1^(2-q) d^((2-q)/2), K_q = ((1-q) /
+   (2-q))^(1-q) / (2-q). By the exact expectation, which the first test holds the codec to. */
 static void any_levels_with_a_zero_keep_the_general_bound(void **state)
 {
     enum { D = 256 };
@@ -439,7 +508,8 @@ static void any_levels_with_a_zero_keep_the_general_bound(void **state)
     assert_true(nearest > 0.3); /* a bound that nothing comes near says nothing */
 }
 
-/* alq-amq.md: at p = 1/2 AMQ's levels are NUQSGD's without the 0. What AMQ begins with has them until the first fit: as few bits, twice the values near zero. */
+/* alq-amq.md: at p = 1/2 AMQ's levels are NUQSGD's without the 0. What AMQ begins with has them
+   until the first fit: as few bits, twice the values near zero. */
 static void amq_begins_as_nuqsgd_without_a_zero(void **state)
 {
     (void)state;
@@ -459,12 +529,15 @@ static void amq_begins_as_nuqsgd_without_a_zero(void **state)
     }
 }
 
-/* Scales are computed of several buckets at once, the codes of one after the other: a bucket's bytes are those it has alone, whatever stands beside it. */
+/* Scales are computed of several buckets at once, the codes of one after the other: a bucket's
+   bytes are those it has alone, whatever stands beside it. */
 static void a_bucket_is_the_same_alone_and_among_others(void **state)
 {
     static const struct { const char *spec; size_t bucket, bits, n; } rows[] = {
-        { "qsgd(bits=4,bucket=16,norm=l2)", 16, 4, 5001 }, { "qsgd(bits=4,bucket=512,norm=l2)", 512, 4, 5001 }, { "nuqsgd(bits=3,bucket=1024)", 1024, 3, 9000 }, { "qsgd(bits=8,bucket=2048)", 2048, 8, 9000 },
-        { "int8(bucket=24)", 24, 8, 5001 }, { "int8(bucket=1000)", 1000, 8, 5001 }, { "int8(bucket=3000)", 3000, 8, 20000 }, { "alq", 8192, 3, 50000 }, { "alq(bucket=16384)", 16384, 3, 50000 },
+        { "qsgd(bits=4,bucket=16,norm=l2)", 16, 4, 5001 }, { "qsgd(bits=4,bucket=512,norm=l2)", 512, 4,
+          5001 }, { "nuqsgd(bits=3,bucket=1024)", 1024, 3, 9000 }, { "qsgd(bits=8,bucket=2048)", 2048, 8, 9000 },
+        { "int8(bucket=24)", 24, 8, 5001 }, { "int8(bucket=1000)", 1000, 8, 5001 }, { "int8(bucket=3000)", 3000, 8,
+          20000 }, { "alq", 8192, 3, 50000 }, { "alq(bucket=16384)", 16384, 3, 50000 },
         { "qsgd(bits=4,bucket=32768,norm=l2)", 32768, 4, 80000 },
     };
     static float x[80000];
@@ -487,7 +560,8 @@ static void a_bucket_is_the_same_alone_and_among_others(void **state)
             v.count = v.cols = n - first < bucket ? n - first : bucket;
             v.rows = 1;
             alone = subject_encode(s, &v, x + first, &one);
-            if (memcmp(alone, message + 4 * b, 4) != 0 || memcmp(alone + 4, message + 4 * buckets + first / 8 * rows[k].bits, one - 4) != 0)
+            if (memcmp(alone, message + 4 * b, 4) != 0 ||
+                memcmp(alone + 4, message + 4 * buckets + first / 8 * rows[k].bits, one - 4) != 0)
                 fail_msg("%s: bucket %zu of %zu is another than alone", rows[k].spec, b, buckets);
             free(alone);
         }

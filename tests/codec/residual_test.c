@@ -1,7 +1,10 @@
-/* Error feedback as theory has it: what wrappers keep, step by step and over a thousand steps, and what codecs that they wrap may lose.
-   Goal: the invariants of error-feedback.md and onebit.md that are equalities or bounds: nothing kept where nothing is lost, p = D + e to the bit with D as it is on the wire, the virtual iterate, the bound of the
-   residual, EF21's rate, who is a contraction and who is not; and what each wrapper needs of memory.
-   Method: workers in one process; the other side of each equation in double, or in floats where it is to the bit. The exchange's own order of the same steps is in tests/engine/exchange_test.c. */
+/* Error feedback as theory has it: what wrappers keep, step by step and over a thousand steps, and
+   what codecs that they wrap may lose. Goal: the invariants of error-feedback.md and onebit.md that
+   are equalities or bounds: nothing kept where nothing is lost, p = D + e to the bit with D as it
+   is on the wire, the virtual iterate, the bound of the residual, EF21's rate, who is a contraction
+   and who is not; and what each wrapper needs of memory. Method: workers in one process; the other
+   side of each equation in double, or in floats where it is to the bit. The exchange's own order of
+   the same steps is in tests/engine/exchange_test.c. */
 #include "subject.h"
 
 enum { WORKERS = 4, ROWS = 24, COLS = 30, N = ROWS * COLS };
@@ -19,11 +22,14 @@ static void close_all(subject **s)
         subject_close(s[w]);
 }
 
-/* Sheet, 1. Error feedback: the bits of the codec alone, and nothing is ever kept. EF21 adds differences up, h + (g - h), which rounds: within an ulp of the larger of the two, and never further, however many steps. */
+/* Sheet, 1. Error feedback: the bits of the codec alone, and nothing is ever kept. EF21 adds
+   differences up, h + (g - h), which rounds: within an ulp of the larger of the two, and
+   never further, however many steps. */
 static void where_nothing_is_lost_nothing_is_kept(void **state)
 {
     static const struct { const char *plain, *wrapped; } rows[] = {
-        { "fp32", "ef(fp32)" }, { "topk(ratio=1)", "ef(topk(ratio=1))" }, { "topk(ratio=1)", "ef(topk(ratio=1),server=on)" }, { "threshold(value=1e-30)", "ef(threshold(value=1e-30))" },
+        { "fp32", "ef(fp32)" }, { "topk(ratio=1)", "ef(topk(ratio=1))" }, { "topk(ratio=1)",
+          "ef(topk(ratio=1),server=on)" }, { "threshold(value=1e-30)", "ef(threshold(value=1e-30))" },
         { "fp32", "ef21(fp32)" }, { "topk(ratio=1)", "ef21(topk(ratio=1))" },
     };
     static float g[WORKERS][N], y[2][WORKERS][N];
@@ -46,19 +52,40 @@ static void where_nothing_is_lost_nothing_is_kept(void **state)
             for (int w = 0; w < WORKERS; w++) {
                 const float *kept = subject_state(s[1][w], ef21 ? "codec.own" : "codec.e", TUTTI_OWN_MEAN);
                 for (int i = 0; i < N; i++)
-                    if (ef21 ? fabs((double)kept[i] - g[w][i]) > 4 * most * 0x1p-24 || fabs((double)y[0][w][i] - y[1][w][i]) > 300 * most * 0x1p-24 : kept[i] != 0 || y[0][w][i] != y[1][w][i])
-                        fail_msg("%s, step %d, worker %d, element %d: %.9g instead of %.9g, and %g is kept", rows[k].wrapped, (int)step, w, i, (double)y[1][w][i], (double)y[0][w][i], (double)kept[i]);
+                    if (ef21 ? fabs((double)kept[i] - g[w][i]) > 4 * most * 0x1p-24 ||
+                                   fabs((double)y[0][w][i] - y[1][w][i]) > 300 * most * 0x1p-24
+                             : kept[i] != 0 || y[0][w][i] != y[1][w][i])
+                        fail_msg("%s, step %d, worker %d, element %d: %.9g instead of %.9g, and %g is kept",
+                                 rows[k].wrapped, (int)step, w, i, (double)y[1][w][i], (double)y[0][w][i],
+                                 (double)kept[i]);
             }
         }
         close_all(s[0]), close_all(s[1]);
     }
 }
 
-/* Sheet, 2; onebit.md, 3: e' = p - D in the float32 that both are in, with D as it is decoded at the other end, its sixteen bits and scales included. */
+/* Sheet, 2; onebit.md, 3: e' = p - D in the float32 that both are in, with D as it is decoded at
+   the other end, its sixteen bits and scales included. */
 static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
 {
-    static const char *const all[] = { "fp32", "fp16", "bf16", "trunc16", "int8", "int8(bucket=16)", "minmax8", "sign", "sign(block=64)", "onebit", "onebit-col", "onebit-col(min_rows=1)", "topk(ratio=0.05)", "threshold(value=1)", "randomk(ratio=0.1)",
-                                       "randomk(ratio=0.2,block=8)", "large(sign,min=1000)", "large(fp16,min=10,small=sign)" };
+    static const char *const all[] = { "fp32",
+                                       "fp16",
+                                       "bf16",
+                                       "trunc16",
+                                       "int8",
+                                       "int8(bucket=16)",
+                                       "minmax8",
+                                       "sign",
+                                       "sign(block=64)",
+                                       "onebit",
+                                       "onebit-col",
+                                       "onebit-col(min_rows=1)",
+                                       "topk(ratio=0.05)",
+                                       "threshold(value=1)",
+                                       "randomk(ratio=0.1)",
+                                       "randomk(ratio=0.2,block=8)",
+                                       "large(sign,min=1000)",
+                                       "large(fp16,min=10,small=sign)" };
     static float g[N], y[N], p[N];
     uint64_t seed = 2;
     (void)state;
@@ -68,7 +95,8 @@ static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
             char spec[80];
             subject *s;
             const float *e, *owner = NULL;
-            const bool summed = strstr(all[k], "16") != NULL || strstr(all[k], "randomk") != NULL || strstr(all[k], "fp32") != NULL || strncmp(all[k], "large", 5) == 0;
+            const bool summed = strstr(all[k], "16") != NULL || strstr(all[k], "randomk") != NULL ||
+                                strstr(all[k], "fp32") != NULL || strncmp(all[k], "large", 5) == 0;
             if (server == 1 && summed)
                 continue;
             snprintf(spec, sizeof spec, "ef(%s%s)", all[k], server ? ",server=on" : "");
@@ -81,22 +109,40 @@ static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
                 for (int i = 0; i < N; i++)
                     p[i] = g[i] + e[i], first[i] = owner != NULL ? owner[i] : 0;
                 subject_exchange(&s, 1, step, server, (float *[]){ g }, (float *[]){ y });
-                for (int i = 0; i < N; i++) { /* of one worker the mean is what it sent; with a second encoding that is p - e, and the owner held owner + it */
-                    volatile float sent = server ? p[i] - e[i] : y[i], kept = p[i] - sent, held = server ? sent + first[i] : 0, owners = held - y[i];
+                /* of one worker the mean is what it sent; with a second encoding that is p -
+                   e, and the owner held owner + it */
+                for (int i = 0; i < N; i++) {
+                    volatile float sent = server ? p[i] - e[i] : y[i], kept = p[i] - sent,
+                                   held = server ? sent + first[i] : 0, owners = held - y[i];
                     if (server ? fabsf(owner[i] - owners) > 4e-7f * (fabsf(held) + fabsf(p[i])) : kept != e[i])
-                        fail_msg("%s, step %d, element %d: held %.9g, on the wire %.9g, kept %.9g", spec, (int)step, i, (double)(server ? held : p[i]), (double)y[i], (double)(server ? owner[i] : e[i]));
+                        fail_msg("%s, step %d, element %d: held %.9g, on the wire %.9g, kept %.9g", spec, (int)step, i,
+                                 (double)(server ? held : p[i]), (double)y[i], (double)(server ? owner[i] : e[i]));
                 }
             }
             subject_close(s);
         }
 }
 
-/* Sheet, 3, in its strongest form: a thousand steps on quadratics, each worker with its own optimum; y_t = x_t - lr mean e_t is where the uncompressed gradients would have led. */
+/* Sheet, 3, in its strongest form: a thousand steps on quadratics, each worker with its own
+   optimum; y_t = x_t - lr mean e_t is where the uncompressed gradients would have led. */
 static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(void **state)
 {
     enum { STEPS = 1000 };
-    static const char *const all[] = { "ef(topk(ratio=0.02))", "ef(sign)", "ef(sign(block=64))", "ef(onebit-col)", "ef(onebit-col(min_rows=1))", "ef(int8)", "ef(minmax8)", "ef(bf16)", "ef(randomk(ratio=0.05))", "ef(threshold(value=0.1))", "ef(powersgd(rank=1))",
-                                       "ef(powersgd(rank=2,ef_rule=aggregated))", "ef(large(topk(ratio=0.02),min=10))", "ef(topk(ratio=0.02),server=on)", "ef(topk(ratio=0.02),flush_every=7)",
+    static const char *const all[] = { "ef(topk(ratio=0.02))",
+                                       "ef(sign)",
+                                       "ef(sign(block=64))",
+                                       "ef(onebit-col)",
+                                       "ef(onebit-col(min_rows=1))",
+                                       "ef(int8)",
+                                       "ef(minmax8)",
+                                       "ef(bf16)",
+                                       "ef(randomk(ratio=0.05))",
+                                       "ef(threshold(value=0.1))",
+                                       "ef(powersgd(rank=1))",
+                                       "ef(powersgd(rank=2,ef_rule=aggregated))",
+                                       "ef(large(topk(ratio=0.02),min=10))",
+                                       "ef(topk(ratio=0.02),server=on)",
+                                       "ef(topk(ratio=0.02),flush_every=7)",
                                        "ef(powersgd(rank=1),flush_every=3,flush=bf16)" };
     static float g[WORKERS][N], y[WORKERS][N], b[WORKERS][N];
     static double x[N], straight[N];
@@ -128,17 +174,27 @@ static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(
                 e += (double)subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i] / WORKERS;
             apart += pow(x[i] - lr * e - straight[i], 2), size += straight[i] * straight[i];
         }
-        /* The mean of numbers of sixteen bits is one, and what that rounds away nobody has: 2^-9 of each step's mean, up or down. */
+        /* The mean of numbers of sixteen bits is one, and what that rounds away nobody has: 2^-9
+           of each step's mean, up or down. */
         if (!(sqrt(apart / size) <= (strstr(all[k], "bf16") != NULL ? 1e-3 : 1e-5)))
             fail_msg("%s: after %d steps the virtual iterate is %g away of %g", all[k], STEPS, sqrt(apart), sqrt(size));
         close_all(s);
     }
 }
 
-/* Sheet, always true: |e'| <= sqrt(1 - delta) (|g| + |e|); so with |g| <= G never above G sqrt(1 - delta) / (1 - sqrt(1 - delta)). delta: of topk k / n, of sign what it is of the vector that was encoded. */
+/* Sheet, always true: |e'| <= sqrt(1 - delta) (|g| + |e|); so with |g| <= G never
+   above G sqrt(1 - delta) / (1 - sqrt(1 - delta)). delta: of topk k / n, of sign what
+   it is of the vector that was encoded. */
 static void the_residual_stays_within_its_bound(void **state)
 {
-    static const struct { const char *spec; double delta; } rows[] = { { "ef(topk(ratio=0.01))", 8.0 / N }, { "ef(topk(ratio=0.1))", 0.1 }, { "ef(topk(ratio=0.5))", 0.5 }, { "ef(sign)", 0 }, { "ef(int8)", 1.0 / N } };
+    static const struct {
+        const char *spec;
+        double delta;
+    } rows[] = { { "ef(topk(ratio=0.01))", 8.0 / N },
+                 { "ef(topk(ratio=0.1))", 0.1 },
+                 { "ef(topk(ratio=0.5))", 0.5 },
+                 { "ef(sign)", 0 },
+                 { "ef(int8)", 1.0 / N } };
     static float g[N], y[N], p[N];
     uint64_t seed = 4;
     (void)state;
@@ -160,7 +216,8 @@ static void the_residual_stays_within_its_bound(void **state)
             subject_exchange(&s, 1, step, false, (float *[]){ g }, (float *[]){ y });
             now = sqrt(subject_norm2(N, e));
             if (!(now <= sqrt(1 - delta) * (norm + was) * (1 + 1e-6)))
-                fail_msg("%s, step %d: %g is kept of a gradient of %g and a residual of %g; delta is %g", rows[k].spec, (int)step, now, norm, was, delta);
+                fail_msg("%s, step %d: %g is kept of a gradient of %g and a residual of %g; delta is %g", rows[k].spec,
+                         (int)step, now, norm, was, delta);
             greatest = fmax(greatest, norm), highest = fmax(highest, now), least_delta = fmin(least_delta, delta);
         }
         assert_true(highest <= greatest * sqrt(1 - least_delta) / (1 - sqrt(1 - least_delta)));
@@ -169,8 +226,10 @@ static void the_residual_stays_within_its_bound(void **state)
     }
 }
 
-/* Sheet, 5: f(x) = x / 4, whose gradient is 4 once in four times and else -1. Signs go the wrong way on average; with error feedback they lead to -1. In one dimension a scaled sign loses nothing, so there is a
-   second one, whose gradient is +20 and -20 by turns, and which gives both their scale. */
+/* Sheet, 5: f(x) = x / 4, whose gradient is 4 once in four times and else -1. Signs go the
+   wrong way on average; with error feedback they lead to -1. In one dimension a scaled
+   sign loses nothing, so there is a second one, whose gradient is +20 and -20 by turns,
+   and which gives both their scale. */
 static void signs_go_uphill_and_error_feedback_leads_down(void **state)
 {
     uint64_t seed = 5;
@@ -192,11 +251,19 @@ static void signs_go_uphill_and_error_feedback_leads_down(void **state)
     }
 }
 
-/* Sheet, 8; onebit.md, 1: who says that he always keeps a part does: |C(x) - x|^2 <= (1 - delta) |x|^2 with his own delta, on all shapes of vectors, and on a matrix; who does not say so exceeds |x|^2 somewhere, or may
-   keep nothing. All of the registry, so that a new codec is asked too. */
+/* Sheet, 8; onebit.md, 1: who says that he always keeps a part does: |C(x) - x|^2 <= (1 - delta)
+   |x|^2 with his own delta, on all shapes of vectors, and on a matrix; who does not say so exceeds
+   |x|^2 somewhere, or may keep nothing. All of the registry, so that a new codec is asked too. */
 static void contractions_contract_and_the_others_do_not_say_so(void **state)
 {
-    static const struct { const char *name, *spec; } beyond[] = { { "onebit", "onebit" }, { "qsgd", "qsgd(bits=2,norm=l2)" }, { "nuqsgd", "nuqsgd(bits=3)" }, { "alq", "alq" }, { "amq", "amq" }, { "wangni", "wangni" } };
+    static const struct {
+        const char *name, *spec;
+    } beyond[] = { { "onebit", "onebit" },
+                   { "qsgd", "qsgd(bits=2,norm=l2)" },
+                   { "nuqsgd", "nuqsgd(bits=3)" },
+                   { "alq", "alq" },
+                   { "amq", "amq" },
+                   { "wangni", "wangni" } };
     static float x[N], y[N];
     uint64_t seed = 6;
     int asked = 0;
@@ -227,27 +294,32 @@ static void contractions_contract_and_the_others_do_not_say_so(void **state)
             loss = subject_loss(N, x, y);
             if (strcmp(name, "topk") == 0)
                 delta = 8.0 / N;
-            else if (strcmp(name, "sign") == 0 || strcmp(name, "onebit-col") == 0) /* of one column two means keep no less than one scale */
+            /* of one column two means keep no less than one scale */
+            else if (strcmp(name, "sign") == 0 || strcmp(name, "onebit-col") == 0)
                 delta = sum * sum / (N * norm);
             worst = fmax(worst, loss / norm);
             if (says && loss > fmax(1 - delta, 0) * norm * (1 + 1e-6) + 1e-9 * norm)
                 fail_msg("%s says that it contracts and loses %g of |x|^2 = %g; delta is %g", name, loss, norm, delta);
         }
         if (unbounded && (says || worst <= 1))
-            fail_msg("%s loses %g of |x|^2 at worst and says that it %s", name, worst, says ? "contracts" : "may lose all");
+            fail_msg("%s loses %g of |x|^2 at worst and says that it %s", name, worst,
+                     says ? "contracts" : "may lose all");
         subject_close(s);
     }
     assert_true(asked >= 15);
 }
 
-/* Sheet, theory: EF21 on quadratics that are mu-strongly convex, with top-k, alpha = k / n: theta = 1 - sqrt(1 - alpha), beta = (1 - alpha) / theta; for gamma <= min(1 / (L + Lt sqrt(2 beta / theta)), theta / 2 mu)
-   the sum f(x) - f* + gamma / theta mean |h_w - grad_w|^2 falls by 1 - gamma mu a step at least. */
+/* Sheet, theory: EF21 on quadratics that are mu-strongly convex, with top-k, alpha = k / n:
+   theta = 1 - sqrt(1 - alpha), beta = (1 - alpha) / theta; for gamma <= min(1 / (L + Lt sqrt(2
+   beta / theta)), theta / 2 mu) the sum f(x) - f* + gamma / theta mean |h_w - grad_w|^2 falls
+   by 1 - gamma mu a step at least. */
 static void ef21_converges_at_the_rate_of_its_theorem(void **state)
 {
     enum { D = 20, K = 4, STEPS = 3000 };
     const double alpha = (double)K / D, theta = 1 - sqrt(1 - alpha), beta = (1 - alpha) / theta;
     static float g[WORKERS][D], y[WORKERS][D];
-    double a[WORKERS][D], b[WORKERS][D], x[D], best[D], mu = INFINITY, smooth = 0, lt = 0, gamma, bound = 0, first = 0, last = 0;
+    double a[WORKERS][D], b[WORKERS][D], x[D], best[D], mu = INFINITY, smooth = 0, lt = 0, gamma, bound = 0, first = 0,
+                                                        last = 0;
     uint64_t seed = 7;
     subject *s[WORKERS];
     (void)state;
@@ -256,7 +328,8 @@ static void ef21_converges_at_the_rate_of_its_theorem(void **state)
         double most = 0;
         s[w] = subject_open_as("ef21(topk(ratio=0.2))", 1, D, w, TUTTI_CPU_AVX512);
         for (int i = 0; i < D; i++)
-            a[w][i] = 0.5 + subject_uniform(&seed), b[w][i] = 8 * subject_uniform(&seed) - 4, most = fmax(most, a[w][i]);
+            a[w][i] = 0.5 + subject_uniform(&seed), b[w][i] = 8 * subject_uniform(&seed) - 4,
+            most = fmax(most, a[w][i]);
         lt += most * most / WORKERS;
     }
     for (int i = 0; i < D; i++) {
@@ -287,13 +360,17 @@ static void ef21_converges_at_the_rate_of_its_theorem(void **state)
     close_all(s);
 }
 
-/* After the last of every flush_every steps nothing is owed, to the bit where `flush` loses nothing, and the model has had the sum of all gradients; in between, and after it, it is the wrapper without. */
+/* After the last of every flush_every steps nothing is owed, to the bit where `flush`
+   loses nothing, and the model has had the sum of all gradients; in between, and
+   after it, it is the wrapper without. */
 static void a_flush_delivers_all_that_is_owed(void **state)
 {
     enum { EVERY = 4 };
     static const struct { const char *plain, *flushed; bool exact, again; } rows[] = {
-        { "ef(topk(ratio=0.05))", "ef(topk(ratio=0.05),flush_every=4)", true, false }, { "ef(sign,server=on)", "ef(sign,server=on,flush_every=4)", true, true },
-        { "ef(powersgd(rank=1))", "ef(powersgd(rank=1),flush_every=4)", true, false }, { "ef(topk(ratio=0.05))", "ef(topk(ratio=0.05),flush_every=4,flush=bf16)", false, false },
+        { "ef(topk(ratio=0.05))", "ef(topk(ratio=0.05),flush_every=4)", true, false }, { "ef(sign,server=on)",
+          "ef(sign,server=on,flush_every=4)", true, true },
+        { "ef(powersgd(rank=1))", "ef(powersgd(rank=1),flush_every=4)", true, false }, { "ef(topk(ratio=0.05))",
+          "ef(topk(ratio=0.05),flush_every=4,flush=bf16)", false, false },
     };
     static float g[WORKERS][N], y[2][WORKERS][N];
     static double owed[N];
@@ -317,28 +394,50 @@ static void a_flush_delivers_all_that_is_owed(void **state)
                 for (int w = 0; w < WORKERS && flushes; w++) {
                     const float e = subject_state(s[1][w], "codec.e", TUTTI_OWN_MEAN)[i];
                     if (rows[k].exact ? e != 0 : fabs((double)e) > 0x1p-5)
-                        fail_msg("%s, step %d, worker %d, element %d: %g is still owed", rows[k].flushed, (int)step, w, i, (double)e);
+                        fail_msg("%s, step %d, worker %d, element %d: %g is still owed", rows[k].flushed, (int)step, w,
+                                 i, (double)e);
                 }
                 if (flushes && !rows[k].again && fabs(owed[i]) > (rows[k].exact ? 1e-5 : 0.05))
-                    fail_msg("%s, step %d, element %d: %g of the mean was never delivered", rows[k].flushed, (int)step, i, owed[i]);
+                    fail_msg("%s, step %d, element %d: %g of the mean was never delivered", rows[k].flushed, (int)step,
+                             i, owed[i]);
             }
         }
         close_all(s[0]), close_all(s[1]);
     }
 }
 
-/* Sheet, 9; sparsification.md, 8; onebit.md. Of a worker: numbers an element that are kept over steps, and bytes an
-   element of scratch besides. */
+/* Sheet, 9; sparsification.md, 8; onebit.md. Of a worker: numbers an element that are kept over
+   steps, and bytes an element of scratch besides. */
 static void memory_is_what_the_sheets_say(void **state)
 {
-    static const struct { const char *spec; size_t kept, scratch; } rows[] = {
-        { "qsgd", 0, 0 }, { "nuqsgd", 0, 0 }, { "topk", 0, 0 }, { "wangni", 0, 0 }, { "sign", 0, 0 }, { "sign-vote", 0, 0 }, { "onebit-col", 0, 0 }, { "minmax8", 0, 0 }, { "fp16", 0, 0 }, { "randomk", 0, 0 },
-        { "ef(topk)", 1, 0 }, { "ef(sign)", 1, 0 }, { "ef(onebit-col)", 1, 0 }, { "ef(randomk)", 1, 0 }, { "ef(topk,server=on)", 2, 0 }, { "ef(topk,momentum=0.9)", 2, 0 }, { "large(ef(topk),min=1)", 1, 0 }, { "ef(topk,flush_every=9)", 1, 0 },
-        { "dgc(topk,server=off)", 2, 1 }, { "dgc(topk,server=off,masking=off)", 2, 0 },
-        { "dgc(topk(value_dtype=bf16))", 3, 1 }, { "dgc(topk)", 3, 1 },
+    static const struct { const char *spec; size_t kept, scratch;
+    } rows[] = {
+        { "qsgd", 0, 0 },
+        { "nuqsgd", 0, 0 },
+        { "topk", 0, 0 },
+        { "wangni", 0, 0 },
+        { "sign", 0, 0 },
+        { "sign-vote", 0, 0 },
+        { "onebit-col", 0, 0 },
+        { "minmax8", 0, 0 },
+        { "fp16", 0, 0 },
+        { "randomk", 0, 0 },
+        { "ef(topk)", 1, 0 },
+        { "ef(sign)", 1, 0 },
+        { "ef(onebit-col)", 1, 0 },
+        { "ef(randomk)", 1, 0 },
+        { "ef(topk,server=on)", 2, 0 },
+        { "ef(topk,momentum=0.9)", 2, 0 },
+        { "large(ef(topk),min=1)", 1, 0 },
+        { "ef(topk,flush_every=9)", 1, 0 },
+        { "dgc(topk,server=off)", 2, 1 },
+        { "dgc(topk,server=off,masking=off)", 2, 0 },
+        { "dgc(topk(value_dtype=bf16))", 3, 1 },
+        { "dgc(topk)", 3, 1 },
         /* a byte: whether it was sent, until it is masked; the third: for the owner's
         part of a second encoding */
-        { "ef21(topk)", 3, 4 }, { "ef21(topk,eta=0.1)", 4, 4 }, /* h_w and h, the owner's; a correction under way */
+        { "ef21(topk)", 3, 4 },
+        { "ef21(topk,eta=0.1)", 4, 4 }, /* h_w and h, the owner's; a correction under way */
     };
     static const subject_shape shapes[] = { { 20, 30 }, { 1, 33 }, { 5, 200 } };
     (void)state;
@@ -349,9 +448,11 @@ static void memory_is_what_the_sheets_say(void **state)
         if (subject_memory(s, false) != kept || subject_memory(s, true) != all)
             fail_msg("%s keeps %zu bytes and has %zu in all; %zu and %zu were expected", rows[k].spec,
                     subject_memory(s, false), subject_memory(s, true), kept, all);
-        for (size_t i = 0; i < tutti_plan_count(s->plan); i++) { /* by place: nothing of it moves when pieces are cut anew */
+        /* by place: nothing of it moves when pieces are cut anew */
+        for (size_t i = 0; i < tutti_plan_count(s->plan); i++) {
             const tutti_state *state_of = tutti_plan_state(s->plan, i, NULL);
-            assert_true(state_of->keep == TUTTI_SCRATCH || (state_of->placed && state_of->first == 0 && state_of->count == s->space.n));
+            assert_true(state_of->keep == TUTTI_SCRATCH ||
+                        (state_of->placed && state_of->first == 0 && state_of->count == s->space.n));
         }
         subject_close(s);
     }
@@ -385,21 +486,29 @@ static void note_fold(tutti_codec *c, const tutti_view *v, int round, const floa
     ((asked *)c->self)->whole++;
 }
 
-static void note_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch, void *const *wire)
+static void note_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch,
+                      void *const *wire)
 {
     const asked *a = c->self;
 
     (void)scratch, (void)wire;
-    assert_true(a->n > 0 && a->first[a->n - 1] == v->first + from && a->count[a->n - 1] == count); /* what the wrapper has just been asked for */
+    /* what the wrapper has just been asked for */
+    assert_true(a->n > 0 && a->first[a->n - 1] == v->first + from && a->count[a->n - 1] == count);
     assert_true(*x == (float)from);
 }
 
-/* Goal: parts are whole rows, lie back to back from the end to the beginning, and are asked for where both sides can; else there is one, the view.
-   Method: a wrapper and a codec of the test's own, shapes with rows longer and shorter than a part. */
+/* Goal: parts are whole rows, lie back to back from the end to the beginning, and are asked for
+   where both sides can; else there is one, the view. Method: a wrapper and a codec of the test's
+   own, shapes with rows longer and shorter than a part. */
 static void parts_are_whole_rows_from_the_end_on(void **state)
 {
-    static const struct { size_t rows, cols; bool cut; } shapes[] = { { 1, 1, false }, { 3, 5, false }, { 1, 40000, true }, { 7, 9000, true }, { 300, 130, true }, { 2, 100000, false }, { 40000, 1, true }, { 0, 3, false } };
-    tutti_codec_ops leaf = { .name = "leaf", .rounds = 1, .fold = note_fold }, wrapper = { .name = "wrapper", .choose = inner_of, .before = note_before };
+    static const struct {
+        size_t rows, cols;
+        bool cut;
+    } shapes[] = { { 1, 1, false },    { 3, 5, false },      { 1, 40000, true }, { 7, 9000, true },
+                   { 300, 130, true }, { 2, 100000, false }, { 40000, 1, true }, { 0, 3, false } };
+    tutti_codec_ops leaf = { .name = "leaf", .rounds = 1, .fold = note_fold },
+                    wrapper = { .name = "wrapper", .choose = inner_of, .before = note_before };
     static asked a;
     static float x[200000];
     (void)state;
@@ -408,8 +517,11 @@ static void parts_are_whole_rows_from_the_end_on(void **state)
         x[i] = (float)i;
     for (size_t k = 0; k < TUTTI_LENGTH(shapes); k++)
         for (int able = 0; able < 4; able++) {
-            const tutti_view v = { .first = 50, .count = shapes[k].rows * shapes[k].cols, .rows = shapes[k].rows, .cols = shapes[k].cols };
-            tutti_codec inside = { .ops = &leaf, .self = &a }, c = { .ops = &wrapper, .self = &a, .inner = { &inside } };
+            const tutti_view v = {
+                .first = 50, .count = shapes[k].rows * shapes[k].cols, .rows = shapes[k].rows, .cols = shapes[k].cols
+            };
+            tutti_codec inside = { .ops = &leaf, .self = &a },
+                        c = { .ops = &wrapper, .self = &a, .inner = { &inside } };
             const bool cut = shapes[k].cut && able == 3;
             size_t end = v.first + v.count;
             a.n = a.whole = 0;
@@ -427,12 +539,26 @@ static void parts_are_whole_rows_from_the_end_on(void **state)
         }
 }
 
-/* Goal: what is sent, what the other rounds fold, and every state are the same bits whether a view is wrapped and folded part by part or at once; where a wrapper looks at the whole (dgc's norm), too.
-   Method: both ways side by side over some steps, at two levels of SIMD, one worker whose numbers stand for the mean. */
+/* Goal: what is sent, what the other rounds fold, and every state are the same bits whether a
+   view is wrapped and folded part by part or at once; where a wrapper looks at the whole (dgc's
+   norm), too. Method: both ways side by side over some steps, at two levels of SIMD, one worker
+   whose numbers stand for the mean. */
 static void wrapped_and_folded_in_parts_are_the_same_bits(void **state)
 {
-    static const char *const specs[] = { "ef(fp32)", "ef(fp16,decay=0.5)", "ef(trunc16,momentum=0.5)", "ef(bf16,momentum=0.5,nesterov=on)", "ef21(fp16)", "ef21(fp32,eta=0.5)", "ef(powersgd(rank=2))", "ef(powersgd(rank=5,warm_start=off))",
-                                         "ef(powersgd(rank=2,factor_dtype=fp16,iters_per_step=2))", "ef(powersgd(rank=300))", "ef(large(powersgd(rank=3),min=100,small=fp16))", "ef(randomk(ratio=0.1))", "dgc(randomk(ratio=0.1),clip=0.01)", "dgc(fp32,clip=0.01)" };
+    static const char *const specs[] = { "ef(fp32)",
+                                         "ef(fp16,decay=0.5)",
+                                         "ef(trunc16,momentum=0.5)",
+                                         "ef(bf16,momentum=0.5,nesterov=on)",
+                                         "ef21(fp16)",
+                                         "ef21(fp32,eta=0.5)",
+                                         "ef(powersgd(rank=2))",
+                                         "ef(powersgd(rank=5,warm_start=off))",
+                                         "ef(powersgd(rank=2,factor_dtype=fp16,iters_per_step=2))",
+                                         "ef(powersgd(rank=300))",
+                                         "ef(large(powersgd(rank=3),min=100,small=fp16))",
+                                         "ef(randomk(ratio=0.1))",
+                                         "dgc(randomk(ratio=0.1),clip=0.01)",
+                                         "dgc(fp32,clip=0.01)" };
     static const subject_shape shapes[] = { { 300, 130 }, { 9, 9001 }, { 1, 40000 }, { 3, 5 } };
     enum { MOST = 81009 };
     static float g[MOST], y[2][MOST];
@@ -444,7 +570,8 @@ static void wrapped_and_folded_in_parts_are_the_same_bits(void **state)
             subject *s[2];
             void *wire[2][SUBJECT_ROUNDS];
             for (int way = 0; way < 2; way++) {
-                s[way] = subject_open_as(specs[k], shapes[shape].rows, shapes[shape].cols, 0, way == 0 ? TUTTI_CPU_AVX2 : TUTTI_CPU_AVX512);
+                s[way] = subject_open_as(specs[k], shapes[shape].rows, shapes[shape].cols, 0,
+                                         way == 0 ? TUTTI_CPU_AVX2 : TUTTI_CPU_AVX512);
                 for (int r = 0; r < SUBJECT_ROUNDS; r++)
                     wire[way][r] = calloc(s[way]->tensor.count + 1, sizeof(float));
             }
@@ -453,8 +580,10 @@ static void wrapped_and_folded_in_parts_are_the_same_bits(void **state)
                 subject_fill(v.count, g, (int)step % 2, &seed);
                 for (int way = 0; way < 2; way++) {
                     tutti_codec *leaf = tutti_codec_chosen(s[way]->codec, &v);
-                    void *scratch = aligned_alloc(64, leaf->ops->scratch == NULL ? 64 : (leaf->ops->scratch(leaf, &v) + 64) / 64 * 64);
-                    const float *p = way == 0 ? tutti_codec_before(s[0]->codec, &v, g) : tutti_codec_fold_first(s[1]->codec, &v, g, scratch, wire[1]);
+                    void *scratch = aligned_alloc(
+                        64, leaf->ops->scratch == NULL ? 64 : (leaf->ops->scratch(leaf, &v) + 64) / 64 * 64);
+                    const float *p = way == 0 ? tutti_codec_before(s[0]->codec, &v, g)
+                                              : tutti_codec_fold_first(s[1]->codec, &v, g, scratch, wire[1]);
                     for (int r = way; r < leaf->ops->rounds; r++)
                         leaf->ops->fold(leaf, &v, r, p, scratch, wire[way]);
                     tutti_codec_sent_rounds(s[way]->codec, &v, p, scratch, wire[way]);
@@ -470,7 +599,8 @@ static void wrapped_and_folded_in_parts_are_the_same_bits(void **state)
                     const tutti_state *of = tutti_plan_state(s[0]->plan, i, &memory[0]);
                     tutti_plan_state(s[1]->plan, i, &memory[1]);
                     if (of->count > 0 && memcmp(memory[0], memory[1], of->count * tutti_dtype_bytes(of->dtype)) != 0)
-                        fail_msg("%s, %zu x %zu, step %d: state %s differs", specs[k], shapes[shape].rows, shapes[shape].cols, (int)step, of->name);
+                        fail_msg("%s, %zu x %zu, step %d: state %s differs", specs[k], shapes[shape].rows,
+                                 shapes[shape].cols, (int)step, of->name);
                 }
             }
             for (int way = 0; way < 2; way++) {

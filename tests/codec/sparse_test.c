@@ -1,17 +1,20 @@
-/* Sparsification: how many elements travel, which, and what workers together send.
-   Goal: sparsification.md's invariants 1, 6 and 7 as far as they are about numbers of elements: E[nnz] = sum p, the union of workers' choices, division by the number of workers whoever sent, ties, zeros, NaN.
-   Method: messages are read here as the sheets lay them out. */
+/* Sparsification: how many elements travel, which, and what workers together send. Goal:
+   sparsification.md's invariants 1, 6 and 7 as far as they are about numbers of elements: E[nnz] =
+   sum p, the union of workers' choices, division by the number of workers whoever sent, ties,
+   zeros, NaN. Method: messages are read here as the sheets lay them out. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
 enum { WORKERS = 4 };
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
 
-/* Sheet, 1: the number that is sent is the sum of the probabilities on average, and A, where p = 1, is sent always. */
+/* Sheet, 1: the number that is sent is the sum of the probabilities on average,
+   and A, where p = 1, is sent always. */
 static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
 {
     enum { N = 800, K = 1500 };
-    static const char *const specs[] = { "wangni(sparsity=0.02)", "wangni(sparsity=0.3)", "wangni(solver=closed,epsilon=0.5)", "wangni(solver=closed,epsilon=20)" };
+    static const char *const specs[] = { "wangni(sparsity=0.02)", "wangni(sparsity=0.3)",
+                                         "wangni(solver=closed,epsilon=0.5)", "wangni(solver=closed,epsilon=20)" };
     static float x[N];
     uint64_t seed = 1;
     (void)state;
@@ -41,12 +44,15 @@ static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
                 free(m);
             }
             if (fabs(sent / K - sum) > 5.5 * sqrt(spread / K))
-                fail_msg("%s: %g elements are sent on average; the probabilities add up to %g", specs[k], sent / K, sum);
+                fail_msg("%s: %g elements are sent on average; the probabilities add up to %g", specs[k], sent / K,
+                         sum);
             subject_close(s);
         }
 }
 
-/* Sheet, 6. The union of what W workers choose has from k elements, where they choose alike, to W k, where they do not; the mean is over all workers, whoever sent an element. Random-k with the shared seed: k. */
+/* Sheet, 6. The union of what W workers choose has from k elements, where they choose
+   alike, to W k, where they do not; the mean is over all workers, whoever sent an element.
+   Random-k with the shared seed: k. */
 static void workers_choices_unite_and_are_divided_by_all_of_them(void **state)
 {
     enum { N = 1000, K = 50 };
@@ -102,10 +108,13 @@ static void require_indexes(const uint8_t *m, size_t k, const size_t *wanted)
 {
     for (size_t j = 0; j < k; j++)
         if (tutti_codec_get_u32(m + 4 * j) != wanted[j])
-            fail_msg("index %zu of %zu is %u instead of %zu", j, k, (unsigned)tutti_codec_get_u32(m + 4 * j), wanted[j]);
+            fail_msg("index %zu of %zu is %u instead of %zu", j, k, (unsigned)tutti_codec_get_u32(m + 4 * j),
+                     wanted[j]);
 }
 
-/* Sheet, 7: exactly k whatever is equal, the lowest indexes first; k zeros of nothing but zeros, both signs; a NaN is greater than all and seen by whoever decodes. On all processors, at lengths around their vectors. */
+/* Sheet, 7: exactly k whatever is equal, the lowest indexes first; k zeros of nothing but
+   zeros, both signs; a NaN is greater than all and seen by whoever decodes. On all processors,
+   at lengths around their vectors. */
 static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
 {
     static const size_t lengths[] = { 1, 8, 31, 33, 256, 700 };
@@ -150,12 +159,14 @@ static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
         }
 }
 
-/* wire-formats.md: however indexes travel, what is decoded is the same to the bit; delta has the sum of its steps' codes, 2 floor(log2 d) + 1 bits each, bitmap a bit an element, auto the shorter of int32 and bitmap. Values of
-   16 bits are the nearest ones. */
+/* wire-formats.md: however indexes travel, what is decoded is the same to the bit; delta has the
+   sum of its steps' codes, 2 floor(log2 d) + 1 bits each, bitmap a bit an element, auto the shorter
+   of int32 and bitmap. Values of 16 bits are the nearest ones. */
 static void indexes_say_the_same_in_every_code(void **state)
 {
     static const size_t lengths[] = { 1, 8, 33, 256, 700, 1025, 2500 };
-    static const char *const codes[] = { "int32", "delta", "bitmap", "auto" }, *const types[] = { "fp32", "fp16", "bf16" };
+    static const char *const codes[] = { "int32", "delta", "bitmap", "auto" }, *const types[] = { "fp32", "fp16",
+                                                                                                  "bf16" };
     static float x[2500], y[2500], plain[2500];
     uint64_t seed = 9;
     (void)state;
@@ -172,8 +183,12 @@ static void indexes_say_the_same_in_every_code(void **state)
                         subject *s;
                         const size_t each = type == 0 ? 4 : 2;
                         size_t bytes, wanted, last = 0;
-                        snprintf(spec, sizeof spec, all ? "threshold(value=%g,value_dtype=%s,index_code=%s)" : "topk(ratio=%g,value_dtype=%s,index_code=%s)",
-                                 (all ? (const double[]){ 2.5, 1, 1e-20, 100 } : (const double[]){ 0.001, 0.03, 0.3, 1 })[ratio], types[type], codes[code]);
+                        snprintf(spec, sizeof spec,
+                                 all ? "threshold(value=%g,value_dtype=%s,index_code=%s)"
+                                     : "topk(ratio=%g,value_dtype=%s,index_code=%s)",
+                                 (all ? (const double[]){ 2.5, 1, 1e-20, 100 }
+                                      : (const double[]){ 0.001, 0.03, 0.3, 1 })[ratio],
+                                 types[type], codes[code]);
                         s = subject_open(spec, n);
                         bytes = subject_round_trip(s, 1, x, type == 0 && code == 0 ? plain : y);
                         if (type == 0 && code == 0)
@@ -183,18 +198,25 @@ static void indexes_say_the_same_in_every_code(void **state)
                                     last = i + 1, k++;
                                 }
                         for (size_t i = 0; i < n && (type > 0 || code > 0); i++)
-                            if (type == 0 ? y[i] != plain[i] : !(fabs((double)y[i] - (double)plain[i]) <= fabs((double)plain[i]) * (type == 1 ? 0x1p-11 : 0x1p-8) + 0x1p-25))
-                                fail_msg("%s of %zu: element %zu is %g, sent as int32 and fp32 %g", spec, n, i, (double)y[i], (double)plain[i]);
-                        wanted = code == 1 ? (bits + 7) / 8 : code == 2 || (code == 3 && 4 * k > (n + 7) / 8) ? (n + 7) / 8 : 4 * k;
+                            if (type == 0 ? y[i] != plain[i]
+                                          : !(fabs((double)y[i] - (double)plain[i]) <=
+                                              fabs((double)plain[i]) * (type == 1 ? 0x1p-11 : 0x1p-8) + 0x1p-25))
+                                fail_msg("%s of %zu: element %zu is %g, sent as int32 and fp32 %g", spec, n, i,
+                                         (double)y[i], (double)plain[i]);
+                        wanted = code == 1                                         ? (bits + 7) / 8
+                                 : code == 2 || (code == 3 && 4 * k > (n + 7) / 8) ? (n + 7) / 8
+                                                                                   : 4 * k;
                         wanted += each * k + (all && code > 0 ? 4 : 0);
                         if (bytes != wanted)
-                            fail_msg("%s of %zu: %zu bytes for %zu elements, the formula says %zu", spec, n, bytes, k, wanted);
+                            fail_msg("%s of %zu: %zu bytes for %zu elements, the formula says %zu", spec, n, bytes, k,
+                                     wanted);
                         subject_close(s);
                     }
             }
 }
 
-/* One index more than there are values, in the map or in what fills its last byte up, and steps that go on: refused, and nothing is added. */
+/* One index more than there are values, in the map or in what fills its last byte up, and steps
+   that go on: refused, and nothing is added. */
 static void indexes_without_a_value_are_refused(void **state)
 {
     enum { N = 33 };
@@ -203,12 +225,14 @@ static void indexes_without_a_value_are_refused(void **state)
     (void)state;
 
     for (int delta = 0; delta < 2; delta++) {
-        subject *s = subject_open(delta ? "topk(ratio=0.1,index_code=delta)" : "topk(ratio=0.1,index_code=bitmap)", N); /* 4 */
+        /* 4 */
+        subject *s = subject_open(delta ? "topk(ratio=0.1,index_code=delta)" : "topk(ratio=0.1,index_code=bitmap)", N);
         const tutti_view v = subject_view(s, 0);
         size_t bytes;
         uint8_t *m;
         for (int i = 0; i < N; i++)
-            x[i] = delta ? i < 4 : (float)subject_uniform(&seed) + 0.1f; /* four steps of 1, a bit each: the other half of the byte is 0 */
+            /* four steps of 1, a bit each: the other half of the byte is 0 */
+            x[i] = delta ? i < 4 : (float)subject_uniform(&seed) + 0.1f;
         m = subject_encode(s, &v, x, &bytes);
         for (int bit = delta ? 4 : 0; bit < (delta ? 8 : 40); bit++) {
             tutti_error err = { 0 };

@@ -1,4 +1,5 @@
-/* subject.h: a codec from a spec on a flat space of one matrix (or of several), with its state; encoding into memory exactly as long as promised. */
+/* subject.h: a codec from a spec on a flat space of one matrix (or of several), with its state;
+   encoding into memory exactly as long as promised. */
 #ifndef TUTTI_TEST_CODEC_SUBJECT_H
 #define TUTTI_TEST_CODEC_SUBJECT_H
 #include <math.h>
@@ -24,7 +25,8 @@ typedef struct subject {
     void *scratch;               /* for the first */
 } subject;
 
-static inline subject *subject_open_on(const char *spec, int n, const subject_shape *shape, int rank, tutti_cpu cpu)
+static inline subject *subject_open_on(const char *spec, int n, const subject_shape *shape,
+                                       int rank, tutti_cpu cpu)
 {
     subject *s = calloc(1, sizeof *s);
     tutti_error err = { 0 };
@@ -34,11 +36,21 @@ static inline subject *subject_open_on(const char *spec, int n, const subject_sh
     assert_non_null(s);
     assert_int_equal(tutti_device_open_host(&s->device, NULL, cpu, NULL), TUTTI_OK);
     for (int t = 0; t < n; t++) {
-        s->tensors[t] = (tutti_view){ .tensor = t, .first = all, .count = shape[t].rows * shape[t].cols, .rows = shape[t].rows, .cols = shape[t].cols };
+        s->tensors[t] = (tutti_view){ .tensor = t,
+                                      .first = all,
+                                      .count = shape[t].rows * shape[t].cols,
+                                      .rows = shape[t].rows,
+                                      .cols = shape[t].cols };
         all += s->tensors[t].count;
     }
     s->tensor = s->tensors[0];
-    s->space = (tutti_codec_space){ .n = all, .tensor = s->tensors, .n_tensors = n, .rank = rank, .workers = 4, .seed = 42, .device = s->device };
+    s->space = (tutti_codec_space){ .n = all,
+                                    .tensor = s->tensors,
+                                    .n_tensors = n,
+                                    .rank = rank,
+                                    .workers = 4,
+                                    .seed = 42,
+                                    .device = s->device };
     assert_int_equal(tutti_plan_open(&s->plan, all, NULL), TUTTI_OK);
     if (tutti_codec_declare(&s->codec, s->plan, spec, "codec", &s->space, &err) != TUTTI_OK)
         fail_msg("%s: %s", spec, err.text);
@@ -51,7 +63,8 @@ static inline subject *subject_open_on(const char *spec, int n, const subject_sh
     return s;
 }
 
-static inline subject *subject_open_as(const char *spec, size_t rows, size_t cols, int rank, tutti_cpu cpu)
+static inline subject *subject_open_as(const char *spec, size_t rows, size_t cols, int rank,
+                                       tutti_cpu cpu)
 {
     return subject_open_on(spec, 1, &(subject_shape){ rows, cols }, rank, cpu);
 }
@@ -78,8 +91,10 @@ static inline tutti_view subject_view(const subject *s, uint64_t step)
     return v;
 }
 
-/* A message in memory of exactly its size, which the caller frees; a write beyond bound() is seen. */
-static inline uint8_t *subject_encode(subject *s, const tutti_view *v, const float *x, size_t *bytes)
+/* A message in memory of exactly its size, which the caller frees; a write beyond bound() is
+   seen. */
+static inline uint8_t *subject_encode(subject *s, const tutti_view *v, const float *x,
+                                      size_t *bytes)
 {
     const size_t bound = s->codec->ops->bound(s->codec, v);
     uint8_t *out = malloc(bound + 16), *exact;
@@ -95,7 +110,8 @@ static inline uint8_t *subject_encode(subject *s, const tutti_view *v, const flo
     return exact;
 }
 
-static inline void subject_decode(subject *s, const tutti_view *v, const uint8_t *in, size_t bytes, float *y)
+static inline void subject_decode(subject *s, const tutti_view *v, const uint8_t *in, size_t bytes,
+                                  float *y)
 {
     tutti_error err = { 0 };
 
@@ -136,8 +152,13 @@ static inline void subject_fill(size_t n, float *x, int kind, uint64_t *state)
     const size_t hot = n == 0 ? 0 : (size_t)(subject_random(state) % n);
 
     for (size_t i = 0; i < n; i++) {
-        const double u = 1 - subject_uniform(state), g = sqrt(-2 * log(u)) * cos(6.283185307179586 * subject_uniform(state));
-        x[i] = (float)(kind == 0 ? g : kind == 1 ? g * g * g : kind == 2 ? (i == hot ? -3.7 : 0) : kind == 3 ? floor(g) : 0.3);
+        const double u = 1 - subject_uniform(state),
+                     g = sqrt(-2 * log(u)) * cos(6.283185307179586 * subject_uniform(state));
+        x[i] = (float)(kind == 0   ? g
+                       : kind == 1 ? g * g * g
+                       : kind == 2 ? (i == hot ? -3.7 : 0)
+                       : kind == 3 ? floor(g)
+                                   : 0.3);
     }
 }
 
@@ -182,31 +203,38 @@ static inline size_t subject_memory(const subject *s, bool scratch)
 
     for (size_t i = 0; i < tutti_plan_count(s->plan); i++) {
         const tutti_state *state = tutti_plan_state(s->plan, i, NULL);
-        bytes += scratch || state->keep != TUTTI_SCRATCH ? state->count * tutti_dtype_bytes(state->dtype) : 0;
+        bytes += scratch || state->keep != TUTTI_SCRATCH
+                     ? state->count * tutti_dtype_bytes(state->dtype)
+                     : 0;
     }
     return bytes;
 }
 
-/* A step of workers of one process as whoever exchanges makes it: y[w] = what w's model gets of the mean of g. again: worker 0 owns the mean and encodes it
-   once more (message codecs). Vectors that are not finite are sent as they are. */
+/* A step of workers of one process as whoever exchanges makes it: y[w] = what w's model gets of the
+   mean of g. again: worker 0 owns the mean and encodes it once more (message codecs). Vectors that
+   are not finite are sent as they are. */
 enum { SUBJECT_WORKERS = 4, SUBJECT_ROUNDS = 8 };
 /* Element i of numbers on the wire := their mean over the workers. */
-static inline void subject_mean(subject *const *s, int workers, tutti_dtype dtype, void *const *wire, size_t i)
+static inline void subject_mean(subject *const *s, int workers, tutti_dtype dtype,
+                                void *const *wire, size_t i)
 {
     tutti_device *d = s[0]->device;
     double sum = 0;
     float one;
 
     for (int w = 0; w < workers; w++) {
-        tutti_cast(d, (tutti_buffer){ d, (char *)wire[w] + i * tutti_dtype_bytes(dtype), 1, dtype }, tutti_f32(d, &one, 1));
+        tutti_cast(d, (tutti_buffer){ d, (char *)wire[w] + i * tutti_dtype_bytes(dtype), 1, dtype },
+                   tutti_f32(d, &one, 1));
         sum += (double)one;
     }
     one = (float)(sum / workers);
     for (int w = 0; w < workers; w++)
-        tutti_cast(d, tutti_f32(d, &one, 1), (tutti_buffer){ d, (char *)wire[w] + i * tutti_dtype_bytes(dtype), 1, dtype });
+        tutti_cast(d, tutti_f32(d, &one, 1),
+                   (tutti_buffer){ d, (char *)wire[w] + i * tutti_dtype_bytes(dtype), 1, dtype });
 }
 
-static inline void subject_exchange_view(subject *const *s, int workers, tutti_view v, bool again, float *const *g, float *const *y)
+static inline void subject_exchange_view(subject *const *s, int workers, tutti_view v, bool again,
+                                         float *const *g, float *const *y)
 {
     const size_t n = v.count;
     tutti_codec *leaf[SUBJECT_WORKERS];
@@ -219,14 +247,20 @@ static inline void subject_exchange_view(subject *const *s, int workers, tutti_v
 
     for (int w = 0; w < workers; w++) {
         leaf[w] = tutti_codec_chosen(s[w]->codec, &v);
-        p[w] = leaf[w]->ops->rounds == 0 && tutti_finite(s[w]->device, n, g[w]) ? tutti_codec_before(s[w]->codec, &v, g[w]) : g[w];
-        scratch[w] = aligned_alloc(64, leaf[w]->ops->scratch == NULL ? 64 : (leaf[w]->ops->scratch(leaf[w], &v) + 64) / 64 * 64);
+        p[w] = leaf[w]->ops->rounds == 0 && tutti_finite(s[w]->device, n, g[w])
+                   ? tutti_codec_before(s[w]->codec, &v, g[w])
+                   : g[w];
+        scratch[w] = aligned_alloc(64, leaf[w]->ops->scratch == NULL
+                                           ? 64
+                                           : (leaf[w]->ops->scratch(leaf[w], &v) + 64) / 64 * 64);
         for (int round = 0; round < SUBJECT_ROUNDS; round++)
             wire[w][round] = malloc(n * 4 + 64);
         message[w] = leaf[w]->ops->rounds > 0 ? NULL : malloc(leaf[w]->ops->bound(leaf[w], &v) + 1);
         if (message[w] != NULL) {
             bytes[w] = leaf[w]->ops->encode(leaf[w], &v, p[w], scratch[w], message[w]);
-            assert_int_equal(leaf[0]->ops->decode_add(leaf[0], &v, message[w], bytes[w], 1.0f / (float)workers, mean, NULL), TUTTI_OK);
+            assert_int_equal(leaf[0]->ops->decode_add(leaf[0], &v, message[w], bytes[w],
+                                                      1.0f / (float)workers, mean, NULL),
+                             TUTTI_OK);
         }
     }
     for (int round = 0; round < leaf[0]->ops->rounds; round++) {
@@ -245,7 +279,8 @@ static inline void subject_exchange_view(subject *const *s, int workers, tutti_v
     finite = message[0] == NULL || tutti_finite(s[0]->device, n, mean);
     for (int w = 0; w < workers; w++) {
         if (message[w] != NULL && finite)
-            assert_int_equal(tutti_codec_sent(s[w]->codec, &v, message[w], bytes[w], NULL), TUTTI_OK);
+            assert_int_equal(tutti_codec_sent(s[w]->codec, &v, message[w], bytes[w], NULL),
+                             TUTTI_OK);
         else if (message[w] == NULL) {
             tutti_codec_sent_rounds(s[w]->codec, &v, p[w], scratch[w], wire[w]);
             leaf[w]->ops->unfold(leaf[w], &v, scratch[w], wire[w], y[w]);
@@ -256,9 +291,12 @@ static inline void subject_exchange_view(subject *const *s, int workers, tutti_v
         owner.stage = 1;
         p[0] = tutti_codec_before(s[0]->codec, &owner, mean);
         bytes[0] = leaf[0]->ops->encode(leaf[0], &owner, p[0], scratch[0], message[0]);
-        assert_int_equal(tutti_codec_sent(s[0]->codec, &owner, message[0], bytes[0], NULL), TUTTI_OK);
+        assert_int_equal(tutti_codec_sent(s[0]->codec, &owner, message[0], bytes[0], NULL),
+                         TUTTI_OK);
         memset(mean, 0, n * sizeof *mean);
-        assert_int_equal(leaf[0]->ops->decode_add(leaf[0], &owner, message[0], bytes[0], 1, mean, NULL), TUTTI_OK);
+        assert_int_equal(
+            leaf[0]->ops->decode_add(leaf[0], &owner, message[0], bytes[0], 1, mean, NULL),
+            TUTTI_OK);
     }
     for (int w = 0; w < workers; w++) {
         if (message[w] != NULL && n > 0)
@@ -271,13 +309,19 @@ static inline void subject_exchange_view(subject *const *s, int workers, tutti_v
     free(mean);
 }
 
-static inline void subject_exchange(subject *const *s, int workers, uint64_t step, bool again, float *const *g, float *const *y)
+static inline void subject_exchange(subject *const *s, int workers, uint64_t step, bool again,
+                                    float *const *g, float *const *y)
 {
     subject_exchange_view(s, workers, subject_view(s[0], step), again, g, y);
 }
 
-/* A step begins: tutti_codec_begin for workers of one process, round by round; h: what each says. Gives how many numbers were summed. */
-typedef struct subject_said { char text[8][1300], warning[400], matrices[1000]; int n, reports; } subject_said; /* warning, matrices: the last of kind "codec", "matrices"; the rest one after the other */
+/* A step begins: tutti_codec_begin for workers of one process, round by round; h: what each says.
+   Gives how many numbers were summed. */
+/* warning, matrices: the last of kind "codec", "matrices"; the rest one after the other */
+typedef struct subject_said {
+    char text[8][1300], warning[400], matrices[1000];
+    int n, reports;
+} subject_said;
 static inline void subject_hear(void *with, const char *kind, const char *text)
 {
     subject_said *h = with;
@@ -295,7 +339,8 @@ static inline void subject_hear(void *with, const char *kind, const char *text)
     snprintf(h->text[h->n++], sizeof h->text[0], "%s", text);
 }
 
-static inline size_t subject_begin_codec(tutti_codec *const *c, int workers, uint64_t step, uint64_t epoch, double lr, subject_said *h)
+static inline size_t subject_begin_codec(tutti_codec *const *c, int workers, uint64_t step,
+                                         uint64_t epoch, double lr, subject_said *h)
 {
     enum { NUMBERS_MOST = 4096 };
     size_t all = 0;
@@ -312,7 +357,9 @@ static inline size_t subject_begin_codec(tutti_codec *const *c, int workers, uin
         double sum[NUMBERS_MOST] = { 0 };
         size_t n = 0;
         for (int w = 0; w < workers; w++) {
-            const tutti_codec_moment m = { .step = step, .epoch = epoch, .lr = lr, .say = subject_hear, .with = &h[w] };
+            const tutti_codec_moment m = {
+                .step = step, .epoch = epoch, .lr = lr, .say = subject_hear, .with = &h[w]
+            };
             const size_t mine = c[w]->ops->begin(c[w], &m, round, &numbers[w]);
             assert_true(mine <= NUMBERS_MOST && (w == 0 || mine == n));
             n = mine;
@@ -329,7 +376,8 @@ static inline size_t subject_begin_codec(tutti_codec *const *c, int workers, uin
     return all;
 }
 
-static inline size_t subject_begin(subject *const *s, int workers, uint64_t step, uint64_t epoch, double lr, subject_said *h)
+static inline size_t subject_begin(subject *const *s, int workers, uint64_t step, uint64_t epoch,
+                                   double lr, subject_said *h)
 {
     tutti_codec *c[SUBJECT_WORKERS];
 
@@ -338,6 +386,7 @@ static inline size_t subject_begin(subject *const *s, int workers, uint64_t step
     return subject_begin_codec(c, workers, step, epoch, lr, h);
 }
 
-static const size_t subject_lengths[] = { 0, 1, 7, 8, 9, 15, 16, 17, 127, 128, 129, 511, 512, 513, 1023, 1024, 1025, 2500 };
+static const size_t subject_lengths[] = { 0,   1,   7,   8,   9,   15,   16,   17,   127,
+                                          128, 129, 511, 512, 513, 1023, 1024, 1025, 2500 };
 enum { SUBJECT_LONGEST = 2500 };
 #endif

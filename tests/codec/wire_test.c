@@ -1,7 +1,11 @@
-/* Codecs at the lengths where kernels turn from one loop to the next, and at addresses that nobody has aligned.
-   Goal: wire-formats.md's invariants: the same bytes and the same decoded bits from every processor's kernels as from the scalar ones, for n in {0, 1, 7, 8, 31, 32, 33, 255, 256, 257, 1e6+3}, wherever vectors and
-   messages lie; payloads of exactly the formula's length; a decoder that touches nothing but its y, and reads nothing but its message (which a sanitizer sees).
-   Method: the scalar kernels are the oracle; vectors begin 1 to 15 floats, messages 1 to 7 bytes, past a line of the cache. The last test reads the lists: a codec that is registered and in none of them fails it. */
+/* Codecs at the lengths where kernels turn from one loop to the next, and at addresses that
+   nobody has aligned. Goal: wire-formats.md's invariants: the same bytes and the same decoded
+   bits from every processor's kernels as from the scalar ones, for n in {0, 1, 7, 8, 31, 32, 33,
+   255, 256, 257, 1e6+3}, wherever vectors and messages lie; payloads of exactly the formula's
+   length; a decoder that touches nothing but its y, and reads nothing but its message (which a
+   sanitizer sees). Method: the scalar kernels are the oracle; vectors begin 1 to 15 floats,
+   messages 1 to 7 bytes, past a line of the cache. The last test reads the lists: a codec that is
+   registered and in none of them fails it. */
 #include <dirent.h>
 #include "subject.h"
 
@@ -27,15 +31,41 @@ static size_t of_vote(size_t n) { return n > 0 ? n / 8 + 1 : 0; }
 static size_t of_column(size_t n) { return up(n, 8) + 8 * (n > 0); }
 static size_t of_topk(size_t n) { return 8 * up(n, 100); }
 
-static const struct { const char *spec; size_t (*bytes)(size_t n); } rows[] = { /* NULL: the message says its length */
-    { "int8", of_int8 }, { "minmax8", of_minmax8 }, { "minmax8(chunk=256)", of_minmax8_chunks }, { "qsgd", of_qsgd }, { "qsgd(bits=2,bucket=64,norm=l2)", of_qsgd2 }, { "qsgd(bits=8)", of_qsgd8 }, { "qsgd(levels=9,bucket=64)", of_qsgd_levels },
-    { "nuqsgd(bits=3,bucket=128)", of_nuqsgd3 }, { "nuqsgd(bits=5)", of_nuqsgd5 }, { "nuqsgd(bits=5,tail=dense)", of_nuqsgd5_dense }, { "alq", of_alq }, { "amq", of_alq }, { "sign", of_sign }, { "sign(block=64)", of_sign_blocks }, { "onebit", of_sign }, { "sign-vote", of_vote }, { "onebit-col", of_column },
-    { "topk", of_topk }, { "topk(index_code=delta,value_dtype=bf16)", NULL }, { "topk(ratio=0.1,index_code=auto)", NULL }, { "threshold(value=2.5)", NULL }, { "wangni(sparsity=0.1)", NULL }, { "qsgd(coding=huffman)", NULL }, { "qsgd(bits=2,bucket=512,norm=l2,coding=elias)", NULL }, { "nuqsgd(coding=elias)", NULL }, { "nuqsgd(bits=3,zero_level=off,coding=omega)", NULL },
+static const struct { const char *spec; size_t (*bytes)(size_t n);
+} rows[] = {
+    /* NULL: the message says its length */
+    { "int8", of_int8 },
+    { "minmax8", of_minmax8 },
+    { "minmax8(chunk=256)", of_minmax8_chunks },
+    { "qsgd", of_qsgd },
+    { "qsgd(bits=2,bucket=64,norm=l2)", of_qsgd2 },
+    { "qsgd(bits=8)", of_qsgd8 },
+    { "qsgd(levels=9,bucket=64)", of_qsgd_levels },
+    { "nuqsgd(bits=3,bucket=128)", of_nuqsgd3 },
+    { "nuqsgd(bits=5)", of_nuqsgd5 },
+    { "nuqsgd(bits=5,tail=dense)", of_nuqsgd5_dense },
+    { "alq", of_alq },
+    { "amq", of_alq },
+    { "sign", of_sign },
+    { "sign(block=64)", of_sign_blocks },
+    { "onebit", of_sign },
+    { "sign-vote", of_vote },
+    { "onebit-col", of_column },
+    { "topk", of_topk },
+    { "topk(index_code=delta,value_dtype=bf16)", NULL },
+    { "topk(ratio=0.1,index_code=auto)", NULL },
+    { "threshold(value=2.5)", NULL },
+    { "wangni(sparsity=0.1)", NULL },
+    { "qsgd(coding=huffman)", NULL },
+    { "qsgd(bits=2,bucket=512,norm=l2,coding=elias)", NULL },
+    { "nuqsgd(coding=elias)", NULL },
+    { "nuqsgd(bits=3,zero_level=off,coding=omega)", NULL },
 };
 
 static void messages_are_the_scalar_ones_wherever_they_lie(void **state)
 {
-    float *x = malloc((LONG + SLACK) * sizeof *x), *y = malloc((LONG + 2 * SLACK) * sizeof *y), *first_y = malloc((LONG + 1) * sizeof *y);
+    float *x = malloc((LONG + SLACK) * sizeof *x), *y = malloc((LONG + 2 * SLACK) * sizeof *y),
+          *first_y = malloc((LONG + 1) * sizeof *y);
     uint64_t seed = 1;
     (void)state;
 
@@ -47,7 +77,8 @@ static void messages_are_the_scalar_ones_wherever_they_lie(void **state)
             float *plain = malloc((n + 1) * sizeof *plain);
             subject_fill(n, plain, (int)(k + at) % 4, &seed);
             for (int cpu = 0; cpu <= (int)tutti_cpu_best(); cpu++) {
-                const size_t shift = cpu == 0 ? 0 : 1 + subject_random(&seed) % (SLACK - 1), bytes_shift = cpu == 0 ? 0 : 1 + subject_random(&seed) % 7;
+                const size_t shift = cpu == 0 ? 0 : 1 + subject_random(&seed) % (SLACK - 1),
+                             bytes_shift = cpu == 0 ? 0 : 1 + subject_random(&seed) % 7;
                 subject *s = subject_open_as(rows[k].spec, 1, n, 1, (tutti_cpu)cpu);
                 const tutti_view v = subject_view(s, 5);
                 const size_t bound = s->codec->ops->bound(s->codec, &v);
@@ -61,15 +92,20 @@ static void messages_are_the_scalar_ones_wherever_they_lie(void **state)
                 memmove(place + bytes_shift, place, bytes);
                 for (size_t i = 0; i < n + 2 * SLACK; i++)
                     y[i] = 0.5f;
-                assert_int_equal(s->codec->ops->decode_add(s->codec, &v, place + bytes_shift, bytes, 0.7f, y + shift, NULL), TUTTI_OK);
+                assert_int_equal(
+                    s->codec->ops->decode_add(s->codec, &v, place + bytes_shift, bytes, 0.7f, y + shift, NULL),
+                    TUTTI_OK);
                 for (size_t i = 0; i < n + 2 * SLACK; i++) /* and only there */
                     assert_true((i >= shift && i < shift + n) || y[i] == 0.5f);
                 if (cpu == 0) {
                     first = place, first_bytes = bytes;
                     memcpy(first_y, y, n * sizeof *y);
                 } else {
-                    if (bytes != first_bytes || memcmp(place + bytes_shift, first, bytes) != 0 || memcmp(y + shift, first_y, n * sizeof *y) != 0)
-                        fail_msg("%s of %zu elements at %zu floats and %zu bytes past a line differs from the scalar one at level %d", rows[k].spec, n, shift, bytes_shift, cpu);
+                    if (bytes != first_bytes || memcmp(place + bytes_shift, first, bytes) != 0 ||
+                        memcmp(y + shift, first_y, n * sizeof *y) != 0)
+                        fail_msg("%s of %zu elements at %zu floats and %zu bytes past a line differs from the scalar "
+                                 "one at level %d",
+                                 rows[k].spec, n, shift, bytes_shift, cpu);
                     free(place);
                 }
                 subject_close(s);
@@ -79,8 +115,11 @@ static void messages_are_the_scalar_ones_wherever_they_lie(void **state)
     free(x), free(y), free(first_y);
 }
 
-/* Rounds that are summed: the numbers on the wire and what they unfold to. PowerSGD on matrices whose sides are those lengths. */
-static const char *const summed[] = { "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)" };
+/* Rounds that are summed: the numbers on the wire and what they unfold to. PowerSGD on
+   matrices whose sides are those lengths. */
+static const char *const summed[] = {
+    "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)"
+};
 static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
 {
     float *x = malloc((LONG + SLACK) * sizeof *x), *y[2];
@@ -99,14 +138,16 @@ static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
                 const size_t shift = cpu == 0 ? 0 : 1 + subject_random(&seed) % (SLACK - 1);
                 subject *s = subject_open_as(summed[k], 1, n, 1, (tutti_cpu)cpu);
                 const tutti_view v = subject_view(s, 5);
-                const size_t bytes = s->codec->ops->width(s->codec, &v, 0) * tutti_dtype_bytes(tutti_codec_number(s->codec, &v));
+                const size_t bytes =
+                    s->codec->ops->width(s->codec, &v, 0) * tutti_dtype_bytes(tutti_codec_number(s->codec, &v));
                 uint8_t *wire = malloc(bytes + 1);
                 void *wires[SUBJECT_ROUNDS] = { wire };
                 memcpy(x + shift, plain, n * sizeof *x);
                 s->codec->ops->fold(s->codec, &v, 0, x + shift, s->scratch, wires);
                 s->codec->ops->unfold(s->codec, &v, s->scratch, wires, y[cpu > 0] + (cpu > 0 ? shift : 0));
                 if (cpu > 0 && (memcmp(wire, first, bytes) != 0 || memcmp(y[1] + shift, y[0], n * sizeof *x) != 0))
-                    fail_msg("%s of %zu elements at %zu floats past a line differs from the scalar one at level %d", summed[k], n, shift, cpu);
+                    fail_msg("%s of %zu elements at %zu floats past a line differs from the scalar one at level %d",
+                             summed[k], n, shift, cpu);
                 if (cpu == 0)
                     first = wire;
                 else
@@ -119,7 +160,8 @@ static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
         for (size_t cols_at = 4; cols_at < TUTTI_LENGTH(lengths) - 1; cols_at++) {
             const size_t rows_of = lengths[rows_at], cols = lengths[cols_at], n = rows_of * cols;
             subject_fill(n, x + 3, 0, &seed);
-            for (int cpu = 0; cpu <= (int)tutti_cpu_best(); cpu += (int)tutti_cpu_best() > 0 ? (int)tutti_cpu_best() : 1) {
+            for (int cpu = 0; cpu <= (int)tutti_cpu_best();
+                 cpu += (int)tutti_cpu_best() > 0 ? (int)tutti_cpu_best() : 1) {
                 subject *s = subject_open_as("powersgd(rank=3)", rows_of, cols, 0, (tutti_cpu)cpu);
                 subject_exchange(&s, 1, 0, false, (float *[]){ x + 3 }, (float *[]){ y[cpu > 0] + 5 * (cpu > 0) });
                 if (cpu > 0 && memcmp(y[1] + 5, y[0], n * sizeof *x) != 0)
@@ -132,11 +174,23 @@ static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
     free(x);
 }
 
-/* What wrappers keep and give back: three steps of two workers, of which one is the owner of a sum in every other step; every byte of state and every element that reaches the model. */
+/* What wrappers keep and give back: three steps of two workers, of which one is the owner of a sum
+   in every other step; every byte of state and every element that reaches the model. */
 static const char *const wrapped[] = {
-    "ef(sign)", "ef(topk(ratio=0.1),server=on)", "ef(sign(block=64),momentum=0.9,nesterov=on)", "ef(fp16,decay=0.9)", "ef(powersgd(rank=2))", "ef(topk,flush_every=2)", "large(qsgd,min=33,small=fp16)",
-    "ef(large(topk(ratio=0.1),min=9,small=bf16))", "ef21(topk(ratio=0.2))", "ef21(sign)", "dgc(topk(ratio=0.1))", "dgc(topk(ratio=0.3),nesterov=on,clip=1,masking=off)",
-    "accordion(low=topk(ratio=0.5),high=topk(ratio=0.05),unit=step,interval=2)", "ef(accordion(low=powersgd(rank=2),high=powersgd(rank=1),unit=step,interval=2))",
+    "ef(sign)",
+    "ef(topk(ratio=0.1),server=on)",
+    "ef(sign(block=64),momentum=0.9,nesterov=on)",
+    "ef(fp16,decay=0.9)",
+    "ef(powersgd(rank=2))",
+    "ef(topk,flush_every=2)",
+    "large(qsgd,min=33,small=fp16)",
+    "ef(large(topk(ratio=0.1),min=9,small=bf16))",
+    "ef21(topk(ratio=0.2))",
+    "ef21(sign)",
+    "dgc(topk(ratio=0.1))",
+    "dgc(topk(ratio=0.3),nesterov=on,clip=1,masking=off)",
+    "accordion(low=topk(ratio=0.5),high=topk(ratio=0.05),unit=step,interval=2)",
+    "ef(accordion(low=powersgd(rank=2),high=powersgd(rank=1),unit=step,interval=2))",
 };
 static void what_wrappers_keep_is_the_scalar_one_wherever_it_lies(void **state)
 {
@@ -163,11 +217,15 @@ static void what_wrappers_keep_is_the_scalar_one_wherever_it_lies(void **state)
                     subject_begin(s, WORKERS, step, 0, 0.1, h);
                     for (int w = 0; w < WORKERS; w++)
                         subject_fill(n, g[w] + shift, (int)step % 2, &seed);
-                    subject_exchange(s, WORKERS, step, step % 2 == 1, (float *[]){ g[0] + shift, g[1] + shift }, (float *[]){ y[0] + shift, y[1] + shift });
+                    subject_exchange(s, WORKERS, step, step % 2 == 1, (float *[]){ g[0] + shift, g[1] + shift },
+                                     (float *[]){ y[0] + shift, y[1] + shift });
                     if (cpu == 0 && n > 0)
                         memcpy(first[step], y[0], n * sizeof **first);
-                    if (n > 0 && (memcmp(y[0] + shift, first[step], n * sizeof **first) != 0 || memcmp(y[0] + shift, y[1] + shift, n * sizeof **first) != 0))
-                        fail_msg("%s of %zu elements at %zu floats past a line differs from the scalar one at level %d in step %llu", wrapped[k], n, shift, cpu, (unsigned long long)step);
+                    if (n > 0 && (memcmp(y[0] + shift, first[step], n * sizeof **first) != 0 ||
+                                  memcmp(y[0] + shift, y[1] + shift, n * sizeof **first) != 0))
+                        fail_msg("%s of %zu elements at %zu floats past a line differs from the scalar one at level %d "
+                                 "in step %llu",
+                                 wrapped[k], n, shift, cpu, (unsigned long long)step);
                 }
                 if (cpu == 0)
                     kept = malloc(WORKERS * subject_memory(s[0], false) + 1);
@@ -179,7 +237,9 @@ static void what_wrappers_keep_is_the_scalar_one_wherever_it_lies(void **state)
                         if (bytes > 0 && cpu == 0)
                             memcpy(kept + used, memory, bytes);
                         if (bytes > 0 && memcmp(kept + used, memory, bytes) != 0)
-                            fail_msg("%s of %zu elements: state '%s' of worker %d differs from the scalar one at level %d", wrapped[k], n, of->name, w, cpu);
+                            fail_msg(
+                                "%s of %zu elements: state '%s' of worker %d differs from the scalar one at level %d",
+                                wrapped[k], n, of->name, w, cpu);
                         used += bytes;
                     }
                     subject_close(s[w]);
@@ -243,7 +303,8 @@ static int seeds_of(int k, int n)
     return found;
 }
 
-/* Each codec is in one of the lists above; what has messages of its own is fuzzed; what is fuzzed has seeds. */
+/* Each codec is in one of the lists above; what has messages of its own is
+   fuzzed; what is fuzzed has seeds. */
 static void every_codec_of_the_registry_is_looked_at(void **state)
 {
     static char fuzzed[64][100];
@@ -253,7 +314,9 @@ static void every_codec_of_the_registry_is_looked_at(void **state)
     assert_true(n > 20);
     for (size_t k = 0; tutti_codecs[k] != NULL; k++) {
         const tutti_codec_ops *o = tutti_codecs[k];
-        bool listed = is_of("powersgd", o->name), seen = o->rounds > 1 || (o->choose != NULL && (o->before != NULL || o->watch != NULL)); /* nothing of these is decoded without a sum over the workers */
+        /* nothing of these is decoded without a sum over the workers */
+        bool listed = is_of("powersgd", o->name),
+             seen = o->rounds > 1 || (o->choose != NULL && (o->before != NULL || o->watch != NULL));
         for (size_t i = 0; i < TUTTI_LENGTH(rows); i++)
             listed = listed || (o->bound != NULL && is_of(rows[i].spec, o->name));
         for (size_t i = 0; i < TUTTI_LENGTH(summed); i++)
@@ -269,7 +332,8 @@ static void every_codec_of_the_registry_is_looked_at(void **state)
     }
     for (int k = 0; k < n; k++)
         if (seeds_of(k, n) == 0)
-            fail_msg("'%s', number %d in tests/fuzz/codec_decode_fuzz.c, has no seed in tests/fuzz/corpus/codec_decode", fuzzed[k], k);
+            fail_msg("'%s', number %d in tests/fuzz/codec_decode_fuzz.c, has no seed in tests/fuzz/corpus/codec_decode",
+                     fuzzed[k], k);
 }
 
 int main(void)
