@@ -1,6 +1,7 @@
-/* Goal: on this transport every collective gives the serial tree's bits on every member, moves exactly the bytes its list says, survives odd
-   groups, threads and sizes, and tells of disagreement and death instead of hanging. Method: ranks as threads; each computes by itself
-   what must come out. Ranks are not cmocka's thread: they report failures as a status and a sentence. */
+/* Goal: on this transport every collective gives the serial tree's bits on every member, moves
+   exactly the bytes its list says, survives odd groups, threads and sizes, and tells of
+   disagreement and death instead of hanging. Method: ranks as threads; each computes by itself what
+   must come out. Ranks are not cmocka's thread: they report failures as a status and a sentence. */
 #include "conformance_internal.h"
 #include <sys/mman.h>
 
@@ -15,7 +16,8 @@ void run_ranks(under_test *t, int p, tutti_status (*rank_main)(tutti_world *, vo
     assert_true(p <= t->largest);
     t->p = p;
     atomic_store(&t->counter, 0);
-    status = t->ops != NULL ? tutti_world_run_on(t->ops, t->spec, p, rank_main, t, &err) : tutti_world_run(t->spec, p, rank_main, t, &err);
+    status = t->ops != NULL ? tutti_world_run_on(t->ops, t->spec, p, rank_main, t, &err)
+                            : tutti_world_run(t->spec, p, rank_main, t, &err);
     if (status != TUTTI_OK)
         fail_msg("%d ranks on %s: %s", p, t->spec, err.text);
 }
@@ -49,15 +51,16 @@ unsigned char *vector_of(const rank_memory *m, memory_kind kind, int rank, size_
 }
 
 /* What this rank has sent to each other one since the last call must be what the list says. */
-tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t count, const size_t *counts, int root, tutti_dtype dtype, counts_sent *sent,
-                           tutti_error *err)
+tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t count, const size_t *counts, int root,
+                           tutti_dtype dtype, counts_sent *sent, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(dtype);
     tutti_schedule *list;
     int row, straggler;
 
     TUTTI_TRY(tutti_algorithm_wished(g->algorithm, kind, g->size, &row, &straggler, err));
-    row = row >= 0 ? row : tutti_algorithm_choose(kind, g->size, 0, 0, counts != NULL ? count / (size_t)g->size : count);
+    row =
+        row >= 0 ? row : tutti_algorithm_choose(kind, g->size, 0, 0, counts != NULL ? count / (size_t)g->size : count);
     if ((dtype == TUTTI_BF16 || dtype == TUTTI_F16) && (tutti_algorithms[row].traits & TUTTI_PARTIAL_SUMS) != 0)
         row = tutti_algorithm_find(kind, "direct");
     const tutti_schedule_key key = { kind, row, g->size, g->index, straggler >= 0 ? straggler : root, count, counts };
@@ -71,10 +74,13 @@ tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t c
         tutti_world_sent(g->world, rank, &bytes_now, &messages_now);
         if (bytes_now - sent->bytes[rank] != elements * element || messages_now - sent->messages[rank] != messages) {
             tutti_schedule_close(list);
-            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "%s '%s' of %zu over %d: index %d sent %d %llu bytes in %llu messages, the list says %llu in %llu",
-                              tutti_collective_name(kind), tutti_algorithms[row].name, count, g->size, g->index, j,
-                              (unsigned long long)(bytes_now - sent->bytes[rank]), (unsigned long long)(messages_now - sent->messages[rank]),
-                              (unsigned long long)(elements * element), (unsigned long long)messages);
+            return tutti_fail(
+                err, TUTTI_ERR_NUMBER, 0,
+                "%s '%s' of %zu over %d: index %d sent %d %llu bytes in %llu messages, the list says %llu in %llu",
+                tutti_collective_name(kind), tutti_algorithms[row].name, count, g->size, g->index, j,
+                (unsigned long long)(bytes_now - sent->bytes[rank]),
+                (unsigned long long)(messages_now - sent->messages[rank]), (unsigned long long)(elements * element),
+                (unsigned long long)messages);
         }
         sent->bytes[rank] = bytes_now;
         sent->messages[rank] = messages_now;
@@ -89,8 +95,8 @@ void take_counts(tutti_world *world, counts_sent *c)
         tutti_world_sent(world, rank, &c->bytes[rank], &c->messages[rank]);
 }
 
-tutti_status one_allreduce(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, int op, size_t count, memory_kind kind,
-                           const unsigned char *expected, tutti_error *err)
+tutti_status one_allreduce(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, int op,
+                           size_t count, memory_kind kind, const unsigned char *expected, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(dtype);
     const int rank = tutti_world_rank(g->world);
@@ -103,10 +109,13 @@ tutti_status one_allreduce(tutti_group *g, const rank_memory *m, counts_sent *se
         TUTTI_TRY(tutti_allreduce_weighted(g, values_weight(rank), tutti_host(x, count, dtype), err));
     else
         TUTTI_TRY(tutti_allreduce(g, (tutti_reduction)op, tutti_host(x, count, dtype), err));
-    CHECK(values_equal(dtype, x, expected, count, &where), "all-reduce '%s' of %zu %s, operation %d, %s memory, %d ranks: element %zu of rank %d is wrong",
-          g->algorithm != NULL ? g->algorithm : "(chosen)", count, tutti_dtype_name(dtype), op, memory_names[kind], g->size, where, rank);
+    CHECK(values_equal(dtype, x, expected, count, &where),
+          "all-reduce '%s' of %zu %s, operation %d, %s memory, %d ranks: element %zu of rank %d is wrong",
+          g->algorithm != NULL ? g->algorithm : "(chosen)", count, tutti_dtype_name(dtype), op, memory_names[kind],
+          g->size, where, rank);
     for (int k = 0; k < 64; k++)
-        CHECK(x[count * element + (size_t)k] == 0xa5, "all-reduce of %zu %s writes behind the vector", count, tutti_dtype_name(dtype));
+        CHECK(x[count * element + (size_t)k] == 0xa5, "all-reduce of %zu %s writes behind the vector", count,
+              tutti_dtype_name(dtype));
     return check_traffic(g, TUTTI_ALLREDUCE, count, NULL, 0, dtype, sent, err);
 }
 
@@ -117,7 +126,8 @@ static tutti_status allreduce_small_main(tutti_world *world, void *arg, tutti_er
 {
     under_test *t = arg;
     const size_t p = (size_t)t->p, counts[] = { 0, 1, 2, p - 1, p, p + 1, 7 * p + 3 };
-    static const tutti_dtype dtypes[] = { TUTTI_F32, TUTTI_F64, TUTTI_BF16, TUTTI_F16, TUTTI_I32, TUTTI_I64, TUTTI_U8, TUTTI_I8 };
+    static const tutti_dtype dtypes[] = { TUTTI_F32, TUTTI_F64, TUTTI_BF16, TUTTI_F16,
+                                          TUTTI_I32, TUTTI_I64, TUTTI_U8,   TUTTI_I8 };
     tutti_group g = tutti_group_workers(world, 1);
     counts_sent sent;
     rank_memory m;
@@ -131,12 +141,14 @@ static tutti_status allreduce_small_main(tutti_world *world, void *arg, tutti_er
                     continue;
                 values_reduce(dtypes[d], op, 1, t->p, NULL, 0, counts[c], m.expected);
                 for (size_t a = 0; a < TUTTI_LENGTH(algorithms); a++) {
-                    const bool partial = a == DOUBLING || a == TREE || a == HALVING, narrow = dtypes[d] == TUTTI_BF16 || dtypes[d] == TUTTI_F16;
+                    const bool partial = a == DOUBLING || a == TREE || a == HALVING,
+                               narrow = dtypes[d] == TUTTI_BF16 || dtypes[d] == TUTTI_F16;
                     if ((a == HALVING && (t->p & (t->p - 1)) != 0) || (partial && narrow))
                         continue;
                     g.algorithm = algorithms[a];
                     /* every memory meets every algorithm, over the counts */
-                    TUTTI_TRY(one_allreduce(&g, &m, &sent, dtypes[d], op, counts[c], (memory_kind)((c + d + a + (size_t)op) % MEMORIES), m.expected, err));
+                    TUTTI_TRY(one_allreduce(&g, &m, &sent, dtypes[d], op, counts[c],
+                                            (memory_kind)((c + d + a + (size_t)op) % MEMORIES), m.expected, err));
                 }
             }
     memory_close(&m);
@@ -177,10 +189,12 @@ static tutti_status allreduce_large_main(tutti_world *world, void *arg, tutti_er
     for (int kind = 0; kind < MEMORIES; kind++) {
         g.algorithm = NULL;
         TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F32, TUTTI_SUM, LARGE, (memory_kind)kind, t->expected[0], err));
-        TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F32, VALUES_WEIGHTED, LARGE, (memory_kind)kind, t->expected[1], err));
+        TUTTI_TRY(
+            one_allreduce(&g, &m, &sent, TUTTI_F32, VALUES_WEIGHTED, LARGE, (memory_kind)kind, t->expected[1], err));
         g.algorithm = algorithms[1 + kind];
         TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F32, TUTTI_SUM, LARGE, (memory_kind)kind, t->expected[0], err));
-        TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F32, VALUES_WEIGHTED, LARGE, (memory_kind)kind, t->expected[1], err));
+        TUTTI_TRY(
+            one_allreduce(&g, &m, &sent, TUTTI_F32, VALUES_WEIGHTED, LARGE, (memory_kind)kind, t->expected[1], err));
     }
     g.algorithm = NULL; /* other types, around the border between small and large */
     for (size_t count = 1023; count <= 1025; count++)
@@ -207,28 +221,32 @@ static void every_large_allreduce_gives_the_trees_bits(void **state)
 
 /* ---- the other kinds ---- */
 
-static tutti_status one_reduce_scatter(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, int op, size_t count, memory_kind kind,
-                                       bool own_part, tutti_error *err)
+static tutti_status one_reduce_scatter(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype,
+                                       int op, size_t count, memory_kind kind, bool own_part, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(dtype), whole = count * (size_t)g->size;
     const int rank = tutti_world_rank(g->world);
-    unsigned char *x = vector_of(m, kind, rank, element), *mine = own_part ? x + (size_t)g->index * count * element : m->private + VECTOR_BYTES / 2;
+    unsigned char *x = vector_of(m, kind, rank, element),
+                  *mine = own_part ? x + (size_t)g->index * count * element : m->private + VECTOR_BYTES / 2;
     size_t where;
 
     values_fill(dtype, op, 2, rank, 0, whole, x);
-    TUTTI_TRY(tutti_reduce_scatter(g, (tutti_reduction)op, tutti_host(x, whole, dtype), tutti_host(mine, count, dtype), err));
+    TUTTI_TRY(
+        tutti_reduce_scatter(g, (tutti_reduction)op, tutti_host(x, whole, dtype), tutti_host(mine, count, dtype), err));
     values_reduce(dtype, op, 2, g->size, g->ranks, (size_t)g->index * count, count, m->expected);
-    CHECK(values_equal(dtype, mine, m->expected, count, &where), "reduce-scatter of %zu %s a part, operation %d, %s memory, %d members: element %zu is wrong",
-          count, tutti_dtype_name(dtype), op, memory_names[kind], g->size, where);
+    CHECK(values_equal(dtype, mine, m->expected, count, &where),
+          "reduce-scatter of %zu %s a part, operation %d, %s memory, %d members: element %zu is wrong", count,
+          tutti_dtype_name(dtype), op, memory_names[kind], g->size, where);
     return check_traffic(g, TUTTI_REDUCE_SCATTER, count, NULL, 0, dtype, sent, err);
 }
 
-static tutti_status one_allgather(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, size_t count, memory_kind kind, bool own_part,
-                                  tutti_error *err)
+static tutti_status one_allgather(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype,
+                                  size_t count, memory_kind kind, bool own_part, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(dtype);
     const int rank = tutti_world_rank(g->world);
-    unsigned char *all = vector_of(m, kind, rank, element), *mine = own_part ? all + (size_t)g->index * count * element : m->private + VECTOR_BYTES / 2;
+    unsigned char *all = vector_of(m, kind, rank, element),
+                  *mine = own_part ? all + (size_t)g->index * count * element : m->private + VECTOR_BYTES / 2;
     size_t where;
 
     memset(all, 0x77, count * (size_t)g->size * element);
@@ -237,14 +255,14 @@ static tutti_status one_allgather(tutti_group *g, const rank_memory *m, counts_s
     for (int j = 0; j < g->size; j++) {
         values_fill(dtype, TUTTI_SUM, 3, g->ranks != NULL ? g->ranks[j] : j, 0, count, m->expected);
         CHECK(values_equal(dtype, all + (size_t)j * count * element, m->expected, count, &where),
-              "all-gather of %zu %s a part, %s memory, %d members: element %zu of part %d is wrong", count, tutti_dtype_name(dtype), memory_names[kind],
-              g->size, where, j);
+              "all-gather of %zu %s a part, %s memory, %d members: element %zu of part %d is wrong", count,
+              tutti_dtype_name(dtype), memory_names[kind], g->size, where, j);
     }
     return check_traffic(g, TUTTI_ALLGATHER, count, NULL, 0, dtype, sent, err);
 }
 
-tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, size_t count, int root, memory_kind kind,
-                                  tutti_error *err)
+tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, size_t count,
+                           int root, memory_kind kind, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(dtype);
     const int rank = tutti_world_rank(g->world), root_rank = g->ranks != NULL ? g->ranks[root] : root;
@@ -254,12 +272,15 @@ tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *se
     values_fill(dtype, TUTTI_SUM, 4, rank, 0, count, x);
     TUTTI_TRY(tutti_broadcast(g, root, tutti_host(x, count, dtype), err));
     values_fill(dtype, TUTTI_SUM, 4, root_rank, 0, count, m->expected);
-    CHECK(values_equal(dtype, x, m->expected, count, &where), "broadcast '%s' of %zu %s from %d, %s memory, %d members: element %zu is wrong",
-          g->algorithm != NULL ? g->algorithm : "(chosen)", count, tutti_dtype_name(dtype), root, memory_names[kind], g->size, where);
+    CHECK(values_equal(dtype, x, m->expected, count, &where),
+          "broadcast '%s' of %zu %s from %d, %s memory, %d members: element %zu is wrong",
+          g->algorithm != NULL ? g->algorithm : "(chosen)", count, tutti_dtype_name(dtype), root, memory_names[kind],
+          g->size, where);
     return check_traffic(g, TUTTI_BROADCAST, count, NULL, root, dtype, sent, err);
 }
 
-/* Processes without windows share no counter, but they share their host's clock: nobody leaves a barrier before the last one has come. */
+/* Processes without windows share no counter, but they share their host's clock: nobody leaves a
+   barrier before the last one has come. */
 static tutti_status barrier_by_the_clock(tutti_group *g, tutti_error *err)
 {
     tutti_runtime *rt = tutti_world_runtime(g->world);
@@ -269,10 +290,12 @@ static tutti_status barrier_by_the_clock(tutti_group *g, tutti_error *err)
     TUTTI_TRY(tutti_barrier(g, err));
     mine[1] = tutti_now_ns(rt);
     g->algorithm = NULL;
-    TUTTI_TRY(tutti_allgather(g, tutti_host(mine, 2, TUTTI_I64), tutti_host(times, 2 * (size_t)g->size, TUTTI_I64), err));
+    TUTTI_TRY(
+        tutti_allgather(g, tutti_host(mine, 2, TUTTI_I64), tutti_host(times, 2 * (size_t)g->size, TUTTI_I64), err));
     for (int i = 0; i < g->size; i++)
         for (int j = 0; j < g->size; j++)
-            CHECK(times[i][1] >= times[j][0], "a barrier of %d ranks let rank %d through %lld ns before rank %d came", g->size, i, (long long)(times[j][0] - times[i][1]), j);
+            CHECK(times[i][1] >= times[j][0], "a barrier of %d ranks let rank %d through %lld ns before rank %d came",
+                  g->size, i, (long long)(times[j][0] - times[i][1]), j);
     return TUTTI_OK;
 }
 
@@ -297,11 +320,13 @@ static tutti_status other_kinds_main(tutti_world *world, void *arg, tutti_error 
         for (int kind = 0; kind < MEMORIES; kind++) {
             const size_t k = c + (size_t)kind;
             g.algorithm = NULL;
-            TUTTI_TRY(one_reduce_scatter(&g, &m, &sent, TUTTI_F32, (int)(k % 4), counts[c], (memory_kind)kind, k % 2 == 0, err));
+            TUTTI_TRY(one_reduce_scatter(&g, &m, &sent, TUTTI_F32, (int)(k % 4), counts[c], (memory_kind)kind,
+                                         k % 2 == 0, err));
             TUTTI_TRY(one_allgather(&g, &m, &sent, dtypes[k % 5], counts[c], (memory_kind)kind, k % 2 == 1, err));
             for (size_t a = 0; a < TUTTI_LENGTH(broadcasts); a++) {
                 g.algorithm = broadcasts[a];
-                TUTTI_TRY(one_broadcast(&g, &m, &sent, dtypes[(k + a) % 5], counts[c], (int)((k + a) % p), (memory_kind)kind, err));
+                TUTTI_TRY(one_broadcast(&g, &m, &sent, dtypes[(k + a) % 5], counts[c], (int)((k + a) % p),
+                                        (memory_kind)kind, err));
             }
         }
     for (int round = 1; round <= 30; round++) {
@@ -340,7 +365,8 @@ static tutti_status groups_main(tutti_world *world, void *arg, tutti_error *err)
     TUTTI_TRY(memory_open(&m, world, err));
     for (size_t round = 0; round < 4; round++)
         for (size_t k = 0; k < TUTTI_LENGTH(members); k++) {
-            tutti_group g = tutti_group_of(world, members[k].ranks, members[k].n, 77); /* one context: the sets overlap only in turn */
+            /* one context: the sets overlap only in turn */
+            tutti_group g = tutti_group_of(world, members[k].ranks, members[k].n, 77);
             const memory_kind kind = (memory_kind)((round + k) % MEMORIES);
             float *x = (float *)(void *)vector_of(&m, kind, tutti_world_rank(world), 4);
             if (g.index < 0)
@@ -349,7 +375,8 @@ static tutti_status groups_main(tutti_world *world, void *arg, tutti_error *err)
             values_fill(TUTTI_F32, TUTTI_MEAN, 5, tutti_world_rank(world), 0, counts[round], x);
             TUTTI_TRY(tutti_allreduce(&g, TUTTI_MEAN, tutti_f32(NULL, x, counts[round]), err));
             values_reduce(TUTTI_F32, TUTTI_MEAN, 5, g.size, g.ranks, 0, counts[round], m.expected);
-            CHECK(values_equal(TUTTI_F32, x, m.expected, counts[round], &where), "group %zu, round %zu: element %zu is wrong", k, round, where);
+            CHECK(values_equal(TUTTI_F32, x, m.expected, counts[round], &where),
+                  "group %zu, round %zu: element %zu is wrong", k, round, where);
             take_counts(world, &sent);
             TUTTI_TRY(one_broadcast(&g, &m, &sent, TUTTI_F32, counts[round], g.size - 1, kind, err));
             TUTTI_TRY(one_reduce_scatter(&g, &m, &sent, TUTTI_F32, TUTTI_SUM, counts[round], kind, false, err));
@@ -364,7 +391,8 @@ static void subgroups_in_odd_orders_sum_in_their_own_order(void **state)
     run_ranks(*state, 8, groups_main);
 }
 
-/* Two threads a rank; even ranks run keys 0.. on the first and 100.. on the second, odd ranks the other way round. */
+/* Two threads a rank; even ranks run keys 0.. on the first and 100.. on the
+   second, odd ranks the other way round. */
 typedef struct lane {
     tutti_world *world;
     uint64_t key;
@@ -386,8 +414,8 @@ static tutti_status lane_main(void *arg, tutti_error *err)
             values_fill(TUTTI_F32, TUTTI_SUM, l->key + k, tutti_world_rank(l->world), 0, count, l->memory);
             TUTTI_TRY(tutti_allreduce(&g, TUTTI_SUM, tutti_host(l->memory, count, TUTTI_F32), err));
             values_reduce(TUTTI_F32, TUTTI_SUM, l->key + k, g.size, NULL, 0, count < 300 ? count : 300, l->expected);
-            CHECK(values_equal(TUTTI_F32, l->memory, l->expected, count < 300 ? count : 300, &where), "lane %llu, turn %u: element %zu is wrong",
-                  (unsigned long long)l->key, turn, where);
+            CHECK(values_equal(TUTTI_F32, l->memory, l->expected, count < 300 ? count : 300, &where),
+                  "lane %llu, turn %u: element %zu is wrong", (unsigned long long)l->key, turn, where);
             TUTTI_TRY(tutti_broadcast(&g, (int)k % g.size, tutti_host(l->memory, count, TUTTI_F32), err));
             TUTTI_TRY(tutti_barrier(&g, err));
         }
@@ -455,7 +483,8 @@ static tutti_status repeat_main(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* ring and stragglar: an order of their own, so integers are exact, floats the same bits on all members and close to the tree's. */
+/* ring and stragglar: an order of their own, so integers are exact, floats the same bits on all
+   members and close to the tree's. */
 static tutti_status own_order_main(tutti_world *world, void *arg, tutti_error *err)
 {
     under_test *t = arg;
@@ -474,7 +503,8 @@ static tutti_status own_order_main(tutti_world *world, void *arg, tutti_error *e
         if (k == 2 * t->p)
             snprintf(algorithm, sizeof algorithm, "ring(order=any)");
         else
-            snprintf(algorithm, sizeof algorithm, "stragglar%s( straggler = %d ,order=any)", k % 2 == 0 ? "" : "-greedy", k / 2);
+            snprintf(algorithm, sizeof algorithm, "stragglar%s( straggler = %d ,order=any)",
+                     k % 2 == 0 ? "" : "-greedy", k / 2);
         g.algorithm = algorithm;
         take_counts(world, &sent);
         values_reduce(TUTTI_I32, TUTTI_SUM, 1, t->p, NULL, 0, count, m.expected);
@@ -510,10 +540,12 @@ static void two_hundred_repetitions_give_equal_bits_on_all_ranks(void **state)
 
 tutti_status collective_conformance_rank(tutti_world *world, tutti_error *err)
 {
-    /* leaving_main last: rank 1 of three goes. table_main knows what up to five members take when no table says otherwise. */
+    /* leaving_main last: rank 1 of three goes. table_main knows what up to five members
+       take when no table says otherwise. */
     static tutti_status (*const mains[])(tutti_world *, void *, tutti_error *) = {
-        ports_main, allreduce_small_main, allreduce_large_main, other_kinds_main, parts_main, large_parts_main, table_main, lanes_main, own_order_main, repeat_main, double_main, again_main, common_main,
-        leaving_main,
+        ports_main,       allreduce_small_main, allreduce_large_main, other_kinds_main, parts_main,
+        large_parts_main, table_main,           lanes_main,           own_order_main,   repeat_main,
+        double_main,      again_main,           common_main,          leaving_main,
     };
     static under_test t;
     tutti_status status = TUTTI_OK;

@@ -1,5 +1,5 @@
-/* Goal: ports carry what was sent; wrong calls are refused; members who disagree, die or leave end the calls that need them, with a sentence that
-   names them. Method: see conformance.c. */
+/* Goal: ports carry what was sent; wrong calls are refused; members who disagree, die or leave end
+   the calls that need them, with a sentence that names them. Method: see conformance.c. */
 #include "conformance_internal.h"
 
 /* ---- small things that a caller can see ---- */
@@ -12,7 +12,8 @@ tutti_status double_main(tutti_world *world, void *arg, tutti_error *err)
     const uint32_t before = g.sequence;
 
     TUTTI_TRY(tutti_reduce_double(&g, TUTTI_SUM, x, 3, err));
-    CHECK(x[0] == t->p && x[1] == t->p * (t->p - 1) / 2.0 && x[2] == -x[1], "the sum of doubles is %g %g %g", x[0], x[1], x[2]);
+    CHECK(x[0] == t->p && x[1] == t->p * (t->p - 1) / 2.0 && x[2] == -x[1], "the sum of doubles is %g %g %g", x[0],
+          x[1], x[2]);
     x[0] = tutti_world_rank(world);
     TUTTI_TRY(tutti_reduce_double(&g, TUTTI_MAX, x, 1, err));
     CHECK(x[0] == t->p - 1, "the maximum is %g", x[0]);
@@ -26,7 +27,8 @@ void small_host_values_are_reduced(void **state)
     run_ranks(*state, 6, double_main);
 }
 
-/* The same group made twice uses the same tags twice, and the second round may begin on one rank while another is in the first. */
+/* The same group made twice uses the same tags twice, and the second round may begin on one
+   rank while another is in the first. */
 tutti_status again_main(tutti_world *world, void *arg, tutti_error *err)
 {
     const int rank = tutti_world_rank(world);
@@ -77,33 +79,57 @@ static tutti_status usage_main(tutti_world *world, void *arg, tutti_error *err)
 
     (void)arg;
     g.algorithm = "bulter";
-    CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, "'bulter'") != NULL &&
-          strstr(e.text, "exchange, doubling, tree, direct, halving, hierarchy, ring, stragglar, stragglar-greedy, flat, scatter, dissemination, pairwise, window") != NULL, "unknown algorithm: %s", e.text);
+    CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE &&
+              strstr(e.text, "'bulter'") != NULL &&
+              strstr(e.text, "exchange, doubling, tree, direct, halving, hierarchy, ring, stragglar, stragglar-greedy, "
+                             "flat, scatter, dissemination, pairwise, window") != NULL,
+          "unknown algorithm: %s", e.text);
     for (size_t k = 0; k < TUTTI_LENGTH(wishes); k++) {
         g.algorithm = wishes[k].algorithm;
-        CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, wishes[k].sentence) != NULL, "'%s': %s",
-              wishes[k].algorithm, e.text);
-        CHECK(tutti_algorithm_check(wishes[k].algorithm, 2, &e) == TUTTI_ERR_USAGE && strstr(e.text, wishes[k].sentence) != NULL, "check of '%s': %s",
-              wishes[k].algorithm, e.text);
+        CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE &&
+                  strstr(e.text, wishes[k].sentence) != NULL,
+              "'%s': %s", wishes[k].algorithm, e.text);
+        CHECK(tutti_algorithm_check(wishes[k].algorithm, 2, &e) == TUTTI_ERR_USAGE &&
+                  strstr(e.text, wishes[k].sentence) != NULL,
+              "check of '%s': %s", wishes[k].algorithm, e.text);
     }
-    CHECK(tutti_algorithm_check("halving", 6, &e) == TUTTI_ERR_USAGE && strstr(e.text, "'halving' needs a power of two of members, and there are 6") != NULL, "%s", e.text);
-    CHECK(tutti_algorithm_check("halving", 8, &e) == TUTTI_OK && tutti_algorithm_check("ring(order=any)", 5, &e) == TUTTI_OK &&
-          tutti_algorithm_check("direct(order=any)", 5, &e) == TUTTI_OK && tutti_algorithm_check(NULL, 5, &e) == TUTTI_OK, "%s", e.text);
+    CHECK(tutti_algorithm_check("halving", 6, &e) == TUTTI_ERR_USAGE &&
+              strstr(e.text, "'halving' needs a power of two of members, and there are 6") != NULL,
+          "%s", e.text);
+    CHECK(tutti_algorithm_check("halving", 8, &e) == TUTTI_OK &&
+              tutti_algorithm_check("ring(order=any)", 5, &e) == TUTTI_OK &&
+              tutti_algorithm_check("direct(order=any)", 5, &e) == TUTTI_OK &&
+              tutti_algorithm_check(NULL, 5, &e) == TUTTI_OK,
+          "%s", e.text);
     g.algorithm = NULL;
     if (me != 1)
-        CHECK(tutti_barrier(&strange, &e) == TUTTI_ERR_USAGE && strstr(e.text, "not a member") != NULL, "stranger: %s", e.text);
-    CHECK(tutti_allreduce(&g, TUTTI_MEAN, tutti_host(n, 4, TUTTI_I32), &e) == TUTTI_ERR_USAGE && strstr(e.text, "F32 or F64") != NULL, "mean: %s", e.text);
+        CHECK(tutti_barrier(&strange, &e) == TUTTI_ERR_USAGE && strstr(e.text, "not a member") != NULL, "stranger: %s",
+              e.text);
+    CHECK(tutti_allreduce(&g, TUTTI_MEAN, tutti_host(n, 4, TUTTI_I32), &e) == TUTTI_ERR_USAGE &&
+              strstr(e.text, "F32 or F64") != NULL,
+          "mean: %s", e.text);
     g.algorithm = "doubling";
     CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_host(n, 4, TUTTI_BF16), &e) == TUTTI_ERR_USAGE &&
-          strstr(e.text, "all-reduce 'doubling' sends partial sums, which BF16 would round on their way; 'direct'") != NULL, "BF16: %s", e.text);
+              strstr(e.text,
+                     "all-reduce 'doubling' sends partial sums, which BF16 would round on their way; 'direct'") != NULL,
+          "BF16: %s", e.text);
     g.algorithm = "halving";
-    CHECK(tutti_allreduce(&g, TUTTI_MAX, tutti_host(n, 4, TUTTI_F16), &e) == TUTTI_ERR_USAGE && strstr(e.text, "F16") != NULL, "F16: %s", e.text);
+    CHECK(tutti_allreduce(&g, TUTTI_MAX, tutti_host(n, 4, TUTTI_F16), &e) == TUTTI_ERR_USAGE &&
+              strstr(e.text, "F16") != NULL,
+          "F16: %s", e.text);
     g.algorithm = NULL;
-    CHECK(tutti_allreduce(&g, (tutti_reduction)9, tutti_host(n, 4, TUTTI_I32), &e) == TUTTI_ERR_USAGE, "operation 9: %s", e.text);
-    CHECK(tutti_allreduce_weighted(&g, 1, tutti_host(x, 4, TUTTI_F64), &e) == TUTTI_ERR_USAGE, "weighted F64: %s", e.text);
-    CHECK(tutti_allgather(&g, tutti_f32(NULL, x, 3), tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, "equal parts") != NULL, "parts: %s", e.text);
-    CHECK(tutti_allgather(&g, tutti_f32(NULL, x + 1, 4), tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, "overlaps") != NULL, "overlap: %s", e.text);
-    CHECK(tutti_broadcast(&g, 2, tutti_f32(NULL, x, 3), &e) == TUTTI_ERR_USAGE && strstr(e.text, "index 2") != NULL, "root: %s", e.text);
+    CHECK(tutti_allreduce(&g, (tutti_reduction)9, tutti_host(n, 4, TUTTI_I32), &e) == TUTTI_ERR_USAGE,
+          "operation 9: %s", e.text);
+    CHECK(tutti_allreduce_weighted(&g, 1, tutti_host(x, 4, TUTTI_F64), &e) == TUTTI_ERR_USAGE, "weighted F64: %s",
+          e.text);
+    CHECK(tutti_allgather(&g, tutti_f32(NULL, x, 3), tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE &&
+              strstr(e.text, "equal parts") != NULL,
+          "parts: %s", e.text);
+    CHECK(tutti_allgather(&g, tutti_f32(NULL, x + 1, 4), tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE &&
+              strstr(e.text, "overlaps") != NULL,
+          "overlap: %s", e.text);
+    CHECK(tutti_broadcast(&g, 2, tutti_f32(NULL, x, 3), &e) == TUTTI_ERR_USAGE && strstr(e.text, "index 2") != NULL,
+          "root: %s", e.text);
     return tutti_barrier(&g, err); /* none of these took part in anything; `sequence` went on alike on both */
 }
 
@@ -134,7 +160,8 @@ static tutti_status insists_main(tutti_world *world, void *arg, tutti_error *err
                   strstr(e.text, "needs a transport with shared windows") != NULL, "without windows: %s", e.text);
     }
     /* A broadcast from private memory cannot: all members are told, none has begun. */
-    CHECK(tutti_broadcast(&g, 0, tutti_f32(NULL, (float *)(void *)m.private, 5000), &e) == TUTTI_ERR_USAGE && strstr(e.text, "'window'") != NULL,
+    CHECK(tutti_broadcast(&g, 0, tutti_f32(NULL, (float *)(void *)m.private, 5000), &e) == TUTTI_ERR_USAGE &&
+              strstr(e.text, "'window'") != NULL,
           "private memory: %s", e.text);
     g.algorithm = NULL;
     TUTTI_TRY(one_broadcast(&g, &m, &sent, TUTTI_F32, 5000, 0, PRIVATE, err));
@@ -159,7 +186,8 @@ static tutti_status disagree(under_test *t, tutti_group *g, float *x, tutti_erro
     case 1: return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, odd_one ? 5001 : 5000), err);
     case 2: return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, odd_one ? 5000 : 100), err);
     case 3: return tutti_allreduce(g, odd_one ? TUTTI_MAX : TUTTI_SUM, tutti_f32(NULL, x, 100), err);
-    case 4: return tutti_allreduce(g, TUTTI_SUM, odd_one ? tutti_f32(NULL, x, 2000) : tutti_host(n, 2000, TUTTI_I32), err);
+    case 4:
+        return tutti_allreduce(g, TUTTI_SUM, odd_one ? tutti_f32(NULL, x, 2000) : tutti_host(n, 2000, TUTTI_I32), err);
     case 5: return odd_one ? tutti_barrier(g, err) : tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, 2000), err);
     default: return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, odd_one ? 0 : 7), err);
     }
@@ -180,11 +208,14 @@ static tutti_status disagree_main(tutti_world *world, void *arg, tutti_error *er
     return status;
 }
 
-/* Each member hears it from a message or entry of the odd one; or, if that one was told first and left, from its last words. */
+/* Each member hears it from a message or entry of the odd one; or, if that one was told
+   first and left, from its last words. */
 void members_who_disagree_are_told_both_sides(void **state)
 {
-    static const char *const said[][2] = { { "100 F32", "101 F32" }, { "5000 F32", "5001 F32" }, { "5000 F32", "100 F32" }, { "(sum", "(max" },
-                                           { "2000 F32", "2000 I32" }, { "2000 F32", "barrier" }, { "0 F32", "7 F32" } };
+    static const char *const said[][2] = { { "100 F32", "101 F32" },   { "5000 F32", "5001 F32" },
+                                           { "5000 F32", "100 F32" },  { "(sum", "(max" },
+                                           { "2000 F32", "2000 I32" }, { "2000 F32", "barrier" },
+                                           { "0 F32", "7 F32" } };
     under_test *t = *state;
 
     for (t->variant = 0; t->variant < 7; t->variant++)
@@ -219,9 +250,13 @@ static tutti_status dying_main(tutti_world *world, void *arg, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the loss is not finite");
     }
     if (status == TUTTI_OK)
-        status = t->variant == 3 ? tutti_barrier(&g, e) :
-                 tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, (float *)(void *)vector_of(&m, t->variant == 1 ? WINDOW : PRIVATE, rank, 4),
-                                                          counts[t->variant]), e);
+        status = t->variant == 3
+                     ? tutti_barrier(&g, e)
+                     : tutti_allreduce(
+                           &g, TUTTI_SUM,
+                           tutti_f32(NULL, (float *)(void *)vector_of(&m, t->variant == 1 ? WINDOW : PRIVATE, rank, 4),
+                                     counts[t->variant]),
+                           e);
     memory_close(&m);
     *err = *e;
     return status;
@@ -237,7 +272,8 @@ void a_members_death_ends_the_others_calls_with_its_name(void **state)
             tutti_status status;
             t->p = 4;
             memset(t->errors, 0, sizeof t->errors);
-            status = t->ops != NULL ? tutti_world_run_on(t->ops, t->spec, 4, dying_main, t, &err) : tutti_world_run(t->spec, 4, dying_main, t, &err);
+            status = t->ops != NULL ? tutti_world_run_on(t->ops, t->spec, 4, dying_main, t, &err)
+                                    : tutti_world_run(t->spec, 4, dying_main, t, &err);
             assert_int_equal(status, TUTTI_ERR_NUMBER); /* the root failure */
             assert_non_null(strstr(err.text, "the loss is not finite"));
             for (int r = 0; r < 4; r++)
@@ -258,8 +294,10 @@ tutti_status leaving_main(tutti_world *world, void *arg, tutti_error *err)
     TUTTI_TRY(tutti_barrier(&all, err));
     if (tutti_world_rank(world) == 1)
         return TUTTI_OK;
-    CHECK(tutti_allreduce(&rest, TUTTI_SUM, tutti_f32(NULL, x, 10), err) == TUTTI_OK, "a group without the one who left: %s", err->text);
-    CHECK(tutti_allreduce(&all, TUTTI_SUM, tutti_f32(NULL, x, 10), &e) == TUTTI_ERR_PEER, "a group with the one who left");
+    CHECK(tutti_allreduce(&rest, TUTTI_SUM, tutti_f32(NULL, x, 10), err) == TUTTI_OK,
+          "a group without the one who left: %s", err->text);
+    CHECK(tutti_allreduce(&all, TUTTI_SUM, tutti_f32(NULL, x, 10), &e) == TUTTI_ERR_PEER,
+          "a group with the one who left");
     CHECK(e.rank == 1, "told of rank %d: %s", e.rank, e.text);
     return tutti_barrier(&rest, err);
 }
@@ -269,7 +307,8 @@ void a_rank_that_leaves_ends_only_the_calls_that_need_it(void **state)
     run_ranks(*state, 3, leaving_main);
 }
 
-/* Everybody but the lost one hears of it, by whatever chain of messages, while all of them live on; and goes on without. */
+/* Everybody but the lost one hears of it, by whatever chain of messages, while all of
+   them live on; and goes on without. */
 static tutti_status survivors_main(tutti_world *world, void *arg, tutti_error *err)
 {
     static const char *const algorithms[] = { NULL, "exchange", "doubling", "tree", "direct" };
@@ -288,13 +327,16 @@ static tutti_status survivors_main(tutti_world *world, void *arg, tutti_error *e
     for (uint32_t k = 0; k < 30 && rank != t->dying; k++) {
         static const size_t counts[] = { 8, 2000, 200000 };
         tutti_group g = tutti_group_keyed(&all, k, 0);
-        const tutti_buffer x = tutti_f32(NULL, (float *)(void *)vector_of(&m, (memory_kind)(k / 3 % MEMORIES), rank, 4), counts[k % 3]);
+        const tutti_buffer x =
+            tutti_f32(NULL, (float *)(void *)vector_of(&m, (memory_kind)(k / 3 % MEMORIES), rank, 4), counts[k % 3]);
         tutti_error e = { 0 };
         tutti_status status;
         g.algorithm = algorithms[k / 6];
-        status = k % 6 == 4 ? tutti_broadcast(&g, t->dying, x, &e) : k % 6 == 5 ? tutti_barrier(&g, &e) : tutti_allreduce(&g, TUTTI_SUM, x, &e);
-        CHECK(status == TUTTI_ERR_PEER && e.rank == t->dying, "call %u on rank %d of %d: %s, rank %d: %s", k, rank, t->p, tutti_status_name(status),
-              e.rank, e.text);
+        status = k % 6 == 4   ? tutti_broadcast(&g, t->dying, x, &e)
+                 : k % 6 == 5 ? tutti_barrier(&g, &e)
+                              : tutti_allreduce(&g, TUTTI_SUM, x, &e);
+        CHECK(status == TUTTI_ERR_PEER && e.rank == t->dying, "call %u on rank %d of %d: %s, rank %d: %s", k, rank,
+              t->p, tutti_status_name(status), e.rank, e.text);
         TUTTI_TRY(tutti_allreduce(&rest, TUTTI_SUM, x, err));
     }
     memory_close(&m);
@@ -330,20 +372,24 @@ tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err)
     for (int size = 0; size <= 1000; size += 250) {
         for (int k = 0; k < size; k++)
             out[k] = rank * 1000 + k;
-        TUTTI_TRY(tutti_post_recv(world, &r, left, tutti_port_of("ring", (uint64_t)size, 0), tutti_host(in, 1000, TUTTI_I32), err));
-        TUTTI_TRY(tutti_post_send(world, &s, right, tutti_port_of("ring", (uint64_t)size, 0), &note, tutti_host(out, (size_t)size, TUTTI_I32), err));
+        TUTTI_TRY(tutti_post_recv(world, &r, left, tutti_port_of("ring", (uint64_t)size, 0),
+                                  tutti_host(in, 1000, TUTTI_I32), err));
+        TUTTI_TRY(tutti_post_send(world, &s, right, tutti_port_of("ring", (uint64_t)size, 0), &note,
+                                  tutti_host(out, (size_t)size, TUTTI_I32), err));
         TUTTI_TRY(tutti_wait_some(world, both, 2, 2, TUTTI_FOREVER, &done, err));
-        CHECK(done == 2 && r.note.from == left && r.note.kind == 3 && r.note.a == -5 && r.note.b == INT64_MAX && r.note.bytes == (uint64_t)size * 4,
+        CHECK(done == 2 && r.note.from == left && r.note.kind == 3 && r.note.a == -5 && r.note.b == INT64_MAX &&
+                  r.note.bytes == (uint64_t)size * 4,
               "the note came changed");
         for (int k = 0; k < size; k++)
             CHECK(in[k] == left * 1000 + k, "element %d came changed", k);
     }
     tutti_world_sent(world, right, &bytes_after, &messages_after);
-    CHECK(p == 1 || (bytes_after - bytes == 4 * (250 + 500 + 750 + 1000) && messages_after - messages == 5), "counted %llu bytes",
-          (unsigned long long)(bytes_after - bytes));
+    CHECK(p == 1 || (bytes_after - bytes == 4 * (250 + 500 + 750 + 1000) && messages_after - messages == 5),
+          "counted %llu bytes", (unsigned long long)(bytes_after - bytes));
 
     /* Nothing comes: a time-out, and nothing stays posted that a later message could be lost in. */
-    CHECK(tutti_recv(world, TUTTI_ANY, tutti_port_of("late", 0, 0), &note, tutti_host(in, 1, TUTTI_I32), tutti_now_ns(rt) + 2000000, &e) == TUTTI_TIMEOUT,
+    CHECK(tutti_recv(world, TUTTI_ANY, tutti_port_of("late", 0, 0), &note, tutti_host(in, 1, TUTTI_I32),
+                     tutti_now_ns(rt) + 2000000, &e) == TUTTI_TIMEOUT,
           "a receive of nothing: %s", e.text);
     TUTTI_TRY(tutti_post_recv(world, &r, TUTTI_ANY, tutti_port_of("never", 0, 0), tutti_host(in, 4, TUTTI_I32), err));
     CHECK(tutti_wait_some(world, both + 1, 1, 1, 0, &done, &e) == TUTTI_TIMEOUT && done == 0, "a test of nothing");
@@ -352,18 +398,22 @@ tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err)
         TUTTI_TRY(tutti_send(world, 0, tutti_port_of("late", 1, 0), NULL, tutti_host(out, 2, TUTTI_I32), err));
     } else {
         for (int k = 1; k < p; k++) {
-            TUTTI_TRY(tutti_recv(world, TUTTI_ANY, tutti_port_of("late", 1, 0), &note, tutti_host(in, 4, TUTTI_I32), TUTTI_FOREVER, err));
+            TUTTI_TRY(tutti_recv(world, TUTTI_ANY, tutti_port_of("late", 1, 0), &note, tutti_host(in, 4, TUTTI_I32),
+                                 TUTTI_FOREVER, err));
             CHECK(note.bytes == 8 && note.kind == 0 && in[0] == note.from * 1000, "any: from %d", note.from);
         }
     }
-    CHECK(tutti_send(world, p, 1, NULL, tutti_nothing(), &e) == TUTTI_ERR_USAGE && strstr(e.text, "0 to") != NULL, "to nobody: %s", e.text);
+    CHECK(tutti_send(world, p, 1, NULL, tutti_nothing(), &e) == TUTTI_ERR_USAGE && strstr(e.text, "0 to") != NULL,
+          "to nobody: %s", e.text);
 
     /* Too large for the room: told at the receiver with the size. */
     if (p > 1 && rank == 0) {
         TUTTI_TRY(tutti_send(world, 1, tutti_port_of("large", 0, 0), NULL, tutti_host(out, 500, TUTTI_I32), err));
     } else if (rank == 1) {
-        CHECK(tutti_recv(world, 0, tutti_port_of("large", 0, 0), &note, tutti_host(in, 10, TUTTI_I32), TUTTI_FOREVER, &e) == TUTTI_ERR_CORRUPT &&
-              strstr(e.text, "2000 bytes") != NULL && note.bytes == 2000, "too large: %s", e.text);
+        CHECK(tutti_recv(world, 0, tutti_port_of("large", 0, 0), &note, tutti_host(in, 10, TUTTI_I32), TUTTI_FOREVER,
+                         &e) == TUTTI_ERR_CORRUPT &&
+                  strstr(e.text, "2000 bytes") != NULL && note.bytes == 2000,
+              "too large: %s", e.text);
     }
     return TUTTI_OK;
 }

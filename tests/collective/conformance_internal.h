@@ -1,6 +1,8 @@
-/* conformance_internal.h: what the files of the suite share. conformance.c: collectives and their bits and bytes; conformance_parts.c: those with a root or
-   with parts, tables; conformance_faults.c: ports, wrong
-   calls, disagreement, death. Ranks are not cmocka's thread: they report failures as a status and a sentence. */
+/* conformance_internal.h: what the files of the suite share. conformance.c: collectives and their
+   bits and bytes; conformance_parts.c: those with a root or with parts, tables;
+   conformance_faults.c: ports, wrong
+   calls, disagreement, death. Ranks are not cmocka's thread: they report
+   failures as a status and a sentence. */
 #ifndef TUTTI_TESTS_CONFORMANCE_INTERNAL_H
 #define TUTTI_TESTS_CONFORMANCE_INTERNAL_H
 #include "conformance.h"
@@ -47,16 +49,20 @@ typedef struct counts_sent {
 } counts_sent;
 
 /* conformance.c */
-void run_ranks(under_test *t, int p, tutti_status (*rank_main)(tutti_world *, void *, tutti_error *));
+void run_ranks(under_test *t, int p,
+               tutti_status (*rank_main)(tutti_world *, void *, tutti_error *));
 tutti_status memory_open(rank_memory *m, tutti_world *world, tutti_error *err);
 void memory_close(rank_memory *m);
 unsigned char *vector_of(const rank_memory *m, memory_kind kind, int rank, size_t element);
-tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t count, const size_t *counts, int root, tutti_dtype dtype, counts_sent *sent,
+tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t count,
+                           const size_t *counts, int root, tutti_dtype dtype, counts_sent *sent,
                            tutti_error *err);
 void take_counts(tutti_world *world, counts_sent *c);
-tutti_status one_allreduce(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, int op, size_t count, memory_kind kind,
+tutti_status one_allreduce(tutti_group *g, const rank_memory *m, counts_sent *sent,
+                           tutti_dtype dtype, int op, size_t count, memory_kind kind,
                            const unsigned char *expected, tutti_error *err);
-tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, size_t count, int root, memory_kind kind,
+tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *sent,
+                           tutti_dtype dtype, size_t count, int root, memory_kind kind,
                            tutti_error *err);
 
 /* conformance_parts.c: tests, and rank mains that processes run too */

@@ -1,5 +1,7 @@
-/* Goal: the cost model gives the formulas of the sheets (collectives.md, stragglar.md) on homogeneous clusters, to rounding, and walks lists as the world
-   does: arrivals, ports, rendezvous. Method: all algorithms over group sizes, slices even, against the closed formulas; small lists by hand. */
+/* Goal: the cost model gives the formulas of the sheets (collectives.md, stragglar.md)
+   on homogeneous clusters, to rounding, and walks lists as the world does: arrivals,
+   ports, rendezvous. Method: all algorithms over group sizes, slices even, against the
+   closed formulas; small lists by hand. */
 #include "collective/schedule.h"
 #include <math.h>
 #include <setjmp.h>
@@ -20,7 +22,9 @@ static double priced(const char *name, int p, int straggler, size_t n, const tut
     tutti_error err = { 0 };
 
     for (int i = 0; i < p; i++) {
-        const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, name), p, i, straggler, n };
+        const tutti_schedule_key key = {
+            TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, name), p, i, straggler, n
+        };
         assert_int_equal(tutti_schedule_open(&lists[i], &key, NULL), TUTTI_OK);
     }
     if (tutti_schedule_cost((const tutti_schedule *const *)lists, p, cost, all, &err) != TUTTI_OK)
@@ -58,11 +62,13 @@ static void formulas_hold_on_homogeneous_clusters(void **state)
         const int lg = lg_up(p);
         close_to("ring", p, priced("ring", p, 0, n, &cost, NULL), 2 * (p - 1) * ALPHA + 2 * ring * BETA + ring * GAMMA);
         close_to("direct", p, priced("direct", p, 0, n, &cost, NULL), 2 * ALPHA + 2 * ring * BETA + ring * GAMMA);
-        close_to("exchange", p, priced("exchange", p, 0, n, &cost, NULL), ALPHA + (p - 1) * s * BETA + (p - 1) * s * GAMMA);
+        close_to("exchange", p, priced("exchange", p, 0, n, &cost, NULL),
+                 ALPHA + (p - 1) * s * BETA + (p - 1) * s * GAMMA);
         if ((p & (p - 1)) == 0) {
             close_to("tree", p, priced("tree", p, 0, n, &cost, NULL), 2 * lg * (ALPHA + s * BETA) + lg * s * GAMMA);
             close_to("doubling", p, priced("doubling", p, 0, n, &cost, NULL), lg * (ALPHA + s * BETA + s * GAMMA));
-            close_to("halving", p, priced("halving", p, 0, n, &cost, NULL), 2 * lg * ALPHA + 2 * ring * BETA + ring * GAMMA);
+            close_to("halving", p, priced("halving", p, 0, n, &cost, NULL),
+                     2 * lg * ALPHA + 2 * ring * BETA + ring * GAMMA);
         }
     }
 }
@@ -85,7 +91,8 @@ static void stragglar_costs_what_its_sheet_says(void **state)
                 tutti_cost cost = free_sums;
                 arrival[straggler] = delays[d];
                 cost.arrival = arrival;
-                close_to("stragglar", p, priced("stragglar", p, straggler, n, &cost, NULL), fmax(delays[d], t_rs) + t_sar);
+                close_to("stragglar", p, priced("stragglar", p, straggler, n, &cost, NULL),
+                         fmax(delays[d], t_rs) + t_sar);
             }
     }
 }
@@ -101,7 +108,8 @@ static void a_ring_starts_with_its_last_member(void **state)
     close_to("late ring", 8, priced("ring", 8, 0, 8 * 160, &cost, times), 1 + 14 * (ALPHA + 640 * BETA));
 }
 
-/* A gain over ring as the authors' model has it: 3 us, 450 GiB/s, 1 GiB, bandwidth terms: 1.13, 1.36, 1.56, 1.82. */
+/* A gain over ring as the authors' model has it: 3 us, 450 GiB/s, 1 GiB,
+   bandwidth terms: 1.13, 1.36, 1.56, 1.82. */
 static void the_gain_is_that_of_the_authors_model(void **state)
 {
     static const struct { int p; double gain; } rows[] = { { 4, 1.13 }, { 8, 1.36 }, { 16, 1.56 }, { 64, 1.82 } };
@@ -121,16 +129,22 @@ static void the_gain_is_that_of_the_authors_model(void **state)
     }
 }
 
-/* Ports: two messages to one member take turns, one out and one in do not; a receipt posted late holds the sender up. */
+/* Ports: two messages to one member take turns, one out and one in do not; a receipt
+   posted late holds the sender up. */
 static void messages_take_turns_at_a_port(void **state)
 {
     tutti_step steps[3][4] = {
-        { { .kind = TUTTI_STEP_RECV, .peer = 1, .count = 100 }, { .kind = TUTTI_STEP_RECV, .peer = 2, .count = 100 }, { .kind = TUTTI_STEP_SEND, .peer = 1, .round = 1, .count = 100 },
+        { { .kind = TUTTI_STEP_RECV, .peer = 1, .count = 100 },
+          { .kind = TUTTI_STEP_RECV, .peer = 2, .count = 100 },
+          { .kind = TUTTI_STEP_SEND, .peer = 1, .round = 1, .count = 100 },
           { .kind = TUTTI_STEP_WAIT, .n = 3 } },
-        { { .kind = TUTTI_STEP_SEND, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_RECV, .peer = 0, .round = 1, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 2 } },
+        { { .kind = TUTTI_STEP_SEND, .peer = 0, .count = 100 },
+          { .kind = TUTTI_STEP_RECV, .peer = 0, .round = 1, .count = 100 },
+          { .kind = TUTTI_STEP_WAIT, .n = 2 } },
         { { .kind = TUTTI_STEP_SEND, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 1 } },
     };
-    tutti_schedule lists[3] = { { .steps = steps[0], .n_steps = 4, .requests = 3 }, { .steps = steps[1], .n_steps = 3, .requests = 2 },
+    tutti_schedule lists[3] = { { .steps = steps[0], .n_steps = 4, .requests = 3 },
+                                { .steps = steps[1], .n_steps = 3, .requests = 2 },
                                 { .steps = steps[2], .n_steps = 2, .requests = 1 } };
     const tutti_schedule *const all[3] = { &lists[0], &lists[1], &lists[2] };
     double arrival[3] = { 0 }, times[3];
@@ -150,11 +164,14 @@ static void messages_take_turns_at_a_port(void **state)
 static void a_sender_has_one_port_too(void **state)
 {
     tutti_step steps[3][3] = {
-        { { .kind = TUTTI_STEP_SEND, .peer = 1, .count = 100 }, { .kind = TUTTI_STEP_SEND, .peer = 2, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 2 } },
+        { { .kind = TUTTI_STEP_SEND, .peer = 1, .count = 100 },
+          { .kind = TUTTI_STEP_SEND, .peer = 2, .count = 100 },
+          { .kind = TUTTI_STEP_WAIT, .n = 2 } },
         { { .kind = TUTTI_STEP_RECV, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 1 } },
         { { .kind = TUTTI_STEP_RECV, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 1 } },
     };
-    tutti_schedule lists[3] = { { .steps = steps[0], .n_steps = 3, .requests = 2 }, { .steps = steps[1], .n_steps = 2, .requests = 1 },
+    tutti_schedule lists[3] = { { .steps = steps[0], .n_steps = 3, .requests = 2 },
+                                { .steps = steps[1], .n_steps = 2, .requests = 1 },
                                 { .steps = steps[2], .n_steps = 2, .requests = 1 } };
     const tutti_schedule *const all[3] = { &lists[0], &lists[1], &lists[2] };
     const tutti_cost cost = { 1, 0.25, 0, 4, NULL };
@@ -165,17 +182,21 @@ static void a_sender_has_one_port_too(void **state)
     assert_true(times[0] == 201 && times[1] == 101 && times[2] == 201);
 }
 
-/* Four members, two a block: both members of block 0 send to the other block at once, and wait for each other at its port; within a block they do not. */
+/* Four members, two a block: both members of block 0 send to the other block at once, and wait for
+   each other at its port; within a block they do not. */
 static void messages_between_blocks_take_turns_at_their_ports(void **state)
 {
     const double far = 3 * BETA, bytes = 4000;
     const tutti_cost cost = { ALPHA, BETA, 0, 4, NULL, { { 2, far } } };
-    const tutti_step send = { .kind = TUTTI_STEP_SEND, .count = 1000 }, recv = { .kind = TUTTI_STEP_RECV, .count = 1000 }, wait = { .kind = TUTTI_STEP_WAIT, .n = 1 };
+    const tutti_step send = { .kind = TUTTI_STEP_SEND, .count = 1000 },
+                     recv = { .kind = TUTTI_STEP_RECV, .count = 1000 }, wait = { .kind = TUTTI_STEP_WAIT, .n = 1 };
     double times[4];
 
     (void)state;
     for (int near = 0; near < 2; near++) { /* 0 and 1 send to 2 and 3; or to each other's neighbours: 0 to 1, 2 to 3 */
-        tutti_step steps[4][2] = { { send, wait }, { near ? recv : send, wait }, { near ? send : recv, wait }, { recv, wait } };
+        tutti_step steps[4][2] = {
+            { send, wait }, { near ? recv : send, wait }, { near ? send : recv, wait }, { recv, wait }
+        };
         tutti_schedule lists[4];
         const tutti_schedule *all[4];
         for (int i = 0; i < 4; i++) {
@@ -189,8 +210,9 @@ static void messages_between_blocks_take_turns_at_their_ports(void **state)
     }
 }
 
-/* Goal: nodes are looked at where the model says that it pays, and only there. Method: both lists priced with the constants of the rule (schedule.c): 8 GB/s a member, 20 GB/s a node's
-   border, 2 us a message; near the break-even either is right. */
+/* Goal: nodes are looked at where the model says that it pays, and only there. Method: both lists
+   priced with the constants of the rule (schedule.c): 8 GB/s a member, 20 GB/s a node's border, 2
+   us a message; near the break-even either is right. */
 static void nodes_count_where_the_model_says_so(void **state)
 {
     static const int sizes[] = { 2, 4, 8, 16 };
@@ -206,10 +228,13 @@ static void nodes_count_where_the_model_says_so(void **state)
                 double nested = 0, flat = priced("direct", p, 0, n, &cost, NULL), times[P_MAX];
                 tutti_schedule *lists[P_MAX] = { 0 };
                 for (int i = 0; i < p; i++) {
-                    const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, "hierarchy"), p, i, 0, n, NULL, 0, q };
+                    const tutti_schedule_key key = {
+                        TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, "hierarchy"), p, i, 0, n, NULL, 0, q
+                    };
                     assert_int_equal(tutti_schedule_open(&lists[i], &key, NULL), TUTTI_OK);
                 }
-                assert_int_equal(tutti_schedule_cost((const tutti_schedule *const *)lists, p, &cost, times, NULL), TUTTI_OK);
+                assert_int_equal(tutti_schedule_cost((const tutti_schedule *const *)lists, p, &cost, times, NULL),
+                                 TUTTI_OK);
                 for (int i = 0; i < p; i++) {
                     nested = times[i] > nested ? times[i] : nested;
                     tutti_schedule_close(lists[i]);
@@ -217,7 +242,8 @@ static void nodes_count_where_the_model_says_so(void **state)
                 paid += pays;
                 not += !pays;
                 if (pays ? nested > 1.02 * flat : nested < 0.8 * flat)
-                    fail_msg("%d nodes of %d, %zu elements: %s, but flat takes %.1f us and by nodes %.1f us", nodes, q, n, pays ? "by nodes" : "flat", flat * 1e6, nested * 1e6);
+                    fail_msg("%d nodes of %d, %zu elements: %s, but flat takes %.1f us and by nodes %.1f us", nodes, q,
+                             n, pays ? "by nodes" : "flat", flat * 1e6, nested * 1e6);
             }
     assert_true(paid > 0 && not > 0);
 }
@@ -225,10 +251,17 @@ static void nodes_count_where_the_model_says_so(void **state)
 static void a_deadlock_is_told(void **state)
 {
     tutti_step steps[2][4] = {
-        { { .kind = TUTTI_STEP_SEND, .peer = 1, .count = 1 }, { .kind = TUTTI_STEP_WAIT, .n = 1 }, { .kind = TUTTI_STEP_RECV, .peer = 1, .count = 1 }, { .kind = TUTTI_STEP_WAIT, .first = 1, .n = 1 } },
-        { { .kind = TUTTI_STEP_SEND, .peer = 0, .count = 1 }, { .kind = TUTTI_STEP_WAIT, .n = 1 }, { .kind = TUTTI_STEP_RECV, .peer = 0, .count = 1 }, { .kind = TUTTI_STEP_WAIT, .first = 1, .n = 1 } },
+        { { .kind = TUTTI_STEP_SEND, .peer = 1, .count = 1 },
+          { .kind = TUTTI_STEP_WAIT, .n = 1 },
+          { .kind = TUTTI_STEP_RECV, .peer = 1, .count = 1 },
+          { .kind = TUTTI_STEP_WAIT, .first = 1, .n = 1 } },
+        { { .kind = TUTTI_STEP_SEND, .peer = 0, .count = 1 },
+          { .kind = TUTTI_STEP_WAIT, .n = 1 },
+          { .kind = TUTTI_STEP_RECV, .peer = 0, .count = 1 },
+          { .kind = TUTTI_STEP_WAIT, .first = 1, .n = 1 } },
     };
-    tutti_schedule lists[2] = { { .steps = steps[0], .n_steps = 4, .requests = 2 }, { .steps = steps[1], .n_steps = 4, .requests = 2 } };
+    tutti_schedule lists[2] = { { .steps = steps[0], .n_steps = 4, .requests = 2 },
+                                { .steps = steps[1], .n_steps = 4, .requests = 2 } };
     const tutti_schedule *const all[2] = { &lists[0], &lists[1] };
     double times[2];
     tutti_error err = { 0 };

@@ -1,5 +1,7 @@
-/* Goal: where the transport tells of several hosts, or of nodes (NUMA) of them, collectives cross between them as rarely as the lists say, with the bits of one host; and a layout that does not
-   fit is said when the hierarchy is asked for by name. Method: shared memory's messages, with hosts and nodes that this test makes up. */
+/* Goal: where the transport tells of several hosts, or of nodes (NUMA) of them, collectives cross
+   between them as rarely as the lists say, with the bits of one host; and a layout that does not
+   fit is said when the hierarchy is asked for by name. Method: shared memory's messages, with hosts
+   and nodes that this test makes up. */
 #include "collective/collective_internal.h"
 #include "values.h"
 #include <setjmp.h>
@@ -60,13 +62,17 @@ static tutti_status hierarchical_main(tutti_world *world, void *arg, tutti_error
     for (int k = 0; k < 3; k++) {
         TUTTI_TRY(sums(world, names[k], x, &elements[k], err));
         if (memcmp(x, expected, sizeof x) != 0)
-            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "rank %d of %d, algorithm %d: other bits than the tree's", tutti_world_rank(world), p, k);
+            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "rank %d of %d, algorithm %d: other bits than the tree's",
+                              tutti_world_rank(world), p, k);
     }
     /* 2 n/q (P-1)/P against 2 n/p (p-q) of "direct"; slices are cut at 16 elements. */
     const uint64_t hosts = (uint64_t)p / 2, most = 2 * (COUNT / 2 + 16) * (hosts - 1) / hosts + 32 * hosts;
     if (elements[0] != elements[1] || elements[0] > most || elements[2] < elements[0] * 3 / 2)
-        return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "rank %d of %d sends %llu elements to other hosts by choice, %llu by name (at most %llu), %llu without hosts", tutti_world_rank(world), p,
-                          (unsigned long long)elements[0], (unsigned long long)elements[1], (unsigned long long)most, (unsigned long long)elements[2]);
+        return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
+                          "rank %d of %d sends %llu elements to other hosts by choice, %llu by name (at most %llu), "
+                          "%llu without hosts",
+                          tutti_world_rank(world), p, (unsigned long long)elements[0], (unsigned long long)elements[1],
+                          (unsigned long long)most, (unsigned long long)elements[2]);
     return TUTTI_OK;
 }
 
@@ -81,7 +87,8 @@ static tutti_status unlike_main(tutti_world *world, void *arg, tutti_error *err)
     TUTTI_TRY(sums(world, NULL, x, &elements, err));
     if (memcmp(x, expected, sizeof x) != 0)
         return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "rank %d: other bits than the tree's", tutti_world_rank(world));
-    if (sums(world, "hierarchy", x, &elements, &e) != TUTTI_ERR_USAGE || strstr(e.text, "needs the same power of two of members on each of several hosts") == NULL)
+    if (sums(world, "hierarchy", x, &elements, &e) != TUTTI_ERR_USAGE ||
+        strstr(e.text, "needs the same power of two of members on each of several hosts") == NULL)
         return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "asked for by name: %s", e.text);
     return TUTTI_OK;
 }
@@ -166,7 +173,8 @@ static tutti_status crossed_by(tutti_world *world, const char *algorithm, size_t
     values_fill(TUTTI_F32, TUTTI_SUM, 1, tutti_world_rank(world), 0, n, x);
     status = tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, n), err);
     if (status == TUTTI_OK && memcmp(x, x + n, n * sizeof *x) != 0)
-        status = tutti_fail(err, TUTTI_ERR_NUMBER, 0, "rank %d, algorithm '%s': other bits than the tree's", tutti_world_rank(world), algorithm != NULL ? algorithm : "by choice");
+        status = tutti_fail(err, TUTTI_ERR_NUMBER, 0, "rank %d, algorithm '%s': other bits than the tree's",
+                            tutti_world_rank(world), algorithm != NULL ? algorithm : "by choice");
     tutti_free(x);
     *c = crossings(world);
     c->hosts -= before.hosts;
@@ -178,15 +186,19 @@ static tutti_status expect(const char *what, crossing got, crossing expected, tu
 {
     if (got.hosts == expected.hosts && got.nodes == expected.nodes)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "%s: %llu elements to other hosts instead of %llu, %llu to other nodes instead of %llu", what, (unsigned long long)got.hosts,
-                      (unsigned long long)expected.hosts, (unsigned long long)got.nodes, (unsigned long long)expected.nodes);
+    return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
+                      "%s: %llu elements to other hosts instead of %llu, %llu to other nodes instead of %llu", what,
+                      (unsigned long long)got.hosts, (unsigned long long)expected.hosts, (unsigned long long)got.nodes,
+                      (unsigned long long)expected.nodes);
 }
 
-/* Of n elements a member of a node of q has n/q to share with the m nodes of its host, and of a host of q m members n/(q m) with the P hosts; each goes twice, but for what is its own. */
+/* Of n elements a member of a node of q has n/q to share with the m nodes of its host, and of a
+   host of q m members n/(q m) with the P hosts; each goes twice, but for what is its own. */
 static crossing once(void)
 {
     const uint64_t nodes = (uint64_t)(shape.host / shape.node), hosts = (uint64_t)(shape.p / shape.host);
-    const crossing c = { 2 * MANY / (uint64_t)shape.host * (hosts - 1) / hosts, 2 * MANY / (uint64_t)shape.node * (nodes - 1) / nodes };
+    const crossing c = { 2 * MANY / (uint64_t)shape.host * (hosts - 1) / hosts,
+                         2 * MANY / (uint64_t)shape.node * (nodes - 1) / nodes };
 
     return c;
 }
@@ -199,12 +211,15 @@ static tutti_status nodes_main(tutti_world *world, void *arg, tutti_error *err)
     (void)arg;
     for (int r = 0; r < shape.p; r++)
         if (tutti_world_host(world, r) != r / shape.host || tutti_world_node(world, r) != r / shape.node * shape.node)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d says of rank %d: host %d, node %d", me, r, tutti_world_host(world, r), tutti_world_node(world, r));
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d says of rank %d: host %d, node %d", me, r,
+                              tutti_world_host(world, r), tutti_world_node(world, r));
     TUTTI_TRY(crossed_by(world, "hierarchy", MANY, &c, err));
     TUTTI_TRY(expect("by name", c, once(), err));
     TUTTI_TRY(crossed_by(world, "direct", MANY, &c, err));
     if (c.hosts + c.nodes <= once().hosts + once().nodes)
-        return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "'direct' sends only %llu elements to other hosts and %llu to other nodes", (unsigned long long)c.hosts, (unsigned long long)c.nodes);
+        return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
+                          "'direct' sends only %llu elements to other hosts and %llu to other nodes",
+                          (unsigned long long)c.hosts, (unsigned long long)c.nodes);
     return TUTTI_OK;
 }
 
@@ -233,7 +248,8 @@ static tutti_status flat_main(tutti_world *world, void *arg, tutti_error *err)
     return expect("by choice", c, flat, err);
 }
 
-static tutti_status run_nodes(layout l, int (*node)(void *, int), bool windows, tutti_status (*rank_main)(tutti_world *, void *, tutti_error *), tutti_error *err)
+static tutti_status run_nodes(layout l, int (*node)(void *, int), bool windows,
+                              tutti_status (*rank_main)(tutti_world *, void *, tutti_error *), tutti_error *err)
 {
     shape = l;
     pretended = *tutti_transport_find("shm");
@@ -247,7 +263,8 @@ static tutti_status run_nodes(layout l, int (*node)(void *, int), bool windows, 
     return tutti_world_run_on(&pretended, "shm", l.p, rank_main, windows ? &shape : NULL, err);
 }
 
-static void well(layout l, int (*node)(void *, int), bool windows, tutti_status (*rank_main)(tutti_world *, void *, tutti_error *))
+static void well(layout l, int (*node)(void *, int), bool windows,
+                 tutti_status (*rank_main)(tutti_world *, void *, tutti_error *))
 {
     tutti_error err = { 0 };
 
@@ -257,7 +274,9 @@ static void well(layout l, int (*node)(void *, int), bool windows, tutti_status 
 
 static void nodes_that_are_alike_exchange_each_element_once(void **state)
 {
-    static const layout layouts[] = { { 8, 4, 2 }, { 16, 8, 2 }, { 16, 8, 4 }, { 12, 4, 2 }, { 4, 4, 2 }, { 12, 12, 4 } };
+    static const layout layouts[] = {
+        { 8, 4, 2 }, { 16, 8, 2 }, { 16, 8, 4 }, { 12, 4, 2 }, { 4, 4, 2 }, { 12, 12, 4 }
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(layouts); k++)

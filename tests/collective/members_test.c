@@ -1,5 +1,6 @@
-/* Goal: what an agreement on the members gives its callers (comm.h), case by case; what schedules and deaths do to it is the explorer's (pieces_members.c).
-   Method: ranks are threads over shm; one that is to be lost returns a failure of its own, which the others hear of as a loss. */
+/* Goal: what an agreement on the members gives its callers (comm.h), case by case; what schedules
+   and deaths do to it is the explorer's (pieces_members.c). Method: ranks are threads over shm; one
+   that is to be lost returns a failure of its own, which the others hear of as a loss. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,12 @@
 
 #include "tutti/comm.h"
 
-#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d, worker %d: not so: %s", __LINE__, tutti_world_rank(world), #condition); } while (0)
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d, worker %d: not so: %s", __LINE__, \
+                              tutti_world_rank(world), #condition); \
+    } while (0)
 #define GONE "this worker was told to fail"
 #define EXPELLED "this test wants it out"
 
@@ -65,7 +71,8 @@ static tutti_status well(tutti_world *world, tutti_members *m, tutti_error *err)
         TUTTI_TRY(tutti_members_agree(m, TUTTI_OK, &again, err));
         CHECK(!again && tutti_members_epoch(m) == 0);
     }
-    CHECK(tutti_members_group(m, 1).context == context && !tutti_members_group(m, 1).apart && tutti_members_group(m, 1).size == tutti_world_size(world));
+    CHECK(tutti_members_group(m, 1).context == context && !tutti_members_group(m, 1).apart &&
+          tutti_members_group(m, 1).size == tutti_world_size(world));
     CHECK(tutti_members_group(m, 2).context != context);
     for (int r = 0; r < tutti_world_size(world); r++)
         CHECK(tutti_members_has(m, r));
@@ -154,14 +161,20 @@ static tutti_status failing(tutti_world *world, tutti_members *m, tutti_error *e
     tutti_status status;
     bool again = true;
 
-    status = tutti_members_agree(m, me == 2 ? TUTTI_ERR_IO : me == 3 ? TUTTI_ERR_NUMBER : me == 0 ? TUTTI_ERR_PEER : TUTTI_OK, &again, &own);
+    status = tutti_members_agree(m,
+                                 me == 2   ? TUTTI_ERR_IO
+                                 : me == 3 ? TUTTI_ERR_NUMBER
+                                 : me == 0 ? TUTTI_ERR_PEER
+                                           : TUTTI_OK,
+                                 &again, &own);
     CHECK(!again);
     if (me == 2 || me == 3) {
         CHECK(status == (me == 2 ? TUTTI_ERR_IO : TUTTI_ERR_NUMBER));
         CHECK(own.rank == 7 && strcmp(own.text, "as it was") == 0);
     } else {
         char expected[120];
-        snprintf(expected, sizeof expected, "worker 2 has failed (%s), and the run ends with it", tutti_status_name(TUTTI_ERR_IO));
+        snprintf(expected, sizeof expected, "worker 2 has failed (%s), and the run ends with it",
+                 tutti_status_name(TUTTI_ERR_IO));
         CHECK(status == TUTTI_ERR_PEER && own.rank == 2 && strcmp(own.text, expected) == 0);
     }
     return TUTTI_OK;
@@ -194,7 +207,8 @@ static tutti_status one_goes(tutti_world *world, tutti_members *m, tutti_error *
         g = tutti_members_group(m, 1);
     } while (again);
     CHECK(all == (1 << n) - 1 - (1 << gone));
-    CHECK(tutti_members_epoch(m) == 1 && !tutti_members_has(m, gone) && g.size == n - 1 && g.apart && g.context != context);
+    CHECK(tutti_members_epoch(m) == 1 && !tutti_members_has(m, gone) && g.size == n - 1 && g.apart &&
+          g.context != context);
     for (int i = 0; i < g.size; i++)
         CHECK(g.ranks[i] == i + (i >= gone));
     CHECK(tutti_world_lost(world, gone, NULL, 0));
@@ -209,8 +223,10 @@ static void who_is_lost_is_left_out_and_the_others_do_it_again(void **state)
             all_well(n, one_goes);
 }
 
-/* Goal: a loss that lets a member through one collective and fails it on another ends the next collective on the first. Method: worker 2 goes. Worker 1's part of a gather is a message to
-   worker 0, which waits for worker 2's; so worker 1 is in the broadcast, from worker 0, over messages or through shared memory, when worker 0 gives up. */
+/* Goal: a loss that lets a member through one collective and fails it on another ends the next
+   collective on the first. Method: worker 2 goes. Worker 1's part of a gather is a message to
+   worker 0, which waits for worker 2's; so worker 1 is in the broadcast, from worker 0, over
+   messages or through shared memory, when worker 0 gives up. */
 static bool on_board;
 
 static tutti_status two_in_one_meeting(tutti_world *world, tutti_members *m, tutti_error *err)
@@ -227,7 +243,8 @@ static tutti_status two_in_one_meeting(tutti_world *world, tutti_members *m, tut
         tutti_error own = { .rank = -1 };
         tutti_status status;
         g.algorithm = "flat";
-        status = tutti_gather_parts(&g, 0, tutti_host(&mine, 1, TUTTI_I64), tutti_host(all, (size_t)g.size, TUTTI_I64), &own);
+        status = tutti_gather_parts(&g, 0, tutti_host(&mine, 1, TUTTI_I64), tutti_host(all, (size_t)g.size, TUTTI_I64),
+                                    &own);
         CHECK(meeting > 0 ? status == TUTTI_OK : me == 1 || status == TUTTI_ERR_PEER);
         g.algorithm = tutti_members_epoch(m) == 0 && on_board ? "window" : "tree";
         if (status == TUTTI_OK)
@@ -261,7 +278,8 @@ static tutti_status expelling(tutti_world *world, tutti_members *m, tutti_error 
         tutti_world_expel(world, 2, EXPELLED);
     status = tutti_members_agree(m, TUTTI_OK, &again, &own);
     if (tutti_world_rank(world) == 2) {
-        CHECK(status == TUTTI_ERR_PEER && own.rank == 2 && strstr(own.text, "worker 2 is no member of the run any more: ") == own.text);
+        CHECK(status == TUTTI_ERR_PEER && own.rank == 2 &&
+              strstr(own.text, "worker 2 is no member of the run any more: ") == own.text);
         return fail_here(err);
     }
     if (status != TUTTI_OK && err != NULL)

@@ -1,5 +1,6 @@
-/* Goal: lists whose parts have counts of their own are right for every small group, root and pattern of counts; lists that end at a root keep
-   the one order for every root; what they send is what the formulas say; the checker notices faults in them. Method: as schedule_test.c. */
+/* Goal: lists whose parts have counts of their own are right for every small group, root and
+   pattern of counts; lists that end at a root keep the one order for every root; what they send is
+   what the formulas say; the checker notices faults in them. Method: as schedule_test.c. */
 #include "collective/schedule.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +10,8 @@
 
 #define P_MAX 17
 
-/* What `from` sends `to` in pattern k: nothing at all; one pair only; one member's part only; more and more; many lengths. */
+/* What `from` sends `to` in pattern k: nothing at all; one pair only; one member's part
+   only; more and more; many lengths. */
 static size_t sent_by(int pattern, int p, int from, int to)
 {
     const uint64_t draw = tutti_random((tutti_rng){ 5, (uint64_t)from, (uint64_t)p }, (uint64_t)to);
@@ -109,7 +111,8 @@ static void all_sent(const tutti_schedule *list, int p, uint64_t *elements, uint
     }
 }
 
-static void expect_sent(tutti_collective kind, const char *name, int p, int root, size_t n, int i, uint64_t elements, uint64_t messages)
+static void expect_sent(tutti_collective kind, const char *name, int p, int root, size_t n, int i, uint64_t elements,
+                        uint64_t messages)
 {
     const tutti_schedule_key key = { kind, tutti_algorithm_find(kind, name), p, i, root, n };
     tutti_schedule *list;
@@ -118,8 +121,9 @@ static void expect_sent(tutti_collective kind, const char *name, int p, int root
     assert_int_equal(tutti_schedule_open(&list, &key, NULL), TUTTI_OK);
     all_sent(list, p, &e, &m);
     if (e != elements || m != messages)
-        fail_msg("%s '%s' of %zu over %d, root %d: member %d sends %llu in %llu messages instead of %llu in %llu", tutti_collective_name(kind), name, n, p, root, i,
-                 (unsigned long long)e, (unsigned long long)m, (unsigned long long)elements, (unsigned long long)messages);
+        fail_msg("%s '%s' of %zu over %d, root %d: member %d sends %llu in %llu messages instead of %llu in %llu",
+                 tutti_collective_name(kind), name, n, p, root, i, (unsigned long long)e, (unsigned long long)m,
+                 (unsigned long long)elements, (unsigned long long)messages);
     tutti_schedule_close(list);
 }
 
@@ -150,7 +154,8 @@ static void traffic_is_that_of_the_formulas(void **state)
                     children += v + bit < p;
                 subtree = v + subtree < p ? subtree : p - v;
                 expect_sent(TUTTI_REDUCE, "flat", p, root, n, i, one * n, one);
-                expect_sent(TUTTI_REDUCE, "tree", p, root, n, i, one * n, one); /* each but the root hands on one vector */
+                /* each but the root hands on one vector */
+                expect_sent(TUTTI_REDUCE, "tree", p, root, n, i, one * n, one);
                 expect_sent(TUTTI_GATHER, "flat", p, root, n, i, one * n, one);
                 expect_sent(TUTTI_SCATTER, "flat", p, root, n, i, (1 - one) * others * n, (1 - one) * others);
                 expect_sent(TUTTI_GATHER, "tree", p, root, n, i, one * (uint64_t)subtree * n, one);
@@ -213,14 +218,16 @@ static void wrong_copy(tutti_schedule **l) { step_of(l[2], TUTTI_STEP_COPY)->fro
 static void shorter(tutti_schedule **l) { step_of(l[3], TUTTI_STEP_SEND)->count--; }
 static void other_peer(tutti_schedule **l) { step_of(l[3], TUTTI_STEP_SEND)->peer = 1; }
 
-static void the_checker_notices(tutti_collective kind, const char *name, int pattern, void (*mutate)(tutti_schedule **lists), const char *sentence)
+static void the_checker_notices(tutti_collective kind, const char *name, int pattern,
+                                void (*mutate)(tutti_schedule **lists), const char *sentence)
 {
     tutti_schedule *lists[5];
     tutti_error err = { 0 };
 
     open_lists(lists, tutti_algorithm_find(kind, name), 5, has_root(kind) ? 2 : 0, pattern, 40);
     mutate(lists);
-    if (tutti_schedule_check((const tutti_schedule *const *)lists, 5, &err) != TUTTI_ERR_STATE || strstr(err.text, sentence) == NULL)
+    if (tutti_schedule_check((const tutti_schedule *const *)lists, 5, &err) != TUTTI_ERR_STATE ||
+        strstr(err.text, sentence) == NULL)
         fail_msg("%s '%s': '%s' lacks '%s'", tutti_collective_name(kind), name, err.text, sentence);
     close_lists(lists, 5);
 }

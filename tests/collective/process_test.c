@@ -1,5 +1,6 @@
-/* Goal: the suite holds between processes too, and the launcher and the survivors name the one who died. Method: this program starts
-   itself as its own workers through tutti_launch_run; what a worker finds wrong it says in its last words. */
+/* Goal: the suite holds between processes too, and the launcher and the survivors name the one who
+   died. Method: this program starts itself as its own workers through tutti_launch_run; what a
+   worker finds wrong it says in its last words. */
 #include "conformance.h"
 #include "tutti/launch.h"
 #include <setjmp.h>
@@ -13,8 +14,8 @@
 
 static const char *program;
 
-/* Rank 2 is killed while the others wait for it in an all-reduce; they must hear its rank, or say something else that makes the launcher's
-   result wrong. */
+/* Rank 2 is killed while the others wait for it in an all-reduce; they must hear its rank, or say
+   something else that makes the launcher's result wrong. */
 static tutti_status killed_rank(tutti_world *world, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 1);
@@ -26,7 +27,8 @@ static tutti_status killed_rank(tutti_world *world, tutti_error *err)
         raise(SIGKILL);
     status = tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 50000), err);
     if (status != TUTTI_ERR_PEER || err->rank != 2)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the all-reduce with a killed rank 2 gave %s, rank %d", tutti_status_name(status), err->rank);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the all-reduce with a killed rank 2 gave %s, rank %d",
+                          tutti_status_name(status), err->rank);
     return status;
 }
 

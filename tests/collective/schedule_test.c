@@ -1,6 +1,7 @@
-/* Goal: every algorithm's lists are right for every small group, proved by the checker; the checker itself notices each kind of
-   fault; traffic counted from the lists equals the closed formulas. Method: all kinds and algorithms over awkward sizes and counts, then
-   one mutation at a time of a list that was right. */
+/* Goal: every algorithm's lists are right for every small group, proved by the checker; the
+   checker itself notices each kind of fault; traffic counted from the lists equals the closed
+   formulas. Method: all kinds and algorithms over awkward sizes and counts, then one mutation at
+   a time of a list that was right. */
 #include "collective/schedule.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,9 +34,12 @@ static void every_list_of_every_group_is_proved(void **state)
     for (int row = 0; tutti_algorithms[row].name != NULL; row++)
         for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
             const int p = sizes[s];
-            const size_t counts[] = { 0, 1, 2, (size_t)p - 1, (size_t)p, (size_t)p + 1, (size_t)(7 * p + 3), (size_t)(33 * p) };
+            const size_t counts[] = {
+                0, 1, 2, (size_t)p - 1, (size_t)p, (size_t)p + 1, (size_t)(7 * p + 3), (size_t)(33 * p)
+            };
             const tutti_collective of = tutti_algorithms[row].kind;
-            const bool special = of == TUTTI_BROADCAST || of == TUTTI_REDUCE || of == TUTTI_GATHER || of == TUTTI_SCATTER || (tutti_algorithms[row].traits & TUTTI_SINGLES_OUT) != 0;
+            const bool special = of == TUTTI_BROADCAST || of == TUTTI_REDUCE || of == TUTTI_GATHER ||
+                                 of == TUTTI_SCATTER || (tutti_algorithms[row].traits & TUTTI_SINGLES_OUT) != 0;
             if (!tutti_algorithm_serves(row, p))
                 continue;
             for (size_t c = 0; c < TUTTI_LENGTH(counts); c++) {
@@ -67,8 +71,8 @@ static uint64_t slice(size_t n, int p, int i)
     return tutti_slice(n, p, i + 1) - tutti_slice(n, p, i);
 }
 
-/* direct: i sends j its input of slice j and the result of slice i. exchange: n to each. Both for every pair. tree: n up and n down
-   every edge of the binomial tree. */
+/* direct: i sends j its input of slice j and the result of slice i. exchange: n to each. Both for
+   every pair. tree: n up and n down every edge of the binomial tree. */
 static void traffic_is_that_of_the_formulas(void **state)
 {
     static const size_t counts[] = { 1, 16, 17, 100, 1000, 12345, 2 * TUTTI_SEGMENT };
@@ -105,7 +109,8 @@ static void traffic_is_that_of_the_formulas(void **state)
         }
 }
 
-/* No message goes twice over a pair in one round of doubling with a power of two: lg p sends of n each. */
+/* No message goes twice over a pair in one round of doubling with a
+   power of two: lg p sends of n each. */
 static void doubling_sends_lg_p_vectors_for_powers_of_two(void **state)
 {
     tutti_schedule *lists[P_MAX];
@@ -154,7 +159,8 @@ static void scratch_memory_of_direct_is_bounded(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
         for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
-            const tutti_schedule_key key = { kinds[k], tutti_algorithm_find(kinds[k], "direct"), sizes[s], 0, 0, (size_t)1 << 26 };
+            const tutti_schedule_key key = { kinds[k],       tutti_algorithm_find(kinds[k], "direct"), sizes[s], 0, 0,
+                                             (size_t)1 << 26 };
             tutti_schedule *list;
             assert_int_equal(tutti_schedule_open(&list, &key, NULL), TUTTI_OK);
             assert_true(list->scratch <= TUTTI_SEGMENT + 64 * P_MAX);
@@ -208,7 +214,8 @@ static void no_choice_leaves_the_tree(void **state)
             }
 }
 
-/* ring and halving: 2 n (p-1)/p elements a member where slices are even, to the neighbour or to lg p partners. */
+/* ring and halving: 2 n (p-1)/p elements a member where slices are even, to
+   the neighbour or to lg p partners. */
 static void ring_and_halving_send_what_the_formulas_say(void **state)
 {
     tutti_schedule *lists[P_MAX];
@@ -221,7 +228,8 @@ static void ring_and_halving_send_what_the_formulas_say(void **state)
         for (int i = 0; i < p; i++)
             for (int j = 0; j < p; j++)
                 if (i != j)
-                    sent(lists, i, j, j == (i + 1) % p ? 2 * (uint64_t)(p - 1) * even : 0, j == (i + 1) % p ? 2 * (uint64_t)(p - 1) : 0);
+                    sent(lists, i, j, j == (i + 1) % p ? 2 * (uint64_t)(p - 1) * even : 0,
+                         j == (i + 1) % p ? 2 * (uint64_t)(p - 1) : 0);
         close_lists(lists, p);
         if ((p & (p - 1)) != 0)
             continue;
@@ -230,18 +238,25 @@ static void ring_and_halving_send_what_the_formulas_say(void **state)
             for (int j = 0; j < p; j++) {
                 const int bit = i ^ j; /* the nearest partner gets half of the vector, the next one a quarter ... */
                 if (i != j)
-                    sent(lists, i, j, (bit & (bit - 1)) == 0 ? even * (uint64_t)(p / bit) : 0, (bit & (bit - 1)) == 0 ? 2 : 0);
+                    sent(lists, i, j, (bit & (bit - 1)) == 0 ? even * (uint64_t)(p / bit) : 0,
+                         (bit & (bit - 1)) == 0 ? 2 : 0);
             }
         close_lists(lists, p);
     }
 }
 
-/* What lets a transport answer for one large message before it sends another the same way (builder.c). Broadcasts and trees go one way at a time. */
+/* What lets a transport answer for one large message before it sends another the same way
+   (builder.c). Broadcasts and trees go one way at a time. */
 static void who_exchanges_with_a_member_posts_the_sending_first(void **state)
 {
-    static const struct { tutti_collective kind; const char *name; } rows[] = { { TUTTI_ALLREDUCE, "exchange" }, { TUTTI_ALLREDUCE, "direct" }, { TUTTI_ALLREDUCE, "halving" },
-        { TUTTI_ALLREDUCE, "ring" }, { TUTTI_REDUCE_SCATTER, "direct" }, { TUTTI_ALLGATHER, "direct" }, { TUTTI_ALLGATHER, "dissemination" },
-        { TUTTI_ALLTOALL, "direct" }, { TUTTI_ALLTOALL, "pairwise" } };
+    static const struct {
+        tutti_collective kind;
+        const char *name;
+    } rows[] = { { TUTTI_ALLREDUCE, "exchange" },      { TUTTI_ALLREDUCE, "direct" },
+                 { TUTTI_ALLREDUCE, "halving" },       { TUTTI_ALLREDUCE, "ring" },
+                 { TUTTI_REDUCE_SCATTER, "direct" },   { TUTTI_ALLGATHER, "direct" },
+                 { TUTTI_ALLGATHER, "dissemination" }, { TUTTI_ALLTOALL, "direct" },
+                 { TUTTI_ALLTOALL, "pairwise" } };
 
     (void)state;
     for (size_t a = 0; a < TUTTI_LENGTH(rows); a++)
@@ -327,14 +342,16 @@ static void wait_early(tutti_schedule **l)
         }
 }
 
-static void the_checker_notices(tutti_collective kind, const char *name, void (*mutate)(tutti_schedule **lists), const char *sentence)
+static void the_checker_notices(tutti_collective kind, const char *name, void (*mutate)(tutti_schedule **lists),
+                                const char *sentence)
 {
     tutti_schedule *lists[5];
     tutti_error err = { 0 };
 
     open_lists(lists, kind, tutti_algorithm_find(kind, name), 5, 0, kind == TUTTI_BARRIER ? 0 : 100);
     mutate(lists);
-    if (tutti_schedule_check((const tutti_schedule *const *)lists, 5, &err) != TUTTI_ERR_STATE || strstr(err.text, sentence) == NULL)
+    if (tutti_schedule_check((const tutti_schedule *const *)lists, 5, &err) != TUTTI_ERR_STATE ||
+        strstr(err.text, sentence) == NULL)
         fail_msg("%s '%s': '%s' lacks '%s'", tutti_collective_name(kind), name, err.text, sentence);
     close_lists(lists, 5);
 }

@@ -1,6 +1,8 @@
-/* Goal: all-reduces of foreign memory give the tree's bits at every length, alignment and mixture of memories, whatever chunks they travel in, and call after
-   call on the same stages. Method: ranks as threads and lengths at the edges of a stage's halves, each rank's vector where the draw puts it: malloc's
-   memory off the line, or a window. The expected bits are computed from all ranks' inputs by the tree written out. */
+/* Goal: all-reduces of foreign memory give the tree's bits at every length, alignment and mixture
+   of memories, whatever chunks they travel in, and call after call on the same stages. Method:
+   ranks as threads and lengths at the edges of a stage's halves, each rank's vector where the draw
+   puts it: malloc's memory off the line, or a window. The expected bits are computed from all
+   ranks' inputs by the tree written out. */
 #include "collective/board.h"
 #include "tutti/comm.h"
 #include <setjmp.h>
@@ -55,7 +57,8 @@ static tutti_status one(tutti_group *g, const stage_case *c, float *x, size_t co
     for (size_t k = 0; k < count; k += count - k > 70 && k > 40 ? 13 : 1) {
         const float expected = tree(0, g->size, k, turn, weight);
         if (bits(x[k]) != bits(expected))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "element %zu of %zu over %d ranks is %a, not %a", k, count, g->size, (double)x[k], (double)expected);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "element %zu of %zu over %d ranks is %a, not %a", k, count,
+                              g->size, (double)x[k], (double)expected);
     }
     if (x[count] != 12345.0f)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the element behind %zu elements was written", count);
@@ -64,7 +67,8 @@ static tutti_status one(tutti_group *g, const stage_case *c, float *x, size_t co
 
 static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 {
-    static const size_t counts[] = { 1025, HALF - 1, HALF, HALF + 1, 1500, 2 * HALF - 17, 2 * HALF, 2 * HALF + 1, 3 * HALF + 5, 4 * HALF };
+    static const size_t counts[] = { 1025,          HALF - 1, HALF,         HALF + 1,     1500,
+                                     2 * HALF - 17, 2 * HALF, 2 * HALF + 1, 3 * HALF + 5, 4 * HALF };
     const stage_case *c = arg;
     const int rank = tutti_world_rank(world);
     float *own = tutti_alloc(MOST + SHIFTS + 1, sizeof *own);
@@ -80,7 +84,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         float *x = (shared ? (float *)window : own) + (k * 5 + (size_t)rank * 3) % SHIFTS;
         status = one(&g, c, x, counts[k], k, err);
     }
-    for (uint64_t turn = 100; turn < 140 && status == TUTTI_OK; turn++) /* the same stages at once again, nobody in step */
+    /* the same stages at once again, nobody in step */
+    for (uint64_t turn = 100; turn < 140 && status == TUTTI_OK; turn++)
         status = one(&g, c, own + turn % 3, 1025 + (turn % 7) * 31, turn, err);
     tutti_free(own);
     return status;
@@ -110,7 +115,8 @@ static void means_of_foreign_vectors_scale_before_they_add(void **state)
     run(3, FOREIGN, TUTTI_MEAN);
 }
 
-/* More members than the fused kernel has registers for; and a slice of a chunk ends between lines. */
+/* More members than the fused kernel has registers for; and a slice of a chunk ends between
+   lines. */
 static void many_members_give_their_slices_and_take_them_back(void **state)
 {
     (void)state;
@@ -118,11 +124,14 @@ static void many_members_give_their_slices_and_take_them_back(void **state)
     run(9, MIXED, TUTTI_MEAN);
 }
 
-/* Types and operations without a kernel of their own go by tiles: lengths at the tiles' edges, integers that any order of a wrong tree would still add up, so
-   each member's input is marked in bits of its own; and minima of doubles. */
+/* Types and operations without a kernel of their own go by tiles: lengths at the tiles' edges,
+   integers that any order of a wrong tree would still add up, so each member's input is marked in
+   bits of its own; and minima of doubles. */
 static tutti_status other_types(tutti_world *world, void *arg, tutti_error *err)
 {
-    static const size_t tile = 1024, counts[] = { tile + 1, 2 * tile - 1, 2 * tile, 2 * tile + 1, 5 * tile - 3, TUTTI_STAGE_BYTES / 8 + 100 }; /* of 8 bytes */
+    /* of 8 bytes */
+    static const size_t tile = 1024, counts[] = { tile + 1,     2 * tile - 1, 2 * tile,
+                                                  2 * tile + 1, 5 * tile - 3, TUTTI_STAGE_BYTES / 8 + 100 };
     const int p = tutti_world_size(world), rank = tutti_world_rank(world);
     const size_t most = TUTTI_STAGE_BYTES / 8 + 101;
     tutti_group g = tutti_group_workers(world, 6);
@@ -154,7 +163,8 @@ static tutti_status other_types(tutti_world *world, void *arg, tutti_error *err)
                 sum += (int64_t)(k % 251) << 8 * r;
             }
             if (whole[k] != sum || real[k] != least)
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "element %zu of %zu is %lld and %g, not %lld and %g", k, n, (long long)whole[k], real[k], (long long)sum, least);
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "element %zu of %zu is %lld and %g, not %lld and %g", k, n,
+                                  (long long)whole[k], real[k], (long long)sum, least);
         }
         if (whole[n] != -1 || real[n] != -1)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "what is behind %zu elements was written", n);

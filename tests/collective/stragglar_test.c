@@ -1,5 +1,6 @@
-/* Goal: the invariants of the sheet (stragglar.md) hold for the lists of every group: rounds, one send and one receipt a round, who exchanges when, exact
-   traffic, every choice of straggler. Method: read off the lists; sums and their equality on all members are the checker's. */
+/* Goal: the invariants of the sheet (stragglar.md) hold for the lists of every group: rounds, one
+   send and one receipt a round, who exchanges when, exact traffic, every choice of straggler.
+   Method: read off the lists; sums and their equality on all members are the checker's. */
 #include "collective/schedule.h"
 #include "tutti/comm.h"
 #include <setjmp.h>
@@ -21,7 +22,9 @@ static void open_lists(lists *l, const char *name, int p, int straggler, size_t 
 {
     *l = (lists){ .p = p, .straggler = straggler, .n = n };
     for (int i = 0; i < p; i++) {
-        const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, name), p, i, straggler, n };
+        const tutti_schedule_key key = {
+            TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, name), p, i, straggler, n
+        };
         assert_int_equal(tutti_schedule_open(&l->of[i], &key, NULL), TUTTI_OK);
     }
 }
@@ -54,7 +57,8 @@ static int logical(const lists *l, int i)
     return i == l->straggler ? l->p - 1 : i < l->straggler ? i : i - 1;
 }
 
-/* Rounds of phase 2: those after the p - 2 of phase 1. Fails if somebody sends or receives twice in a round, or not with whom it should in phase 1. */
+/* Rounds of phase 2: those after the p - 2 of phase 1. Fails if somebody sends or receives twice in
+   a round, or not with whom it should in phase 1. */
 static int rounds_of(const lists *l)
 {
     int last = -1;
@@ -76,7 +80,8 @@ static int rounds_of(const lists *l)
     return last + 1 - (l->p - 2);
 }
 
-/* The straggler's t-th message each way is the exchange of chunk t with early member t in round t; it receives nothing else. */
+/* The straggler's t-th message each way is the exchange of chunk t with early member t in
+   round t; it receives nothing else. */
 static void the_straggler_exchanges_each_chunk_once(const lists *l)
 {
     const tutti_schedule *s = l->of[l->straggler];
@@ -100,7 +105,8 @@ static void the_straggler_exchanges_each_chunk_once(const lists *l)
     assert_true(sent >= l->p - 1);
 }
 
-/* In phase 2 each member receives n - 1 chunks, n (n-1) in all; in phase 1 each early member sends its right neighbour n - 2. */
+/* In phase 2 each member receives n - 1 chunks, n (n-1) in all; in phase 1 each early member
+   sends its right neighbour n - 2. */
 static void traffic_is_exact(const lists *l, size_t chunk)
 {
     size_t all = 0;
@@ -221,12 +227,14 @@ static void any_count_is_served(void **state)
         }
 }
 
-/* The sheet's four rounds for four: {0-3: c0}, {1-3: c1, 0->2: c0}, {2-3: c2, 0-1}, {3->1: c2, 0-2}. */
+/* The sheet's four rounds for four: {0-3: c0}, {1-3: c1, 0->2: c0},
+   {2-3: c2, 0-1}, {3->1: c2, 0-2}. */
 static void four_members_follow_the_example(void **state)
 {
-    static const struct { int from, to, chunk, round; } expected[] = {
-        { 0, 3, 0, 0 }, { 3, 0, 0, 0 }, { 1, 3, 1, 1 }, { 3, 1, 1, 1 }, { 0, 2, 0, 1 }, { 2, 3, 2, 2 }, { 3, 2, 2, 2 }, { 0, 1, 0, 2 }, { 1, 0, 1, 2 },
-        { 3, 1, 2, 3 }, { 0, 2, 1, 3 }, { 2, 0, 2, 3 },
+    static const struct { int from, to, chunk, round;
+    } expected[] = {
+        { 0, 3, 0, 0 }, { 3, 0, 0, 0 }, { 1, 3, 1, 1 }, { 3, 1, 1, 1 }, { 0, 2, 0, 1 }, { 2, 3, 2, 2 },
+        { 3, 2, 2, 2 }, { 0, 1, 0, 2 }, { 1, 0, 1, 2 }, { 3, 1, 2, 3 }, { 0, 2, 1, 3 }, { 2, 0, 2, 3 },
     };
     size_t found = 0, all = 0;
     lists l;

@@ -1,4 +1,5 @@
-/* The strict transport: two lists of posted requests, matched under one lock in the order of posting. */
+/* The strict transport: two lists of posted requests, matched under
+   one lock in the order of posting. */
 #include "strict.h"
 #include <assert.h>
 #include <stdio.h>
@@ -103,7 +104,11 @@ static void end_orphans(hub *h)
 
 static tutti_status post(endpoint *e, tutti_request *r, int peer, uint64_t tag, tutti_buffer buffer, bool send)
 {
-    const op o = { .tag = tag, .data = buffer.data, .bytes = buffer.count * tutti_dtype_bytes(buffer.dtype), .owner = e->rank, .peer = peer };
+    const op o = { .tag = tag,
+                   .data = buffer.data,
+                   .bytes = buffer.count * tutti_dtype_bytes(buffer.dtype),
+                   .owner = e->rank,
+                   .peer = peer };
     hub *h = e->hub;
     tutti_request *other;
 
@@ -123,7 +128,8 @@ static tutti_status post(endpoint *e, tutti_request *r, int peer, uint64_t tag, 
     return TUTTI_OK;
 }
 
-static tutti_status strict_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+static tutti_status strict_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                                tutti_buffer payload, tutti_error *err)
 {
     (void)err;
     r->note = *note;
@@ -136,7 +142,8 @@ static tutti_status strict_recv(void *t, tutti_request *r, int from, uint64_t ta
     return post(t, r, from, tag, room, false);
 }
 
-static tutti_status strict_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+static tutti_status strict_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
+                                     size_t *n_done, tutti_error *err)
 {
     hub *h = ((endpoint *)t)->hub;
     tutti_status status = TUTTI_OK;
@@ -246,7 +253,8 @@ static tutti_status thread_main(void *arg, tutti_error *err)
 }
 
 static tutti_status strict_run(tutti_runtime *rt, const tutti_launch *launch,
-                               tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
+                               tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err),
+                               void *arg, tutti_error *err)
 {
     hub h = { .rt = rt, .size = launch->size };
     rank_thread threads[64] = { 0 };
@@ -276,7 +284,19 @@ static tutti_status strict_run(tutti_runtime *rt, const tutti_launch *launch,
 }
 
 const tutti_transport_ops tutti_test_strict = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops), .name = "strict", .help = "rendezvous between threads, for tests",
-    .open = strict_open, .close = strict_close, .send = strict_send, .recv = strict_recv, .wait_some = strict_wait_some,
-    .cancel = strict_cancel, .dead_peer = strict_dead_peer, .last_words = strict_last_words, .run = strict_run,
+    .abi = TUTTI_TRANSPORT_ABI,
+    .bytes = sizeof(tutti_transport_ops),
+    .runtime_abi = TUTTI_RUNTIME_ABI,
+    .runtime_bytes = sizeof(tutti_runtime_ops),
+    .name = "strict",
+    .help = "rendezvous between threads, for tests",
+    .open = strict_open,
+    .close = strict_close,
+    .send = strict_send,
+    .recv = strict_recv,
+    .wait_some = strict_wait_some,
+    .cancel = strict_cancel,
+    .dead_peer = strict_dead_peer,
+    .last_words = strict_last_words,
+    .run = strict_run,
 };

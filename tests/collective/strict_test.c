@@ -1,4 +1,5 @@
-/* The suite where every send is a rendezvous and there are no windows: nothing may lean on buffering. */
+/* The suite where every send is a rendezvous and there are no
+   windows: nothing may lean on buffering. */
 #include "conformance.h"
 #include "strict.h"
 

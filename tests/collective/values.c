@@ -24,8 +24,8 @@ static double real_at(int op, uint64_t h)
     return (double)(int32_t)(h >> 32 & 0xffffff00) * scales[h & 7];
 }
 
-/* 16-bit floats as a sign, `exponent` bits (bias 2^(exponent-1) - 1) and `fraction` bits: BF16 8 and 7, F16 5 and 10. Written with the C library's exact
-   ldexp and nearbyint, not with bits. */
+/* 16-bit floats as a sign, `exponent` bits (bias 2^(exponent-1) - 1) and `fraction` bits: BF16 8
+   and 7, F16 5 and 10. Written with the C library's exact ldexp and nearbyint, not with bits. */
 static double narrow_value(tutti_dtype dtype, uint16_t h)
 {
     const int fraction = dtype == TUTTI_BF16 ? 7 : 10, exponent = 15 - fraction, bias = (1 << (exponent - 1)) - 1;
@@ -60,7 +60,8 @@ static uint16_t narrow_from(tutti_dtype dtype, double x)
     return (uint16_t)(sign | (m < ldexp(1, fraction) ? (int)m : (e << fraction) | ((int)m & ((1 << fraction) - 1))));
 }
 
-/* Bits: of many magnitudes, denormals, now and then one so large that sums overflow; NaN and zeros as for the larger types. */
+/* Bits: of many magnitudes, denormals, now and then one so large that sums overflow; NaN
+   and zeros as for the larger types. */
 static uint16_t narrow_at(tutti_dtype dtype, int op, uint64_t h)
 {
     const int fraction = dtype == TUTTI_BF16 ? 7 : 10, exponent = 15 - fraction, bias = (1 << (exponent - 1)) - 1;
@@ -87,7 +88,12 @@ void values_fill(tutti_dtype dtype, int op, uint64_t seed, int rank, size_t firs
         case TUTTI_F64: memcpy(to, &x, 8); break;
         case TUTTI_I32: memcpy(to, &small, 4); break;
         case TUTTI_I64: memcpy(to, &h, 8); break;
-        case TUTTI_BF16: case TUTTI_F16: { const uint16_t narrow = narrow_at(dtype, op, h); memcpy(to, &narrow, 2); break; }
+        case TUTTI_BF16:
+        case TUTTI_F16: {
+            const uint16_t narrow = narrow_at(dtype, op, h);
+            memcpy(to, &narrow, 2);
+            break;
+        }
         case TUTTI_U8: case TUTTI_I8: memcpy(to, &h, 1); break;
         }
     }
@@ -128,7 +134,8 @@ static bool is_narrow(tutti_dtype dtype)
     return dtype == TUTTI_BF16 || dtype == TUTTI_F16;
 }
 
-void values_reduce(tutti_dtype dtype, int op, uint64_t seed, int p, const int *ranks, size_t first, size_t count, void *out)
+void values_reduce(tutti_dtype dtype, int op, uint64_t seed, int p, const int *ranks, size_t first, size_t count,
+                   void *out)
 {
     const size_t bytes = tutti_dtype_bytes(dtype);
     union { float f[64]; double d[64]; int32_t s[64]; int64_t l[64]; uint8_t c[64]; int8_t i[64]; uint16_t h; } x;
@@ -137,7 +144,8 @@ void values_reduce(tutti_dtype dtype, int op, uint64_t seed, int p, const int *r
         for (int r = 0; r < p; r++) {
             const int rank = ranks != NULL ? ranks[r] : r;
             uint16_t narrow;
-            values_fill(dtype, op, seed, rank, first + k, 1, is_narrow(dtype) ? (void *)&narrow : (unsigned char *)&x + (size_t)r * bytes);
+            values_fill(dtype, op, seed, rank, first + k, 1,
+                        is_narrow(dtype) ? (void *)&narrow : (unsigned char *)&x + (size_t)r * bytes);
             if (is_narrow(dtype))
                 x.f[r] = (float)narrow_value(dtype, narrow);
             if (op == TUTTI_MEAN && (dtype == TUTTI_F32 || is_narrow(dtype)))

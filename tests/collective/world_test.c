@@ -1,5 +1,6 @@
-/* Goal: a world opens only where it has a place, says what is wrong otherwise, and a collective that has run before allocates nothing.
-   Method: environments set by hand; the allocator underneath counted. */
+/* Goal: a world opens only where it has a place, says what is wrong otherwise, and a
+   collective that has run before allocates nothing. Method: environments set by hand;
+   the allocator underneath counted. */
 #include "collective/collective_internal.h"
 #include "tutti/launch.h"
 #include "sanitized.h"
@@ -24,7 +25,8 @@ void *aligned_alloc(size_t alignment, size_t bytes) /* in place of libc's: what 
 
 static int clean(void **state)
 {
-    static const char *const names[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_CPU", "TUTTI_SHM_FD", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" };
+    static const char *const names[] = { "TUTTI_RANK",   "TUTTI_SIZE",           "TUTTI_CPU",
+                                         "TUTTI_SHM_FD", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(names); k++)
@@ -75,8 +77,11 @@ static void without_a_launcher_it_is_rank_0_of_1(void **state)
 
 static void bad_places_are_refused(void **state)
 {
-    static const struct { const char *rank, *size; } places[] = { { "0", NULL }, { NULL, "2" }, { "2", "2" }, { "-1", "2" }, { "0", "0" }, { "", "2" },
-                                                                  { "0x", "2" }, { "0", "99999999999999999999" }, { "zero", "one" } };
+    static const struct {
+        const char *rank, *size;
+    } places[] = { { "0", NULL },    { NULL, "2" }, { "2", "2" },  { "-1", "2" },
+                   { "0", "0" },     { "", "2" },   { "0x", "2" }, { "0", "99999999999999999999" },
+                   { "zero", "one" } };
 
     for (size_t k = 0; k < TUTTI_LENGTH(places); k++) {
         clean(state);
@@ -94,10 +99,12 @@ static void other_launchers_are_refused(void **state)
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
     refused("shm", "OMPI_COMM_WORLD_RANK is '(not set)' and OMPI_COMM_WORLD_SIZE is '4'");
     setenv("OMPI_COMM_WORLD_RANK", "1", 1);
-    refused("shm", "Open MPI has started 4 processes (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), and transport shm takes the shared memory of a launcher of ours; use transport tcp or mpi");
+    refused("shm", "Open MPI has started 4 processes (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), and transport "
+                   "shm takes the shared memory of a launcher of ours; use transport tcp or mpi");
     setenv("TUTTI_SIZE", "3", 1); /* by hand: it settles the place, but brings no memory */
     setenv("TUTTI_RANK", "2", 1);
-    refused("shm", "somebody has started 3 processes (TUTTI_RANK=2, TUTTI_SIZE=3), and transport shm takes the shared memory of a launcher of ours; use transport tcp, with TUTTI_MEET=HOST:PORT and a "
+    refused("shm", "somebody has started 3 processes (TUTTI_RANK=2, TUTTI_SIZE=3), and transport shm takes the shared "
+                   "memory of a launcher of ours; use transport tcp, with TUTTI_MEET=HOST:PORT and a "
                    "key for all (`tutti key`), or start the run with 'tutti train -n N'");
     refused("", "somebody has started 3 processes (TUTTI_RANK=2, TUTTI_SIZE=3), and transport shm");
     unsetenv("TUTTI_SIZE");
@@ -139,7 +146,8 @@ static void the_cpu_level_can_be_lowered_by_name_only(void **state)
     refused("", "TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512");
 }
 
-/* Also one whose runtime is of another version, which it would hand over or be handed, and such a runtime by itself. */
+/* Also one whose runtime is of another version, which it would hand over or be
+   handed, and such a runtime by itself. */
 static void transports_of_another_version_are_refused(void **state)
 {
     const tutti_transport_ops now = *tutti_transport_find("shm");
@@ -158,9 +166,10 @@ static void transports_of_another_version_are_refused(void **state)
     old[3].runtime_bytes--;
     for (size_t k = 0; k < 4; k++) {
         char says[120];
-        snprintf(says, sizeof says, "was built for %s interface %lu (%lu bytes), this library offers %d (%zu bytes)", k < 2 ? "transport" : "runtime",
-                 (unsigned long)(k < 2 ? old[k].abi : old[k].runtime_abi), (unsigned long)(k < 2 ? old[k].bytes : old[k].runtime_bytes), k < 2 ? TUTTI_TRANSPORT_ABI : TUTTI_RUNTIME_ABI,
-                 k < 2 ? sizeof now : sizeof(tutti_runtime_ops));
+        snprintf(says, sizeof says, "was built for %s interface %lu (%lu bytes), this library offers %d (%zu bytes)",
+                 k < 2 ? "transport" : "runtime", (unsigned long)(k < 2 ? old[k].abi : old[k].runtime_abi),
+                 (unsigned long)(k < 2 ? old[k].bytes : old[k].runtime_bytes),
+                 k < 2 ? TUTTI_TRANSPORT_ABI : TUTTI_RUNTIME_ABI, k < 2 ? sizeof now : sizeof(tutti_runtime_ops));
         assert_int_equal(tutti_world_open_on(&world, &old[k], &launch, NULL, &err), TUTTI_ERR_USAGE);
         assert_non_null(strstr(err.text, says));
         assert_non_null(strstr(err.text, "same version"));
@@ -212,8 +221,10 @@ static tutti_status one_step(tutti_group *g, float *window, float *private, tutt
             TUTTI_TRY(tutti_allreduce_weighted(g, 0.5f, tutti_f32(NULL, private, count), err));
             TUTTI_TRY(tutti_broadcast(g, 1, tutti_f32(NULL, private, count), err));
             TUTTI_TRY(tutti_reduce(g, TUTTI_SUM, 1, tutti_f32(NULL, private, count), err));
-            TUTTI_TRY(tutti_gather_parts_v(g, 1, counts, tutti_f32(NULL, private, counts[g->index]), tutti_f32(NULL, private + 100, 50), err));
-            TUTTI_TRY(tutti_alltoall(g, tutti_f32(NULL, private, count / 3 * 3), tutti_f32(NULL, private, count / 3 * 3), err));
+            TUTTI_TRY(tutti_gather_parts_v(g, 1, counts, tutti_f32(NULL, private, counts[g->index]),
+                                           tutti_f32(NULL, private + 100, 50), err));
+            TUTTI_TRY(tutti_alltoall(g, tutti_f32(NULL, private, count / 3 * 3),
+                                     tutti_f32(NULL, private, count / 3 * 3), err));
         }
     g->algorithm = NULL;
     TUTTI_TRY(tutti_allreduce(g, TUTTI_MEAN, tutti_host(private, 5000, TUTTI_F16), err));
@@ -238,11 +249,16 @@ static tutti_status varying_step(tutti_group *g, uint64_t turn, float *private, 
     }
     for (size_t a = 0; a < TUTTI_LENGTH(algorithms); a++) {
         g->algorithm = algorithms[a];
-        TUTTI_TRY(tutti_allgather_v(g, counts, tutti_f32(NULL, private, counts[i]), tutti_f32(NULL, private + 5000, all), err));
-        TUTTI_TRY(tutti_reduce_scatter_v(g, TUTTI_SUM, counts, tutti_f32(NULL, private, all), tutti_f32(NULL, private + 5000, counts[i]), err));
-        TUTTI_TRY(tutti_gather_parts_v(g, 1, counts, tutti_f32(NULL, private, counts[i]), tutti_f32(NULL, private + 5000, all), err));
-        TUTTI_TRY(tutti_scatter_parts_v(g, 1, counts, tutti_f32(NULL, private, all), tutti_f32(NULL, private + 5000, counts[i]), err));
-        TUTTI_TRY(tutti_alltoall_v(g, each, tutti_f32(NULL, private, sent), tutti_f32(NULL, private + 50000, received), err));
+        TUTTI_TRY(tutti_allgather_v(g, counts, tutti_f32(NULL, private, counts[i]),
+                                    tutti_f32(NULL, private + 5000, all), err));
+        TUTTI_TRY(tutti_reduce_scatter_v(g, TUTTI_SUM, counts, tutti_f32(NULL, private, all),
+                                         tutti_f32(NULL, private + 5000, counts[i]), err));
+        TUTTI_TRY(tutti_gather_parts_v(g, 1, counts, tutti_f32(NULL, private, counts[i]),
+                                       tutti_f32(NULL, private + 5000, all), err));
+        TUTTI_TRY(tutti_scatter_parts_v(g, 1, counts, tutti_f32(NULL, private, all),
+                                        tutti_f32(NULL, private + 5000, counts[i]), err));
+        TUTTI_TRY(
+            tutti_alltoall_v(g, each, tutti_f32(NULL, private, sent), tutti_f32(NULL, private + 50000, received), err));
     }
     g->algorithm = NULL;
     return TUTTI_OK;
@@ -250,7 +266,8 @@ static tutti_status varying_step(tutti_group *g, uint64_t turn, float *private, 
 
 static tutti_status steady_main(tutti_world *world, void *arg, tutti_error *err)
 {
-    enum { STEPS = SANITIZED ? 4 : 100 }; /* where nothing is counted, whoever allocates would not be seen later either */
+    /* where nothing is counted, whoever allocates would not be seen later either */
+    enum { STEPS = SANITIZED ? 4 : 100 };
     tutti_group g = tutti_group_workers(world, 1);
     float *private = tutti_alloc(100000, sizeof(float));
     void *window;
@@ -265,7 +282,8 @@ static tutti_status steady_main(tutti_world *world, void *arg, tutti_error *err)
         TUTTI_TRY(varying_step(&g, (uint64_t)k, private, err));
     }
     if (atomic_load(&allocations) != before)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%d allocations in %d steps", atomic_load(&allocations) - before, STEPS / 2);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%d allocations in %d steps", atomic_load(&allocations) - before,
+                          STEPS / 2);
     TUTTI_TRY(tutti_barrier(&g, err)); /* nobody frees before all have counted */
     tutti_free(private);
     return TUTTI_OK;
@@ -283,8 +301,9 @@ static void collectives_that_have_run_before_allocate_nothing(void **state)
 #endif
 }
 
-/* More lists than the cache holds, in use and not, from several threads: every borrower gets the list it asked for. Those with counts share one set of eight, so that
-   a list is mostly asked for while another thread writes over it. */
+/* More lists than the cache holds, in use and not, from several threads: every borrower gets the
+   list it asked for. Those with counts share one set of eight, so that a list is mostly asked for
+   while another thread writes over it. */
 static tutti_status borrow_main(void *arg, tutti_error *err)
 {
     enum { P = 48 };
@@ -293,8 +312,12 @@ static tutti_status borrow_main(void *arg, tutti_error *err)
 
     for (uint64_t k = 0; k < UNLESS_THREADS_ARE_WATCHED(3000, 600); k++) {
         const size_t count = (size_t)(tutti_random((tutti_rng){ 5, (uintptr_t)err, 0 }, k) % 900), shift = count % 12;
-        const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, "tree"), 8, 3, 0, count };
-        const tutti_schedule_key parts = { TUTTI_ALLGATHER, tutti_algorithm_find(TUTTI_ALLGATHER, "direct"), P, 0, 0, 3 * P + shift, counts };
+        const tutti_schedule_key key = {
+            TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, "tree"), 8, 3, 0, count
+        };
+        const tutti_schedule_key parts = {
+            TUTTI_ALLGATHER, tutti_algorithm_find(TUTTI_ALLGATHER, "direct"), P, 0, 0, 3 * P + shift, counts
+        };
         tutti_schedule *s;
         TUTTI_TRY(tutti_schedule_borrow(world, &key, &s, err));
         if (s->key.count != count || s->scratch != count) /* "tree" has room for one vector */
@@ -304,7 +327,8 @@ static tutti_status borrow_main(void *arg, tutti_error *err)
             counts[j] = j + 1 < P ? 3 : 3 + shift; /* the last one received */
         TUTTI_TRY(tutti_schedule_borrow(world, &parts, &s, err));
         if (s->n_steps != 2 * (P - 1) + 2 || s->steps[2 * (P - 1) - 1].count != 3 + shift)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "asked for a last part of %zu, got %zu steps", 3 + shift, s->n_steps);
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "asked for a last part of %zu, got %zu steps", 3 + shift,
+                              s->n_steps);
         tutti_schedule_return(world, s);
     }
     return TUTTI_OK;
@@ -319,7 +343,8 @@ static void the_cache_is_bounded_and_gives_what_was_asked_for(void **state)
     (void)state;
     assert_int_equal(tutti_world_open(&world, "", &err), TUTTI_OK);
     for (int k = 0; k < 3; k++)
-        assert_int_equal(tutti_thread_open(&threads[k], tutti_world_runtime(world), "borrower", borrow_main, world, &err), TUTTI_OK);
+        assert_int_equal(
+            tutti_thread_open(&threads[k], tutti_world_runtime(world), "borrower", borrow_main, world, &err), TUTTI_OK);
     for (int k = 0; k < 3; k++)
         if (tutti_thread_join(threads[k], &err) != TUTTI_OK)
             fail_msg("%s", err.text);
@@ -329,7 +354,8 @@ static void the_cache_is_bounded_and_gives_what_was_asked_for(void **state)
     tutti_world_close(world);
 }
 
-/* Counts are part of what fixes a list: those of equal sum that differ in order only are other lists. */
+/* Counts are part of what fixes a list: those of equal sum that
+   differ in order only are other lists. */
 static void the_cache_tells_counts_apart(void **state)
 {
     enum { P = 6, SHIFTS = 400 };
@@ -340,7 +366,9 @@ static void the_cache_tells_counts_apart(void **state)
     assert_int_equal(tutti_world_open(&world, "", &err), TUTTI_OK);
     for (size_t k = 0; k < 3 * SHIFTS; k++) {
         const size_t shift = k % SHIFTS, counts[P] = { 3 + shift, 1000 - shift, 5, 0, 2 * shift, 2000 - 2 * shift };
-        const tutti_schedule_key key = { TUTTI_ALLGATHER, tutti_algorithm_find(TUTTI_ALLGATHER, "direct"), P, 4, 0, 3008, counts };
+        const tutti_schedule_key key = {
+            TUTTI_ALLGATHER, tutti_algorithm_find(TUTTI_ALLGATHER, "direct"), P, 4, 0, 3008, counts
+        };
         tutti_schedule *s;
         uint64_t elements, messages;
         assert_int_equal(tutti_schedule_borrow(world, &key, &s, &err), TUTTI_OK);
@@ -361,7 +389,8 @@ static const char *chosen(const tutti_world *world, tutti_collective kind, int s
 static void a_table_is_read_from_a_file(void **state)
 {
     char path[] = "/tmp/tutti-table-XXXXXX";
-    const char *const text = "# written by a benchmark\nreduce 4 * flat\nreduce * 100 tree # many\nall-to-all 8 4096 pairwise\nall-reduce * * halving\n";
+    const char *const text = "# written by a benchmark\nreduce 4 * flat\nreduce * 100 tree # many\nall-to-all 8 4096 "
+                             "pairwise\nall-reduce * * halving\n";
     tutti_error err = { 0 };
     tutti_world *world;
     FILE *file = NULL;
@@ -382,7 +411,8 @@ static void a_table_is_read_from_a_file(void **state)
     assert_string_equal(chosen(world, TUTTI_ALLTOALL, 9, 4096, TUTTI_F32), "");
     assert_string_equal(chosen(world, TUTTI_ALLREDUCE, 8, 5, TUTTI_I64), "halving");
     assert_string_equal(chosen(world, TUTTI_ALLREDUCE, 9, 5, TUTTI_I64), "");
-    assert_int_equal(tutti_collective_table_text(world, "t", "all-reduce", 10, &err), TUTTI_ERR_USAGE); /* the old one stays */
+    /* the old one stays */
+    assert_int_equal(tutti_collective_table_text(world, "t", "all-reduce", 10, &err), TUTTI_ERR_USAGE);
     assert_string_equal(chosen(world, TUTTI_ALLREDUCE, 8, 5, TUTTI_I64), "halving");
     tutti_world_close(world);
     remove(path);
@@ -406,7 +436,8 @@ static void mutilated_tables_are_read_or_refused(void **state)
         if (bytes > 0)
             memcpy(text, whole, bytes);
         for (uint64_t m = tutti_random(rng, 1) % 4; m > 0 && bytes > 0; m--)
-            text[tutti_random(rng, 2 * m) % bytes] = (char)(tutti_random(rng, 2 * m + 1) >> (m % 2 == 0 ? 57 : 56)); /* any byte, or any letter */
+            /* any byte, or any letter */
+            text[tutti_random(rng, 2 * m) % bytes] = (char)(tutti_random(rng, 2 * m + 1) >> (m % 2 == 0 ? 57 : 56));
         status = tutti_collective_table_text(world, "table", text, bytes, &err);
         assert_true(status == TUTTI_OK || (status == TUTTI_ERR_USAGE && strncmp(err.text, "table:", 6) == 0));
         read += status == TUTTI_OK;
