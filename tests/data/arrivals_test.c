@@ -1,5 +1,7 @@
-/* Goal: samples that come at a rate are counted to the sample, wait until they are taken, and are dropped exactly when the buffer is full; a take blocks as long as it must and not longer. Method: a
-   clock of the test's own, and an oracle that goes from one event to the next: sample k comes k / rate seconds after the beginning. */
+/* Goal: samples that come at a rate are counted to the sample, wait until they are taken, and are
+   dropped exactly when the buffer is full; a take blocks as long as it must and not longer. Method:
+   a clock of the test's own, and an oracle that goes from one event to the next: sample k comes k /
+   rate seconds after the beginning. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +20,11 @@ static void sleep_until(void *self, int64_t time)
     *clock = time > *clock ? time : *clock;
 }
 
-static const tutti_runtime_ops clock_ops = { .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof(tutti_runtime_ops), .name = "clock", .now = now, .sleep_until = sleep_until };
+static const tutti_runtime_ops clock_ops = { .abi = TUTTI_RUNTIME_ABI,
+                                             .bytes = sizeof(tutti_runtime_ops),
+                                             .name = "clock",
+                                             .now = now,
+                                             .sleep_until = sleep_until };
 
 static uint64_t drawn(uint64_t seed, uint64_t what, uint64_t below)
 {
@@ -46,7 +52,9 @@ static void every_sample_is_waiting_taken_or_dropped_as_one_by_one(void **state)
         static const double rates[] = { 1, 8, 50, 125, 1000, 0.25 };
         int64_t clock = (int64_t)drawn(seed, 0, 1000000);
         tutti_runtime rt = { &clock_ops, &clock };
-        oracle o = { .rate = rates[drawn(seed, 1, TUTTI_LENGTH(rates))], .buffer = drawn(seed, 2, 3) == 0 ? 0 : 1 + drawn(seed, 3, 40), .begin = clock };
+        oracle o = { .rate = rates[drawn(seed, 1, TUTTI_LENGTH(rates))],
+                     .buffer = drawn(seed, 2, 3) == 0 ? 0 : 1 + drawn(seed, 3, 40),
+                     .begin = clock };
         tutti_arrivals a;
         int64_t waited = 0;
 
@@ -77,7 +85,8 @@ static void every_sample_is_waiting_taken_or_dropped_as_one_by_one(void **state)
     }
 }
 
-/* A rate that no clock can count exactly: nothing is lost or doubled by rounding, and over a long time the rate is kept. */
+/* A rate that no clock can count exactly: nothing is lost or doubled by rounding, and
+   over a long time the rate is kept. */
 static void a_rate_is_kept_however_it_rounds(void **state)
 {
     (void)state;

@@ -1,14 +1,18 @@
-/* Goal: click logs are read as their format says or refused at the field that is wrong; the generator writes that format, its frequencies are Zipf's and its truth is the best score. Method:
-   lines by hand and lines of the generator, read back; frequencies against the law; the area under the curve against counting all pairs. */
+/* Goal: click logs are read as their format says or refused at the field that is wrong; the
+   generator writes that format, its frequencies are Zipf's and its truth is the best score. Method:
+   lines by hand and lines of the generator, read back; frequencies against the law; the area under
+   the curve against counting all pairs. */
 #include <math.h>
 
 #include "make.h"
 #include "tutti/clicks.h"
 
-/* A click with everything in it: missing fields, a negative integer, the largest, capital digits. */
+/* A click with everything in it: missing fields, a negative integer, the largest, capital
+   digits. */
 static size_t make_line(char *line, const char *end)
 {
-    size_t n = (size_t)snprintf(line, TUTTI_CLICKS_LINE_MOST, "1\t5\t\t-1\t0\t7\t8\t9\t10\t11\t12\t13\t14\t2147483647\t68fd1e64\t\tFB936136");
+    size_t n = (size_t)snprintf(line, TUTTI_CLICKS_LINE_MOST,
+                                "1\t5\t\t-1\t0\t7\t8\t9\t10\t11\t12\t13\t14\t2147483647\t68fd1e64\t\tFB936136");
 
     for (int c = 3; c < 26; c++)
         n += (size_t)snprintf(line + n, TUTTI_CLICKS_LINE_MOST - n, "\t%08x", c);
@@ -29,10 +33,12 @@ static void a_line_is_read_as_the_format_says(void **state)
         memcpy(exact, line, n);
         assert_int_equal(tutti_click_parse(&click, "log", 1, exact, n, &used, NULL), TUTTI_OK);
         assert_int_equal(used, k == 4 ? n - 2 : n);
-        assert_true(click.label == 1 && click.integer[0] == 5 && click.integer[2] == -1 && click.integer[3] == 0 && click.integer[12] == INT32_MAX);
+        assert_true(click.label == 1 && click.integer[0] == 5 && click.integer[2] == -1 && click.integer[3] == 0 &&
+                    click.integer[12] == INT32_MAX);
         assert_true(click.category[0] == 0x68fd1e64 && click.category[2] == 0xFB936136 && click.category[25] == 25);
         assert_true(click.has == ((UINT64_C(1) << 39) - 1 - (1 << 1) - (1 << 14)));
-        assert_true(tutti_click_integer(&click, 0) == logf(6) && tutti_click_integer(&click, 1) == 0 && tutti_click_integer(&click, 2) == 0 && tutti_click_integer(&click, 3) == 0);
+        assert_true(tutti_click_integer(&click, 0) == logf(6) && tutti_click_integer(&click, 1) == 0 &&
+                    tutti_click_integer(&click, 2) == 0 && tutti_click_integer(&click, 3) == 0);
         assert_int_equal(tutti_click_row(&click, 1, 100), 0);
         free(exact);
     }
@@ -44,13 +50,16 @@ static void what_is_no_click_is_refused_at_its_field(void **state)
         { "1\t5", "2\t5", "'log', line 7: field 1 is '2'; it must be the label, 0 or 1" },
         { "1\t5", "\t5", "'log', line 7: field 1 is ''; it must be the label, 0 or 1" },
         { "\t5\t", "\t5x\t", "'log', line 7: field 2 is '5x'; it must be an integer of 32 bits, or nothing" },
-        { "\t2147483647", "\t2147483648", "'log', line 7: field 14 is '2147483648'; it must be an integer of 32 bits, or nothing" },
+        { "\t2147483647", "\t2147483648",
+          "'log', line 7: field 14 is '2147483648'; it must be an integer of 32 bits, or nothing" },
         { "\t-1", "\t-", "'log', line 7: field 4 is '-'; it must be an integer of 32 bits, or nothing" },
         { "68fd1e64", "68fd1e6", "'log', line 7: field 15 is '68fd1e6'; it must be 8 hex digits, or nothing" },
         { "FB936136", "FB93613G", "'log', line 7: field 17 is 'FB93613G'; it must be 8 hex digits, or nothing" },
-        { "FB936136", "FB\x01\xC3" "6136", "'log', line 7: field 17 is 'FB??6136'; it must be 8 hex digits, or nothing" },
+        { "FB936136", "FB\x01\xC3" "6136",
+          "'log', line 7: field 17 is 'FB??6136'; it must be 8 hex digits, or nothing" },
         { "\t68fd1e64", "", "'log', line 7 has 39 fields; a click has 40: label, 13 integers, 26 categories, by tabs" },
-        { "\t68fd1e64", "\t68fd1e64\t", "'log', line 7 has 41 fields; a click has 40: label, 13 integers, 26 categories, by tabs" },
+        { "\t68fd1e64", "\t68fd1e64\t",
+          "'log', line 7 has 41 fields; a click has 40: label, 13 integers, 26 categories, by tabs" },
     };
     char line[TUTTI_CLICKS_LINE_MOST], changed[1200];
     tutti_click click;
@@ -63,12 +72,16 @@ static void what_is_no_click_is_refused_at_its_field(void **state)
         make_line(line, "\n");
         at = strstr(line, cases[k].from);
         snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - line), line, cases[k].to, at + strlen(cases[k].from));
-        assert_int_equal(tutti_click_parse(&click, "log", 7, (const uint8_t *)changed, strlen(changed), &used, &err), TUTTI_ERR_CORRUPT);
+        assert_int_equal(tutti_click_parse(&click, "log", 7, (const uint8_t *)changed, strlen(changed), &used, &err),
+                         TUTTI_ERR_CORRUPT);
         assert_string_equal(err.text, cases[k].text);
     }
     memset(changed, '1', sizeof changed);
-    assert_int_equal(tutti_click_parse(&click, "log", 1, (const uint8_t *)changed, sizeof changed, &used, &err), TUTTI_ERR_CORRUPT);
-    assert_string_equal(err.text, "'log', line 1 has more than 600 bytes; it is no click log (label, 13 integers, 26 categories, by tabs)");
+    assert_int_equal(tutti_click_parse(&click, "log", 1, (const uint8_t *)changed, sizeof changed, &used, &err),
+                     TUTTI_ERR_CORRUPT);
+    assert_string_equal(
+        err.text,
+        "'log', line 1 has more than 600 bytes; it is no click log (label, 13 integers, 26 categories, by tabs)");
     assert_int_equal(tutti_click_parse(&click, "log", 2, (const uint8_t *)"\n", 1, &used, &err), TUTTI_ERR_CORRUPT);
 }
 
@@ -98,7 +111,8 @@ static void clicks_are_written_as_they_are_read(void **state)
     assert_true(fabs(missing / (2000 * 39.0) - 0.2) < 5 * sqrt(0.2 * 0.8 / (2000 * 39)));
 }
 
-/* Frequencies of 5 values against k^-s, by chi-square with 4 degrees of freedom: above 23.5 once in 10,000. */
+/* Frequencies of 5 values against k^-s, by chi-square with 4 degrees of
+   freedom: above 23.5 once in 10,000. */
 static void values_have_the_frequencies_of_zipf(void **state)
 {
     static const double exponents[] = { 0.5, 1, 1.1, 3 };
@@ -192,7 +206,8 @@ static void the_area_is_that_of_counting_pairs(void **state)
     }
 }
 
-/* Labels follow p: the area on them is the expected one within its error, and grows with the spread. */
+/* Labels follow p: the area on them is the expected one within its
+   error, and grows with the spread. */
 static void the_truth_is_known(void **state)
 {
     enum { N = 20000 };
@@ -242,7 +257,8 @@ static bool is_standard(const tutti_click *clicks, const tutti_click *click, int
     double mean, deviation;
 
     moments(clicks, i, &mean, &deviation);
-    return click->has >> i & 1 ? fabs((double)x - ((double)tutti_click_integer(click, i) - mean) / deviation) < 1e-5 : x == 0;
+    return click->has >> i & 1 ? fabs((double)x - ((double)tutti_click_integer(click, i) - mean) / deviation) < 1e-5
+                               : x == 0;
 }
 
 static void a_log_becomes_values_rows_and_labels(void **state)
@@ -269,8 +285,10 @@ static void a_log_becomes_values_rows_and_labels(void **state)
     }
     memory_files_put(mem, "log.tsv", log, n - 1); /* the last line may lack its end */
     assert_int_equal(tutti_data_open_spec(&d, &mem->rt, "clicks(file=log.tsv,rows=50,val=0.2)", NULL, &err), TUTTI_OK);
-    assert_true(tutti_data_shape_of(d)->samples[0] == 80 && tutti_data_shape_of(d)->samples[1] == 20 && tutti_data_shape_of(d)->tables == 26 && tutti_data_shape_of(d)->rows == 50 &&
-                tutti_data_shape_of(d)->width == 13 && tutti_data_shape_of(d)->classes == 2 && tutti_data_shape_of(d)->context == 0);
+    assert_true(tutti_data_shape_of(d)->samples[0] == 80 && tutti_data_shape_of(d)->samples[1] == 20 &&
+                tutti_data_shape_of(d)->tables == 26 && tutti_data_shape_of(d)->rows == 50 &&
+                tutti_data_shape_of(d)->width == 13 && tutti_data_shape_of(d)->classes == 2 &&
+                tutti_data_shape_of(d)->context == 0);
     block = tutti_alloc((size_t)tutti_data_shape_of(d)->bytes, 1);
     assert_int_equal(tutti_data_attach(d, block, true, &err), TUTTI_OK);
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
@@ -326,7 +344,9 @@ static void a_log_becomes_values_rows_and_labels(void **state)
     assert_string_equal(err.text, "data 'clicks' needs to know its file; write clicks(file=PATH)");
     memory_files_put(mem, "one.tsv", "1\n", 2);
     assert_int_equal(tutti_data_open_spec(&d, &mem->rt, "clicks(one.tsv)", NULL, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "'one.tsv' has 1 clicks, of which val=0.1 leaves 0 for training and 1 for testing; both need at least one");
+    assert_string_equal(
+        err.text,
+        "'one.tsv' has 1 clicks, of which val=0.1 leaves 0 for training and 1 for testing; both need at least one");
     memory_files_close(mem);
     tutti_runtime_close(real);
     free(log);

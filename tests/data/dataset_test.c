@@ -1,5 +1,6 @@
-/* Data sets: what is read is what was written, plain or compressed, on the rank that fills and on those that share; MNIST gives its
-   known figures; and each way in which a file can be wrong has its sentence and takes no memory on the file's word. */
+/* Data sets: what is read is what was written, plain or compressed, on the rank that fills and on
+   those that share; MNIST gives its known figures; and each way in which a file can be wrong has
+   its sentence and takes no memory on the file's word. */
 #include <math.h>
 #include "make.h"
 
@@ -44,7 +45,8 @@ static void an_opened_set_knows_its_shape_before_anything_is_read(void **state)
     tutti_data_close(d);
 }
 
-/* The block is copied elsewhere, as another process would map it: nothing in it may depend on its place. */
+/* The block is copied elsewhere, as another process would map it:
+   nothing in it may depend on its place. */
 static void images_and_labels_are_those_of_the_files_on_every_rank(void **state)
 {
     fixture *f = *state;
@@ -176,8 +178,10 @@ static tutti_status try_set(fixture *f, tutti_error *err)
         if (status != TUTTI_OK) { /* others are not told that it was filled */
             tutti_error other;
             assert_int_equal(tutti_data_attach(d, block, false, &other), TUTTI_ERR_STATE);
-            assert_non_null(strstr(other.text, "has not been filled on this host; the rank that fills it must have done so, without failure, before "
-                                           "the others attach"));
+            assert_non_null(strstr(
+                other.text,
+                "has not been filled on this host; the rank that fills it must have done so, without failure, before "
+                "the others attach"));
         }
         tutti_free(block);
     } else {
@@ -206,29 +210,38 @@ static void expect(void **state, const char *name, const uint8_t *data, size_t n
 static void plain_files_of_a_wrong_length_or_shape_are_refused(void **state)
 {
     const uint32_t dim[3] = { 7, 4, 5 }, wide[3] = { 3, 4, 6 }, eight[3] = { 8, 4, 5 };
-    bytes b = make_idx(3, dim, fill_pixel), w = make_idx(3, wide, fill_pixel), e = make_idx(3, eight, fill_pixel), l = make_idx(1, dim, fill_label);
+    bytes b = make_idx(3, dim, fill_pixel), w = make_idx(3, wide, fill_pixel), e = make_idx(3, eight, fill_pixel),
+          l = make_idx(1, dim, fill_label);
     uint8_t huge[16] = { 0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 1 };
 
     expect(state, "train-images-idx3-ubyte", b.data, b.n - 1, TUTTI_ERR_CORRUPT,
-           "'set/train-images-idx3-ubyte' has 155 bytes, too few for the 156 its header speaks of; it was cut short: fetch it again");
+           "'set/train-images-idx3-ubyte' has 155 bytes, too few for the 156 its header speaks of; it was cut short: "
+           "fetch it again");
     expect(state, "train-images-idx3-ubyte", b.data, 10, TUTTI_ERR_CORRUPT,
            "'set/train-images-idx3-ubyte' ends after 10 bytes, inside its header of 16 (3 dimensions); fetch it again");
     expect(state, "train-images-idx3-ubyte", b.data, 0, TUTTI_ERR_CORRUPT,
-           "'set/train-images-idx3-ubyte' ends after 0 bytes, inside the 4 bytes every IDX file begins with; fetch it again");
+           "'set/train-images-idx3-ubyte' ends after 0 bytes, inside the 4 bytes every IDX file begins with; fetch it "
+           "again");
     expect(state, "train-images-idx3-ubyte", huge, sizeof huge, TUTTI_ERR_CORRUPT,
-           "'set/train-images-idx3-ubyte' has 16 bytes, too few for the 18446744065119617041 its header speaks of; it was cut short: fetch it again");
+           "'set/train-images-idx3-ubyte' has 16 bytes, too few for the 18446744065119617041 its header speaks of; it "
+           "was cut short: fetch it again");
     b.data = realloc(b.data, b.n + 2);
     memset(b.data + b.n, 0, 2);
     expect(state, "train-images-idx3-ubyte", b.data, b.n + 2, TUTTI_ERR_CORRUPT,
-           "'set/train-images-idx3-ubyte' has 2 bytes after the 156 its header speaks of; cut them off or fetch the file again");
+           "'set/train-images-idx3-ubyte' has 2 bytes after the 156 its header speaks of; cut them off or fetch the "
+           "file again");
     expect(state, "train-images-idx3-ubyte", l.data, l.n, TUTTI_ERR_CORRUPT,
-           "'set/train-images-idx3-ubyte' has 1 dimensions, but images (samples, height, width) have 3; it is another file under this name");
+           "'set/train-images-idx3-ubyte' has 1 dimensions, but images (samples, height, width) have 3; it is another "
+           "file under this name");
     expect(state, "t10k-labels-idx1-ubyte", b.data, b.n, TUTTI_ERR_CORRUPT,
-           "'set/t10k-labels-idx1-ubyte' has 3 dimensions, but labels (samples) have 1; it is another file under this name");
+           "'set/t10k-labels-idx1-ubyte' has 3 dimensions, but labels (samples) have 1; it is another file under this "
+           "name");
     expect(state, "train-images-idx3-ubyte", e.data, e.n, TUTTI_ERR_CORRUPT,
-           "'set/train-images-idx3-ubyte' has 8 images but 'set/train-labels-idx1-ubyte' has 7 labels; they are not of one data set");
+           "'set/train-images-idx3-ubyte' has 8 images but 'set/train-labels-idx1-ubyte' has 7 labels; they are not of "
+           "one data set");
     expect(state, "t10k-images-idx3-ubyte", w.data, w.n, TUTTI_ERR_CORRUPT,
-           "'set/train-images-idx3-ubyte' has images of 4 x 5 but 'set/t10k-images-idx3-ubyte' of 4 x 6; both splits need one size");
+           "'set/train-images-idx3-ubyte' has images of 4 x 5 but 'set/t10k-images-idx3-ubyte' of 4 x 6; both splits "
+           "need one size");
     free(b.data);
     free(w.data);
     free(e.data);
@@ -240,41 +253,58 @@ static void plain_files_of_a_wrong_length_or_shape_are_refused(void **state)
 static void damaged_gzip_files_are_refused(void **state)
 {
     const uint32_t dim[3] = { 7, 4, 5 };
-    bytes b = make_idx(3, dim, fill_pixel), z = make_gzip(b.data, b.n), s = make_gzip(b.data, b.n - 1), twice = make_gzip(z.data, z.n), l;
+    bytes b = make_idx(3, dim, fill_pixel), z = make_gzip(b.data, b.n), s = make_gzip(b.data, b.n - 1),
+          twice = make_gzip(z.data, z.n), l;
     char text[300];
 
-    expect(state, NAME, z.data, 100, TUTTI_ERR_CORRUPT, "'" SET NAME "' ends at byte 100 in the middle of its gzip stream; it was cut short: fetch it again");
-    snprintf(text, sizeof text, "'" SET NAME "' ends at byte %zu in the middle of its gzip stream; it was cut short: fetch it again", z.n - 1);
+    expect(state, NAME, z.data, 100, TUTTI_ERR_CORRUPT,
+           "'" SET NAME "' ends at byte 100 in the middle of its gzip stream; it was cut short: fetch it again");
+    snprintf(text, sizeof text,
+             "'" SET NAME "' ends at byte %zu in the middle of its gzip stream; it was cut short: fetch it again",
+             z.n - 1);
     expect(state, NAME, z.data, z.n - 1, TUTTI_ERR_CORRUPT, text);
     expect(state, NAME, s.data, s.n, TUTTI_ERR_CORRUPT,
-           "'" SET NAME "' ends after 139 of the 140 bytes of data its header speaks of; it was cut short: fetch it again");
+           "'" SET NAME
+           "' ends after 139 of the 140 bytes of data its header speaks of; it was cut short: fetch it again");
     expect(state, NAME, twice.data, twice.n, TUTTI_ERR_CORRUPT,
            "'" SET NAME "' holds gzip data where an IDX header was expected; it was compressed twice: gunzip it once");
     z.data[z.n - 8] ^= 1;
-    snprintf(text, sizeof text, "cannot inflate '" SET NAME "': incorrect data check near byte %zu of the file; it is damaged: fetch it again", z.n - 4);
+    snprintf(text, sizeof text,
+             "cannot inflate '" SET NAME
+             "': incorrect data check near byte %zu of the file; it is damaged: fetch it again",
+             z.n - 4);
     expect(state, NAME, z.data, z.n, TUTTI_ERR_CORRUPT, text);
     z.data[z.n - 8] ^= 1;
     z.data[z.n - 4] ^= 1;
-    snprintf(text, sizeof text, "cannot inflate '" SET NAME "': incorrect length check near byte %zu of the file; it is damaged: fetch it again", z.n);
+    snprintf(text, sizeof text,
+             "cannot inflate '" SET NAME
+             "': incorrect length check near byte %zu of the file; it is damaged: fetch it again",
+             z.n);
     expect(state, NAME, z.data, z.n, TUTTI_ERR_CORRUPT, text);
     z.data[z.n - 4] ^= 1;
     z.data = realloc(z.data, z.n + 3);
     memcpy(z.data + z.n, "abc", 3);
     for (size_t more = 1; more <= 3; more += 2) {
-        snprintf(text, sizeof text, "'" SET NAME "' has %zu bytes after the end of its gzip stream at byte %zu; cut them off or fetch the file again", more,
-                 z.n);
+        snprintf(text, sizeof text,
+                 "'" SET NAME
+                 "' has %zu bytes after the end of its gzip stream at byte %zu; cut them off or fetch the file again",
+                 more, z.n);
         expect(state, NAME, z.data, z.n + more, TUTTI_ERR_CORRUPT, text);
     }
     free(s.data);
     b.data = realloc(b.data, b.n + 5);
     memset(b.data + b.n, 0, 5);
     s = make_gzip(b.data, b.n + 5);
-    expect(state, NAME, s.data, s.n, TUTTI_ERR_CORRUPT, "'" SET NAME "' inflates to more than the 156 bytes its header speaks of; fetch it again");
+    expect(state, NAME, s.data, s.n, TUTTI_ERR_CORRUPT,
+           "'" SET NAME "' inflates to more than the 156 bytes its header speaks of; fetch it again");
 
     /* A header that no gzip file of this size could fill asks for memory in vain. */
     l = make_gzip((uint8_t[16]){ 0, 0, 8, 3, 0, 1, 0, 0, 0, 0, 0, 28, 0, 0, 0, 28 }, 16);
-    snprintf(text, sizeof text, "'set/train-images-idx3-ubyte' has %zu bytes of gzip, too few for the 51380240 its header speaks of; it was cut short: "
-             "fetch it again", l.n);
+    snprintf(text, sizeof text,
+             "'set/train-images-idx3-ubyte' has %zu bytes of gzip, too few for the 51380240 its header speaks of; it "
+             "was cut short: "
+             "fetch it again",
+             l.n);
     expect(state, "train-images-idx3-ubyte", l.data, l.n, TUTTI_ERR_CORRUPT, text);
     free(b.data);
     free(z.data);
@@ -283,14 +313,17 @@ static void damaged_gzip_files_are_refused(void **state)
     free(twice.data);
 }
 
-/* RFC 1952, 2.2: members may follow one another; parallel compressors write such files. The first is made to end at, just before and
-   just behind what is read at once (64 KiB), so that the second's two magic bytes are cut at each place. */
+/* RFC 1952, 2.2: members may follow one another; parallel compressors write such files. The first
+   is made to end at, just before and just behind what is read at once (64 KiB), so that the
+   second's two magic bytes are cut at each place. */
 static void a_gzip_file_may_have_several_members(void **state)
 {
     fixture *f = *state;
     const uint32_t dim[3] = { 7, 4, 5 };
-    bytes b = make_idx(3, dim, fill_pixel), second = make_gzip(b.data + 3, b.n - 3), one = make_gzip_extra(b.data, 3, 1);
-    const size_t extras[] = { 1, 65536 - 2 - one.n + 1, 65536 - 1 - one.n + 1, 65536 - one.n + 1, 65536 + 1 - one.n + 1 };
+    bytes b = make_idx(3, dim, fill_pixel), second = make_gzip(b.data + 3, b.n - 3),
+          one = make_gzip_extra(b.data, 3, 1);
+    const size_t extras[] = { 1, 65536 - 2 - one.n + 1, 65536 - 1 - one.n + 1, 65536 - one.n + 1,
+                              65536 + 1 - one.n + 1 };
 
     for (size_t k = 0; k < TUTTI_LENGTH(extras); k++) {
         bytes first = make_gzip_extra(b.data, 3, extras[k]);
@@ -314,7 +347,8 @@ static void a_gzip_file_may_have_several_members(void **state)
     free(second.data);
 }
 
-/* Any single byte of a compressed file: it is refused, or the byte meant nothing (the header's time) and the contents are the same. */
+/* Any single byte of a compressed file: it is refused, or the byte meant nothing (the header's
+   time) and the contents are the same. */
 static void no_flipped_byte_of_a_gzip_file_changes_what_is_read(void **state)
 {
     fixture *f = *state;
@@ -357,11 +391,13 @@ static void a_file_that_is_missing_or_a_directory_is_named(void **state)
     put_set(f->m, 7, 3, 4, 5, false);
     tutti_file_remove(&f->m->rt, "set/t10k-images-idx3-ubyte", NULL);
     assert_int_equal(tutti_data_open(&d, &f->m->rt, "set", &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "data set 'set' has neither 't10k-images-idx3-ubyte' nor 't10k-images-idx3-ubyte.gz'; put the four MNIST files there "
-                        "(No such file or directory)");
+    assert_string_equal(err.text, "data set 'set' has neither 't10k-images-idx3-ubyte' nor "
+                                  "'t10k-images-idx3-ubyte.gz'; put the four MNIST files there "
+                                  "(No such file or directory)");
     tutti_directory_make(&f->m->rt, "set/t10k-images-idx3-ubyte", NULL);
     assert_int_equal(tutti_data_open(&d, &f->m->rt, "set", &err), TUTTI_ERR_IO);
-    assert_string_equal(err.text, "cannot open 'set/t10k-images-idx3-ubyte'; a regular file is needed (Is a directory)");
+    assert_string_equal(err.text,
+                        "cannot open 'set/t10k-images-idx3-ubyte'; a regular file is needed (Is a directory)");
     assert_null(d);
 }
 
@@ -385,7 +421,8 @@ static void a_file_that_changes_between_open_and_attach_is_refused(void **state)
     free(b.data);
 }
 
-/* Every read in turn fails: the sentence of the file comes up, and nothing leaks (the address sanitizer's part). */
+/* Every read in turn fails: the sentence of the file comes up, and nothing
+   leaks (the address sanitizer's part). */
 static void a_read_that_fails_is_reported_wherever_it_is(void **state)
 {
     fixture *f = *state;
@@ -417,8 +454,9 @@ static void names_lead_to_places_in_their_order(void **state)
 
     unsetenv("TUTTI_DATA");
     assert_int_equal(tutti_data_find(&f->m->rt, "mnist", "/inst", path, sizeof path, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "no data set 'mnist' (looked for 'data/mnist', '/inst/mnist'); set TUTTI_DATA to the folder that holds mnist/, or give "
-                        "a path");
+    assert_string_equal(err.text, "no data set 'mnist' (looked for 'data/mnist', '/inst/mnist'); set TUTTI_DATA to the "
+                                  "folder that holds mnist/, or give "
+                                  "a path");
     memory_files_put(f->m, "inst/mnist/a", "", 0);
     assert_int_equal(tutti_data_find(&f->m->rt, "mnist", "/inst", path, sizeof path, NULL), TUTTI_OK);
     assert_string_equal(path, "/inst/mnist");
@@ -436,7 +474,9 @@ static void names_lead_to_places_in_their_order(void **state)
     assert_string_equal(path, "");
     unsetenv("TUTTI_DATA");
     assert_int_equal(tutti_data_find(&f->m->rt, "elsewhere", NULL, path, sizeof path, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "no data at 'elsewhere'; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+    assert_string_equal(err.text,
+                        "no data at 'elsewhere'; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', "
+                        "'quadratic', 'logistic', a directory with the four MNIST files, or a text");
     memory_files_put(f->m, "elsewhere/a", "", 0);
     assert_int_equal(tutti_data_find(&f->m->rt, "elsewhere", NULL, path, sizeof path, NULL), TUTTI_OK);
     assert_string_equal(path, "elsewhere");

@@ -1,5 +1,6 @@
-/* Distortions: goal, that the integer arithmetic is the formula of distort.c and that an image depends on nothing but itself, its index and the options.
-   Method: a reference in double precision on random shapes, equalities between runs, one fixed hash that every machine must reach. */
+/* Distortions: goal, that the integer arithmetic is the formula of distort.c and that an image
+   depends on nothing but itself, its index and the options. Method: a reference in double precision
+   on random shapes, equalities between runs, one fixed hash that every machine must reach. */
 #include <math.h>
 #include "make.h"
 #include "data/data_internal.h"
@@ -16,13 +17,15 @@ static uint8_t *pictures(uint64_t samples, int height, int width)
         for (int y = 0; y < height; y++)
             for (int x = 0; x < width; x++)
                 if ((y + 2 * x + (int)(i * 5)) % 19 < 5)
-                    images[(i * (uint64_t)height + (uint64_t)y) * (uint64_t)width + (uint64_t)x] = (uint8_t)(255 - (x * 7 + y * 3) % 100);
+                    images[(i * (uint64_t)height + (uint64_t)y) * (uint64_t)width + (uint64_t)x] =
+                        (uint8_t)(255 - (x * 7 + y * 3) % 100);
     return images;
 }
 
 static void distort(uint8_t *images, uint64_t samples, tutti_split split, double k, int64_t seed)
 {
-    assert_int_equal(tutti_data_distort(images, samples, HIGH, WIDE, split, &(tutti_data_distortion){ k, seed }, NULL), TUTTI_OK);
+    assert_int_equal(tutti_data_distort(images, samples, HIGH, WIDE, split, &(tutti_data_distortion){ k, seed }, NULL),
+                     TUTTI_OK);
 }
 
 static uint8_t *distorted(uint64_t samples, tutti_split split, double k, int64_t seed)
@@ -61,7 +64,8 @@ static double old_pixel(const uint8_t *image, int height, int width, double x, d
     return sum;
 }
 
-static void reference(const uint8_t *old, double *new, int height, int width, tutti_split split, uint64_t index, double k, int64_t seed)
+static void reference(const uint8_t *old, double *new, int height, int width, tutti_split split, uint64_t index,
+                      double k, int64_t seed)
 {
     const tutti_rng rng = { (uint64_t)seed, 0x64697374 + (uint64_t)split, index };
     const double degree = acos(-1) / 180, far = floor(4 * k + 0.5);
@@ -72,14 +76,16 @@ static void reference(const uint8_t *old, double *new, int height, int width, tu
     for (int y = 0; y < height; y++)
         for (int x = 0; x < width; x++) {
             const double from_x = x - right - (width - 1) / 2.0, from_y = y - down - (height - 1) / 2.0;
-            new[y * width + x] = old_pixel(old, height, width, cos(angle) * from_x - sin(angle) * from_y + (width - 1) / 2.0,
-                                           sin(angle) * from_x + cos(angle) * from_y + (height - 1) / 2.0);
+            new[y * width + x] =
+                old_pixel(old, height, width, cos(angle) * from_x - sin(angle) * from_y + (width - 1) / 2.0,
+                          sin(angle) * from_x + cos(angle) * from_y + (height - 1) / 2.0);
         }
     for (int n = 0; n < strokes; n++) {
         const uint64_t first = 4 + 6 * (uint64_t)n;
         const double x = floor(part(rng, first) * width), y = floor(part(rng, first + 1) * height);
         const double turn = ((part(rng, first + 3) * 2 - 1) * 45 + floor(part(rng, first + 2) * 2) * 90) * degree;
-        const double half = 1.5 + 3 * part(rng, first + 4), bright = floor(k * (128 + floor(part(rng, first + 5) * 128)) + 0.5);
+        const double half = 1.5 + 3 * part(rng, first + 4),
+                     bright = floor(k * (128 + floor(part(rng, first + 5) * 128)) + 0.5);
         for (int py = 0; py < height; py++)
             for (int px = 0; px < width; px++) {
                 const double along = fmin(half, fmax(-half, (px - x) * cos(turn) + (py - y) * sin(turn)));
@@ -103,13 +109,15 @@ static void every_pixel_is_that_of_the_formula_to_three_greys(void **state)
             const tutti_split split = (tutti_split)(j % 2);
             const double k = floor(strengths[j] * 65536 + 0.5) / 65536;
             uint8_t *old = pictures(40, height, width), *made = pictures(40, height, width);
-            assert_int_equal(tutti_data_distort(made, 40, height, width, split, &(tutti_data_distortion){ k, (int64_t)s }, NULL), TUTTI_OK);
+            assert_int_equal(
+                tutti_data_distort(made, 40, height, width, split, &(tutti_data_distortion){ k, (int64_t)s }, NULL),
+                TUTTI_OK);
             for (uint64_t i = 0; i < 40; i++) {
                 reference(old + i * (uint64_t)n, new, height, width, split, i, k, (int64_t)s);
                 for (int p = 0; p < n; p++)
                     if (fabs(new[p] - made[i * (uint64_t)n + (uint64_t)p]) > 3)
-                        fail_msg("%d x %d, k %g, image %d, pixel %d: %d, but the formula says %g", height, width, k, (int)i, p,
-                                 made[i * (uint64_t)n + (uint64_t)p], new[p]);
+                        fail_msg("%d x %d, k %g, image %d, pixel %d: %d, but the formula says %g", height, width, k,
+                                 (int)i, p, made[i * (uint64_t)n + (uint64_t)p], new[p]);
             }
             free(old);
             free(made);
@@ -130,8 +138,10 @@ static void strength_zero_touches_nothing(void **state)
 
 static void the_same_options_give_the_same_bytes_and_others_do_not(void **state)
 {
-    uint8_t *plain = pictures(SAMPLES, HIGH, WIDE), *a = distorted(SAMPLES, TUTTI_TRAIN, 0.5, 5), *again = distorted(SAMPLES, TUTTI_TRAIN, 0.5, 5);
-    uint8_t *others[] = { distorted(SAMPLES, TUTTI_TRAIN, 0.5, 6), distorted(SAMPLES, TUTTI_TRAIN, 0.6, 5), distorted(SAMPLES, TUTTI_TEST, 0.5, 5),
+    uint8_t *plain = pictures(SAMPLES, HIGH, WIDE), *a = distorted(SAMPLES, TUTTI_TRAIN, 0.5, 5),
+            *again = distorted(SAMPLES, TUTTI_TRAIN, 0.5, 5);
+    uint8_t *others[] = { distorted(SAMPLES, TUTTI_TRAIN, 0.5, 6), distorted(SAMPLES, TUTTI_TRAIN, 0.6, 5),
+                          distorted(SAMPLES, TUTTI_TEST, 0.5, 5),
                           distorted(SAMPLES, TUTTI_TRAIN, 0.5, INT64_C(5) + (INT64_C(1) << 40)) };
 
     (void)state;
@@ -148,7 +158,8 @@ static void the_same_options_give_the_same_bytes_and_others_do_not(void **state)
 
 static void an_image_depends_on_its_own_pixels_and_index_only(void **state)
 {
-    uint8_t *all = distorted(SAMPLES, TUTTI_TEST, 1, 9), *first = distorted(17, TUTTI_TEST, 1, 9), *changed = pictures(SAMPLES, HIGH, WIDE);
+    uint8_t *all = distorted(SAMPLES, TUTTI_TEST, 1, 9), *first = distorted(17, TUTTI_TEST, 1, 9),
+            *changed = pictures(SAMPLES, HIGH, WIDE);
 
     (void)state;
     assert_memory_equal(all, first, 17 * PIXELS);
@@ -177,8 +188,8 @@ static void no_two_images_are_distorted_alike(void **state)
     free(one);
 }
 
-/* The mean distance from the plain pixels grows with k. On wedges that shade off slowly: finer patterns are as far from themselves as can be after two
-   pixels. */
+/* The mean distance from the plain pixels grows with k. On wedges that shade off slowly: finer
+   patterns are as far from themselves as can be after two pixels. */
 static void a_greater_strength_changes_more(void **state)
 {
     uint8_t *plain = malloc(SAMPLES * PIXELS), *a = malloc(SAMPLES * PIXELS);
@@ -233,7 +244,8 @@ static void clutter_is_as_much_and_as_bright_as_the_strength_says(void **state)
     }
 }
 
-/* Reached on every machine, by every compiler: the bytes are part of what a published result means. */
+/* Reached on every machine, by every compiler: the bytes are part of what a published result
+   means. */
 static void the_bytes_are_the_same_on_every_machine(void **state)
 {
     uint8_t *a = distorted(SAMPLES, TUTTI_TRAIN, 1, 7);
@@ -248,7 +260,8 @@ static void no_images_or_images_without_pixels_are_nothing_to_do(void **state)
     uint8_t one = 9;
 
     (void)state;
-    assert_int_equal(tutti_data_distort(&one, 0, 28, 28, TUTTI_TRAIN, &(tutti_data_distortion){ 1, 0 }, NULL), TUTTI_OK);
+    assert_int_equal(tutti_data_distort(&one, 0, 28, 28, TUTTI_TRAIN, &(tutti_data_distortion){ 1, 0 }, NULL),
+                     TUTTI_OK);
     assert_int_equal(tutti_data_distort(&one, 5, 0, 28, TUTTI_TRAIN, &(tutti_data_distortion){ 1, 0 }, NULL), TUTTI_OK);
     assert_int_equal(tutti_data_distort(&one, 5, 28, 0, TUTTI_TRAIN, &(tutti_data_distortion){ 1, 0 }, NULL), TUTTI_OK);
     assert_int_equal(one, 9);

@@ -1,5 +1,6 @@
-/* Goal: no memory is an ordinary result. Method: tutti_alloc is wrapped at link time; the 1st, 2nd, 3rd ... allocation fails until
-   opening, filling (zlib's memory is ours too) and loading succeed. The address sanitizer sees what leaks. */
+/* Goal: no memory is an ordinary result. Method: tutti_alloc is wrapped at link time; the 1st, 2nd,
+   3rd ... allocation fails until opening, filling (zlib's memory is ours too) and loading succeed.
+   The address sanitizer sees what leaks. */
 #include "make.h"
 #include "tutti/text.h"
 
@@ -37,8 +38,14 @@ static void without_memory_opening_filling_and_loading_fail_cleanly(void **state
 {
     tutti_runtime *real;
     memory_files *m;
-    static const struct { const char *spec; size_t allocations; } sets[] = { { "mnist(distort=1)", 40 }, { "quadratic(dim=3,samples=16)", 6 }, { "logistic(dim=3,samples=8)", 6 }, { "text(file=book.txt,context=4)", 9 },
-                                                                        { "tokens(file=book.tok,context=4)", 9 } };
+    static const struct {
+        const char *spec;
+        size_t allocations;
+    } sets[] = { { "mnist(distort=1)", 40 },
+                 { "quadratic(dim=3,samples=16)", 6 },
+                 { "logistic(dim=3,samples=8)", 6 },
+                 { "text(file=book.txt,context=4)", 9 },
+                 { "tokens(file=book.tok,context=4)", 9 } };
     void *block = __real_tutti_alloc(4096, 1);
     uint8_t text[300];
     uint32_t ids[sizeof text];

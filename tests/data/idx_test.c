@@ -1,4 +1,5 @@
-/* The header of an IDX file: what is taken, and for each thing that is not, a sentence that says what was found. */
+/* The header of an IDX file: what is taken, and for each thing that is not, a
+   sentence that says what was found. */
 #include "make.h"
 
 static void a_header_gives_its_dimensions(void **state)
@@ -25,25 +26,40 @@ static void every_truncation_is_refused(void **state)
         uint8_t *exact = malloc(have + (have == 0)); /* so that a read past the end is seen */
         tutti_idx_header h;
         memcpy(exact, head, have);
-        assert_int_equal(tutti_idx_parse("f", exact, have, &h, NULL), have == sizeof head ? TUTTI_OK : TUTTI_ERR_CORRUPT);
+        assert_int_equal(tutti_idx_parse("f", exact, have, &h, NULL),
+                         have == sizeof head ? TUTTI_OK : TUTTI_ERR_CORRUPT);
         free(exact);
     }
 }
 
 static void bad_headers_are_refused_in_sentences(void **state)
 {
-    static const struct { uint8_t head[20]; size_t have; const char *text; } cases[] = {
+    static const struct { uint8_t head[20]; size_t have; const char *text;
+    } cases[] = {
         { { 0 }, 3, "'f' ends after 3 bytes, inside the 4 bytes every IDX file begins with; fetch it again" },
         { { 0, 0, 8, 3, 0, 0 }, 6, "'f' ends after 6 bytes, inside its header of 16 (3 dimensions); fetch it again" },
-        { { 'P', 'K', 3, 4 }, 20, "'f' begins with 50 4b 03 04, but an IDX file begins with 00 00; it is another kind of file" },
-        { { 0x1f, 0x8b, 8, 0 }, 20, "'f' holds gzip data where an IDX header was expected; it was compressed twice: gunzip it once" },
-        { { 0, 0, 0x0d, 1 }, 20, "'f' has elements of type 0x0d (float) at byte 2; only 0x08 (unsigned byte) is read: convert it" },
-        { { 0, 0, 0x07, 1 }, 20, "'f' has elements of type 0x07 (no type of the format) at byte 2; only 0x08 (unsigned byte) is read: convert it" },
+        { { 'P', 'K', 3, 4 },
+          20,
+          "'f' begins with 50 4b 03 04, but an IDX file begins with 00 00; it is another kind of file" },
+        { { 0x1f, 0x8b, 8, 0 },
+          20,
+          "'f' holds gzip data where an IDX header was expected; it was compressed twice: gunzip it once" },
+        { { 0, 0, 0x0d, 1 },
+          20,
+          "'f' has elements of type 0x0d (float) at byte 2; only 0x08 (unsigned byte) is read: convert it" },
+        { { 0, 0, 0x07, 1 },
+          20,
+          "'f' has elements of type 0x07 (no type of the format) at byte 2; only 0x08 (unsigned byte) is read: convert "
+          "it" },
         { { 0, 0, 8, 0 }, 20, "'f' has 0 dimensions by its byte 3; 1 to 4 are read" },
         { { 0, 0, 8, 5 }, 20, "'f' has 5 dimensions by its byte 3; 1 to 4 are read" },
-        { { 0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 0 }, 20, "'f' has dimension 2 of size 0 (bytes 8 to 11); it holds no sample" },
-        { { 0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255 }, 20,
-          "'f' has dimensions whose product overflows 64 bits at dimension 3 (4294967295); the header is damaged: fetch the file again" },
+        { { 0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 0 },
+          20,
+          "'f' has dimension 2 of size 0 (bytes 8 to 11); it holds no sample" },
+        { { 0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255 },
+          20,
+          "'f' has dimensions whose product overflows 64 bits at dimension 3 (4294967295); the header is damaged: "
+          "fetch the file again" },
     };
 
     (void)state;

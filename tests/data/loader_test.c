@@ -1,4 +1,5 @@
-/* The loader: with any depth, from any step, the batches are those the shares say; it ends from any state. */
+/* The loader: with any depth, from any step, the batches are those the
+   shares say; it ends from any state. */
 #include "make.h"
 #include <stdatomic.h>
 
@@ -62,8 +63,14 @@ static void batches_are_those_of_the_shares_in_order(void **state)
         }
 }
 
-/* The real runtime, and how many batches have been gathered in it: each is charged once, when it is whole. */
-typedef struct counting { tutti_runtime_ops ops; tutti_runtime rt; void (*charge)(void *, double, double); atomic_int gathered; } counting;
+/* The real runtime, and how many batches have been gathered in it: each
+   is charged once, when it is whole. */
+typedef struct counting {
+    tutti_runtime_ops ops;
+    tutti_runtime rt;
+    void (*charge)(void *, double, double);
+    atomic_int gathered;
+} counting;
 static counting *counted;
 
 static void count_charge(void *self, double flops, double moved)
@@ -72,7 +79,8 @@ static void count_charge(void *self, double flops, double moved)
     atomic_fetch_add(&counted->gathered, 1);
 }
 
-/* A batch stays as it was until the next take, though the thread has gathered meanwhile all that it may: DEPTH more. That it has is waited for, so that nothing passes unseen. */
+/* A batch stays as it was until the next take, though the thread has gathered meanwhile all that it
+   may: DEPTH more. That it has is waited for, so that nothing passes unseen. */
 static void a_batch_stays_still_until_the_next_take(void **state)
 {
     enum { DEPTH = 2 };
@@ -165,7 +173,8 @@ static void what_is_sought_is_gathered_wherever_it_stands(void **state)
         uint8_t labels[8];
         float x[72];
         tutti_batch b;
-        assert_int_equal(tutti_loader_seek(l, turn / 3, (int64_t)(turn % 3), epoch, position, (int64_t)samples, NULL), TUTTI_OK);
+        assert_int_equal(tutti_loader_seek(l, turn / 3, (int64_t)(turn % 3), epoch, position, (int64_t)samples, NULL),
+                         TUTTI_OK);
         assert_int_equal(tutti_loader_take(l, &b, NULL), TUTTI_OK);
         assert_true(b.step == turn / 3 && b.pass == (int64_t)(turn % 3) && b.samples == (int64_t)samples);
         for (uint64_t i = 0; i < samples; i++)
@@ -207,7 +216,8 @@ static void impossible_loaders_are_refused_in_sentences(void **state)
     tutti_data *blank;
 
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
-        assert_int_equal(tutti_loader_open(&l, f->real, f->data, &cases[k].s, cases[k].worker, 0, cases[k].depth, &err), TUTTI_ERR_USAGE);
+        assert_int_equal(tutti_loader_open(&l, f->real, f->data, &cases[k].s, cases[k].worker, 0, cases[k].depth, &err),
+                         TUTTI_ERR_USAGE);
         assert_string_equal(err.text, cases[k].text);
         assert_null(l);
     }
@@ -220,18 +230,22 @@ static void impossible_loaders_are_refused_in_sentences(void **state)
 /* ---- a thread that gathers and fails ---- */
 
 static tutti_runtime *below;
-static _Thread_local bool patient;  /* the test's own thread: waits for five seconds where it would for ever, so that it fails where it would hang */
+/* the test's own thread: waits for five seconds where it would for ever, so
+   that it fails where it would hang */
+static _Thread_local bool patient;
 static _Atomic bool failed;
 
 static bool wait_fails(void *self, void *monitor, int64_t deadline_ns)
 {
     if (patient)
-        return below->ops->wait(self, monitor, deadline_ns == TUTTI_FOREVER ? tutti_now_ns(below) + INT64_C(5000000000) : deadline_ns);
+        return below->ops->wait(self, monitor,
+                                deadline_ns == TUTTI_FOREVER ? tutti_now_ns(below) + INT64_C(5000000000) : deadline_ns);
     failed = true;
     return false;
 }
 
-/* What was gathered before is handed out; then the sentence, as often as one asks; and it closes. */
+/* What was gathered before is handed out; then the sentence, as often as one asks; and it
+   closes. */
 static void who_takes_is_told_that_the_thread_has_failed(void **state)
 {
     fixture *f = *state;

@@ -34,7 +34,8 @@ static inline bytes make_idx(int rank, const uint32_t *dim, uint8_t (*fill)(size
     return b;
 }
 
-/* extra: bytes of an extra field in the gzip header, to make the stream as long as a test needs it. */
+/* extra: bytes of an extra field in the gzip header, to make the stream as long as a test needs
+   it. */
 static inline bytes make_gzip_extra(const uint8_t *data, size_t n, size_t extra)
 {
     z_stream z = { 0 };
@@ -66,10 +67,11 @@ static inline uint8_t fill_pixel(size_t i) { return (uint8_t)(i * 37 % 251); }
 static inline uint8_t fill_label(size_t i) { return (uint8_t)(i % 10); }
 
 /* A data set of height x width images in a directory of m. */
-static inline void put_set_in(memory_files *m, const char *directory, uint32_t train, uint32_t test, uint32_t height, uint32_t width, bool gzip)
+static inline void put_set_in(memory_files *m, const char *directory, uint32_t train, uint32_t test,
+                              uint32_t height, uint32_t width, bool gzip)
 {
-    static const char *const names[4] = { "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
-                                          "t10k-labels-idx1-ubyte" };
+    static const char *const names[4] = { "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                                          "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte" };
     for (int k = 0; k < 4; k++) {
         const uint32_t dim[3] = { k < 2 ? train : test, height, width };
         bytes b = k % 2 == 0 ? make_idx(3, dim, fill_pixel) : make_idx(1, dim, fill_label);
@@ -85,7 +87,8 @@ static inline void put_set_in(memory_files *m, const char *directory, uint32_t t
     }
 }
 
-static inline void put_set(memory_files *m, uint32_t train, uint32_t test, uint32_t height, uint32_t width, bool gzip)
+static inline void put_set(memory_files *m, uint32_t train, uint32_t test, uint32_t height,
+                           uint32_t width, bool gzip)
 {
     put_set_in(m, "set", train, test, height, width, gzip);
 }

@@ -1,5 +1,6 @@
-/* Shares and order (data-sharding.md, rule T): every sample once an epoch whatever the workers, batches and passes; the same
-   global batches for any number of workers that keeps their size; any step found without walking to it. */
+/* Shares and order (data-sharding.md, rule T): every sample once an epoch whatever the workers,
+   batches and passes; the same global batches for any number of workers that keeps their size; any
+   step found without walking to it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -80,7 +81,10 @@ static void collect(const tutti_share *s, uint64_t step, uint8_t *used)
 
 static void global_batches_do_not_depend_on_the_number_of_workers(void **state)
 {
-    static const struct { int workers; int64_t batch, accumulate; } ways[] = { { 1, 12, 1 }, { 2, 6, 1 }, { 3, 2, 2 }, { 4, 3, 1 }, { 6, 1, 2 }, { 12, 1, 1 } };
+    static const struct {
+        int workers;
+        int64_t batch, accumulate;
+    } ways[] = { { 1, 12, 1 }, { 2, 6, 1 }, { 3, 2, 2 }, { 4, 3, 1 }, { 6, 1, 2 }, { 12, 1, 1 } };
     uint8_t want[100], got[100];
 
     (void)state;
@@ -125,7 +129,8 @@ static void orders_differ_by_epoch_and_seed_and_repeat_otherwise(void **state)
     assert_true(by_epoch < 20 && by_seed < 20); /* one is expected of random permutations */
 }
 
-/* Two counters of a draw, and not their sum: else a second run by the next seed would go through the orders of the first, an epoch late. */
+/* Two counters of a draw, and not their sum: else a second run by the next seed would go through
+   the orders of the first, an epoch late. */
 static void neither_epoch_nor_turn_is_added_to_the_seed(void **state)
 {
     enum { N = 1000 };
@@ -144,12 +149,15 @@ static void neither_epoch_nor_turn_is_added_to_the_seed(void **state)
                     const tutti_share other = { N, 1, 1, 1, 7 + b, .parts = own ? &parts : NULL };
                     int same = 0;
                     for (uint64_t p = 0; p < N; p++) /* of parts a position counts on from turn to turn */
-                        same += tutti_share_sample_of(&one, 0, epoch, own ? epoch * N + p : p) == tutti_share_sample_of(&other, 0, 0, p);
-                    assert_true(a == b && epoch == 0 ? same == N : same < 20); /* one is expected of random permutations */
+                        same += tutti_share_sample_of(&one, 0, epoch, own ? epoch * N + p : p) ==
+                                tutti_share_sample_of(&other, 0, 0, p);
+                    /* one is expected of random permutations */
+                    assert_true(a == b && epoch == 0 ? same == N : same < 20);
                 }
 }
 
-/* What a resumed run and a second machine rely on. A change of these numbers is a change of every run's result. */
+/* What a resumed run and a second machine rely on. A change of these numbers
+   is a change of every run's result. */
 static void the_orders_are_pinned(void **state)
 {
     static const struct { uint64_t seed, epoch; uint64_t order[8]; } common[] = {
@@ -178,7 +186,8 @@ static void the_orders_are_pinned(void **state)
             assert_int_equal(tutti_share_sample_of(&cut, own[k].worker, 0, own[k].position + p), own[k].sample[p]);
 }
 
-/* Resume is a look-up: a share that is asked for step k first agrees with one that walked there; also past 2^32 samples. */
+/* Resume is a look-up: a share that is asked for step k first agrees with one that
+   walked there; also past 2^32 samples. */
 static void any_step_is_found_without_walking(void **state)
 {
     const tutti_share big = { UINT64_C(6000000000), 8, 64, 2, 3 };
@@ -212,8 +221,12 @@ static void uneven_shares_use_every_sample_exactly_once_too(void **state)
         const tutti_rng rng = { 5, 1, turn };
         int64_t batch_of[7];
         double weight[7];
-        tutti_share s = { .samples = 1 + tutti_random(rng, 0) % 200, .workers = 1 + (int)(tutti_random(rng, 1) % 7), .batch = 1 + (int64_t)(tutti_random(rng, 2) % 9),
-                          .accumulate = 1 + (int64_t)(tutti_random(rng, 3) % 3), .seed = 3, .batch_of = batch_of };
+        tutti_share s = { .samples = 1 + tutti_random(rng, 0) % 200,
+                          .workers = 1 + (int)(tutti_random(rng, 1) % 7),
+                          .batch = 1 + (int64_t)(tutti_random(rng, 2) % 9),
+                          .accumulate = 1 + (int64_t)(tutti_random(rng, 3) % 3),
+                          .seed = 3,
+                          .batch_of = batch_of };
         int used[200] = { 0 };
         int64_t sum = 0;
         double all = 0;
@@ -268,11 +281,13 @@ static void apportioning_keeps_the_least_and_the_total(void **state)
     tutti_share_apportion(16, 2, (const double[]){ 2, 1 }, 1, part);
     assert_true(part[0] == 11 && part[1] == 5); /* a least that nobody is below changes nothing */
     tutti_share_apportion(20, 3, (const double[]){ 3, 1, 0.1 }, 2, part);
-    assert_true(part[0] == 14 && part[1] == 4 && part[2] == 2); /* 18 in proportion 3 : 1 is 13.5 : 4.5; the tie goes to the lower rank */
+    /* 18 in proportion 3 : 1 is 13.5 : 4.5; the tie goes to the lower rank */
+    assert_true(part[0] == 14 && part[1] == 4 && part[2] == 2);
     for (uint64_t turn = 0; turn < 3000; turn++) {
         const tutti_rng rng = { 6, 1, turn };
         const int n = 1 + (int)(tutti_random(rng, 0) % 5);
-        const int64_t least = (int64_t)(tutti_random(rng, 1) % 4), total = n * least + (int64_t)(tutti_random(rng, 2) % 40) + (least == 0);
+        const int64_t least = (int64_t)(tutti_random(rng, 1) % 4),
+                      total = n * least + (int64_t)(tutti_random(rng, 2) % 40) + (least == 0);
         double w[5];
         int64_t sum = 0;
         for (int r = 0; r < n; r++)
@@ -285,7 +300,8 @@ static void apportioning_keeps_the_least_and_the_total(void **state)
         assert_int_equal(sum, total);
         for (int r = 0; r < n; r++) /* those above the least have shares in proportion, up to one each */
             for (int q = 0; q < n; q++)
-                assert_true(part[r] <= least || part[q] <= least || fabs((double)part[r] / w[r] - (double)part[q] / w[q]) <= 1 / w[r] + 1 / w[q] + 1e-9);
+                assert_true(part[r] <= least || part[q] <= least ||
+                            fabs((double)part[r] / w[r] - (double)part[q] / w[q]) <= 1 / w[r] + 1 / w[q] + 1e-9);
     }
 }
 
@@ -296,8 +312,12 @@ static void numbers_of_passes_use_every_sample_exactly_once_too(void **state)
     for (uint64_t turn = 0; turn < 3000; turn++) {
         const tutti_rng rng = { 7, 1, turn };
         int64_t passes_of[7], all = 0;
-        tutti_share s = { .samples = 1 + tutti_random(rng, 0) % 200, .workers = 1 + (int)(tutti_random(rng, 1) % 7), .batch = 1 + (int64_t)(tutti_random(rng, 2) % 5),
-                          .accumulate = 1, .seed = 3, .passes_of = passes_of };
+        tutti_share s = { .samples = 1 + tutti_random(rng, 0) % 200,
+                          .workers = 1 + (int)(tutti_random(rng, 1) % 7),
+                          .batch = 1 + (int64_t)(tutti_random(rng, 2) % 5),
+                          .accumulate = 1,
+                          .seed = 3,
+                          .passes_of = passes_of };
         int used[200] = { 0 };
         for (int r = 0; r < s.workers; r++)
             all += passes_of[r] = (int64_t)(tutti_random(rng, 10 + (uint64_t)r) % 6);
@@ -315,7 +335,8 @@ static void numbers_of_passes_use_every_sample_exactly_once_too(void **state)
                     const int64_t n = tutti_share_pass(&s, step, r, pass, &epoch, &position);
                     assert_true(n >= 0 && n <= s.batch && (pass < passes_of[r] || n == 0));
                     for (int64_t i = 0; i < n; i++) {
-                        assert_true(position + (uint64_t)i >= step * full && position + (uint64_t)i < step * full + want);
+                        assert_true(position + (uint64_t)i >= step * full &&
+                                    position + (uint64_t)i < step * full + want);
                         used[tutti_share_sample(&s, epoch, position + (uint64_t)i)]++;
                     }
                     of_worker += n;

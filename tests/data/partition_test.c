@@ -1,5 +1,7 @@
-/* Goal: a partition gives every sample to exactly one worker, nobody nothing, with the skew that was asked for; and workers go over their own parts again and again. Method: parts of
-   random labels, workers and seeds are checked sample by sample; known statistics at the ends of alpha's range; the sequence of a worker is compared with the plain definition. */
+/* Goal: a partition gives every sample to exactly one worker, nobody nothing, with the skew that
+   was asked for; and workers go over their own parts again and again. Method: parts of random
+   labels, workers and seeds are checked sample by sample; known statistics at the ends of alpha's
+   range; the sequence of a worker is compared with the plain definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +15,8 @@
 
 typedef struct drawn { void *memory; tutti_parts parts; } drawn;
 
-static tutti_status draw(drawn *d, const char *spec, const uint8_t *labels, uint64_t samples, int classes, int workers, uint64_t seed, tutti_error *err)
+static tutti_status draw(drawn *d, const char *spec, const uint8_t *labels, uint64_t samples, int classes, int workers,
+                         uint64_t seed, tutti_error *err)
 {
     tutti_partition p;
     size_t bytes;
@@ -37,15 +40,18 @@ static tutti_status draw(drawn *d, const char *spec, const uint8_t *labels, uint
     return status;
 }
 
-static void draw_well(drawn *d, const char *spec, const uint8_t *labels, uint64_t samples, int classes, int workers, uint64_t seed)
+static void draw_well(drawn *d, const char *spec, const uint8_t *labels, uint64_t samples, int classes, int workers,
+                      uint64_t seed)
 {
     tutti_error err;
 
     if (draw(d, spec, labels, samples, classes, workers, seed, &err) != TUTTI_OK)
-        fail_msg("%s of %llu samples, %d classes, %d workers, seed %llu: %s", spec, (unsigned long long)samples, classes, workers, (unsigned long long)seed, err.text);
+        fail_msg("%s of %llu samples, %d classes, %d workers, seed %llu: %s", spec, (unsigned long long)samples,
+                 classes, workers, (unsigned long long)seed, err.text);
 }
 
-static void assert_refused(const char *sentence, const char *spec, const uint8_t *labels, uint64_t samples, int classes, int workers)
+static void assert_refused(const char *sentence, const char *spec, const uint8_t *labels, uint64_t samples, int classes,
+                           int workers)
 {
     tutti_error err;
     drawn d;
@@ -83,8 +89,14 @@ static uint64_t size_of(const drawn *d, int worker)
 
 static void every_sample_is_in_exactly_one_part(void **state)
 {
-    static const char *const specs[] = { "dirichlet(alpha=0.1,least=1)", "dirichlet(alpha=0.3,even=on)", "dirichlet(alpha=1e-6,even=on)", "dirichlet(alpha=1000,least=1)", "class(k=1)", "class(k=3)",
-                                         "shard(k=1)", "shard(k=3)" };
+    static const char *const specs[] = { "dirichlet(alpha=0.1,least=1)",
+                                         "dirichlet(alpha=0.3,even=on)",
+                                         "dirichlet(alpha=1e-6,even=on)",
+                                         "dirichlet(alpha=1000,least=1)",
+                                         "class(k=1)",
+                                         "class(k=3)",
+                                         "shard(k=1)",
+                                         "shard(k=3)" };
     int done = 0;
 
     (void)state;
@@ -112,7 +124,8 @@ static void every_sample_is_in_exactly_one_part(void **state)
                 assert_true(i == d.parts.first[r] || d.parts.sample[i] > d.parts.sample[i - 1]);
             }
             if (strstr(spec, "even=on") != NULL)
-                assert_int_equal(size_of(&d, r), samples / (uint64_t)workers + ((uint64_t)r < samples % (uint64_t)workers));
+                assert_int_equal(size_of(&d, r),
+                                 samples / (uint64_t)workers + ((uint64_t)r < samples % (uint64_t)workers));
         }
         free(d.memory);
     }
@@ -121,7 +134,8 @@ static void every_sample_is_in_exactly_one_part(void **state)
 
 static void the_seed_decides_and_nothing_else(void **state)
 {
-    static const char *const specs[] = { "dirichlet(alpha=0.5)", "dirichlet(alpha=0.5,even=on)", "class(k=3)", "shard(k=2)" };
+    static const char *const specs[] = { "dirichlet(alpha=0.5)", "dirichlet(alpha=0.5,even=on)", "class(k=3)",
+                                         "shard(k=2)" };
     uint8_t *labels = balanced(3000, 10);
 
     (void)state;
@@ -144,7 +158,8 @@ static void the_seed_decides_and_nothing_else(void **state)
     free(labels);
 }
 
-/* Dir(alpha 1_n) has mean 1/n and variance (n - 1) / (n^2 (n alpha + 1)): at alpha = 1000 a share is within 5 % of 1/n, at 0.01 a class has one home. */
+/* Dir(alpha 1_n) has mean 1/n and variance (n - 1) / (n^2 (n alpha + 1)): at alpha = 1000 a share
+   is within 5 % of 1/n, at 0.01 a class has one home. */
 static void alpha_goes_from_a_class_a_worker_to_the_whole(void **state)
 {
     enum { SAMPLES = 60000, WORKERS = 8 };
@@ -155,7 +170,8 @@ static void alpha_goes_from_a_class_a_worker_to_the_whole(void **state)
 
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
-        static const char *const specs[] = { "dirichlet(alpha=0.01,least=1)", "dirichlet(alpha=0.5)", "dirichlet(alpha=1000)" };
+        static const char *const specs[] = { "dirichlet(alpha=0.01,least=1)", "dirichlet(alpha=0.5)",
+                                             "dirichlet(alpha=1000)" };
         for (int k = 0; k < 3; k++) {
             drawn d;
             draw_well(&d, specs[k], labels, SAMPLES, 10, WORKERS, seed);
@@ -174,7 +190,8 @@ static void alpha_goes_from_a_class_a_worker_to_the_whole(void **state)
     free(labels);
 }
 
-/* A worker that has its 1/n of the set gets nothing of the classes that are dealt out after: without its last class it has less. */
+/* A worker that has its 1/n of the set gets nothing of the classes that are dealt out after:
+   without its last class it has less. */
 static void who_has_enough_gets_no_more(void **state)
 {
     uint8_t *labels = balanced(5000, 10);
@@ -196,7 +213,8 @@ static void who_has_enough_gets_no_more(void **state)
     free(labels);
 }
 
-/* The gamma variates behind it: with 2 workers and one class, the share of worker 0 is Beta(alpha, alpha): mean 1/2, variance 1 / (4 (2 alpha + 1)). */
+/* The gamma variates behind it: with 2 workers and one class, the share of worker 0 is Beta(alpha,
+   alpha): mean 1/2, variance 1 / (4 (2 alpha + 1)). */
 static void shares_have_the_variance_of_the_distribution(void **state)
 {
     static const double alphas[] = { 0.05, 0.5, 1, 4, 50 };
@@ -221,7 +239,8 @@ static void shares_have_the_variance_of_the_distribution(void **state)
         }
         assert_int_equal(n, 4000);
         const double mean = sum / n, variance = squares / n - mean * mean, want = 1 / (4 * (2 * alphas[k] + 1));
-        if (alphas[k] >= 0.5) { /* below, draws that leave one of the two nothing are so many that repeating them is seen */
+        /* below, draws that leave one of the two nothing are so many that repeating them is seen */
+        if (alphas[k] >= 0.5) {
             assert_true(fabs(mean - 0.5) < 5 * sqrt(want / n));
             assert_true(fabs(variance / want - 1) < 0.12);
         } else
@@ -247,7 +266,8 @@ static void classes_are_dealt_out_k_a_worker(void **state)
     free(labels);
 }
 
-/* 10 classes of 600 and 4 workers with 5 shards each: 20 shards of 300 never straddle two classes, so a worker has 2 to 5 of them. */
+/* 10 classes of 600 and 4 workers with 5 shards each: 20 shards of 300 never straddle two
+   classes, so a worker has 2 to 5 of them. */
 static void shards_are_runs_of_the_sorted_set(void **state)
 {
     uint8_t *labels = balanced(6000, 10);
@@ -288,15 +308,26 @@ static void what_cannot_be_is_refused_with_what_would_mend_it(void **state)
     drawn d;
 
     (void)state;
-    assert_refused("partition 'dirichlet': option 'alpha' is -1; it must be from 1e-6 to 1000000 (concentration: 100 is nearly even, 0.1 strong skew, 0.01 about a class a worker)", "dirichlet(alpha=-1)", labels, 100, 10, 4);
-    assert_refused("there is no partition 'dirichlt'; did you mean 'dirichlet'?; iid, dirichlet(alpha=A), class(k=K) and shard(k=K) are known", "dirichlt(1)", labels, 100, 10, 4);
-    assert_refused("partition 'class': 4 workers with 2 classes each have 8 of the 10 classes, and nobody would have the others; k must be at least 3", "class(k=2)", labels, 100, 10, 4);
+    assert_refused("partition 'dirichlet': option 'alpha' is -1; it must be from 1e-6 to 1000000 (concentration: 100 "
+                   "is nearly even, 0.1 strong skew, 0.01 about a class a worker)",
+                   "dirichlet(alpha=-1)", labels, 100, 10, 4);
+    assert_refused("there is no partition 'dirichlt'; did you mean 'dirichlet'?; iid, dirichlet(alpha=A), class(k=K) "
+                   "and shard(k=K) are known",
+                   "dirichlt(1)", labels, 100, 10, 4);
+    assert_refused("partition 'class': 4 workers with 2 classes each have 8 of the 10 classes, and nobody would have "
+                   "the others; k must be at least 3",
+                   "class(k=2)", labels, 100, 10, 4);
     assert_refused("partition 'class': k is 11, but there are 10 classes", "class(k=11)", labels, 100, 10, 4);
-    assert_refused("partition 'shard': 4 workers with 26 shards each need 104 shards, but there are 100 samples", "shard(k=26)", labels, 100, 10, 4);
-    assert_refused("partition 'dirichlet': least is 26, but 100 samples are at most 25 for each of 4 workers", "dirichlet(least=26)", labels, 100, 10, 4);
-    assert_refused("partition 'dirichlet': with alpha 1e-06 none of 1000 draws leaves each of 11 workers at least 1 samples (the best left 0); use even=on, a larger alpha, fewer workers or a "
-                   "smaller least", "dirichlet(alpha=1e-6,least=1)", labels, 100, 10, 11);
-    assert_refused("the partition leaves worker 0 of 20 without a sample (the set has 10); use fewer workers", "class(k=1)", labels, 10, 10, 20);
+    assert_refused("partition 'shard': 4 workers with 26 shards each need 104 shards, but there are 100 samples",
+                   "shard(k=26)", labels, 100, 10, 4);
+    assert_refused("partition 'dirichlet': least is 26, but 100 samples are at most 25 for each of 4 workers",
+                   "dirichlet(least=26)", labels, 100, 10, 4);
+    assert_refused("partition 'dirichlet': with alpha 1e-06 none of 1000 draws leaves each of 11 workers at least 1 "
+                   "samples (the best left 0); use even=on, a larger alpha, fewer workers or a "
+                   "smaller least",
+                   "dirichlet(alpha=1e-6,least=1)", labels, 100, 10, 11);
+    assert_refused("the partition leaves worker 0 of 20 without a sample (the set has 10); use fewer workers",
+                   "class(k=1)", labels, 10, 10, 20);
     assert_int_equal(draw(&d, "class(k=2)", labels, 100, 9, 5, 0, &err), TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "sample 9 has label 9, but there are 9 classes");
     free(labels);
@@ -304,7 +335,8 @@ static void what_cannot_be_is_refused_with_what_would_mend_it(void **state)
 
 /* ---- share.h with parts ---- */
 
-/* The plain definition: worker r takes its part in an order of its own, again and again; how many a step takes is what it takes without parts. */
+/* The plain definition: worker r takes its part in an order of its own, again and again; how many a
+   step takes is what it takes without parts. */
 static void workers_go_over_their_own_parts_again_and_again(void **state)
 {
     (void)state;
@@ -316,7 +348,11 @@ static void workers_go_over_their_own_parts_again_and_again(void **state)
         double weight[5];
         uint8_t labels[220];
         drawn d;
-        tutti_share s = { .samples = samples, .workers = workers, .batch = 1 + (int64_t)(tutti_random(rng, 2) % 40), .accumulate = 1 + (int64_t)(tutti_random(rng, 3) % 3), .seed = turn };
+        tutti_share s = { .samples = samples,
+                          .workers = workers,
+                          .batch = 1 + (int64_t)(tutti_random(rng, 2) % 40),
+                          .accumulate = 1 + (int64_t)(tutti_random(rng, 3) % 3),
+                          .seed = turn };
         tutti_share common;
         for (uint64_t i = 0; i < samples; i++)
             labels[i] = (uint8_t)(i % 3);

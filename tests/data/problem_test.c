@@ -1,4 +1,5 @@
-/* Synthetic problems: what their samples are, where the optimum is, how it moves; as definitions (problem.h) and as data sets (data.h). */
+/* Synthetic problems: what their samples are, where the optimum is, how it moves; as definitions
+   (problem.h) and as data sets (data.h). */
 #include "make.h"
 #include <math.h>
 
@@ -52,11 +53,14 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Goal: the mean of a split is its optimum. Method: pairs +e, -e leave the rounding of each sample only: half an ulp of values below 8 (2^-22), over any number. */
+/* Goal: the mean of a split is its optimum. Method: pairs +e, -e leave the rounding of each sample
+   only: half an ulp of values below 8 (2^-22), over any number. */
 static void the_mean_of_each_split_is_the_optimum(void **state)
 {
-    static const char *const specs[] = { "quadratic(dim=30)", "quadratic(dim=30,skew=1,noise=1,classes=3,samples=600)", "quadratic(dim=7,classes=1,samples=2,seed=5)",
-                                         "quadratic(dim=30,simplex=on,noise=0.01)", "quadratic(dim=30,drift=500,skew=0.5)" };
+    static const char *const specs[] = { "quadratic(dim=30)", "quadratic(dim=30,skew=1,noise=1,classes=3,samples=600)",
+                                         "quadratic(dim=7,classes=1,samples=2,seed=5)",
+                                         "quadratic(dim=30,simplex=on,noise=0.01)",
+                                         "quadratic(dim=30,drift=500,skew=0.5)" };
     uint8_t labels[8192];
     float best[30];
 
@@ -84,8 +88,9 @@ static void the_mean_of_each_split_is_the_optimum(void **state)
         }
 }
 
-/* Deviation of n draws from the centre of their class: noise within five standard errors noise / sqrt(2 n); of class centres: each class has another
-   optimum, skew (1 - 1 / classes)^(1/2) away on average. Pairs halve the number of independent draws. */
+/* Deviation of n draws from the centre of their class: noise within five standard errors noise /
+   sqrt(2 n); of class centres: each class has another optimum, skew (1 - 1 / classes)^(1/2) away on
+   average. Pairs halve the number of independent draws. */
 static void noise_and_skew_are_the_deviations_that_were_asked_for(void **state)
 {
     set s = open_set(*state, "quadratic(dim=50,noise=0.3,skew=2,classes=16)");
@@ -142,7 +147,8 @@ static void samples_follow_seed_split_and_index_and_nothing_else(void **state)
     }
 }
 
-/* The samples of a step are the same whoever computes them, drift included: the loaders of 1 and of 4 workers, side by side. */
+/* The samples of a step are the same whoever computes them, drift included: the loaders of
+   1 and of 4 workers, side by side. */
 static void a_step_has_the_same_samples_for_any_number_of_workers(void **state)
 {
     set s = open_set(*state, "quadratic(dim=5,samples=160,drift=300)");
@@ -175,12 +181,14 @@ static void a_step_has_the_same_samples_for_any_number_of_workers(void **state)
     close_set(s);
 }
 
-/* Goal: the optimum moves drift / 1000 a step along a line, turns at its ends and comes back, and every sample moves with it. */
+/* Goal: the optimum moves drift / 1000 a step along a line, turns at its ends and comes
+   back, and every sample moves with it. */
 static void drift_moves_everything_exactly_as_stated(void **state)
 {
     for (int simplex = 0; simplex < 2; simplex++) {
         const double drift = simplex ? 0.25 : 40;
-        set s = open_set(*state, simplex ? "quadratic(dim=12,drift=0.25,simplex=on,noise=0.01)" : "quadratic(dim=12,drift=40,skew=1)");
+        set s = open_set(*state, simplex ? "quadratic(dim=12,drift=0.25,simplex=on,noise=0.01)"
+                                         : "quadratic(dim=12,drift=40,skew=1)");
         tutti_problem p;
         double from[12], way[12], length = 0;
         float first[12], now[12], before[12];
@@ -188,7 +196,10 @@ static void drift_moves_everything_exactly_as_stated(void **state)
         float *still = all_of(&s, TUTTI_TRAIN, 0, labels);
         uint64_t end;
 
-        assert_int_equal(tutti_problem_read(&p, simplex ? "quadratic(dim=12,drift=0.25,simplex=on)" : "quadratic(dim=12,drift=40)", "data", NULL, NULL), TUTTI_OK);
+        assert_int_equal(
+            tutti_problem_read(&p, simplex ? "quadratic(dim=12,drift=0.25,simplex=on)" : "quadratic(dim=12,drift=40)",
+                               "data", NULL, NULL),
+            TUTTI_OK);
         assert_int_equal(tutti_problem_path(&p, from, way, NULL), TUTTI_OK);
         for (int j = 0; j < 12; j++)
             length += way[j] * way[j];
@@ -213,7 +224,8 @@ static void drift_moves_everything_exactly_as_stated(void **state)
                 continue;
             x = all_of(&s, TUTTI_TRAIN, step, labels);
             for (size_t i = 0; i < 4096 * 12; i += 13)
-                assert_true(fabs(((double)x[i] - (double)still[i]) - ((double)now[i % 12] - (double)first[i % 12])) < 2e-6);
+                assert_true(fabs(((double)x[i] - (double)still[i]) - ((double)now[i % 12] - (double)first[i % 12])) <
+                            2e-6);
             free(x);
         }
         free(still);
@@ -223,7 +235,8 @@ static void drift_moves_everything_exactly_as_stated(void **state)
 
 static void the_simplex_centre_is_a_distribution(void **state)
 {
-    static const char *const specs[] = { "quadratic(dim=1,simplex=on)", "quadratic(dim=2,simplex=on)", "quadratic(dim=1000,simplex=on,samples=16)",
+    static const char *const specs[] = { "quadratic(dim=1,simplex=on)", "quadratic(dim=2,simplex=on)",
+                                         "quadratic(dim=1000,simplex=on,samples=16)",
                                          "quadratic(dim=100,simplex=on,seed=9)" };
 
     for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
@@ -242,7 +255,8 @@ static void the_simplex_centre_is_a_distribution(void **state)
     }
 }
 
-/* Goal: noise changes labels and nothing else, in the share that was asked for; features have the spectrum's variances. Bounds: five standard errors. */
+/* Goal: noise changes labels and nothing else, in the share that was asked for; features have the
+   spectrum's variances. Bounds: five standard errors. */
 static void logistic_has_a_linear_teacher_and_the_share_of_wrong_labels_asked_for(void **state)
 {
     for (int classes = 2; classes <= 10; classes += 8) {
@@ -275,7 +289,8 @@ static void logistic_has_a_linear_teacher_and_the_share_of_wrong_labels_asked_fo
         assert_true(fabs(differ / 4096 - 0.2) < 5 * sqrt(0.2 * 0.8 / 4096));
         for (int c = 0; c < classes && classes == 2; c++)
             assert_true(fabs((double)count[c] / 4096 - 0.5) < 5 * 0.5 / sqrt(4096));
-        /* A linear teacher without a bias: a sample and its mirror image have different labels, so a perceptron separates the clean set. */
+        /* A linear teacher without a bias: a sample and its mirror image have different labels, so
+           a perceptron separates the clean set. */
         if (classes == 2) {
             double w[4] = { 0 };
             int mistakes = 1;
@@ -305,20 +320,24 @@ static void logistic_has_a_linear_teacher_and_the_share_of_wrong_labels_asked_fo
 static void shapes_and_hashes_say_what_the_options_are(void **state)
 {
     set a = open_set(*state, "quadratic"), b = open_set(*state, "quadratic(dim=100,condition=100)");
-    static const char *const others[] = { "quadratic(drift=1)", "quadratic(condition=10)", "quadratic(seed=1)", "quadratic(samples=8192)", "logistic(dim=100,classes=8)" };
+    static const char *const others[] = { "quadratic(drift=1)", "quadratic(condition=10)", "quadratic(seed=1)",
+                                          "quadratic(samples=8192)", "logistic(dim=100,classes=8)" };
     tutti_data *sharer;
     char path[200];
     float x[2][100];
 
     assert_true(a.shape->samples[0] == 4096 && a.shape->samples[1] == 512);
-    assert_true(a.shape->channels == 1 && a.shape->height == 1 && a.shape->width == 100 && a.shape->classes == 8 && a.shape->value_bytes == 4);
+    assert_true(a.shape->channels == 1 && a.shape->height == 1 && a.shape->width == 100 && a.shape->classes == 8 &&
+                a.shape->value_bytes == 4);
     assert_true(tutti_data_hash(a.data) == tutti_data_hash(b.data) && tutti_data_hash(a.data) != 0);
     for (size_t k = 0; k < TUTTI_LENGTH(others); k++) {
         set o = open_set(*state, others[k]);
         assert_true(tutti_data_hash(o.data) != tutti_data_hash(a.data));
         close_set(o);
     }
-    assert_int_equal(tutti_data_find(*state, " quadratic ( 100, condition = 100, noise=1 ) ", NULL, path, sizeof path, NULL), TUTTI_OK);
+    assert_int_equal(
+        tutti_data_find(*state, " quadratic ( 100, condition = 100, noise=1 ) ", NULL, path, sizeof path, NULL),
+        TUTTI_OK);
     assert_string_equal(path, "quadratic(noise=1)");
     /* Another rank of the host takes the block as it is. */
     assert_int_equal(tutti_data_open_spec(&sharer, *state, "quadratic", NULL, NULL), TUTTI_OK);
@@ -340,34 +359,54 @@ static void a_block_nobody_filled_is_refused(void **state)
     assert_int_equal(tutti_data_open_spec(&d, *state, "quadratic(dim=3)", NULL, NULL), TUTTI_OK);
     block = tutti_alloc(tutti_data_shape_of(d)->bytes, 1);
     assert_int_equal(tutti_data_attach(d, block, false, &err), TUTTI_ERR_STATE);
-    assert_string_equal(err.text, "the data set of 'quadratic(dim=3)' has not been filled on this host; the rank that fills it must have done so, without failure, "
-                        "before the others attach");
+    assert_string_equal(err.text, "the data set of 'quadratic(dim=3)' has not been filled on this host; the rank that "
+                                  "fills it must have done so, without failure, "
+                                  "before the others attach");
     tutti_data_close(d);
     tutti_free(block);
 }
 
 static void bad_options_are_refused_in_sentences(void **state)
 {
-    static const struct { const char *spec, *sentence; } cases[] = {
+    static const struct { const char *spec, *sentence;
+    } cases[] = {
         { "quadratic(dim=0)", "data 'quadratic': option 'dim' is 0; it must be from 1 to 16384 (values of a sample)" },
-        { "quadratic(condition=0.5)", "data 'quadratic': option 'condition' is 0.5; it must be from 1 to 1000000000000 (largest curvature over the smallest; the largest "
-          "is 1, so lr < 2 is stable)" },
-        { "quadratic(condition=nan)", "data 'quadratic': option 'condition' is 'nan'; it must be a number from 1 to 1000000000000 (largest curvature over the smallest; "
-          "the largest is 1, so lr < 2 is stable)" },
-        { "quadratic(noise=-1)", "data 'quadratic': option 'noise' is -1; it must be from 0 to 1000000 (deviation of samples round the centre of their class, each value)" },
-        { "quadratic(samples=0)", "data 'quadratic': option 'samples' is 0; it must be from 2 to 16777216 (training samples, a multiple of 2 x classes; an eighth as many "
-          "test samples)" },
-        { "quadratic(samples=100)", "data 'quadratic': samples is 100; it must be a multiple of 2 x classes = 16, so that every class has the same number of pairs" },
-        { "quadratic(classes=1,skew=1)", "data 'quadratic': skew is 1, but there is one class; it takes classes of 2 or more" },
-        { "quadratic(dim=1,simplex=on,drift=2)", "data 'quadratic': drift is 2, but the simplex of dim 1 is one point; it takes a dim of 2 or more" },
-        { "quadratic(dim=16384,samples=16777216)", "data 'quadratic': 16777216 samples of 16384 values are more than the 2^31 values possible; use fewer of either" },
-        { "quadratic(simplex=maybe)", "data 'quadratic': option 'simplex' is 'maybe'; it must be true or false (the common centre lies on the "
+        { "quadratic(condition=0.5)", "data 'quadratic': option 'condition' is 0.5; it must be from 1 to 1000000000000 "
+                                      "(largest curvature over the smallest; the largest "
+                                      "is 1, so lr < 2 is stable)" },
+        { "quadratic(condition=nan)", "data 'quadratic': option 'condition' is 'nan'; it must be a number from 1 to "
+                                      "1000000000000 (largest curvature over the smallest; "
+                                      "the largest is 1, so lr < 2 is stable)" },
+        { "quadratic(noise=-1)",
+          "data 'quadratic': option 'noise' is -1; it must be from 0 to 1000000 (deviation of samples round the "
+          "centre of their class, each value)" },
+        { "quadratic(samples=0)", "data 'quadratic': option 'samples' is 0; it must be from 2 to 16777216 (training "
+                                  "samples, a multiple of 2 x classes; an eighth as many "
+                                  "test samples)" },
+        { "quadratic(samples=100)",
+          "data 'quadratic': samples is 100; it must be a multiple of 2 x classes = 16, so that every class has "
+          "the same number of pairs" },
+        { "quadratic(classes=1,skew=1)",
+          "data 'quadratic': skew is 1, but there is one class; it takes classes of 2 or more" },
+        { "quadratic(dim=1,simplex=on,drift=2)",
+          "data 'quadratic': drift is 2, but the simplex of dim 1 is one point; it takes a dim of 2 or more" },
+        { "quadratic(dim=16384,samples=16777216)",
+          "data 'quadratic': 16777216 samples of 16384 values are more than the 2^31 values possible; use fewer of "
+          "either" },
+        { "quadratic(simplex=maybe)",
+          "data 'quadratic': option 'simplex' is 'maybe'; it must be true or false (the common centre lies on the "
           "probability simplex, and x starts at 1 / dim instead of 0)" },
         { "quadratic(drft=1)", "data 'quadratic': unknown option 'drft'; did you mean 'drift'?" },
-        { "logistic(noise=1.5)", "data 'logistic': option 'noise' is 1.5; it must be from 0 to 1 (share of the labels that are replaced by another class)" },
-        { "logistic(classes=1)", "data 'logistic': option 'classes' is 1; it must be from 2 to 64 (classes of the labels)" },
-        { "logistic(skew=1)", "data 'logistic': unknown option 'skew'; there are dim, condition, noise, classes, samples and seed" },
-        { "quadratik(dim=3)", "no data at 'quadratik(dim=3)'; did you mean 'quadratic'?; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text" },
+        { "logistic(noise=1.5)",
+          "data 'logistic': option 'noise' is 1.5; it must be from 0 to 1 (share of the labels that are replaced "
+          "by another class)" },
+        { "logistic(classes=1)",
+          "data 'logistic': option 'classes' is 1; it must be from 2 to 64 (classes of the labels)" },
+        { "logistic(skew=1)",
+          "data 'logistic': unknown option 'skew'; there are dim, condition, noise, classes, samples and seed" },
+        { "quadratik(dim=3)",
+          "no data at 'quadratik(dim=3)'; did you mean 'quadratic'?; give 'mnist', 'speech', 'moby-dick', 'text', "
+          "'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text" },
     };
 
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
@@ -400,11 +439,13 @@ static void problems_are_read_named_printed_and_compared(void **state)
     assert_string_equal(text, "quadratic(condition=7,drift=0.5)");
     assert_int_equal(tutti_problem_same(&a, &a, &err), TUTTI_OK);
     assert_int_equal(tutti_problem_same(&a, &b, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "model and data are two different problems: condition is 100 in the model and 7 in the data; give the options once, or the same ones "
-                        "twice");
+    assert_string_equal(err.text, "model and data are two different problems: condition is 100 in the model and 7 in "
+                                  "the data; give the options once, or the same ones "
+                                  "twice");
     assert_int_equal(tutti_problem_read(&b, "logistic", "data", NULL, NULL), TUTTI_OK);
     assert_int_equal(tutti_problem_same(&a, &b, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "the model is quadratic and the data are logistic; name one of them and leave the other out");
+    assert_string_equal(err.text,
+                        "the model is quadratic and the data are logistic; name one of them and leave the other out");
     assert_int_equal(tutti_problem_read(&b, "mlp(3)", "model", NULL, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "model 'mlp(3)' is no synthetic problem");
     assert_true(b.kind == TUTTI_PROBLEM_NONE);

@@ -1,4 +1,5 @@
-/* Specs of data sets: which texts are names and which are paths, what the options do to what is attached, and the sentences of those that are refused. */
+/* Specs of data sets: which texts are names and which are paths, what the options do to what is
+   attached, and the sentences of those that are refused. */
 #include "make.h"
 #include "data/data_internal.h"
 
@@ -45,7 +46,8 @@ static void detach(attached a)
 
 static void without_distortion_the_block_is_that_of_the_directory(void **state)
 {
-    static const char *const texts[] = { "mnist", "mnist()", "mnist(distort=0)", "mnist(distort=0,seed=3)", " mnist ( 0 ) " };
+    static const char *const texts[] = { "mnist", "mnist()", "mnist(distort=0)", "mnist(distort=0,seed=3)",
+                                         " mnist ( 0 ) " };
     attached plain = attach(*state, "data/mnist");
 
     for (size_t j = 0; j < TUTTI_LENGTH(texts); j++) {
@@ -59,13 +61,15 @@ static void without_distortion_the_block_is_that_of_the_directory(void **state)
 
 static void distortion_changes_both_splits_their_moments_and_the_hash_but_no_label(void **state)
 {
-    attached plain = attach(*state, "mnist"), a = attach(*state, "mnist(distort=0.5)"), same = attach(*state, "mnist(0.5,0)");
+    attached plain = attach(*state, "mnist"), a = attach(*state, "mnist(distort=0.5)"),
+             same = attach(*state, "mnist(0.5,0)");
     attached others[] = { attach(*state, "mnist(0.5,1)"), attach(*state, "mnist(0.25)") };
 
     assert_memory_equal(a.block, same.block, a.bytes);
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
         const uint64_t samples = tutti_data_shape_of(a.data)->samples[split];
-        const uint8_t *labels = tutti_data_labels(plain.data, (tutti_split)split), *images = labels - (samples * 784 + 63) / 64 * 64;
+        const uint8_t *labels = tutti_data_labels(plain.data, (tutti_split)split),
+                      *images = labels - (samples * 784 + 63) / 64 * 64;
         assert_memory_equal(labels, tutti_data_labels(a.data, (tutti_split)split), samples);
         for (uint64_t i = 0; i < samples; i++)
             assert_memory_not_equal(images + i * 784, a.block + (images - plain.block) + i * 784, 784);
@@ -83,7 +87,8 @@ static void distortion_changes_both_splits_their_moments_and_the_hash_but_no_lab
     detach(same);
 }
 
-/* The moments are those of the distorted pixels: what is gathered has mean 0 and deviation 1 all the same. */
+/* The moments are those of the distorted pixels: what is gathered has
+   mean 0 and deviation 1 all the same. */
 static void gathered_samples_are_normalised_by_the_distorted_moments(void **state)
 {
     attached a = attach(*state, "mnist(distort=1)");
@@ -148,10 +153,12 @@ static void what_exists_is_a_path_whatever_its_name(void **state)
     leads_to(f, "./mnist", "./mnist");
 }
 
-/* Labels of the fixture are i % 10, so that 9 is the highest; each file gets one that is higher. By its path the same directory has as many classes as that says. */
+/* Labels of the fixture are i % 10, so that 9 is the highest; each file gets one that is higher. By
+   its path the same directory has as many classes as that says. */
 static void a_label_beyond_the_classes_of_a_set_is_told_with_its_file_and_number(void **state)
 {
-    static const char *const sets[] = { "mnist", "speech" }, *const files[] = { "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte" };
+    static const char *const sets[] = { "mnist", "speech" }, *const files[] = { "train-labels-idx1-ubyte",
+                                                                                "t10k-labels-idx1-ubyte" };
     static const uint32_t count[] = { 12, 5 };
     static const uint8_t labels[] = { 9, 10, 255 };
     fixture *f = *state;
@@ -170,7 +177,9 @@ static void a_label_beyond_the_classes_of_a_set_is_told_with_its_file_and_number
         put_set_in(f->m, folder, 12, 5, 28, 28, false);
         memory_files_put(f->m, path, b.data, b.n);
         free(b.data);
-        snprintf(sentence, sizeof sentence, "'%s': label %zu is %d, but the set has the classes 0 to 9; it is damaged: make or fetch it again, or give the path of its directory if it is a set of another kind",
+        snprintf(sentence, sizeof sentence,
+                 "'%s': label %zu is %d, but the set has the classes 0 to 9; it is damaged: make or fetch it again, or "
+                 "give the path of its directory if it is a set of another kind",
                  path, at, label);
         assert_int_equal(tutti_data_open_spec(&a.data, &f->m->rt, set, NULL, NULL), TUTTI_OK);
         a.block = tutti_alloc(tutti_data_shape_of(a.data)->bytes, 1);
@@ -199,23 +208,40 @@ static void refused(fixture *f, const char *text, const char *sentence)
 
 static void bad_texts_are_refused_with_what_would_do(void **state)
 {
-    refused(*state, "mnist(distort=2)", "data 'mnist': option 'distort' is 2; it must be from 0 to 1 (strength of shifts, turns and clutter, on both "
-            "splits; 0: the images as they are)");
-    refused(*state, "mnist(distort=-0.1)", "data 'mnist': option 'distort' is -0.1; it must be from 0 to 1 (strength of shifts, turns and clutter, on "
+    refused(
+        *state, "mnist(distort=2)",
+        "data 'mnist': option 'distort' is 2; it must be from 0 to 1 (strength of shifts, turns and clutter, on both "
+        "splits; 0: the images as they are)");
+    refused(*state, "mnist(distort=-0.1)",
+            "data 'mnist': option 'distort' is -0.1; it must be from 0 to 1 (strength of shifts, turns and clutter, on "
             "both splits; 0: the images as they are)");
-    refused(*state, "mnist(distort=much)", "data 'mnist': option 'distort' is 'much'; it must be a number from 0 to 1 (strength of shifts, turns and "
+    refused(*state, "mnist(distort=much)",
+            "data 'mnist': option 'distort' is 'much'; it must be a number from 0 to 1 (strength of shifts, turns and "
             "clutter, on both splits; 0: the images as they are)");
     refused(*state, "mnist(distrt=1)", "data 'mnist': unknown option 'distrt'; did you mean 'distort'?");
     refused(*state, "mnist(1,2,3)", "data 'mnist': argument 3 ('3') is one too many; it takes at most 2");
-    refused(*state, "mnist(seed=1.5)", "data 'mnist': option 'seed' is '1.5'; it must be a whole number from 0 to 9007199254740992 (of the "
+    refused(*state, "mnist(seed=1.5)",
+            "data 'mnist': option 'seed' is '1.5'; it must be a whole number from 0 to 9007199254740992 (of the "
             "distortions; that of the run has no part in them)");
-    refused(*state, "mnist(distort=1", "no file or directory 'mnist(distort=1', and as the name of a data set: spec 'mnist(distort=1': missing ')' at the end");
-    refused(*state, "minst(distort=1)", "no data at 'minst(distort=1)'; did you mean 'mnist'?; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
-    refused(*state, "minst", "no data at 'minst'; did you mean 'mnist'?; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
-    refused(*state, "no such thing", "no file or directory 'no such thing', and as the name of a data set: spec 'no such thing': unexpected text after the "
+    refused(*state, "mnist(distort=1",
+            "no file or directory 'mnist(distort=1', and as the name of a data set: spec 'mnist(distort=1': missing "
+            "')' at the end");
+    refused(*state, "minst(distort=1)",
+            "no data at 'minst(distort=1)'; did you mean 'mnist'?; give 'mnist', 'speech', 'moby-dick', 'text', "
+            "'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+    refused(*state, "minst",
+            "no data at 'minst'; did you mean 'mnist'?; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', "
+            "'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+    refused(*state, "no such thing",
+            "no file or directory 'no such thing', and as the name of a data set: spec 'no such thing': unexpected "
+            "text after the "
             "name at byte 4; write name(key=value,...)");
-    refused(*state, "", "no data at ''; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
-    refused(*state, "/nowhere/mnist(distort=1)", "no data at '/nowhere/mnist(distort=1)'; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+    refused(*state, "",
+            "no data at ''; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', "
+            "a directory with the four MNIST files, or a text");
+    refused(*state, "/nowhere/mnist(distort=1)",
+            "no data at '/nowhere/mnist(distort=1)'; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', "
+            "'quadratic', 'logistic', a directory with the four MNIST files, or a text");
 }
 
 static void a_named_set_that_is_nowhere_lists_the_places(void **state)
@@ -225,9 +251,13 @@ static void a_named_set_that_is_nowhere_lists_the_places(void **state)
     memory_files_close(f->m);
     f->m = memory_files_open(f->real);
     setenv("TUTTI_DATA", "mine", 1);
-    refused(f, "mnist(distort=1)", "no data set 'mnist' (looked for 'mine/mnist', 'data/mnist'); set TUTTI_DATA to the folder that holds mnist/, or give a "
+    refused(f, "mnist(distort=1)",
+            "no data set 'mnist' (looked for 'mine/mnist', 'data/mnist'); set TUTTI_DATA to the folder that holds "
+            "mnist/, or give a "
             "path");
-    refused(f, "speech", "no data set 'speech' (looked for 'mine/speech', 'data/speech'); make it with tools/speech-data, set TUTTI_DATA to the folder that holds speech/, or give a path");
+    refused(f, "speech",
+            "no data set 'speech' (looked for 'mine/speech', 'data/speech'); make it with tools/speech-data, set "
+            "TUTTI_DATA to the folder that holds speech/, or give a path");
     refused(f, "speech(distort=1)", "data 'speech': unknown option 'distort'; there are none");
     unsetenv("TUTTI_DATA");
 }

@@ -1,5 +1,7 @@
-/* Goal: texts as tokens: encodings that give any bytes back and that are what the definition says, files that are whole or refused, windows where they should be. Method: a slow trainer
-   and encoder straight from the definition are compared with the fast ones on random texts; every byte of small files is flipped and every length tried. */
+/* Goal: texts as tokens: encodings that give any bytes back and that are what the definition says,
+   files that are whole or refused, windows where they should be. Method: a slow trainer and encoder
+   straight from the definition are compared with the fast ones on random texts; every byte of small
+   files is flipped and every length tried. */
 #include "make.h"
 #include "data/text_internal.h"
 
@@ -96,7 +98,10 @@ static void learning_is_what_the_definition_says(void **state)
         if (made < 30) {
             char want[200];
             assert_int_equal(tutti_bpe_train(&b, text, n, 286, &err), TUTTI_ERR_USAGE);
-            snprintf(want, sizeof want, "a vocabulary of 286 ids is more than the text gives: after %d no pair occurs twice; ask for at most %d, or give a longer text", 256 + made, 256 + made);
+            snprintf(want, sizeof want,
+                     "a vocabulary of 286 ids is more than the text gives: after %d no pair occurs twice; ask for at "
+                     "most %d, or give a longer text",
+                     256 + made, 256 + made);
             assert_string_equal(err.text, want);
             assert_null(b);
         }
@@ -104,7 +109,8 @@ static void learning_is_what_the_definition_says(void **state)
             fail_msg("seed %llu: %s", (unsigned long long)seed, err.text);
         for (int k = 0; k < made; k++) {
             size_t length, left, right;
-            const uint8_t *of = tutti_bpe_bytes(b, 256 + (uint32_t)k, &length), *l0 = tutti_bpe_bytes(b, s.pair[k][0], &left), *r0 = tutti_bpe_bytes(b, s.pair[k][1], &right);
+            const uint8_t *of = tutti_bpe_bytes(b, 256 + (uint32_t)k, &length),
+                          *l0 = tutti_bpe_bytes(b, s.pair[k][0], &left), *r0 = tutti_bpe_bytes(b, s.pair[k][1], &right);
             assert_int_equal(length, left + right);
             assert_memory_equal(of, l0, left);
             assert_memory_equal(of + left, r0, right);
@@ -138,7 +144,8 @@ static void any_bytes_come_back_exactly(void **state)
         assert_int_equal(tutti_bpe_decode(b, ids, count, back, n), n);
         assert_memory_equal(back, text, n);
         assert_int_equal(back[n], 0x55);
-        assert_int_equal(tutti_bpe_decode(b, ids, count, back, n / 2), n); /* room for half: half, and the length all the same */
+        /* room for half: half, and the length all the same */
+        assert_int_equal(tutti_bpe_decode(b, ids, count, back, n / 2), n);
     }
     assert_int_equal(tutti_bpe_encode(b, text, 0, ids, &(uint64_t){ 1 }, NULL), TUTTI_OK);
     tutti_bpe_close(b);
@@ -147,7 +154,8 @@ static void any_bytes_come_back_exactly(void **state)
 static void words_join_to_the_text_and_keep_spaces_in_front(void **state)
 {
     static const struct { const char *text; size_t n[8]; } cases[] = {
-        { "the whale", { 3, 6 } }, { "a  b", { 1, 1, 2 } }, { "a\n\n b", { 1, 2, 2 } }, { "it's 12 x2", { 2, 1, 1, 3, 2, 1 } }, { "  ", { 2 } }, { " \n", { 2 } },
+        { "the whale", { 3, 6 } }, { "a  b", { 1, 1, 2 } }, { "a\n\n b", { 1, 2, 2 } }, { "it's 12 x2",
+          { 2, 1, 1, 3, 2, 1 } }, { "  ", { 2 } }, { " \n", { 2 } },
         { " ", { 1 } }, { "\xC3\xA4" "b c", { 3, 2 } }, { "--a", { 2, 1 } },
     };
 
@@ -210,7 +218,8 @@ static void an_encoding_is_read_back_whole_or_refused(void **state)
         }
     }
     assert_int_equal(tutti_bpe_parse(&again, "x.bpe", file, n + 1, &err), TUTTI_ERR_CORRUPT);
-    assert_string_equal(err.text, "'x.bpe': line 10 is not the last line with the hash of the others; it is damaged or no encoding made by `tutti data bpe`");
+    assert_string_equal(err.text, "'x.bpe': line 10 is not the last line with the hash of the others; it is damaged or "
+                                  "no encoding made by `tutti data bpe`");
     free(file);
     tutti_bpe_close(b);
     memory_files_close(m);
@@ -231,13 +240,19 @@ static tutti_status parse_text(const char *lines, tutti_error *err)
 static void merges_that_cannot_be_are_refused_though_their_hash_is_right(void **state)
 {
     static const struct { const char *lines, *text; } cases[] = {
-        { "tutti-bpe 1\nvocabulary 257\n97 256\n", "'x.bpe': merge 0 joins 97 and 256, but only ids below 256 exist before it" },
+        { "tutti-bpe 1\nvocabulary 257\n97 256\n",
+          "'x.bpe': merge 0 joins 97 and 256, but only ids below 256 exist before it" },
         { "tutti-bpe 1\nvocabulary 258\n97 98\n97 98\n", "'x.bpe': merges 0 and 1 join the same ids 97 and 98" },
         { "tutti-bpe 1\nvocabulary 255\n", "'x.bpe': the vocabulary is 255; it must be from 256 to 1048576" },
-        { "tutti-bpe 1\nvocabulary 1000000\n1 2\n", "'x.bpe' has 57 bytes, too few for the 999744 merges it speaks of; it was cut short: make or fetch it again" },
-        { "tutti-bpe 2\nvocabulary 256\n", "'x.bpe': line 1 is not 'tutti-bpe 1'; it is damaged or no encoding made by `tutti data bpe`" },
-        { "tutti-bpe 1\nvocabulary 0256\n", "'x.bpe': line 2 is not 'vocabulary N'; it is damaged or no encoding made by `tutti data bpe`" },
-        { "tutti-bpe 1\nvocabulary 263\n97 97\n256 256\n257 257\n258 258\n259 259\n260 260\n261 261\n", "'x.bpe': merge 6 makes a token of 128 bytes; words have at most 64" },
+        { "tutti-bpe 1\nvocabulary 1000000\n1 2\n",
+          "'x.bpe' has 57 bytes, too few for the 999744 merges it speaks of; it was cut short: make or fetch it "
+          "again" },
+        { "tutti-bpe 2\nvocabulary 256\n",
+          "'x.bpe': line 1 is not 'tutti-bpe 1'; it is damaged or no encoding made by `tutti data bpe`" },
+        { "tutti-bpe 1\nvocabulary 0256\n",
+          "'x.bpe': line 2 is not 'vocabulary N'; it is damaged or no encoding made by `tutti data bpe`" },
+        { "tutti-bpe 1\nvocabulary 263\n97 97\n256 256\n257 257\n258 258\n259 259\n260 260\n261 261\n",
+          "'x.bpe': merge 6 makes a token of 128 bytes; words have at most 64" },
     };
     tutti_error err;
 
@@ -270,7 +285,8 @@ static void token_files_are_read_back_whole_or_refused(void **state)
         assert_int_equal(tutti_tokens_write(&m->rt, path, small, 5, vocabularies[k], 77, NULL), TUTTI_OK);
         assert_int_equal(tutti_tokens_open(&t, &m->rt, path, NULL), TUTTI_OK);
         assert_int_equal(tutti_tokens_verify(&t, path, NULL), TUTTI_OK);
-        assert_true(t.count == 5 && t.vocabulary == vocabularies[k] && t.made_by == 77 && t.id_bytes == (k == 0 ? 4 : 2));
+        assert_true(t.count == 5 && t.vocabulary == vocabularies[k] && t.made_by == 77 &&
+                    t.id_bytes == (k == 0 ? 4 : 2));
         for (int i = 0; i < 5; i++)
             assert_int_equal(k == 0 ? ((const uint32_t *)t.ids)[i] : ((const uint16_t *)t.ids)[i], small[i]);
         tutti_tokens_close(&t);
@@ -289,7 +305,8 @@ static void token_files_are_read_back_whole_or_refused(void **state)
             assert_int_equal(status, bit < 8 * 64 ? TUTTI_ERR_CORRUPT : TUTTI_OK);
             if (status == TUTTI_OK) {
                 assert_int_equal(tutti_tokens_verify(&t, "x", &err), TUTTI_ERR_CORRUPT);
-                assert_string_equal(err.text, "'x': the hash of its ids is wrong; it is damaged: make or fetch it again");
+                assert_string_equal(err.text,
+                                    "'x': the hash of its ids is wrong; it is damaged: make or fetch it again");
             }
         }
     }
@@ -325,8 +342,10 @@ static void an_id_beyond_the_vocabulary_is_found(void **state)
 static void utf8_is_told_from_other_bytes(void **state)
 {
     static const struct { const char *text; size_t bytes, valid; } cases[] = {
-        { "", 0, 0 }, { "whale and more", 14, 14 }, { "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8B", 9, 9 }, { "abcdefgh\xFF", 9, 8 }, { "\x80", 1, 0 }, { "a\xC0\xAF", 3, 1 }, { "\xE0\x9F\xBF", 3, 0 },
-        { "\xED\xA0\x80", 3, 0 }, { "\xF0\x8F\xBF\xBF", 4, 0 }, { "\xF4\x90\x80\x80", 4, 0 }, { "\xF5\x80\x80\x80", 4, 0 }, { "ab\xE2\x82", 4, 2 }, { "\xE2\x82" "a", 3, 0 }, { "\xC1\xBF", 2, 0 },
+        { "", 0, 0 }, { "whale and more", 14, 14 }, { "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8B", 9,
+          9 }, { "abcdefgh\xFF", 9, 8 }, { "\x80", 1, 0 }, { "a\xC0\xAF", 3, 1 }, { "\xE0\x9F\xBF", 3, 0 },
+        { "\xED\xA0\x80", 3, 0 }, { "\xF0\x8F\xBF\xBF", 4, 0 }, { "\xF4\x90\x80\x80", 4, 0 }, { "\xF5\x80\x80\x80", 4,
+          0 }, { "ab\xE2\x82", 4, 2 }, { "\xE2\x82" "a", 3, 0 }, { "\xC1\xBF", 2, 0 },
         { "\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF", 10, 10 },
     };
 
@@ -375,7 +394,8 @@ static tutti_data *open_text(fixture *f, const char *spec, void *block)
     tutti_error err;
     tutti_data *d;
 
-    if (tutti_data_open_spec(&d, &f->m->rt, spec, NULL, &err) != TUTTI_OK || tutti_data_attach(d, block, true, &err) != TUTTI_OK)
+    if (tutti_data_open_spec(&d, &f->m->rt, spec, NULL, &err) != TUTTI_OK ||
+        tutti_data_attach(d, block, true, &err) != TUTTI_OK)
         fail_msg("%s: %s", spec, err.text);
     assert_int_equal(tutti_data_shape_of(d)->bytes, 64);
     return d;
@@ -389,8 +409,10 @@ static uint32_t token(const char *spec, uint64_t at)
 static void windows_are_where_they_should_be(void **state)
 {
     static const struct { const char *spec; uint64_t samples[2], cut, stride[2]; int context, classes; } cases[] = {
-        { "text(file=book.txt,context=16)", { 59, 3 }, 950, { 16, 16 }, 16, 256 },          /* (950 - 17) / 16 + 1, (50 - 17) / 16 + 1 */
-        { "text(file=book.txt,context=16,stride=1,val=0.5,val_stride=7,val_windows=5)", { 484, 5 }, 500, { 1, 7 }, 16, 256 },
+        /* (950 - 17) / 16 + 1, (50 - 17) / 16 + 1 */
+        { "text(file=book.txt,context=16)", { 59, 3 }, 950, { 16, 16 }, 16, 256 },
+        { "text(file=book.txt,context=16,stride=1,val=0.5,val_stride=7,val_windows=5)", { 484, 5 }, 500, { 1, 7 }, 16,
+          256 },
         { "text(file=book.txt,context=499,val=0.5)", { 1, 1 }, 500, { 499, 499 }, 499, 256 },
         { "moby-dick(context=3,val_stride=2)", { 316, 16 }, 950, { 3, 2 }, 3, 256 },
         { "tokens(file=two.tok,context=10)", { 94, 4 }, 950, { 10, 10 }, 10, 997 },
@@ -403,18 +425,21 @@ static void windows_are_where_they_should_be(void **state)
         tutti_data *d = open_text(f, cases[k].spec, block);
         const tutti_data_shape *shape = tutti_data_shape_of(d);
         const size_t context = (size_t)cases[k].context;
-        assert_true(shape->context == cases[k].context && shape->width == cases[k].context && shape->classes == cases[k].classes && shape->value_bytes == 0);
+        assert_true(shape->context == cases[k].context && shape->width == cases[k].context &&
+                    shape->classes == cases[k].classes && shape->value_bytes == 0);
         assert_null(tutti_data_labels(d, TUTTI_TRAIN));
         for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
             assert_int_equal(shape->samples[split], cases[k].samples[split]);
             for (uint64_t i = 0; i < shape->samples[split]; i++) {
-                const uint64_t ids[2] = { i, 0 }, at = (split == TUTTI_TEST ? cases[k].cut : 0) + i * cases[k].stride[split];
+                const uint64_t ids[2] = { i, 0 },
+                               at = (split == TUTTI_TEST ? cases[k].cut : 0) + i * cases[k].stride[split];
                 uint32_t tokens[2 * 499], next[2 * 499];
                 tutti_data_gather_tokens(d, (tutti_split)split, ids, 2, tokens, next);
                 for (size_t j = 0; j < context; j++) {
                     assert_int_equal(tokens[j], token(cases[k].spec, at + j));
                     assert_int_equal(next[j], token(cases[k].spec, at + j + 1));
-                    assert_int_equal(tokens[context + j], token(cases[k].spec, (split == TUTTI_TEST ? cases[k].cut : 0) + j));
+                    assert_int_equal(tokens[context + j],
+                                     token(cases[k].spec, (split == TUTTI_TEST ? cases[k].cut : 0) + j));
                 }
             }
         }
@@ -422,7 +447,8 @@ static void windows_are_where_they_should_be(void **state)
     }
 }
 
-/* The real novel: the validation windows are bytes 3000 i to 3000 i + 128 of its last twentieth, as bench/peers' train.py takes them. */
+/* The real novel: the validation windows are bytes 3000 i to 3000 i + 128 of its last twentieth, as
+   bench/peers' train.py takes them. */
 static void moby_dick_is_validated_on_the_windows_of_the_comparison(void **state)
 {
     _Alignas(64) uint8_t block[64];
@@ -481,7 +507,13 @@ static void loaders_hand_out_tokens(void **state)
 
 static void paths_are_told_apart_and_contents_have_hashes(void **state)
 {
-    static const char *const specs[] = { "book.txt", "two.tok", "four.tok", "text(file=book.txt,context=64)", "text(file=book.txt,val=0.1)", "text(file=book.txt,stride=2)", "moby-dick(val_stride=1,context=30)" };
+    static const char *const specs[] = { "book.txt",
+                                         "two.tok",
+                                         "four.tok",
+                                         "text(file=book.txt,context=64)",
+                                         "text(file=book.txt,val=0.1)",
+                                         "text(file=book.txt,stride=2)",
+                                         "moby-dick(val_stride=1,context=30)" };
     _Alignas(64) uint8_t block[64];
     uint64_t hash[TUTTI_LENGTH(specs)];
     fixture *f = *state;
@@ -493,14 +525,17 @@ static void paths_are_told_apart_and_contents_have_hashes(void **state)
         if (k < 3) { /* 1000 tokens have no validation window of 128 in a twentieth */
             tutti_error err;
             assert_int_equal(tutti_data_open_spec(&d, &f->m->rt, specs[k], NULL, &err), TUTTI_ERR_USAGE);
-            assert_non_null(strstr(err.text, "has 1000 tokens, 50 of them for validation; a window of context 128 needs 129: give a smaller context, a longer text or another val"));
+            assert_non_null(strstr(err.text, "has 1000 tokens, 50 of them for validation; a window of context 128 "
+                                             "needs 129: give a smaller context, a longer text or another val"));
             continue;
         }
         if (strstr(specs[k], "context") == NULL) {
             assert_int_equal(tutti_data_open_spec(&d, &f->m->rt, specs[k], NULL, NULL), TUTTI_ERR_USAGE);
             continue;
         }
-        d = open_text(f, strcmp(specs[k], "text(file=book.txt,context=64)") == 0 ? "text(file=./book.txt,context=40)" : specs[k], block);
+        d = open_text(
+            f, strcmp(specs[k], "text(file=book.txt,context=64)") == 0 ? "text(file=./book.txt,context=40)" : specs[k],
+            block);
         hash[k] = tutti_data_hash(d);
         assert_true(hash[k] != 0);
         tutti_data_close(d);
@@ -510,15 +545,29 @@ static void paths_are_told_apart_and_contents_have_hashes(void **state)
 
 static void bad_texts_are_refused_in_sentences(void **state)
 {
-    static const struct { const char *spec, *text; tutti_status status; } cases[] = {
+    static const struct { const char *spec, *text; tutti_status status;
+    } cases[] = {
         { "empty.txt", "'empty.txt' is empty; give a text", TUTTI_ERR_USAGE },
-        { "text(file=latin.txt,context=1,val=0.5)", "'latin.txt' is no text in UTF-8: byte 3 (0xe4) is not part of a character; convert it, or take any bytes through `tutti data tokens`", TUTTI_ERR_CORRUPT },
+        { "text(file=latin.txt,context=1,val=0.5)",
+          "'latin.txt' is no text in UTF-8: byte 3 (0xe4) is not part of a character; convert it, or take any "
+          "bytes through `tutti data tokens`",
+          TUTTI_ERR_CORRUPT },
         { "text", "data 'text' needs to know its file; write text(file=PATH)", TUTTI_ERR_USAGE },
-        { "tokens(file=book.txt)", "'book.txt' is no token file (1000 bytes, and it does not begin with TUTTITOK); `tutti data tokens` makes one of a text", TUTTI_ERR_CORRUPT },
-        { "text(file=book.txt,context=0)", "data 'text': option 'context' is 0; it must be from 1 to 1048576 (tokens of a sample)", TUTTI_ERR_USAGE },
-        { "text(file=book.txt,context=1000)", "'book.txt' has 1000 tokens, 950 of them for training; a window of context 1000 needs 1001: give a smaller context, a longer text or another val", TUTTI_ERR_USAGE },
-        { "moby-dick(context=8)", "'data/moby-dick/moby-dick.txt' has 50 tokens for validation, room for 1 windows of context 8 every 3000 tokens, but val_windows is 16; give fewer, a smaller val_stride "
-          "or a larger val", TUTTI_ERR_USAGE },
+        { "tokens(file=book.txt)",
+          "'book.txt' is no token file (1000 bytes, and it does not begin with TUTTITOK); `tutti data tokens` "
+          "makes one of a text",
+          TUTTI_ERR_CORRUPT },
+        { "text(file=book.txt,context=0)",
+          "data 'text': option 'context' is 0; it must be from 1 to 1048576 (tokens of a sample)", TUTTI_ERR_USAGE },
+        { "text(file=book.txt,context=1000)",
+          "'book.txt' has 1000 tokens, 950 of them for training; a window of context 1000 needs 1001: give a "
+          "smaller context, a longer text or another val",
+          TUTTI_ERR_USAGE },
+        { "moby-dick(context=8)",
+          "'data/moby-dick/moby-dick.txt' has 50 tokens for validation, room for 1 windows of context 8 every 3000 "
+          "tokens, but val_windows is 16; give fewer, a smaller val_stride "
+          "or a larger val",
+          TUTTI_ERR_USAGE },
     };
     _Alignas(64) uint8_t block[64];
     fixture *f = *state;
