@@ -1,11 +1,14 @@
-/* Goal: codec-checksum (src/engine/checksum.c): a bit that flips on the way between two workers is never learnt from: the run ends on all of them, with the tensor and the sender; without it the same bit changes the model.
-   It changes no bit of a model, and costs eight bytes a message (exchange_test). What cannot be looked at is refused or said.
-   Method: the toy client on ranks that are threads, over shm's own table with a `send` that flips one bit of a copy. */
+/* Goal: codec-checksum (src/engine/checksum.c): a bit that flips on the way between two workers is
+   never learnt from: the run ends on all of them, with the tensor and the sender; without it the
+   same bit changes the model. It changes no bit of a model, and costs eight bytes a message
+   (exchange_test). What cannot be looked at is refused or said. Method: the toy client on ranks
+   that are threads, over shm's own table with a `send` that flips one bit of a copy. */
 #include <stdlib.h>
 #include "toy.h"
 
 /* collective_internal.h, which does not go together with engine.h */
-tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n, tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg,
+tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,
+                                tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg,
                                 tutti_error *err);
 
 enum { RANKS = 5, STEPS = 4, AT_STEP = 2, LEAST = 100 }; /* LEAST: bytes of a message; lengths and votes are shorter */
@@ -27,7 +30,8 @@ static _Thread_local int me;     /* the exchange is on the client's thread */
 static _Thread_local bool due;
 static unsigned char *copy;
 
-static tutti_status send_flipped(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+static tutti_status send_flipped(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                                 tutti_buffer payload, tutti_error *err)
 {
     const size_t bytes = payload.count * tutti_dtype_bytes(payload.dtype);
 
@@ -68,7 +72,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         f->hash[me] = toy_hash(e);
     tutti_engine_close(e);
     f->status[me] = status;
-    f->named[me] = status == TUTTI_ERR_CORRUPT && strstr(err->text, "worker ") != NULL && (strstr(err->text, "tensor ") != NULL || strstr(err->text, "bytes") != NULL);
+    f->named[me] = status == TUTTI_ERR_CORRUPT && strstr(err->text, "worker ") != NULL &&
+                   (strstr(err->text, "tensor ") != NULL || strstr(err->text, "bytes") != NULL);
     snprintf(sender, sizeof sender, "not what worker %d sent", f->from);
     f->sender[me] = status == TUTTI_ERR_CORRUPT && strstr(err->text, sender) != NULL;
     return status;
@@ -94,8 +99,12 @@ static void run(flip *f, int n, tutti_error *err)
 
 static void one_flipped_bit_ends_the_run_on_all_workers_and_unseen_would_change_the_model(void **state)
 {
-    static const struct { const char *method, *codec; int workers; } cases[] = { /* gather; owners; to neighbours, messages and what elsewhere is summed */
-        { "ddp", "topk(ratio=0.1)", 3 }, { "ddp", "ef(sign,server=on)", 4 }, { "ddp", "qsgd(coding=elias)", 5 }, { "nuqsgd(skip_below=0)", NULL, 2 }, { "d-psgd(ring)", "topk(ratio=0.5)", 3 }, { "d-psgd(ring)", "fp16", 4 },
+    /* gather; owners; to neighbours, messages and what elsewhere is summed */
+    static const struct { const char *method, *codec; int workers;
+    } cases[] = {
+        { "ddp", "topk(ratio=0.1)", 3 },          { "ddp", "ef(sign,server=on)", 4 },
+        { "ddp", "qsgd(coding=elias)", 5 },       { "nuqsgd(skip_below=0)", NULL, 2 },
+        { "d-psgd(ring)", "topk(ratio=0.5)", 3 }, { "d-psgd(ring)", "fp16", 4 },
     };
     uint64_t draw = 12345;
     int unseen = 0;
@@ -109,7 +118,8 @@ static void one_flipped_bit_ends_the_run_on_all_workers_and_unseen_would_change_
         run(&clean, cases[c].workers, &err);
         run(&checked, cases[c].workers, &err);
         for (int r = 0; r < cases[c].workers; r++)
-            assert_true(clean.status[r] == TUTTI_OK && checked.status[r] == TUTTI_OK && clean.hash[r] == checked.hash[r]);
+            assert_true(clean.status[r] == TUTTI_OK && checked.status[r] == TUTTI_OK &&
+                        clean.hash[r] == checked.hash[r]);
         for (int k = 0; k < 12; k++) {
             flip seen = checked, blind = clean;
             int refused = 0;
@@ -121,11 +131,13 @@ static void one_flipped_bit_ends_the_run_on_all_workers_and_unseen_would_change_
             run(&seen, cases[c].workers, &err);
             for (int r = 0; r < cases[c].workers; r++) {
                 if (seen.status[r] == TUTTI_OK || (seen.status[r] == TUTTI_ERR_CORRUPT && !seen.named[r]))
-                    fail_msg("%s %s, bit %llu from %d to %d: worker %d ends with %d", cases[c].method, cases[c].codec, (unsigned long long)seen.bit, seen.from, seen.to, r, (int)seen.status[r]);
+                    fail_msg("%s %s, bit %llu from %d to %d: worker %d ends with %d", cases[c].method, cases[c].codec,
+                             (unsigned long long)seen.bit, seen.from, seen.to, r, (int)seen.status[r]);
                 refused += seen.status[r] == TUTTI_ERR_CORRUPT;
             }
             if (refused == 0 || err.status != TUTTI_ERR_CORRUPT)
-                fail_msg("%s %s, bit %llu from %d to %d: %s", cases[c].method, cases[c].codec, (unsigned long long)seen.bit, seen.from, seen.to, err.text);
+                fail_msg("%s %s, bit %llu from %d to %d: %s", cases[c].method, cases[c].codec,
+                         (unsigned long long)seen.bit, seen.from, seen.to, err.text);
             if (k % 3 == 0) {
                 run(&blind, cases[c].workers, &err);
                 for (int r = 0; r < cases[c].workers && err.status == TUTTI_OK; r++)
@@ -136,10 +148,13 @@ static void one_flipped_bit_ends_the_run_on_all_workers_and_unseen_would_change_
     assert_true(unseen > 10);
 }
 
-/* To a codec worker 2 of 4 in teams of two is the second of two; to who reads the sentence it is worker 2. */
+/* To a codec worker 2 of 4 in teams of two is the second of two; to who
+   reads the sentence it is worker 2. */
 static void a_sender_is_named_by_its_rank_where_a_team_is_a_worker(void **state)
 {
-    flip f = { .method = "ddp", .codec = "qsgd(bits=4)", .hierarchy = "2", .checked = true, .from = 2, .to = 0, .bit = 4321 };
+    flip f = {
+        .method = "ddp", .codec = "qsgd(bits=4)", .hierarchy = "2", .checked = true, .from = 2, .to = 0, .bit = 4321
+    };
     tutti_error err;
 
     (void)state;
@@ -159,7 +174,9 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
     bool said = false;
 
     for (int i = 0, n = status == TUTTI_OK ? tutti_engine_events(e, &events) : 0; i < n; i++)
-        said = said || strcmp(events[i].text, "codec-checksum looks at the messages of codec 'topk' alone: what 'bf16' sends is summed on its way, and of a sum nobody knows the bytes that should come") == 0;
+        said = said || strcmp(events[i].text,
+                              "codec-checksum looks at the messages of codec 'topk' alone: what 'bf16' sends is summed "
+                              "on its way, and of a sum nobody knows the bytes that should come") == 0;
     if (status == TUTTI_OK && said != (tutti_world_rank(world) == 0 && strstr(t.options.codec, "bf16") != NULL))
         status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d says %d", tutti_world_rank(world), said);
     tutti_engine_close(e);
@@ -169,9 +186,14 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
 static void what_cannot_be_looked_at_is_refused_or_said(void **state)
 {
     static const struct { const char *method, *codec, *sentence; } cases[] = {
-        { "ddp", "fp16", "codec-checksum is on, but what codec 'fp16' sends is summed on its way, and of a sum nobody knows the bytes that should come; leave codec-checksum off: transport tcp checks all it carries (wire-check)" },
-        { "ddp", "ef(powersgd(rank=2))", "what codec 'powersgd' sends is summed on its way" }, { "powersgd", NULL, "what codec 'powersgd' sends is summed on its way" },
-        { "ddp", NULL, "codec-checksum is on, but gradients travel without a codec, whose messages it is of; leave codec-checksum off" },
+        { "ddp", "fp16",
+          "codec-checksum is on, but what codec 'fp16' sends is summed on its way, and of a sum nobody knows the "
+          "bytes that should come; leave codec-checksum off: transport tcp checks all it carries (wire-check)" },
+        { "ddp", "ef(powersgd(rank=2))", "what codec 'powersgd' sends is summed on its way" }, { "powersgd", NULL,
+          "what codec 'powersgd' sends is summed on its way" },
+        { "ddp", NULL,
+          "codec-checksum is on, but gradients travel without a codec, whose messages it is of; leave "
+          "codec-checksum off" },
         { "d-psgd(ring)", NULL, "codec-checksum is on, but what workers send each other travels without a codec" },
         { "ddp", "large(topk,min=100,small=bf16)", NULL }, { "ddp", "topk", NULL }, { "d-psgd(ring)", "fp16", NULL },
     };
@@ -185,7 +207,8 @@ static void what_cannot_be_looked_at_is_refused_or_said(void **state)
         t.options.codec = cases[c].codec;
         t.options.codec_checksum = true;
         status = tutti_world_run("shm", 2, refused_rank, &t, &err);
-        if (status != (cases[c].sentence != NULL ? TUTTI_ERR_USAGE : TUTTI_OK) || (cases[c].sentence != NULL && strstr(err.text, cases[c].sentence) == NULL))
+        if (status != (cases[c].sentence != NULL ? TUTTI_ERR_USAGE : TUTTI_OK) ||
+            (cases[c].sentence != NULL && strstr(err.text, cases[c].sentence) == NULL))
             fail_msg("%s, %s: %s", cases[c].method, cases[c].codec, err.text);
     }
 }

@@ -1,5 +1,6 @@
-/* Goal: what ENGINE.md and ddp.md promise of a step holds on ranks that are threads: equal replicas, exact means, exact traffic, order, errors.
-   Method: the toy client; every fact compared bit for bit where the contract says so. */
+/* Goal: what ENGINE.md and ddp.md promise of a step holds on ranks that are threads: equal
+   replicas, exact means, exact traffic, order, errors. Method: the toy client; every fact compared
+   bit for bit where the contract says so. */
 #include <limits.h>
 #include "toy.h"
 
@@ -77,7 +78,8 @@ static void ddp_with_one_worker_is_single_bit_for_bit(void **state)
 
 static void replicas_are_equal_after_every_step_whatever_the_buckets_lane_and_order(void **state)
 {
-    static const char *const methods[] = { "ddp", "ddp(bucket_mb=0.000001,first_bucket_mb=0.000001)", "ddp(bucket_mb=1000,first_bucket_mb=1000)", "ddp(0.1)" };
+    static const char *const methods[] = { "ddp", "ddp(bucket_mb=0.000001,first_bucket_mb=0.000001)",
+                                           "ddp(bucket_mb=1000,first_bucket_mb=1000)", "ddp(0.1)" };
     static const int sizes[] = { 2, 3, 4, 7 };
 
     (void)state;
@@ -99,8 +101,9 @@ static void replicas_are_equal_after_every_step_whatever_the_buckets_lane_and_or
     }
 }
 
-/* The gradient that is applied is the tree sum of w_r g_r: one step of plain SGD with lr 1 shows it. data_samples 50, 3 workers, batch 4: the fifth step of
-   the epoch has two samples: workers 0 and 1 have one each, worker 2 has none. */
+/* The gradient that is applied is the tree sum of w_r g_r: one step of plain SGD with lr 1 shows
+   it. data_samples 50, 3 workers, batch 4: the fifth step of the epoch has two samples: workers 0
+   and 1 have one each, worker 2 has none. */
 static void the_applied_gradient_is_the_exactly_weighted_mean(void **state)
 {
     job j = { .t = toy_default() };
@@ -139,14 +142,16 @@ static void the_applied_gradient_is_the_exactly_weighted_mean(void **state)
                     double sum = 0;
                     for (int64_t b = 0; b < samples[r]; b++)
                         sum += x[at + k] - toy_pull(id[r][b], i, k);
-                    part[r] = (float)((double)samples[r] / (double)all) * (samples[r] > 0 ? (float)(sum / (double)samples[r]) : 0);
+                    part[r] = (float)((double)samples[r] / (double)all) *
+                              (samples[r] > 0 ? (float)(sum / (double)samples[r]) : 0);
                 }
                 expect[at + k] = x[at + k] - 0.5f * ((part[0] + part[1]) + part[2]);
             }
         memcpy(x, expect, n * sizeof *x);
     }
     run_job(&j, 3);
-    /* The engine pads the end for three workers; compare through a hash of the vector padded the same way. */
+    /* The engine pads the end for three workers; compare through a hash
+       of the vector padded the same way. */
     {
         float *padded = tutti_alloc(n + 1024, sizeof *padded);
         size_t place = 0;
@@ -160,8 +165,9 @@ static void the_applied_gradient_is_the_exactly_weighted_mean(void **state)
     tutti_free(expect);
 }
 
-/* ddp.md: 2 (n-1)/n e d bytes sent by each worker a step on average, 2 (n-1) e d in all; for a pair the direct algorithm sends the slice of the receiver (to be
-   reduced) and its own reduced slice. The pieces are [first, first + count). */
+/* ddp.md: 2 (n-1)/n e d bytes sent by each worker a step on average, 2 (n-1) e d in all; for a pair
+   the direct algorithm sends the slice of the receiver (to be reduced) and its own reduced slice.
+   The pieces are [first, first + count). */
 static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
 {
     static const int sizes[] = { 1, 2, 3, 4, 8 };
@@ -180,7 +186,8 @@ static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
                 total += j.bytes[r][to];
                 if (n > 1 && r != to) {
                     assert_int_equal(j.bytes[r][to], j.bytes[to][r]); /* slice_to + slice_r both ways */
-                    assert_in_range(j.bytes[r][to], 3 * 4 * 2 * (d / (uint64_t)n - 16), 3 * 4 * 2 * (d / (uint64_t)n + 64));
+                    assert_in_range(j.bytes[r][to], 3 * 4 * 2 * (d / (uint64_t)n - 16),
+                                    3 * 4 * 2 * (d / (uint64_t)n + 64));
                 }
             }
         assert_int_equal(total, 3 * 2 * (uint64_t)(n - 1) * 4 * d);
@@ -202,10 +209,12 @@ static double apart(const job *a, const job *b, size_t n)
     return most;
 }
 
-/* Three passes of two samples are one of six, up to rounding: a sum of three float32 in place of one, each step. A run of two samples ends elsewhere. */
+/* Three passes of two samples are one of six, up to rounding: a sum of three float32 in place of
+   one, each step. A run of two samples ends elsewhere. */
 static void accumulation_sends_nothing_extra_and_equals_the_larger_batch(void **state)
 {
-    job jobs[3] = { { .t = toy_default() }, { .t = toy_default() }, { .t = toy_default() } }, *a = &jobs[0], *b = &jobs[1], *less = &jobs[2];
+    job jobs[3] = { { .t = toy_default() }, { .t = toy_default() }, { .t = toy_default() } }, *a = &jobs[0],
+        *b = &jobs[1], *less = &jobs[2];
     uint64_t sent_a = 0, sent_b = 0;
     size_t n = 0;
 
@@ -230,7 +239,8 @@ static void accumulation_sends_nothing_extra_and_equals_the_larger_batch(void **
     assert_int_equal(a->figures[0].samples, b->figures[0].samples);
     assert_int_equal(a->figures[0].steps, b->figures[0].steps);
     if (!(apart(a, b, n) < 2e-6 && apart(a, less, n) > 0.05))
-        fail_msg("accumulated passes end %g from the larger batch, and %g from the smaller one", apart(a, b, n), apart(a, less, n));
+        fail_msg("accumulated passes end %g from the larger batch, and %g from the smaller one", apart(a, b, n),
+                 apart(a, less, n));
     for (int k = 0; k < 3; k++)
         tutti_free(jobs[k].x);
 }
@@ -258,10 +268,12 @@ static void a_client_with_its_own_memory_gets_the_same_bits(void **state)
 
 /* ---- passes without samples, of clients that have their own memory ---- */
 
-/* As toy_step, but of a pass without samples only the end of each gradient is told: what stands in its memory is what the client had there before. */
+/* As toy_step, but of a pass without samples only the end of each gradient is told: what stands in
+   its memory is what the client had there before. */
 static tutti_status step_of_few(tutti_engine *e, toy *t, tutti_error *err)
 {
-    const tutti_share share = { t->options.data_samples, tutti_engine_method(e)->workers, t->options.batch, t->options.accumulate, t->options.seed };
+    const tutti_share share = { t->options.data_samples, tutti_engine_method(e)->workers, t->options.batch,
+                                t->options.accumulate, t->options.seed };
     const uint64_t step = tutti_engine_method(e)->step;
     tutti_status status;
     tutti_pass p;
@@ -341,7 +353,8 @@ static void an_unused_parameter_counts_as_zero_and_is_named_once(void **state)
     run_job(&j, 2);
     assert_int_equal(j.hash[0], j.hash[1]);
     assert_int_equal(j.events[0], 1);
-    assert_string_equal(j.event[0], "unused-parameter: c.bias had no gradient in step 0; it counts as zero (said once)");
+    assert_string_equal(j.event[0],
+                        "unused-parameter: c.bias had no gradient in step 0; it counts as zero (said once)");
 }
 
 static void a_bad_gradient_stops_the_run_and_names_worker_tensor_and_step(void **state)
@@ -355,7 +368,8 @@ static void a_bad_gradient_stops_the_run_and_names_worker_tensor_and_step(void *
     j.t.bad_step = 2;
     assert_int_equal(tutti_world_run("shm", 3, run_rank, &j, &err), TUTTI_ERR_NUMBER);
     assert_int_equal(err.rank, 1);
-    assert_string_equal(err.text, "worker 1: the gradient of b.weight is nan at element 40000 in step 2; lower the learning rate, clip the gradient (clip-norm) or "
+    assert_string_equal(err.text, "worker 1: the gradient of b.weight is nan at element 40000 in step 2; lower the "
+                                  "learning rate, clip the gradient (clip-norm) or "
                                   "leave such steps out (nonfinite=skip)");
 }
 
@@ -374,7 +388,8 @@ static void with_skip_the_step_is_left_out_on_all_workers_and_told(void **state)
         assert_int_not_equal(j.each_step[r][3], j.each_step[r][2]);
         assert_int_equal(j.hash[r], j.hash[0]);
         assert_int_equal(j.figures[r].skipped, 1);
-        assert_string_equal(j.event[r], "nonfinite: worker 1: the gradient of b.weight is not finite in step 2; the step was left out");
+        assert_string_equal(
+            j.event[r], "nonfinite: worker 1: the gradient of b.weight is not finite in step 2; the step was left out");
     }
 }
 
@@ -393,7 +408,8 @@ static void clipping_scales_the_exchanged_gradient_to_the_norm(void **state)
     assert_int_not_equal(free_run.hash[0], tight.hash[0]);
 }
 
-/* ---- how far one SGD step moves under clipping: |dx| = lr max_norm / (1 + 1e-6 / norm), to rounding ---- */
+/* ---- how far one SGD step moves under clipping: |dx| = lr max_norm / (1
+   + 1e-6 / norm), to rounding ---- */
 static tutti_status clipped_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     toy t = toy_default();
@@ -460,8 +476,10 @@ static void workers_that_differ_are_refused_on_all_with_both_values(void **state
 {
     static const char *const sentence[] = {
         "worker 2 has batch '5' but worker 0 has '4'; start all workers with the same options, model and data",
-        "worker 2 has parameter 1 'd.weight of shape 70001 in unit 3' but worker 0 has 'd.weight of shape 70000 in unit 3'; start all workers with the same options, model and data",
-        "worker 1 has optimizer 'sgd(lr=0.06,momentum=0.9)' but worker 0 has 'sgd(lr=0.05,momentum=0.9)'; start all workers with the same options, model and data",
+        "worker 2 has parameter 1 'd.weight of shape 70001 in unit 3' but worker 0 has 'd.weight of shape 70000 in "
+        "unit 3'; start all workers with the same options, model and data",
+        "worker 1 has optimizer 'sgd(lr=0.06,momentum=0.9)' but worker 0 has 'sgd(lr=0.05,momentum=0.9)'; start all "
+        "workers with the same options, model and data",
         "worker 3 has model 'other' but worker 0 has 'mlp'; start all workers with the same options, model and data",
         "worker 3 has seed '4' but worker 0 has '3'; start all workers with the same options, model and data",
     };
@@ -498,14 +516,16 @@ static tutti_status order_rank(tutti_world *world, void *arg, tutti_error *err)
               tutti_engine_need_rows(e, tensor, NULL, 0, err) != TUTTI_OK);
     }
     CHECK(tutti_engine_step(e, err) == TUTTI_ERR_STATE && strstr(err->text, "step was called between steps") != NULL);
-    CHECK(tutti_engine_ready(e, 0, err) == TUTTI_ERR_STATE && strstr(err->text, "ready was called outside a pass") != NULL);
+    CHECK(tutti_engine_ready(e, 0, err) == TUTTI_ERR_STATE &&
+          strstr(err->text, "ready was called outside a pass") != NULL);
     CHECK(tutti_engine_passed(e, 0, err) == TUTTI_ERR_STATE);
     CHECK(tutti_engine_resume(e, err) == TUTTI_ERR_STATE);
     TUTTI_TRY(tutti_engine_pass(e, &p, err));
     CHECK(tutti_engine_pass(e, &p, err) == TUTTI_ERR_STATE);
     CHECK(tutti_engine_finish(e, err) == TUTTI_ERR_STATE);
     CHECK(tutti_engine_show(e, err) == TUTTI_ERR_STATE);
-    CHECK(tutti_engine_ready(e, TOY_TENSORS, err) == TUTTI_ERR_USAGE && strstr(err->text, "tensor 5; there are 5") != NULL);
+    CHECK(tutti_engine_ready(e, TOY_TENSORS, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "tensor 5; there are 5") != NULL);
     CHECK(tutti_engine_ready(e, -1, err) == TUTTI_ERR_USAGE &&
           tutti_engine_ready_rows(e, 99, NULL, 0, err) == TUTTI_ERR_USAGE &&
           tutti_engine_need_rows(e, -1, NULL, 0, err) == TUTTI_ERR_USAGE);
@@ -543,7 +563,8 @@ static tutti_status second_rank(tutti_world *world, void *arg, tutti_error *err)
         }
         tutti_world_sent(world, TUTTI_ANY, &before, &messages);
         if (again == 1 || rank == 0) /* nobody else need know of it */
-            CHECK(toy_open(&late, world, &t, err) == TUTTI_ERR_STATE && late == NULL && strstr(err->text, "this world has had an engine already") != NULL);
+            CHECK(toy_open(&late, world, &t, err) == TUTTI_ERR_STATE && late == NULL &&
+                  strstr(err->text, "this world has had an engine already") != NULL);
         tutti_world_sent(world, TUTTI_ANY, &after, &messages);
         CHECK(again == 0 || after == before);
         if (again == 0) { /* the first one is none the worse */
@@ -608,13 +629,25 @@ static void bad_options_are_refused_with_value_and_mend(void **state)
         { { .codec = "topkk" }, "unknown codec 'topkk'; did you mean 'topk'?" },
         { { .codec = "topk(ratio=2)" }, "'ratio' is 2" },
         { { .codec = "ef(qsgd)" }, "qsgd is unbiased" },
-        { { .codec = "topk", .method = "sgp" }, "codec is 'topk', but method 'sgp' sends models or nothing: what a codec loses of a model is lost in every step" },
-        { { .codec = "topk", .method = "asgd" }, "codec is 'topk', but method 'asgd' asks servers, each worker by itself: a codec gives means over all workers, and what it loses of the model that comes back is lost every time" },
-        { { .codec = "topk", .method = "stragglar" }, "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; leave codec away, or take a method of which gradients, or models "
-                                                     "as differences, may go through one (ddp, local-sgd, d-psgd, hetero-ring" },
-        { { .codec = "topk", .method = "hetero-ring(collective=ring)" }, "its ring sums float32, and codec is 'topk'; leave collective away, so that the codec chooses what carries it" },
-        { { .codec = "ef(topk)", .collective = "direct" }, "collective is 'direct', an algorithm for sums of float32, but codec 'topk' sends messages that cannot be summed; take allgather or alltoall, or leave collective at auto" },
-        { { .codec = "fp16", .collective = "direct" }, "but codec 'fp16' sends something else; leave collective at auto" }, { { .collective = "allgathr" }, "allgathr" },
+        { { .codec = "topk", .method = "sgp" },
+          "codec is 'topk', but method 'sgp' sends models or nothing: what a codec loses of a model is lost in every "
+          "step" },
+        { { .codec = "topk", .method = "asgd" },
+          "codec is 'topk', but method 'asgd' asks servers, each worker by itself: a codec gives means over all "
+          "workers, and what it loses of the model that comes back is lost every time" },
+        { { .codec = "topk", .method = "stragglar" },
+          "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; leave codec away, or take a "
+          "method of which gradients, or models "
+          "as differences, may go through one (ddp, local-sgd, d-psgd, hetero-ring" },
+        { { .codec = "topk", .method = "hetero-ring(collective=ring)" },
+          "its ring sums float32, and codec is 'topk'; leave collective away, so that the codec chooses what carries "
+          "it" },
+        { { .codec = "ef(topk)", .collective = "direct" },
+          "collective is 'direct', an algorithm for sums of float32, but codec 'topk' sends messages that cannot be "
+          "summed; take allgather or alltoall, or leave collective at auto" },
+        { { .codec = "fp16", .collective = "direct" },
+          "but codec 'fp16' sends something else; leave collective at auto" },
+        { { .collective = "allgathr" }, "allgathr" },
     };
 
     (void)state;

@@ -1,5 +1,7 @@
-/* Goal: what a method may ask of a client beyond gradients of the configured passes: the loss of the model as it stands on samples held out (tutti_evaluate), and passes that it adds, each over samples of its own choice,
-   with updates between them. Method: methods of this file, and clients with the engine's memory and with their own. */
+/* Goal: what a method may ask of a client beyond gradients of the configured passes: the loss of
+   the model as it stands on samples held out (tutti_evaluate), and passes that it adds, each over
+   samples of its own choice, with updates between them. Method: methods of this file, and clients
+   with the engine's memory and with their own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +14,11 @@
 #include "tutti/engine.h"
 
 enum { COUNT = 100, STEPS = 3, PASSES = 4, BATCH = 8 };
-#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); } while (0)
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); \
+    } while (0)
 static const double rate = 0.25;
 static const int64_t slept_ns = 2000000;
 
@@ -88,7 +94,8 @@ static tutti_status asks_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 
 static const tutti_method_ops asks = { .name = "asks", .declare = asks_declare, .pass = asks_pass, .step = asks_step };
 
-/* A step is PASSES passes, over 1, 2, ... samples from place 100 k on, each followed by an update. */
+/* A step is PASSES passes, over 1, 2, ... samples from place 100 k on, each followed by an
+   update. */
 static tutti_status adds_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 {
     tutti_rate now;
@@ -127,8 +134,10 @@ static tutti_status step(client *c, int passes, bool added, tutti_error *err)
         if (n == 0)
             first = x[3];
         if (added) {
-            CHECK(p.index == n && p.samples == n + 1 && p.epoch == 5 && p.position == 100 * (uint64_t)n && !p.keep && !p.exchange && p.more == (n + 1 < passes));
-            CHECK(fabs((double)first - (double)x[3] - rate * n) < 1e-6 && x[3] == m->x[3]); /* what the passes before this one have led to */
+            CHECK(p.index == n && p.samples == n + 1 && p.epoch == 5 && p.position == 100 * (uint64_t)n && !p.keep &&
+                  !p.exchange && p.more == (n + 1 < passes));
+            /* what the passes before this one have led to */
+            CHECK(fabs((double)first - (double)x[3] - rate * n) < 1e-6 && x[3] == m->x[3]);
         }
         for (int i = 0; i < COUNT; i++)
             g[i] = (float)p.scale;
@@ -154,13 +163,25 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     const run *r = arg;
     client *c = r->c;
     const tutti_method_ops *const methods[] = { r->ops, NULL };
-    const tutti_param param = { .name = "w", .dims = 1, .dim = { COUNT }, .values = c->own_memory ? c->values : NULL, .gradient = c->own_memory ? c->gradient : NULL };
+    const tutti_param param = { .name = "w",
+                                .dims = 1,
+                                .dim = { COUNT },
+                                .values = c->own_memory ? c->values : NULL,
+                                .gradient = c->own_memory ? c->gradient : NULL };
     tutti_status status;
 
     asked = c;
     initial(NULL, 0, c->values);
-    status = tutti_engine_open_from(&c->e, world, &param, 1, &(tutti_engine_options){ .method = r->ops->name, .optimizer = "sgd(lr=0.25)", .batch = BATCH, .accumulate = c->accumulate, .loss_scale = c->loss_scale,
-                                    .initial = initial, .user = c, .evaluate = r->held_out ? evaluate : NULL }, methods, err);
+    status = tutti_engine_open_from(&c->e, world, &param, 1,
+                                    &(tutti_engine_options){ .method = r->ops->name,
+                                                             .optimizer = "sgd(lr=0.25)",
+                                                             .batch = BATCH,
+                                                             .accumulate = c->accumulate,
+                                                             .loss_scale = c->loss_scale,
+                                                             .initial = initial,
+                                                             .user = c,
+                                                             .evaluate = r->held_out ? evaluate : NULL },
+                                    methods, err);
     for (int k = 0; k < STEPS && status == TUTTI_OK; k++)
         status = step(c, r->ops == &adds ? PASSES : 1, r->ops == &adds, err);
     if (status == TUTTI_OK)
@@ -194,9 +215,11 @@ static void without_samples_held_out_the_method_is_refused_and_so_is_a_question_
 
     (void)state;
     assert_int_equal(try(&c, &asks, false, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'asks' goes by the model's loss on samples that are held out of training, and there are none; give --validation N, say 1000 (engine_options.evaluate)");
+    assert_string_equal(err.text, "method 'asks' goes by the model's loss on samples that are held out of training, "
+                                  "and there are none; give --validation N, say 1000 (engine_options.evaluate)");
     assert_int_equal(try(&c, &asks, true, &err), TUTTI_ERR_STATE);
-    assert_string_equal(err.text, "method 'asks': tutti_evaluate is legal within step, after tutti_evaluate_declare (method.h)");
+    assert_string_equal(err.text,
+                        "method 'asks': tutti_evaluate is legal within step, after tutti_evaluate_declare (method.h)");
     assert_int_equal(c.evaluations, 0);
 }
 
@@ -207,11 +230,13 @@ static void a_method_adds_passes_and_updates_between_them_whatever_the_scale_of_
     (void)state;
     for (int own = 0; own < 2; own++)
         for (size_t k = 0; k < TUTTI_LENGTH(scales); k++)
-            for (int64_t accumulate = 1; accumulate <= PASSES + 1; accumulate += 2) { /* passes that it adds to the configured ones, and takes away from them */
+            /* passes that it adds to the configured ones, and takes away from them */
+            for (int64_t accumulate = 1; accumulate <= PASSES + 1; accumulate += 2) {
                 client c = { .own_memory = own == 1, .loss_scale = scales[k], .accumulate = accumulate };
                 tutti_error err;
                 if (try(&c, &adds, false, &err) != TUTTI_OK)
-                    fail_msg("%s, accumulate %lld: %s", scales[k] == NULL ? "unscaled" : scales[k], (long long)accumulate, err.text);
+                    fail_msg("%s, accumulate %lld: %s", scales[k] == NULL ? "unscaled" : scales[k],
+                             (long long)accumulate, err.text);
                 assert_int_equal(c.updates, STEPS * (PASSES - 1));
             }
 }

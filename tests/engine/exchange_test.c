@@ -1,6 +1,7 @@
-/* Goal: gradients through any codec: the same model on all workers whatever pieces and lanes are, ddp's bits where a codec loses nothing, exactly the bytes of
-   wire-formats.md, residuals that account for every bit of gradient, and codec.h's rule for numbers that are not finite.
-   Method: the toy client on ranks that are threads; matrices among its tensors. */
+/* Goal: gradients through any codec: the same model on all workers whatever pieces and lanes are,
+   ddp's bits where a codec loses nothing, exactly the bytes of wire-formats.md, residuals that
+   account for every bit of gradient, and codec.h's rule for numbers that are not finite. Method:
+   the toy client on ranks that are threads; matrices among its tensors. */
 #include "engine/engine_internal.h"
 #include "toy.h"
 
@@ -120,7 +121,14 @@ static const int sizes[] = { 1, 2, 3, 4, 5, 8 };
 
 static void a_codec_that_loses_nothing_gives_the_bits_of_ddp(void **state)
 {
-    static const char *const codecs[] = { "fp32", "topk(ratio=1)", "ef(topk(ratio=1))", "ef(topk(ratio=1),server=on)", "ef(fp32)", "large(topk(ratio=1),min=100)", "threshold(1e-30)", "powersgd(min_compression_rate=1000)" };
+    static const char *const codecs[] = { "fp32",
+                                          "topk(ratio=1)",
+                                          "ef(topk(ratio=1))",
+                                          "ef(topk(ratio=1),server=on)",
+                                          "ef(fp32)",
+                                          "large(topk(ratio=1),min=100)",
+                                          "threshold(1e-30)",
+                                          "powersgd(min_compression_rate=1000)" };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
@@ -140,14 +148,40 @@ static void a_codec_that_loses_nothing_gives_the_bits_of_ddp(void **state)
 }
 
 static const char *const all_codecs[] = {
-    "fp16", "bf16", "int8", "minmax8", "qsgd", "qsgd(bits=2,coding=elias,norm=l2)", "nuqsgd", "sign", "onebit", "onebit-col(min_rows=10)", "sign-vote", "topk", "threshold(0.1)", "ef(threshold(0.1))", "randomk(ratio=0.1)", "wangni",
-    "powersgd(rank=2)", "ef(powersgd(rank=2))", "ef(powersgd(rank=1,factor_dtype=bf16,iters_per_step=2))", "ef(topk)", "ef(sign,server=on)", "ef(onebit-col,server=on)", "large(qsgd)", "ef(randomk(ratio=0.1))", "ef(powersgd(rank=2,ef_rule=aggregated,warm_start=off,start_iter=2))",
+    "fp16",
+    "bf16",
+    "int8",
+    "minmax8",
+    "qsgd",
+    "qsgd(bits=2,coding=elias,norm=l2)",
+    "nuqsgd",
+    "sign",
+    "onebit",
+    "onebit-col(min_rows=10)",
+    "sign-vote",
+    "topk",
+    "threshold(0.1)",
+    "ef(threshold(0.1))",
+    "randomk(ratio=0.1)",
+    "wangni",
+    "powersgd(rank=2)",
+    "ef(powersgd(rank=2))",
+    "ef(powersgd(rank=1,factor_dtype=bf16,iters_per_step=2))",
+    "ef(topk)",
+    "ef(sign,server=on)",
+    "ef(onebit-col,server=on)",
+    "large(qsgd)",
+    "ef(randomk(ratio=0.1))",
+    "ef(powersgd(rank=2,ef_rule=aggregated,warm_start=off,start_iter=2))",
 };
 
 /* One tensor a piece, two pieces, one; without a lane and with one. */
 static void replicas_are_equal_and_pieces_and_lanes_change_no_bit(void **state)
 {
-    static const struct { const char *method; int lane; } ways[] = { { "ddp(1000,1000)", -1 }, { "ddp(0.000001,0.000001)", 0 }, { "ddp(0.01)", 3 } };
+    static const struct {
+        const char *method;
+        int lane;
+    } ways[] = { { "ddp(1000,1000)", -1 }, { "ddp(0.000001,0.000001)", 0 }, { "ddp(0.01)", 3 } };
     static const int some[] = { 2, 3, 5 };
 
     (void)state;
@@ -167,7 +201,8 @@ static void replicas_are_equal_and_pieces_and_lanes_change_no_bit(void **state)
                     if (w == 0)
                         first[s] = j.hash[0][s];
                     else if (j.hash[0][s] != first[s])
-                        fail_msg("%s on %d workers: %s differs from %s in step %d", all_codecs[c], some[p], ways[w].method, ways[0].method, s);
+                        fail_msg("%s on %d workers: %s differs from %s in step %d", all_codecs[c], some[p],
+                                 ways[w].method, ways[0].method, s);
                 }
                 assert_int_not_equal(j.hash[0][0], j.hash[0][3]);
                 drop(&j);
@@ -209,17 +244,38 @@ static size_t bytes_sign(size_t n) { return n == 0 ? 0 : 4 + ceil_div(n, 8); }
 static size_t bytes_qsgd(size_t n) { return 4 * ceil_div(n, 512) + ceil_div(n, 2); }
 static size_t bytes_int8(size_t n) { return 4 * ceil_div(n, 512) + n; }
 
-/* (n-1) b received by each from all, or 2 (n-1)/n b: of all workers together n (n-1) b and 2 (n-1) b, b of all parts. */
+/* (n-1) b received by each from all, or 2 (n-1)/n b: of all workers together n (n-1)
+   b and 2 (n-1) b, b of all parts. */
 static void messages_have_exactly_the_bytes_of_the_formula(void **state)
 {
     enum { NEVER = 100 };
-    static const struct { const char *codec; size_t (*bytes)(size_t n); size_t owners; const char *collective, *method; } cases[] = { /* owners: from so many workers up */
-        { "topk", bytes_topk, NEVER, "allgather", NULL }, { "qsgd", bytes_qsgd, NEVER, "allgather", NULL }, { "qsgd", bytes_qsgd, 2, "alltoall", NULL }, { "ef(sign,server=on)", bytes_sign, 2, "alltoall", NULL },
-        { "ef(sign,server=on)", bytes_sign, NEVER, "allgather", NULL }, { NULL, bytes_qsgd, NEVER, NULL, "qsgd(requantize=off,skip_below=0)" }, { NULL, bytes_qsgd, 4, NULL, "qsgd(skip_below=0)" },
+    /* owners: from so many workers up */
+    static const struct {
+        const char *codec;
+        size_t (*bytes)(size_t n);
+        size_t owners;
+        const char *collective, *method;
+    } cases[] = {
+        { "topk", bytes_topk, NEVER, "allgather", NULL },
+        { "qsgd", bytes_qsgd, NEVER, "allgather", NULL },
+        { "qsgd", bytes_qsgd, 2, "alltoall", NULL },
+        { "ef(sign,server=on)", bytes_sign, 2, "alltoall", NULL },
+        { "ef(sign,server=on)", bytes_sign, NEVER, "allgather", NULL },
+        { NULL, bytes_qsgd, NEVER, NULL, "qsgd(requantize=off,skip_below=0)" },
+        { NULL, bytes_qsgd, 4, NULL, "qsgd(skip_below=0)" },
         { NULL, bytes_qsgd, 2, "alltoall", "nuqsgd(skip_below=0)" },
-        { "topk", bytes_topk, 4, NULL, NULL }, { "ef(topk)", bytes_topk, NEVER, NULL, NULL }, { "ef(topk,server=on)", bytes_topk, 4, NULL, NULL }, { "sign", bytes_sign, 4, NULL, NULL }, { "ef(sign)", bytes_sign, NEVER, NULL, NULL },
-        { "ef(sign,server=on)", bytes_sign, 4, NULL, NULL }, { "sign-vote", bytes_vote, 4, NULL, NULL }, { "ef(onebit-col(min_rows=5000))", bytes_column, NEVER, NULL, NULL },
-        { "ef(onebit-col(min_rows=5000),server=on)", bytes_column, 4, NULL, NULL }, { "qsgd", bytes_qsgd, 4, NULL, NULL }, { "nuqsgd", bytes_qsgd, 4, NULL, NULL }, { "int8(512)", bytes_int8, 4, NULL, NULL },
+        { "topk", bytes_topk, 4, NULL, NULL },
+        { "ef(topk)", bytes_topk, NEVER, NULL, NULL },
+        { "ef(topk,server=on)", bytes_topk, 4, NULL, NULL },
+        { "sign", bytes_sign, 4, NULL, NULL },
+        { "ef(sign)", bytes_sign, NEVER, NULL, NULL },
+        { "ef(sign,server=on)", bytes_sign, 4, NULL, NULL },
+        { "sign-vote", bytes_vote, 4, NULL, NULL },
+        { "ef(onebit-col(min_rows=5000))", bytes_column, NEVER, NULL, NULL },
+        { "ef(onebit-col(min_rows=5000),server=on)", bytes_column, 4, NULL, NULL },
+        { "qsgd", bytes_qsgd, 4, NULL, NULL },
+        { "nuqsgd", bytes_qsgd, 4, NULL, NULL },
+        { "int8(512)", bytes_int8, 4, NULL, NULL },
     };
 
     (void)state;
@@ -244,25 +300,34 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
                         expect += 2 * (n - 1) * (cases[c].bytes(count - low < each ? count - low : each) + 8 * checked);
             }
             if (j.bytes != 3 * expect)
-                fail_msg("case %zu on %zu workers: %llu bytes, expected %llu", c, n, (unsigned long long)j.bytes, 3 * (unsigned long long)expect);
-            for (size_t r = 0; r < n && n >= cases[c].owners; r++) { /* all parts but mine to their owners, and mine to all: part p of tensor t is worker (p + t) mod n's */
+                fail_msg("case %zu on %zu workers: %llu bytes, expected %llu", c, n, (unsigned long long)j.bytes,
+                         3 * (unsigned long long)expect);
+            /* all parts but mine to their owners, and mine to all: part p of
+               tensor t is worker (p + t) mod n's */
+            for (size_t r = 0; r < n && n >= cases[c].owners; r++) {
                 uint64_t mine = 0;
                 for (size_t t = 0; t < TOY_TENSORS; t++) {
                     const size_t count = j.t.count[t], each = ceil_div(count, n * 64) * 64;
                     for (size_t part = 0; part * each < count; part++)
-                        mine += ((part + t) % n == r ? n - 1 : 1) * (cases[c].bytes(count - part * each < each ? count - part * each : each) + 8 * checked);
+                        mine += ((part + t) % n == r ? n - 1 : 1) *
+                                (cases[c].bytes(count - part * each < each ? count - part * each : each) + 8 * checked);
                 }
                 if (j.sent[r] != 3 * mine)
-                    fail_msg("case %zu on %zu workers: worker %zu sent %llu bytes, expected %llu", c, n, r, (unsigned long long)j.sent[r], 3 * (unsigned long long)mine);
+                    fail_msg("case %zu on %zu workers: worker %zu sent %llu bytes, expected %llu", c, n, r,
+                             (unsigned long long)j.sent[r], 3 * (unsigned long long)mine);
             }
             drop(&j);
         }
 }
 
-/* However messages go: the same model on all workers, ddp's bits where nothing is lost, and what is lost is made good where that was promised. */
+/* However messages go: the same model on all workers, ddp's bits where nothing is lost, and what is
+   lost is made good where that was promised. */
 static void replicas_are_equal_whichever_way_messages_go(void **state)
 {
-    static const char *const ways[] = { "allgather", "alltoall" }, *const codecs[] = { "topk(ratio=1)", "ef(topk(ratio=1),server=on)", "qsgd(levels=5)", "nuqsgd(tail=dense)", "ef(sign,server=on)", "threshold(0.1)", "large(wangni,min=100)" };
+    static const char *const ways[] = { "allgather", "alltoall" }, *const codecs[] = {
+        "topk(ratio=1)",  "ef(topk(ratio=1),server=on)", "qsgd(levels=5)", "nuqsgd(tail=dense)", "ef(sign,server=on)",
+        "threshold(0.1)", "large(wangni,min=100)"
+    };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
@@ -283,13 +348,25 @@ static void replicas_are_equal_whichever_way_messages_go(void **state)
 
 static void ways_that_cannot_be_are_refused(void **state)
 {
-    static const struct { const char *codec, *method, *collective, *sentence; } cases[] = {
-        { "ef(topk)", NULL, "alltoall", "collective is 'alltoall', but codec 'topk' loses anew what owners of parts encode, and nothing makes that good; error feedback does with server=on; or take allgather, or leave collective at auto" },
-        { "fp16", NULL, "allgather", "collective is 'allgather', a way for messages of codecs that cannot be summed (topk, qsgd), but codec 'fp16' is summed; leave collective at auto" },
-        { NULL, NULL, "alltoall", "collective is 'alltoall', a way for messages of codecs that cannot be summed (topk, qsgd), but gradients travel as they are; leave collective at auto" },
-        { NULL, "qsgd(requantize=off)", "alltoall", "requantize=off asks that messages are encoded once, and collective=alltoall that the owners of parts encode them anew; leave one of them away" },
-        { NULL, "sgp", "allgather", "collective is 'allgather', but method 'sgp' does not sum over the workers; leave it at auto" },
-        { "qsgd", NULL, "ring(order=any)", "collective is 'ring(order=any)', an algorithm for sums of float32, but codec 'qsgd' sends messages that cannot be summed; take allgather or alltoall, or leave collective at auto" },
+    static const struct { const char *codec, *method, *collective, *sentence;
+    } cases[] = {
+        { "ef(topk)", NULL, "alltoall",
+          "collective is 'alltoall', but codec 'topk' loses anew what owners of parts encode, and nothing makes "
+          "that good; error feedback does with server=on; or take allgather, or leave collective at auto" },
+        { "fp16", NULL, "allgather",
+          "collective is 'allgather', a way for messages of codecs that cannot be summed (topk, qsgd), but codec "
+          "'fp16' is summed; leave collective at auto" },
+        { NULL, NULL, "alltoall",
+          "collective is 'alltoall', a way for messages of codecs that cannot be summed (topk, qsgd), but gradients "
+          "travel as they are; leave collective at auto" },
+        { NULL, "qsgd(requantize=off)", "alltoall",
+          "requantize=off asks that messages are encoded once, and collective=alltoall that the owners of parts encode "
+          "them anew; leave one of them away" },
+        { NULL, "sgp", "allgather",
+          "collective is 'allgather', but method 'sgp' does not sum over the workers; leave it at auto" },
+        { "qsgd", NULL, "ring(order=any)",
+          "collective is 'ring(order=any)', an algorithm for sums of float32, but codec 'qsgd' sends messages that "
+          "cannot be summed; take allgather or alltoall, or leave collective at auto" },
     };
 
     (void)state;
@@ -306,13 +383,20 @@ static void ways_that_cannot_be_are_refused(void **state)
     }
 }
 
-/* wire-formats.md: an all-reduce of m bytes sends 2 (n-1) m in all. PowerSGD: rank (rows + cols) numbers of a matrix that shrinks twofold, all of the others. */
+/* wire-formats.md: an all-reduce of m bytes sends 2 (n-1) m in all. PowerSGD: rank (rows + cols)
+   numbers of a matrix that shrinks twofold, all of the others. */
 static void linear_codecs_send_what_an_all_reduce_of_their_numbers_sends(void **state)
 {
-    static const struct { const char *codec; uint64_t bytes; } cases[] = {
-        { "fp32", 4 * ELEMENTS }, { "fp16", 2 * ELEMENTS }, { "bf16", 2 * ELEMENTS }, { "randomk(ratio=0.1)", 4 * (1 + 300 + 4 + 201 + 1) },
-        { "ef(powersgd(rank=2))", 4 * (10 + 2 * (60 + 50) + 33 + 2001 + 7) }, { "powersgd(rank=1)", 4 * (10 + (60 + 50) + 33 + (3 + 667) + 7) },
-        { "powersgd(rank=1,factor_dtype=fp16)", 4 * (10 + 33 + 7) + (4 + 2 + 2) * ((60 + 50) + (3 + 667)) / 3 } /* the first of three steps in float32 */,
+    static const struct { const char *codec; uint64_t bytes;
+    } cases[] = {
+        { "fp32", 4 * ELEMENTS },
+        { "fp16", 2 * ELEMENTS },
+        { "bf16", 2 * ELEMENTS },
+        { "randomk(ratio=0.1)", 4 * (1 + 300 + 4 + 201 + 1) },
+        { "ef(powersgd(rank=2))", 4 * (10 + 2 * (60 + 50) + 33 + 2001 + 7) },
+        { "powersgd(rank=1)", 4 * (10 + (60 + 50) + 33 + (3 + 667) + 7) },
+        { "powersgd(rank=1,factor_dtype=fp16)",
+          4 * (10 + 33 + 7) + (4 + 2 + 2) * ((60 + 50) + (3 + 667)) / 3 } /* the first of three steps in float32 */,
     };
 
     (void)state;
@@ -321,8 +405,10 @@ static void linear_codecs_send_what_an_all_reduce_of_their_numbers_sends(void **
             job j = job_of(cases[c].codec, "sgd(lr=0.05)", 3);
             j.t.options.method = "ddp(1000,1000)";
             run_job(&j, n);
-            /* Small vectors may take algorithms that send whole vectors: n (n-1) m at most, never less than 2 (n-1) m. */
-            assert_in_range(j.bytes, 3 * 2 * (uint64_t)(n - 1) * cases[c].bytes, 3 * (uint64_t)n * (uint64_t)(n - 1) * cases[c].bytes);
+            /* Small vectors may take algorithms that send whole vectors: n (n-1) m at
+               most, never less than 2 (n-1) m. */
+            assert_in_range(j.bytes, 3 * 2 * (uint64_t)(n - 1) * cases[c].bytes,
+                            3 * (uint64_t)n * (uint64_t)(n - 1) * cases[c].bytes);
             if (n == 2)
                 assert_int_equal(j.bytes, 3 * 2 * cases[c].bytes);
             drop(&j);
@@ -331,8 +417,9 @@ static void linear_codecs_send_what_an_all_reduce_of_their_numbers_sends(void **
 
 /* ---- residuals ---- */
 
-/* error-feedback.md, invariant 3: the virtual iterate y_t = x_t - lr mean_r e_r,t obeys y_{t+1} = y_t - lr mean_r g_r(x_t), whatever the codec. What an owner of a part
-   keeps is to be delivered whole, not as a mean. */
+/* error-feedback.md, invariant 3: the virtual iterate y_t = x_t - lr mean_r e_r,t obeys
+   y_{t+1} = y_t - lr mean_r g_r(x_t), whatever the codec. What an owner of a part keeps is to
+   be delivered whole, not as a mean. */
 typedef struct virtual_iterate { job j; double worst; } virtual_iterate;
 
 static tutti_status virtual_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -343,7 +430,8 @@ static tutti_status virtual_rank(tutti_world *world, void *arg, tutti_error *err
     const float lr = 0.05f;
     const int mine = tutti_world_rank(world);
     const size_t n = ELEMENTS;
-    float *y = tutti_alloc(n, sizeof *y), *g = tutti_alloc(n, sizeof *g), *e0 = tutti_alloc(n, sizeof *e0), *e1 = tutti_alloc(n, sizeof *e1);
+    float *y = tutti_alloc(n, sizeof *y), *g = tutti_alloc(n, sizeof *g), *e0 = tutti_alloc(n, sizeof *e0),
+          *e1 = tutti_alloc(n, sizeof *e1);
     const float *residual = NULL, *owner = NULL;
     tutti_group all = tutti_group_workers(world, tutti_port_of("virtual iterate", 0, 0));
     double worst = 0;
@@ -363,7 +451,8 @@ static tutti_status virtual_rank(tutti_world *world, void *arg, tutti_error *err
         tutti_pass p;
         tutti_status status;
         memcpy(y, m->x, n * sizeof *y);
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) { /* what the toy computes, and a copy of it before it is exchanged */
+        /* what the toy computes, and a copy of it before it is exchanged */
+        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
             size_t at = 0;
             for (int k = 0; k < TOY_TENSORS; at += t.count[k], k++)
                 for (size_t i = 0; i < t.count[k]; i++)
@@ -398,8 +487,17 @@ static tutti_status virtual_rank(tutti_world *world, void *arg, tutti_error *err
 
 static void what_error_feedback_keeps_and_what_was_applied_is_all_the_gradient(void **state)
 {
-    static const char *const codecs[] = { "ef(topk)", "ef(topk,server=on)", "ef(sign)", "ef(sign,server=on)", "ef(onebit(scale=l1),server=on)", "ef(int8)", "ef(powersgd(rank=2))", "ef(powersgd(rank=1,ef_rule=aggregated))",
-                                          "ef(randomk(ratio=0.1))", "ef(fp16)", "ef(threshold(0.5))" };
+    static const char *const codecs[] = { "ef(topk)",
+                                          "ef(topk,server=on)",
+                                          "ef(sign)",
+                                          "ef(sign,server=on)",
+                                          "ef(onebit(scale=l1),server=on)",
+                                          "ef(int8)",
+                                          "ef(powersgd(rank=2))",
+                                          "ef(powersgd(rank=1,ef_rule=aggregated))",
+                                          "ef(randomk(ratio=0.1))",
+                                          "ef(fp16)",
+                                          "ef(threshold(0.5))" };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
@@ -408,12 +506,14 @@ static void what_error_feedback_keeps_and_what_was_applied_is_all_the_gradient(v
             tutti_error err = { .rank = -1 };
             if (tutti_world_run("shm", n, virtual_rank, &v, &err) != TUTTI_OK)
                 fail_msg("%s on %d: %s", codecs[c], n, err.text);
-            if (v.worst > (strcmp(codecs[c], "ef(fp16)") == 0 ? 1e-4 : 2e-6)) /* the mean of 16-bit numbers is one of 16 bits */
+            /* the mean of 16-bit numbers is one of 16 bits */
+            if (v.worst > (strcmp(codecs[c], "ef(fp16)") == 0 ? 1e-4 : 2e-6))
                 fail_msg("%s on %d workers: the virtual iterate is off by %g", codecs[c], n, v.worst);
         }
 }
 
-/* powersgd.md, invariant 2: W workers give what one gives who has all samples: P^ Q^T depends on the mean gradient alone. Bits differ, as those of any mean. */
+/* powersgd.md, invariant 2: W workers give what one gives who has all samples: P^ Q^T depends on
+   the mean gradient alone. Bits differ, as those of any mean. */
 static void powersgd_does_not_depend_on_the_number_of_workers(void **state)
 {
     static const char *const codecs[] = { "ef(powersgd(rank=2))", "ef(powersgd(rank=3,warm_start=off))" };
@@ -462,12 +562,14 @@ static void a_step_that_is_left_out_leaves_residuals_finite_and_replicas_equal(v
                     assert_int_equal(j.hash[r][s], j.hash[0][s]);
             assert_int_equal(j.hash[0][1], j.hash[0][2]); /* left out */
             if (j.hash[0][2] == j.hash[0][3])
-                fail_msg("%s on %d workers: nothing was learnt after the step that was left out", all_codecs[c], some[p]);
+                fail_msg("%s on %d workers: nothing was learnt after the step that was left out", all_codecs[c],
+                         some[p]);
             for (size_t i = 0; i < ELEMENTS; i++) {
                 assert_true(isfinite(j.x[i]));
                 for (int r = 0; r < some[p]; r++)
                     if ((j.e[r] != NULL && !isfinite(j.e[r][i])) || (j.owner[r] != NULL && !isfinite(j.owner[r][i])))
-                        fail_msg("%s on %d workers: worker %d's residual of element %zu is not finite", all_codecs[c], some[p], r, i);
+                        fail_msg("%s on %d workers: worker %d's residual of element %zu is not finite", all_codecs[c],
+                                 some[p], r, i);
             }
             drop(&j);
         }
@@ -506,7 +608,8 @@ static void numbers_beyond_the_codecs_range_stop_the_run_with_the_mend(void **st
 
     (void)state;
     assert_int_equal(tutti_world_run("shm", 2, steep_rank, &j, &err), TUTTI_ERR_NUMBER);
-    assert_string_equal(err.text, "the mean gradient of d.weight is inf at element 2 in step 0, as fp16 decoded it; lower the learning rate, take a codec with a wider range (bf16 instead of "
+    assert_string_equal(err.text, "the mean gradient of d.weight is inf at element 2 in step 0, as fp16 decoded it; "
+                                  "lower the learning rate, take a codec with a wider range (bf16 instead of "
                                   "fp16) or leave such steps out (nonfinite=skip)");
     j.t.options.codec = "bf16";
     assert_int_equal(tutti_world_run("shm", 2, steep_rank, &j, &err), TUTTI_OK);
@@ -514,7 +617,11 @@ static void numbers_beyond_the_codecs_range_stop_the_run_with_the_mend(void **st
 
 static void a_biased_codec_without_error_feedback_is_warned_of(void **state)
 {
-    static const struct { const char *codec; bool warned; } cases[] = { { "topk", true }, { "sign", true }, { "ef(topk)", false }, { "qsgd", false }, { "fp16", false }, { "large(topk)", true } };
+    static const struct {
+        const char *codec;
+        bool warned;
+    } cases[] = { { "topk", true },  { "sign", true },  { "ef(topk)", false },
+                  { "qsgd", false }, { "fp16", false }, { "large(topk)", true } };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
@@ -529,10 +636,18 @@ static void a_biased_codec_without_error_feedback_is_warned_of(void **state)
 
 /* ---- what a codec costs ---- */
 
-/* Bytes of a tensor's payload in a step. Owners encode their parts of the mean as well: of parts that are multiples of 64 elements, rank 0 owns part (0 - t) mod n. */
+/* Bytes of a tensor's payload in a step. Owners encode their parts of the mean as well: of parts
+   that are multiples of 64 elements, rank 0 owns part (0 - t) mod n. */
 static void payload_is_what_was_encoded(void **state)
 {
-    static const struct { const char *codec; size_t (*bytes)(size_t n); bool owners; } cases[] = { { "topk", bytes_topk, true }, { "ef(topk)", bytes_topk, false }, { "qsgd", bytes_qsgd, true }, { "ef(sign,server=on)", bytes_sign, true } };
+    static const struct {
+        const char *codec;
+        size_t (*bytes)(size_t n);
+        bool owners;
+    } cases[] = { { "topk", bytes_topk, true },
+                  { "ef(topk)", bytes_topk, false },
+                  { "qsgd", bytes_qsgd, true },
+                  { "ef(sign,server=on)", bytes_sign, true } };
     static const uint64_t powersgd[TOY_TENSORS] = { 4 * 10, 4 * 2 * (60 + 50), 4 * 33, 4 * 2001, 4 * 7 };
 
     (void)state;
@@ -547,9 +662,11 @@ static void payload_is_what_was_encoded(void **state)
                     expect = cases[c].bytes(count);
                 else
                     for (size_t part = 0; part * each < count; part++)
-                        expect += (part == mine ? 2 : 1) * cases[c].bytes(count - part * each < each ? count - part * each : each);
+                        expect += (part == mine ? 2 : 1) *
+                                  cases[c].bytes(count - part * each < each ? count - part * each : each);
                 if (j.payload[t] != 3 * expect)
-                    fail_msg("%s on %zu workers: tensor %zu: %llu bytes, expected %llu", cases[c].codec, n, t, (unsigned long long)j.payload[t], 3 * (unsigned long long)expect);
+                    fail_msg("%s on %zu workers: tensor %zu: %llu bytes, expected %llu", cases[c].codec, n, t,
+                             (unsigned long long)j.payload[t], 3 * (unsigned long long)expect);
             }
             drop(&j);
         }
@@ -563,19 +680,30 @@ static void payload_is_what_was_encoded(void **state)
     }
 }
 
-/* Being weighed touches nothing of the run's, not its counts of bytes either; where the codec is left away the run is one without. Which of the two is a matter of time, so either is right here. */
+/* Being weighed touches nothing of the run's, not its counts of bytes either; where the codec is
+   left away the run is one without. Which of the two is a matter of time, so either is right
+   here. */
 static void weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp(void **state)
 {
-    static const char *const codecs[] = { "ef(topk)", "qsgd(coding=elias)", "ef(powersgd(rank=2))", "alq(bucket=512,first=2)", "ef(accordion(low=topk(ratio=0.5),high=topk,unit=step,interval=2))", "large(fp16,min=100)", "ef21(topk(ratio=0.2))", "bf16" };
+    static const char *const codecs[] = { "ef(topk)",
+                                          "qsgd(coding=elias)",
+                                          "ef(powersgd(rank=2))",
+                                          "alq(bucket=512,first=2)",
+                                          "ef(accordion(low=topk(ratio=0.5),high=topk,unit=step,interval=2))",
+                                          "large(fp16,min=100)",
+                                          "ef21(topk(ratio=0.2))",
+                                          "bf16" };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
         for (int n = c == 0 ? 1 : c == 1 ? 2 : 3; n <= (c < 2 ? 4 : 3); n += c == 0 ? 3 : 2) { /* 1 and 4; 2 and 4; 3 */
-            job a = job_of(codecs[c], "sgd(lr=0.05,momentum=0.9)", 5), b = a, off = a, plain = job_of(NULL, "sgd(lr=0.05,momentum=0.9)", 5);
+            job a = job_of(codecs[c], "sgd(lr=0.05,momentum=0.9)", 5), b = a, off = a,
+                plain = job_of(NULL, "sgd(lr=0.05,momentum=0.9)", 5);
             const job *like;
             b.t.options.codec_cost = TUTTI_CODEC_COST_EXPLAIN;
             off.t.options.codec_cost = TUTTI_CODEC_COST_AUTO_OFF;
-            a.t.options.nonfinite = b.t.options.nonfinite = off.t.options.nonfinite = plain.t.options.nonfinite = n == 3 ? TUTTI_NONFINITE_SKIP : TUTTI_NONFINITE_STOP;
+            a.t.options.nonfinite = b.t.options.nonfinite = off.t.options.nonfinite = plain.t.options.nonfinite =
+                n == 3 ? TUTTI_NONFINITE_SKIP : TUTTI_NONFINITE_STOP;
             run_job(&a, n), run_job(&b, n), run_job(&off, n), run_job(&plain, n);
             assert_int_equal(a.told, 0);
             assert_int_equal(b.told, 4);
@@ -586,14 +714,16 @@ static void weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp(void **st
                 for (int s = 0; s < 5; s++)
                     if (a.hash[r][s] != b.hash[r][s] || off.hash[r][s] != like->hash[r][s])
                         fail_msg("%s on %d workers, worker %d, step %d: off %g", codecs[c], n, r, s, off.off);
-            assert_true(a.bytes == b.bytes && a.messages == b.messages && off.bytes == like->bytes && off.messages == like->messages);
+            assert_true(a.bytes == b.bytes && a.messages == b.messages && off.bytes == like->bytes &&
+                        off.messages == like->messages);
             for (int t = 0; t < TOY_TENSORS; t++)
                 assert_int_equal(off.payload[t], off.off == 1 ? 5 * 4 * off.t.count[t] : a.payload[t]);
             drop(&a), drop(&b), drop(&off), drop(&plain);
         }
 }
 
-/* A clock by which a call of a collective takes the worker who came first 100 us and who came late 1 us; they come late in turn. It is read twice a call, and by all equally often. */
+/* A clock by which a call of a collective takes the worker who came first 100 us and who came late
+   1 us; they come late in turn. It is read twice a call, and by all equally often. */
 typedef struct turns { int rank, read; int64_t ns; } turns;
 
 static int64_t now_by_turns(void *self)
@@ -625,7 +755,8 @@ static tutti_status weigh_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* Whoever comes late has a short call. The best of each worker's would be 1 us here, which no exchange took. */
+/* Whoever comes late has a short call. The best of each worker's would be 1
+   us here, which no exchange took. */
 static void a_call_is_priced_by_who_waited_longest_in_it(void **state)
 {
     job j = job_of("topk", "sgd(lr=0.05)", 1);
@@ -641,16 +772,22 @@ static void a_call_is_priced_by_who_waited_longest_in_it(void **state)
 static void a_codec_that_cannot_be_left_away_is_not(void **state)
 {
     static const struct { const char *method, *codec; tutti_codec_cost cost; const char *text; } cases[] = {
-        { "ddp", NULL, TUTTI_CODEC_COST_EXPLAIN, "codec-cost is 'explain', but gradients travel as they are: there is no codec; leave codec-cost off" },
+        { "ddp", NULL, TUTTI_CODEC_COST_EXPLAIN,
+          "codec-cost is 'explain', but gradients travel as they are: there is no codec; leave codec-cost off" },
         { "powersgd", NULL, TUTTI_CODEC_COST_EXPLAIN, NULL },
-        { "powersgd", NULL, TUTTI_CODEC_COST_AUTO_OFF, "codec-cost is 'auto-off', but method 'powersgd' is what its codec (" },
+        { "powersgd", NULL, TUTTI_CODEC_COST_AUTO_OFF,
+          "codec-cost is 'auto-off', but method 'powersgd' is what its codec (" },
         { "ddp", "dgc(topk(ratio=0.1))", TUTTI_CODEC_COST_EXPLAIN, NULL },
-        { "ddp", "dgc(topk(ratio=0.1))", TUTTI_CODEC_COST_AUTO_OFF, "codec-cost is 'auto-off', but codec 'dgc(topk(ratio=0.1))' has the momentum of the update in it" },
-        { "ddp", "large(dgc(topk(ratio=0.1)),min=50)", TUTTI_CODEC_COST_AUTO_OFF, "has the momentum of the update in it" },
+        { "ddp", "dgc(topk(ratio=0.1))", TUTTI_CODEC_COST_AUTO_OFF,
+          "codec-cost is 'auto-off', but codec 'dgc(topk(ratio=0.1))' has the momentum of the update in it" },
+        { "ddp", "large(dgc(topk(ratio=0.1)),min=50)", TUTTI_CODEC_COST_AUTO_OFF,
+          "has the momentum of the update in it" },
         { "ddp", "ef(sign,momentum=0.9)", TUTTI_CODEC_COST_AUTO_OFF, "has the momentum of the update in it" },
-        { "ddp", "sign-vote", TUTTI_CODEC_COST_AUTO_OFF, "but what codec 'sign-vote' makes is a vote" }, { "ddp", "large(sign-vote,min=50)", TUTTI_CODEC_COST_AUTO_OFF, "is a vote" },
+        { "ddp", "sign-vote", TUTTI_CODEC_COST_AUTO_OFF, "but what codec 'sign-vote' makes is a vote" }, { "ddp",
+          "large(sign-vote,min=50)", TUTTI_CODEC_COST_AUTO_OFF, "is a vote" },
         { "ddp", "dgc(topk(ratio=0.1),momentum=0)", TUTTI_CODEC_COST_AUTO_OFF, NULL },
-        { "d-psgd(ring)", "topk(ratio=0.5)", TUTTI_CODEC_COST_EXPLAIN, "codec-cost is 'explain', but the codec is of models, between neighbours" },
+        { "d-psgd(ring)", "topk(ratio=0.5)", TUTTI_CODEC_COST_EXPLAIN,
+          "codec-cost is 'explain', but the codec is of models, between neighbours" },
     };
 
     (void)state;

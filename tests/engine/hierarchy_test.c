@@ -1,7 +1,9 @@
 /* codec-hierarchy.
-   Goal: workers of a team sum as they are and their first alone goes through the codec, so that to it there are as many workers as teams.
-   Method: gradients that know no network; beside the run of W workers in teams of c another of W / c workers, each of which has by itself the mean that a team comes to, added up as the collectives do. The same model, to the
-   bit, and between teams the same bytes, from and to their first alone. */
+   Goal: workers of a team sum as they are and their first alone goes through the codec, so that to
+   it there are as many workers as teams. Method: gradients that know no network; beside the run of
+   W workers in teams of c another of W / c workers, each of which has by itself the mean that a
+   team comes to, added up as the collectives do. The same model, to the bit, and between teams the
+   same bytes, from and to their first alone. */
 #include <stdlib.h>
 
 #include "engine/engine_internal.h"
@@ -75,7 +77,8 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
             tutti_engine_close(e);
             return status;
         }
-        j->hash[rank][s] = tutti_hash(m->x, m->layout->used * sizeof *m->x); /* without what fills up the last places, which is by workers */
+        /* without what fills up the last places, which is by workers */
+        j->hash[rank][s] = tutti_hash(m->x, m->layout->used * sizeof *m->x);
     }
     for (int to = 0; to < size; to++) {
         tutti_world_sent(world, to, &after, &messages);
@@ -106,7 +109,8 @@ static void run_job(job *j, int n)
 {
     tutti_error err = { .rank = -1 };
     if (tutti_world_run("shm", n, run_rank, j, &err) != TUTTI_OK)
-        fail_msg("%s, %s on %d: %s", j->t.options.method, j->t.options.codec != NULL ? j->t.options.codec : "its own codec", n, err.text);
+        fail_msg("%s, %s on %d: %s", j->t.options.method,
+                 j->t.options.codec != NULL ? j->t.options.codec : "its own codec", n, err.text);
 }
 
 /* Both are run by n workers: the same models and the same bytes of every pair. */
@@ -122,7 +126,8 @@ static void run_alike(job *a, job *b, int n)
 
 static const struct { int workers, team; } layouts[] = { { 4, 2 }, { 6, 3 }, { 8, 2 } }; /* 8 / 2: owners of parts */
 
-/* What a team sends itself for one sum of the whole and for handing it on, in its members' places. */
+/* What a team sends itself for one sum of the whole and for handing it on, in its members'
+   places. */
 typedef struct dense { size_t n; uint64_t bytes[WORKERS][WORKERS]; } dense;
 static tutti_status dense_rank(tutti_world *world, void *arg, tutti_error *err)
 {
@@ -151,12 +156,18 @@ static tutti_status dense_rank(tutti_world *world, void *arg, tutti_error *err)
 static void teams_are_workers_to_the_codec(void **state)
 {
     static const struct { const char *method, *codec, *optimizer; bool alike, counts; } cases[] = {
-        { "ddp", "ef(topk(ratio=0.05))", "sgd(lr=0.05,momentum=0.9)", false, true }, { "ddp", "ef(sign,server=on)", "sgd(lr=0.05)", false, true }, { "ddp", "qsgd(bits=4)", "adam(lr=0.01)", false, true },
-        { "ddp", "fp16", "sgd(lr=0.05)", false, true }, { "ddp", "ef21(topk(ratio=0.1))", "sgd(lr=0.05)", false, true }, { "powersgd(rank=2)", NULL, "sgd(lr=0.05,momentum=0.9)", false, true },
-        { "gradient-sparsification", NULL, "sgd(lr=0.05)", false, true }, { "dgc(ratio=0.05,min_numel=100,clip=3)", NULL, "sgd(lr=0.05)", false, true },
-        { "alq(bucket=128,first=2,second=4,skip_below=0)", NULL, "sgd(lr=0.05)", false, false }, /* what is learnt goes among all */
-        { "accordion(low=topk(ratio=0.2),high=topk(ratio=0.02),interval=2,unit=step,eta=0.5,min_numel=0)", NULL, "sgd(lr=0.05)", false, false },
-        { "onebit-adam(freeze_step=3)", NULL, "sgd(lr=0.01)", true, false }, { "signum", NULL, "sgd(lr=0.01)", true, false }, { "local-sgd(period=2)", "ef(topk(ratio=0.1))", "sgd(lr=0.05)", true, false },
+        { "ddp", "ef(topk(ratio=0.05))", "sgd(lr=0.05,momentum=0.9)", false, true }, { "ddp", "ef(sign,server=on)",
+          "sgd(lr=0.05)", false, true }, { "ddp", "qsgd(bits=4)", "adam(lr=0.01)", false, true },
+        { "ddp", "fp16", "sgd(lr=0.05)", false, true }, { "ddp", "ef21(topk(ratio=0.1))", "sgd(lr=0.05)", false,
+          true }, { "powersgd(rank=2)", NULL, "sgd(lr=0.05,momentum=0.9)", false, true },
+        { "gradient-sparsification", NULL, "sgd(lr=0.05)", false, true }, { "dgc(ratio=0.05,min_numel=100,clip=3)",
+          NULL, "sgd(lr=0.05)", false, true },
+        /* what is learnt goes among all */
+        { "alq(bucket=128,first=2,second=4,skip_below=0)", NULL, "sgd(lr=0.05)", false, false },
+        { "accordion(low=topk(ratio=0.2),high=topk(ratio=0.02),interval=2,unit=step,eta=0.5,min_numel=0)", NULL,
+          "sgd(lr=0.05)", false, false },
+        { "onebit-adam(freeze_step=3)", NULL, "sgd(lr=0.01)", true, false }, { "signum", NULL, "sgd(lr=0.01)", true,
+          false }, { "local-sgd(period=2)", "ef(topk(ratio=0.1))", "sgd(lr=0.05)", true, false },
     };
 
     (void)state;
@@ -165,7 +176,8 @@ static void teams_are_workers_to_the_codec(void **state)
             const int workers = layouts[l].workers, team = layouts[l].team, teams = workers / team;
             char hierarchy[16];
             job *a, *b;
-            if ((cases[c].alike && team == 3) || (c + l) % 2 == 1) /* thirds of a number do not add up to it; half of all will do */
+            /* thirds of a number do not add up to it; half of all will do */
+            if ((cases[c].alike && team == 3) || (c + l) % 2 == 1)
                 continue;
             snprintf(hierarchy, sizeof hierarchy, "%d", team);
             a = job_of(cases[c].method, cases[c].codec, cases[c].optimizer, hierarchy, 1);
@@ -178,13 +190,17 @@ static void teams_are_workers_to_the_codec(void **state)
                 for (int r = 0; r < workers; r++) {
                     const bool together = strncmp(cases[c].method, "local-sgd", 9) != 0 || s % 2 == 1;
                     if (together ? a->hash[r][s] != b->hash[0][s] : a->hash[r][s] != b->hash[r / team][s])
-                        fail_msg("%s, %s, %d workers in teams of %d, step %d: worker %d has another model than %d workers", cases[c].method, cases[c].codec, workers, team, s, r, teams);
+                        fail_msg(
+                            "%s, %s, %d workers in teams of %d, step %d: worker %d has another model than %d workers",
+                            cases[c].method, cases[c].codec, workers, team, s, r, teams);
                 }
             for (int from = 0; from < workers && cases[c].counts; from++)
                 for (int to = 0; to < workers; to++) {
                     const bool firsts = from % team == 0 && to % team == 0;
-                    if (from / team != to / team && a->bytes[from][to] != (firsts ? b->bytes[from / team][to / team] : 0))
-                        fail_msg("%s, %d workers in teams of %d: %d bytes from %d to %d", cases[c].method, workers, team, (int)a->bytes[from][to], from, to);
+                    if (from / team != to / team &&
+                        a->bytes[from][to] != (firsts ? b->bytes[from / team][to / team] : 0))
+                        fail_msg("%s, %d workers in teams of %d: %d bytes from %d to %d", cases[c].method, workers,
+                                 team, (int)a->bytes[from][to], from, to);
                 }
             if (cases[c].counts) {
                 dense d = { .n = ELEMENTS };
@@ -202,11 +218,15 @@ static void teams_are_workers_to_the_codec(void **state)
 /* Teams of one, and the one of a single worker, are no teams. */
 static void teams_of_one_change_nothing(void **state)
 {
-    static const struct { int n; const char *hierarchy; } rows[] = { { 4, "1" }, { 4, "none" }, { 1, "machine" }, { 1, "1" } };
+    static const struct {
+        int n;
+        const char *hierarchy;
+    } rows[] = { { 4, "1" }, { 4, "none" }, { 1, "machine" }, { 1, "1" } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
-        job *a = job_of("ddp", "ef(topk(ratio=0.05))", "sgd(lr=0.05)", rows[k].n == 1 ? NULL : rows[k].hierarchy, 1), *b = job_of("ddp", rows[k].n == 1 ? NULL : "ef(topk(ratio=0.05))", "sgd(lr=0.05)", NULL, 1);
+        job *a = job_of("ddp", "ef(topk(ratio=0.05))", "sgd(lr=0.05)", rows[k].n == 1 ? NULL : rows[k].hierarchy, 1),
+            *b = job_of("ddp", rows[k].n == 1 ? NULL : "ef(topk(ratio=0.05))", "sgd(lr=0.05)", NULL, 1);
         if (rows[k].n == 1)
             a->t.options.codec = NULL, a->t.options.codec_hierarchy = rows[k].hierarchy;
         run_alike(a, b, rows[k].n);
@@ -220,21 +240,24 @@ static void machines_are_teams_of_their_workers(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         char team[8];
-        job *a = job_of("ddp", "ef(sign)", "sgd(lr=0.05)", "machine", 1), *b = job_of("ddp", "ef(sign)", "sgd(lr=0.05)", team, 1);
+        job *a = job_of("ddp", "ef(sign)", "sgd(lr=0.05)", "machine", 1),
+            *b = job_of("ddp", "ef(sign)", "sgd(lr=0.05)", team, 1);
         snprintf(team, sizeof team, "%d", rows[k].of);
         a->of_machine = b->of_machine = rows[k].of;
         run_alike(a, b, rows[k].n);
     }
 }
 
-/* A gradient that is not finite, of a worker that does not encode, is heard of by all; the step is left out by all, and what codecs keep is as if it had not been. */
+/* A gradient that is not finite, of a worker that does not encode, is heard of by all; the step is
+   left out by all, and what codecs keep is as if it had not been. */
 static void a_step_is_left_out_by_all_teams(void **state)
 {
     static const char *const codecs[] = { "ef(topk(ratio=0.05))", "ef(powersgd(rank=1))" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(codecs); k++) {
-        job *a = job_of("ddp", codecs[k], "sgd(lr=0.05)", "2", 1), *b = job_of("ddp", codecs[k], "sgd(lr=0.05)", NULL, 2);
+        job *a = job_of("ddp", codecs[k], "sgd(lr=0.05)", "2", 1),
+            *b = job_of("ddp", codecs[k], "sgd(lr=0.05)", NULL, 2);
         a->t.options.nonfinite = b->t.options.nonfinite = TUTTI_NONFINITE_SKIP;
         a->bad = b->bad = 1;
         run_job(a, 4);
@@ -263,14 +286,28 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
 
 static void what_cannot_be_is_refused_in_a_sentence(void **state)
 {
-    static const struct { const char *method, *codec, *hierarchy; tutti_codec_cost cost; const char *sentence; } rows[] = {
-        { "ddp", "fp16", "machine", 0, "codec-hierarchy is 'machine', and all 6 workers are one team, so that nothing is left for codec 'fp16'; leave one of the two away" },
-        { "ddp", "fp16", "6", 0, "all 6 workers are one team" }, { "ddp", "fp16", "4", 0, "codec-hierarchy is 4, which does not divide the 6 workers" },
-        { "ddp", "fp16", "7", 0, "codec-hierarchy is '7'; it must be machine, none, or a number of workers from 1 to 6" }, { "ddp", "fp16", "0", 0, "codec-hierarchy is '0'; it must be" },
-        { "ddp", "fp16", "mashine", 0, "codec-hierarchy is 'mashine'; it must be" }, { "ddp", "fp16", "2x", 0, "codec-hierarchy is '2x'; it must be" },
-        { "ddp", NULL, "2", 0, "codec-hierarchy is '2', but no gradient goes through a codec; leave it at none, or give a codec" },
-        { "d-psgd", "fp16", "2", 0, "codec-hierarchy is '2', but the codec is of models, between neighbours; leave it at none" },
-        { "ddp", "fp16", "unlike", 0, "codec-hierarchy=machine: there are 3 workers on the machine of worker 4 and 2 on that of worker 0; machines must have equally many, of consecutive ranks" },
+    static const struct {
+        const char *method, *codec, *hierarchy;
+        tutti_codec_cost cost;
+        const char *sentence;
+    } rows[] = {
+        { "ddp", "fp16", "machine", 0,
+          "codec-hierarchy is 'machine', and all 6 workers are one team, so that nothing is left for codec 'fp16'; "
+          "leave one of the two away" },
+        { "ddp", "fp16", "6", 0, "all 6 workers are one team" },
+        { "ddp", "fp16", "4", 0, "codec-hierarchy is 4, which does not divide the 6 workers" },
+        { "ddp", "fp16", "7", 0,
+          "codec-hierarchy is '7'; it must be machine, none, or a number of workers from 1 to 6" },
+        { "ddp", "fp16", "0", 0, "codec-hierarchy is '0'; it must be" },
+        { "ddp", "fp16", "mashine", 0, "codec-hierarchy is 'mashine'; it must be" },
+        { "ddp", "fp16", "2x", 0, "codec-hierarchy is '2x'; it must be" },
+        { "ddp", NULL, "2", 0,
+          "codec-hierarchy is '2', but no gradient goes through a codec; leave it at none, or give a codec" },
+        { "d-psgd", "fp16", "2", 0,
+          "codec-hierarchy is '2', but the codec is of models, between neighbours; leave it at none" },
+        { "ddp", "fp16", "unlike", 0,
+          "codec-hierarchy=machine: there are 3 workers on the machine of worker 4 and 2 on that of worker 0; "
+          "machines must have equally many, of consecutive ranks" },
         { "ddp", "fp16", "2", TUTTI_CODEC_COST_EXPLAIN, "codec-cost predicts exchanges among all workers" },
     };
 
@@ -284,7 +321,8 @@ static void what_cannot_be_is_refused_in_a_sentence(void **state)
         t.options.codec_cost = rows[k].cost;
         if (strcmp(rows[k].hierarchy, "unlike") == 0)
             t.options.codec_hierarchy = "machine", t.steps = 0;
-        if (tutti_world_run("shm", t.steps == 0 ? 7 : 6, refused_rank, &t, &err) != TUTTI_ERR_USAGE || strstr(err.text, rows[k].sentence) == NULL)
+        if (tutti_world_run("shm", t.steps == 0 ? 7 : 6, refused_rank, &t, &err) != TUTTI_ERR_USAGE ||
+            strstr(err.text, rows[k].sentence) == NULL)
             fail_msg("wanted '%s', got '%s'", rows[k].sentence, err.text);
     }
 }

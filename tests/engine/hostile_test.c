@@ -1,6 +1,10 @@
-/* Goal: what a worker announces and sends to the others through a codec is not trusted (src/engine/exchange_message.c): lengths beyond what the codec makes, negative ones, lengths that do not fit what came, and any
-   bytes at all end with the sender's name and nothing read or written out of bounds (which a sanitizer sees), by gather and by the owners of parts; whatever is taken leaves the others alike.
-   Method: ranks that are threads; rank 1 takes part in the same collectives by hand. The source is taken in whole: its functions are its own. Decoders alone are in tests/fuzz. */
+/* Goal: what a worker announces and sends to the others through a codec is not trusted
+   (src/engine/exchange_message.c): lengths beyond what the codec makes, negative ones, lengths
+   that do not fit what came, and any bytes at all end with the sender's name and nothing read
+   or written out of bounds (which a sanitizer sees), by gather and by the owners of parts;
+   whatever is taken leaves the others alike. Method: ranks that are threads; rank 1 takes part
+   in the same collectives by hand. The source is taken in whole: its functions are its own.
+   Decoders alone are in tests/fuzz. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,9 +15,16 @@
 
 #include "../../src/engine/exchange_message.c"
 
-#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); } while (0)
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); \
+    } while (0)
 enum { UNITS = 2, COUNT = 300, MOST = 8, BAD = 1 };
-static const char *const specs[] = { "qsgd(coding=elias)", "threshold(value=0.5)", "wangni(sparsity=0.3)", "nuqsgd(coding=huffman)", "nuqsgd(bits=3,coding=elias)", "large(wangni(sparsity=0.3),min=250,small=topk(ratio=0.2))" };
+static const char *const specs[] = {
+    "qsgd(coding=elias)",     "threshold(value=0.5)",        "wangni(sparsity=0.3)",
+    "nuqsgd(coding=huffman)", "nuqsgd(bits=3,coding=elias)", "large(wangni(sparsity=0.3),min=250,small=topk(ratio=0.2))"
+};
 
 typedef enum { LENGTH, BYTES } what;
 typedef struct attack {
@@ -45,12 +56,24 @@ static tutti_status open_side(side *s, tutti_world *world, const char *spec, tut
 
     memset(s, 0, sizeof *s);
     s->group = tutti_group_workers(world, tutti_port_of("hostile", 0, 0));
-    s->job = (tutti_exchange_job){ .exchange = &s->exchange, .slot = &s->slot, .group = &s->group, .unit = s->unit, .n_units = UNITS };
+    s->job = (tutti_exchange_job){
+        .exchange = &s->exchange, .slot = &s->slot, .group = &s->group, .unit = s->unit, .n_units = UNITS
+    };
     for (int i = 0; i < UNITS; i++)
-        s->tensor[i] = (tutti_view){ .tensor = i, .first = (size_t)i * COUNT, .count = i == 0 ? COUNT : 200, .rows = 1, .cols = i == 0 ? COUNT : 200 };
+        s->tensor[i] = (tutti_view){ .tensor = i,
+                                     .first = (size_t)i * COUNT,
+                                     .count = i == 0 ? COUNT : 200,
+                                     .rows = 1,
+                                     .cols = i == 0 ? COUNT : 200 };
     s->exchange.payload = s->payload;
     s->device = tutti_world_device(world); /* of the level that TUTTI_CPU allows */
-    s->exchange.space = (tutti_codec_space){ .n = UNITS * COUNT, .tensor = s->tensor, .n_tensors = UNITS, .rank = rank, .workers = s->group.size, .seed = 1, .device = s->device };
+    s->exchange.space = (tutti_codec_space){ .n = UNITS * COUNT,
+                                             .tensor = s->tensor,
+                                             .n_tensors = UNITS,
+                                             .rank = rank,
+                                             .workers = s->group.size,
+                                             .seed = 1,
+                                             .device = s->device };
     TUTTI_TRY(tutti_plan_open(&s->plan, UNITS * COUNT, err));
     TUTTI_TRY(tutti_codec_declare(&s->exchange.codec, s->plan, spec, "codec", &s->exchange.space, err));
     TUTTI_TRY(tutti_plan_carry_out(s->plan, NULL, err));
@@ -59,7 +82,10 @@ static tutti_status open_side(side *s, tutti_world *world, const char *spec, tut
         s->g[i] = (float)((rank * 31 + i * 7) % 23) / 8 - 1;
     for (int i = 0; i < UNITS; i++) {
         tutti_exchange_unit *u = &s->unit[i];
-        *u = (tutti_exchange_unit){ .view = s->tensor[i], .codec = s->exchange.codec, .x = s->g + s->tensor[i].first, .y = s->g + s->tensor[i].first };
+        *u = (tutti_exchange_unit){ .view = s->tensor[i],
+                                    .codec = s->exchange.codec,
+                                    .x = s->g + s->tensor[i].first,
+                                    .y = s->g + s->tensor[i].first };
         u->view.step = 1;
         while (u->codec->ops->choose != NULL)
             u->codec = u->codec->ops->choose(u->codec, &u->view);
@@ -69,7 +95,9 @@ static tutti_status open_side(side *s, tutti_world *world, const char *spec, tut
 
 static void close_side(side *s)
 {
-    tutti_exchange_room *const rooms[] = { &s->slot.units, &s->slot.scratch, &s->slot.send, &s->slot.receive, &s->slot.out, &s->slot.all, &s->slot.sums, &s->slot.table, &s->slot.asked };
+    tutti_exchange_room *const rooms[] = { &s->slot.units,   &s->slot.scratch, &s->slot.send,
+                                           &s->slot.receive, &s->slot.out,     &s->slot.all,
+                                           &s->slot.sums,    &s->slot.table,   &s->slot.asked };
 
     for (size_t i = 0; i < TUTTI_LENGTH(rooms); i++)
         tutti_free(rooms[i]->at);
@@ -82,7 +110,8 @@ static uint64_t draw(uint64_t *state)
     return *state = (*state * 6364136223846793005u + 1442695040888963407u) ^ *state >> 29;
 }
 
-/* As gather() and to_owners() tell each other lengths, and then send. Bytes: mostly zeros and small numbers, so that lengths among them are often near what they should be. */
+/* As gather() and to_owners() tell each other lengths, and then send. Bytes: mostly zeros and small
+   numbers, so that lengths among them are often near what they should be. */
 static tutti_status be_bad(const attack *a, side *s, tutti_error *err)
 {
     const bool owners = s->group.size >= OWNERS_FROM;
@@ -93,11 +122,14 @@ static tutti_status be_bad(const attack *a, side *s, tutti_error *err)
     tutti_status status;
 
     for (int r = 0; r < s->group.size; r++)
-        told[r] = a->what == LENGTH ? a->announced : (int64_t)(draw(&seed) % 60); /* less than the codec makes at most */
+        /* less than the codec makes at most */
+        told[r] = a->what == LENGTH ? a->announced : (int64_t)(draw(&seed) % 60);
     if (owners)
-        TUTTI_TRY(tutti_alltoall(&s->group, tutti_host(told, (size_t)s->group.size, TUTTI_I64), tutti_host(lengths, (size_t)s->group.size, TUTTI_I64), err));
+        TUTTI_TRY(tutti_alltoall(&s->group, tutti_host(told, (size_t)s->group.size, TUTTI_I64),
+                                 tutti_host(lengths, (size_t)s->group.size, TUTTI_I64), err));
     else
-        TUTTI_TRY(tutti_allgather(&s->group, tutti_host(told, 1, TUTTI_I64), tutti_host(lengths, (size_t)s->group.size, TUTTI_I64), err));
+        TUTTI_TRY(tutti_allgather(&s->group, tutti_host(told, 1, TUTTI_I64),
+                                  tutti_host(lengths, (size_t)s->group.size, TUTTI_I64), err));
     if (a->what == LENGTH)
         return TUTTI_OK; /* nobody goes on */
     for (int r = 0; r < s->group.size; r++) {
@@ -110,8 +142,10 @@ static tutti_status be_bad(const attack *a, side *s, tutti_error *err)
     CHECK(out != NULL && in != NULL);
     for (size_t i = 0; i < sent; i++)
         out[i] = (uint8_t)(draw(&seed) % 7 == 0 ? draw(&seed) >> 32 : i % 4 == 0 ? (draw(&seed) >> 32) % 40 : 0);
-    status = owners ? tutti_alltoall_v(&s->group, counts, tutti_host(out, sent, TUTTI_U8), tutti_host(in, received, TUTTI_U8), err)
-                    : tutti_allgather_v(&s->group, counts + s->group.size, tutti_host(out, counts[0], TUTTI_U8), tutti_host(in, received, TUTTI_U8), err);
+    status = owners ? tutti_alltoall_v(&s->group, counts, tutti_host(out, sent, TUTTI_U8),
+                                       tutti_host(in, received, TUTTI_U8), err)
+                    : tutti_allgather_v(&s->group, counts + s->group.size, tutti_host(out, counts[0], TUTTI_U8),
+                                        tutti_host(in, received, TUTTI_U8), err);
     free(out), free(in);
     return status;
 }
@@ -134,8 +168,10 @@ static tutti_status attacked_rank(tutti_world *world, void *arg, tutti_error *er
     free(s);
     if (rank == BAD)
         return TUTTI_OK; /* whatever its own end has been */
-    if (status != TUTTI_OK && status != TUTTI_ERR_PEER && (status != TUTTI_ERR_CORRUPT || strstr(own.text, "worker 1") == NULL))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d ends with status %d: %.300s", rank, (int)status, own.text);
+    if (status != TUTTI_OK && status != TUTTI_ERR_PEER &&
+        (status != TUTTI_ERR_CORRUPT || strstr(own.text, "worker 1") == NULL))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d ends with status %d: %.300s", rank, (int)status,
+                          own.text);
     return TUTTI_OK;
 }
 
@@ -144,7 +180,8 @@ static void run(attack *a, int n)
     tutti_error err = { .rank = -1 };
 
     if (tutti_world_run("shm", n, attacked_rank, a, &err) != TUTTI_OK)
-        fail_msg("%s on %d workers, announced %lld, seed %llu: %s", a->spec, n, (long long)a->announced, (unsigned long long)a->seed, err.text);
+        fail_msg("%s on %d workers, announced %lld, seed %llu: %s", a->spec, n, (long long)a->announced,
+                 (unsigned long long)a->seed, err.text);
 }
 
 static void lengths_beyond_what_the_codec_makes_are_refused_by_name(void **state)
@@ -184,7 +221,8 @@ static void any_bytes_are_refused_by_name_or_are_the_same_to_all(void **state)
     assert_true(refused > 50);
 }
 
-/* codec-checksum: what comes is taken as it was written, and refused with any one bit of it another, as another's, of another step or of another place. */
+/* codec-checksum: what comes is taken as it was written, and refused with any one bit of it
+   another, as another's, of another step or of another place. */
 static tutti_status checked_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     side *s = malloc(sizeof *s);
@@ -219,7 +257,8 @@ static tutti_status checked_rank(tutti_world *world, void *arg, tutti_error *err
         for (int k = 0; k < 4; k++) {
             at = out;
             CHECK(take(&s->job, u, &other[k], k == 0, &at, out + bytes, &m, &own) == TUTTI_ERR_CORRUPT);
-            CHECK(strstr(own.text, k == 0 ? "not what worker 1 sent" : "not what worker 0 sent") != NULL && strstr(own.text, i == 0 ? " bytes of tensor 0 from" : " bytes of tensor 1 from") != NULL);
+            CHECK(strstr(own.text, k == 0 ? "not what worker 1 sent" : "not what worker 0 sent") != NULL &&
+                  strstr(own.text, i == 0 ? " bytes of tensor 0 from" : " bytes of tensor 1 from") != NULL);
         }
         free(out);
     }

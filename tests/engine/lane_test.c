@@ -1,4 +1,5 @@
-/* Goal: a lane runs jobs in order, reports each status once with its sentence, and runs out what was started before it closes. */
+/* Goal: a lane runs jobs in order, reports each status once with its sentence, and runs out
+   what was started before it closes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,8 @@ typedef struct log { _Atomic int count; int order[JOBS]; } log;
 static tutti_status note(tutti_job *job, tutti_error *err)
 {
     log *l = job->owner;
-    const int at = atomic_fetch_add_explicit(&l->count, 1, memory_order_relaxed); /* the job's end is ordered by the lane's lock */
+    /* the job's end is ordered by the lane's lock */
+    const int at = atomic_fetch_add_explicit(&l->count, 1, memory_order_relaxed);
     l->order[at] = job->index;
     if (job->index % 10 == 3)
         return tutti_fail(err, TUTTI_ERR_IO, 0, "job %d", job->index);

@@ -1,6 +1,9 @@
-/* Goal: a step that is left out has not been, to whatever a codec keeps; and an overflow in the codec is not taken for one of the gradient.
-   Method: a quadratic of each worker's own, whose gradient depends on the model alone, so that a run with steps left out must be, to the last bit, the run without them: residuals, momenta, estimates, factors and
-   sums of gradients are all in it. The number that is not finite is in the last tensor alone, so that all others have been exchanged when it is found. */
+/* Goal: a step that is left out has not been, to whatever a codec keeps; and an overflow in the
+   codec is not taken for one of the gradient. Method: a quadratic of each worker's own, whose
+   gradient depends on the model alone, so that a run with steps left out must be, to the last
+   bit, the run without them: residuals, momenta, estimates, factors and sums of gradients are
+   all in it. The number that is not finite is in the last tensor alone, so that all others have
+   been exchanged when it is found. */
 #include "toy.h"
 
 enum { RANKS = 5, STEPS = 24, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };
@@ -8,7 +11,8 @@ typedef struct job {
     toy t;
     uint64_t bad;                /* bit s: in step s a number that is not finite */
     int bad_rank;
-    float steep;                 /* what element 12 has for a gradient instead in those steps, on all workers; 0: nothing */
+    /* what element 12 has for a gradient instead in those steps, on all workers; 0: nothing */
+    float steep;
     float x[ELEMENTS];           /* rank 0's at the end */
     uint64_t hash[RANKS], skipped[RANKS];
     double scale[RANKS];
@@ -94,12 +98,15 @@ static void run(job *j, int n)
         assert_int_equal(j->hash[r], j->hash[0]);
 }
 
-/* None draws by the step's number, which differs. One lane or none, one piece a tensor or one for all. */
+/* None draws by the step's number, which differs. One lane or none,
+   one piece a tensor or one for all. */
 static void a_run_with_steps_left_out_is_the_run_without_them(void **state)
 {
     static const struct { const char *method, *codec; int n; } cases[] = {
-        { "ddp", "ef(topk(ratio=0.02))", 3 }, { "ddp", "ef(topk(ratio=0.02),momentum=0.9)", 2 }, { "ddp", "ef(sign,server=on)", 5 }, { "ddp", "ef(powersgd(rank=1))", 3 },
-        { "ddp", "ef(powersgd(rank=1,ef_rule=aggregated))", 2 }, { "ddp", "ef21(topk(ratio=0.02))", 4 }, { "ddp", "ef21(topk(ratio=0.05),eta=0.5)", 3 }, { "ddp", "ef(bf16)", 3 },
+        { "ddp", "ef(topk(ratio=0.02))", 3 }, { "ddp", "ef(topk(ratio=0.02),momentum=0.9)", 2 }, { "ddp",
+          "ef(sign,server=on)", 5 }, { "ddp", "ef(powersgd(rank=1))", 3 },
+        { "ddp", "ef(powersgd(rank=1,ef_rule=aggregated))", 2 }, { "ddp", "ef21(topk(ratio=0.02))", 4 }, { "ddp",
+          "ef21(topk(ratio=0.05),eta=0.5)", 3 }, { "ddp", "ef(bf16)", 3 },
         { "dgc(ratio=0.02,min_numel=100,warmup=0)", "", 3 },
         { "dgc(ratio=0.02,min_numel=100,warmup=0,nesterov=on)", "", 4 },
         { "dgc(ratio=0.02,min_numel=100,warmup=0,momentum=0.8)", "", 3 }, { "onebit-adam(freeze_step=2)", "", 4 },
@@ -111,7 +118,8 @@ static void a_run_with_steps_left_out_is_the_run_without_them(void **state)
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
         const bool sorted = strncmp(cases[c].method, "ddp", 3) == 0;
-        job plain = job_of(cases[c].method, cases[c].codec, 12), bumpy = job_of(sorted && c % 2 == 1 ? "ddp(0.000001,0.000001)" : cases[c].method, cases[c].codec, 17);
+        job plain = job_of(cases[c].method, cases[c].codec, 12),
+            bumpy = job_of(sorted && c % 2 == 1 ? "ddp(0.000001,0.000001)" : cases[c].method, cases[c].codec, 17);
         plain.t.options.lane = 0;
         bumpy.t.options.lane = lanes[c % 3];
         plain.t.options.optimizer = bumpy.t.options.optimizer = strncmp(cases[c].method, "onebit", 6) == 0
@@ -123,7 +131,8 @@ static void a_run_with_steps_left_out_is_the_run_without_them(void **state)
         run(&bumpy, cases[c].n);
         assert_int_equal(bumpy.skipped[0], 5);
         if (memcmp(bumpy.x, plain.x, sizeof plain.x) != 0)
-            fail_msg("%s, codec '%s' on %d workers: a step that was left out left something behind", cases[c].method, cases[c].codec, cases[c].n);
+            fail_msg("%s, codec '%s' on %d workers: a step that was left out left something behind", cases[c].method,
+                     cases[c].codec, cases[c].n);
     }
 }
 
@@ -154,16 +163,21 @@ static void an_overflow_of_the_codec_does_not_move_the_loss_scale(void **state)
         j.t.options.loss_scale = "dynamic(init=256,interval=100)";
         j.steep = 1e6f;
         j.bad = 1 << 2;
-        assert_int_equal(try_job(&j, 3, &err), TUTTI_ERR_NUMBER); /* the scale leaves overflows of gradients out; this one is for nonfinite to decide */
-        assert_string_equal(err.text, "the mean gradient of d.weight is inf at element 2 in step 2, as fp16 decoded it; lower the learning rate, take a codec with a wider range (bf16 instead of fp16) or leave "
-                                      "such steps out (nonfinite=skip)");
+        /* the scale leaves overflows of gradients out; this one is for nonfinite to decide */
+        assert_int_equal(try_job(&j, 3, &err), TUTTI_ERR_NUMBER);
+        assert_string_equal(err.text,
+                            "the mean gradient of d.weight is inf at element 2 in step 2, as fp16 decoded it; lower "
+                            "the learning rate, take a codec with a wider range (bf16 instead of fp16) or leave "
+                            "such steps out (nonfinite=skip)");
         j.t.options.nonfinite = TUTTI_NONFINITE_SKIP;
         run(&j, 3);
         for (int r = 0; r < 3; r++)
             assert_true(j.skipped[r] == 1 && j.scale[r] == 256);
         assert_int_equal(j.events, 1);
-        assert_string_equal(j.event[0], "nonfinite: the mean gradient of d.weight is not finite in step 2 as fp16 decoded it, though each worker's own is; the step was left out. A codec with a wider range (bf16 "
-                                        "instead of fp16) or a lower learning rate mends it");
+        assert_string_equal(j.event[0],
+                            "nonfinite: the mean gradient of d.weight is not finite in step 2 as fp16 decoded it, "
+                            "though each worker's own is; the step was left out. A codec with a wider range (bf16 "
+                            "instead of fp16) or a lower learning rate mends it");
     }
 }
 

@@ -1,5 +1,7 @@
-/* Goal: client state (running statistics and the like) is each worker's own while it trains, the same mean on all while the model is shown and after the end, and part of
-   checkpoints. Method: every worker counts something of its own; expected values are integers or halves, so equality is exact. */
+/* Goal: client state (running statistics and the like) is each worker's own while it
+   trains, the same mean on all while the model is shown and after the end, and part of
+   checkpoints. Method: every worker counts something of its own; expected values are
+   integers or halves, so equality is exact. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -32,7 +34,8 @@ static tutti_status expect(tutti_engine *e, int n, int step, bool mean, tutti_er
     for (int i = 0; i < OWN; i++) {
         const float want = mean ? mean_of(n, step, i) : count_of(rank, step, i), has = tutti_engine_own(e)[i];
         if (has != want)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "after %d steps own value %d is %g, not %g", step, i, (double)has, (double)want);
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "after %d steps own value %d is %g, not %g", step, i,
+                              (double)has, (double)want);
     }
     return TUTTI_OK;
 }
@@ -144,7 +147,8 @@ static void save_and_load(bool idle)
     job j = { .method = "ddp", .idle = idle };
     char command[320];
 
-    snprintf(j.directory, sizeof j.directory, "%s/own-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
+    snprintf(j.directory, sizeof j.directory, "%s/own-test-XXXXXX",
+             getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(j.directory));
     run(rank, &j, 4);
     j.saved_by = 4;

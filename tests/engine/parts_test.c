@@ -1,5 +1,6 @@
-/* Goal: with parts every worker goes over samples of its own, whatever pace its method has, and goes on where it stopped. Method: each pass's position is compared with what the worker
-   has computed so far; checkpoints are written half way and loaded by another engine. */
+/* Goal: with parts every worker goes over samples of its own, whatever pace its method has, and
+   goes on where it stopped. Method: each pass's position is compared with what the worker has
+   computed so far; checkpoints are written half way and loaded by another engine. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -40,7 +41,8 @@ static tutti_status steps(tutti_engine *e, uint64_t n, uint64_t *mine, tutti_err
         while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
             CHECK(p.position == *mine);
             for (int64_t b = 0; b < p.samples; b++) {
-                const uint64_t id = tutti_share_sample_of(m->share, m->share->workers == 1 ? 0 : m->rank, p.epoch, p.position + (uint64_t)b);
+                const uint64_t id = tutti_share_sample_of(m->share, m->share->workers == 1 ? 0 : m->rank, p.epoch,
+                                                          p.position + (uint64_t)b);
                 CHECK(id >= first[m->rank] && id < first[m->rank + 1]);
             }
             *mine += (uint64_t)p.samples;
@@ -112,7 +114,8 @@ static void every_worker_goes_on_in_its_own_part(void **state)
         run r = run_of(methods[k]);
         char command[128];
         tutti_error err = { .rank = -1 };
-        if (tutti_world_run("shm", WORKERS, first_half, &r, &err) != TUTTI_OK || tutti_world_run("shm", WORKERS, second_half, &r, &err) != TUTTI_OK)
+        if (tutti_world_run("shm", WORKERS, first_half, &r, &err) != TUTTI_OK ||
+            tutti_world_run("shm", WORKERS, second_half, &r, &err) != TUTTI_OK)
             fail_msg("%s: %s", methods[k], err.text);
         for (int w = 0; w < WORKERS; w++)
             assert_true(atomic_load(&r.computed[w]) > 40);
@@ -128,7 +131,8 @@ static void work_is_not_handed_on_where_samples_are_not(void **state)
 
     (void)state;
     assert_int_equal(tutti_world_run("shm", WORKERS, first_half, &r, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "method 'hetero-ring' hands work from worker to worker, but each has samples of its own that stay with it; leave partition at iid or take another method"));
+    assert_non_null(strstr(err.text, "method 'hetero-ring' hands work from worker to worker, but each has samples of "
+                                     "its own that stay with it; leave partition at iid or take another method"));
     rmdir(r.directory);
 }
 

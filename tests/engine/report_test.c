@@ -1,5 +1,7 @@
-/* Goal: codec_report measures what a codec makes of gradients, and changes no bit, no byte and no message of the run; its numbers are those of independent computations.
-   Method: the toy client on ranks that are threads, through every codec of the registry; records are read after every step. */
+/* Goal: codec_report measures what a codec makes of gradients, and changes no bit, no byte and no
+   message of the run; its numbers are those of independent computations. Method: the toy client on
+   ranks that are threads, through every codec of the registry; records are read after every
+   step. */
 #include "engine/engine_internal.h"
 #include "toy.h"
 #include "tutti/codec.h"
@@ -72,7 +74,9 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
 
 static tutti_engine_options with(const char *codec, uint64_t every)
 {
-    return (tutti_engine_options){ .method = "ddp", .batch = 4, .seed = 3, .codec = codec, .codec_report = every, .optimizer = "sgd(lr=0.05)" };
+    return (tutti_engine_options){
+        .method = "ddp", .batch = 4, .seed = 3, .codec = codec, .codec_report = every, .optimizer = "sgd(lr=0.05)"
+    };
 }
 
 static void run(const tutti_engine_options *options, int n, int steps, seen *out)
@@ -96,10 +100,37 @@ static void run(const tutti_engine_options *options, int n, int steps, seen *out
 
 /* Every codec of the registry is in one of these. */
 static const char *const codecs[] = {
-    "fp32", "fp16", "bf16", "trunc16", "int8", "minmax8", "qsgd", "qsgd(coding=elias,norm=l2)", "nuqsgd(coding=huffman)", "nuqsgd(zero_level=off,tail=dense)", "alq(bucket=512,first=2)", "amq(bucket=512,first=2)", "ef(sign)",
-    "ef(sign,server=on)", "ef(onebit)", "ef(onebit-col)", "sign-vote", "topk(ratio=0.1)", "ef(topk(index_code=delta,value_dtype=fp16),momentum=0.9)", "ef(threshold(0.1))", "ef(randomk(ratio=0.1))", "randomk(unbiased=on)", "wangni",
-    "powersgd(rank=2)", "ef(powersgd(rank=2,ef_rule=aggregated,factor_dtype=fp16))", "large(bf16,min=100)", "ef21(topk(ratio=0.1))", "dgc(topk(ratio=0.1))", "dgc(sign)",
-    "ef(accordion(low=topk(ratio=0.5),high=topk,unit=step,interval=2))", "ef(topk(ratio=0.1),flush_every=3)",
+    "fp32",
+    "fp16",
+    "bf16",
+    "trunc16",
+    "int8",
+    "minmax8",
+    "qsgd",
+    "qsgd(coding=elias,norm=l2)",
+    "nuqsgd(coding=huffman)",
+    "nuqsgd(zero_level=off,tail=dense)",
+    "alq(bucket=512,first=2)",
+    "amq(bucket=512,first=2)",
+    "ef(sign)",
+    "ef(sign,server=on)",
+    "ef(onebit)",
+    "ef(onebit-col)",
+    "sign-vote",
+    "topk(ratio=0.1)",
+    "ef(topk(index_code=delta,value_dtype=fp16),momentum=0.9)",
+    "ef(threshold(0.1))",
+    "ef(randomk(ratio=0.1))",
+    "randomk(unbiased=on)",
+    "wangni",
+    "powersgd(rank=2)",
+    "ef(powersgd(rank=2,ef_rule=aggregated,factor_dtype=fp16))",
+    "large(bf16,min=100)",
+    "ef21(topk(ratio=0.1))",
+    "dgc(topk(ratio=0.1))",
+    "dgc(sign)",
+    "ef(accordion(low=topk(ratio=0.5),high=topk,unit=step,interval=2))",
+    "ef(topk(ratio=0.1),flush_every=3)",
 };
 
 static void every_codec_is_in_the_list(void **state)
@@ -128,13 +159,17 @@ static void measuring_changes_no_bit_and_no_message(void **state)
             run(&options, n, STEPS, &on);
             assert_false(off.measured);
             assert_true(on.measured);
-            if (memcmp(off.hash, on.hash, sizeof on.hash) != 0 || memcmp(off.sent, on.sent, sizeof on.sent) != 0 || memcmp(off.payload, on.payload, sizeof on.payload) != 0)
+            if (memcmp(off.hash, on.hash, sizeof on.hash) != 0 || memcmp(off.sent, on.sent, sizeof on.sent) != 0 ||
+                memcmp(off.payload, on.payload, sizeof on.payload) != 0)
                 fail_msg("%s on %d workers", codecs[c], n);
             for (int s = 0; s < STEPS; s++)
                 for (int i = 0; i < TOY_TENSORS; i++) {
                     const tutti_codec_record *r = &on.record[s][i];
-                    if (r->step != (uint64_t)s + 1 || r->bits != 8.0 * (double)r->bytes / (double)counts[i] || !(r->density >= 0 && r->density <= 1) || !(r->union_density <= 1))
-                        fail_msg("%s on %d workers, step %d, tensor %d: at %llu, %g bits, densities %g and %g", codecs[c], n, s, i, (unsigned long long)r->step, r->bits, r->density, r->union_density);
+                    if (r->step != (uint64_t)s + 1 || r->bits != 8.0 * (double)r->bytes / (double)counts[i] ||
+                        !(r->density >= 0 && r->density <= 1) || !(r->union_density <= 1))
+                        fail_msg("%s on %d workers, step %d, tensor %d: at %llu, %g bits, densities %g and %g",
+                                 codecs[c], n, s, i, (unsigned long long)r->step, r->bits, r->density,
+                                 r->union_density);
                 }
         }
 }
@@ -143,25 +178,30 @@ static void measuring_changes_no_bit_and_no_message(void **state)
 static void numbers_are_those_of_the_definitions(void **state)
 {
     static seen fp32, topk, qsgd, sign;
-    const tutti_engine_options a = with("fp32", 1), b = with("topk(ratio=0.1)", 1), c = with("qsgd(norm=l2,bucket=64)", 1), d = with("sign", 1);
+    const tutti_engine_options a = with("fp32", 1), b = with("topk(ratio=0.1)", 1),
+                               c = with("qsgd(norm=l2,bucket=64)", 1), d = with("sign", 1);
 
     (void)state;
     run(&a, 1, STEPS, &fp32), run(&b, 1, STEPS, &topk), run(&c, 1, STEPS, &qsgd), run(&d, 1, STEPS, &sign);
     for (int s = 0; s < STEPS; s++)
         for (int i = 0; i < TOY_TENSORS; i++) {
             const size_t n = counts[i], k = (n + 9) / 10;
-            const tutti_codec_record *f = &fp32.record[s][i], *t = &topk.record[s][i], *q = &qsgd.record[s][i], *g = &sign.record[s][i];
-            assert_true(f->lost == 0 && f->density == 1 && f->bits == 32 && f->norm == fp32.mean[s][i] && fp32.bound[s][i] == 0 && isnan(f->residual));
+            const tutti_codec_record *f = &fp32.record[s][i], *t = &topk.record[s][i], *q = &qsgd.record[s][i],
+                                     *g = &sign.record[s][i];
+            assert_true(f->lost == 0 && f->density == 1 && f->bits == 32 && f->norm == fp32.mean[s][i] &&
+                        fp32.bound[s][i] == 0 && isnan(f->residual));
             assert_string_equal(t->codec, "topk");
             assert_true(t->density == (double)k / (double)n && t->union_density == t->density);
             assert_true(topk.bound[s][i] == 1 - (double)k / (double)n && t->lost <= topk.bound[s][i]);
-            assert_true(fabs(t->lost - (1 - pow(topk.mean[s][i] / t->norm, 2))) < 1e-6); /* what is sent and what is not are at right angles */
+            /* what is sent and what is not are at right angles */
+            assert_true(fabs(t->lost - (1 - pow(topk.mean[s][i] / t->norm, 2))) < 1e-6);
             assert_true(q->bytes == (4 * n + 7) / 8 + 4 * ((n + 63) / 64) && qsgd.levels[s][i] == (double)n);
             assert_true(fabs(g->lost - (1 - g->rho * g->rho)) < 1e-6); /* onebit.md: of the scale |x|_1 / n */
         }
 }
 
-/* By owners a tensor is encoded part by part; parts are whole buckets of 64, so that together they are the tensor. */
+/* By owners a tensor is encoded part by part; parts are whole buckets of 64, so
+   that together they are the tensor. */
 static void parts_of_a_tensor_are_put_together(void **state)
 {
     static seen parts, whole;
@@ -173,7 +213,8 @@ static void parts_of_a_tensor_are_put_together(void **state)
     run(&options, RANKS, 1, &parts), run(&gathered, RANKS, 1, &whole);
     for (int i = 0; i < TOY_TENSORS; i++) {
         const tutti_codec_record *p = &parts.record[0][i], *w = &whole.record[0][i];
-        assert_true(p->bytes == w->bytes && parts.levels[0][i] == (double)counts[i] && p->density == w->density && parts.bound[0][i] == whole.bound[0][i]);
+        assert_true(p->bytes == w->bytes && parts.levels[0][i] == (double)counts[i] && p->density == w->density &&
+                    parts.bound[0][i] == whole.bound[0][i]);
         assert_true(fabs(p->lost / w->lost - 1) < 1e-9 && fabs(p->rho / w->rho - 1) < 1e-9 && p->norm == w->norm);
         assert_true(parts.payload[i] > whole.payload[i] || counts[i] < 100);
     }
@@ -181,8 +222,17 @@ static void parts_of_a_tensor_are_put_together(void **state)
 
 static void the_variance_factor_is_below_its_bound_on_average(void **state)
 {
-    static const char *const unbiased[] = { "qsgd(norm=l2,bucket=64)", "qsgd(bits=2,norm=l2,bucket=64)", "qsgd(bits=2,bucket=64)", "nuqsgd(bucket=64)", "nuqsgd(bits=3,multiplier=0.7,bucket=64)", "nuqsgd(zero_level=off,bucket=64)", "alq(bucket=64,first=2)",
-                                            "alq(bucket=64,first=2,zero_level=on)", "amq(bucket=64,first=2)", "randomk(ratio=0.1,unbiased=on)", "randomk(ratio=0.3)" };
+    static const char *const unbiased[] = { "qsgd(norm=l2,bucket=64)",
+                                            "qsgd(bits=2,norm=l2,bucket=64)",
+                                            "qsgd(bits=2,bucket=64)",
+                                            "nuqsgd(bucket=64)",
+                                            "nuqsgd(bits=3,multiplier=0.7,bucket=64)",
+                                            "nuqsgd(zero_level=off,bucket=64)",
+                                            "alq(bucket=64,first=2)",
+                                            "alq(bucket=64,first=2,zero_level=on)",
+                                            "amq(bucket=64,first=2)",
+                                            "randomk(ratio=0.1,unbiased=on)",
+                                            "randomk(ratio=0.3)" };
     static seen s;
 
     (void)state;
@@ -197,7 +247,8 @@ static void the_variance_factor_is_below_its_bound_on_average(void **state)
                 lost += s.record[k][i].lost / MOST_STEPS;
                 bound += s.bound[k][i] / MOST_STEPS;
             }
-            if (!(lost > 0 && lost <= bound * (counts[i] > 100 ? 1.05 : 2))) /* of few elements forty draws say little */
+            /* of few elements forty draws say little */
+            if (!(lost > 0 && lost <= bound * (counts[i] > 100 ? 1.05 : 2)))
                 fail_msg("%s, tensor %d: %g is lost, and the bound is %g", unbiased[c], i, lost, bound);
         }
     }
@@ -205,7 +256,8 @@ static void the_variance_factor_is_below_its_bound_on_average(void **state)
 
 static void the_residual_is_what_error_feedback_keeps(void **state)
 {
-    static const char *const fed[] = { "ef(topk(ratio=0.1))", "ef(sign,server=on)", "ef(powersgd(rank=2))", "ef(randomk(ratio=0.1))" };
+    static const char *const fed[] = { "ef(topk(ratio=0.1))", "ef(sign,server=on)", "ef(powersgd(rank=2))",
+                                       "ef(randomk(ratio=0.1))" };
     static seen s;
 
     (void)state;
@@ -215,15 +267,26 @@ static void the_residual_is_what_error_feedback_keeps(void **state)
             run(&options, n, STEPS, &s);
             for (int k = 0; k < STEPS; k++)
                 for (int i = 0; i < TOY_TENSORS; i++)
-                    if (!(fabs(s.record[k][i].residual * s.record[k][i].norm - s.kept[k][i]) <= 1e-6 * s.record[k][i].norm))
-                        fail_msg("%s on %d, step %d, tensor %d: %g of %g, and %g is kept", fed[c], n, k, i, s.record[k][i].residual, s.record[k][i].norm, s.kept[k][i]);
+                    if (!(fabs(s.record[k][i].residual * s.record[k][i].norm - s.kept[k][i]) <=
+                          1e-6 * s.record[k][i].norm))
+                        fail_msg("%s on %d, step %d, tensor %d: %g of %g, and %g is kept", fed[c], n, k, i,
+                                 s.record[k][i].residual, s.record[k][i].norm, s.kept[k][i]);
         }
 }
 
-/* Messages of few workers are encoded once; a length of four bytes stands before those whose length varies. */
+/* Messages of few workers are encoded once; a length of four bytes stands
+   before those whose length varies. */
 static void bytes_add_up_to_the_payload(void **state)
 {
-    static const struct { const char *codec; uint64_t before; } cases[] = { { "topk", 0 }, { "qsgd", 0 }, { "qsgd(coding=elias)", 4 }, { "bf16", 0 }, { "ef(powersgd(rank=2))", 0 }, { "randomk(ratio=0.1)", 0 } };
+    static const struct {
+        const char *codec;
+        uint64_t before;
+    } cases[] = { { "topk", 0 },
+                  { "qsgd", 0 },
+                  { "qsgd(coding=elias)", 4 },
+                  { "bf16", 0 },
+                  { "ef(powersgd(rank=2))", 0 },
+                  { "randomk(ratio=0.1)", 0 } };
     static seen s;
 
     (void)state;
@@ -271,8 +334,11 @@ static void every_so_many_steps_and_no_others(void **state)
 static void there_must_be_something_to_measure(void **state)
 {
     static const struct { const char *method, *codec, *text; } cases[] = {
-        { "ddp", NULL, "codec-report is 5, but gradients travel as they are: there is no codec; leave codec-report at 0" },
-        { "d-psgd(ring)", "topk(ratio=0.5)", "codec-report is 5, but the codec is of models, between neighbours, and what is measured is the exchange of gradients; leave codec-report at 0" },
+        { "ddp", NULL,
+          "codec-report is 5, but gradients travel as they are: there is no codec; leave codec-report at 0" },
+        { "d-psgd(ring)", "topk(ratio=0.5)",
+          "codec-report is 5, but the codec is of models, between neighbours, and what is measured is the exchange "
+          "of gradients; leave codec-report at 0" },
     };
 
     (void)state;

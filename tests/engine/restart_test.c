@@ -1,6 +1,10 @@
-/* Goal: a step that its method begins anew (method.h: done gives TUTTI_CLOSED) is computed from its first pass again, at the model that the method has put there meanwhile, on the same samples, and nothing of what was
-   computed before it counts: neither gradients of earlier passes nor what the client has announced since, wherever values and gradients lie and whether or not the client can leave a pass.
-   Method: a method that restarts a step so many times, each at another unit and pass, and moves the model by 1 before it; the gradient is a formula of the model as the client sees it; what is dropped is NaN. */
+/* Goal: a step that its method begins anew (method.h: done gives TUTTI_CLOSED) is computed from
+   its first pass again, at the model that the method has put there meanwhile, on the same samples,
+   and nothing of what was computed before it counts: neither gradients of earlier passes nor what
+   the client has announced since, wherever values and gradients lie and whether or not the client
+   can leave a pass. Method: a method that restarts a step so many times, each at another unit and
+   pass, and moves the model by 1 before it; the gradient is a formula of the model as the client
+   sees it; what is dropped is NaN. */
 #include "engine/engine_internal.h"
 #include "toy.h"
 
@@ -12,7 +16,8 @@ typedef struct job {
     uint64_t restarts;
 } job;
 
-/* Twice in step 2, once in step 1, never in step 0, and so on; in turn in each pass, unit and direction. */
+/* Twice in step 2, once in step 1, never in step 0, and so on; in turn
+   in each pass, unit and direction. */
 typedef struct anew { uint64_t step; int tries; bool before; } anew;
 
 static int tries_of(uint64_t step) { return (int)(step % 3); }
@@ -38,20 +43,25 @@ static tutti_status anew_done(tutti_method *m, int unit, bool backward, tutti_er
     const uint64_t place = m->step + (uint64_t)s->tries;
 
     (void)err;
-    if (s->tries >= tries_of(m->step) || e->pass.index != (int64_t)(place % PASSES) || unit != (int)(place / 2 % UNITS) || backward != (place / 4 % 2 == 0))
+    if (s->tries >= tries_of(m->step) || e->pass.index != (int64_t)(place % PASSES) ||
+        unit != (int)(place / 2 % UNITS) || backward != (place / 4 % 2 == 0))
         return TUTTI_OK;
     s->tries++;
     s->before = true;
     return TUTTI_CLOSED;
 }
 
-static const tutti_method_ops anew_ops = { .name = "anew", .self_bytes = sizeof(anew), .pass = anew_pass, .done = anew_done };
+static const tutti_method_ops anew_ops = {
+    .name = "anew", .self_bytes = sizeof(anew), .pass = anew_pass, .done = anew_done
+};
 static const tutti_method_ops *const methods[] = { &anew_ops, NULL };
 
 static float wanted(int pass, int i) { return (float)((i * 5 + pass * 9) % 16) / 4; }
 
-/* One pass; `closed`: the step begins anew, and the client leaves if it can. What is computed after that is NaN. */
-static tutti_status one_pass(job *j, tutti_engine *e, const tutti_pass *p, float (*values)[COUNT], float (*gradients)[COUNT], bool *closed, tutti_error *err)
+/* One pass; `closed`: the step begins anew, and the client leaves if it can.
+   What is computed after that is NaN. */
+static tutti_status one_pass(job *j, tutti_engine *e, const tutti_pass *p, float (*values)[COUNT],
+                             float (*gradients)[COUNT], bool *closed, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
 
@@ -87,13 +97,20 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     job *j = arg;
     float values[UNITS][COUNT] = { { 0 } }, gradients[UNITS][COUNT] = { { 0 } };
-    const tutti_engine_options options = { .method = "anew", .optimizer = "sgd(lr=0.5)", .batch = 4, .accumulate = PASSES, .data_samples = 1000 };
+    const tutti_engine_options options = {
+        .method = "anew", .optimizer = "sgd(lr=0.5)", .batch = 4, .accumulate = PASSES, .data_samples = 1000
+    };
     tutti_param params[UNITS];
     tutti_engine *e;
     tutti_figures figures;
 
     for (int k = 0; k < UNITS; k++)
-        params[k] = (tutti_param){ .name = k == 0 ? "b" : "a", .dims = 1, .dim = { COUNT }, .unit = UNITS - 1 - k, .values = j->own_memory ? values[k] : NULL, .gradient = j->own_memory ? gradients[k] : NULL };
+        params[k] = (tutti_param){ .name = k == 0 ? "b" : "a",
+                                   .dims = 1,
+                                   .dim = { COUNT },
+                                   .unit = UNITS - 1 - k,
+                                   .values = j->own_memory ? values[k] : NULL,
+                                   .gradient = j->own_memory ? gradients[k] : NULL };
     TUTTI_TRY(tutti_engine_open_from(&e, world, params, UNITS, &options, methods, err));
     for (int s = 0; s < STEPS; s++) {
         const tutti_method *m = tutti_engine_method(e);
@@ -104,7 +121,8 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         tutti_pass p;
         tutti_status status;
         while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
-            CHECK(p.index == (closed ? 0 : next) && p.keep == (p.index > 0) && p.same_values == (p.index > 0) && p.samples == 4);
+            CHECK(p.index == (closed ? 0 : next) && p.keep == (p.index > 0) && p.same_values == (p.index > 0) &&
+                  p.samples == 4);
             CHECK(passes < PASSES || closed || p.index > 0 || position[0] == p.position);
             if (p.index == 0 && passes > 0)
                 CHECK(p.position == position[0]); /* the same samples */
@@ -142,7 +160,9 @@ static void a_step_that_begins_anew_is_the_last_try_alone(void **state)
                     const float at = x[i] + (float)tries_of((uint64_t)s);
                     x[i] = at - 0.5f * ((at - wanted(0, i)) / PASSES + (at - wanted(1, i)) / PASSES);
                     if (!(fabsf(j.x[s][i] - x[i]) < 1e-5f))
-                        fail_msg("%s memory, %s: step %d: value %d is %g instead of %g", own ? "its own" : "the engine's", leaves ? "leaves" : "stays", s, i, (double)j.x[s][i], (double)x[i]);
+                        fail_msg("%s memory, %s: step %d: value %d is %g instead of %g",
+                                 own ? "its own" : "the engine's", leaves ? "leaves" : "stays", s, i, (double)j.x[s][i],
+                                 (double)x[i]);
                 }
             }
             assert_int_equal(j.restarts, restarts);

@@ -1,5 +1,7 @@
-/* Goal: tables whose rows are known train the bits that whole gradients train, whatever the number of workers, the optimiser and how much is touched, send exactly what the rule says, and leave alone
-   what nobody touched. Method: a client whose gradients are a formula of (rank, step, pass), given once by rows and once whole; ranks are threads. */
+/* Goal: tables whose rows are known train the bits that whole gradients train, whatever the number
+   of workers, the optimiser and how much is touched, send exactly what the rule says, and leave
+   alone what nobody touched. Method: a client whose gradients are a formula of (rank, step, pass),
+   given once by rows and once whole; ranks are threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +15,11 @@
 #include "tutti/engine.h"
 
 enum { RANKS = 5, TENSORS = 3 }; /* a vector, a table, another table */
-#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); } while (0)
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); \
+    } while (0)
 
 typedef struct run {
     tutti_engine_options options;
@@ -21,14 +27,17 @@ typedef struct run {
     size_t rows, cols;           /* of the first table; the second has 3 x 2 */
     double touched[RANKS];       /* share of the rows that a pass of each rank names; above 1: it announces the whole */
     bool by_rows, own_memory;
-    bool in_vain;                /* of a pass without samples all rows are named, of a client's memory with whatever stands there */
+    /* of a pass without samples all rows are named, of a client's memory with whatever stands
+       there */
+    bool in_vain;
     bool shows;                  /* the agreed model, and how far this worker's is from it, after every step */
     int steps, bad_rank, bad_step;
     float *x[RANKS];             /* at the end */
     size_t n;
     uint64_t bytes[RANKS][RANKS];
     uint64_t skipped;
-    tutti_status (*probe)(struct run *r, tutti_engine *e, tutti_error *err); /* within the first pass, instead of computing */
+    /* within the first pass, instead of computing */
+    tutti_status (*probe)(struct run *r, tutti_engine *e, tutti_error *err);
 } run;
 
 static double draw(const run *r, int rank, uint64_t step, int64_t pass, uint64_t what)
@@ -57,14 +66,17 @@ static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, floa
     for (int i = 0; i < TENSORS; i++)
         g[i] = memory[i] != NULL ? memory[i] : tutti_engine_gradient(e, i);
     for (size_t i = 0; i < 37; i++)
-        g[0][i] = (p->keep && memory[0] == NULL ? g[0][i] : 0) + (float)(draw(r, m->rank, m->step, p->index, 5000 + i) - 0.5);
+        g[0][i] =
+            (p->keep && memory[0] == NULL ? g[0][i] : 0) + (float)(draw(r, m->rank, m->step, p->index, 5000 + i) - 0.5);
     if (!p->keep && memory[1] == NULL) /* what was there is gone */
         for (size_t i = 0; i < r->rows * r->cols && r->by_rows; i++)
             CHECK(g[1][i] == 0);
     for (size_t i = 0; i < r->rows; i++) {
-        const bool touched = p->samples > 0 && draw(r, m->rank, m->step, p->index, i) < r->touched[m->rank], vain = r->in_vain && p->samples == 0;
+        const bool touched = p->samples > 0 && draw(r, m->rank, m->step, p->index, i) < r->touched[m->rank],
+                   vain = r->in_vain && p->samples == 0;
         for (size_t c = 0; c < r->cols; c++) {
-            float *at = &g[1][i * r->cols + c], value = touched ? (float)(draw(r, m->rank, m->step, p->index, 100000 + i * 64 + c) - 0.5) : 0;
+            float *at = &g[1][i * r->cols + c],
+                  value = touched ? (float)(draw(r, m->rank, m->step, p->index, 100000 + i * 64 + c) - 0.5) : 0;
             if (memory[1] != NULL) /* a client's own memory holds one pass; what is not named does not count */
                 *at = touched || !r->by_rows ? value : vain ? NAN : 77;
             else if (r->by_rows && touched)
@@ -91,7 +103,8 @@ static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, floa
     }
     status = tutti_engine_ready(e, 0, err);
     if (status == TUTTI_OK)
-        status = r->by_rows && r->touched[m->rank] <= 1 ? tutti_engine_ready_rows(e, 1, ids, n, err) : tutti_engine_ready(e, 1, err);
+        status = r->by_rows && r->touched[m->rank] <= 1 ? tutti_engine_ready_rows(e, 1, ids, n, err)
+                                                        : tutti_engine_ready(e, 1, err);
     if (status == TUTTI_OK)
         status = r->by_rows ? tutti_engine_ready_rows(e, 2, three, k, err) : tutti_engine_ready(e, 2, err);
     tutti_free(ids);
@@ -142,8 +155,11 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     run *r = arg;
     tutti_engine_options options = r->options;
     float *memory[TENSORS] = { 0 }, *values[TENSORS] = { 0 };
-    tutti_param params[TENSORS] = { { .name = "c", .dims = 1, .dim = { 37 }, .unit = 2 }, { .name = "table", .dims = 2, .dim = { r->rows, r->cols }, .unit = 1, .row_sparse = r->by_rows },
-                                    { .name = "a", .dims = 2, .dim = { 3, 2 }, .unit = 0, .row_sparse = r->by_rows } };
+    tutti_param params[TENSORS] = {
+        { .name = "c", .dims = 1, .dim = { 37 }, .unit = 2 },
+        { .name = "table", .dims = 2, .dim = { r->rows, r->cols }, .unit = 1, .row_sparse = r->by_rows },
+        { .name = "a", .dims = 2, .dim = { 3, 2 }, .unit = 0, .row_sparse = r->by_rows }
+    };
     tutti_engine *e = NULL;
     tutti_status status = TUTTI_OK;
 
@@ -155,7 +171,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         params[i].gradient = memory[i] = tutti_alloc(n, sizeof(float));
         initial(r, i, values[i]);
     }
-    status = tutti_engine_open_from(&e, world, params, TENSORS, &options, r->methods != NULL ? r->methods : tutti_methods, err);
+    status = tutti_engine_open_from(&e, world, params, TENSORS, &options,
+                                    r->methods != NULL ? r->methods : tutti_methods, err);
     if (status == TUTTI_OK)
         status = train(r, e, world, memory, err);
     tutti_engine_close(e);
@@ -168,7 +185,12 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 
 static run run_of(size_t rows, size_t cols, double touched, uint64_t seed)
 {
-    run r = { .options = { .method = "ddp", .optimizer = "sgd(lr=0.125)", .batch = 2, .seed = seed }, .rows = rows, .cols = cols, .by_rows = true, .steps = 4, .bad_rank = -1 };
+    run r = { .options = { .method = "ddp", .optimizer = "sgd(lr=0.125)", .batch = 2, .seed = seed },
+              .rows = rows,
+              .cols = cols,
+              .by_rows = true,
+              .steps = 4,
+              .bad_rank = -1 };
     for (int i = 0; i < RANKS; i++)
         r.touched[i] = touched;
     return r;
@@ -217,7 +239,8 @@ static void check_same(run *by_rows, int n, const char *what)
 
 static void rows_and_whole_gradients_train_the_same_bits(void **state)
 {
-    static const char *const optimizers[] = { "sgd(lr=0.125)", "sgd(lr=0.1,momentum=0.9)", "adam(lr=0.01)", "adamw(lr=0.01)", "sgd(lr=0.1,weight_decay=0.1)", "sgd(lr=0.1,lazy=on)" };
+    static const char *const optimizers[] = { "sgd(lr=0.125)",  "sgd(lr=0.1,momentum=0.9)",     "adam(lr=0.01)",
+                                              "adamw(lr=0.01)", "sgd(lr=0.1,weight_decay=0.1)", "sgd(lr=0.1,lazy=on)" };
     uint64_t seed = 1;
 
     (void)state;
@@ -263,8 +286,12 @@ static tutti_status whole_exchange(tutti_method *m, tutti_piece *p, tutti_error 
 
 static void methods_that_know_no_rows_get_the_whole_gradient(void **state)
 {
-    static const tutti_method_ops plain = { .name = "plain", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL },
-                                  mixed = { .name = "mixed", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS };
+    static const tutti_method_ops plain = { .name = "plain",
+                                            .exchange = whole_exchange,
+                                            .traits = TUTTI_REPLICAS_EQUAL },
+                                  mixed = { .name = "mixed",
+                                            .exchange = whole_exchange,
+                                            .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS };
     const tutti_method_ops *const methods[] = { &plain, &mixed, NULL };
 
     (void)state;
@@ -289,11 +316,15 @@ static void methods_that_know_no_rows_get_the_whole_gradient(void **state)
 
 /* ---- traffic ---- */
 
-/* Tables of 200 x 7 and 3 x 2 and a vector of 37, 3 workers, one step. A run in which nobody touches a row of the large table sends the vector, the small table, and counts of rows; one whose method
-   exchanges all whole sends the same without the two counts, and the table. So of each pair is known what a table's exchange adds. */
+/* Tables of 200 x 7 and 3 x 2 and a vector of 37, 3 workers, one step. A run in which nobody
+   touches a row of the large table sends the vector, the small table, and counts of rows; one whose
+   method exchanges all whole sends the same without the two counts, and the table. So of each pair
+   is known what a table's exchange adds. */
 static void traffic_is_what_the_rule_says_for_every_pair(void **state)
 {
-    static const tutti_method_ops mixed = { .name = "mixed", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS };
+    static const tutti_method_ops mixed = { .name = "mixed",
+                                            .exchange = whole_exchange,
+                                            .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS };
     static const tutti_method_ops *const methods[] = { &mixed, NULL };
     static const double touched[] = { 0.005, 0.1, 0.4, 0.55, 0.7, 0.76, 1 };
     bool sparse[2] = { false, false };
@@ -305,7 +336,8 @@ static void traffic_is_what_the_rule_says_for_every_pair(void **state)
         run none = run_of(200, 7, 0, 60 + k), whole = none, r = none;
         uint64_t rows[3] = { 0 }, all = 0;
         none.steps = whole.steps = r.steps = 1;
-        none.options.optimizer = whole.options.optimizer = r.options.optimizer = lazy ? "adam(lr=0.01,lazy=on)" : "sgd(lr=0.125)";
+        none.options.optimizer = whole.options.optimizer = r.options.optimizer =
+            lazy ? "adam(lr=0.01,lazy=on)" : "sgd(lr=0.125)";
         whole.methods = methods;
         whole.options.method = "mixed";
         for (int w = 0; w < 3; w++)
@@ -320,9 +352,12 @@ static void traffic_is_what_the_rule_says_for_every_pair(void **state)
             all += rows[w] * (7 + 1);
         for (int from = 0; from < 3; from++)
             for (int to = 0; to < 3; to++) {
-                const uint64_t expected = all < 2 * 200 * 7 ? none.bytes[from][to] + rows[from] * (7 + 1) * 4 : whole.bytes[from][to] + 2 * sizeof(int64_t) + (lazy && share < 1 ? 32 : 0) + (lazy ? 8 : 0);
+                const uint64_t expected = all < 2 * 200 * 7 ? none.bytes[from][to] + rows[from] * (7 + 1) * 4
+                                                            : whole.bytes[from][to] + 2 * sizeof(int64_t) +
+                                                                  (lazy && share < 1 ? 32 : 0) + (lazy ? 8 : 0);
                 if (from != to && r.bytes[from][to] != expected)
-                    fail_msg("%g touched%s: %d sent %d %llu bytes instead of %llu", share, lazy ? ", lazy" : "", from, to, (unsigned long long)r.bytes[from][to], (unsigned long long)expected);
+                    fail_msg("%g touched%s: %d sent %d %llu bytes instead of %llu", share, lazy ? ", lazy" : "", from,
+                             to, (unsigned long long)r.bytes[from][to], (unsigned long long)expected);
             }
         sparse[all < 2 * 200 * 7] = true;
         drop(&none);
@@ -334,7 +369,8 @@ static void traffic_is_what_the_rule_says_for_every_pair(void **state)
 
 /* ---- lazy rows ---- */
 
-/* Momentum 1/2, rate 1/8, one worker or two: all products are exact, so the rule can be followed in float. The table travels as rows or whole, which must not tell. */
+/* Momentum 1/2, rate 1/8, one worker or two: all products are exact, so the rule can be followed in
+   float. The table travels as rows or whole, which must not tell. */
 static void follow_lazy_rows(int n, size_t cols, double share)
 {
     run r = run_of(40, cols, share, 77);
@@ -353,14 +389,17 @@ static void follow_lazy_rows(int n, size_t cols, double share)
             for (uint64_t c = 0; c < cols && touched; c++) {
                 float g = 0;
                 for (int w = 0; w < n; w++)
-                    g += draw(&r, w, step, 0, i) < share ? (float)(draw(&r, w, step, 0, 100000 + i * 64 + c) - 0.5) / (float)n : 0;
+                    g += draw(&r, w, step, 0, i) < share
+                             ? (float)(draw(&r, w, step, 0, 100000 + i * 64 + c) - 0.5) / (float)n
+                             : 0;
                 b[cols * i + c] = 0.5f * b[cols * i + c] + g;
                 x[cols * i + c] -= 0.125f * b[cols * i + c];
             }
         }
     for (int w = 0; w < n; w++)
         if (memcmp(r.x[w] + 37, x, 40 * cols * sizeof *x) != 0)
-            fail_msg("%d workers, %zu columns, touched %g: rows that nobody has named have moved, or others have not", n, cols, share);
+            fail_msg("%d workers, %zu columns, touched %g: rows that nobody has named have moved, or others have not",
+                     n, cols, share);
     drop(&r);
     free(x);
     free(b);
@@ -382,7 +421,8 @@ static void lazy_rows_keep_their_values_and_slots(void **state)
         eager.options.optimizer = "adam(lr=0.01)";
         carry_out(&lazy, n);
         carry_out(&eager, n);
-        assert_memory_equal(lazy.x[0], eager.x[0], (37 + 150) * sizeof(float)); /* the small table is touched in turns */
+        /* the small table is touched in turns */
+        assert_memory_equal(lazy.x[0], eager.x[0], (37 + 150) * sizeof(float));
         drop(&lazy);
         drop(&eager);
         lazy = run_of(30, 5, 0.01, 79); /* most are never touched */
@@ -428,12 +468,16 @@ static tutti_status misuse(run *r, tutti_engine *e, tutti_error *err)
     const uint32_t down[] = { 3, 3 }, high[] = { 2, 10 };
 
     (void)r;
-    CHECK(tutti_engine_ready_rows(e, 0, down, 1, err) == TUTTI_ERR_USAGE && strstr(err->text, "c, which was not given as row_sparse") != NULL);
-    CHECK(tutti_engine_ready_rows(e, 1, high, 2, err) == TUTTI_ERR_USAGE && strstr(err->text, "row 10 of table at place 1; rows must ascend, and there are 10") != NULL);
-    CHECK(tutti_engine_ready_rows(e, 1, down, 2, err) == TUTTI_ERR_USAGE && strstr(err->text, "row 3 of table at place 1; rows must ascend") != NULL);
+    CHECK(tutti_engine_ready_rows(e, 0, down, 1, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "c, which was not given as row_sparse") != NULL);
+    CHECK(tutti_engine_ready_rows(e, 1, high, 2, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "row 10 of table at place 1; rows must ascend, and there are 10") != NULL);
+    CHECK(tutti_engine_ready_rows(e, 1, down, 2, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "row 3 of table at place 1; rows must ascend") != NULL);
     CHECK(tutti_engine_ready_rows(e, 9, down, 1, err) == TUTTI_ERR_USAGE);
     CHECK(tutti_engine_ready_rows(e, 1, down, 1, err) == TUTTI_OK);
-    CHECK(tutti_engine_ready_rows(e, 1, down, 1, err) == TUTTI_ERR_STATE && strstr(err->text, "announced twice") != NULL);
+    CHECK(tutti_engine_ready_rows(e, 1, down, 1, err) == TUTTI_ERR_STATE &&
+          strstr(err->text, "announced twice") != NULL);
     return TUTTI_OK;
 }
 
@@ -443,7 +487,8 @@ static tutti_status flat_table(tutti_world *world, void *arg, tutti_error *err)
     tutti_engine *e;
 
     (void)arg;
-    CHECK(tutti_engine_open(&e, world, &flat, 1, NULL, err) == TUTTI_ERR_USAGE && strstr(err->text, "'t' is row_sparse with 1 dimension and 9 rows") != NULL);
+    CHECK(tutti_engine_open(&e, world, &flat, 1, NULL, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "'t' is row_sparse with 1 dimension and 9 rows") != NULL);
     return TUTTI_OK;
 }
 

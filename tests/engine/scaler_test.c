@@ -1,5 +1,7 @@
-/* Goal: loss scaling as src/engine/scaler.c promises it: a power of two changes no bit; an overflow leaves the step out for those whom it concerns and moves nothing but the scale and the counts;
-   the scale follows its rule; it survives a checkpoint. Method: the toy client, whose gradient is multiplied by pass.scale as it is computed; overflows put in where the test says; hashes of
+/* Goal: loss scaling as src/engine/scaler.c promises it: a power of two changes no bit; an overflow
+   leaves the step out for those whom it concerns and moves nothing but the scale and the counts;
+   the scale follows its rule; it survives a checkpoint. Method: the toy client, whose gradient is
+   multiplied by pass.scale as it is computed; overflows put in where the test says; hashes of
    models; scales against tables worked out by hand from the rule. */
 #include <stdlib.h>
 #include <unistd.h>
@@ -78,7 +80,8 @@ static tutti_status rank(tutti_world *world, void *arg, tutti_error *err)
     j->skipped[r] = f.skipped;
     j->events[r] = tutti_engine_events(e, &events);
     if (j->events[r] > 0)
-        snprintf(j->event[r], sizeof j->event[r], "%s: %s", events[j->events[r] - 1].kind, events[j->events[r] - 1].text);
+        snprintf(j->event[r], sizeof j->event[r], "%s: %s", events[j->events[r] - 1].kind,
+                 events[j->events[r] - 1].text);
     tutti_engine_close(e);
     return status;
 }
@@ -90,20 +93,36 @@ static void run(job *j, int n)
         fail_msg("%s, %s: %s", j->t.options.method, j->t.options.loss_scale, err.text);
 }
 
-/* Products and sums of numbers times 2^k are the products and sums times 2^k, to the bit: gradients here are far from both ends of float32. Whoever exchanges what, with state of its own or a codec,
+/* Products and sums of numbers times 2^k are the products and sums times 2^k, to the bit: gradients
+   here are far from both ends of float32. Whoever exchanges what, with state of its own or a codec,
    has the gradient after the scale was taken out. */
 static void a_scale_that_is_a_power_of_two_changes_no_bit(void **state)
 {
-    static const struct { const char *method, *codec; int64_t accumulate; } cases[] = {
-        { "ddp", "", 1 }, { "ddp", "", 3 }, { "ddp", "ef(topk(ratio=0.1))", 1 }, { "ddp", "fp16", 1 }, { "single", "", 2 }, { "d-psgd", "", 1 }, { "local-sgd(period=3)", "", 2 },
-        { "local-sgd(period=2,warmup=3)", "", 1 }, { "onebit-adam(freeze_step=3)", "", 1 }, { "onebit-adam(freeze_step=2,bias_correction=on)", "", 2 }, { "signum", "", 2 }, { "dgc", "", 1 }, { "lasgd(local_steps=2,max_delay=0)", "", 1 }, { "powersgd(rank=2)", "", 1 },
-        { "hetero-ring", "", 1 }, { "sgp", "", 1 },
+    static const struct { const char *method, *codec; int64_t accumulate;
+    } cases[] = {
+        { "ddp", "", 1 },
+        { "ddp", "", 3 },
+        { "ddp", "ef(topk(ratio=0.1))", 1 },
+        { "ddp", "fp16", 1 },
+        { "single", "", 2 },
+        { "d-psgd", "", 1 },
+        { "local-sgd(period=3)", "", 2 },
+        { "local-sgd(period=2,warmup=3)", "", 1 },
+        { "onebit-adam(freeze_step=3)", "", 1 },
+        { "onebit-adam(freeze_step=2,bias_correction=on)", "", 2 },
+        { "signum", "", 2 },
+        { "dgc", "", 1 },
+        { "lasgd(local_steps=2,max_delay=0)", "", 1 },
+        { "powersgd(rank=2)", "", 1 },
+        { "hetero-ring", "", 1 },
+        { "sgp", "", 1 },
     };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
         const int n = strcmp(cases[i].method, "single") == 0 ? 1 : 3;
-        job off = job_of(cases[i].method, "off"), half = job_of(cases[i].method, "static(scale=0.5)"), large = job_of(cases[i].method, "dynamic(init=1048576,interval=2)");
+        job off = job_of(cases[i].method, "off"), half = job_of(cases[i].method, "static(scale=0.5)"),
+            large = job_of(cases[i].method, "dynamic(init=1048576,interval=2)");
         job *const all[] = { &off, &half, &large };
         for (size_t k = 0; k < TUTTI_LENGTH(all); k++) {
             all[k]->t.options.codec = cases[i].codec;
@@ -122,15 +141,29 @@ static void a_scale_that_is_a_power_of_two_changes_no_bit(void **state)
 /* ---- the rule, against tables ---- */
 static void the_scale_follows_its_rule(void **state)
 {
-    static const struct { const char *spec; uint64_t bad; int steps; double scale[12]; } cases[] = {
+    static const struct { const char *spec; uint64_t bad; int steps; double scale[12];
+    } cases[] = {
         { "dynamic(init=1024,interval=3)", 0, 7, { 1024, 1024, 2048, 2048, 2048, 4096, 4096 } },
-        { "dynamic(init=1024,interval=3)", 1 << 0, 5, { 512, 512, 512, 1024, 1024 } },                                       /* at once */
-        { "dynamic(init=1024,interval=3)", 3 << 2, 8, { 1024, 1024, 512, 256, 256, 256, 512, 512 } },                        /* two in a row, at a step that would have grown */
+        /* at once */
+        { "dynamic(init=1024,interval=3)", 1 << 0, 5, { 512, 512, 512, 1024, 1024 } },
+        /* two in a row, at a step that would have grown */
+        { "dynamic(init=1024,interval=3)", 3 << 2, 8, { 1024, 1024, 512, 256, 256, 256, 512, 512 } },
         { "dynamic(init=1024,interval=2,growth=4,backoff=0.25)", 1 << 2, 6, { 1024, 4096, 1024, 1024, 4096, 4096 } },
-        { "dynamic(init=1024,interval=4,hysteresis=2)", 1 << 1 | 1 << 3, 9, { 1024, 1024, 1024, 512, 512, 512, 512, 1024, 1024 } },
-        { "dynamic(init=1024,interval=2,hysteresis=2)", 1 << 0 | 1 << 4 | 1 << 5, 8, { 1024, 1024, 2048, 2048, 2048, 1024, 1024, 2048 } }, /* growth brings hysteresis back */
+        { "dynamic(init=1024,interval=4,hysteresis=2)",
+          1 << 1 | 1 << 3,
+          9,
+          { 1024, 1024, 1024, 512, 512, 512, 512, 1024, 1024 } },
+        /* growth brings hysteresis back */
+        { "dynamic(init=1024,interval=2,hysteresis=2)",
+          1 << 0 | 1 << 4 | 1 << 5,
+          8,
+          { 1024, 1024, 2048, 2048, 2048, 1024, 1024, 2048 } },
         { "dynamic(init=4,min=2,interval=9,on_min=continue)", 7 << 1, 6, { 4, 2, 2, 2, 2, 2 } },
-        { "dynamic(init=1.2676506002282294e30,growth=1048576,interval=1)", 0, 4, { 0x1p120, 0x1p120, 0x1p120, 0x1p120 } }, /* 2^100, 2^120, and no more: 2^140 is no float32 */
+        /* 2^100, 2^120, and no more: 2^140 is no float32 */
+        { "dynamic(init=1.2676506002282294e30,growth=1048576,interval=1)",
+          0,
+          4,
+          { 0x1p120, 0x1p120, 0x1p120, 0x1p120 } },
         { "static(scale=64)", 5 << 1, 5, { 64, 64, 64, 64, 64 } },
     };
 
@@ -147,7 +180,8 @@ static void the_scale_follows_its_rule(void **state)
             bad += (int)(cases[i].bad >> k & 1);
             for (int r = 0; r < 2; r++)
                 if (j.scale[r][k] != cases[i].scale[k])
-                    fail_msg("%s: after step %d worker %d has %g, not %g", cases[i].spec, k, r, j.scale[r][k], cases[i].scale[k]);
+                    fail_msg("%s: after step %d worker %d has %g, not %g", cases[i].spec, k, r, j.scale[r][k],
+                             cases[i].scale[k]);
         }
         assert_int_equal(j.skipped[0], bad);
         assert_int_equal(j.skipped[1], bad);
@@ -172,7 +206,8 @@ static void where_gradients_are_exchanged_all_leave_the_same_steps_out(void **st
             assert_int_equal(j.hash[r], j.hash[0]);
             assert_int_equal(j.skipped[r], 1);
             assert_true(j.scale[r][3] == 128 && j.scale[r][6] == 128);
-            assert_string_equal(j.event[r], "overflow: worker 2: the gradient of d.weight overflowed in step 3 at the loss scale 256; the step was left out, 1 in all, and the scale is 128");
+            assert_string_equal(j.event[r], "overflow: worker 2: the gradient of d.weight overflowed in step 3 at the "
+                                            "loss scale 256; the step was left out, 1 in all, and the scale is 128");
         }
     }
 }
@@ -200,7 +235,8 @@ static void where_they_are_not_each_decides_for_itself(void **state)
     }
 }
 
-/* In its warm-up local-sgd exchanges gradients: there the verdict is common, later each worker's own. */
+/* In its warm-up local-sgd exchanges gradients: there the verdict is
+   common, later each worker's own. */
 static void a_method_that_does_both_decides_as_the_step_does(void **state)
 {
     job j = job_of("local-sgd(period=4,warmup=3)", "dynamic(init=256)");
@@ -216,7 +252,8 @@ static void a_method_that_does_both_decides_as_the_step_does(void **state)
     assert_int_equal(j.skipped[1], 1);
 }
 
-/* One sample, always the same: a run with overflows is the run without those steps, if neither Adam's count nor the schedule saw them. */
+/* One sample, always the same: a run with overflows is the run without those steps, if neither
+   Adam's count nor the schedule saw them. */
 static void what_was_left_out_counts_neither_for_adam_nor_for_the_schedule(void **state)
 {
     job plain = job_of("single", "off"), bumpy = job_of("single", "static(scale=1024)");
@@ -246,13 +283,15 @@ static void a_resumed_run_has_the_same_scales_skips_and_bits(void **state)
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++) {
         char directory[256];
         job whole = job_of(methods[i], "dynamic(init=1024,interval=3,hysteresis=2)"), rest;
-        snprintf(directory, sizeof directory, "%s/scaler-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
+        snprintf(directory, sizeof directory, "%s/scaler-test-XXXXXX",
+                 getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
         assert_non_null(mkdtemp(directory));
         whole.directory = directory;
         whole.t.options.optimizer = i == 3 ? "sgd(lr=0.01)" : "adam(lr=0.01)";
         whole.t.bad_rank = 1;
         whole.t.bad_tensor = 2;
-        whole.t.bad_steps = 1 << 1 | 1 << 4 | 1 << 6; /* one unit of hysteresis is gone, and one good step has been, when it is saved */
+        /* one unit of hysteresis is gone, and one good step has been, when it is saved */
+        whole.t.bad_steps = 1 << 1 | 1 << 4 | 1 << 6;
         whole.t.steps = 11;
         rest = whole;
         whole.save_at = 3;
@@ -281,8 +320,10 @@ static void an_overflow_at_the_least_scale_ends_the_run_with_its_reason(void **s
     j.t.bad_tensor = 3;
     j.t.bad_steps = 3 << 2;
     assert_int_equal(tutti_world_run("shm", 2, rank, &j, &err), TUTTI_ERR_NUMBER);
-    if (strstr(err.text, "worker 1: the gradient of b.weight is not finite in step 3, with the loss scale at its least, 2, so scaling is not the cause; lower the learning rate, clip the gradient (clip-norm), "
-                         "take precision bf16, or go on leaving steps out (loss-scale dynamic(on_min=continue))") == NULL)
+    if (strstr(err.text,
+               "worker 1: the gradient of b.weight is not finite in step 3, with the loss scale at its least, 2, so "
+               "scaling is not the cause; lower the learning rate, clip the gradient (clip-norm), "
+               "take precision bf16, or go on leaving steps out (loss-scale dynamic(on_min=continue))") == NULL)
         fail_msg("%s", err.text);
 }
 
@@ -290,13 +331,17 @@ static void what_is_no_loss_scale_is_refused(void **state)
 {
     static const struct { const char *spec, *words; } cases[] = {
         { "dynamo", "unknown loss-scale 'dynamo'; did you mean 'dynamic'? (there are off, static, dynamic)" },
-        { "static(scale=1000)", "loss-scale: scale is 1000; it must be a power of two, by which a gradient can be multiplied and divided without rounding (1024 is near)" },
+        { "static(scale=1000)",
+          "loss-scale: scale is 1000; it must be a power of two, by which a gradient can be multiplied and divided "
+          "without rounding (1024 is near)" },
         { "dynamic(init=3)", "init is 3; it must be a power of two" },
         { "dynamic(growth=1)", "growth" },
         { "dynamic(growth=3)", "growth is 3; it must be a power of two" },
         { "dynamic(backoff=1)", "backoff" },
         { "dynamic(backoff=0)", "backoff" },
-        { "dynamic(backoff=0.3)", "backoff is 0.3; it must be a power of two, by which a gradient can be multiplied and divided without rounding (0.25 is near)" },
+        { "dynamic(backoff=0.3)",
+          "backoff is 0.3; it must be a power of two, by which a gradient can be multiplied and divided without "
+          "rounding (0.25 is near)" },
         { "dynamic(interval=0)", "interval" },
         { "dynamic(hysteresis=0)", "hysteresis" },
         { "dynamic(init=2,min=4)", "loss-scale: min is 4, above init, 2" },

@@ -1,6 +1,7 @@
-/* Goal: services come to rest all over the run exactly when engine.h says, leave nothing under way, go on afterwards and end; gradients of a method at its own pace
-   are handed out once each. Method: toy methods on ranks that are threads, with random pauses; what a service does is counted in memory that all
-   ranks share, and may not move while all is quiet. */
+/* Goal: services come to rest all over the run exactly when engine.h says, leave nothing under way,
+   go on afterwards and end; gradients of a method at its own pace are handed out once each. Method:
+   toy methods on ranks that are threads, with random pauses; what a service does is counted in
+   memory that all ranks share, and may not move while all is quiet. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,11 @@
 #include "tutti/engine.h"
 
 enum { MOST = 8, GRADIENTS = 4096 };
-#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); } while (0)
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); \
+    } while (0)
 
 /* What the test's ranks share. */
 typedef struct shared {
@@ -39,7 +44,8 @@ static void pause_a_little(tutti_method *m, uint64_t what)
         tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + (int64_t)draw * 100000);
 }
 
-/* Each round asks the next worker, whose server asks the one after it (a request that sets off another), two hops in all. */
+/* Each round asks the next worker, whose server asks the one after it (a request that
+   sets off another), two hops in all. */
 static tutti_status relay_ask(tutti_method *m, tutti_error *err)
 {
     relay *r = m->self;
@@ -117,10 +123,21 @@ static tutti_status relay_release(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static const tutti_service relay_services[] = { { "ask", relay_ask }, { "serve", relay_serve }, { "end", relay_end_of_the_line }, { 0 } };
-static const tutti_method_ops own_pace = { .name = "relay", .self_bytes = sizeof(relay), .traits = TUTTI_OWN_PACE, .services = relay_services, .step = relay_step,
-                                           .hold = relay_hold, .release = relay_release };
-static const tutti_method_ops together = { .name = "relay", .self_bytes = sizeof(relay), .services = relay_services, .step = relay_step, .hold = relay_hold,
+static const tutti_service relay_services[] = {
+    { "ask", relay_ask }, { "serve", relay_serve }, { "end", relay_end_of_the_line }, { 0 }
+};
+static const tutti_method_ops own_pace = { .name = "relay",
+                                           .self_bytes = sizeof(relay),
+                                           .traits = TUTTI_OWN_PACE,
+                                           .services = relay_services,
+                                           .step = relay_step,
+                                           .hold = relay_hold,
+                                           .release = relay_release };
+static const tutti_method_ops together = { .name = "relay",
+                                           .self_bytes = sizeof(relay),
+                                           .services = relay_services,
+                                           .step = relay_step,
+                                           .hold = relay_hold,
                                            .release = relay_release };
 static const tutti_method_ops without_services = { .name = "relay", .traits = TUTTI_OWN_PACE };
 
@@ -156,7 +173,8 @@ static tutti_status look(tutti_engine *e, tutti_world *world, tutti_error *err)
     before[1] = atomic_load(&now->served);
     CHECK(before[1] == 2 * before[0]);
     tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + 2000000);
-    CHECK(atomic_load(&now->active) == 0 && atomic_load(&now->asked) == before[0] && atomic_load(&now->served) == before[1]);
+    CHECK(atomic_load(&now->active) == 0 && atomic_load(&now->asked) == before[0] &&
+          atomic_load(&now->served) == before[1]);
     TUTTI_TRY(tutti_barrier(&all, err)); /* nobody goes on before all have looked */
     return now->show ? tutti_engine_resume(e, err) : TUTTI_OK;
 }
@@ -167,7 +185,8 @@ static tutti_status work(tutti_engine *e, tutti_world *world, tutti_error *err)
     const bool own = m->ops->traits & TUTTI_OWN_PACE;
 
     for (int phase = 1; phase <= now->phases; phase++) {
-        const uint64_t until = (uint64_t)(phase * now->steps) * (own ? (uint64_t)m->workers : 1) + (own ? (uint64_t)phase % 3 : 0);
+        const uint64_t until =
+            (uint64_t)(phase * now->steps) * (own ? (uint64_t)m->workers : 1) + (own ? (uint64_t)phase % 3 : 0);
         bool more, again;
         TUTTI_TRY(tutti_engine_more(e, until, &more, err));
         while (more) {
@@ -198,7 +217,9 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     tutti_status status;
 
     (void)arg;
-    status = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = "relay", .optimizer = "sgd(lr=1)", .batch = 2 }, methods, err);
+    status = tutti_engine_open_from(&e, world, &param, 1,
+                                    &(tutti_engine_options){ .method = "relay", .optimizer = "sgd(lr=1)", .batch = 2 },
+                                    methods, err);
     if (status == TUTTI_OK)
         status = work(e, world, err);
     tutti_engine_close(e);

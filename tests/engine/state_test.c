@@ -1,5 +1,6 @@
-/* Goal: everything that outlives a step is saved. Method: run k steps, save, run on; load into a fresh engine, run on: same bits. Then zero each declared
-   state after the load, one at a time: the run must differ, or the state need not be declared. */
+/* Goal: everything that outlives a step is saved. Method: run k steps, save, run on; load into a
+   fresh engine, run on: same bits. Then zero each declared state after the load, one at a time: the
+   run must differ, or the state need not be declared. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,7 +18,9 @@ typedef struct saved_run {
     bool save;
     uint64_t hash;
     uint64_t loaded;           /* rank 0's values right after the load, without the padding */
-    double off, quotas;        /* after the load, as rank 0's server has it: versions that workers have, less that of the model; steps that they have been given */
+    /* after the load, as rank 0's server has it: versions that workers have, less that of the
+       model; steps that they have been given */
+    double off, quotas;
     uint64_t told;             /* of rank 0's gradients: how many it tells of, and of how many how old they were */
     int states;                /* declared that are not scratch */
     char zeroed[64];
@@ -132,7 +135,8 @@ static saved_run fresh(const char *method, const char *optimizer, const char *sc
     s.t.count[1] = 1200; /* small: these tests run hundreds of engines */
     s.t.count[3] = 901;
     s.t.rows[1] = 30;
-    snprintf(s.directory, sizeof s.directory, "%s/state-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
+    snprintf(s.directory, sizeof s.directory, "%s/state-test-XXXXXX",
+             getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(s.directory));
     return s;
 }
@@ -144,35 +148,75 @@ static void drop(const saved_run *s)
     assert_int_equal(system(command), 0);
 }
 
-static const struct { const char *method, *optimizer; int n; const char *codec, *hierarchy; } cases[] = {
-    { "ddp", "sgd(lr=0.05,momentum=0.9)", 1 }, { "ddp", "sgd(lr=0.05,momentum=0.9)", 3 }, { "ddp", "adam(lr=0.01)", 2 }, { "ddp", "adamw(lr=0.01)", 4 },
-    { "single", "sgd(lr=0.05,momentum=0.9)", 1 }, { "single", "adamw(lr=0.01)", 3 },
-    { "local-sgd(period=2)", "sgd(lr=0.05,momentum=0.9)", 3 }, { "local-sgd(period=5)", "adamw(lr=0.01)", 2 }, /* SAVE_AT is in mid-period */
-    { "local-sgd(period=2,warmup=1)", "sgd(lr=0.05,momentum=0.9)", 2 }, { "local-sgd(period=4,warmup=4)", "sgd(lr=0.05,momentum=0.9)", 3 },
+static const struct { const char *method, *optimizer; int n; const char *codec, *hierarchy;
+} cases[] = {
+    { "ddp", "sgd(lr=0.05,momentum=0.9)", 1 },
+    { "ddp", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "ddp", "adam(lr=0.01)", 2 },
+    { "ddp", "adamw(lr=0.01)", 4 },
+    { "single", "sgd(lr=0.05,momentum=0.9)", 1 },
+    { "single", "adamw(lr=0.01)", 3 },
+    /* SAVE_AT is in mid-period */
+    { "local-sgd(period=2)", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "local-sgd(period=5)", "adamw(lr=0.01)", 2 },
+    { "local-sgd(period=2,warmup=1)", "sgd(lr=0.05,momentum=0.9)", 2 },
+    { "local-sgd(period=4,warmup=4)", "sgd(lr=0.05,momentum=0.9)", 3 },
     { "local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", "adamw(lr=0.01)", 3 },
     { "local-sgd(period=2,outer=adam(lr=0.01))", "sgd(lr=0.05,momentum=0.9)", 1 },
-    { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 1 }, { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 2 }, { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 3 }, { "d-psgd", "adamw(lr=0.01)", 7 },
+    { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 1 },
+    { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 2 },
+    { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "d-psgd", "adamw(lr=0.01)", 7 },
     { "d-psgd(order=atc,graph=one-peer-exponential)", "sgd(lr=0.05,momentum=0.9)", 5 },
-    { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 3, "topk(ratio=0.05)" }, { "d-psgd(order=atc,graph=exponential,gamma=0.2)", "sgd(lr=0.05)", 5, "large(sign,min=100)" },
-    { "ddp", "sgd(lr=0.05,momentum=0.9)", 3, "ef(topk(ratio=0.05))" }, { "ddp", "sgd(lr=0.05)", 4, "ef(sign,server=on)" }, { "ddp", "sgd(lr=0.05)", 2, "ef(powersgd(rank=2))" },
+    { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 3, "topk(ratio=0.05)" },
+    { "d-psgd(order=atc,graph=exponential,gamma=0.2)", "sgd(lr=0.05)", 5, "large(sign,min=100)" },
+    { "ddp", "sgd(lr=0.05,momentum=0.9)", 3, "ef(topk(ratio=0.05))" },
+    { "ddp", "sgd(lr=0.05)", 4, "ef(sign,server=on)" },
+    { "ddp", "sgd(lr=0.05)", 2, "ef(powersgd(rank=2))" },
     { "ddp", "adam(lr=0.01)", 4, "qsgd(coding=elias)" },
-    { "ddp", "sgd(lr=0.05,momentum=0.9)", 4, "ef(topk(ratio=0.05))", "2" }, { "powersgd(rank=2)", "sgd(lr=0.05)", 6, NULL, "2" }, { "dgc(ratio=0.05,min_numel=1000)", "sgd(lr=0.05)", 8, NULL, "2" },
-    { "sgp(graph=star(weights=push))", "sgd(lr=0.05,momentum=0.9)", 3 }, { "sgp(graph=star(weights=push),overlap=2)", "sgd(lr=0.05,momentum=0.9)", 4 }, /* SAVE_AT is in mid-flight */
-    { "lasgd(local_steps=3,max_delay=1)", "sgd(lr=0.05,momentum=0.9)", 3 }, { "lasgd(local_steps=2,max_delay=0,warmup=1)", "adamw(lr=0.01)", 2 },
-    { "asr-adpsgd(mixing=delay-by-one)", "sgd(lr=0.05,momentum=0.9)", 4 }, { "rand-psgd(rounds=2)", "sgd(lr=0.05,momentum=0.9)", 5 },
+    { "ddp", "sgd(lr=0.05,momentum=0.9)", 4, "ef(topk(ratio=0.05))", "2" },
+    { "powersgd(rank=2)", "sgd(lr=0.05)", 6, NULL, "2" },
+    { "dgc(ratio=0.05,min_numel=1000)", "sgd(lr=0.05)", 8, NULL, "2" },
+    /* SAVE_AT is in mid-flight */
+    { "sgp(graph=star(weights=push))", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "sgp(graph=star(weights=push),overlap=2)", "sgd(lr=0.05,momentum=0.9)", 4 },
+    { "lasgd(local_steps=3,max_delay=1)", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "lasgd(local_steps=2,max_delay=0,warmup=1)", "adamw(lr=0.01)", 2 },
+    { "asr-adpsgd(mixing=delay-by-one)", "sgd(lr=0.05,momentum=0.9)", 4 },
+    { "rand-psgd(rounds=2)", "sgd(lr=0.05,momentum=0.9)", 5 },
     { "rand-psgd(mixing=delay-by-one)", "sgd(lr=0.05,momentum=0.9)", 2 },
-    { "parameter-server", "sgd(lr=0.05,momentum=0.9)", 3 }, { "parameter-server(servers=1)", "adamw(lr=0.01)", 2 }, { "backup-workers(backup=0)", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "parameter-server", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "parameter-server(servers=1)", "adamw(lr=0.01)", 2 },
+    { "backup-workers(backup=0)", "sgd(lr=0.05,momentum=0.9)", 3 },
     { "backup-workers(backup=0,servers=2)", "adamw(lr=0.01)", 4 },
-    { "powersgd(rank=2)", "sgd(lr=0.05,momentum=0.9)", 2 }, { "gradient-sparsification(select=topk,min_numel=1000)", "sgd(lr=0.05)", 3 },
-    { "alq(bucket=128,first=4,second=6,samples=2,skip_below=0)", "sgd(lr=0.05)", 3 }, /* SAVE_AT is between two samples of a fit */
-    { "dgc(ratio=0.05,min_numel=1000)", "sgd(lr=0.05,weight_decay=0.1)", 4 }, { "dgc", "sgd(lr=0.05)", 1 },
-    { "onebit-adam(freeze_step=2)", "sgd(lr=0.01)", 4 }, { "qadam(warmup_steps=2,error_feedback=on)", "sgd(lr=0.01)", 4 }, { "signum", "sgd(lr=0.01)", 3 }, { "signum", "sgd(lr=0.01)", 4 }, { "onebit-adam(freeze_step=0.2,bias_correction=on)", "sgd(lr=0.01)", 4 },
-    { "onebit-adam(freeze_step=5)", "sgd(lr=0.01)", 4 }, { "onebit-adam(beta2=0.5,beta1=0.5)", "sgd(lr=0.01)", 2 }, /* from here on: residuals, or levels, are still 0 at SAVE_AT */
-    { "powersgd(rank=2,factor_dtype=fp16)", "sgd(lr=0.05,momentum=0.9)", 3 }, /* and sizes are powers of two, which change a number that leaves the range only */
-    { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.02),interval=2,unit=step,eta=5,min_numel=0)", "sgd(lr=0.05,momentum=0.9)", 2 },
-    { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.02),interval=2,unit=step,eta=0.3,norm_source=averaged,min_numel=0)", "sgd(lr=0.05,momentum=0.9)", 3 },
-    { "accordion(mode=batch,batch_high=24,interval=1,unit=step,eta=5)", "adam(lr=0.01)", 2 }, { "accordion(mode=batch,batch_high=24,interval=2,unit=step,eta=5)", "sgd(lr=0.05,momentum=0.9)", 3 }, /* SAVE_AT is in the middle of an update; of a window */
-    { "accordion(mode=localsteps,period_low=2,period_high=5,interval=1,unit=step,eta=5)", "sgd(lr=0.05,momentum=0.9)", 2 }, { "accordion(mode=localsteps,period_low=1,period_high=3,interval=2,unit=step,eta=5)", "adam(lr=0.01)", 3 }, /* likewise */
+    { "powersgd(rank=2)", "sgd(lr=0.05,momentum=0.9)", 2 },
+    { "gradient-sparsification(select=topk,min_numel=1000)", "sgd(lr=0.05)", 3 },
+    /* SAVE_AT is between two samples of a fit */
+    { "alq(bucket=128,first=4,second=6,samples=2,skip_below=0)", "sgd(lr=0.05)", 3 },
+    { "dgc(ratio=0.05,min_numel=1000)", "sgd(lr=0.05,weight_decay=0.1)", 4 },
+    { "dgc", "sgd(lr=0.05)", 1 },
+    { "onebit-adam(freeze_step=2)", "sgd(lr=0.01)", 4 },
+    { "qadam(warmup_steps=2,error_feedback=on)", "sgd(lr=0.01)", 4 },
+    { "signum", "sgd(lr=0.01)", 3 },
+    { "signum", "sgd(lr=0.01)", 4 },
+    { "onebit-adam(freeze_step=0.2,bias_correction=on)", "sgd(lr=0.01)", 4 },
+    /* from here on: residuals, or levels, are still 0 at SAVE_AT */
+    { "onebit-adam(freeze_step=5)", "sgd(lr=0.01)", 4 },
+    { "onebit-adam(beta2=0.5,beta1=0.5)", "sgd(lr=0.01)", 2 },
+    /* and sizes are powers of two, which change a number that leaves the range only */
+    { "powersgd(rank=2,factor_dtype=fp16)", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.02),interval=2,unit=step,eta=5,min_numel=0)",
+      "sgd(lr=0.05,momentum=0.9)", 2 },
+    { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.02),interval=2,unit=step,eta=0.3,norm_source=averaged,min_numel="
+      "0)",
+      "sgd(lr=0.05,momentum=0.9)", 3 },
+    /* SAVE_AT is in the middle of an update; of a window */
+    { "accordion(mode=batch,batch_high=24,interval=1,unit=step,eta=5)", "adam(lr=0.01)", 2 },
+    { "accordion(mode=batch,batch_high=24,interval=2,unit=step,eta=5)", "sgd(lr=0.05,momentum=0.9)", 3 },
+    /* likewise */
+    { "accordion(mode=localsteps,period_low=2,period_high=5,interval=1,unit=step,eta=5)", "sgd(lr=0.05,momentum=0.9)",
+      2 },
+    { "accordion(mode=localsteps,period_low=1,period_high=3,interval=2,unit=step,eta=5)", "adam(lr=0.01)", 3 },
 };
 
 static void a_resumed_run_ends_with_the_same_bits(void **state)
@@ -197,16 +241,23 @@ static void a_resumed_run_ends_with_the_same_bits(void **state)
     }
 }
 
-/* Saved in an epoch after the first: what a codec does by the epoch goes on from there, and is not what it would be in the first. */
+/* Saved in an epoch after the first: what a codec does by the epoch goes on from there, and is
+   not what it would be in the first. */
 static void codecs_go_on_in_the_epoch_in_which_they_were_saved(void **state)
 {
-    static const struct { const char *method, *optimizer, *codec, *first; int n; } rows[] = { /* first: what the codec would be if every epoch were the first */
-        { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4))", "ef(topk(ratio=0.2512))", 3 }, { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4),server=on)", "ef(topk(ratio=0.2512),server=on)", 4 },
-        { "d-psgd", "sgd(lr=0.05)", "topk(ratio=0.001,warmup=4)", "topk(ratio=0.2512)", 3 }, { "d-psgd(order=atc)", "sgd(lr=0.05)", "large(topk(ratio=0.001,warmup=4),min=100)", "large(topk(ratio=0.2512),min=100)", 2 },
-        { "dgc(ratio=0.001,min_numel=100)", "sgd(lr=0.05)", NULL, NULL, 3 }, { "dgc(ratio=0.001,min_numel=100,warmup_ratios=0.3:0.2:0.1:0.05)", "sgd(lr=0.05)", NULL, NULL, 3 },
+    /* first: what the codec would be if every epoch were the first */
+    static const struct { const char *method, *optimizer, *codec, *first; int n; } rows[] = {
+        { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4))", "ef(topk(ratio=0.2512))", 3 }, { "ddp",
+          "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4),server=on)", "ef(topk(ratio=0.2512),server=on)", 4 },
+        { "d-psgd", "sgd(lr=0.05)", "topk(ratio=0.001,warmup=4)", "topk(ratio=0.2512)", 3 }, { "d-psgd(order=atc)",
+          "sgd(lr=0.05)", "large(topk(ratio=0.001,warmup=4),min=100)", "large(topk(ratio=0.2512),min=100)", 2 },
+        { "dgc(ratio=0.001,min_numel=100)", "sgd(lr=0.05)", NULL, NULL,
+          3 }, { "dgc(ratio=0.001,min_numel=100,warmup_ratios=0.3:0.2:0.1:0.05)", "sgd(lr=0.05)", NULL, NULL, 3 },
         { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup_ratios=0.3:0.2:0.1:0.05))", "ef(topk(ratio=0.3))", 3 },
-        { "ddp", "sgd(lr=0.05)", "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.01),interval=1,eta=9))", "ef(topk(ratio=0.3))", 3 },
-        { "ddp", "sgd(lr=0.05)", "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.01),interval=2,eta=9))", "ef(topk(ratio=0.3))", 2 },
+        { "ddp", "sgd(lr=0.05)", "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.01),interval=1,eta=9))",
+          "ef(topk(ratio=0.3))", 3 },
+        { "ddp", "sgd(lr=0.05)", "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.01),interval=2,eta=9))",
+          "ef(topk(ratio=0.3))", 2 },
     };
 
     (void)state;
@@ -221,7 +272,8 @@ static void codecs_go_on_in_the_epoch_in_which_they_were_saved(void **state)
             s.hash = 0;
             run(load_rank, &s, rows[i].n);
             if (s.hash != plain)
-                fail_msg("%s, %s, %d steps an epoch: a resumed run ends elsewhere", rows[i].method, rows[i].codec != NULL ? rows[i].codec : "its own codec", steps);
+                fail_msg("%s, %s, %d steps an epoch: a resumed run ends elsewhere", rows[i].method,
+                         rows[i].codec != NULL ? rows[i].codec : "its own codec", steps);
             drop(&s);
             if (rows[i].first == NULL)
                 continue;
@@ -252,8 +304,11 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
         assert_true(s.states >= 3); /* x, progress, at least one slot */
         for (s.zero = 0; s.zero < s.states; s.zero++) {
             tutti_error err = { .rank = -1 };
-            if (tutti_world_run("shm", cases[i].n, load_rank, &s, &err) == TUTTI_OK && s.hash == plain && s.told == told) /* some cannot be 0, and say so */
-                fail_msg("%s, %s: zeroing '%s' changed nothing: it need not be declared, or it is not restored", cases[i].method, cases[i].codec != NULL ? cases[i].codec : cases[i].optimizer, s.zeroed);
+            /* some cannot be 0, and say so */
+            if (tutti_world_run("shm", cases[i].n, load_rank, &s, &err) == TUTTI_OK && s.hash == plain &&
+                s.told == told)
+                fail_msg("%s, %s: zeroing '%s' changed nothing: it need not be declared, or it is not restored",
+                         cases[i].method, cases[i].codec != NULL ? cases[i].codec : cases[i].optimizer, s.zeroed);
         }
         drop(&s);
     }
@@ -346,8 +401,11 @@ static void a_state_that_older_checkpoints_lack_begins_with_the_first_that_has_i
 static void a_checkpoint_of_teams_is_resumed_by_the_same_teams(void **state)
 {
     static const struct { const char *saved, *hierarchy; int n; const char *sentence; } rows[] = {
-        { "2", "4", 8, "the checkpoint was saved by 8 workers in teams of 2, and this run has 8 in teams of 4: what a codec keeps is a team's, and of other teams it would be another; resume it with -n 8 and codec-hierarchy=2" },
-        { "2", "2", 4, "and this run has 4 in teams of 2" }, { "2", NULL, 8, "and this run has 8 in teams of 1" }, { NULL, "2", 8, "saved by 8 workers in teams of 1" },
+        { "2", "4", 8,
+          "the checkpoint was saved by 8 workers in teams of 2, and this run has 8 in teams of 4: what a codec "
+          "keeps is a team's, and of other teams it would be another; resume it with -n 8 and codec-hierarchy=2" },
+        { "2", "2", 4, "and this run has 4 in teams of 2" }, { "2", NULL, 8,
+          "and this run has 8 in teams of 1" }, { NULL, "2", 8, "saved by 8 workers in teams of 1" },
     };
 
     (void)state;
@@ -358,13 +416,15 @@ static void a_checkpoint_of_teams_is_resumed_by_the_same_teams(void **state)
         s.t.options.codec_hierarchy = rows[k].saved;
         run(save_rank, &s, 8);
         s.t.options.codec_hierarchy = rows[k].hierarchy;
-        if (tutti_world_run("shm", rows[k].n, load_rank, &s, &err) != TUTTI_ERR_USAGE || strstr(err.text, rows[k].sentence) == NULL)
+        if (tutti_world_run("shm", rows[k].n, load_rank, &s, &err) != TUTTI_ERR_USAGE ||
+            strstr(err.text, rows[k].sentence) == NULL)
             fail_msg("wanted '%s', got '%s'", rows[k].sentence, err.text);
         drop(&s);
     }
 }
 
-/* Equal replicas: a checkpoint of n workers is one of m workers too, as long as a step has the same samples. */
+/* Equal replicas: a checkpoint of n workers is one of m workers too, as
+   long as a step has the same samples. */
 static void a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers(void **state)
 {
     static const char *const methods[] = { "ddp", "parameter-server", "backup-workers(backup=0)" };
@@ -390,7 +450,15 @@ static void a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers(void *
 /* Values at servers: all begin at the servers' model then, whoever had what. */
 static void a_checkpoint_of_servers_loads_at_any_number_of_workers(void **state)
 {
-    static const char *const methods[] = { "asgd", "asgd(softsync=2,compensate=adaptive)", "ssp", "ringmaster-asgd", "ringleader-asgd", "ringleader-asgd(table=worker)", "dude-asgd", "dude-asgd(table=worker,group=1)", "oscars(interval=3)" };
+    static const char *const methods[] = { "asgd",
+                                           "asgd(softsync=2,compensate=adaptive)",
+                                           "ssp",
+                                           "ringmaster-asgd",
+                                           "ringleader-asgd",
+                                           "ringleader-asgd(table=worker)",
+                                           "dude-asgd",
+                                           "dude-asgd(table=worker,group=1)",
+                                           "oscars(interval=3)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
@@ -418,14 +486,23 @@ typedef struct told { const char *directory; int64_t numbers[3]; } told;
 static tutti_status told_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     told *t = arg;
-    const tutti_saved item = { .state = "engine.members", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = 3, .begin = 0, .end = 3, .data = t->numbers };
+    const tutti_saved item = { .state = "engine.members",
+                               .tensor = "",
+                               .keep = TUTTI_SAME,
+                               .dtype = TUTTI_I64,
+                               .owner = -1,
+                               .count = 3,
+                               .begin = 0,
+                               .end = 3,
+                               .data = t->numbers };
 
     return tutti_checkpoint_save(world, t->directory, SAVE_AT, &item, tutti_world_rank(world) == 0, "{}", 1, err);
 }
 
 static void a_checkpoint_that_is_wrong_about_who_saved_it_is_refused(void **state)
 {
-    static const int64_t numbers[][3] = { { 1, 0, 1 }, { 3, 0, 3 }, { 3, 1, 0 }, { 3, 1, 1 }, { 3, -1, 1 }, { INT64_MAX, 0, 1 } };
+    static const int64_t numbers[][3] = { { 1, 0, 1 }, { 3, 0, 3 },  { 3, 1, 0 },
+                                          { 3, 1, 1 }, { 3, -1, 1 }, { INT64_MAX, 0, 1 } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(numbers); k++) {
@@ -447,11 +524,13 @@ static void workers_with_a_state_of_their_own_refuse_another_number(void **state
     (void)state;
     run(save_rank, &s, 2);
     assert_int_equal(tutti_world_run("shm", 3, load_rank, &s, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "the checkpoint was saved by 2 workers and each worker of 'single' has a state of its own; resume it with -n 2 instead of 3");
+    assert_string_equal(err.text, "the checkpoint was saved by 2 workers and each worker of 'single' has a state of "
+                                  "its own; resume it with -n 2 instead of 3");
     drop(&s);
 }
 
-/* What the model is owed: the mean of what workers hold back, and what the owners of the mean's parts do. */
+/* What the model is owed: the mean of what workers hold back, and what
+   the owners of the mean's parts do. */
 typedef struct owed { double mean[4096], owner[4096], momentum[4096]; } owed;
 
 static void add_up(const tutti_engine *e, const char *name, double by, double *sum)
@@ -488,7 +567,8 @@ static tutti_status regrown_rank(tutti_world *world, void *arg, tutti_error *err
         for (int k = 0; k < SAVE_AT && status == TUTTI_OK; k++)
             status = toy_step(e, &t, err);
     pthread_mutex_lock(&g->lock);
-    add_up(e, strncmp(t.options.codec, "dgc", 3) == 0 ? "codec.v" : "codec.e", 1.0 / tutti_engine_method(e)->workers, g->owed.mean);
+    add_up(e, strncmp(t.options.codec, "dgc", 3) == 0 ? "codec.v" : "codec.e", 1.0 / tutti_engine_method(e)->workers,
+           g->owed.mean);
     add_up(e, "codec.owner", 1, g->owed.owner);
     add_up(e, strncmp(t.options.codec, "dgc", 3) == 0 ? "codec.u" : "codec.momentum", 1, g->owed.momentum);
     pthread_mutex_unlock(&g->lock);
@@ -520,9 +600,11 @@ static void what_workers_hold_back_survives_another_number_of_them(void **state)
                 fail_msg("%s: %s", codecs[c], err.text);
             for (size_t i = 0; i < 2151; i++) { /* the toy's elements */
                 held = fmax(held, fabs(before.owed.mean[i]));
-                if (!(fabs(after.owed.mean[i] - before.owed.mean[i]) < 1e-6) || !(fabs(after.owed.owner[i] - before.owed.owner[i]) < 1e-6) || after.owed.momentum[i] != 0)
-                    fail_msg("%s, %d to %d workers, element %zu: held back %g, %g, then %g, %g", codecs[c], grows ? to[c] : from[c], grows ? from[c] : to[c], i, before.owed.mean[i], before.owed.owner[i],
-                             after.owed.mean[i], after.owed.owner[i]);
+                if (!(fabs(after.owed.mean[i] - before.owed.mean[i]) < 1e-6) ||
+                    !(fabs(after.owed.owner[i] - before.owed.owner[i]) < 1e-6) || after.owed.momentum[i] != 0)
+                    fail_msg("%s, %d to %d workers, element %zu: held back %g, %g, then %g, %g", codecs[c],
+                             grows ? to[c] : from[c], grows ? from[c] : to[c], i, before.owed.mean[i],
+                             before.owed.owner[i], after.owed.mean[i], after.owed.owner[i]);
             }
             assert_true(held > 0.1);
             drop(&before.s);
@@ -537,7 +619,8 @@ static void sums_of_an_update_refuse_another_number_of_workers(void **state)
     (void)state;
     run(save_rank, &s, 3);
     assert_int_equal(tutti_world_run("shm", 2, load_rank, &s, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "the checkpoint was saved by 3 workers, and each has 'engine.merge-mine' of its own, which would be lost with a worker; resume it with -n 3 instead of 2");
+    assert_string_equal(err.text, "the checkpoint was saved by 3 workers, and each has 'engine.merge-mine' of its own, "
+                                  "which would be lost with a worker; resume it with -n 3 instead of 2");
     drop(&s);
 }
 

@@ -1,5 +1,6 @@
-/* toy.h: a client of the engine without a network: a quadratic whose gradient is cheap and depends on the samples, so that every fact about
-   passes, weights, order and state can be checked. Ranks are threads (tutti_world_run); a rank reports by its status, the test thread asserts. */
+/* toy.h: a client of the engine without a network: a quadratic whose gradient is cheap and depends
+   on the samples, so that every fact about passes, weights, order and state can be checked. Ranks
+   are threads (tutti_world_run); a rank reports by its status, the test thread asserts. */
 #ifndef TUTTI_TESTS_TOY_H
 #define TUTTI_TESTS_TOY_H
 #include <setjmp.h>
@@ -15,7 +16,11 @@
 
 #define TOY_TENSORS 5
 /* In a rank's thread: a failed check becomes the rank's failure, with its line. */
-#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); } while (0)
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); \
+    } while (0)
 
 typedef struct toy {
     tutti_engine_options options;
@@ -32,11 +37,15 @@ typedef struct toy {
 
 static inline toy toy_default(void)
 {
-    return (toy){ .options = { .method = "ddp", .batch = 4, .data_samples = 50, .seed = 3 }, .count = { 10, 70000, 33, 80001, 7 }, .steps = 7, .unused = -1,
+    return (toy){ .options = { .method = "ddp", .batch = 4, .data_samples = 50, .seed = 3 },
+                  .count = { 10, 70000, 33, 80001, 7 },
+                  .steps = 7,
+                  .unused = -1,
                   .bad_rank = -1 };
 }
 
-/* Sizes that codecs are tried at: matrices of many and of few rows, and vectors, none a multiple of a bucket. */
+/* Sizes that codecs are tried at: matrices of many and of few rows, and
+   vectors, none a multiple of a bucket. */
 static inline toy toy_matrices(void)
 {
     toy t = toy_default();
@@ -50,17 +59,25 @@ static inline void toy_initial(void *user, int tensor, float *values)
 {
     const toy *t = user;
     for (size_t i = 0; i < t->count[tensor]; i++)
-        values[i] = (float)tutti_uniform((tutti_rng){ t->options.seed, 100 + (uint64_t)tensor, 0 }, i) - 0.5f;
+        values[i] =
+            (float)tutti_uniform((tutti_rng){ t->options.seed, 100 + (uint64_t)tensor, 0 }, i) -
+            0.5f;
 }
 
 static inline tutti_status toy_open(tutti_engine **e, tutti_world *world, toy *t, tutti_error *err)
 {
-    static const char *const names[TOY_TENSORS] = { "e.bias", "d.weight", "c.bias", "b.weight", "a.bias" };
+    static const char *const names[TOY_TENSORS] = { "e.bias", "d.weight", "c.bias", "b.weight",
+                                                    "a.bias" };
     tutti_param params[TOY_TENSORS];
 
     for (int i = 0; i < TOY_TENSORS; i++)
-        params[i] = (tutti_param){ .name = names[i], .dims = t->rows[i] > 0 ? 2 : 1, .dim = { t->rows[i] > 0 ? t->rows[i] : t->count[i], t->rows[i] > 0 ? t->count[i] / t->rows[i] : 1 }, .unit = TOY_TENSORS - 1 - i,
-                                   .values = t->own_memory ? t->values[i] : NULL, .gradient = t->own_memory ? t->gradients[i] : NULL };
+        params[i] = (tutti_param){ .name = names[i],
+                                   .dims = t->rows[i] > 0 ? 2 : 1,
+                                   .dim = { t->rows[i] > 0 ? t->rows[i] : t->count[i],
+                                            t->rows[i] > 0 ? t->count[i] / t->rows[i] : 1 },
+                                   .unit = TOY_TENSORS - 1 - i,
+                                   .values = t->own_memory ? t->values[i] : NULL,
+                                   .gradient = t->own_memory ? t->gradients[i] : NULL };
     t->options.initial = toy_initial;
     t->options.user = t;
     return tutti_engine_open(e, world, params, TOY_TENSORS, &t->options, err);
@@ -73,7 +90,8 @@ static inline float toy_pull(uint64_t sample, int tensor, size_t i)
     return (float)((double)(h >> 40) * 0x1p-24);
 }
 
-static inline tutti_status toy_pass(tutti_engine *e, toy *t, const tutti_share *share, const tutti_pass *p, uint64_t step, tutti_error *err)
+static inline tutti_status toy_pass(tutti_engine *e, toy *t, const tutti_share *share,
+                                    const tutti_pass *p, uint64_t step, tutti_error *err)
 {
     int order[TOY_TENSORS];
     uint64_t id[64];
@@ -85,7 +103,10 @@ static inline tutti_status toy_pass(tutti_engine *e, toy *t, const tutti_share *
         id[b] = tutti_share_sample(share, p->epoch, p->position + (uint64_t)b);
 
     for (int i = 0; i < TOY_TENSORS; i++)
-        order[i] = t->order_seed == 0 ? i : (int)tutti_permuted((tutti_rng){ t->order_seed + (uint64_t)rank, 1, step }, TOY_TENSORS, (uint64_t)i);
+        order[i] = t->order_seed == 0
+                       ? i
+                       : (int)tutti_permuted((tutti_rng){ t->order_seed + (uint64_t)rank, 1, step },
+                                             TOY_TENSORS, (uint64_t)i);
     for (int u = 0; u < TOY_TENSORS; u++) {
         TUTTI_TRY(tutti_engine_need(e, u, false, err));
         TUTTI_TRY(tutti_engine_done(e, u, false, err));
@@ -105,7 +126,8 @@ static inline tutti_status toy_pass(tutti_engine *e, toy *t, const tutti_share *
             const float mine = p->divisor > 0 ? (float)(p->scale * sum / (double)p->divisor) : 0;
             g[j] = p->keep && !t->own_memory ? g[j] + mine : mine;
         }
-        if ((rank == t->bad_rank || t->bad_rank == -2) && i == t->bad_tensor && ((int)step == t->bad_step || (t->bad_steps >> step & 1) != 0))
+        if ((rank == t->bad_rank || t->bad_rank == -2) && i == t->bad_tensor &&
+            ((int)step == t->bad_step || (t->bad_steps >> step & 1) != 0))
             g[t->count[i] / 2] = t->bad_steps != 0 ? INFINITY : NAN;
         if (i != t->unused)
             TUTTI_TRY(tutti_engine_ready(e, i, err));
@@ -117,9 +139,14 @@ static inline tutti_status toy_pass(tutti_engine *e, toy *t, const tutti_share *
 static inline tutti_status toy_step(tutti_engine *e, toy *t, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
-    const tutti_share share = { t->options.data_samples > 0 ? t->options.data_samples
-                                                            : (uint64_t)(t->options.batch * m->workers * (t->options.accumulate > 0 ? t->options.accumulate : 1)),
-                                m->workers, t->options.batch, t->options.accumulate > 0 ? t->options.accumulate : 1, t->options.seed };
+    const tutti_share share = {
+        t->options.data_samples > 0
+            ? t->options.data_samples
+            : (uint64_t)(t->options.batch * m->workers *
+                         (t->options.accumulate > 0 ? t->options.accumulate : 1)),
+        m->workers, t->options.batch, t->options.accumulate > 0 ? t->options.accumulate : 1,
+        t->options.seed
+    };
     const uint64_t step = m->step;
     tutti_pass p;
     tutti_status status;
