@@ -1,5 +1,6 @@
-/* The suite of all transports on the explorer's own, under several schedules: what the pieces stand on keeps the contract. Two parts of it do not
-   apply: cancels in the middle of a transfer (here a message is taken in an instant), and a_rank_may_die_at_any_moment, whose ranks count on all
+/* The suite of all transports on the explorer's own, under several schedules: what the pieces stand
+   on keeps the contract. Two parts of it do not apply: cancels in the middle of a transfer (here a
+   message is taken in an instant), and a_rank_may_die_at_any_moment, whose ranks count on all
    messages of a round being under way when one of them dies. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,9 @@ static tutti_status as_fibers(tutti_runtime *rt, int n, conformance_rank_main ra
 
 int main(void)
 {
-    const conformance_subject subject = { .name = "explore, ranks are fibers", .ops = &explore_transport, .run = as_fibers, .strict = true };
+    const conformance_subject subject = {
+        .name = "explore, ranks are fibers", .ops = &explore_transport, .run = as_fibers, .strict = true
+    };
     int failed = 0;
 
     cmocka_set_skip_filter("a_rank_may_die_at_any_moment");

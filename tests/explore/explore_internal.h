@@ -1,4 +1,5 @@
-/* What schedule.c (fibers, time, choices, findings), threads.c (the runtime) and messages.c (the transport) share. */
+/* What schedule.c (fibers, time, choices, findings), threads.c (the runtime) and
+   messages.c (the transport) share. */
 #ifndef TUTTI_TESTS_EXPLORE_INTERNAL_H
 #define TUTTI_TESTS_EXPLORE_INTERNAL_H
 #include "explore.h"
@@ -9,7 +10,18 @@ enum { X_STACK = 1 << 19, X_EVENTS = 4096 };
 
 typedef struct x_run x_run;
 typedef struct x_fiber x_fiber;
-typedef enum { X_RUNS, X_IN_LOCK, X_IN_WAIT, X_IN_MESSAGES, X_IN_AWAIT, X_IN_JOIN, X_IN_GATE, X_IN_SLEEP, X_ENDED, X_DEAD } x_where;
+typedef enum {
+    X_RUNS,
+    X_IN_LOCK,
+    X_IN_WAIT,
+    X_IN_MESSAGES,
+    X_IN_AWAIT,
+    X_IN_JOIN,
+    X_IN_GATE,
+    X_IN_SLEEP,
+    X_ENDED,
+    X_DEAD
+} x_where;
 
 struct x_fiber {
     x_run *run;
@@ -31,7 +43,13 @@ struct x_fiber {
     size_t n, need;
 };
 
-typedef struct x_monitor { struct x_monitor *next; int number; x_fiber *holder; uint64_t wakes; int waiting; } x_monitor;
+typedef struct x_monitor {
+    struct x_monitor *next;
+    int number;
+    x_fiber *holder;
+    uint64_t wakes;
+    int waiting;
+} x_monitor;
 
 typedef struct x_op x_op;        /* a posted request; messages.c */
 typedef struct x_window {
@@ -58,7 +76,8 @@ typedef struct x_rank {
     char words[480];
     int64_t noticed_at;          /* of a dead one: when the others hear of it */
     /* pieces with losses: of each other rank */
-    int64_t loses_at[EXPLORE_RANKS]; /* when this rank notices the loss of that one; 0: never, below 0: has noticed */
+    /* when this rank notices the loss of that one; 0: never, below 0: has noticed */
+    int64_t loses_at[EXPLORE_RANKS];
     bool lost[EXPLORE_RANKS];        /* has noticed */
     tutti_peer_event events[EXPLORE_RANKS];
     int n_events;
@@ -108,13 +127,17 @@ struct x_run {
 };
 
 /* ---- schedule.c ---- */
-x_run *x_now(void);                                         /* the run of this process, while it runs */
+/* the run of this process, while it runs */
+x_run *x_now(void);
 uint64_t x_random(x_run *run, uint64_t n);                  /* 0 .. n-1 */
-int64_t x_duration(x_run *run, int bits);                   /* of all magnitudes up to 2^bits ns alike */
+/* of all magnitudes up to 2^bits ns alike */
+int64_t x_duration(x_run *run, int bits);
 void x_event(x_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void x_find(x_run *run, const char *format, ...) __attribute__((format(printf, 2, 3))); /* a finding: the run ends at the next switch */
+/* a finding: the run ends at the next switch */
+void x_find(x_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void x_pause(x_run *run, const char *at);
-void x_block(x_run *run, x_where where, const void *what, int64_t deadline_ns); /* until x_wake or the deadline; look again */
+/* until x_wake or the deadline; look again */
+void x_block(x_run *run, x_where where, const void *what, int64_t deadline_ns);
 void x_wake(x_run *run, x_fiber *f);
 x_fiber *x_fiber_open(x_run *run, int rank, const char *name, void (*body)(void *arg), void *arg);
 void x_kill(x_run *run, int rank);
@@ -123,16 +146,21 @@ void x_strategy(x_run *run, uint64_t seed, bool deaths);
 extern const tutti_runtime_ops x_runtime_ops;               /* threads.c */
 
 /* ---- messages.c ---- */
-int64_t x_messages_next(const x_run *run);                  /* when the next message arrives or death is noticed; INT64_MAX */
+/* when the next message arrives or death is noticed; INT64_MAX */
+int64_t x_messages_next(const x_run *run);
 void x_messages_due(x_run *run);                            /* what has arrived by now */
 void x_messages_died(x_run *run, int rank);
 void x_messages_cut(x_run *run, int a, int b);                /* two live ranks lose each other */
 void x_messages_close(x_run *run);
 void x_depart(x_run *run, int rank, x_state state, const tutti_error *why);
 int x_culprit(const x_run *run);
-int x_events(void *t, int first, tutti_peer_event *out, int room); /* of the transport, for pieces with losses */
+/* of the transport, for pieces with losses */
+int x_events(void *t, int first, tutti_peer_event *out, int room);
 void x_expel(void *t, int rank, const char *why);
 /* What fiber f waits for among messages: the first undone request; false: none. */
 bool x_messages_tell(const x_run *run, const x_fiber *f, char *out, size_t bytes, int *peer);
-tutti_status x_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
+tutti_status x_run_ranks(tutti_runtime *rt, const tutti_launch *launch,
+                         tutti_status (*rank_main)(const tutti_launch *launch, void *arg,
+                                                   tutti_error *err),
+                         void *arg, tutti_error *err);
 #endif

@@ -1,4 +1,5 @@
-/* explore: the command. A child process a seed, so that a crash, or what a killed rank leaves behind, is one seed's. */
+/* explore: the command. A child process a seed, so that a crash, or what a killed
+   rank leaves behind, is one seed's. */
 #include "explore.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -11,9 +12,15 @@
 #include <time.h>
 #include <unistd.h>
 
-extern const explore_piece explore_collective_pieces[], explore_port_pieces[], explore_train_pieces[], explore_async_pieces[], explore_server_pieces[], explore_desk_pieces[], explore_members_pieces[];
-static const struct { const char *name; const explore_piece *pieces; } tables[] = { { "collective", explore_collective_pieces }, { "ports", explore_port_pieces }, { "train", explore_train_pieces },
-                                                                                   { "async", explore_async_pieces }, { "servers", explore_server_pieces }, { "desks", explore_desk_pieces }, { "losses", explore_members_pieces } };
+extern const explore_piece explore_collective_pieces[], explore_port_pieces[], explore_train_pieces[],
+    explore_async_pieces[], explore_server_pieces[], explore_desk_pieces[], explore_members_pieces[];
+static const struct {
+    const char *name;
+    const explore_piece *pieces;
+} tables[] = { { "collective", explore_collective_pieces }, { "ports", explore_port_pieces },
+               { "train", explore_train_pieces },           { "async", explore_async_pieces },
+               { "servers", explore_server_pieces },        { "desks", explore_desk_pieces },
+               { "losses", explore_members_pieces } };
 
 enum { SECONDS_A_SEED = 10 }; /* of real time: a loop outside of the library's calls */
 
@@ -58,9 +65,11 @@ static bool one(const explore_piece *piece, uint64_t seed, bool verbose, outcome
         return o->status == TUTTI_OK;
     o->status = TUTTI_ERR_STATE;
     if (WIFSIGNALED(how) && WTERMSIG(how) == SIGALRM)
-        snprintf(o->report.text, sizeof o->report.text, "livelock: the process has run for %d s outside of the library's calls", SECONDS_A_SEED);
+        snprintf(o->report.text, sizeof o->report.text,
+                 "livelock: the process has run for %d s outside of the library's calls", SECONDS_A_SEED);
     else
-        snprintf(o->report.text, sizeof o->report.text, "crash: the process ended with %s %d", WIFSIGNALED(how) ? "signal" : "code", WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+        snprintf(o->report.text, sizeof o->report.text, "crash: the process ended with %s %d",
+                 WIFSIGNALED(how) ? "signal" : "code", WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
     return false;
 }
 
@@ -116,14 +125,16 @@ static bool sweep(const explore_piece *piece, uint64_t first, uint64_t last, out
         printf("%s: seed %" PRIu64 " gives another run the second time\n", piece->name, last);
         return false;
     }
-    printf("%-28s seeds %" PRIu64 "..%" PRIu64 ": nothing found, %" PRIu64 " steps, %.2f s\n", piece->name, first, last, steps, clock_s() - begin);
+    printf("%-28s seeds %" PRIu64 "..%" PRIu64 ": nothing found, %" PRIu64 " steps, %.2f s\n", piece->name, first, last,
+           steps, clock_s() - begin);
     return true;
 }
 
 static int usage(void)
 {
     printf("explore PIECE|TABLE|all [--seeds A..B] [--count] | PIECE --seed N [--verbose] | --list\n"
-           "Runs a piece under the schedules of seeds (1..200) and tells the first that finds something; code 1 then. --count: how many do. TABLE, of which each piece is run:");
+           "Runs a piece under the schedules of seeds (1..200) and tells the first that finds something; code 1 then. "
+           "--count: how many do. TABLE, of which each piece is run:");
     for (size_t t = 0; t < TUTTI_LENGTH(tables); t++)
         printf(" %s", tables[t].name);
     printf(".\n");
@@ -152,7 +163,8 @@ int main(int argc, char **argv)
             single = true;
             last = first;
             k++;
-        } else if (strcmp(argv[k], "--seeds") == 0 && k + 1 < argc && sscanf(argv[k + 1], "%" SCNu64 "..%" SCNu64, &first, &last) == 2 && first <= last)
+        } else if (strcmp(argv[k], "--seeds") == 0 && k + 1 < argc &&
+                   sscanf(argv[k + 1], "%" SCNu64 "..%" SCNu64, &first, &last) == 2 && first <= last)
             k++;
         else if (name == NULL && argv[k][0] != '-')
             name = argv[k];
@@ -182,7 +194,8 @@ int main(int argc, char **argv)
     if (!single)
         return !sweep(piece, first, last, o);
     if (one(piece, first, verbose, o)) {
-        snprintf(o->report.text, sizeof o->report.text, "nothing found in %" PRIu64 " steps, %.9f virtual seconds", o->report.steps, o->report.seconds);
+        snprintf(o->report.text, sizeof o->report.text, "nothing found in %" PRIu64 " steps, %.9f virtual seconds",
+                 o->report.steps, o->report.seconds);
         if (verbose)
             tell(piece, first, o, verbose);
         else

@@ -1,8 +1,11 @@
-/* messages.c: the transport: posted requests in one list, a random latency each; departures; windows with flags.
+/* messages.c: the transport: posted requests in one list, a random latency
+   each; departures; windows with flags.
 
-   A message travels from its posting until `arrives_at`; then it lies at its receiver until a receive fits. Its payload is read at that moment and
-   must be what it was at the posting. Over a slow link (explore_slow_link) it is then still on its way, and takes the receive with it. Messages of equal (from, to, tag) arrive in the order of posting, all others as they like. When a rank goes, what
-   of its was not taken is lost, and the others hear of it only after a while. */
+   A message travels from its posting until `arrives_at`; then it lies at its receiver until a
+   receive fits. Its payload is read at that moment and must be what it was at the posting. Over a
+   slow link (explore_slow_link) it is then still on its way, and takes the receive with it.
+   Messages of equal (from, to, tag) arrive in the order of posting, all others as they like. When a
+   rank goes, what of its was not taken is lost, and the others hear of it only after a while. */
 #include "explore_internal.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -43,10 +46,13 @@ static void drop(x_op *op)
     free(op);
 }
 
-/* What a rank sends that lives but is lost to the receiver is thrown away; what a dead one had sent before may still come. */
+/* What a rank sends that lives but is lost to the receiver is thrown away; what a dead
+   one had sent before may still come. */
 static bool fit(const x_run *run, const x_op *send, const x_op *recv)
 {
-    return send->sends && !recv->sends && send->flies_with == NULL && recv->flies_with == NULL && send->peer == recv->rank && send->tag == recv->tag && (recv->peer == TUTTI_ANY || recv->peer == send->rank) &&
+    return send->sends && !recv->sends && send->flies_with == NULL && recv->flies_with == NULL &&
+           send->peer == recv->rank && send->tag == recv->tag &&
+           (recv->peer == TUTTI_ANY || recv->peer == send->rank) &&
            !(run->ranks[recv->rank].lost[send->rank] && run->ranks[send->rank].state < X_LEFT);
 }
 
@@ -108,9 +114,13 @@ static void deliver(x_run *run, x_op *send, x_op *recv)
     const bool fits = send->bytes <= recv->bytes;
     const void *const data = send->copy != NULL ? send->copy : send->data;
 
-    x_event(run, "message %d -> %d, tag %04x, %zu bytes", send->rank, recv->rank, (unsigned)(send->tag & 0xffff), send->bytes);
+    x_event(run, "message %d -> %d, tag %04x, %zu bytes", send->rank, recv->rank, (unsigned)(send->tag & 0xffff),
+            send->bytes);
     if (content_of(data, send->bytes) != send->content)
-        x_find(run, "worker %d has changed the payload of its message to worker %d (tag %016" PRIx64 ", %zu bytes) before it was done", send->rank, send->peer, send->tag, send->bytes);
+        x_find(run,
+               "worker %d has changed the payload of its message to worker %d (tag %016" PRIx64
+               ", %zu bytes) before it was done",
+               send->rank, send->peer, send->tag, send->bytes);
     recv->request->note = send->note;
     recv->request->note.from = send->rank;
     recv->request->note.bytes = send->bytes;
@@ -154,7 +164,10 @@ static x_op *partner(const x_run *run, const x_op *op)
 
     for (x_op *other = run->ops; other != NULL; other = other->next)
         if (op->sends ? fit(run, op, other) : other->arrived && fit(run, other, op))
-            if (best == NULL || (op->sends ? other->sequence < best->sequence : other->arrives_at < best->arrives_at || (other->arrives_at == best->arrives_at && other->sequence < best->sequence)))
+            if (best == NULL ||
+                (op->sends ? other->sequence < best->sequence
+                           : other->arrives_at < best->arrives_at ||
+                                 (other->arrives_at == best->arrives_at && other->sequence < best->sequence)))
                 best = other;
     return best;
 }
@@ -191,7 +204,11 @@ int x_culprit(const x_run *run)
 
     for (int k = 0; k < run->size; k++) {
         const x_rank *const r = &run->ranks[k];
-        const uint64_t guilt = (uint64_t)(r->state == X_LOST ? 0 : r->blame < 0 && r->status != TUTTI_ERR_PEER ? 1 : 2) << 32 | r->order;
+        const uint64_t guilt = (uint64_t)(r->state == X_LOST                            ? 0
+                                          : r->blame < 0 && r->status != TUTTI_ERR_PEER ? 1
+                                                                                        : 2)
+                                   << 32 |
+                               r->order;
         if (r->state >= X_FAILED && guilt < least) {
             least = guilt;
             culprit = k;
@@ -237,14 +254,18 @@ static void settle(x_run *run)
         next = op->next;
         if (op->flies_with != NULL) /* what is on its way comes */
             continue;
-        if (op->sends ? gone(run, op->rank, op->peer) && op->peer != op->rank : (op->peer == TUTTI_ANY ? alone(run, op->rank) : op->peer != op->rank && gone(run, op->rank, op->peer)) && !may_come(run, op)) {
+        if (op->sends ? gone(run, op->rank, op->peer) && op->peer != op->rank
+                      : (op->peer == TUTTI_ANY ? alone(run, op->rank)
+                                               : op->peer != op->rank && gone(run, op->rank, op->peer)) &&
+                            !may_come(run, op)) {
             end(run, op, TUTTI_ERR_PEER, op->peer == TUTTI_ANY ? who_is_gone(run, op->rank) : root_of(run, op->peer));
             next = run->ops;
         }
     }
 }
 
-/* Own requests end; what travels as a copy arrives, unless the rank was killed: then it is lost with it, or, where the run goes on, what went to one is and what went to another is not. */
+/* Own requests end; what travels as a copy arrives, unless the rank was killed: then it is lost
+   with it, or, where the run goes on, what went to one is and what went to another is not. */
 static void end_own(x_run *run, int rank, bool killed)
 {
     bool arrives[EXPLORE_RANKS] = { false };
@@ -260,7 +281,8 @@ static void end_own(x_run *run, int rank, bool killed)
     }
 }
 
-/* When what was sent will have been received, if its receive is posted by the time that it arrives. */
+/* When what was sent will have been received, if its receive is posted by the time that it
+   arrives. */
 static int64_t comes_at(const x_run *run, const x_op *op)
 {
     const bool slow = op->rank == run->slow_link || op->peer == run->slow_link;
@@ -275,18 +297,25 @@ void x_depart(x_run *run, int rank, x_state state, const tutti_error *why)
     if (before >= X_FAILED || (before == X_LEFT && state != X_FAILED))
         return;
     if (state >= X_FAILED) {
-        r->blame = why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < run->size && why->rank != rank ? why->rank : -1;
+        r->blame = why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < run->size && why->rank != rank
+                       ? why->rank
+                       : -1;
         r->order = run->failures++;
         if (r->status == TUTTI_OK)
             r->status = why->status;
         snprintf(r->words, sizeof r->words, "%s", why->text);
     }
-    x_event(run, "worker %d %s%.60s", rank, state == X_LEFT ? "leaves" : state == X_FAILED ? "has failed: " : "is lost", state == X_FAILED ? why->text : "");
+    x_event(run, "worker %d %s%.60s", rank,
+            state == X_LEFT     ? "leaves"
+            : state == X_FAILED ? "has failed: "
+                                : "is lost",
+            state == X_FAILED ? why->text : "");
     r->state = state;
     if (state != X_LOST)
         r->noticed_at = run->now + x_duration(run, 12);
     end_own(run, rank, state == X_LOST);
-    for (const x_op *op = run->ops; op != NULL; op = op->next) /* what it has sent comes before the news, as over any connection */
+    /* what it has sent comes before the news, as over any connection */
+    for (const x_op *op = run->ops; op != NULL; op = op->next)
         if (op->rank == rank && comes_at(run, op) >= r->noticed_at)
             r->noticed_at = comes_at(run, op) + 1;
     for (int o = 0; o < run->size && run->losses && state >= X_FAILED; o++)
@@ -302,7 +331,9 @@ static void lose(x_run *run, int observer, int rank, const char *why)
 
     o->loses_at[rank] = -1;
     o->lost[rank] = true;
-    o->events[o->n_events] = (tutti_peer_event){ .epoch = (uint32_t)o->n_events + 1, .rank = rank, .change = TUTTI_PEER_LOST, .at_ns = run->now };
+    o->events[o->n_events] = (tutti_peer_event){
+        .epoch = (uint32_t)o->n_events + 1, .rank = rank, .change = TUTTI_PEER_LOST, .at_ns = run->now
+    };
     snprintf(o->events[o->n_events++].why, sizeof o->events[0].why, "worker %d was lost: %.150s", rank, why);
     x_event(run, "worker %d learns that worker %d is lost", observer, rank);
 }
@@ -325,7 +356,8 @@ static void refuse(x_run *run, x_rank *r)
 
 static tutti_status refused(const x_rank *me, tutti_error *err)
 {
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, me->rank, "worker %d is no member of the run any more: %s", me->rank, me->refused);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, me->rank, "worker %d is no member of the run any more: %s", me->rank,
+                           me->refused);
 }
 
 void x_messages_cut(x_run *run, int a, int b)
@@ -417,7 +449,9 @@ void x_messages_due(x_run *run)
     for (;;) {
         x_op *first = NULL, *recv;
         for (x_op *op = run->ops; op != NULL; op = op->next)
-            if (op->sends && !op->arrived && op->arrives_at <= run->now && (first == NULL || op->arrives_at < first->arrives_at || (op->arrives_at == first->arrives_at && op->sequence < first->sequence)))
+            if (op->sends && !op->arrived && op->arrives_at <= run->now &&
+                (first == NULL || op->arrives_at < first->arrives_at ||
+                 (op->arrives_at == first->arrives_at && op->sequence < first->sequence)))
                 first = op;
         if (first == NULL)
             break;
@@ -440,7 +474,8 @@ void x_messages_due(x_run *run)
         const int lost = k % run->size;
         if (o->loses_at[lost] <= 0 || o->loses_at[lost] > run->now)
             continue;
-        lose(run, o->rank, lost, run->ranks[lost].state >= X_FAILED ? run->ranks[lost].words : "the connection has broken");
+        lose(run, o->rank, lost,
+             run->ranks[lost].state >= X_FAILED ? run->ranks[lost].words : "the connection has broken");
         changed = true;
         for (x_fiber *f = run->fibers; f != NULL; f = f->next)
             if (f->where == X_IN_AWAIT || f->where == X_IN_GATE)
@@ -480,15 +515,19 @@ bool x_messages_tell(const x_run *run, const x_fiber *f, char *out, size_t bytes
         op = f->requests[k]->internal[0];
         *peer = op->peer;
         if (op->sends)
-            snprintf(out, bytes, "sends to worker %d, tag %016" PRIx64 " (%zu of %zu needed), and it is not received", op->peer, op->tag, f->need, f->n);
+            snprintf(out, bytes, "sends to worker %d, tag %016" PRIx64 " (%zu of %zu needed), and it is not received",
+                     op->peer, op->tag, f->need, f->n);
         else if (op->peer == TUTTI_ANY)
-            snprintf(out, bytes, "receives from anybody, tag %016" PRIx64 " (%zu of %zu needed)", op->tag, f->need, f->n);
+            snprintf(out, bytes, "receives from anybody, tag %016" PRIx64 " (%zu of %zu needed)", op->tag, f->need,
+                     f->n);
         else
-            snprintf(out, bytes, "receives from worker %d, tag %016" PRIx64 " (%zu of %zu needed)", op->peer, op->tag, f->need, f->n);
+            snprintf(out, bytes, "receives from worker %d, tag %016" PRIx64 " (%zu of %zu needed)", op->peer, op->tag,
+                     f->need, f->n);
         for (const x_op *other = run->ops; other != NULL && !op->sends; other = other->next)
             if (other->sends && other->peer == op->rank && (op->peer == TUTTI_ANY || other->rank == op->peer)) {
                 const size_t used = strlen(out);
-                snprintf(out + used, bytes - used, "; there is one with tag %016" PRIx64 " from worker %d", other->tag, other->rank);
+                snprintf(out + used, bytes - used, "; there is one with tag %016" PRIx64 " from worker %d", other->tag,
+                         other->rank);
                 break;
             }
         return true;
@@ -497,7 +536,8 @@ bool x_messages_tell(const x_run *run, const x_fiber *f, char *out, size_t bytes
 }
 
 /* ---- posting ---- */
-static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, const tutti_note *note, tutti_buffer b, bool sends, tutti_error *err)
+static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, const tutti_note *note, tutti_buffer b,
+                         bool sends, tutti_error *err)
 {
     x_run *const run = me->run;
     x_op *op, **at = &run->ops;
@@ -505,15 +545,26 @@ static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, c
 
     x_pause(run, "post");
     if (r->posted && !atomic_load(&r->done))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a request is posted that is still in flight; wait for it or cancel it first");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "a request is posted that is still in flight; wait for it or cancel it first");
     if ((peer < 0 || peer >= run->size) && (sends || peer != TUTTI_ANY))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", sends ? "sending to" : "receiving from", peer, run->size, run->size - 1);
-    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), &bytes) || bytes > INT64_MAX / 2 || (b.data == NULL && bytes > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements at %p are no memory", sends ? "sending to" : "receiving from", peer, b.count, b.data);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d",
+                          sends ? "sending to" : "receiving from", peer, run->size, run->size - 1);
+    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), &bytes) || bytes > INT64_MAX / 2 ||
+        (b.data == NULL && bytes > 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements at %p are no memory",
+                          sends ? "sending to" : "receiving from", peer, b.count, b.data);
     op = calloc(1, sizeof *op);
     if (op == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for one more message");
-    *op = (x_op){ .request = r, .rank = me->rank, .peer = peer, .tag = tag, .sequence = run->sequence++, .data = b.data, .bytes = bytes, .sends = sends };
+    *op = (x_op){ .request = r,
+                  .rank = me->rank,
+                  .peer = peer,
+                  .tag = tag,
+                  .sequence = run->sequence++,
+                  .data = b.data,
+                  .bytes = bytes,
+                  .sends = sends };
     memset(&r->note, 0, sizeof r->note);
     if (sends) {
         op->note = note != NULL ? *note : (tutti_note){ 0 };
@@ -521,7 +572,8 @@ static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, c
         op->content = content_of(b.data, bytes);
         op->arrives_at = run->now + x_duration(run, run->latency_bits) * (peer == run->slow_rank ? 32 : 1);
         for (const x_op *other = run->ops; other != NULL; other = other->next)
-            if (other->sends && other->rank == op->rank && other->peer == op->peer && other->tag == tag && other->arrives_at >= op->arrives_at)
+            if (other->sends && other->rank == op->rank && other->peer == op->peer && other->tag == tag &&
+                other->arrives_at >= op->arrives_at)
                 op->arrives_at = other->arrives_at + 1;
         if (op->arrives_at < run->due_at)
             run->due_at = op->arrives_at;
@@ -544,7 +596,8 @@ static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, c
             atomic_store(&r->done, true);
         }
     }
-    x_event(run, "posts a %s %d, tag %04x, %zu bytes", sends ? "message to" : "receive from", peer, (unsigned)(tag & 0xffff), bytes);
+    x_event(run, "posts a %s %d, tag %04x, %zu bytes", sends ? "message to" : "receive from", peer,
+            (unsigned)(tag & 0xffff), bytes);
     if (me->closed) {
         end(run, op, TUTTI_CLOSED, -1);
         return TUTTI_OK;
@@ -562,7 +615,8 @@ static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, c
     return TUTTI_OK;
 }
 
-static tutti_status x_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+static tutti_status x_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                           tutti_buffer payload, tutti_error *err)
 {
     return post(t, r, to, tag, note, payload, true, err);
 }
@@ -581,7 +635,8 @@ static size_t count_done(tutti_request *const *r, size_t n)
     return done;
 }
 
-static tutti_status x_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+static tutti_status x_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
+                                size_t *n_done, tutti_error *err)
 {
     x_rank *const me = t;
     x_run *const run = me->run;
@@ -600,7 +655,9 @@ static tutti_status x_wait_some(void *t, tutti_request *const *r, size_t n, size
             return refused(me, err);
     }
     if (*n_done < need)
-        return tutti_fail(err, TUTTI_TIMEOUT, 0, "worker %d waited for %zu of %zu messages; the deadline passed with %zu done", me->rank, need, n, *n_done);
+        return tutti_fail(err, TUTTI_TIMEOUT, 0,
+                          "worker %d waited for %zu of %zu messages; the deadline passed with %zu done", me->rank, need,
+                          n, *n_done);
     return TUTTI_OK;
 }
 
@@ -615,7 +672,8 @@ static void x_cancel(void *t, tutti_request *r)
     op = r->internal[0];
     r->posted = false;
     r->internal[0] = NULL;
-    x_event(me->run, "cancels a %s %d, tag %04x", op->sends ? "message to" : "receive from", op->peer, (unsigned)(op->tag & 0xffff));
+    x_event(me->run, "cancels a %s %d, tag %04x", op->sends ? "message to" : "receive from", op->peer,
+            (unsigned)(op->tag & 0xffff));
     take_out(me->run, op);
     wake_waiters(me->run, me->rank, r); /* what is not posted counts as done */
     part(me->run, op);
@@ -636,7 +694,11 @@ static int x_dead_peer(void *t, char *why, size_t bytes)
             continue;
         r = &run->ranks[root_of(run, k)];
         if (why != NULL && bytes > 0)
-            snprintf(why, bytes, r->state == X_LOST ? "worker %d was lost: %s" : r->state == X_FAILED ? "worker %d failed: %s" : "worker %d has left the run%s", r->rank, r->words);
+            snprintf(why, bytes,
+                     r->state == X_LOST     ? "worker %d was lost: %s"
+                     : r->state == X_FAILED ? "worker %d failed: %s"
+                                            : "worker %d has left the run%s",
+                     r->rank, r->words);
         return r->rank;
     }
     return -1;
@@ -655,7 +717,8 @@ static tutti_status missing(const x_run *run, int rank, const char *doing, tutti
 {
     const x_rank *const r = &run->ranks[root_of(run, rank)];
 
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s needs all workers; worker %d %s%s", doing, r->rank, r->state >= X_FAILED ? "failed: " : "has left the run", r->words);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s needs all workers; worker %d %s%s", doing, r->rank,
+                           r->state >= X_FAILED ? "failed: " : "has left the run", r->words);
 }
 
 static void open_gate(x_run *run)
@@ -724,7 +787,8 @@ static void make_parts(const x_run *run, x_window *w)
         w->no_memory = w->no_memory || !tutti_size_add(need, w->bytes[r], &need) || need > WINDOWS_MOST;
     for (int r = 0; r < run->size && !w->no_memory && w->other[0] == '\0'; r++) {
         if (w->bytes[r] > 0)
-            w->parts[r] = mmap(NULL, w->bytes[r], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            w->parts[r] =
+                mmap(NULL, w->bytes[r], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (w->parts[r] == MAP_FAILED) {
             w->parts[r] = NULL;
             w->no_memory = true;
@@ -767,9 +831,15 @@ static tutti_status x_window_open(void *t, const char *name, size_t bytes, void 
         x_block(run, X_IN_GATE, NULL, TUTTI_FOREVER);
     }
     if (w->other[0] != '\0')
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d opens window '%s' while worker %d opens '%s'; all workers must open the same windows in the same order", w->first, w->name, w->odd, w->other);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "worker %d opens window '%s' while worker %d opens '%s'; all workers must open the same "
+                          "windows in the same order",
+                          w->first, w->name, w->odd, w->other);
     if (w->no_memory)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "window '%s' needs more bytes than the %d MiB that the explorer has; use fewer workers or a smaller window", name, WINDOWS_MOST >> 20);
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, 0,
+            "window '%s' needs more bytes than the %d MiB that the explorer has; use fewer workers or a smaller window",
+            name, WINDOWS_MOST >> 20);
     memcpy(of_rank, w->parts, (size_t)run->size * sizeof *of_rank);
     return TUTTI_OK;
 }
@@ -788,7 +858,8 @@ static void x_publish(void *t, _Atomic uint32_t *word, uint32_t value)
     x_pause(run, "published");
 }
 
-static tutti_status x_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err)
+static tutti_status x_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns,
+                            tutti_error *err)
 {
     x_rank *const me = t;
     x_run *const run = me->run;
@@ -814,7 +885,23 @@ static tutti_status x_await(void *t, int peer, _Atomic uint32_t *word, uint32_t 
 }
 
 const tutti_transport_ops explore_transport = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops), .name = "explore", .help = "fibers under a seeded schedule, for tests",
-    .open = x_open, .close = x_close, .send = x_send, .recv = x_recv, .wait_some = x_wait_some, .cancel = x_cancel, .dead_peer = x_dead_peer,
-    .last_words = x_last_words, .window = x_window_open, .publish = x_publish, .await = x_await, .run = x_run_ranks, .simulated = true,
+    .abi = TUTTI_TRANSPORT_ABI,
+    .bytes = sizeof(tutti_transport_ops),
+    .runtime_abi = TUTTI_RUNTIME_ABI,
+    .runtime_bytes = sizeof(tutti_runtime_ops),
+    .name = "explore",
+    .help = "fibers under a seeded schedule, for tests",
+    .open = x_open,
+    .close = x_close,
+    .send = x_send,
+    .recv = x_recv,
+    .wait_some = x_wait_some,
+    .cancel = x_cancel,
+    .dead_peer = x_dead_peer,
+    .last_words = x_last_words,
+    .window = x_window_open,
+    .publish = x_publish,
+    .await = x_await,
+    .run = x_run_ranks,
+    .simulated = true,
 };

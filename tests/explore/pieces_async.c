@@ -1,6 +1,8 @@
-/* Pieces: workers at their own pace, services and quiet. Nothing is the same twice in the order of events, so what is checked is what must hold after
-   any: no gradient lost, each handed out once, nothing under way when all is quiet, and the bounds of the sheets on how old a gradient or an average may be. In half of the seeds, or all, unless one dies, one worker pauses
-   long now and then: up to a hundred times what the others compute. */
+/* Pieces: workers at their own pace, services and quiet. Nothing is the same twice in the order of
+   events, so what is checked is what must hold after any: no gradient lost, each handed out once,
+   nothing under way when all is quiet, and the bounds of the sheets on how old a gradient or an
+   average may be. In half of the seeds, or all, unless one dies, one worker pauses long now and
+   then: up to a hundred times what the others compute. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>
@@ -14,11 +16,17 @@ static const double rate = 0.0625;
 typedef tutti_status (*checker)(tutti_engine *e, explore_case *c, tutti_error *err);
 typedef struct bounds {
     int exchanges, outstanding;    /* ad-psgd; outstanding -1: no bound */
-    int rounds;                    /* for every `workers` gradients; 0: not an averager at its own pace. With outstanding -1 nobody waits for one */
+    /* for every `workers` gradients; 0: not an averager at its own pace. With
+       outstanding -1 nobody waits for one */
+    int rounds;
     bool many;                     /* steps between meetings */
-    int local_steps, max_delay;    /* averages of all that come late: begun every so many steps, there after so many gradients; 0: none */
+    /* averages of all that come late: begun every so many steps, there
+       after so many gradients; 0: none */
+    int local_steps, max_delay;
     bool evaluates;                /* the client holds samples out: losses are evaluate()'s */
-    checker check;                 /* what the method promises of the agreed model, when all ranks are between steps; NULL: that no gradient was lost */
+    /* what the method promises of the agreed model, when all ranks are between
+       steps; NULL: that no gradient was lost */
+    checker check;
     const tutti_method_ops *const *methods; /* NULL: the library's */
 } bounds;
 
@@ -27,7 +35,8 @@ typedef struct common {
     int begun[EXPLORE_RANKS], ended[EXPLORE_RANKS]; /* steps of each: whose gradient was computed, that are over */
     double done[EXPLORE_RANKS];    /* gradients that each has added to its team's mean */
     uint64_t stale[EXPLORE_RANKS]; /* what the oldest of its gradients may be, by the bounds */
-    struct { bool there; double x[LOOKS]; } read[PHASES * STEPS][EXPLORE_RANKS]; /* what each began a step at, where the average begun last had to be there */
+    /* what each began a step at, where the average begun last had to be there */
+    struct { bool there; double x[LOOKS]; } read[PHASES * STEPS][EXPLORE_RANKS];
     int taken[GRADIENTS];          /* how often each gradient was computed */
     int steps[EXPLORE_RANKS];
     float at[EXPLORE_RANKS][ALL_STEPS]; /* an element of the model at which each made its k-th gradient */
@@ -35,7 +44,11 @@ typedef struct common {
     int looks[EXPLORE_RANKS];
     int passes[EXPLORE_RANKS];     /* computed by each; of hermes since it had the server's model */
     int evaluated[EXPLORE_RANKS];  /* hermes: evaluations of each */
-    double merged_loss, own_loss[EXPLORE_RANKS]; bool merged; float global[PERIOD], own[EXPLORE_RANKS][PERIOD], base[EXPLORE_RANKS][PERIOD]; /* the server's model and its loss, each worker's at its last push, and what it had from
+    double merged_loss, own_loss[EXPLORE_RANKS];
+    bool merged;
+    float global[PERIOD], own[EXPLORE_RANKS][PERIOD],
+        base[EXPLORE_RANKS]
+            [PERIOD]; /* the server's model and its loss, each worker's at its last push, and what it had from
                                       the server before */
     int asked, served, active;     /* relay */
     int owed;                      /* counter */
@@ -69,7 +82,9 @@ static tutti_status check_team(const tutti_method *m, common *s, tutti_error *er
     EXPLORE_CHECK(k < ALL_STEPS);
     s->at[m->rank][k] = m->x[3];
     for (int r = first; r < first + m->team; r++)
-        EXPLORE_EXPECT(s->steps[r] <= k || s->at[r][k] == m->x[3], "worker %d computes its gradient %d at %.9g and worker %d of its team at %.9g", m->rank, k, (double)m->x[3], r, (double)s->at[r][k]);
+        EXPLORE_EXPECT(s->steps[r] <= k || s->at[r][k] == m->x[3],
+                       "worker %d computes its gradient %d at %.9g and worker %d of its team at %.9g", m->rank, k,
+                       (double)m->x[3], r, (double)s->at[r][k]);
     return TUTTI_OK;
 }
 
@@ -77,12 +92,15 @@ static tutti_status check_team(const tutti_method *m, common *s, tutti_error *er
 static void compute(explore_case *c, const bounds *b, const tutti_method *m)
 {
     const int64_t most = b->exchanges + b->rounds + b->local_steps > 0 ? 10000000 : 300000;
-    const bool pauses = !c->piece->deaths && explore_draw(c, "pauses", (b->many ? 1 : 2) * (uint64_t)c->ranks) == (uint64_t)m->rank && tutti_random((tutti_rng){ c->seed, 0, 0 }, (uint64_t)shared_of(c)->ended[m->rank]) % 3 == 0;
+    const bool pauses = !c->piece->deaths &&
+                        explore_draw(c, "pauses", (b->many ? 1 : 2) * (uint64_t)c->ranks) == (uint64_t)m->rank &&
+                        tutti_random((tutti_rng){ c->seed, 0, 0 }, (uint64_t)shared_of(c)->ended[m->rank]) % 3 == 0;
 
     explore_dawdle(pauses ? most : 100000);
 }
 
-/* So many rounds at most can have changed this worker's model since `ended` was what it is given as. */
+/* So many rounds at most can have changed this worker's model since
+   `ended` was what it is given as. */
 static uint64_t most_rounds(const common *s, const bounds *b, int rank, int workers, const int *ended)
 {
     int64_t others = 0, all = 0;
@@ -92,28 +110,40 @@ static uint64_t most_rounds(const common *s, const bounds *b, int rank, int work
     for (int r = 0; r < workers; r++) {
         const int began = s->begun[r] - ended[r];
         all += began + b->outstanding + 1;
-        others += r == rank ? 0 : b->exchanges * began + b->outstanding + b->exchanges + late; /* asked by r for these, and for what it owed before */
+        /* asked by r for these, and for what it owed before */
+        others += r == rank ? 0 : b->exchanges * began + b->outstanding + b->exchanges + late;
     }
-    /* Rounds of the beat are granted by gradients told. Who is k neighbours away from member 0 may be k + 1 rounds behind it. */
-    return (uint64_t)(b->rounds > 0 ? (b->rounds * all + workers - 1) / workers + workers + 1 : others + b->outstanding + late);
+    /* Rounds of the beat are granted by gradients told. Who is k neighbours away from member
+       0 may be k + 1 rounds behind it. */
+    return (uint64_t)(b->rounds > 0 ? (b->rounds * all + workers - 1) / workers + workers + 1
+                                    : others + b->outstanding + late);
 }
 
-/* An average that has to be there by now: so all begin at what is the same for all, less steps of their own since it began. How many, if more than one, is not told: a worker's part is taken when its
-   service comes to it. */
+/* An average that has to be there by now: so all begin at what is the same for all, less steps
+   of their own since it began. How many, if more than one, is not told: a worker's part is
+   taken when its service comes to it. */
 static tutti_status check_late(common *s, const bounds *b, const tutti_method *m, tutti_error *err)
 {
-    const int now = (int)m->step, last = b->max_delay > 0 ? now - 1 : now, begun = last - last % b->local_steps, since = now - begun;
+    const int now = (int)m->step, last = b->max_delay > 0 ? now - 1 : now, begun = last - last % b->local_steps,
+              since = now - begun;
 
     if (begun <= 0 || since < b->max_delay || now >= PHASES * STEPS)
         return TUTTI_OK;
     for (int k = 0; k < LOOKS; k++)
-        s->read[now][m->rank].x[k] = (double)m->x[7 * k] + (b->max_delay <= 1 ? rate * since * pull(m->rank, (size_t)(7 * k)) : 0);
+        s->read[now][m->rank].x[k] =
+            (double)m->x[7 * k] + (b->max_delay <= 1 ? rate * since * pull(m->rank, (size_t)(7 * k)) : 0);
     s->read[now][m->rank].there = true;
     for (int r = 0; r < m->workers; r++)
         for (int k = 0; k < LOOKS && s->read[now][r].there; k++) {
-            const double own = b->max_delay <= 1 ? 0 : rate * since * (fabs(pull(m->rank, (size_t)(7 * k))) + fabs(pull(r, (size_t)(7 * k))));
-            EXPLORE_EXPECT(fabs(s->read[now][r].x[k] - s->read[now][m->rank].x[k]) <= own + 1e-4, "%s: of workers %d and %d one computes gradient %d without the average that began before gradient %d; it "
-                           "may be %d late", m->ops->name, m->rank, r, now, begun, b->max_delay);
+            const double own =
+                b->max_delay <= 1
+                    ? 0
+                    : rate * since * (fabs(pull(m->rank, (size_t)(7 * k))) + fabs(pull(r, (size_t)(7 * k))));
+            EXPLORE_EXPECT(fabs(s->read[now][r].x[k] - s->read[now][m->rank].x[k]) <= own + 1e-4,
+                           "%s: of workers %d and %d one computes gradient %d without the average that began before "
+                           "gradient %d; it "
+                           "may be %d late",
+                           m->ops->name, m->rank, r, now, begun, b->max_delay);
         }
     return TUTTI_OK;
 }
@@ -153,19 +183,23 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, const bounds *b, 
             s->taken[m->rng.step]++;
         status = tutti_engine_step(e, err);
     }
-    if (status == TUTTI_OK && !c->piece->deaths && (b->local_steps > 0 || ((b->exchanges > 0 || b->rounds > 0) && b->outstanding >= 0))) {
+    if (status == TUTTI_OK && !c->piece->deaths &&
+        (b->local_steps > 0 || ((b->exchanges > 0 || b->rounds > 0) && b->outstanding >= 0))) {
         const uint64_t most = b->local_steps > 0 ? 1 : most_rounds(s, b, m->rank, m->workers, ended);
         s->stale[m->rank] = most > s->stale[m->rank] ? most : s->stale[m->rank];
         tutti_engine_figures(e, &figures);
-        EXPLORE_EXPECT(figures.staleness_max <= s->stale[m->rank], "%s: a gradient of worker %d of %d is %llu averagings old; at most %llu can have been made", m->ops->name, m->rank, m->workers,
-                       (unsigned long long)figures.staleness_max, (unsigned long long)s->stale[m->rank]);
+        EXPLORE_EXPECT(figures.staleness_max <= s->stale[m->rank],
+                       "%s: a gradient of worker %d of %d is %llu averagings old; at most %llu can have been made",
+                       m->ops->name, m->rank, m->workers, (unsigned long long)figures.staleness_max,
+                       (unsigned long long)s->stale[m->rank]);
     }
     s->ended[m->rank] += status == TUTTI_OK;
     s->done[m->rank] += status != TUTTI_OK ? 0 : (m->traits & TUTTI_OWN_PACE) != 0 ? m->weight * m->team : 1;
     return status;
 }
 
-/* All ranks are between steps and none goes on before all have looked (show is collective): the agreed model is the initial one less eta sum m_i c_i / n. */
+/* All ranks are between steps and none goes on before all have looked (show is collective): the
+   agreed model is the initial one less eta sum m_i c_i / n. */
 static tutti_status check_mean(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -174,8 +208,10 @@ static tutti_status check_mean(tutti_engine *e, explore_case *c, tutti_error *er
         double x = (double)(i % PERIOD) / 8 - 2;
         for (int r = 0; r < m->workers; r++)
             x -= rate * shared_of(c)->done[r] * pull(r, i) / m->workers;
-        EXPLORE_EXPECT(fabs(m->x[i] - x) <= 1e-4, "%s: worker %d of %d: the mean of the models at %zu is %.7g instead of %.7g: a gradient is lost or counted twice", m->ops->name, m->rank,
-                       m->workers, i, (double)m->x[i], x);
+        EXPLORE_EXPECT(fabs(m->x[i] - x) <= 1e-4,
+                       "%s: worker %d of %d: the mean of the models at %zu is %.7g instead of %.7g: a gradient is lost "
+                       "or counted twice",
+                       m->ops->name, m->rank, m->workers, i, (double)m->x[i], x);
     }
     return TUTTI_OK;
 }
@@ -192,7 +228,8 @@ static double figure(tutti_engine *e, const char *name, int worker)
     return -1;
 }
 
-/* Rounds are due by the gradients of all, and each is made by all or left out by all, however far a worker is. */
+/* Rounds are due by the gradients of all, and each is made by all or left out
+   by all, however far a worker is. */
 static tutti_status check_rounds(tutti_engine *e, explore_case *c, const bounds *b, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -201,7 +238,9 @@ static tutti_status check_rounds(tutti_engine *e, explore_case *c, const bounds 
 
     for (int r = 0; r < m->workers; r++)
         gradients += shared_of(c)->ended[r];
-    EXPLORE_EXPECT(made + left_out == gradients * b->rounds / m->workers, "%s on %d: %g rounds were made and %g left out after %d gradients", m->ops->name, m->workers, made, left_out, gradients);
+    EXPLORE_EXPECT(made + left_out == gradients * b->rounds / m->workers,
+                   "%s on %d: %g rounds were made and %g left out after %d gradients", m->ops->name, m->workers, made,
+                   left_out, gradients);
     return TUTTI_OK;
 }
 
@@ -214,7 +253,11 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, const bounds *b
     uint64_t until = 0;
 
     for (int phase = 0; phase < PHASES; phase++) {
-        const uint64_t steps = 1 + explore_draw(c, phase == 0 ? "first" : phase == 1 ? "second" : "third", b->many ? MANY_STEPS : STEPS);
+        const uint64_t steps = 1 + explore_draw(c,
+                                                phase == 0   ? "first"
+                                                : phase == 1 ? "second"
+                                                             : "third",
+                                                b->many ? MANY_STEPS : STEPS);
         bool more = true;
         until += steps * (uint64_t)m->workers + (asks ? explore_draw(c, "rest", 2) : 0);
         for (uint64_t k = 0; more && (asks || k < steps); k++) {
@@ -235,15 +278,19 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, const bounds *b
     if (asks && tutti_engine_ended(e)) {
         tutti_figures figures;
         tutti_engine_figures(e, &figures);
-        EXPLORE_EXPECT(figures.gradients <= until, "%llu gradients of %llu were computed in a run that ended early", (unsigned long long)figures.gradients, (unsigned long long)until);
+        EXPLORE_EXPECT(figures.gradients <= until, "%llu gradients of %llu were computed in a run that ended early",
+                       (unsigned long long)figures.gradients, (unsigned long long)until);
         until = figures.gradients;
     }
     for (uint64_t k = 0; asks && k < GRADIENTS; k++)
-        EXPLORE_EXPECT(shared_of(c)->taken[k] == (k < until), "gradient %llu of %llu was computed %d times", (unsigned long long)k, (unsigned long long)until, shared_of(c)->taken[k]);
+        EXPLORE_EXPECT(shared_of(c)->taken[k] == (k < until), "gradient %llu of %llu was computed %d times",
+                       (unsigned long long)k, (unsigned long long)until, shared_of(c)->taken[k]);
     return TUTTI_OK;
 }
 
-/* hermes with push=always: a worker's own model and the server's are evaluated in turn. What it then has must follow from the server's model before and from its own alone, and nobody else's comes between. */
+/* hermes with push=always: a worker's own model and the server's are evaluated in turn.
+   What it then has must follow from the server's model before and from its own alone,
+   and nobody else's comes between. */
 static tutti_status evaluate(void *user, double *loss, tutti_error *err)
 {
     const seat *at = user;
@@ -257,16 +304,22 @@ static tutti_status evaluate(void *user, double *loss, tutti_error *err)
         *loss += fabs((double)m->x[i] - 1);
     if (s->evaluated[r]++ % 2 == 0) { /* an update a pass */
         for (size_t i = 0; i < PERIOD; i++) {
-            const double x = (s->evaluated[r] > 1 ? (double)s->base[r][i] : (double)i / 8 - 2) - rate * s->passes[r] * pull(r, i);
-            EXPLORE_EXPECT(fabs((double)m->x[i] - x) <= 1e-5, "worker %d of %d pushes %.7g at %zu, but its %d updates lead to %.7g", r, m->workers, (double)m->x[i], i, s->passes[r], x);
+            const double x =
+                (s->evaluated[r] > 1 ? (double)s->base[r][i] : (double)i / 8 - 2) - rate * s->passes[r] * pull(r, i);
+            EXPLORE_EXPECT(fabs((double)m->x[i] - x) <= 1e-5,
+                           "worker %d of %d pushes %.7g at %zu, but its %d updates lead to %.7g", r, m->workers,
+                           (double)m->x[i], i, s->passes[r], x);
         }
         s->own_loss[r] = *loss;
         memcpy(s->own[r], m->x, sizeof s->own[r]);
         return TUTTI_OK;
     }
     for (size_t i = 0; i < PERIOD; i++) {
-        const double part = s->merged ? s->merged_loss / (s->merged_loss + s->own_loss[r]) : 1, x = (s->merged ? (1 - part) * (double)s->global[i] : 0) + part * (double)s->own[r][i];
-        EXPLORE_EXPECT(fabs((double)m->x[i] - x) <= 1e-5, "worker %d of %d pushed, and at %zu the server's model is %.7g instead of %.7g", r, m->workers, i, (double)m->x[i], x);
+        const double part = s->merged ? s->merged_loss / (s->merged_loss + s->own_loss[r]) : 1,
+                     x = (s->merged ? (1 - part) * (double)s->global[i] : 0) + part * (double)s->own[r][i];
+        EXPLORE_EXPECT(fabs((double)m->x[i] - x) <= 1e-5,
+                       "worker %d of %d pushed, and at %zu the server's model is %.7g instead of %.7g", r, m->workers,
+                       i, (double)m->x[i], x);
     }
     s->merged = true;
     s->merged_loss = *loss;
@@ -280,8 +333,15 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
 {
     seat at = { .count = 3 * PERIOD, .c = c };
     const tutti_param param = { .name = "w", .dims = 1, .dim = { at.count } };
-    tutti_status status = tutti_engine_open_from(&at.e, world, &param, 1, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial,
-                                                 .user = &at, .evaluate = b->evaluates ? evaluate : NULL }, b->methods != NULL ? b->methods : tutti_methods, err);
+    tutti_status status = tutti_engine_open_from(&at.e, world, &param, 1,
+                                                 &(tutti_engine_options){ .method = method,
+                                                                          .optimizer = "sgd(lr=0.0625)",
+                                                                          .batch = 1,
+                                                                          .seed = c->seed,
+                                                                          .initial = fill_initial,
+                                                                          .user = &at,
+                                                                          .evaluate = b->evaluates ? evaluate : NULL },
+                                                 b->methods != NULL ? b->methods : tutti_methods, err);
 
     if (status == TUTTI_OK)
         status = run_phases(at.e, c, b, tutti_engine_method(at.e)->traits & TUTTI_OWN_PACE, err);
@@ -292,20 +352,26 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
 static tutti_status ad_psgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const graphs[] = { "ring", "complete", "star", "one-peer-exponential", "grid" };
-    const bounds b = { .exchanges = 1 + (int)explore_draw(c, "exchanges", 2), .outstanding = (int)explore_draw(c, "outstanding", 3) - 1 };
+    const bounds b = { .exchanges = 1 + (int)explore_draw(c, "exchanges", 2),
+                       .outstanding = (int)explore_draw(c, "outstanding", 3) - 1 };
     char method[120];
 
-    snprintf(method, sizeof method, "ad-psgd(graph=%s,exchanges=%d,outstanding=%d,peer=%s)", graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], b.exchanges, b.outstanding,
+    snprintf(method, sizeof method, "ad-psgd(graph=%s,exchanges=%d,outstanding=%d,peer=%s)",
+             graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], b.exchanges, b.outstanding,
              explore_draw(c, "peer", 2) == 0 ? "random" : "cyclic");
     return train(world, c, method, &b, err);
 }
 
 static tutti_status ad_psgd_ring(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c, c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0 ? "ad-psgd(graph=ring,roles=bipartite)" : "ad-psgd(graph=ring)", &(bounds){ .exchanges = 1, .outstanding = 1 }, err);
+    return train(world, c,
+                 c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0 ? "ad-psgd(graph=ring,roles=bipartite)"
+                                                                       : "ad-psgd(graph=ring)",
+                 &(bounds){ .exchanges = 1, .outstanding = 1 }, err);
 }
 
-/* From its second step on nobody but the worker behind the slow link waits as long as one message takes over it. */
+/* From its second step on nobody but the worker behind the slow link waits as
+   long as one message takes over it. */
 static tutti_status steps_beside_a_slow_link(tutti_engine *e, explore_case *c, const bounds *b, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -318,17 +384,25 @@ static tutti_status steps_beside_a_slow_link(tutti_engine *e, explore_case *c, c
     for (int k = 0; k < 2 * STEPS; k++)
         TUTTI_TRY(one_step(e, c, b, err));
     took_ns = tutti_now_ns(m->rt) - begun_ns;
-    EXPLORE_EXPECT(m->rank == slow || took_ns < EXPLORE_SLOW_NS, "worker %d of %d waits for worker %d, whose link is slow: %d steps have taken %.3g s", m->rank, m->workers, slow, 2 * STEPS, (double)took_ns * 1e-9);
+    EXPLORE_EXPECT(m->rank == slow || took_ns < EXPLORE_SLOW_NS,
+                   "worker %d of %d waits for worker %d, whose link is slow: %d steps have taken %.3g s", m->rank,
+                   m->workers, slow, 2 * STEPS, (double)took_ns * 1e-9);
     return TUTTI_OK;
 }
 
 static tutti_status ad_psgd_slow_link(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "ad-psgd(graph=complete)", "ad-psgd(graph=complete,exchanges=2)", "h-adpsgd(super_learner=1,graph=complete)" };
+    static const char *const methods[] = { "ad-psgd(graph=complete)", "ad-psgd(graph=complete,exchanges=2)",
+                                           "h-adpsgd(super_learner=1,graph=complete)" };
     const bounds b = { .outstanding = -1 };
     seat at = { .count = 3 * PERIOD, .c = c };
     const tutti_param param = { .name = "w", .dims = 1, .dim = { at.count } };
-    const tutti_engine_options options = { .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial, .user = &at };
+    const tutti_engine_options options = { .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))],
+                                           .optimizer = "sgd(lr=0.0625)",
+                                           .batch = 1,
+                                           .seed = c->seed,
+                                           .initial = fill_initial,
+                                           .user = &at };
     tutti_status status = tutti_engine_open(&at.e, world, &param, 1, &options, err);
 
     if (status == TUTTI_OK)
@@ -344,19 +418,24 @@ static tutti_status ad_psgd_slow_link(tutti_world *world, explore_case *c, tutti
 static tutti_status h_adpsgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const graphs[] = { "", ",graph=ring", ",graph=complete", ",graph=star" };
-    const bounds b = { .exchanges = 1 + (int)explore_draw(c, "exchanges", 2), .outstanding = (int)explore_draw(c, "outstanding", 3) - 1 };
+    const bounds b = { .exchanges = 1 + (int)explore_draw(c, "exchanges", 2),
+                       .outstanding = (int)explore_draw(c, "outstanding", 3) - 1 };
     int team = 1 + (int)explore_draw(c, "team", (uint64_t)c->ranks);
     char method[140];
 
     while (c->ranks % team != 0)
         team--;
-    snprintf(method, sizeof method, "h-adpsgd(super_learner=%d%s,exchanges=%d,outstanding=%d)", team, graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], b.exchanges, b.outstanding);
+    snprintf(method, sizeof method, "h-adpsgd(super_learner=%d%s,exchanges=%d,outstanding=%d)", team,
+             graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], b.exchanges, b.outstanding);
     return train(world, c, method, &b, err);
 }
 
 static tutti_status ad_psgd_free(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c, explore_draw(c, "graph", 2) == 0 ? "ad-psgd(graph=ring,exchanges=0)" : "ad-psgd(graph=star,exchanges=0)", &(bounds){ .exchanges = 0 }, err);
+    return train(world, c,
+                 explore_draw(c, "graph", 2) == 0 ? "ad-psgd(graph=ring,exchanges=0)"
+                                                  : "ad-psgd(graph=star,exchanges=0)",
+                 &(bounds){ .exchanges = 0 }, err);
 }
 
 /* A method's step that waits for nobody: so no moment of it counts as waiting. */
@@ -367,7 +446,8 @@ static tutti_status step_without_waiting(tutti_method *m, tutti_error *err)
     tutti_engine_figures(m->engine, &before);
     TUTTI_TRY(tutti_method_find(m->ops->name)->step(m, err));
     tutti_engine_figures(m->engine, &after);
-    EXPLORE_EXPECT(after.exposed_ns == before.exposed_ns, "%s: worker %d waits for %lld ns with its gradient, and no gradient is to wait for a round",
+    EXPLORE_EXPECT(after.exposed_ns == before.exposed_ns,
+                   "%s: worker %d waits for %lld ns with its gradient, and no gradient is to wait for a round",
                    m->ops->name, m->rank, (long long)(after.exposed_ns - before.exposed_ns));
     return TUTTI_OK;
 }
@@ -376,7 +456,8 @@ static tutti_status step_without_waiting(tutti_method *m, tutti_error *err)
 static tutti_status averager(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const struct { const char *method; bounds b; } methods[] = {
-        { "asr-adpsgd", { .rounds = 1, .outstanding = -1 } }, { "asr-adpsgd(outstanding=1)", { .rounds = 1, .outstanding = 1 } },
+        { "asr-adpsgd", { .rounds = 1, .outstanding = -1 } }, { "asr-adpsgd(outstanding=1)",
+          { .rounds = 1, .outstanding = 1 } },
         { "asr-adpsgd(mixing=random-ring,rounds=2,ahead=1)", { .rounds = 2, .outstanding = -1 } },
         { "rand-psgd(pace=own,mixing=star,outstanding=0)", { .rounds = 1, .outstanding = 0 } },
         { "rand-psgd(pace=own,mixing=random-matching,ahead=2)", { .rounds = 1, .outstanding = -1 } },
@@ -392,11 +473,14 @@ static tutti_status averager(tutti_world *world, explore_case *c, tutti_error *e
     return train(world, c, methods[k].method, &b, err);
 }
 
-/* More averagings than there is time for: whoever does not wait for those it owes has a model that many others change while it computes. */
+/* More averagings than there is time for: whoever does not wait for those it owes has a model that
+   many others change while it computes. */
 static tutti_status behind(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const struct { const char *method; bounds b; } methods[] = {
-        { "ad-psgd(graph=complete,exchanges=6,outstanding=0)", { .exchanges = 6, .outstanding = 0, .many = true } }, { "asr-adpsgd(rounds=12,outstanding=0,ahead=1000)", { .rounds = 12, .outstanding = 0, .many = true } },
+    static const struct { const char *method; bounds b;
+    } methods[] = {
+        { "ad-psgd(graph=complete,exchanges=6,outstanding=0)", { .exchanges = 6, .outstanding = 0, .many = true } },
+        { "asr-adpsgd(rounds=12,outstanding=0,ahead=1000)", { .rounds = 12, .outstanding = 0, .many = true } },
     };
     const uint64_t k = explore_draw(c, "method", TUTTI_LENGTH(methods));
 
@@ -405,10 +489,14 @@ static tutti_status behind(tutti_world *world, explore_case *c, tutti_error *err
 
 static tutti_status late_average(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const struct { const char *method; bounds b; } methods[] = {
-        { "lasgd(local_steps=1)", { .local_steps = 1, .max_delay = 1 } }, { "lasgd(local_steps=3)", { .local_steps = 3, .max_delay = 3 } },
-        { "lasgd(local_steps=3,max_delay=2)", { .local_steps = 3, .max_delay = 2 } }, { "lasgd(local_steps=2,max_delay=0)", { .local_steps = 2, .max_delay = 0 } },
-        { "asr-adpsgd(mixing=delay-by-one)", { .local_steps = 1, .max_delay = 1 } }, { "rand-psgd(mixing=delay-by-one)", { .local_steps = 1, .max_delay = 1 } },
+    static const struct { const char *method; bounds b;
+    } methods[] = {
+        { "lasgd(local_steps=1)", { .local_steps = 1, .max_delay = 1 } },
+        { "lasgd(local_steps=3)", { .local_steps = 3, .max_delay = 3 } },
+        { "lasgd(local_steps=3,max_delay=2)", { .local_steps = 3, .max_delay = 2 } },
+        { "lasgd(local_steps=2,max_delay=0)", { .local_steps = 2, .max_delay = 0 } },
+        { "asr-adpsgd(mixing=delay-by-one)", { .local_steps = 1, .max_delay = 1 } },
+        { "rand-psgd(mixing=delay-by-one)", { .local_steps = 1, .max_delay = 1 } },
     };
     const uint64_t k = explore_draw(c, "method", TUTTI_LENGTH(methods));
 
@@ -425,7 +513,8 @@ static tutti_status check_applied(tutti_engine *e, const double *times, tutti_er
         double x = (double)(i % PERIOD) / 8 - 2;
         for (int r = 0; r < m->workers; r++)
             x -= rate * times[r] * pull(r, i);
-        EXPLORE_EXPECT(fabs(m->x[i] - x) <= 1e-4, "%s on %d: the model at %zu is %.7g instead of %.7g", m->ops->name, m->workers, i, (double)m->x[i], x);
+        EXPLORE_EXPECT(fabs(m->x[i] - x) <= 1e-4, "%s on %d: the model at %zu is %.7g instead of %.7g", m->ops->name,
+                       m->workers, i, (double)m->x[i], x);
     }
     return TUTTI_OK;
 }
@@ -443,13 +532,16 @@ static tutti_status check_ringmaster(tutti_engine *e, explore_case *c, tutti_err
     for (int r = 0; r < m->workers; r++) {
         const double collected = collect > 1 ? figure(e, "collected", r) : 0;
         times[r] = figure(e, "applied", r);
-        EXPLORE_EXPECT(times[r] + collected + figure(e, "dropped", r) == shared_of(c)->done[r], "worker %d: %g gradients applied, %g collected and %g dropped of %g", r, times[r], collected, figure(e, "dropped", r),
-                       (double)shared_of(c)->done[r]);
+        EXPLORE_EXPECT(times[r] + collected + figure(e, "dropped", r) == shared_of(c)->done[r],
+                       "worker %d: %g gradients applied, %g collected and %g dropped of %g", r, times[r], collected,
+                       figure(e, "dropped", r), (double)shared_of(c)->done[r]);
         all += times[r];
         times[r] /= collect;
     }
     EXPLORE_EXPECT(fmod(all, collect) == 0, "%g gradients were applied, and updates are of %d", all, collect);
-    EXPLORE_EXPECT(figure(e, "applied_delay_max", -1) < (double)limit, "a gradient with a delay of %g was applied; the limit is %llu", figure(e, "applied_delay_max", -1), (unsigned long long)limit);
+    EXPLORE_EXPECT(figure(e, "applied_delay_max", -1) < (double)limit,
+                   "a gradient with a delay of %g was applied; the limit is %llu", figure(e, "applied_delay_max", -1),
+                   (unsigned long long)limit);
     return check_applied(e, times, err);
 }
 
@@ -466,7 +558,8 @@ static tutti_status check_table(tutti_engine *e, explore_case *c, tutti_error *e
         times[r] = updates / m->workers;
         all += shared_of(c)->done[r];
     }
-    EXPLORE_EXPECT(updates <= all && figure(e, "delay_max", -1) <= 2 * m->workers - 2, "%g updates of %g gradients, delays of up to %g", updates, all, figure(e, "delay_max", -1));
+    EXPLORE_EXPECT(updates <= all && figure(e, "delay_max", -1) <= 2 * m->workers - 2,
+                   "%g updates of %g gradients, delays of up to %g", updates, all, figure(e, "delay_max", -1));
     return check_applied(e, times, err);
 }
 
@@ -474,7 +567,9 @@ static tutti_status ringmaster(tutti_world *world, explore_case *c, tutti_error 
 {
     char method[80];
 
-    snprintf(method, sizeof method, "ringmaster-asgd(max_delay=%d,stops=%s,collect=%d)", (int)explore_draw(c, "limit", 4), explore_draw(c, "stops", 3) > 0 ? "on" : "off", 1 + (int)explore_draw(c, "collect", 3));
+    snprintf(method, sizeof method, "ringmaster-asgd(max_delay=%d,stops=%s,collect=%d)",
+             (int)explore_draw(c, "limit", 4), explore_draw(c, "stops", 3) > 0 ? "on" : "off",
+             1 + (int)explore_draw(c, "collect", 3));
     return train(world, c, method, &(bounds){ .check = check_ringmaster }, err);
 }
 
@@ -482,7 +577,8 @@ static tutti_status ringleader(tutti_world *world, explore_case *c, tutti_error 
 {
     const char *table = explore_draw(c, "table", 2) == 0 ? "server" : "worker";
     const char *point = explore_draw(c, "point", 2) == 0 ? "sticky" : "fresh";
-    const char *overdue = explore_draw(c, "overdue", 2) == 0 ? "0.05" : "10"; /* 0.05: at the first that is not needed */
+    /* 0.05: at the first that is not needed */
+    const char *overdue = explore_draw(c, "overdue", 2) == 0 ? "0.05" : "10";
     char method[80];
 
     snprintf(method, sizeof method, "ringleader-asgd(table=%s,point=%s,overdue=%s)", table, point, overdue);
@@ -493,11 +589,14 @@ static tutti_status dude(tutti_world *world, explore_case *c, tutti_error *err)
 {
     char method[80];
 
-    snprintf(method, sizeof method, "dude-asgd(table=%s,group=%d)", explore_draw(c, "table", 2) == 0 ? "server" : "worker", 1 + (int)explore_draw(c, "group", (uint64_t)c->ranks));
+    snprintf(method, sizeof method, "dude-asgd(table=%s,group=%d)",
+             explore_draw(c, "table", 2) == 0 ? "server" : "worker",
+             1 + (int)explore_draw(c, "group", (uint64_t)c->ranks));
     return train(world, c, method, &(bounds){ .check = check_table }, err);
 }
 
-/* Every step was applied, in time or late by so many rounds at most, or dropped; and the model is the sum of what was applied, as it weighs. */
+/* Every step was applied, in time or late by so many rounds at most, or dropped; and the model is
+   the sum of what was applied, as it weighs. */
 static tutti_status check_oscars(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -507,26 +606,36 @@ static tutti_status check_oscars(tutti_engine *e, explore_case *c, tutti_error *
 
     s->agreed[m->rank][look] = m->x[3];
     for (int r = 0; r < m->workers; r++)
-        EXPLORE_EXPECT(s->looks[r] <= look || s->agreed[r][look] == m->x[3], "workers %d and %d have %.9g and %.9g of the model that all are to have", m->rank, r, (double)m->x[3], (double)s->agreed[r][look]);
+        EXPLORE_EXPECT(s->looks[r] <= look || s->agreed[r][look] == m->x[3],
+                       "workers %d and %d have %.9g and %.9g of the model that all are to have", m->rank, r,
+                       (double)m->x[3], (double)s->agreed[r][look]);
     if (m->rank != 0)
         return TUTTI_OK;
     for (int r = 0; r < m->workers; r++) {
-        const double applied = figure(e, "steps_applied", r), late = figure(e, "steps_late", r), dropped = figure(e, "steps_dropped", r);
+        const double applied = figure(e, "steps_applied", r), late = figure(e, "steps_late", r),
+                     dropped = figure(e, "steps_dropped", r);
         times[r] = figure(e, "effective_steps", r);
-        EXPLORE_EXPECT(applied + late + dropped == shared_of(c)->done[r], "worker %d: %g steps applied, %g late, %g dropped of %g", r, applied, late, dropped, shared_of(c)->done[r]);
-        EXPLORE_EXPECT((times[r] > 0) == (applied + late > 0), "worker %d: its %g steps that were applied weigh %g", r, applied + late, times[r]);
+        EXPLORE_EXPECT(applied + late + dropped == shared_of(c)->done[r],
+                       "worker %d: %g steps applied, %g late, %g dropped of %g", r, applied, late, dropped,
+                       shared_of(c)->done[r]);
+        EXPLORE_EXPECT((times[r] > 0) == (applied + late > 0), "worker %d: its %g steps that were applied weigh %g", r,
+                       applied + late, times[r]);
     }
-    EXPLORE_EXPECT(figure(e, "applied_delay_max", -1) <= (double)explore_draw(c, "max_late", 3), "steps that are %g rounds late were applied", figure(e, "applied_delay_max", -1));
+    EXPLORE_EXPECT(figure(e, "applied_delay_max", -1) <= (double)explore_draw(c, "max_late", 3),
+                   "steps that are %g rounds late were applied", figure(e, "applied_delay_max", -1));
     return check_applied(e, times, err);
 }
 
 static tutti_status oscars(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const quorums[] = { "0.1", "0.5", "0.8", "1" }, *const weights[] = { "steps", "uniform", "normalised" };
+    static const char *const quorums[] = { "0.1", "0.5", "0.8", "1" }, *const weights[] = { "steps", "uniform",
+                                                                                            "normalised" };
     char method[160];
 
-    snprintf(method, sizeof method, "oscars(interval=%d,adapt=%s,grace=%g,quorum=%s,max_late=%d,weights=%s)", 1 + (int)explore_draw(c, "interval", 4), explore_draw(c, "adapt", 2) == 0 ? "grow" : "off",
-             (double)explore_draw(c, "grace", 3) / 4, quorums[explore_draw(c, "quorum", TUTTI_LENGTH(quorums))], (int)explore_draw(c, "max_late", 3), weights[explore_draw(c, "weights", TUTTI_LENGTH(weights))]);
+    snprintf(method, sizeof method, "oscars(interval=%d,adapt=%s,grace=%g,quorum=%s,max_late=%d,weights=%s)",
+             1 + (int)explore_draw(c, "interval", 4), explore_draw(c, "adapt", 2) == 0 ? "grow" : "off",
+             (double)explore_draw(c, "grace", 3) / 4, quorums[explore_draw(c, "quorum", TUTTI_LENGTH(quorums))],
+             (int)explore_draw(c, "max_late", 3), weights[explore_draw(c, "weights", TUTTI_LENGTH(weights))]);
     return train(world, c, method, &(bounds){ .check = check_oscars, .many = true }, err);
 }
 
@@ -547,15 +656,21 @@ static tutti_status check_hermes(tutti_engine *e, explore_case *c, tutti_error *
             x -= rate * s->passes[r] * pull(r, i) / m->workers;
         EXPLORE_EXPECT(s->merged || fabs((double)m->x[i] - x) <= 1e-4, "nobody has pushed; the agreed model at %zu is"
                        " %.7g, the mean of the workers' %.7g", i, (double)m->x[i], x);
-        EXPLORE_EXPECT(!s->merged || m->x[i] == s->global[i], "the agreed model at %zu is %.7g; the last push left %.7g",
-                       i, (double)m->x[i], (double)s->global[i]);
+        EXPLORE_EXPECT(!s->merged || m->x[i] == s->global[i],
+                       "the agreed model at %zu is %.7g; the last push left %.7g", i, (double)m->x[i],
+                       (double)s->global[i]);
     }
     for (int r = 0; r < m->workers && m->rank == 0 && m->workers > 1; r++)
-        EXPLORE_EXPECT(2 * figure(e, "pushes", r) == s->evaluated[r] && figure(e, "pushes", r) == figure(e, "rounds", r), "worker %d: %g pushes in %g rounds, %d evaluations", r, figure(e, "pushes", r), figure(e, "rounds", r),
-                       s->evaluated[r]);
-    EXPLORE_EXPECT(m->rank != 0 || !tutti_engine_ended(e) || patience_of(c) > 0, "the run has ended though its patience had not");
-    EXPLORE_EXPECT(m->rank != 0 || patience_of(c) == 0 || tutti_engine_ended(e) || figure(e, "pushes_since_min", -1) < patience_of(c), "%g pushes above the least loss, and the run goes on after %d",
-                   figure(e, "pushes_since_min", -1), patience_of(c));
+        EXPLORE_EXPECT(2 * figure(e, "pushes", r) == s->evaluated[r] &&
+                           figure(e, "pushes", r) == figure(e, "rounds", r),
+                       "worker %d: %g pushes in %g rounds, %d evaluations", r, figure(e, "pushes", r),
+                       figure(e, "rounds", r), s->evaluated[r]);
+    EXPLORE_EXPECT(m->rank != 0 || !tutti_engine_ended(e) || patience_of(c) > 0,
+                   "the run has ended though its patience had not");
+    EXPLORE_EXPECT(m->rank != 0 || patience_of(c) == 0 || tutti_engine_ended(e) ||
+                       figure(e, "pushes_since_min", -1) < patience_of(c),
+                   "%g pushes above the least loss, and the run goes on after %d", figure(e, "pushes_since_min", -1),
+                   patience_of(c));
     return TUTTI_OK;
 }
 
@@ -563,7 +678,9 @@ static tutti_status hermes(tutti_world *world, explore_case *c, tutti_error *err
 {
     char method[160];
 
-    snprintf(method, sizeof method, "hermes(push=always,wire=fp32,minibatch=1,local_passes=%d,chunk=%d,resize=%s,patience=%d)", 1 + (int)explore_draw(c, "passes", 3), 1 + (int)explore_draw(c, "chunk", 2),
+    snprintf(method, sizeof method,
+             "hermes(push=always,wire=fp32,minibatch=1,local_passes=%d,chunk=%d,resize=%s,patience=%d)",
+             1 + (int)explore_draw(c, "passes", 3), 1 + (int)explore_draw(c, "chunk", 2),
              explore_draw(c, "resize", 2) == 0 ? "iqr" : "off", patience_of(c));
     return train(world, c, method, &(bounds){ .evaluates = true, .check = check_hermes }, err);
 }
@@ -579,15 +696,18 @@ static tutti_status any_of_them(tutti_world *world, explore_case *c, tutti_error
     }
 }
 
-/* ---- services that call services: a round asks the next rank, whose server asks the one after it before it answers ---- */
+/* ---- services that call services: a round asks the next rank, whose server asks the
+   one after it before it answers ---- */
 typedef struct relay { explore_case *c; } relay;
 static explore_case *relay_case; /* of this process's one run */
 
-/* The one failure of a piece that is to have one: in the first six rounds of a rank, or in the first three requests that it serves. */
+/* The one failure of a piece that is to have one: in the first six rounds of a rank, or in the
+   first three requests that it serves. */
 static bool breaks(const tutti_method *m, const char *who, int turn)
 {
     const bool server = explore_draw(relay_case, "breaks", 2) == 0;
-    return relay_case->piece->judge != NULL && server == (strcmp(who, "server") == 0) && m->rank == (int)explore_draw(relay_case, "bad rank", (uint64_t)m->workers) &&
+    return relay_case->piece->judge != NULL && server == (strcmp(who, "server") == 0) &&
+           m->rank == (int)explore_draw(relay_case, "bad rank", (uint64_t)m->workers) &&
            explore_draw(relay_case, "bad turn", server ? 3 : 6) == (uint64_t)turn;
 }
 
@@ -622,7 +742,8 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
     while ((status = tutti_serve(m, 1, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note further = { .a = 1 };
         if (breaks(m, "server", requests++))
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "the relay broke"); /* its client may be waiting for the others' by now, and theirs for the answer */
+            /* its client may be waiting for the others' by now, and theirs for the answer */
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "the relay broke");
         s->active++;
         s->served++;
         TUTTI_TRY(tutti_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
@@ -663,13 +784,23 @@ static tutti_status relay_look(tutti_method *m, tutti_error *err)
 
     (void)m;
     EXPLORE_EXPECT(s->active == 0, "%d services are at work though all is quiet", s->active);
-    EXPLORE_EXPECT(s->served == 2 * s->asked, "all is quiet, but %d requests were served for %d rounds", s->served, s->asked);
+    EXPLORE_EXPECT(s->served == 2 * s->asked, "all is quiet, but %d requests were served for %d rounds", s->served,
+                   s->asked);
     return TUTTI_OK;
 }
 
-static const tutti_service relay_services[] = { { "ask", relay_ask }, { "serve", relay_serve }, { "last", relay_last }, { 0 } };
-static const tutti_method_ops relay_ops = { .name = "relay", .services = relay_services, .step = relay_step, .hold = relay_look, .release = relay_look };
-static const tutti_method_ops relay_own_ops = { .name = "relay", .services = relay_services, .step = relay_step, .hold = relay_look, .release = relay_look, .traits = TUTTI_OWN_PACE };
+static const tutti_service relay_services[] = {
+    { "ask", relay_ask }, { "serve", relay_serve }, { "last", relay_last }, { 0 }
+};
+static const tutti_method_ops relay_ops = {
+    .name = "relay", .services = relay_services, .step = relay_step, .hold = relay_look, .release = relay_look
+};
+static const tutti_method_ops relay_own_ops = { .name = "relay",
+                                                .services = relay_services,
+                                                .step = relay_step,
+                                                .hold = relay_look,
+                                                .release = relay_look,
+                                                .traits = TUTTI_OWN_PACE };
 
 /* One whose service fails by itself: it says so, and all others end because of it. */
 static tutti_status judge_failure(const explore_case *c, tutti_error *err)
@@ -678,13 +809,15 @@ static tutti_status judge_failure(const explore_case *c, tutti_error *err)
 
     for (int r = 0; r < c->ranks; r++) {
         broken += c->rank[r].status == TUTTI_ERR_STATE && strstr(c->rank[r].err.text, "the relay broke") != NULL;
-        EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_STATE || c->rank[r].status == TUTTI_ERR_PEER, "worker %d ended with '%s'", r, c->rank[r].err.text);
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_STATE || c->rank[r].status == TUTTI_ERR_PEER,
+                       "worker %d ended with '%s'", r, c->rank[r].err.text);
     }
     EXPLORE_EXPECT(broken == 1, "%d workers say that their relay broke", broken);
     return TUTTI_OK;
 }
 
-/* A service that only counts its rounds: when all is quiet every round that was owed has been made. */
+/* A service that only counts its rounds: when all is quiet every round that was owed has been
+   made. */
 static tutti_status count_rounds(tutti_method *m, tutti_error *err)
 {
     common *s = shared_of(relay_case);
@@ -717,7 +850,9 @@ static tutti_status count_look(tutti_method *m, tutti_error *err)
 }
 
 static const tutti_service count_services[] = { { "count", count_rounds }, { 0 } };
-static const tutti_method_ops count_ops = { .name = "relay", .services = count_services, .step = count_step, .hold = count_look, .release = count_look };
+static const tutti_method_ops count_ops = {
+    .name = "relay", .services = count_services, .step = count_step, .hold = count_look, .release = count_look
+};
 
 static tutti_status services(tutti_world *world, explore_case *c, const tutti_method_ops *ops, tutti_error *err)
 {
@@ -728,7 +863,9 @@ static tutti_status services(tutti_world *world, explore_case *c, const tutti_me
     tutti_status status;
 
     relay_case = c;
-    status = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = "relay", .batch = 1, .initial = fill_initial, .user = &at }, methods, err);
+    status = tutti_engine_open_from(
+        &e, world, &param, 1,
+        &(tutti_engine_options){ .method = "relay", .batch = 1, .initial = fill_initial, .user = &at }, methods, err);
     for (int phase = 0; phase < PHASES && status == TUTTI_OK; phase++) {
         for (int k = 0; k < 2 && status == TUTTI_OK; k++)
             status = one_step(e, c, &(bounds){ 0 }, err);
@@ -754,27 +891,126 @@ static tutti_status counters(tutti_world *world, explore_case *c, tutti_error *e
 }
 
 const explore_piece explore_async_pieces[] = {
-    { .name = "ad-psgd", .help = "ad-psgd on several graphs, pacings and choices of peer, with meetings: no gradient lost, each handed out once", .least = 2, .most = 5, .rank_main = ad_psgd },
-    { .name = "ad-psgd-ring", .help = "ad-psgd on rings, odd ones too", .least = 3, .most = 7, .rank_main = ad_psgd_ring },
-    { .name = "ad-psgd-free", .help = "ad-psgd on rings and stars that averages as often as the network allows", .least = 2, .most = 4, .rank_main = ad_psgd_free },
-    { .name = "ad-psgd-slow-link", .help = "ad-psgd beside a worker with a slow link: it is averaged with, and nobody else waits for it", .least = 3, .most = 5,
-      .rank_main = ad_psgd_slow_link, .seconds = 1e6 },
-    { .name = "h-adpsgd", .help = "super-learners that sum inside and average between, blocks of gradients that are cut at the end: no gradient lost, each handed out once", .least = 2, .most = 8, .rank_main = h_adpsgd },
-    { .name = "averager", .help = "rings and other graphs whose rounds all make at the beat of all gradients: none lost, no ring of waiting", .least = 2, .most = 7, .rank_main = averager },
-    { .name = "behind", .help = "more averagings than there is time for: nobody computes before so many as it owes are made", .least = 2, .most = 3, .rank_main = behind, .seconds = 1000 },
-    { .name = "late-average", .help = "averages of all that come late, and no later than they may: lasgd, delay by one", .least = 2, .most = 5, .rank_main = late_average },
-    { .name = "averager-dies", .help = "a rank is killed while rounds are granted and made: all others end", .least = 2, .most = 5, .rank_main = averager, .deaths = true, .steps = 1500 },
-    { .name = "ringmaster", .help = "gradients beyond a limit are dropped or stopped: each is applied or dropped once", .least = 2, .most = 5, .rank_main = ringmaster },
-    { .name = "ringleader", .help = "rounds of updates along a table: all workers weigh the same, no delay beyond the bound", .least = 2, .most = 5, .rank_main = ringleader },
-    { .name = "dude", .help = "a table of last gradients, groups that may be smaller at the end of a phase: all workers weigh the same", .least = 2, .most = 5, .rank_main = dude },
-    { .name = "oscars", .help = "rounds that end without who is late: no step lost or counted twice, none later than it may be", .least = 2, .most = 4, .rank_main = oscars },
-    { .name = "hermes", .help = "models that are pushed one at a time: each is merged once, with the loss of the one before it", .least = 2, .most = 5, .rank_main = hermes },
-    { .name = "one-server-dies", .help = "a rank, or the server's, is killed while one of these trains: all others end", .least = 2, .most = 5, .rank_main = any_of_them, .deaths = true, .steps = 6000 },
-    { .name = "services", .help = "services that call services come to rest all over the run, several times", .least = 2, .most = 5, .rank_main = relays },
-    { .name = "rounds", .help = "rounds that are owed are made before all is quiet", .least = 1, .most = 3, .rank_main = counters },
-    { .name = "services-fail", .help = "a service fails by itself: its rank says why, all others end because of it", .least = 2, .most = 4, .rank_main = relays, .judge = judge_failure },
-    { .name = "ad-psgd-dies", .help = "a rank is killed while ad-psgd trains: all others end", .least = 2, .most = 5, .rank_main = ad_psgd, .deaths = true, .steps = 1500 },
-    { .name = "h-adpsgd-dies", .help = "a rank is killed while super-learners train: all others end", .least = 2, .most = 6, .rank_main = h_adpsgd, .deaths = true, .steps = 1500 },
-    { .name = "services-die", .help = "a rank is killed while services call each other: all others end", .least = 2, .most = 5, .rank_main = relays, .deaths = true, .steps = 1500 },
+    { .name = "ad-psgd",
+      .help = "ad-psgd on several graphs, pacings and choices of peer, with meetings: no gradient lost, each handed "
+              "out once",
+      .least = 2,
+      .most = 5,
+      .rank_main = ad_psgd },
+    { .name = "ad-psgd-ring",
+      .help = "ad-psgd on rings, odd ones too",
+      .least = 3,
+      .most = 7,
+      .rank_main = ad_psgd_ring },
+    { .name = "ad-psgd-free",
+      .help = "ad-psgd on rings and stars that averages as often as the network allows",
+      .least = 2,
+      .most = 4,
+      .rank_main = ad_psgd_free },
+    { .name = "ad-psgd-slow-link",
+      .help = "ad-psgd beside a worker with a slow link: it is averaged with, and nobody else waits for it",
+      .least = 3,
+      .most = 5,
+      .rank_main = ad_psgd_slow_link,
+      .seconds = 1e6 },
+    { .name = "h-adpsgd",
+      .help = "super-learners that sum inside and average between, blocks of gradients that are cut at the end: no "
+              "gradient lost, each handed out once",
+      .least = 2,
+      .most = 8,
+      .rank_main = h_adpsgd },
+    { .name = "averager",
+      .help =
+          "rings and other graphs whose rounds all make at the beat of all gradients: none lost, no ring of waiting",
+      .least = 2,
+      .most = 7,
+      .rank_main = averager },
+    { .name = "behind",
+      .help = "more averagings than there is time for: nobody computes before so many as it owes are made",
+      .least = 2,
+      .most = 3,
+      .rank_main = behind,
+      .seconds = 1000 },
+    { .name = "late-average",
+      .help = "averages of all that come late, and no later than they may: lasgd, delay by one",
+      .least = 2,
+      .most = 5,
+      .rank_main = late_average },
+    { .name = "averager-dies",
+      .help = "a rank is killed while rounds are granted and made: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = averager,
+      .deaths = true,
+      .steps = 1500 },
+    { .name = "ringmaster",
+      .help = "gradients beyond a limit are dropped or stopped: each is applied or dropped once",
+      .least = 2,
+      .most = 5,
+      .rank_main = ringmaster },
+    { .name = "ringleader",
+      .help = "rounds of updates along a table: all workers weigh the same, no delay beyond the bound",
+      .least = 2,
+      .most = 5,
+      .rank_main = ringleader },
+    { .name = "dude",
+      .help = "a table of last gradients, groups that may be smaller at the end of a phase: all workers weigh the same",
+      .least = 2,
+      .most = 5,
+      .rank_main = dude },
+    { .name = "oscars",
+      .help = "rounds that end without who is late: no step lost or counted twice, none later than it may be",
+      .least = 2,
+      .most = 4,
+      .rank_main = oscars },
+    { .name = "hermes",
+      .help = "models that are pushed one at a time: each is merged once, with the loss of the one before it",
+      .least = 2,
+      .most = 5,
+      .rank_main = hermes },
+    { .name = "one-server-dies",
+      .help = "a rank, or the server's, is killed while one of these trains: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = any_of_them,
+      .deaths = true,
+      .steps = 6000 },
+    { .name = "services",
+      .help = "services that call services come to rest all over the run, several times",
+      .least = 2,
+      .most = 5,
+      .rank_main = relays },
+    { .name = "rounds",
+      .help = "rounds that are owed are made before all is quiet",
+      .least = 1,
+      .most = 3,
+      .rank_main = counters },
+    { .name = "services-fail",
+      .help = "a service fails by itself: its rank says why, all others end because of it",
+      .least = 2,
+      .most = 4,
+      .rank_main = relays,
+      .judge = judge_failure },
+    { .name = "ad-psgd-dies",
+      .help = "a rank is killed while ad-psgd trains: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = ad_psgd,
+      .deaths = true,
+      .steps = 1500 },
+    { .name = "h-adpsgd-dies",
+      .help = "a rank is killed while super-learners train: all others end",
+      .least = 2,
+      .most = 6,
+      .rank_main = h_adpsgd,
+      .deaths = true,
+      .steps = 1500 },
+    { .name = "services-die",
+      .help = "a rank is killed while services call each other: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = relays,
+      .deaths = true,
+      .steps = 1500 },
     { 0 },
 };

@@ -1,5 +1,6 @@
-/* Pieces: collectives of all kinds and algorithms, over messages and on the board; several groups in flight on lanes; a rank that fails or dies in
-   the middle. Values are small integers in floats, so that a sum is exact in any order. */
+/* Pieces: collectives of all kinds and algorithms, over messages and on the board; several groups
+   in flight on lanes; a rank that fails or dies in the middle. Values are small integers in floats,
+   so that a sum is exact in any order. */
 #include "explore.h"
 #include "collective/schedule.h"
 #include "tutti/lane.h"
@@ -30,8 +31,9 @@ static uint64_t draw_of(const explore_case *c, const char *what, uint64_t round,
     return explore_draw(c, name, n);
 }
 
-/* A row of the table that serves the kind and size, by the round's draw; NULL, which the board serves, two times in three where there
-   is one, else one in three. The texts stay: groups borrow them. */
+/* A row of the table that serves the kind and size, by the round's draw; NULL,
+   which the board serves, two times in three where there is one, else one in three.
+   The texts stay: groups borrow them. */
 static const char *algorithm_of(const explore_case *c, tutti_collective kind, uint64_t round, int size)
 {
     enum { ROWS = 64 };
@@ -47,7 +49,11 @@ static const char *algorithm_of(const explore_case *c, tutti_collective kind, ui
     const int row = rows[draw_of(c, "algorithm", round, n)], late = (int)draw_of(c, "straggler", round, (uint64_t)size);
     const unsigned traits = tutti_algorithms[row].traits;
     char *const text = texts[row][late];
-    snprintf(text, sizeof texts[0][0], traits & TUTTI_SINGLES_OUT ? "%s(straggler=%d,order=any)" : traits & TUTTI_ANY_ORDER ? "%s(order=any)" : "%s", tutti_algorithms[row].name, late);
+    snprintf(text, sizeof texts[0][0],
+             traits & TUTTI_SINGLES_OUT ? "%s(straggler=%d,order=any)"
+             : traits & TUTTI_ANY_ORDER ? "%s(order=any)"
+                                        : "%s",
+             tutti_algorithms[row].name, late);
     return text;
 }
 
@@ -67,8 +73,10 @@ static tutti_status one_allreduce(tutti_group *g, uint64_t round, float *x, size
         x[i] = value(round, rank, i);
     TUTTI_TRY(tutti_allreduce(g, TUTTI_SUM, tutti_host(x, count, TUTTI_F32), err));
     for (size_t i = 0; i < count; i++)
-        EXPLORE_EXPECT(x[i] == sum_of(round, g->ranks, g->size, i), "worker %d: all-reduce '%s' of %zu over %d, round %llu: element %zu is %g instead of %g", rank,
-                       g->algorithm != NULL ? g->algorithm : "(chosen)", count, g->size, (unsigned long long)round, i, (double)x[i], (double)sum_of(round, g->ranks, g->size, i));
+        EXPLORE_EXPECT(x[i] == sum_of(round, g->ranks, g->size, i),
+                       "worker %d: all-reduce '%s' of %zu over %d, round %llu: element %zu is %g instead of %g", rank,
+                       g->algorithm != NULL ? g->algorithm : "(chosen)", count, g->size, (unsigned long long)round, i,
+                       (double)x[i], (double)sum_of(round, g->ranks, g->size, i));
     return TUTTI_OK;
 }
 
@@ -80,8 +88,10 @@ static tutti_status one_broadcast(tutti_group *g, uint64_t round, int root, floa
         x[i] = value(round, rank, i);
     TUTTI_TRY(tutti_broadcast(g, root, tutti_host(x, count, TUTTI_F32), err));
     for (size_t i = 0; i < count; i++)
-        EXPLORE_EXPECT(x[i] == value(round, from, i), "worker %d: broadcast '%s' of %zu from %d of %d, round %llu: element %zu is wrong", rank, g->algorithm != NULL ? g->algorithm : "(chosen)",
-                       count, root, g->size, (unsigned long long)round, i);
+        EXPLORE_EXPECT(x[i] == value(round, from, i),
+                       "worker %d: broadcast '%s' of %zu from %d of %d, round %llu: element %zu is wrong", rank,
+                       g->algorithm != NULL ? g->algorithm : "(chosen)", count, root, g->size,
+                       (unsigned long long)round, i);
     return TUTTI_OK;
 }
 
@@ -93,10 +103,12 @@ static tutti_status one_allgather(tutti_group *g, uint64_t round, float *x, size
     memset(x, 0, count * (size_t)g->size * sizeof *x);
     for (size_t i = 0; i < count; i++)
         mine[i] = value(round, rank, i);
-    TUTTI_TRY(tutti_allgather(g, tutti_host(mine, count, TUTTI_F32), tutti_host(x, count * (size_t)g->size, TUTTI_F32), err));
+    TUTTI_TRY(
+        tutti_allgather(g, tutti_host(mine, count, TUTTI_F32), tutti_host(x, count * (size_t)g->size, TUTTI_F32), err));
     for (int j = 0; j < g->size; j++)
         for (size_t i = 0; i < count; i++)
-            EXPLORE_EXPECT(x[(size_t)j * count + i] == value(round, g->ranks != NULL ? g->ranks[j] : j, i), "worker %d: all-gather of %zu over %d, round %llu: element %zu of part %d is wrong", rank,
+            EXPLORE_EXPECT(x[(size_t)j * count + i] == value(round, g->ranks != NULL ? g->ranks[j] : j, i),
+                           "worker %d: all-gather of %zu over %d, round %llu: element %zu of part %d is wrong", rank,
                            count, g->size, (unsigned long long)round, i, j);
     return TUTTI_OK;
 }
@@ -108,10 +120,12 @@ static tutti_status one_reduce_scatter(tutti_group *g, uint64_t round, float *x,
 
     for (size_t i = 0; i < count * (size_t)g->size; i++)
         x[i] = value(round, rank, i);
-    TUTTI_TRY(tutti_reduce_scatter(g, TUTTI_SUM, tutti_host(x, count * (size_t)g->size, TUTTI_F32), tutti_host(mine, count, TUTTI_F32), err));
+    TUTTI_TRY(tutti_reduce_scatter(g, TUTTI_SUM, tutti_host(x, count * (size_t)g->size, TUTTI_F32),
+                                   tutti_host(mine, count, TUTTI_F32), err));
     for (size_t i = 0; i < count; i++)
-        EXPLORE_EXPECT(mine[i] == sum_of(round, g->ranks, g->size, (size_t)g->index * count + i), "worker %d: reduce-scatter of %zu over %d, round %llu: element %zu is wrong", rank, count, g->size,
-                       (unsigned long long)round, i);
+        EXPLORE_EXPECT(mine[i] == sum_of(round, g->ranks, g->size, (size_t)g->index * count + i),
+                       "worker %d: reduce-scatter of %zu over %d, round %llu: element %zu is wrong", rank, count,
+                       g->size, (unsigned long long)round, i);
     return TUTTI_OK;
 }
 
@@ -124,13 +138,16 @@ static tutti_status one_barrier(tutti_group *g, explore_case *c, uint32_t round,
     at[rank] = round;
     TUTTI_TRY(tutti_barrier(g, err));
     for (int j = 0; j < g->size; j++)
-        EXPLORE_EXPECT(at[g->ranks != NULL ? g->ranks[j] : j] >= round, "worker %d: barrier '%s' %u over %d let it through before worker %d came", rank,
-                       g->algorithm != NULL ? g->algorithm : "(chosen)", round, g->size, g->ranks != NULL ? g->ranks[j] : j);
+        EXPLORE_EXPECT(at[g->ranks != NULL ? g->ranks[j] : j] >= round,
+                       "worker %d: barrier '%s' %u over %d let it through before worker %d came", rank,
+                       g->algorithm != NULL ? g->algorithm : "(chosen)", round, g->size,
+                       g->ranks != NULL ? g->ranks[j] : j);
     return TUTTI_OK;
 }
 
 /* ---- memory: a vector in a window or not, by rank ---- */
-static tutti_status memory_open(tutti_world *world, const explore_case *c, size_t count, void **window, float **own, float **x, tutti_error *err)
+static tutti_status memory_open(tutti_world *world, const explore_case *c, size_t count, void **window, float **own,
+                                float **x, tutti_error *err)
 {
     const uint64_t where = explore_draw(c, "memory", 3); /* window, own, by rank */
 
@@ -141,7 +158,8 @@ static tutti_status memory_open(tutti_world *world, const explore_case *c, size_
     return *own != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory");
 }
 
-static tutti_status several(tutti_world *world, explore_case *c, tutti_collective kind, bool any, uint32_t rounds, tutti_error *err)
+static tutti_status several(tutti_world *world, explore_case *c, tutti_collective kind, bool any, uint32_t rounds,
+                            tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 3);
     const size_t most = 5000 * EXPLORE_RANKS;
@@ -150,7 +168,8 @@ static tutti_status several(tutti_world *world, explore_case *c, tutti_collectiv
     tutti_status status = memory_open(world, c, most, &window, &own, &x, err);
 
     for (uint32_t round = 1; round <= rounds && status == TUTTI_OK; round++) {
-        const tutti_collective now = any ? (tutti_collective)draw_of(c, "kind", round, TUTTI_BARRIER + 1) : kind; /* those of the board */
+        /* those of the board */
+        const tutti_collective now = any ? (tutti_collective)draw_of(c, "kind", round, TUTTI_BARRIER + 1) : kind;
         const int root = (int)draw_of(c, "root", round, (uint64_t)g.size);
         const size_t count = count_of(c, round);
         g.algorithm = algorithm_of(c, now, round, g.size);
@@ -179,13 +198,17 @@ static tutti_status one_reduce(tutti_group *g, uint64_t round, int root, float *
         x[i] = value(round, g->index, i);
     TUTTI_TRY(tutti_reduce(g, TUTTI_SUM, root, tutti_host(x, count, TUTTI_F32), err));
     for (size_t i = 0; i < count && g->index == root; i++)
-        EXPLORE_EXPECT(x[i] == sum_of(round, NULL, g->size, i), "worker %d: reduce '%s' of %zu over %d, round %llu: element %zu is %g", root, g->algorithm != NULL ? g->algorithm : "(chosen)", count,
-                       g->size, (unsigned long long)round, i, (double)x[i]);
+        EXPLORE_EXPECT(x[i] == sum_of(round, NULL, g->size, i),
+                       "worker %d: reduce '%s' of %zu over %d, round %llu: element %zu is %g", root,
+                       g->algorithm != NULL ? g->algorithm : "(chosen)", count, g->size, (unsigned long long)round, i,
+                       (double)x[i]);
     return TUTTI_OK;
 }
 
-/* Element i of member j's part is value(round, j, i) when it is gathered, and value(round, root, 50 j + i) when it was scattered. */
-static tutti_status one_move(tutti_group *g, const explore_case *c, tutti_collective kind, uint64_t round, int root, float *x, tutti_error *err)
+/* Element i of member j's part is value(round, j, i) when it is gathered, and value(round, root,
+   50 j + i) when it was scattered. */
+static tutti_status one_move(tutti_group *g, const explore_case *c, tutti_collective kind, uint64_t round, int root,
+                             float *x, tutti_error *err)
 {
     size_t counts[EXPLORE_RANKS], at[EXPLORE_RANKS + 1] = { 0 };
     const bool scatter = kind == TUTTI_SCATTER, all = kind == TUTTI_ALLGATHER || g->index == root;
@@ -196,21 +219,27 @@ static tutti_status one_move(tutti_group *g, const explore_case *c, tutti_collec
         at[j + 1] = at[j] + counts[j];
     }
     mine = mine == x && all ? x + at[g->index] : part;
-    const tutti_buffer one = tutti_host(mine, counts[g->index], TUTTI_F32), whole = all ? tutti_host(x, at[g->size], TUTTI_F32) : tutti_nothing();
+    const tutti_buffer one = tutti_host(mine, counts[g->index], TUTTI_F32),
+                       whole = all ? tutti_host(x, at[g->size], TUTTI_F32) : tutti_nothing();
     for (size_t i = 0; i < counts[g->index]; i++)
         mine[i] = value(round, g->index, i);
     for (int j = 0; j < g->size && scatter && all; j++)
         for (size_t i = 0; i < counts[j]; i++)
             x[at[j] + i] = value(round, root, 50 * (size_t)j + i);
-    TUTTI_TRY(kind == TUTTI_ALLGATHER ? tutti_allgather_v(g, counts, one, whole, err) : scatter ? tutti_scatter_parts_v(g, root, counts, whole, one, err) :
-              tutti_gather_parts_v(g, root, counts, one, whole, err));
+    TUTTI_TRY(kind == TUTTI_ALLGATHER ? tutti_allgather_v(g, counts, one, whole, err)
+              : scatter               ? tutti_scatter_parts_v(g, root, counts, whole, one, err)
+                                      : tutti_gather_parts_v(g, root, counts, one, whole, err));
     for (size_t i = 0; i < counts[g->index] && scatter; i++)
-        EXPLORE_EXPECT(mine[i] == value(round, root, 50 * (size_t)g->index + i), "worker %d: scatter '%s' over %d, round %llu: element %zu is %g", g->index, g->algorithm != NULL ? g->algorithm : "(chosen)",
-                       g->size, (unsigned long long)round, i, (double)mine[i]);
+        EXPLORE_EXPECT(mine[i] == value(round, root, 50 * (size_t)g->index + i),
+                       "worker %d: scatter '%s' over %d, round %llu: element %zu is %g", g->index,
+                       g->algorithm != NULL ? g->algorithm : "(chosen)", g->size, (unsigned long long)round, i,
+                       (double)mine[i]);
     for (int j = 0; j < g->size && !scatter && all; j++)
         for (size_t i = 0; i < counts[j]; i++)
-            EXPLORE_EXPECT(x[at[j] + i] == value(round, j, i), "worker %d: gather '%s' over %d, round %llu: element %zu of part %d is %g", g->index, g->algorithm != NULL ? g->algorithm : "(chosen)", g->size,
-                           (unsigned long long)round, i, j, (double)x[at[j] + i]);
+            EXPLORE_EXPECT(x[at[j] + i] == value(round, j, i),
+                           "worker %d: gather '%s' over %d, round %llu: element %zu of part %d is %g", g->index,
+                           g->algorithm != NULL ? g->algorithm : "(chosen)", g->size, (unsigned long long)round, i, j,
+                           (double)x[at[j] + i]);
     return TUTTI_OK;
 }
 
@@ -233,38 +262,70 @@ static tutti_status one_alltoall(tutti_group *g, const explore_case *c, uint64_t
     takes = 0;
     for (int j = 0; j < p; j++)
         for (size_t i = 0; i < counts[p + j]; i++, takes++)
-            EXPLORE_EXPECT(to[takes] == value(round, j, 50 * (size_t)g->index + i), "worker %d: all-to-all '%s' over %d, round %llu: element %zu from %d is %g", g->index,
-                           g->algorithm != NULL ? g->algorithm : "(chosen)", p, (unsigned long long)round, i, j, (double)to[takes]);
+            EXPLORE_EXPECT(to[takes] == value(round, j, 50 * (size_t)g->index + i),
+                           "worker %d: all-to-all '%s' over %d, round %llu: element %zu from %d is %g", g->index,
+                           g->algorithm != NULL ? g->algorithm : "(chosen)", p, (unsigned long long)round, i, j,
+                           (double)to[takes]);
     return TUTTI_OK;
 }
 
-static tutti_status parts_of(tutti_world *world, explore_case *c, tutti_collective least, tutti_collective last, uint32_t rounds, tutti_error *err)
+static tutti_status parts_of(tutti_world *world, explore_case *c, tutti_collective least, tutti_collective last,
+                             uint32_t rounds, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 12);
     float x[3000];
 
     for (uint64_t round = 1; round <= rounds; round++) {
-        const tutti_collective now = (tutti_collective)((uint64_t)least + draw_of(c, "kind", round, (uint64_t)(last - least) + 1));
+        const tutti_collective now =
+            (tutti_collective)((uint64_t)least + draw_of(c, "kind", round, (uint64_t)(last - least) + 1));
         const int root = (int)draw_of(c, "root", round, (uint64_t)g.size);
         g.algorithm = algorithm_of(c, now, round, g.size);
-        TUTTI_TRY(now == TUTTI_REDUCE ? one_reduce(&g, round, root, x, count_of(c, round) % 3000, err) : now == TUTTI_ALLTOALL ? one_alltoall(&g, c, round, x, err) :
-                  one_move(&g, c, now, round, root, x, err));
+        TUTTI_TRY(now == TUTTI_REDUCE     ? one_reduce(&g, round, root, x, count_of(c, round) % 3000, err)
+                  : now == TUTTI_ALLTOALL ? one_alltoall(&g, c, round, x, err)
+                                          : one_move(&g, c, now, round, root, x, err));
         if (now != TUTTI_ALLTOALL && now != TUTTI_REDUCE && round % 2 == 0)
             TUTTI_TRY(one_move(&g, c, TUTTI_ALLGATHER, round, 0, x, err));
     }
     return TUTTI_OK;
 }
 
-static tutti_status parts(tutti_world *world, explore_case *c, tutti_error *err) { return parts_of(world, c, TUTTI_REDUCE, TUTTI_ALLTOALL, 6, err); }
-static tutti_status reduce(tutti_world *world, explore_case *c, tutti_error *err) { return parts_of(world, c, TUTTI_REDUCE, TUTTI_REDUCE, 4, err); }
-static tutti_status alltoall(tutti_world *world, explore_case *c, tutti_error *err) { return parts_of(world, c, TUTTI_ALLTOALL, TUTTI_ALLTOALL, 5, err); }
+static tutti_status parts(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return parts_of(world, c, TUTTI_REDUCE, TUTTI_ALLTOALL, 6, err);
+}
+static tutti_status reduce(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return parts_of(world, c, TUTTI_REDUCE, TUTTI_REDUCE, 4, err);
+}
+static tutti_status alltoall(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return parts_of(world, c, TUTTI_ALLTOALL, TUTTI_ALLTOALL, 5, err);
+}
 
-static tutti_status barrier(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_BARRIER, false, 6, err); }
-static tutti_status allreduce(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_ALLREDUCE, false, 4, err); }
-static tutti_status broadcast(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_BROADCAST, false, 5, err); }
-static tutti_status allgather(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_ALLGATHER, false, 4, err); }
-static tutti_status reduce_scatter(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_REDUCE_SCATTER, false, 4, err); }
-static tutti_status mixture(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_BARRIER, true, 8, err); }
+static tutti_status barrier(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return several(world, c, TUTTI_BARRIER, false, 6, err);
+}
+static tutti_status allreduce(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return several(world, c, TUTTI_ALLREDUCE, false, 4, err);
+}
+static tutti_status broadcast(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return several(world, c, TUTTI_BROADCAST, false, 5, err);
+}
+static tutti_status allgather(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return several(world, c, TUTTI_ALLGATHER, false, 4, err);
+}
+static tutti_status reduce_scatter(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return several(world, c, TUTTI_REDUCE_SCATTER, false, 4, err);
+}
+static tutti_status mixture(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return several(world, c, TUTTI_BARRIER, true, 8, err);
+}
 
 /* Broadcasts have no echo: a root may be as far ahead as the board has entries, and further. */
 static tutti_status far_ahead(tutti_world *world, explore_case *c, tutti_error *err)
@@ -302,8 +363,8 @@ static tutti_status run_piece(tutti_job *job, tutti_error *err)
     return one_allreduce(&p->group, p->round, p->x, p->count, err);
 }
 
-/* Where ranks die, some of those that have heard of it leave at once and some live on until all who live have ended their collectives: neither may
-   leave anybody behind. */
+/* Where ranks die, some of those that have heard of it leave at once and some live on until all who
+   live have ended their collectives: neither may leave anybody behind. */
 static void linger(tutti_world *world, const explore_case *c, uint64_t one_in)
 {
     tutti_request out[EXPLORE_RANKS] = { 0 }, in[EXPLORE_RANKS] = { 0 }, *one;
@@ -312,7 +373,8 @@ static void linger(tutti_world *world, const explore_case *c, uint64_t one_in)
     if (draw_of(c, "leaves", (uint64_t)rank, one_in) == 0)
         return;
     for (int r = 0; r < c->ranks; r++) {
-        if (r == rank || tutti_post_send(world, &out[r], r, tutti_port_of("over", 0, 0), NULL, tutti_nothing(), NULL) != TUTTI_OK)
+        if (r == rank ||
+            tutti_post_send(world, &out[r], r, tutti_port_of("over", 0, 0), NULL, tutti_nothing(), NULL) != TUTTI_OK)
             continue;
         (void)tutti_post_recv(world, &in[r], r, tutti_port_of("over", 0, 0), tutti_nothing(), NULL);
     }
@@ -334,8 +396,10 @@ static tutti_status keyed(tutti_world *world, explore_case *c, tutti_error *err)
     tutti_status status;
 
     TUTTI_TRY(memory_open(world, c, PIECES * 4096, &window, &own, &x, err));
-    status = tutti_lane_open(&lane, tutti_world_runtime(world), "pieces", (int)explore_draw(c, "width", 4), err); /* the same on all: 0 runs here */
-    /* With deaths one turn, in which everybody makes every call: who does not call because it knows more leaves others waiting. */
+    /* the same on all: 0 runs here */
+    status = tutti_lane_open(&lane, tutti_world_runtime(world), "pieces", (int)explore_draw(c, "width", 4), err);
+    /* With deaths one turn, in which everybody makes every call: who does not call because it
+       knows more leaves others waiting. */
     for (uint32_t turn = 1; turn <= (c->piece->deaths ? 1 : TURNS) && status == TUTTI_OK; turn++) {
         for (int k = 0; k < PIECES; k++) {
             jobs[k].group = tutti_group_keyed(&all, (uint64_t)k + 1, turn);
@@ -361,7 +425,8 @@ static tutti_status keyed(tutti_world *world, explore_case *c, tutti_error *err)
     return status;
 }
 
-/* Two groups that share ranks, each on a thread of its own; and one that comes again with the same context. */
+/* Two groups that share ranks, each on a thread of its own; and one that
+   comes again with the same context. */
 typedef struct side { tutti_world *world; explore_case *c; const int *ranks; int n; uint64_t context; } side;
 static tutti_status run_side(void *arg, tutti_error *err)
 {
@@ -432,14 +497,17 @@ static tutti_status dies_on_board(tutti_world *world, explore_case *c, tutti_err
 
     TUTTI_TRY(tutti_world_window(world, "vector", 5000 * 5 * sizeof(float), &window, err));
     x = kind == 2 ? tutti_alloc(140000, sizeof *x) : window;
-    status = kind == 0 ? one_broadcast(&g, 1, 0, x, 5000, err) : kind == 1 ? one_allgather(&g, 1, x, 5000, err) : one_allreduce(&g, 1, x, 140000, err);
+    status = kind == 0   ? one_broadcast(&g, 1, 0, x, 5000, err)
+             : kind == 1 ? one_allgather(&g, 1, x, 5000, err)
+                         : one_allreduce(&g, 1, x, 140000, err);
     linger(world, c, 3);
     if (kind == 2)
         tutti_free(x);
     return status;
 }
 
-/* One rank gives up between two collectives of its own accord: every other one hears of it by name, in the same or a later call, or gets through all. */
+/* One rank gives up between two collectives of its own accord: every other one hears of it by name,
+   in the same or a later call, or gets through all. */
 static tutti_status gives_up(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int coward = (int)explore_draw(c, "coward", (uint64_t)c->ranks);
@@ -462,16 +530,20 @@ static tutti_status judge_gives_up(const explore_case *c, tutti_error *err)
 
     for (int r = 0; r < c->ranks; r++) {
         if (r == coward) {
-            EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_IO, "worker %d gave up and ended with '%s'", r, tutti_status_name(c->rank[r].status));
+            EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_IO, "worker %d gave up and ended with '%s'", r,
+                           tutti_status_name(c->rank[r].status));
             continue;
         }
-        EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_PEER, "worker %d ended with '%s' although worker %d gave up: %s", r, tutti_status_name(c->rank[r].status), coward, c->rank[r].err.text);
-        EXPLORE_EXPECT(c->rank[r].err.rank == coward, "worker %d blames worker %d instead of worker %d: %s", r, c->rank[r].err.rank, coward, c->rank[r].err.text);
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_PEER, "worker %d ended with '%s' although worker %d gave up: %s",
+                       r, tutti_status_name(c->rank[r].status), coward, c->rank[r].err.text);
+        EXPLORE_EXPECT(c->rank[r].err.rank == coward, "worker %d blames worker %d instead of worker %d: %s", r,
+                       c->rank[r].err.rank, coward, c->rank[r].err.text);
     }
     return TUTTI_OK;
 }
 
-/* One rank makes another call: it and all others hear that calls differ, or that somebody gave up because of it. */
+/* One rank makes another call: it and all others hear that calls differ, or
+   that somebody gave up because of it. */
 static tutti_status disagrees(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int odd = (int)explore_draw(c, "odd", (uint64_t)c->ranks);
@@ -483,7 +555,8 @@ static tutti_status disagrees(tutti_world *world, explore_case *c, tutti_error *
     return one_allreduce(&g, 2, x, tutti_world_rank(world) == odd ? 41 : 40, err);
 }
 
-/* One rank sends its neighbour less than that expects, or nothing. Who has all that it expects may have ended before it could hear of it. */
+/* One rank sends its neighbour less than that expects, or nothing. Who has all that it expects may
+   have ended before it could hear of it. */
 static tutti_status disagrees_on_counts(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int odd = (int)explore_draw(c, "odd", (uint64_t)c->ranks);
@@ -497,30 +570,36 @@ static tutti_status disagrees_on_counts(tutti_world *world, explore_case *c, tut
     if (g.index == odd)
         counts[(odd + 1) % g.size] = 2 * (size_t)explore_draw(c, "other", 2);
     g.algorithm = algorithm_of(c, TUTTI_ALLTOALL, 1, g.size);
-    return tutti_alltoall_v(&g, counts, tutti_host(x, 4 * (size_t)g.size - (g.index == odd ? 4 - counts[(odd + 1) % g.size] : 0), TUTTI_F32),
-                            tutti_host(y, 4 * (size_t)g.size, TUTTI_F32), err);
+    return tutti_alltoall_v(
+        &g, counts,
+        tutti_host(x, 4 * (size_t)g.size - (g.index == odd ? 4 - counts[(odd + 1) % g.size] : 0), TUTTI_F32),
+        tutti_host(y, 4 * (size_t)g.size, TUTTI_F32), err);
 }
 
 static tutti_status judge_disagrees_on_counts(const explore_case *c, tutti_error *err)
 {
     const int odd = (int)explore_draw(c, "odd", (uint64_t)c->ranks), deceived = (odd + 1) % c->ranks;
 
-    EXPLORE_EXPECT(c->rank[deceived].status == TUTTI_ERR_STATE && c->rank[deceived].err.rank == odd, "worker %d ended with '%s', rank %d, although worker %d sent too little", deceived,
+    EXPLORE_EXPECT(c->rank[deceived].status == TUTTI_ERR_STATE && c->rank[deceived].err.rank == odd,
+                   "worker %d ended with '%s', rank %d, although worker %d sent too little", deceived,
                    tutti_status_name(c->rank[deceived].status), c->rank[deceived].err.rank, odd);
     for (int r = 0; r < c->ranks; r++)
-        EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK || c->rank[r].status == TUTTI_ERR_STATE || c->rank[r].status == TUTTI_ERR_PEER, "worker %d ended with '%s'", r,
-                       tutti_status_name(c->rank[r].status));
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK || c->rank[r].status == TUTTI_ERR_STATE ||
+                           c->rank[r].status == TUTTI_ERR_PEER,
+                       "worker %d ended with '%s'", r, tutti_status_name(c->rank[r].status));
     return TUTTI_OK;
 }
 
 static tutti_status judge_disagrees(const explore_case *c, tutti_error *err)
 {
     for (int r = 0; r < c->ranks; r++)
-        EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_STATE || c->rank[r].status == TUTTI_ERR_PEER, "worker %d ended with '%s' although the calls differ", r, tutti_status_name(c->rank[r].status));
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_STATE || c->rank[r].status == TUTTI_ERR_PEER,
+                       "worker %d ended with '%s' although the calls differ", r, tutti_status_name(c->rank[r].status));
     return TUTTI_OK;
 }
 
-/* A single call over messages, a death in it; of the survivors, who hear of it one from another, some leave at once. */
+/* A single call over messages, a death in it; of the survivors, who hear of it one
+   from another, some leave at once. */
 static tutti_status dies_in_tree(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const names[] = { "tree", "tree", "doubling" };
@@ -534,7 +613,8 @@ static tutti_status dies_in_tree(tutti_world *world, explore_case *c, tutti_erro
     return status;
 }
 
-/* Sums one after the other in one group: whose loss fails one of them on some may let others through to the next. */
+/* Sums one after the other in one group: whose loss fails one of them on some
+   may let others through to the next. */
 static tutti_status dies_in_a_row(tutti_world *world, explore_case *c, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 13);
@@ -548,33 +628,136 @@ static tutti_status dies_in_a_row(tutti_world *world, explore_case *c, tutti_err
 }
 
 const explore_piece explore_collective_pieces[] = {
-    { .name = "barrier", .help = "barriers of all algorithms, and on the board", .least = 2, .most = 7, .rank_main = barrier },
-    { .name = "allreduce-messages", .help = "all-reduces of all algorithms", .least = 2, .most = 8, .rank_main = allreduce, .carrier = EXPLORE_MESSAGES },
-    { .name = "allreduce-board", .help = "all-reduces on the board, small and large, beside named algorithms", .least = 2, .most = 5, .rank_main = allreduce, .carrier = EXPLORE_WINDOWS },
-    { .name = "allreduce-long", .help = "all-reduces longer than a stage of the board", .least = 2, .most = 3, .rank_main = long_vector },
+    { .name = "barrier",
+      .help = "barriers of all algorithms, and on the board",
+      .least = 2,
+      .most = 7,
+      .rank_main = barrier },
+    { .name = "allreduce-messages",
+      .help = "all-reduces of all algorithms",
+      .least = 2,
+      .most = 8,
+      .rank_main = allreduce,
+      .carrier = EXPLORE_MESSAGES },
+    { .name = "allreduce-board",
+      .help = "all-reduces on the board, small and large, beside named algorithms",
+      .least = 2,
+      .most = 5,
+      .rank_main = allreduce,
+      .carrier = EXPLORE_WINDOWS },
+    { .name = "allreduce-long",
+      .help = "all-reduces longer than a stage of the board",
+      .least = 2,
+      .most = 3,
+      .rank_main = long_vector },
     { .name = "broadcast", .help = "broadcasts from any root", .least = 2, .most = 7, .rank_main = broadcast },
-    { .name = "broadcast-ahead", .help = "a root far ahead of the others", .least = 2, .most = 4, .rank_main = far_ahead },
+    { .name = "broadcast-ahead",
+      .help = "a root far ahead of the others",
+      .least = 2,
+      .most = 4,
+      .rank_main = far_ahead },
     { .name = "allgather", .help = "all-gathers in place", .least = 2, .most = 6, .rank_main = allgather },
-    { .name = "reduce-scatter", .help = "reduce-scatters in place", .least = 2, .most = 6, .rank_main = reduce_scatter },
-    { .name = "mixture", .help = "eight collectives of any kind in a row", .least = 2, .most = 6, .rank_main = mixture },
-    { .name = "reduce", .help = "reductions to any root", .least = 2, .most = 8, .rank_main = reduce, .carrier = EXPLORE_MESSAGES },
-    { .name = "parts", .help = "reduce, gather, scatter and all-to-all, parts of unequal lengths", .least = 2, .most = 7, .rank_main = parts },
-    { .name = "all-to-all", .help = "all-to-alls of unequal parts, in place and not", .least = 2, .most = 6, .rank_main = alltoall },
-    { .name = "keyed-groups", .help = "five all-reduces at once on a lane of 0 to 3 threads, several turns", .least = 2, .most = 4, .rank_main = keyed },
-    { .name = "two-groups", .help = "two groups with common members on two threads, made anew each time", .least = 3, .most = 5, .rank_main = two_groups },
-    { .name = "board-threads", .help = "three threads of each rank on the board at the same time", .least = 2, .most = 3, .rank_main = board_threads, .carrier = EXPLORE_WINDOWS },
-    { .name = "gives-up", .help = "a rank fails between collectives: all hear of it", .least = 2, .most = 5, .rank_main = gives_up, .judge = judge_gives_up },
-    { .name = "disagrees", .help = "a rank makes another call: all hear of it", .least = 2, .most = 5, .rank_main = disagrees, .judge = judge_disagrees },
-    { .name = "disagrees-on-counts", .help = "a rank sends less than its neighbour expects: it is named, and nobody hangs", .least = 2, .most = 5, .rank_main = disagrees_on_counts,
+    { .name = "reduce-scatter",
+      .help = "reduce-scatters in place",
+      .least = 2,
+      .most = 6,
+      .rank_main = reduce_scatter },
+    { .name = "mixture",
+      .help = "eight collectives of any kind in a row",
+      .least = 2,
+      .most = 6,
+      .rank_main = mixture },
+    { .name = "reduce",
+      .help = "reductions to any root",
+      .least = 2,
+      .most = 8,
+      .rank_main = reduce,
+      .carrier = EXPLORE_MESSAGES },
+    { .name = "parts",
+      .help = "reduce, gather, scatter and all-to-all, parts of unequal lengths",
+      .least = 2,
+      .most = 7,
+      .rank_main = parts },
+    { .name = "all-to-all",
+      .help = "all-to-alls of unequal parts, in place and not",
+      .least = 2,
+      .most = 6,
+      .rank_main = alltoall },
+    { .name = "keyed-groups",
+      .help = "five all-reduces at once on a lane of 0 to 3 threads, several turns",
+      .least = 2,
+      .most = 4,
+      .rank_main = keyed },
+    { .name = "two-groups",
+      .help = "two groups with common members on two threads, made anew each time",
+      .least = 3,
+      .most = 5,
+      .rank_main = two_groups },
+    { .name = "board-threads",
+      .help = "three threads of each rank on the board at the same time",
+      .least = 2,
+      .most = 3,
+      .rank_main = board_threads,
+      .carrier = EXPLORE_WINDOWS },
+    { .name = "gives-up",
+      .help = "a rank fails between collectives: all hear of it",
+      .least = 2,
+      .most = 5,
+      .rank_main = gives_up,
+      .judge = judge_gives_up },
+    { .name = "disagrees",
+      .help = "a rank makes another call: all hear of it",
+      .least = 2,
+      .most = 5,
+      .rank_main = disagrees,
+      .judge = judge_disagrees },
+    { .name = "disagrees-on-counts",
+      .help = "a rank sends less than its neighbour expects: it is named, and nobody hangs",
+      .least = 2,
+      .most = 5,
+      .rank_main = disagrees_on_counts,
       .judge = judge_disagrees_on_counts },
-    { .name = "dies-in-parts", .help = "a rank is killed in a reduce, gather, scatter or all-to-all: all others end", .least = 2, .most = 5, .rank_main = parts, .deaths = true },
-    { .name = "dies-in-collective", .help = "a rank is killed while collectives run: all others end", .least = 2, .most = 5, .rank_main = mixture, .deaths = true },
-    { .name = "dies-in-tree", .help = "a rank is killed in an all-reduce over messages; some survivors leave, some live on", .least = 5, .most = 12, .rank_main = dies_in_tree,
-      .carrier = EXPLORE_MESSAGES, .deaths = true, .steps = 250 },
-    { .name = "dies-in-a-row", .help = "a rank is killed in one of several small all-reduces over messages; most survivors live on", .least = 3, .most = 5, .rank_main = dies_in_a_row,
-      .carrier = EXPLORE_MESSAGES, .deaths = true, .steps = 300 },
-    { .name = "dies-on-board", .help = "a rank is killed in a collective of several phases on the board; survivors live on", .least = 3, .most = 5, .rank_main = dies_on_board, .carrier = EXPLORE_WINDOWS,
-      .deaths = true, .steps = 700 },
-    { .name = "dies-beside-lanes", .help = "a rank is killed while several collectives are in flight", .least = 3, .most = 5, .rank_main = keyed, .deaths = true },
+    { .name = "dies-in-parts",
+      .help = "a rank is killed in a reduce, gather, scatter or all-to-all: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = parts,
+      .deaths = true },
+    { .name = "dies-in-collective",
+      .help = "a rank is killed while collectives run: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = mixture,
+      .deaths = true },
+    { .name = "dies-in-tree",
+      .help = "a rank is killed in an all-reduce over messages; some survivors leave, some live on",
+      .least = 5,
+      .most = 12,
+      .rank_main = dies_in_tree,
+      .carrier = EXPLORE_MESSAGES,
+      .deaths = true,
+      .steps = 250 },
+    { .name = "dies-in-a-row",
+      .help = "a rank is killed in one of several small all-reduces over messages; most survivors live on",
+      .least = 3,
+      .most = 5,
+      .rank_main = dies_in_a_row,
+      .carrier = EXPLORE_MESSAGES,
+      .deaths = true,
+      .steps = 300 },
+    { .name = "dies-on-board",
+      .help = "a rank is killed in a collective of several phases on the board; survivors live on",
+      .least = 3,
+      .most = 5,
+      .rank_main = dies_on_board,
+      .carrier = EXPLORE_WINDOWS,
+      .deaths = true,
+      .steps = 700 },
+    { .name = "dies-beside-lanes",
+      .help = "a rank is killed while several collectives are in flight",
+      .least = 3,
+      .most = 5,
+      .rank_main = keyed,
+      .deaths = true },
     { 0 },
 };

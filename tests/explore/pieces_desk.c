@@ -1,5 +1,5 @@
-/* Pieces: where services take requests and answer them (src/engine/desk.c), with few rooms and fewer copies, so that
-   services wait for both. Who asks knows what it must get. */
+/* Pieces: where services take requests and answer them (src/engine/desk.c), with few rooms and
+   fewer copies, so that services wait for both. Who asks knows what it must get. */
 #include "engine/engine_internal.h"
 #include "explore.h"
 
@@ -14,7 +14,8 @@ typedef struct toy {
 
 static explore_case *the_case; /* a method's ops have no place for it; a process has one run */
 
-/* The answer to who asks in a step, whichever the others are that share it: a number of the step. */
+/* The answer to who asks in a step, whichever the others are that share it: a number of the
+   step. */
 static float number_of(int64_t step, size_t i)
 {
     return (float)(step * 100 + (int64_t)i);
@@ -69,7 +70,8 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
     return status;
 }
 
-/* Every worker asks every one, itself too. Where two are answered at once all meet after each step. */
+/* Every worker asks every one, itself too. Where two are answered at once all meet after each
+   step. */
 static tutti_status step(tutti_method *m, tutti_error *err)
 {
     toy *t = m->self;

@@ -1,4 +1,5 @@
-/* Pieces: agreements on who is still there, while ranks die, several of them and at any moment, and connections break (explore.h: losses). */
+/* Pieces: agreements on who is still there, while ranks die, several of them and at any moment, and
+   connections break (explore.h: losses). */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>
@@ -27,8 +28,9 @@ static unsigned members_of(const tutti_members *m, int ranks)
     return set;
 }
 
-/* A meeting is a sum over the members, told in a collective that a loss spoils for some and not for others, and perhaps, before it, what all tell one of them, in the same group or in another, which lets most of them
-   through whatever happens to the others. */
+/* A meeting is a sum over the members, told in a collective that a loss spoils for some and not for
+   others, and perhaps, before it, what all tell one of them, in the same group or in another, which
+   lets most of them through whatever happens to the others. */
 static tutti_status meet(tutti_members *m, explore_case *c, int me, tutti_error *err)
 {
     diary *const d = diary_of(c, me);
@@ -43,19 +45,24 @@ static tutti_status meet(tutti_members *m, explore_case *c, int me, tutti_error 
         tutti_error own = { .rank = -1 };
         tutti_status status;
         explore_dawdle(2000);
-        status = twice ? tutti_gather_parts(&g, 0, tutti_host(&sum, 1, TUTTI_I64), tutti_host(told, (size_t)g.size, TUTTI_I64), &own) : TUTTI_OK;
+        status = twice ? tutti_gather_parts(&g, 0, tutti_host(&sum, 1, TUTTI_I64),
+                                            tutti_host(told, (size_t)g.size, TUTTI_I64), &own)
+                       : TUTTI_OK;
         if (status == TUTTI_OK)
             status = tutti_allreduce(in_two ? &other : &g, TUTTI_SUM, tutti_host(&sum, 1, TUTTI_I64), &own);
         if (status != TUTTI_OK && in_two) {
             tutti_group_give_up(&g, own.rank);
             tutti_group_give_up(&other, own.rank);
         }
-        EXPLORE_EXPECT(status == TUTTI_OK || status == TUTTI_ERR_PEER, "the sum of worker %d ends with: %s", me, own.text);
+        EXPLORE_EXPECT(status == TUTTI_OK || status == TUTTI_ERR_PEER, "the sum of worker %d ends with: %s", me,
+                       own.text);
         for (int r = 0; status == TUTTI_OK && r < c->ranks; r++)
-            EXPLORE_EXPECT((sum >> 2 * r & 3) == (int64_t)(before >> r & 1), "the sum of worker %d has worker %d's part %d times", me, r, (int)(sum >> 2 * r & 3));
+            EXPLORE_EXPECT((sum >> 2 * r & 3) == (int64_t)(before >> r & 1),
+                           "the sum of worker %d has worker %d's part %d times", me, r, (int)(sum >> 2 * r & 3));
         TUTTI_TRY(tutti_members_agree(m, status, &again, err));
         EXPLORE_EXPECT(again || status == TUTTI_OK, "worker %d: its part was spoilt, and it is not done again", me);
-        EXPLORE_EXPECT((members_of(m, c->ranks) & ~before) == 0 && tutti_members_has(m, me), "worker %d: members come back, or it is none itself", me);
+        EXPLORE_EXPECT((members_of(m, c->ranks) & ~before) == 0 && tutti_members_has(m, me),
+                       "worker %d: members come back, or it is none itself", me);
         EXPLORE_CHECK(d->n < DECISIONS);
         d->at[d->n].members = members_of(m, c->ranks);
         d->at[d->n].again = again;
@@ -96,13 +103,17 @@ static tutti_status alike(const explore_case *c, int r, int q, tutti_error *err)
 
     EXPLORE_EXPECT(a->n == b->n, "worker %d has held %d meetings, worker %d %d", r, a->n, q, b->n);
     for (int k = 0; k < a->n; k++)
-        EXPLORE_EXPECT(memcmp(&a->at[k], &b->at[k], sizeof a->at[k]) == 0, "meeting %d: worker %d decides (members %x, again %d, sum %llx), worker %d (%x, %d, %llx)", k, r, a->at[k].members,
-                       a->at[k].again, (unsigned long long)a->at[k].sum, q, b->at[k].members, b->at[k].again, (unsigned long long)b->at[k].sum);
+        EXPLORE_EXPECT(memcmp(&a->at[k], &b->at[k], sizeof a->at[k]) == 0,
+                       "meeting %d: worker %d decides (members %x, again %d, sum %llx), worker %d (%x, %d, %llx)", k, r,
+                       a->at[k].members, a->at[k].again, (unsigned long long)a->at[k].sum, q, b->at[k].members,
+                       b->at[k].again, (unsigned long long)b->at[k].sum);
     return TUTTI_OK;
 }
 
-/* Who lives and was not given up has ended well, and all have decided alike in every meeting. Only two whose connection is cut when nobody else is left go on apart: which side may is
-   for the transport to say (transport/events.h), and this one does not. failing: a rank that may have failed by itself; -1: none. */
+/* Who lives and was not given up has ended well, and all have decided alike in every meeting.
+   Only two whose connection is cut when nobody else is left go on apart: which side may is for
+   the transport to say (transport/events.h), and this one does not. failing: a rank that may
+   have failed by itself; -1: none. */
 static tutti_status judge_teams(const explore_case *c, int team, int failing, tutti_error *err)
 {
     bool any = false;
@@ -114,7 +125,8 @@ static tutti_status judge_teams(const explore_case *c, int team, int failing, tu
         any = true;
         for (int mate = r / team * team; mate < r / team * team + team; mate++)
             whole = whole && (mate == r || (c->rank[mate].end != EXPLORE_DIED && !c->rank[mate].expelled));
-        if ((c->rank[r].status == TUTTI_ERR_PEER && c->rank[r].err.rank == r) || (team > 1 && c->rank[r].status == TUTTI_ERR_STATE && !whole))
+        if ((c->rank[r].status == TUTTI_ERR_PEER && c->rank[r].err.rank == r) ||
+            (team > 1 && c->rank[r].status == TUTTI_ERR_STATE && !whole))
             continue; /* given up; or its team is not whole any more */
         if (r == failing && c->rank[r].status == TUTTI_ERR_STATE && strcmp(c->rank[r].err.text, by_itself) == 0)
             continue;
@@ -156,7 +168,9 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
         for (int k = 0; k < TENSORS; k++) {
             const tutti_tensor *const tensor = &m->layout->tensor[k];
             for (size_t i = tensor->first; i < tensor->first + tensor->count; i++)
-                m->g[i] = k == 1 ? 0 : m->x[i] - (float)((m->rank * 13 + (int)m->step * 29 + (int)(i % 64) * 7) % 41) / 4; /* of the second: 4 on all workers, for ever */
+                /* of the second: 4 on all workers, for ever */
+                m->g[i] =
+                    k == 1 ? 0 : m->x[i] - (float)((m->rank * 13 + (int)m->step * 29 + (int)(i % 64) * 7) % 41) / 4;
             explore_dawdle(200);
             TUTTI_TRY(tutti_engine_ready(e, k, err));
         }
@@ -165,7 +179,8 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
-/* The agreed model into the diary; every element is a mean of what models can be, with weights that sum to 1. */
+/* The agreed model into the diary; every element is a mean of what models
+   can be, with weights that sum to 1. */
 static tutti_status write_down(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -175,7 +190,9 @@ static tutti_status write_down(tutti_engine *e, explore_case *c, tutti_error *er
     for (int r = 0; r < c->ranks; r++)
         members |= (unsigned)tutti_engine_has(e, r) << r;
     for (size_t i = 0; i < m->layout->used; i++)
-        EXPLORE_EXPECT(i < m->layout->tensor[1].first ? fabsf(m->x[i]) <= 30 : fabsf(m->x[i] - 4) <= 1e-4f, "worker %d after %llu steps: x[%zu] is %g", m->rank, (unsigned long long)m->step, i, (double)m->x[i]);
+        EXPLORE_EXPECT(i < m->layout->tensor[1].first ? fabsf(m->x[i]) <= 30 : fabsf(m->x[i] - 4) <= 1e-4f,
+                       "worker %d after %llu steps: x[%zu] is %g", m->rank, (unsigned long long)m->step, i,
+                       (double)m->x[i]);
     EXPLORE_CHECK(d->n < DECISIONS);
     d->at[d->n].members = members;
     d->at[d->n++].sum = (int64_t)tutti_hash(m->x, m->layout->used * sizeof(float));
@@ -195,7 +212,8 @@ static tutti_status count_all(tutti_engine *e, explore_case *c, tutti_group *gro
         sum = INT64_C(1) << (2 * tutti_world_rank(group->world));
         status = tutti_allreduce(group, TUTTI_SUM, tutti_host(&sum, 1, TUTTI_I64), &own);
         for (int r = 0; status == TUTTI_OK && r < c->ranks; r++)
-            EXPLORE_EXPECT((sum >> 2 * r & 3) == tutti_engine_has(e, r), "worker %d is counted %d times", r, (int)(sum >> 2 * r & 3));
+            EXPLORE_EXPECT((sum >> 2 * r & 3) == tutti_engine_has(e, r), "worker %d is counted %d times", r,
+                           (int)(sum >> 2 * r & 3));
         if (status != TUTTI_OK && err != NULL)
             *err = own;
         TUTTI_TRY(tutti_engine_settle(e, status, &again, err));
@@ -203,7 +221,8 @@ static tutti_status count_all(tutti_engine *e, explore_case *c, tutti_group *gro
     return TUTTI_OK;
 }
 
-static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, int steps, int show_every, tutti_error *err)
+static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, int steps, int show_every,
+                          tutti_error *err)
 {
     tutti_group group = tutti_group_workers(world, 99);
 
@@ -222,29 +241,45 @@ static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, 
     return tutti_engine_part(e, err);
 }
 
-static tutti_status in_common(tutti_world *world, explore_case *c, const char *method, const char *codec, bool large, int steps, int show_every, tutti_error *err)
+static tutti_status in_common(tutti_world *world, explore_case *c, const char *method, const char *codec, bool large,
+                              int steps, int show_every, tutti_error *err)
 {
     size_t count[TENSORS] = { large ? 70016 : 192, 64 };
-    const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { count[1] } } };
+    const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 },
+                                          { .name = "a", .dims = 1, .dim = { count[1] } } };
     tutti_engine *e;
     tutti_status status;
 
-    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = method, .codec = codec, .optimizer = "sgd(lr=0.125)", .batch = 2, .own_values = explore_draw(c, "own", 4) > 0, .initial = fill_initial, .user = count }, err));
+    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS,
+                                &(tutti_engine_options){ .method = method,
+                                                         .codec = codec,
+                                                         .optimizer = "sgd(lr=0.125)",
+                                                         .batch = 2,
+                                                         .own_values = explore_draw(c, "own", 4) > 0,
+                                                         .initial = fill_initial,
+                                                         .user = count },
+                                err));
     explore_ready();
     status = train(e, world, c, steps, show_every, err);
     tutti_engine_close(e);
     return status;
 }
 
-/* coded: models travel as differences to public copies; of equal ones these are 0, so what is 4 on all stays 4 whoever is lost. */
+/* coded: models travel as differences to public copies; of equal ones these are 0, so what is
+   4 on all stays 4 whoever is lost. */
 static tutti_status gossip(tutti_world *world, explore_case *c, bool large, bool pushes, bool coded, tutti_error *err)
 {
     static const char *const codecs[] = { "fp32", "topk(ratio=0.1)", "sign", "large(int8,min=100,small=sign)" };
-    static const char *const methods[] = { "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)", "d-psgd(graph=ring,order=atc)", "d-psgd(graph=directed-ring)" };
-    static const char *const push[] = { "sgp(graph=ring)", "sgp(graph=directed-ring,overlap=2)", "sgp(graph=star(weights=push))", "sgp(overlap=1)", "sgp(graph=grid(weights=push),overlap=3)" };
+    static const char *const methods[] = { "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)",
+                                           "d-psgd(graph=ring,order=atc)", "d-psgd(graph=directed-ring)" };
+    static const char *const push[] = { "sgp(graph=ring)", "sgp(graph=directed-ring,overlap=2)",
+                                        "sgp(graph=star(weights=push))", "sgp(overlap=1)",
+                                        "sgp(graph=grid(weights=push),overlap=3)" };
     const uint64_t graph = explore_draw(c, "graph", TUTTI_LENGTH(methods));
 
-    return in_common(world, c, pushes ? push[graph] : methods[graph], coded ? codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))] : NULL, large, STEPS, SHOW_EVERY, err);
+    return in_common(world, c, pushes ? push[graph] : methods[graph],
+                     coded ? codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))] : NULL, large, STEPS, SHOW_EVERY,
+                     err);
 }
 
 static tutti_status d_psgd_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
@@ -270,16 +305,24 @@ static tutti_status sgp_goes_on(tutti_world *world, explore_case *c, tutti_error
 /* Rings drawn anew after each step, and averages of all that come late. */
 static tutti_status averages_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "rand-psgd", "rand-psgd(mixing=random-matching,rounds=2)", "rand-psgd(mixing=delay-by-one)", "asr-adpsgd(mixing=delay-by-one)", "lasgd(local_steps=1,max_delay=0)",
-                                           "lasgd(local_steps=2)", "lasgd(local_steps=3,max_delay=1)" };
+    static const char *const methods[] = { "rand-psgd",
+                                           "rand-psgd(mixing=random-matching,rounds=2)",
+                                           "rand-psgd(mixing=delay-by-one)",
+                                           "asr-adpsgd(mixing=delay-by-one)",
+                                           "lasgd(local_steps=1,max_delay=0)",
+                                           "lasgd(local_steps=2)",
+                                           "lasgd(local_steps=3,max_delay=1)" };
 
-    return in_common(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], NULL, false, STEPS, SHOW_EVERY, err);
+    return in_common(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], NULL, false, STEPS, SHOW_EVERY,
+                     err);
 }
 
 /* Little else than averages, so that many losses fall into one. */
 static tutti_status averages_in_a_row(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return in_common(world, c, explore_draw(c, "late", 2) == 0 ? "lasgd(local_steps=1)" : "lasgd(local_steps=1,max_delay=0)", NULL, false, 4 * STEPS, 4 * STEPS, err);
+    return in_common(world, c,
+                     explore_draw(c, "late", 2) == 0 ? "lasgd(local_steps=1)" : "lasgd(local_steps=1,max_delay=0)",
+                     NULL, false, 4 * STEPS, 4 * STEPS, err);
 }
 
 /* ---- at one's own pace ---- */
@@ -294,7 +337,8 @@ static bool is_brief(const explore_case *c)
     return c->piece->rank_main == grants_go_on;
 }
 
-/* Of its piece: who fails by itself, if it gets so far; often the first, which hands out gradients and grants rounds. */
+/* Of its piece: who fails by itself, if it gets so far; often the first, which hands
+   out gradients and grants rounds. */
 static int failing_of(const explore_case *c)
 {
     return explore_draw(c, "first fails", 2) == 0 ? 0 : (int)explore_draw(c, "who fails", (uint64_t)c->ranks);
@@ -315,7 +359,8 @@ static tutti_status one_gradient(tutti_engine *e, explore_case *c, tutti_error *
 {
     const tutti_method *const m = tutti_engine_method(e);
 
-    if (c->piece->judge == judge_failing && m->rank == failing_of(c) && *computed_here(c, m->rank) == (int)explore_draw(c, "fails at", 4))
+    if (c->piece->judge == judge_failing && m->rank == failing_of(c) &&
+        *computed_here(c, m->rank) == (int)explore_draw(c, "fails at", 4))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s", by_itself);
     if (is_brief(c) && *computed_here(c, m->rank) == 0)
         explore_ready();
@@ -351,7 +396,8 @@ static tutti_status train_at_own_pace(tutti_engine *e, tutti_world *world, explo
         if (asks) {
             tutti_figures f;
             tutti_engine_figures(e, &f);
-            EXPLORE_EXPECT(f.gradients == until, "worker %d: %llu gradients were to be given out, and %llu were", tutti_world_rank(world), (unsigned long long)until, (unsigned long long)f.gradients);
+            EXPLORE_EXPECT(f.gradients == until, "worker %d: %llu gradients were to be given out, and %llu were",
+                           tutti_world_rank(world), (unsigned long long)until, (unsigned long long)f.gradients);
         }
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
@@ -363,11 +409,16 @@ static tutti_status train_at_own_pace(tutti_engine *e, tutti_world *world, explo
 static tutti_status at_own_pace(tutti_world *world, explore_case *c, const char *method, tutti_error *err)
 {
     size_t count[TENSORS] = { 192, 64 };
-    const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { count[1] } } };
+    const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 },
+                                          { .name = "a", .dims = 1, .dim = { count[1] } } };
     tutti_engine *e;
     tutti_status status;
 
-    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.125)", .batch = 2, .initial = fill_initial, .user = count }, err));
+    TUTTI_TRY(tutti_engine_open(
+        &e, world, params, TENSORS,
+        &(tutti_engine_options){
+            .method = method, .optimizer = "sgd(lr=0.125)", .batch = 2, .initial = fill_initial, .user = count },
+        err));
     if (!is_brief(c))
         explore_ready();
     status = train_at_own_pace(e, world, c, err);
@@ -377,24 +428,29 @@ static tutti_status at_own_pace(tutti_world *world, explore_case *c, const char 
 
 static tutti_status ad_psgd_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "ad-psgd(graph=ring)", "ad-psgd(graph=complete,outstanding=-1,exchanges=2)", "ad-psgd(graph=star,outstanding=0,peer=cyclic)", "ad-psgd(graph=star,roles=bipartite)",
-                                           "ad-psgd(graph=ring,exchanges=0)" };
+    static const char *const methods[] = { "ad-psgd(graph=ring)", "ad-psgd(graph=complete,outstanding=-1,exchanges=2)",
+                                           "ad-psgd(graph=star,outstanding=0,peer=cyclic)",
+                                           "ad-psgd(graph=star,roles=bipartite)", "ad-psgd(graph=ring,exchanges=0)" };
 
     return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
 }
 
 static tutti_status averager_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own,mixing=star,outstanding=0)", "rand-psgd(pace=own,mixing=random-matching,outstanding=-1)",
+    static const char *const methods[] = { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)",
+                                           "rand-psgd(pace=own,mixing=star,outstanding=0)",
+                                           "rand-psgd(pace=own,mixing=random-matching,outstanding=-1)",
                                            "rand-psgd(pace=own,mixing=complete,rounds=3)" };
 
     return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
 }
 
-/* The last gradient of a phase grants a round, and none comes after it in the phase, which would make up for one that was not heard of. */
+/* The last gradient of a phase grants a round, and none comes after it in the phase, which would
+   make up for one that was not heard of. */
 static tutti_status grants_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "asr-adpsgd", "rand-psgd(pace=own,mixing=complete)", "asr-adpsgd(outstanding=1)" };
+    static const char *const methods[] = { "asr-adpsgd", "rand-psgd(pace=own,mixing=complete)",
+                                           "asr-adpsgd(outstanding=1)" };
 
     return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
 }
@@ -404,7 +460,9 @@ static tutti_status averager_fails(tutti_world *world, explore_case *c, tutti_er
 {
     char method[100];
 
-    snprintf(method, sizeof method, "rand-psgd(pace=own,mixing=%s,rounds=%d,outstanding=%d)", explore_draw(c, "graph", 2) == 0 ? "complete" : "ring", c->ranks, (int)explore_draw(c, "outstanding", 2) - 1);
+    snprintf(method, sizeof method, "rand-psgd(pace=own,mixing=%s,rounds=%d,outstanding=%d)",
+             explore_draw(c, "graph", 2) == 0 ? "complete" : "ring", c->ranks,
+             (int)explore_draw(c, "outstanding", 2) - 1);
     return at_own_pace(world, c, method, err);
 }
 
@@ -422,7 +480,8 @@ static tutti_status h_adpsgd_goes_on(tutti_world *world, explore_case *c, tutti_
     static const char *const graphs[] = { "ring", "complete", "star" };
     char method[100];
 
-    snprintf(method, sizeof method, "h-adpsgd(super_learner=%d,graph=%s,exchanges=%d)", team_of(c), graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], (int)explore_draw(c, "exchanges", 2) + 1);
+    snprintf(method, sizeof method, "h-adpsgd(super_learner=%d,graph=%s,exchanges=%d)", team_of(c),
+             graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], (int)explore_draw(c, "exchanges", 2) + 1);
     return at_own_pace(world, c, method, err);
 }
 
@@ -457,31 +516,119 @@ static tutti_status judge_failing(const explore_case *c, tutti_error *err)
 }
 
 const explore_piece explore_members_pieces[] = {
-    { .name = "members", .help = "four agreed sums while ranks die and connections break: all who stay decide alike", .least = 2, .most = 6, .rank_main = members, .judge = judge, .losses = 5,
+    { .name = "members",
+      .help = "four agreed sums while ranks die and connections break: all who stay decide alike",
+      .least = 2,
+      .most = 6,
+      .rank_main = members,
+      .judge = judge,
+      .losses = 5,
       .steps = 1500 },
-    { .name = "d-psgd-goes-on", .help = "d-psgd trains on while ranks die and connections break: shown and final models are the same on all who stay", .least = 2, .most = 6,
-      .rank_main = d_psgd_goes_on, .judge = judge, .losses = 5, .steps = 3000 },
-    { .name = "d-psgd-goes-on-ahead", .help = "the same with models that travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = d_psgd_ahead, .judge = judge, .losses = 3,
+    { .name = "d-psgd-goes-on",
+      .help =
+          "d-psgd trains on while ranks die and connections break: shown and final models are the same on all who stay",
+      .least = 2,
+      .most = 6,
+      .rank_main = d_psgd_goes_on,
+      .judge = judge,
+      .losses = 5,
       .steps = 3000 },
-    { .name = "choco-goes-on", .help = "d-psgd the same, with models that travel as differences to public copies, of which a lost worker's are left out", .least = 2, .most = 5, .rank_main = choco_goes_on,
-      .judge = judge, .losses = 4, .steps = 3000 },
-    { .name = "sgp-goes-on", .help = "sgp the same, on directed graphs, with models that are under way when all meet", .least = 2, .most = 5, .rank_main = sgp_goes_on, .judge = judge,
-      .losses = 4, .steps = 3000 },
-    { .name = "ad-psgd-goes-on", .help = "ad-psgd trains on at everybody's own pace while ranks die, who hands out gradients too, and connections break", .least = 2, .most = 6, .rank_main = ad_psgd_goes_on,
-      .judge = judge_pace, .losses = 5, .steps = 4000 },
-    { .name = "late-average-goes-on", .help = "lasgd, delay by one and rings drawn anew train on while ranks die and connections break: an average is that of those who are left, or made again", .least = 2, .most = 5,
-      .rank_main = averages_go_on, .judge = judge, .losses = 4, .steps = 3000 },
-    { .name = "averager-goes-on", .help = "rings and other graphs whose rounds are granted train on while ranks die, who grants too, and connections break", .least = 2, .most = 6, .rank_main = averager_goes_on,
-      .judge = judge_pace, .losses = 5, .steps = 4000 },
-    { .name = "averager-fails", .help = "the same when a worker fails by itself, mostly the one that grants: its own rounds end, and the others are told what it granted", .least = 2, .most = 5,
-      .rank_main = averager_fails, .judge = judge_failing, .losses = 1, .steps = 4000 },
-    { .name = "grants-handed-on", .help = "the same while others die and connections break: who hears of a grant from somebody who misses one hands it on", .least = 4, .most = 5, .rank_main = averager_fails,
-      .judge = judge_failing, .losses = 2, .steps = 2500 },
-    { .name = "grants-go-on", .help = "a round is granted at the end of a phase, while ranks die and connections break: what one of those who are left was granted, all are", .least = 3, .most = 5,
-      .rank_main = grants_go_on, .judge = judge_pace, .losses = 2, .steps = 600 },
-    { .name = "averages-in-a-row", .help = "averages of all in a row while ranks die and connections break: each is that of those who are left, or made again", .least = 3, .most = 5,
-      .rank_main = averages_in_a_row, .judge = judge, .losses = 2, .steps = 3000 },
-    { .name = "h-adpsgd-goes-on", .help = "super-learners train on while ranks die and connections break: who has lost one of its own leaves, the others go on", .least = 2, .most = 8,
-      .rank_main = h_adpsgd_goes_on, .judge = judge_machines, .losses = 5, .steps = 4000 },
+    { .name = "d-psgd-goes-on-ahead",
+      .help = "the same with models that travel on the mixer's own thread",
+      .least = 2,
+      .most = 4,
+      .rank_main = d_psgd_ahead,
+      .judge = judge,
+      .losses = 3,
+      .steps = 3000 },
+    { .name = "choco-goes-on",
+      .help = "d-psgd the same, with models that travel as differences to public copies, of which a lost worker's are "
+              "left out",
+      .least = 2,
+      .most = 5,
+      .rank_main = choco_goes_on,
+      .judge = judge,
+      .losses = 4,
+      .steps = 3000 },
+    { .name = "sgp-goes-on",
+      .help = "sgp the same, on directed graphs, with models that are under way when all meet",
+      .least = 2,
+      .most = 5,
+      .rank_main = sgp_goes_on,
+      .judge = judge,
+      .losses = 4,
+      .steps = 3000 },
+    { .name = "ad-psgd-goes-on",
+      .help = "ad-psgd trains on at everybody's own pace while ranks die, who hands out gradients too, and connections "
+              "break",
+      .least = 2,
+      .most = 6,
+      .rank_main = ad_psgd_goes_on,
+      .judge = judge_pace,
+      .losses = 5,
+      .steps = 4000 },
+    { .name = "late-average-goes-on",
+      .help = "lasgd, delay by one and rings drawn anew train on while ranks die and connections break: an average is "
+              "that of those who are left, or made again",
+      .least = 2,
+      .most = 5,
+      .rank_main = averages_go_on,
+      .judge = judge,
+      .losses = 4,
+      .steps = 3000 },
+    { .name = "averager-goes-on",
+      .help = "rings and other graphs whose rounds are granted train on while ranks die, who grants too, and "
+              "connections break",
+      .least = 2,
+      .most = 6,
+      .rank_main = averager_goes_on,
+      .judge = judge_pace,
+      .losses = 5,
+      .steps = 4000 },
+    { .name = "averager-fails",
+      .help = "the same when a worker fails by itself, mostly the one that grants: its own rounds end, and the others "
+              "are told what it granted",
+      .least = 2,
+      .most = 5,
+      .rank_main = averager_fails,
+      .judge = judge_failing,
+      .losses = 1,
+      .steps = 4000 },
+    { .name = "grants-handed-on",
+      .help = "the same while others die and connections break: who hears of a grant from somebody who misses one "
+              "hands it on",
+      .least = 4,
+      .most = 5,
+      .rank_main = averager_fails,
+      .judge = judge_failing,
+      .losses = 2,
+      .steps = 2500 },
+    { .name = "grants-go-on",
+      .help = "a round is granted at the end of a phase, while ranks die and connections break: what one of those who "
+              "are left was granted, all are",
+      .least = 3,
+      .most = 5,
+      .rank_main = grants_go_on,
+      .judge = judge_pace,
+      .losses = 2,
+      .steps = 600 },
+    { .name = "averages-in-a-row",
+      .help = "averages of all in a row while ranks die and connections break: each is that of those who are left, or "
+              "made again",
+      .least = 3,
+      .most = 5,
+      .rank_main = averages_in_a_row,
+      .judge = judge,
+      .losses = 2,
+      .steps = 3000 },
+    { .name = "h-adpsgd-goes-on",
+      .help = "super-learners train on while ranks die and connections break: who has lost one of its own leaves, the "
+              "others go on",
+      .least = 2,
+      .most = 8,
+      .rank_main = h_adpsgd_goes_on,
+      .judge = judge_machines,
+      .losses = 5,
+      .steps = 4000 },
     { 0 },
 };

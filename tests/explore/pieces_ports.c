@@ -7,7 +7,8 @@
 static tutti_runtime *runtime_of(tutti_world *world) { return tutti_world_runtime(world); }
 
 /* ---- ports ---- */
-/* Every rank sends k numbered messages to its right on two ports, posted several at a time, and receives in the order of each. */
+/* Every rank sends k numbered messages to its right on two ports, posted several at a time,
+   and receives in the order of each. */
 static tutti_status ring(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int n = c->ranks, rank = tutti_world_rank(world), right = (rank + 1) % n, left = (rank + n - 1) % n;
@@ -19,23 +20,27 @@ static tutti_status ring(tutti_world *world, explore_case *c, tutti_error *err)
     for (int p = 0; p < 2; p++)
         for (int k = 0; k < K; k++) {
             sent[p][k] = rank * 1000 + p * 100 + k;
-            TUTTI_TRY(tutti_post_send(world, &out[p][k], right, tutti_port_of("ring", (uint64_t)p, 0), &(tutti_note){ .a = k }, tutti_host(&sent[p][k], 1, TUTTI_I64), err));
+            TUTTI_TRY(tutti_post_send(world, &out[p][k], right, tutti_port_of("ring", (uint64_t)p, 0),
+                                      &(tutti_note){ .a = k }, tutti_host(&sent[p][k], 1, TUTTI_I64), err));
             all[a++] = &out[p][k];
         }
     for (int p = 1; p >= 0; p--) /* the other way round */
         for (int k = 0; k < K; k++) {
-            TUTTI_TRY(tutti_post_recv(world, &in[p][k], left, tutti_port_of("ring", (uint64_t)p, 0), tutti_host(&got[p][k], 1, TUTTI_I64), err));
+            TUTTI_TRY(tutti_post_recv(world, &in[p][k], left, tutti_port_of("ring", (uint64_t)p, 0),
+                                      tutti_host(&got[p][k], 1, TUTTI_I64), err));
             all[a++] = &in[p][k];
         }
     TUTTI_TRY(tutti_wait_some(world, all, a, a, TUTTI_FOREVER, NULL, err));
     for (int p = 0; p < 2; p++)
         for (int k = 0; k < K; k++)
-            EXPLORE_EXPECT(got[p][k] == left * 1000 + p * 100 + k && in[p][k].note.a == k && in[p][k].note.from == left, "worker %d: message %d of port %d is %lld of worker %d", rank, k, p,
-                           (long long)got[p][k], in[p][k].note.from);
+            EXPLORE_EXPECT(got[p][k] == left * 1000 + p * 100 + k && in[p][k].note.a == k && in[p][k].note.from == left,
+                           "worker %d: message %d of port %d is %lld of worker %d", rank, k, p, (long long)got[p][k],
+                           in[p][k].note.from);
     return TUTTI_OK;
 }
 
-/* Rank 0 serves whoever asks, several receives from anybody at a time; every asker gets the answer to its own question. */
+/* Rank 0 serves whoever asks, several receives from anybody at a time; every asker
+   gets the answer to its own question. */
 static tutti_status serve(tutti_world *world, explore_case *c, tutti_error *err)
 {
     enum { ASKED = 4, AHEAD = 3 };
@@ -50,7 +55,9 @@ static tutti_status serve(tutti_world *world, explore_case *c, tutti_error *err)
             int64_t answer = 0;
             TUTTI_TRY(tutti_send(world, 0, door, &note, tutti_nothing(), err));
             TUTTI_TRY(tutti_recv(world, 0, home, &note, tutti_host(&answer, 1, TUTTI_I64), TUTTI_FOREVER, err));
-            EXPLORE_EXPECT(note.a == k && answer == rank * 10 + k, "worker %d asked for %d and was told %lld about %lld", rank, k, (long long)answer, (long long)note.a);
+            EXPLORE_EXPECT(note.a == k && answer == rank * 10 + k,
+                           "worker %d asked for %d and was told %lld about %lld", rank, k, (long long)answer,
+                           (long long)note.a);
             explore_dawdle(1000);
         }
         return TUTTI_OK;
@@ -71,7 +78,8 @@ static tutti_status serve(tutti_world *world, explore_case *c, tutti_error *err)
             served++;
             in[k].posted = false; /* counts as done from here: post it anew while questions are due */
             answer = q.from * 10 + q.a;
-            TUTTI_TRY(tutti_send(world, q.from, tutti_port_of("home", (uint64_t)q.from, (uint64_t)q.a), &(tutti_note){ .a = q.a }, tutti_host(&answer, 1, TUTTI_I64), err));
+            TUTTI_TRY(tutti_send(world, q.from, tutti_port_of("home", (uint64_t)q.from, (uint64_t)q.a),
+                                 &(tutti_note){ .a = q.a }, tutti_host(&answer, 1, TUTTI_I64), err));
             TUTTI_TRY(tutti_post_recv(world, &in[k], TUTTI_ANY, door, tutti_nothing(), err));
         }
     }
@@ -82,7 +90,8 @@ static tutti_status serve(tutti_world *world, explore_case *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* A receiver that gives up and tries again loses nothing and hears nothing twice; nor does one that cancels what came too late. */
+/* A receiver that gives up and tries again loses nothing and hears nothing twice; nor does one
+   that cancels what came too late. */
 static tutti_status impatient(tutti_world *world, explore_case *c, tutti_error *err)
 {
     enum { SENT = 8 };
@@ -106,13 +115,17 @@ static tutti_status impatient(tutti_world *world, explore_case *c, tutti_error *
         if (times++ % 3 == 2) { /* posted, looked at once, taken back */
             tutti_request r = { 0 }, *list = &r;
             TUTTI_TRY(tutti_post_recv(world, &r, 1, port, tutti_host(&value, 1, TUTTI_I64), err));
-            status = tutti_wait_some(world, &list, 1, 1, tutti_now_ns(runtime_of(world)) + (int64_t)explore_draw(c, "patience", 30000), NULL, NULL);
+            status = tutti_wait_some(world, &list, 1, 1,
+                                     tutti_now_ns(runtime_of(world)) + (int64_t)explore_draw(c, "patience", 30000),
+                                     NULL, NULL);
             tutti_cancel(world, &r);
             if (status != TUTTI_OK && r.done && r.posted)
                 status = r.status;
         } else
-            status = tutti_recv(world, 1, port, NULL, tutti_host(&value, 1, TUTTI_I64), tutti_now_ns(runtime_of(world)) + (int64_t)explore_draw(c, "patience", 30000), NULL);
-        EXPLORE_EXPECT(status == TUTTI_OK || status == TUTTI_TIMEOUT, "receiving ended with '%s'", tutti_status_name(status));
+            status = tutti_recv(world, 1, port, NULL, tutti_host(&value, 1, TUTTI_I64),
+                                tutti_now_ns(runtime_of(world)) + (int64_t)explore_draw(c, "patience", 30000), NULL);
+        EXPLORE_EXPECT(status == TUTTI_OK || status == TUTTI_TIMEOUT, "receiving ended with '%s'",
+                       tutti_status_name(status));
         if (status != TUTTI_OK)
             continue;
         EXPLORE_EXPECT(value == heard, "message %lld came where %lld was due", (long long)value, (long long)heard);
@@ -123,7 +136,12 @@ static tutti_status impatient(tutti_world *world, explore_case *c, tutti_error *
 
 /* ---- lanes ---- */
 enum { JOBS = 7 };
-typedef struct lane_case { tutti_lane *lane; tutti_runtime *rt; tutti_job jobs[JOBS], child; int order[2 * JOBS], started, running, most, width; } lane_case;
+typedef struct lane_case {
+    tutti_lane *lane;
+    tutti_runtime *rt;
+    tutti_job jobs[JOBS], child;
+    int order[2 * JOBS], started, running, most, width;
+} lane_case;
 
 static tutti_status run_child(tutti_job *job, tutti_error *err)
 {
@@ -166,7 +184,8 @@ static tutti_status lane(tutti_world *world, explore_case *c, tutti_error *err)
             const int k = turn == 0 ? j : JOBS - 1 - j;
             tutti_error own = { .rank = -1 };
             const tutti_status status = tutti_job_wait(l.lane, &l.jobs[k], &own);
-            EXPLORE_EXPECT(status == (k % 3 == 1 ? TUTTI_ERR_IO : TUTTI_OK), "job %d ended with '%s'", k, tutti_status_name(status));
+            EXPLORE_EXPECT(status == (k % 3 == 1 ? TUTTI_ERR_IO : TUTTI_OK), "job %d ended with '%s'", k,
+                           tutti_status_name(status));
             EXPLORE_EXPECT(status == TUTTI_OK || own.text[4] == '0' + k, "job %d says '%s'", k, own.text);
             EXPLORE_CHECK(tutti_job_wait(l.lane, &l.jobs[k], NULL) == TUTTI_OK);
         }
@@ -232,7 +251,8 @@ static tutti_status monitor(tutti_world *world, explore_case *c, tutti_error *er
     (void)c;
     TUTTI_TRY(tutti_monitor_open(&q.m, q.rt, err));
     for (int k = 0; k < 3; k++)
-        TUTTI_TRY(tutti_thread_open(&threads[k], q.rt, k == 0 ? "producer" : "consumer", k == 0 ? produce : consume, &q, err));
+        TUTTI_TRY(tutti_thread_open(&threads[k], q.rt, k == 0 ? "producer" : "consumer", k == 0 ? produce : consume, &q,
+                                    err));
     for (int k = 0; k < 3; k++) {
         const tutti_status one = tutti_thread_join(threads[k], err);
         status = status == TUTTI_OK ? one : status;
@@ -243,10 +263,30 @@ static tutti_status monitor(tutti_world *world, explore_case *c, tutti_error *er
 }
 
 const explore_piece explore_port_pieces[] = {
-    { .name = "ports-ring", .help = "numbered messages on two ports round a ring, posted several at a time", .least = 1, .most = 6, .rank_main = ring },
-    { .name = "ports-server", .help = "a server that receives from anybody, several at a time", .least = 2, .most = 6, .rank_main = serve },
-    { .name = "ports-impatient", .help = "deadlines and cancels lose nothing and repeat nothing", .least = 2, .most = 3, .rank_main = impatient },
-    { .name = "lane", .help = "a lane of 0, 1 or 3 threads; jobs that start jobs; closing in the middle", .least = 1, .most = 2, .rank_main = lane },
-    { .name = "monitor", .help = "a bounded queue on one monitor, with deadlines", .least = 1, .most = 1, .rank_main = monitor },
+    { .name = "ports-ring",
+      .help = "numbered messages on two ports round a ring, posted several at a time",
+      .least = 1,
+      .most = 6,
+      .rank_main = ring },
+    { .name = "ports-server",
+      .help = "a server that receives from anybody, several at a time",
+      .least = 2,
+      .most = 6,
+      .rank_main = serve },
+    { .name = "ports-impatient",
+      .help = "deadlines and cancels lose nothing and repeat nothing",
+      .least = 2,
+      .most = 3,
+      .rank_main = impatient },
+    { .name = "lane",
+      .help = "a lane of 0, 1 or 3 threads; jobs that start jobs; closing in the middle",
+      .least = 1,
+      .most = 2,
+      .rank_main = lane },
+    { .name = "monitor",
+      .help = "a bounded queue on one monitor, with deadlines",
+      .least = 1,
+      .most = 1,
+      .rank_main = monitor },
     { 0 },
 };

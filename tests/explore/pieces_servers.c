@@ -1,12 +1,14 @@
-/* Pieces: servers beside the computation. Gradients do not depend on the model and all numbers but 1/n are dyadic, so whatever comes first, what is left after all of them is known exactly; what a bound forbids is looked for at
-   every gradient. */
+/* Pieces: servers beside the computation. Gradients do not depend on the model and all numbers but
+   1/n are dyadic, so whatever comes first, what is left after all of them is known exactly; what a
+   bound forbids is looked for at every gradient. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PERIOD = 32, COUNT = 3 * PERIOD, PHASES = 3, ROW = 2, TABLE = 24, ROWS = (COUNT - TABLE) / ROW }; /* of runs with a table: it follows so many elements */
+/* of runs with a table: it follows so many elements */
+enum { PERIOD = 32, COUNT = 3 * PERIOD, PHASES = 3, ROW = 2, TABLE = 24, ROWS = (COUNT - TABLE) / ROW };
 
 /* What the ranks share, in c->shared. */
 typedef struct common {
@@ -50,12 +52,15 @@ static tutti_status check_steps(const tutti_method *m, const common *s, uint64_t
     for (int r = 0; r < m->workers; r++) {
         taken[r] = ((double)((size_t)r % PERIOD) / 8 - 2 - (double)m->x[r]) * 16 * s->needed;
         all += taken[r];
-        EXPLORE_EXPECT(taken[r] >= 0 && taken[r] <= s->begun[r], "%g gradients of worker %d were taken, which has computed %d", taken[r], r, s->begun[r]);
+        EXPLORE_EXPECT(taken[r] >= 0 && taken[r] <= s->begun[r],
+                       "%g gradients of worker %d were taken, which has computed %d", taken[r], r, s->begun[r]);
     }
-    EXPLORE_EXPECT(all == (double)steps * s->needed, "worker %d: %g gradients were taken in %llu steps of %d each", m->rank, all, (unsigned long long)steps, s->needed);
+    EXPLORE_EXPECT(all == (double)steps * s->needed, "worker %d: %g gradients were taken in %llu steps of %d each",
+                   m->rank, all, (unsigned long long)steps, s->needed);
     for (size_t i = 0; i < m->layout->used; i++)
-        EXPLORE_EXPECT(m->x[i] == (float)((double)(i % PERIOD) / 8 - 2 - taken[i % (size_t)m->workers] / s->needed / 16), "worker %d of %d: element %zu is not of the step that others are of", m->rank,
-                       m->workers, i);
+        EXPLORE_EXPECT(m->x[i] ==
+                           (float)((double)(i % PERIOD) / 8 - 2 - taken[i % (size_t)m->workers] / s->needed / 16),
+                       "worker %d of %d: element %zu is not of the step that others are of", m->rank, m->workers, i);
     return TUTTI_OK;
 }
 
@@ -85,9 +90,11 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
         s->begun[m->rank] += p.samples > 0;
-        for (int r = 0; s->bound >= 0 && r < m->workers; r++) /* who begins step c has had the first c - bound gradients of all */
-            EXPLORE_EXPECT(s->begun[r] >= s->begun[m->rank] - 1 - s->bound, "worker %d begins gradient %d while worker %d has begun %d, with a staleness of %d at most", m->rank, s->begun[m->rank], r,
-                           s->begun[r], s->bound);
+        /* who begins step c has had the first c - bound gradients of all */
+        for (int r = 0; s->bound >= 0 && r < m->workers; r++)
+            EXPLORE_EXPECT(s->begun[r] >= s->begun[m->rank] - 1 - s->bound,
+                           "worker %d begins gradient %d while worker %d has begun %d, with a staleness of %d at most",
+                           m->rank, s->begun[m->rank], r, s->begun[r], s->bound);
         if (s->needed > 0 && p.samples > 0)
             TUTTI_TRY(check_steps(m, s, m->step, err));
         if (s->table)
@@ -118,8 +125,10 @@ static tutti_status check_model(tutti_engine *e, explore_case *c, tutti_error *e
         double x = (double)(i % PERIOD) / 8 - 2;
         for (int r = 0; r < m->workers; r++)
             x -= s->done[r] * (double)pull(s, r, m->workers, i) / 16 / (s->even ? m->workers : 1);
-        EXPLORE_EXPECT(fabs(m->x[i] - x) <= (s->even ? 1e-5 : 0), "%s: worker %d of %d: element %zu is %.9g instead of %.9g: a gradient is lost, counted twice, or not in all slices", m->ops->name, m->rank,
-                       m->workers, i, (double)m->x[i], x);
+        EXPLORE_EXPECT(fabs(m->x[i] - x) <= (s->even ? 1e-5 : 0),
+                       "%s: worker %d of %d: element %zu is %.9g instead of %.9g: a gradient is lost, counted twice, "
+                       "or not in all slices",
+                       m->ops->name, m->rank, m->workers, i, (double)m->x[i], x);
     }
     return TUTTI_OK;
 }
@@ -153,10 +162,20 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, tutti_error *er
 static tutti_status train(tutti_world *world, explore_case *c, const char *method, tutti_error *err)
 {
     const tutti_param whole = { .name = "w", .dims = 1, .dim = { COUNT } };
-    const tutti_param parts[] = { { .name = "v", .dims = 1, .dim = { TABLE } }, { .name = "t", .dims = 2, .dim = { ROWS, ROW }, .row_sparse = true, .asks_rows = true } };
+    const tutti_param parts[] = {
+        { .name = "v", .dims = 1, .dim = { TABLE } },
+        { .name = "t", .dims = 2, .dim = { ROWS, ROW }, .row_sparse = true, .asks_rows = true }
+    };
     const bool table = explore_draw(c, "table", 2) == 0;
     tutti_engine *e = NULL;
-    tutti_status status = tutti_engine_open(&e, world, table ? parts : &whole, table ? 2 : 1, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial, .user = c }, err);
+    tutti_status status = tutti_engine_open(&e, world, table ? parts : &whole, table ? 2 : 1,
+                                            &(tutti_engine_options){ .method = method,
+                                                                     .optimizer = "sgd(lr=0.0625)",
+                                                                     .batch = 1,
+                                                                     .seed = c->seed,
+                                                                     .initial = fill_initial,
+                                                                     .user = c },
+                                            err);
 
     shared_of(c)->table = table;
     if (status == TUTTI_OK)
@@ -181,12 +200,14 @@ static tutti_status asgd(tutti_world *world, explore_case *c, tutti_error *err)
 
 static tutti_status ssp(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    const int staleness = (int)explore_draw(c, "staleness", 4), beyond = (int)explore_draw(c, "beyond", 4); /* 0: the bound is fixed */
+    /* 0: the bound is fixed */
+    const int staleness = (int)explore_draw(c, "staleness", 4), beyond = (int)explore_draw(c, "beyond", 4);
     char method[100];
 
     shared_of(c)->bound = staleness + beyond;
     shared_of(c)->even = true;
-    snprintf(method, sizeof method, "ssp(staleness=%d,staleness_max=%d,servers=%d)", staleness, beyond > 0 ? staleness + beyond : 0, servers_of(c));
+    snprintf(method, sizeof method, "ssp(staleness=%d,staleness_max=%d,servers=%d)", staleness,
+             beyond > 0 ? staleness + beyond : 0, servers_of(c));
     return train(world, c, method, err);
 }
 
@@ -216,7 +237,8 @@ static tutti_status parameter_server(tutti_world *world, explore_case *c, tutti_
 
 static tutti_status any(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    tutti_status (*const all[])(tutti_world *, explore_case *, tutti_error *) = { asgd, ssp, backup_workers, parameter_server };
+    tutti_status (*const all[])(tutti_world *, explore_case *, tutti_error *) = { asgd, ssp, backup_workers,
+                                                                                  parameter_server };
     return all[explore_draw(c, "any", TUTTI_LENGTH(all))](world, c, err);
 }
 
@@ -301,7 +323,9 @@ static tutti_status phases_with_losses(tutti_engine *e, explore_case *c, tutti_e
     return end_of_all(e, c, err);
 }
 
-/* Phases of LONE gradients: in one, whoever is left alone takes the model out of the rounds that the lost had a part in; in each after that every gradient is an update, along that gradient alone. */
+/* Phases of LONE gradients: in one, whoever is left alone takes the model out of the
+   rounds that the lost had a part in; in each after that every gradient is an
+   update, along that gradient alone. */
 static tutti_status until_one_is_left(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     enum { LONE = 6, LONE_PHASES = 5 };
@@ -322,7 +346,9 @@ static tutti_status until_one_is_left(tutti_engine *e, explore_case *c, tutti_er
         TUTTI_TRY(tutti_engine_show(e, err));
         for (size_t i = 0; i < COUNT; i++) {
             const float then = shown[i] - (float)mine / 16 * constant(m->rank, i);
-            EXPLORE_EXPECT(alone < 2 || m->x[i] == then, "worker %d, alone: %d gradients have brought x[%zu] from %g to %g, not to %g", m->rank, mine, i, (double)shown[i], (double)m->x[i], (double)then);
+            EXPLORE_EXPECT(alone < 2 || m->x[i] == then,
+                           "worker %d, alone: %d gradients have brought x[%zu] from %g to %g, not to %g", m->rank, mine,
+                           i, (double)shown[i], (double)m->x[i], (double)then);
             shown[i] = m->x[i];
         }
         TUTTI_TRY(tutti_engine_resume(e, err));
@@ -340,7 +366,9 @@ static tutti_status any_loss(void *user, double *loss, tutti_error *err)
 /* one: server, whatever the number of slices could be. */
 typedef struct served { const char *method; bool one; } served;
 
-static tutti_status with_servers(tutti_world *world, explore_case *c, const served *methods, size_t n, bool fails, tutti_status (*phases)(tutti_engine *e, explore_case *c, tutti_error *err), tutti_error *err)
+static tutti_status with_servers(tutti_world *world, explore_case *c, const served *methods, size_t n, bool fails,
+                                 tutti_status (*phases)(tutti_engine *e, explore_case *c, tutti_error *err),
+                                 tutti_error *err)
 {
     const tutti_param param = { .name = "w", .dims = 1, .dim = { COUNT } };
     const size_t which = (size_t)explore_draw(c, "method", n);
@@ -350,9 +378,21 @@ static tutti_status with_servers(tutti_world *world, explore_case *c, const serv
 
     while (c->ranks - servers < 2)
         servers--;
-    *fate_of(c) = (fate){ .workers = c->ranks - servers, .first = servers > 0 ? c->ranks - servers : 0, .holders = servers > 0 ? servers : c->ranks, .fails = fails ? (int)explore_draw(c, "fails", (uint64_t)(c->ranks - servers)) : -1,
+    *fate_of(c) = (fate){ .workers = c->ranks - servers,
+                          .first = servers > 0 ? c->ranks - servers : 0,
+                          .holders = servers > 0 ? servers : c->ranks,
+                          .fails = fails ? (int)explore_draw(c, "fails", (uint64_t)(c->ranks - servers)) : -1,
                           .fails_at = (int)explore_draw(c, "fails at", 6) };
-    status = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = methods[which].method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial, .user = c, .servers = servers, .evaluate = any_loss }, err);
+    status = tutti_engine_open(&e, world, &param, 1,
+                               &(tutti_engine_options){ .method = methods[which].method,
+                                                        .optimizer = "sgd(lr=0.0625)",
+                                                        .batch = 1,
+                                                        .seed = c->seed,
+                                                        .initial = fill_initial,
+                                                        .user = c,
+                                                        .servers = servers,
+                                                        .evaluate = any_loss },
+                               err);
     if (status == TUTTI_OK) {
         explore_ready();
         status = phases(e, c, err);
@@ -363,21 +403,35 @@ static tutti_status with_servers(tutti_world *world, explore_case *c, const serv
 
 static tutti_status servers_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const served methods[] = { { "parameter-server", false }, { "asgd(softsync=2)", false }, { "ssp(staleness=0)", false }, { "backup-workers(backup=1)", false }, { "backup-workers(backup=0)", false },
-                                      { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd(overdue=0.05)", true }, { "dude-asgd", true }, { "dude-asgd(group=2,start=partial)", true }, { "oscars", true },
+    static const served methods[] = { { "parameter-server", false },
+                                      { "asgd(softsync=2)", false },
+                                      { "ssp(staleness=0)", false },
+                                      { "backup-workers(backup=1)", false },
+                                      { "backup-workers(backup=0)", false },
+                                      { "ringmaster-asgd(stops=on,max_delay=1)", true },
+                                      { "ringleader-asgd(overdue=0.05)", true },
+                                      { "dude-asgd", true },
+                                      { "dude-asgd(group=2,start=partial)", true },
+                                      { "oscars", true },
                                       { "hermes(push=always,chunk=1,minibatch=1,local_passes=1)", true } };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
 
 static tutti_status slowest_goes(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const served methods[] = { { "ssp(staleness=0)", true }, { "ssp(staleness=1)", true }, { "parameter-server", true }, { "backup-workers(backup=0)", true } };
+    static const served methods[] = { { "ssp(staleness=0)", true },
+                                      { "ssp(staleness=1)", true },
+                                      { "parameter-server", true },
+                                      { "backup-workers(backup=0)", true } };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), true, phases_with_losses, err);
 }
 
 static tutti_status one_is_left(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const served methods[] = { { "ringleader-asgd(overdue=0.05)", true }, { "ringleader-asgd(point=fresh)", true }, { "dude-asgd", true }, { "dude-asgd(start=partial)", true } };
+    static const served methods[] = { { "ringleader-asgd(overdue=0.05)", true },
+                                      { "ringleader-asgd(point=fresh)", true },
+                                      { "dude-asgd", true },
+                                      { "dude-asgd(start=partial)", true } };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), true, until_one_is_left, err);
 }
 
@@ -406,8 +460,9 @@ static tutti_status timed_step(tutti_engine *e, int64_t *waited_ns, tutti_error 
     return status;
 }
 
-/* The last worker's link is slow. Between meetings, to which all come, the others wait for none of its messages: a round
-   trip of theirs is a matter of milliseconds, or seconds if their rank is slow. */
+/* The last worker's link is slow. Between meetings, to which all come, the others
+   wait for none of its messages: a round trip of theirs is a matter of milliseconds,
+   or seconds if their rank is slow. */
 static tutti_status phases_over_a_slow_link(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -425,8 +480,9 @@ static tutti_status phases_over_a_slow_link(tutti_engine *e, explore_case *c, tu
                 break;
             TUTTI_TRY(timed_step(e, &waited_ns, err));
             EXPLORE_EXPECT(slow || k == 0 || waited_ns < EXPLORE_SLOW_NS / 2,
-                           "%s: worker %d has waited for %.1f s; a message over worker %d's link takes %.1f s", m->ops->name,
-                           m->rank, (double)waited_ns * 1e-9, m->workers - 1, (double)EXPLORE_SLOW_NS * 1e-9);
+                           "%s: worker %d has waited for %.1f s; a message over worker %d's link takes %.1f s",
+                           m->ops->name, m->rank, (double)waited_ns * 1e-9, m->workers - 1,
+                           (double)EXPLORE_SLOW_NS * 1e-9);
         }
     explore_slow_link(-1);
     return end_of_all(e, c, err);
@@ -442,10 +498,12 @@ static tutti_status slow_link(tutti_world *world, explore_case *c, tutti_error *
 
 static bool has_failed(const explore_case *c, int rank)
 {
-    return rank == fate_of(c)->fails && c->rank[rank].end == EXPLORE_ENDED && c->rank[rank].status == TUTTI_ERR_STATE && strcmp(c->rank[rank].err.text, by_itself) == 0;
+    return rank == fate_of(c)->fails && c->rank[rank].end == EXPLORE_ENDED && c->rank[rank].status == TUTTI_ERR_STATE &&
+           strcmp(c->rank[rank].err.text, by_itself) == 0;
 }
 
-/* While all slices are there, whoever is there ends well, and all with the same model; else all end. */
+/* While all slices are there, whoever is there ends well, and all
+   with the same model; else all end. */
 static tutti_status judge_fate(const explore_case *c, tutti_error *err)
 {
     const fate *const f = fate_of(c);
@@ -460,9 +518,12 @@ static tutti_status judge_fate(const explore_case *c, tutti_error *err)
     for (int r = 0; r < c->ranks; r++) {
         if (c->rank[r].end != EXPLORE_ENDED || has_failed(c, r))
             continue;
-        EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK || c->rank[r].status == TUTTI_ERR_PEER, "rank %d ended with %d: %s", r, (int)c->rank[r].status, c->rank[r].err.text);
-        EXPLORE_EXPECT(!whole || !worker || c->rank[r].status == TUTTI_OK, "all slices are there, but rank %d ended: %s", r, c->rank[r].err.text);
-        if (!whole || c->rank[r].status != TUTTI_OK || r >= f->workers) /* where replicas are equal who only serves has none */
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK || c->rank[r].status == TUTTI_ERR_PEER,
+                       "rank %d ended with %d: %s", r, (int)c->rank[r].status, c->rank[r].err.text);
+        EXPLORE_EXPECT(!whole || !worker || c->rank[r].status == TUTTI_OK,
+                       "all slices are there, but rank %d ended: %s", r, c->rank[r].err.text);
+        /* where replicas are equal who only serves has none */
+        if (!whole || c->rank[r].status != TUTTI_OK || r >= f->workers)
             continue;
         EXPLORE_EXPECT(last < 0 || f->model[r] == f->model[last], "ranks %d and %d end with different models", r, last);
         last = r;
@@ -471,17 +532,65 @@ static tutti_status judge_fate(const explore_case *c, tutti_error *err)
 }
 
 const explore_piece explore_server_pieces[] = {
-    { .name = "asgd", .help = "gradients applied by servers as they come: none lost or counted twice, in no slice", .least = 1, .most = 6, .rank_main = asgd },
-    { .name = "ssp", .help = "workers no further apart than they may be, whoever is slow", .least = 2, .most = 4, .rank_main = ssp },
-    { .name = "backup-workers", .help = "exactly N gradients a step, the same ones in every slice; who is overtaken catches up", .least = 2, .most = 7, .rank_main = backup_workers },
-    { .name = "parameter-server", .help = "servers that wait for all gradients of a step", .least = 2, .most = 4, .rank_main = parameter_server },
-    { .name = "servers-die", .help = "a rank is killed while others wait for its slice or its gradient: all others end", .least = 2, .most = 5, .rank_main = any, .deaths = true, .steps = 4000 },
-    { .name = "slow-link", .help = "a worker with a slow link, on whose messages no other worker waits", .least = 4,
-      .most = 6, .rank_main = slow_link, .carrier = EXPLORE_MESSAGES, .seconds = 1e6 },
-    { .name = "servers-go-on", .help = "ranks die and connections break while others wait for their gradients: as long as all slices are there, all who are left train on and agree", .least = 3, .most = 6, .rank_main = servers_go_on,
-      .judge = judge_fate, .losses = 4, .steps = 3000 },
-    { .name = "slowest-goes", .help = "a worker that all others wait for fails: a server answers them without it", .least = 3, .most = 4, .rank_main = slowest_goes, .judge = judge_fate, .losses = 1, .steps = 3000 },
-    { .name = "one-is-left", .help = "methods that weigh all workers the same: once one is left, the model goes where its gradients want it, and each of them counts", .least = 3, .most = 3, .rank_main = one_is_left,
-      .judge = judge_fate, .losses = 1, .steps = 3000 },
+    { .name = "asgd",
+      .help = "gradients applied by servers as they come: none lost or counted twice, in no slice",
+      .least = 1,
+      .most = 6,
+      .rank_main = asgd },
+    { .name = "ssp",
+      .help = "workers no further apart than they may be, whoever is slow",
+      .least = 2,
+      .most = 4,
+      .rank_main = ssp },
+    { .name = "backup-workers",
+      .help = "exactly N gradients a step, the same ones in every slice; who is overtaken catches up",
+      .least = 2,
+      .most = 7,
+      .rank_main = backup_workers },
+    { .name = "parameter-server",
+      .help = "servers that wait for all gradients of a step",
+      .least = 2,
+      .most = 4,
+      .rank_main = parameter_server },
+    { .name = "servers-die",
+      .help = "a rank is killed while others wait for its slice or its gradient: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = any,
+      .deaths = true,
+      .steps = 4000 },
+    { .name = "slow-link",
+      .help = "a worker with a slow link, on whose messages no other worker waits",
+      .least = 4,
+      .most = 6,
+      .rank_main = slow_link,
+      .carrier = EXPLORE_MESSAGES,
+      .seconds = 1e6 },
+    { .name = "servers-go-on",
+      .help = "ranks die and connections break while others wait for their gradients: as long as all slices are there, "
+              "all who are left train on and agree",
+      .least = 3,
+      .most = 6,
+      .rank_main = servers_go_on,
+      .judge = judge_fate,
+      .losses = 4,
+      .steps = 3000 },
+    { .name = "slowest-goes",
+      .help = "a worker that all others wait for fails: a server answers them without it",
+      .least = 3,
+      .most = 4,
+      .rank_main = slowest_goes,
+      .judge = judge_fate,
+      .losses = 1,
+      .steps = 3000 },
+    { .name = "one-is-left",
+      .help = "methods that weigh all workers the same: once one is left, the model goes where its gradients want it, "
+              "and each of them counts",
+      .least = 3,
+      .most = 3,
+      .rank_main = one_is_left,
+      .judge = judge_fate,
+      .losses = 1,
+      .steps = 3000 },
     { 0 },
 };

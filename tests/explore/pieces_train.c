@@ -1,4 +1,5 @@
-/* Pieces: training runs of the engine on a quadratic, against the same algorithm computed alone in double precision; checkpoints. */
+/* Pieces: training runs of the engine on a quadratic, against the same algorithm computed alone
+   in double precision; checkpoints. */
 #include "explore.h"
 #include "tutti/checkpoint.h"
 #include "tutti/engine.h"
@@ -23,7 +24,8 @@ typedef struct training {
     const char *method, *codec;
     size_t count[TENSORS];
     double x[EXPLORE_RANKS][PERIOD]; /* the reference, after `step` steps */
-    struct { double x[PERIOD], w; } own[EXPLORE_RANKS], flies[EXPLORE_RANKS]; /* push-sum: numerators and weights, held and on their way */
+    /* push-sum: numerators and weights, held and on their way */
+    struct { double x[PERIOD], w; } own[EXPLORE_RANKS], flies[EXPLORE_RANKS];
     int overlap;
     uint64_t step;
     tutti_graph *graph;
@@ -118,7 +120,8 @@ static void step_twice(training *t, int workers) /* two rounds a step */
     }
 }
 
-/* sgp.md, overlap: what was sent `overlap` steps ago is added to numerator and weight, these are split and sent; then a step at the de-biased model, on the numerator. */
+/* sgp.md, overlap: what was sent `overlap` steps ago is added to numerator and weight, these are
+   split and sent; then a step at the de-biased model, on the numerator. */
 static void step_push(training *t, int workers)
 {
     int in[EXPLORE_RANKS], out[EXPLORE_RANKS], n_in, n_out;
@@ -159,7 +162,13 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, training *
 {
     static const char *const names[TENSORS] = { "c", "b", "a" };
     tutti_param params[TENSORS];
-    const tutti_engine_options options = { .method = t->method, .codec = t->codec, .lane = t->codec != NULL ? 2 : 0, .optimizer = "sgd(lr=0.25)", .batch = 2, .initial = fill_initial, .user = t };
+    const tutti_engine_options options = { .method = t->method,
+                                           .codec = t->codec,
+                                           .lane = t->codec != NULL ? 2 : 0,
+                                           .optimizer = "sgd(lr=0.25)",
+                                           .batch = 2,
+                                           .initial = fill_initial,
+                                           .user = t };
 
     for (int k = 0; k < TENSORS; k++)
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { t->count[k] }, .unit = TENSORS - 1 - k };
@@ -186,16 +195,20 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
-/* Tensors stand in x at their places; the pattern runs over places, so the reference of place i is that of i % PERIOD. */
+/* Tensors stand in x at their places; the pattern runs over places, so the reference
+   of place i is that of i % PERIOD. */
 static tutti_status compare(const tutti_method *m, const double *x, const char *when, tutti_error *err)
 {
     for (size_t i = 0; i < m->layout->used; i++)
-        EXPLORE_EXPECT(fabs(m->x[i] - x[i % PERIOD]) <= 1e-4, "%s: worker %d of %d, %s %llu steps: x[%zu] is %.7g instead of %.7g", m->ops->name, m->rank, m->workers, when,
-                       (unsigned long long)m->step, i, (double)m->x[i], x[i % PERIOD]);
+        EXPLORE_EXPECT(fabs(m->x[i] - x[i % PERIOD]) <= 1e-4,
+                       "%s: worker %d of %d, %s %llu steps: x[%zu] is %.7g instead of %.7g", m->ops->name, m->rank,
+                       m->workers, when, (unsigned long long)m->step, i, (double)m->x[i], x[i % PERIOD]);
     return TUTTI_OK;
 }
 
-/* Members of a graph wait for their neighbours only: of two, the one may be so many steps ahead as the other is neighbours away (d-psgd.md, invariant 8). Breadth first, over who takes from whom. */
+/* Members of a graph wait for their neighbours only: of two, the one may be so many steps ahead as
+   the other is neighbours away (d-psgd.md, invariant 8). Breadth first, over who takes from
+   whom. */
 static tutti_status check_lock_step(const training *t, const explore_case *c, const tutti_method *m, tutti_error *err)
 {
     const int *const begun = (const int *)(const void *)c->shared;
@@ -211,7 +224,9 @@ static tutti_status check_lock_step(const training *t, const explore_case *c, co
                 distance[in[a]] = distance[in[a]] < far + 1 ? distance[in[a]] : far + 1;
         }
     for (int r = 0; r < m->workers; r++)
-        EXPLORE_EXPECT(begun[m->rank] - begun[r] <= distance[r], "worker %d begins step %d when worker %d, %d neighbours away, has begun %d only", m->rank, begun[m->rank] - 1, r, distance[r], begun[r]);
+        EXPLORE_EXPECT(begun[m->rank] - begun[r] <= distance[r],
+                       "worker %d begins step %d when worker %d, %d neighbours away, has begun %d only", m->rank,
+                       begun[m->rank] - 1, r, distance[r], begun[r]);
     return TUTTI_OK;
 }
 
@@ -240,7 +255,8 @@ static tutti_status train_checked(training *t, explore_case *c, tutti_engine *e,
     return compare(m, mean, "agreed after", err);
 }
 
-static tutti_status train_with(tutti_world *world, explore_case *c, const char *codec, const char *method, const char *graph, int overlap, bool large, reference next, tutti_error *err)
+static tutti_status train_with(tutti_world *world, explore_case *c, const char *codec, const char *method,
+                               const char *graph, int overlap, bool large, reference next, tutti_error *err)
 {
     training *const t = tutti_alloc(1, sizeof *t);
     tutti_engine *e = NULL;
@@ -250,12 +266,15 @@ static tutti_status train_with(tutti_world *world, explore_case *c, const char *
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory");
     t->method = method;
     t->codec = codec;
-    /* Whole periods: so places and tensors' own elements have one pattern. Large: the first piece is above what a lane is worth. */
+    /* Whole periods: so places and tensors' own elements have one pattern. Large: the first
+       piece is above what a lane is worth. */
     t->count[0] = large ? 70016 : 192;
     t->count[1] = 64;
     t->count[2] = 320;
     t->overlap = overlap;
-    status = graph != NULL ? (overlap > 0 ? tutti_graph_open_push : tutti_graph_open)(&t->graph, graph, tutti_world_size(world), err) : TUTTI_OK;
+    status = graph != NULL ? (overlap > 0 ? tutti_graph_open_push : tutti_graph_open)(&t->graph, graph,
+                                                                                      tutti_world_size(world), err)
+                           : TUTTI_OK;
     if (status == TUTTI_OK)
         status = open_engine(&e, world, t, err);
     if (status == TUTTI_OK)
@@ -266,18 +285,29 @@ static tutti_status train_with(tutti_world *world, explore_case *c, const char *
     return status;
 }
 
-static tutti_status train(tutti_world *world, explore_case *c, const char *method, const char *graph, bool large, reference next, tutti_error *err)
+static tutti_status train(tutti_world *world, explore_case *c, const char *method, const char *graph, bool large,
+                          reference next, tutti_error *err)
 {
     return train_with(world, c, NULL, method, graph, 0, large, next, err);
 }
 
-/* Codecs that lose nothing, in all forms: messages of one length and of lengths that differ, by gather and by owners, sums, and several in a piece. */
+/* Codecs that lose nothing, in all forms: messages of one length and of lengths that differ, by
+   gather and by owners, sums, and several in a piece. */
 static tutti_status encoded(tutti_world *world, explore_case *c, bool large, tutti_error *err)
 {
-    static const char *const codecs[] = { "topk(ratio=1)", "threshold(1e-30)", "ef(threshold(1e-30))", "ef(topk(ratio=1),server=on)", "fp32", "large(threshold(1e-30),min=200,small=topk(ratio=1))",
-                                          "large(ef(topk(ratio=1)),min=200)", "ef(powersgd)" };
+    static const char *const codecs[] = { "topk(ratio=1)",
+                                          "threshold(1e-30)",
+                                          "ef(threshold(1e-30))",
+                                          "ef(topk(ratio=1),server=on)",
+                                          "fp32",
+                                          "large(threshold(1e-30),min=200,small=topk(ratio=1))",
+                                          "large(ef(topk(ratio=1)),min=200)",
+                                          "ef(powersgd)" };
 
-    return train_with(world, c, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))], large ? "ddp(bucket_mb=0.26,first_bucket_mb=0.26)" : "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", NULL, 0, large, step_ddp, err);
+    return train_with(world, c, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))],
+                      large ? "ddp(bucket_mb=0.26,first_bucket_mb=0.26)"
+                            : "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)",
+                      NULL, 0, large, step_ddp, err);
 }
 
 static tutti_status encoded_small(tutti_world *world, explore_case *c, tutti_error *err)
@@ -308,25 +338,31 @@ static tutti_status local_sgd(tutti_world *world, explore_case *c, tutti_error *
 static tutti_status d_psgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const struct { const char *method, *graph; reference next; } runs[] = {
-        { "d-psgd(graph=ring)", "ring", step_awc }, { "d-psgd(graph=exponential)", "exponential", step_awc }, { "d-psgd(graph=complete)", "complete", step_awc },
-        { "d-psgd(graph=ring,order=atc)", "ring", step_atc }, { "sgp(graph=exponential)", "exponential", step_atc }, { "rand-psgd(rounds=2)", "random-ring", step_twice },
+        { "d-psgd(graph=ring)", "ring", step_awc }, { "d-psgd(graph=exponential)", "exponential",
+          step_awc }, { "d-psgd(graph=complete)", "complete", step_awc },
+        { "d-psgd(graph=ring,order=atc)", "ring", step_atc }, { "sgp(graph=exponential)", "exponential",
+          step_atc }, { "rand-psgd(rounds=2)", "random-ring", step_twice },
     };
     const uint64_t k = explore_draw(c, "graph", TUTTI_LENGTH(runs));
 
     return train(world, c, runs[k].method, runs[k].graph, false, runs[k].next, err);
 }
 
-/* Differences to public copies, of which nothing is lost and all of which is taken (gamma 1): d-psgd. A difference that is missed, or taken twice, or of another round stays in a copy for good. */
+/* Differences to public copies, of which nothing is lost and all of which is
+   taken (gamma 1): d-psgd. A difference that is missed, or taken twice, or of
+   another round stays in a copy for good. */
 static tutti_status choco_with(tutti_world *world, explore_case *c, bool large, tutti_error *err)
 {
     static const char *const codecs[] = { "fp32", "topk(ratio=1)", "large(topk(ratio=1),min=200)" };
     static const char *const graphs[] = { "ring", "exponential", "complete", "directed-ring" };
     const char *const graph = graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))];
-    const bool atc = explore_draw(c, "order", 2) == 0 && !large; /* the gradient first leaves nothing to compute beside the averaging */
+    /* the gradient first leaves nothing to compute beside the averaging */
+    const bool atc = explore_draw(c, "order", 2) == 0 && !large;
     char method[80];
 
     snprintf(method, sizeof method, "d-psgd(graph=%s,gamma=1%s)", graph, atc ? ",order=atc" : "");
-    return train_with(world, c, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))], method, graph, 0, large, atc ? step_atc : step_awc, err);
+    return train_with(world, c, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))], method, graph, 0, large,
+                      atc ? step_atc : step_awc, err);
 }
 
 static tutti_status choco(tutti_world *world, explore_case *c, tutti_error *err)
@@ -361,7 +397,8 @@ static void place(const explore_case *c, char *out, size_t bytes)
 {
     const char *const base = getenv("TMPDIR");
 
-    snprintf(out, bytes, "%s/tutti-explore-%ld-%llu", base != NULL ? base : "/tmp", (long)getpid(), (unsigned long long)c->seed);
+    snprintf(out, bytes, "%s/tutti-explore-%ld-%llu", base != NULL ? base : "/tmp", (long)getpid(),
+             (unsigned long long)c->seed);
 }
 
 static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *at)
@@ -381,11 +418,28 @@ static void hold(const explore_case *c, int rank, int g, float *shared, float *o
         shared[i - begin] = (float)(g * 1000) + (float)i;
     for (int i = 0; i < 7; i++)
         own[i] = (float)(g * 1000 + rank * 50 + i);
-    items[0] = (tutti_saved){ .state = "x", .tensor = "w", .keep = TUTTI_SAME, .dtype = TUTTI_F32, .owner = -1, .count = 100, .begin = begin, .end = end, .data = shared };
-    items[1] = (tutti_saved){ .state = "own", .tensor = "", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F32, .owner = rank, .count = 7, .begin = 0, .end = 7, .data = own };
+    items[0] = (tutti_saved){ .state = "x",
+                              .tensor = "w",
+                              .keep = TUTTI_SAME,
+                              .dtype = TUTTI_F32,
+                              .owner = -1,
+                              .count = 100,
+                              .begin = begin,
+                              .end = end,
+                              .data = shared };
+    items[1] = (tutti_saved){ .state = "own",
+                              .tensor = "",
+                              .keep = TUTTI_OWN_ZERO,
+                              .dtype = TUTTI_F32,
+                              .owner = rank,
+                              .count = 7,
+                              .begin = 0,
+                              .end = 7,
+                              .data = own };
 }
 
-/* The newest checkpoint is whole, and one save's throughout; it is no older than save `least` (0: there may be none). */
+/* The newest checkpoint is whole, and one save's throughout; it is no older than
+   save `least` (0: there may be none). */
 static tutti_status look(const explore_case *c, tutti_runtime *rt, int least, tutti_error *err)
 {
     char directory[200], found[400];
@@ -401,9 +455,25 @@ static tutti_status look(const explore_case *c, tutti_runtime *rt, int least, tu
         return least == 0 ? TUTTI_OK : status;
     TUTTI_TRY(tutti_checkpoint_open(&k, rt, found, err));
     g = (int)tutti_checkpoint_step(k);
-    targets[0] = (tutti_saved){ .state = "x", .tensor = "w", .keep = TUTTI_SAME, .dtype = TUTTI_F32, .owner = -1, .count = 100, .begin = 0, .end = 100, .data = x };
+    targets[0] = (tutti_saved){ .state = "x",
+                                .tensor = "w",
+                                .keep = TUTTI_SAME,
+                                .dtype = TUTTI_F32,
+                                .owner = -1,
+                                .count = 100,
+                                .begin = 0,
+                                .end = 100,
+                                .data = x };
     for (int r = 0; r < c->ranks; r++)
-        targets[1 + r] = (tutti_saved){ .state = "own", .tensor = "", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F32, .owner = r, .count = 7, .begin = 0, .end = 7, .data = own[r] };
+        targets[1 + r] = (tutti_saved){ .state = "own",
+                                        .tensor = "",
+                                        .keep = TUTTI_OWN_ZERO,
+                                        .dtype = TUTTI_F32,
+                                        .owner = r,
+                                        .count = 7,
+                                        .begin = 0,
+                                        .end = 7,
+                                        .data = own[r] };
     status = tutti_checkpoint_read(k, targets, 1 + (size_t)c->ranks, err);
     tutti_checkpoint_close(k);
     TUTTI_TRY(status);
@@ -412,7 +482,8 @@ static tutti_status look(const explore_case *c, tutti_runtime *rt, int least, tu
         EXPLORE_EXPECT(x[i] == (float)(g * 1000 + i), "checkpoint %d: element %d is %g", g, i, (double)x[i]);
     for (int r = 0; r < c->ranks; r++)
         for (int i = 0; i < 7; i++)
-            EXPLORE_EXPECT(own[r][i] == (float)(g * 1000 + r * 50 + i), "checkpoint %d: own element %d of worker %d is %g", g, i, r, (double)own[r][i]);
+            EXPLORE_EXPECT(own[r][i] == (float)(g * 1000 + r * 50 + i),
+                           "checkpoint %d: own element %d of worker %d is %g", g, i, r, (double)own[r][i]);
     return TUTTI_OK;
 }
 
@@ -443,7 +514,8 @@ static tutti_status judge_checkpoint(const explore_case *c, tutti_error *err)
 
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
     for (int r = 0; r < c->ranks && status == TUTTI_OK; r++)
-        if (c->rank[r].end == EXPLORE_ENDED && c->rank[r].status != TUTTI_OK && !(c->piece->deaths && c->rank[r].status == TUTTI_ERR_PEER))
+        if (c->rank[r].end == EXPLORE_ENDED && c->rank[r].status != TUTTI_OK &&
+            !(c->piece->deaths && c->rank[r].status == TUTTI_ERR_PEER))
             status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d: %s", r, c->rank[r].err.text);
     if (status == TUTTI_OK)
         status = look(c, rt, *(const int *)(const void *)c->shared, err);
@@ -455,20 +527,79 @@ static tutti_status judge_checkpoint(const explore_case *c, tutti_error *err)
 
 const explore_piece explore_train_pieces[] = {
     { .name = "ddp", .help = "ddp in small buckets", .least = 2, .most = 4, .rank_main = ddp },
-    { .name = "ddp-lanes", .help = "ddp whose first bucket goes by a lane", .least = 2, .most = 3, .rank_main = ddp_lanes },
-    { .name = "encoded", .help = "ddp through codecs that lose nothing, in small buckets", .least = 2, .most = 5, .rank_main = encoded_small },
-    { .name = "encoded-lanes", .help = "the same, two pieces at a time on lanes", .least = 2, .most = 4, .rank_main = encoded_lanes },
-    { .name = "encoded-dies", .help = "a rank is killed while gradients travel through a codec: all others end", .least = 2, .most = 5, .rank_main = encoded_small, .deaths = true },
+    { .name = "ddp-lanes",
+      .help = "ddp whose first bucket goes by a lane",
+      .least = 2,
+      .most = 3,
+      .rank_main = ddp_lanes },
+    { .name = "encoded",
+      .help = "ddp through codecs that lose nothing, in small buckets",
+      .least = 2,
+      .most = 5,
+      .rank_main = encoded_small },
+    { .name = "encoded-lanes",
+      .help = "the same, two pieces at a time on lanes",
+      .least = 2,
+      .most = 4,
+      .rank_main = encoded_lanes },
+    { .name = "encoded-dies",
+      .help = "a rank is killed while gradients travel through a codec: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = encoded_small,
+      .deaths = true },
     { .name = "local-sgd", .help = "local-sgd(period=2)", .least = 2, .most = 5, .rank_main = local_sgd },
-    { .name = "d-psgd", .help = "d-psgd on several graphs, both orders, sgp where it is the same, rand-psgd with two rounds a step", .least = 2, .most = 5, .rank_main = d_psgd },
-    { .name = "d-psgd-ahead", .help = "d-psgd whose models travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = d_psgd_ahead },
-    { .name = "choco", .help = "d-psgd whose models travel as differences to public copies, through codecs that lose nothing", .least = 2, .most = 5, .rank_main = choco },
-    { .name = "choco-ahead", .help = "the same on the mixer's own thread", .least = 2, .most = 4, .rank_main = choco_ahead },
-    { .name = "sgp-ahead", .help = "sgp with overlap on directed graphs: numerators, weights and what is on its way, while models travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = sgp_ahead },
-    { .name = "ddp-dies", .help = "a rank is killed while ddp trains: all others end", .least = 2, .most = 4, .rank_main = ddp, .deaths = true },
-    { .name = "d-psgd-dies", .help = "a rank is killed while d-psgd trains: all others end", .least = 2, .most = 5, .rank_main = d_psgd, .deaths = true },
-    { .name = "checkpoint", .help = "two saves; after each the newest is whole and the one just saved", .least = 1, .most = 5, .rank_main = checkpoint, .judge = judge_checkpoint },
-    { .name = "checkpoint-dies", .help = "a rank is killed while saving: what is found afterwards is whole", .least = 2, .most = 5, .rank_main = checkpoint, .judge = judge_checkpoint,
-      .deaths = true, .steps = 1000 },
+    { .name = "d-psgd",
+      .help = "d-psgd on several graphs, both orders, sgp where it is the same, rand-psgd with two rounds a step",
+      .least = 2,
+      .most = 5,
+      .rank_main = d_psgd },
+    { .name = "d-psgd-ahead",
+      .help = "d-psgd whose models travel on the mixer's own thread",
+      .least = 2,
+      .most = 4,
+      .rank_main = d_psgd_ahead },
+    { .name = "choco",
+      .help = "d-psgd whose models travel as differences to public copies, through codecs that lose nothing",
+      .least = 2,
+      .most = 5,
+      .rank_main = choco },
+    { .name = "choco-ahead",
+      .help = "the same on the mixer's own thread",
+      .least = 2,
+      .most = 4,
+      .rank_main = choco_ahead },
+    { .name = "sgp-ahead",
+      .help = "sgp with overlap on directed graphs: numerators, weights and what is on its way, while models travel on "
+              "the mixer's own thread",
+      .least = 2,
+      .most = 4,
+      .rank_main = sgp_ahead },
+    { .name = "ddp-dies",
+      .help = "a rank is killed while ddp trains: all others end",
+      .least = 2,
+      .most = 4,
+      .rank_main = ddp,
+      .deaths = true },
+    { .name = "d-psgd-dies",
+      .help = "a rank is killed while d-psgd trains: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = d_psgd,
+      .deaths = true },
+    { .name = "checkpoint",
+      .help = "two saves; after each the newest is whole and the one just saved",
+      .least = 1,
+      .most = 5,
+      .rank_main = checkpoint,
+      .judge = judge_checkpoint },
+    { .name = "checkpoint-dies",
+      .help = "a rank is killed while saving: what is found afterwards is whole",
+      .least = 2,
+      .most = 5,
+      .rank_main = checkpoint,
+      .judge = judge_checkpoint,
+      .deaths = true,
+      .steps = 1000 },
     { 0 },
 };

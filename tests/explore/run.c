@@ -8,7 +8,13 @@
 #include <sys/mman.h>
 
 /* What explore_run has prepared for x_run_ranks, which the library calls in between. */
-static struct { const explore_piece *piece; uint64_t seed; bool verbose; explore_report *report; explore_case *c; } prepared;
+static struct {
+    const explore_piece *piece;
+    uint64_t seed;
+    bool verbose;
+    explore_report *report;
+    explore_case *c;
+} prepared;
 
 static void rank_body(void *arg)
 {
@@ -61,7 +67,9 @@ static tutti_status verdict(const x_run *run, tutti_error *err)
     return tutti_fail_rank(err, r->status, r->blame, "%s", r->words);
 }
 
-tutti_status x_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
+tutti_status x_run_ranks(tutti_runtime *rt, const tutti_launch *launch,
+                         tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg,
+                         tutti_error *err)
 {
     x_run *const run = calloc(1, sizeof *run);
     uint64_t seed = prepared.seed;
@@ -70,7 +78,8 @@ tutti_status x_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_st
 
     if (run == NULL || (run->events = calloc(X_EVENTS, sizeof *run->events)) == NULL || launch->size > EXPLORE_RANKS) {
         free(run);
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a run of %d workers: it takes 1 to %d", launch->size, EXPLORE_RANKS);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a run of %d workers: it takes 1 to %d", launch->size,
+                          EXPLORE_RANKS);
     }
     if (prepared.piece == NULL)
         (void)sscanf(launch->spec, "explore(seed=%" SCNu64 ")", &seed);
@@ -131,7 +140,8 @@ static tutti_status piece_main(tutti_world *world, void *arg, tutti_error *err)
 static tutti_status judge(const explore_case *c, tutti_error *err)
 {
     for (int r = 0; r < c->ranks; r++)
-        if (c->rank[r].end == EXPLORE_ENDED && c->rank[r].status != TUTTI_OK && !(c->piece->deaths && c->rank[r].status == TUTTI_ERR_PEER))
+        if (c->rank[r].end == EXPLORE_ENDED && c->rank[r].status != TUTTI_OK &&
+            !(c->piece->deaths && c->rank[r].status == TUTTI_ERR_PEER))
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d: %s", r, c->rank[r].err.text);
     return TUTTI_OK;
 }
@@ -145,7 +155,8 @@ tutti_status explore_run(const explore_piece *piece, uint64_t seed, bool verbose
 
     memset(report, 0, offsetof(explore_report, log));
     c.ranks = piece->least + (int)explore_draw(&c, "ranks", (uint64_t)(piece->most - piece->least) + 1);
-    c.windows = piece->carrier == EXPLORE_WINDOWS || (piece->carrier == EXPLORE_EITHER && explore_draw(&c, "carrier", 2) == 0);
+    c.windows =
+        piece->carrier == EXPLORE_WINDOWS || (piece->carrier == EXPLORE_EITHER && explore_draw(&c, "carrier", 2) == 0);
     c.shared = calloc(1, EXPLORE_SHARED);
     if (!c.windows) {
         ops.publish = NULL;

@@ -1,4 +1,5 @@
-/* schedule.c: fibers, virtual time, the choices that a seed makes, and what is said when a run does not end. */
+/* schedule.c: fibers, virtual time, the choices that a seed makes, and what
+   is said when a run does not end. */
 #include "explore_internal.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -95,14 +96,18 @@ static const x_fiber *waits_for(const x_run *run, const x_fiber *f, char *out, s
 
     switch (f->where) {
     case X_IN_LOCK:
-        snprintf(out, bytes, "waits for lock %d, which worker %d (%s) holds", m->number, m->holder != NULL ? m->holder->rank : -1, m->holder != NULL ? m->holder->name : "nobody");
+        snprintf(out, bytes, "waits for lock %d, which worker %d (%s) holds", m->number,
+                 m->holder != NULL ? m->holder->rank : -1, m->holder != NULL ? m->holder->name : "nobody");
         return m->holder;
     case X_IN_WAIT: snprintf(out, bytes, "waits on monitor %d for a wake", m->number); return NULL;
-    case X_IN_JOIN: snprintf(out, bytes, "waits for the end of its thread %s", ((const x_fiber *)f->what)->name); return f->what;
+    case X_IN_JOIN:
+        snprintf(out, bytes, "waits for the end of its thread %s", ((const x_fiber *)f->what)->name);
+        return f->what;
     case X_IN_GATE: snprintf(out, bytes, "waits for all workers to open the run or a window"); return NULL;
     case X_IN_SLEEP: snprintf(out, bytes, "sleeps"); return NULL;
     case X_IN_AWAIT:
-        snprintf(out, bytes, "waits until a word of worker %d's window reaches %u; it is %u", f->peer, f->value, *(const volatile uint32_t *)f->what);
+        snprintf(out, bytes, "waits until a word of worker %d's window reaches %u; it is %u", f->peer, f->value,
+                 *(const volatile uint32_t *)f->what);
         peer = f->peer;
         break;
     case X_IN_MESSAGES:
@@ -140,13 +145,15 @@ static void tell_all(const x_run *run, char *text, size_t bytes)
             if (at == NULL && f->where != X_IN_WAIT && f->where != X_IN_GATE)
                 at = f;
         }
-    /* The chain from the first that waits for somebody by name: round a circle, or to the one at fault. */
+    /* The chain from the first that waits for somebody by name: round
+       a circle, or to the one at fault. */
     while (at != NULL && n < 8) {
         bool known = false;
         for (int k = 0; k < n; k++)
             known = known || chain[k] == at;
         if (n > 0)
-            tell(text, bytes, "%s worker %d (%s)%s", n == 1 ? "\n    in a chain:" : " waits for", chain[n - 1]->rank, chain[n - 1]->name, "");
+            tell(text, bytes, "%s worker %d (%s)%s", n == 1 ? "\n    in a chain:" : " waits for", chain[n - 1]->rank,
+                 chain[n - 1]->name, "");
         if (known) {
             tell(text, bytes, " waits for worker %d (%s): a circle", at->rank, at->name);
             return;
@@ -155,7 +162,10 @@ static void tell_all(const x_run *run, char *text, size_t bytes)
         at = at->where == X_ENDED || at->where == X_DEAD ? NULL : waits_for(run, at, what, sizeof what);
     }
     if (n > 1)
-        tell(text, bytes, " waits for worker %d (%s), which %s", chain[n - 1]->rank, chain[n - 1]->name, chain[n - 1]->where == X_ENDED ? "has ended" : chain[n - 1]->where == X_DEAD ? "is dead" : what);
+        tell(text, bytes, " waits for worker %d (%s), which %s", chain[n - 1]->rank, chain[n - 1]->name,
+             chain[n - 1]->where == X_ENDED  ? "has ended"
+             : chain[n - 1]->where == X_DEAD ? "is dead"
+                                             : what);
 }
 
 /* ---- switching ---- */
@@ -388,7 +398,8 @@ bool explore_lost_any(void)
 
 static bool runnable(const x_run *run, const x_fiber *f)
 {
-    return f->where != X_ENDED && f->where != X_DEAD && f->ready_at <= run->now; /* of a blocked one that is its deadline */
+    /* of a blocked one that is its deadline */
+    return f->where != X_ENDED && f->where != X_DEAD && f->ready_at <= run->now;
 }
 
 static x_fiber *choose(x_run *run)
@@ -447,7 +458,8 @@ tutti_status x_schedule(x_run *run, tutti_error *err)
             x_find(run, "deadlock at %.9f s of virtual time: nobody can go on", (double)(run->now - X_EPOCH_NS) * 1e-9);
             break;
         } else if (run->now > run->limit)
-            x_find(run, "after %.3f s of virtual time the piece has not ended", (double)(run->limit - X_EPOCH_NS) * 1e-9);
+            x_find(run, "after %.3f s of virtual time the piece has not ended",
+                   (double)(run->limit - X_EPOCH_NS) * 1e-9);
     }
     if (run->found != TUTTI_OK && run->report != NULL) {
         snprintf(run->report->text, sizeof run->report->text, "%s", run->finding.text);
@@ -463,7 +475,9 @@ tutti_status x_schedule(x_run *run, tutti_error *err)
 /* Several may die in the same moment, and one is always left. */
 static void draw_losses(x_run *run)
 {
-    const int most = run->piece != NULL ? run->piece->losses : 0, deaths = most > 0 ? (int)x_random(run, (uint64_t)most + 1) : 0, first = most > 0 ? (int)x_random(run, (uint64_t)run->size) : 0;
+    const int most = run->piece != NULL ? run->piece->losses : 0,
+              deaths = most > 0 ? (int)x_random(run, (uint64_t)most + 1) : 0,
+              first = most > 0 ? (int)x_random(run, (uint64_t)run->size) : 0;
     const uint64_t steps = most > 0 && run->piece->steps > 0 ? run->piece->steps : 4096;
 
     run->losses = most > 0;
@@ -497,10 +511,12 @@ void x_strategy(x_run *run, uint64_t seed, bool deaths)
     run->slow_rank = x_random(run, 2) == 0 ? (int)x_random(run, (uint64_t)run->size) : -1;
     run->slow_link = -1;
     run->eager = x_random(run, 3) == 0 && run->piece != NULL;
-    run->death_step[0] = deaths ? 1 + x_random(run, run->piece->steps > 0 ? run->piece->steps : UINT64_C(1) << x_random(run, 13)) : 0;
+    run->death_step[0] =
+        deaths ? 1 + x_random(run, run->piece->steps > 0 ? run->piece->steps : UINT64_C(1) << x_random(run, 13)) : 0;
     run->death_rank[0] = (int)x_random(run, (uint64_t)run->size);
     draw_losses(run);
     run->steps_most = 4000000;
     run->now = X_EPOCH_NS;
-    run->limit = X_EPOCH_NS + (int64_t)((run->piece != NULL && run->piece->seconds > 0 ? run->piece->seconds : 100) * 1e9);
+    run->limit =
+        X_EPOCH_NS + (int64_t)((run->piece != NULL && run->piece->seconds > 0 ? run->piece->seconds : 100) * 1e9);
 }

@@ -1,5 +1,5 @@
-/* threads.c: the runtime: a thread is a fiber, a monitor a flag that is watched for misuse. Files are the real ones, with a pause before each
-   operation. */
+/* threads.c: the runtime: a thread is a fiber, a monitor a flag that is watched for misuse. Files
+   are the real ones, with a pause before each operation. */
 #include "explore_internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -64,14 +64,16 @@ static int monitor_open(void *self, void **monitor)
     return 0;
 }
 
-/* Kept: a use after this is told by the address sanitizer in the library's own part of it, and by the number here. */
+/* Kept: a use after this is told by the address sanitizer in the library's own
+   part of it, and by the number here. */
 static void monitor_close(void *self, void *monitor)
 {
     x_run *const run = self;
     const x_monitor *const m = monitor;
 
     if (m->holder != NULL || m->waiting > 0)
-        x_find(run, "worker %d (%s) closes monitor %d while worker %d %s it", run->current->rank, run->current->name, m->number, m->holder != NULL ? m->holder->rank : run->current->rank,
+        x_find(run, "worker %d (%s) closes monitor %d while worker %d %s it", run->current->rank, run->current->name,
+               m->number, m->holder != NULL ? m->holder->rank : run->current->rank,
                m->holder != NULL ? "holds" : "still waits on");
     free(monitor);
 }
@@ -90,7 +92,8 @@ static void lock(void *self, void *monitor)
 
     x_pause(run, "lock");
     if (m->holder == run->current)
-        x_find(run, "worker %d (%s) locks monitor %d, which it holds", run->current->rank, run->current->name, m->number);
+        x_find(run, "worker %d (%s) locks monitor %d, which it holds", run->current->rank, run->current->name,
+               m->number);
     enter(run, m);
 }
 
@@ -98,8 +101,8 @@ static bool owns(x_run *run, const x_monitor *m, const char *doing)
 {
     if (m->holder == run->current)
         return true;
-    x_find(run, "worker %d (%s) %s monitor %d, which %s%s holds", run->current->rank, run->current->name, doing, m->number, m->holder != NULL ? "another thread, " : "nobody",
-           m->holder != NULL ? m->holder->name : "");
+    x_find(run, "worker %d (%s) %s monitor %d, which %s%s holds", run->current->rank, run->current->name, doing,
+           m->number, m->holder != NULL ? "another thread, " : "nobody", m->holder != NULL ? m->holder->name : "");
     return false;
 }
 
@@ -160,19 +163,48 @@ static bool wait_on(void *self, void *monitor, int64_t deadline_ns)
 
 /* ---- files and entropy ---- */
 #define FILES x_run *const run = self; const tutti_runtime *const files = run->files; x_pause(run, "file")
-static int file_open(void *self, const char *path, tutti_file_mode mode, int *fd) { FILES; return files->ops->file_open(files->self, path, mode, fd); }
-static int file_size(void *self, int fd, uint64_t *bytes) { FILES; return files->ops->file_size(files->self, fd, bytes); }
-static int file_read(void *self, int fd, uint64_t offset, void *to, size_t bytes, size_t *done) { FILES; return files->ops->file_read(files->self, fd, offset, to, bytes, done); }
-static int file_write(void *self, int fd, const void *from, size_t bytes, size_t *done) { FILES; return files->ops->file_write(files->self, fd, from, bytes, done); }
+static int file_open(void *self, const char *path, tutti_file_mode mode, int *fd)
+{
+    FILES;
+    return files->ops->file_open(files->self, path, mode, fd);
+}
+static int file_size(void *self, int fd, uint64_t *bytes)
+{
+    FILES;
+    return files->ops->file_size(files->self, fd, bytes);
+}
+static int file_read(void *self, int fd, uint64_t offset, void *to, size_t bytes, size_t *done)
+{
+    FILES;
+    return files->ops->file_read(files->self, fd, offset, to, bytes, done);
+}
+static int file_write(void *self, int fd, const void *from, size_t bytes, size_t *done)
+{
+    FILES;
+    return files->ops->file_write(files->self, fd, from, bytes, done);
+}
 static int file_sync(void *self, int fd) { (void)fd; FILES; (void)files; return 0; } /* no power fails here */
 static int file_close(void *self, int fd) { FILES; return files->ops->file_close(files->self, fd); }
-static int file_rename(void *self, const char *from, const char *to) { FILES; x_event(run, "renames to %s", strrchr(to, '/') != NULL ? strrchr(to, '/') + 1 : to); return files->ops->file_rename(files->self, from, to); }
+static int file_rename(void *self, const char *from, const char *to)
+{
+    FILES;
+    x_event(run, "renames to %s", strrchr(to, '/') != NULL ? strrchr(to, '/') + 1 : to);
+    return files->ops->file_rename(files->self, from, to);
+}
 static int file_remove(void *self, const char *path) { FILES; return files->ops->file_remove(files->self, path); }
 static int directory_make(void *self, const char *path) { FILES; return files->ops->directory_make(files->self, path); }
 static int directory_sync(void *self, const char *path) { (void)path; FILES; (void)files; return 0; }
-static int directory_list(void *self, const char *path, void (*each)(void *user, const char *name), void *user) { FILES; return files->ops->directory_list(files->self, path, each, user); }
+static int directory_list(void *self, const char *path, void (*each)(void *user, const char *name), void *user)
+{
+    FILES;
+    return files->ops->directory_list(files->self, path, each, user);
+}
 static int exists(void *self, const char *path) { FILES; return files->ops->exists(files->self, path); }
-static int space_left(void *self, const char *path, uint64_t *bytes) { FILES; return files->ops->space_left(files->self, path, bytes); }
+static int space_left(void *self, const char *path, uint64_t *bytes)
+{
+    FILES;
+    return files->ops->space_left(files->self, path, bytes);
+}
 
 static void entropy(void *self, void *to, size_t bytes)
 {
@@ -186,11 +218,33 @@ static void runtime_close(void *self)
 }
 
 const tutti_runtime_ops x_runtime_ops = {
-    .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof(tutti_runtime_ops), .name = "explore",
-    .close = runtime_close, .now = now, .sleep_until = sleep_until, .charge = charge,
-    .thread_open = thread_open, .thread_join = thread_join, .monitor_open = monitor_open, .monitor_close = monitor_close,
-    .lock = lock, .unlock = unlock, .wait = wait_on, .wake = wake,
-    .file_open = file_open, .file_size = file_size, .file_read = file_read, .file_write = file_write, .file_sync = file_sync,
-    .file_close = file_close, .file_rename = file_rename, .file_remove = file_remove, .directory_make = directory_make,
-    .directory_sync = directory_sync, .directory_list = directory_list, .exists = exists, .space_left = space_left, .entropy = entropy,
+    .abi = TUTTI_RUNTIME_ABI,
+    .bytes = sizeof(tutti_runtime_ops),
+    .name = "explore",
+    .close = runtime_close,
+    .now = now,
+    .sleep_until = sleep_until,
+    .charge = charge,
+    .thread_open = thread_open,
+    .thread_join = thread_join,
+    .monitor_open = monitor_open,
+    .monitor_close = monitor_close,
+    .lock = lock,
+    .unlock = unlock,
+    .wait = wait_on,
+    .wake = wake,
+    .file_open = file_open,
+    .file_size = file_size,
+    .file_read = file_read,
+    .file_write = file_write,
+    .file_sync = file_sync,
+    .file_close = file_close,
+    .file_rename = file_rename,
+    .file_remove = file_remove,
+    .directory_make = directory_make,
+    .directory_sync = directory_sync,
+    .directory_list = directory_list,
+    .exists = exists,
+    .space_left = space_left,
+    .entropy = entropy,
 };
