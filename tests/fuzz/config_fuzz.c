@@ -1,4 +1,5 @@
-/* Any text as a settings file: it is refused with a sentence that names the file, or all values are in range. */
+/* Any text as a settings file: it is refused with a sentence that names the
+   file, or all values are in range. */
 #include "options_subject.h"
 
 #include <math.h>
@@ -22,7 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     require(tutti_settings_open(&s, subject_options, &self, NULL) == TUTTI_OK);
     status = tutti_settings_text(s, "fuzz", (const char *)data, size, &err);
-    require(status == TUTTI_OK || (status == TUTTI_ERR_USAGE && strncmp(err.text, "fuzz", 4) == 0 && strlen(err.text) < sizeof err.text));
+    require(status == TUTTI_OK ||
+            (status == TUTTI_ERR_USAGE && strncmp(err.text, "fuzz", 4) == 0 && strlen(err.text) < sizeof err.text));
     require(self.batch >= 1 && self.batch <= 4096 && isfinite(self.rate) && self.wire >= 0 && self.wire < 3);
     require(strlen(self.data) <= size && strlen(self.inner) <= 4096); /* both are readable to their end */
     for (const tutti_option *o = subject_options; o->name != NULL; o++) {

@@ -1,6 +1,9 @@
-/* Any bytes as what a worker has sent of the tensors of a piece, one message behind the other: what exchange_message.c cuts it into (`take`), and what it decodes of that (`add`). Byte 0 chooses the codec, byte 1 how
-   many tensors (1 to 4), bytes 2 and 3 their elements, byte 4 how: bit 0, the rest is laid over valid messages; bit 1, they have checksums. Every cut lies within what came; what is refused has a sentence; what was decoded before stays.
-   The source is taken in whole: its functions are its own. */
+/* Any bytes as what a worker has sent of the tensors of a piece, one message behind the other:
+   what exchange_message.c cuts it into (`take`), and what it decodes of that (`add`). Byte 0
+   chooses the codec, byte 1 how many tensors (1 to 4), bytes 2 and 3 their elements, byte 4 how:
+   bit 0, the rest is laid over valid messages; bit 1, they have checksums. Every cut lies within
+   what came; what is refused has a sentence; what was decoded before stays. The source is taken in
+   whole: its functions are its own. */
 #include <stdlib.h>
 #include "../../src/engine/exchange_message.c"
 
@@ -8,8 +11,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { UNITS = 4 };
 static const char *const specs[] = {
-    "qsgd(coding=elias)", "qsgd(bits=2,bucket=64,norm=l2,coding=omega)", "nuqsgd(bits=5,bucket=64,coding=huffman)", "alq(bucket=64,coding=huffman)", "threshold(value=0.5)", "wangni(sparsity=0.3)",
-    "topk(ratio=0.1)", "sign(block=64)", "int8(bucket=64)", "minmax8(chunk=256)", "ef(threshold(value=0.5))", "large(wangni(sparsity=0.3),min=100,small=topk(ratio=0.2))", "nuqsgd(bucket=64,coding=elias)",
+    "qsgd(coding=elias)",
+    "qsgd(bits=2,bucket=64,norm=l2,coding=omega)",
+    "nuqsgd(bits=5,bucket=64,coding=huffman)",
+    "alq(bucket=64,coding=huffman)",
+    "threshold(value=0.5)",
+    "wangni(sparsity=0.3)",
+    "topk(ratio=0.1)",
+    "sign(block=64)",
+    "int8(bucket=64)",
+    "minmax8(chunk=256)",
+    "ef(threshold(value=0.5))",
+    "large(wangni(sparsity=0.3),min=100,small=topk(ratio=0.2))",
+    "nuqsgd(bucket=64,coding=elias)",
 };
 
 static void require(bool holds)

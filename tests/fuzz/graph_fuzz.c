@@ -1,5 +1,6 @@
-/* Any text as a graph file (src/topology/file.c): it is refused with a sentence, or its rounds are as topology.h promises: sorted, every send has its receive, columns sum to 1.
-   The first byte chooses the number of members. */
+/* Any text as a graph file (src/topology/file.c): it is refused with a sentence, or its rounds
+   are as topology.h promises: sorted, every send has its receive, columns sum to 1. The first
+   byte chooses the number of members. */
 #include "../../src/topology/topology_internal.h"
 
 #include <math.h>
@@ -35,7 +36,8 @@ static void look(const tutti_graph *g, uint64_t k)
                 sent[out[a]][i] = w_out[a];
             }
             for (int a = 0; turn == 1 && a < n_in; a++) {
-                require(in[a] >= 0 && in[a] < g->n && in[a] != i && (a == 0 || in[a - 1] < in[a]) && w_in[a] == sent[i][in[a]]);
+                require(in[a] >= 0 && in[a] < g->n && in[a] != i && (a == 0 || in[a - 1] < in[a]) &&
+                        w_in[a] == sent[i][in[a]]);
                 column[in[a]] += w_in[a];
                 sent[i][in[a]] = 0;
             }
@@ -59,7 +61,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(text != NULL);
     memcpy(text, data + 1, size - 1);
     if (tutti_edges_parse(&edges, "f", text, size - 1, data[0] + 1, &err) == TUTTI_OK) {
-        tutti_graph g = { .family = tutti_graph_filed, .n = data[0] + 1, .period = edges->rounds, .degree_max = edges->degree, .weights = TUTTI_WEIGHTS_OWN, .edges = edges };
+        tutti_graph g = { .family = tutti_graph_filed,
+                          .n = data[0] + 1,
+                          .period = edges->rounds,
+                          .degree_max = edges->degree,
+                          .weights = TUTTI_WEIGHTS_OWN,
+                          .edges = edges };
         for (uint64_t k = 0; k < g.period && k < 8; k++)
             look(&g, k);
         g.options.path = "f";

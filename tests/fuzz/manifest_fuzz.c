@@ -1,5 +1,6 @@
-/* Any text as a checkpoint's manifest. The first byte says how: bit 0 puts the seal of manifest.c behind it, so that the fuzzer gets
-   past the hash. What is taken is printed as a manifest that reads back the same. */
+/* Any text as a checkpoint's manifest. The first byte says how: bit 0 puts the seal of
+   manifest.c behind it, so that the fuzzer gets past the hash. What is taken is printed as a
+   manifest that reads back the same. */
 #include "../state/seal.h"
 #include "../../src/state/state_internal.h"
 
@@ -19,8 +20,8 @@ static void read_back(const tutti_checkpoint *c)
 
     require(tutti_manifest_print(c, &text, &bytes, NULL) == TUTTI_OK);
     require(tutti_checkpoint_parse(&other, "f", text, bytes, NULL) == TUTTI_OK);
-    require(other->step == c->step && other->world == c->world && other->n_files == c->n_files && other->n_states == c->n_states &&
-            other->n_ranges == c->n_ranges && strcmp(other->facts, c->facts) == 0);
+    require(other->step == c->step && other->world == c->world && other->n_files == c->n_files &&
+            other->n_states == c->n_states && other->n_ranges == c->n_ranges && strcmp(other->facts, c->facts) == 0);
     require(tutti_manifest_print(other, &again, &again_bytes, NULL) == TUTTI_OK);
     require(again_bytes == bytes && memcmp(text, again, bytes) == 0);
     tutti_checkpoint_close(other);

@@ -1,6 +1,9 @@
-/* Any bytes as what a neighbour has sent of its model's difference to its public copy: what mixer_codec.c decodes of it. Byte 0 chooses the codec, bytes 1 and 2 the elements, byte 3 how: bit 0, the rest is laid over
-   a valid message; bit 1, it has checksums. What is refused has a sentence that names the neighbour; memory is exactly as long as what came. Codecs that a mixer would not be given, since they do not contract, are among them: their messages
-   say their lengths. The source is taken in whole: its functions are its own. */
+/* Any bytes as what a neighbour has sent of its model's difference to its public copy: what
+   mixer_codec.c decodes of it. Byte 0 chooses the codec, bytes 1 and 2 the elements, byte 3 how:
+   bit 0, the rest is laid over a valid message; bit 1, it has checksums. What is refused has a
+   sentence that names the neighbour; memory is exactly as long as what came. Codecs that a mixer
+   would not be given, since they do not contract, are among them: their messages say their lengths.
+   The source is taken in whole: its functions are its own. */
 #include <stdlib.h>
 #include "../../src/engine/mixer_codec.c"
 
@@ -8,7 +11,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { TENSORS = 3 };
 static const char *const specs[] = {
-    "fp32", "fp16", "sign", "topk(ratio=0.1)", "randomk(ratio=0.2)", "int8(bucket=64)", "large(sign,min=100,small=fp16)", "qsgd(coding=elias)", "threshold(value=0.5)", "wangni(sparsity=0.3)",
+    "fp32",
+    "fp16",
+    "sign",
+    "topk(ratio=0.1)",
+    "randomk(ratio=0.2)",
+    "int8(bucket=64)",
+    "large(sign,min=100,small=fp16)",
+    "qsgd(coding=elias)",
+    "threshold(value=0.5)",
+    "wangni(sparsity=0.3)",
     "large(qsgd(bits=2,coding=huffman),min=50,small=topk(ratio=0.5))",
 };
 
@@ -57,7 +69,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     n = (data[1] | (size_t)data[2] << 8) % 900 + 1;
     for (int i = 0; i < TENSORS; i++) {
-        tensor[i] = (tutti_tensor){ .name = "w", .first = layout.used, .count = n / (size_t)(i + 1) + 1, .rows = n / (size_t)(i + 1) + 1, .cols = 1 };
+        tensor[i] = (tutti_tensor){ .name = "w",
+                                    .first = layout.used,
+                                    .count = n / (size_t)(i + 1) + 1,
+                                    .rows = n / (size_t)(i + 1) + 1,
+                                    .cols = 1 };
         layout.used += tensor[i].count;
     }
     m.n = layout.n = layout.used;
@@ -67,7 +83,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     mixer.in = (int *)(uintptr_t)in;
     mixer.codec = tutti_alloc(1, sizeof *mixer.codec);
     require(mixer.codec != NULL && list_tensors(&m, mixer.codec, NULL) == TUTTI_OK);
-    require(tutti_codec_declare(&mixer.codec->codec, plan, specs[data[0] % TUTTI_LENGTH(specs)], "mixer.codec", &mixer.codec->space, NULL) == TUTTI_OK);
+    require(tutti_codec_declare(&mixer.codec->codec, plan, specs[data[0] % TUTTI_LENGTH(specs)], "mixer.codec",
+                                &mixer.codec->space, NULL) == TUTTI_OK);
     mixer.codec->checked = (data[3] & 2) != 0;
     cut_messages(mixer.codec);
     require(declare_memory(&mixer, plan, NULL) == TUTTI_OK);

@@ -1,4 +1,5 @@
-/* Any text as an environment, a list of hosts, hosts with workers, a command: nothing is read beyond it, and what is accepted keeps its promises. */
+/* Any text as an environment, a list of hosts, hosts with workers, a command: nothing is read
+   beyond it, and what is accepted keeps its promises. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             require(name[0] != '\0' && strpbrk(name, "[],: \t\n'\"") == NULL);
     if (tutti_launch_parse_hosts(text, &hosts, &n, &workers, NULL) == TUTTI_OK) {
         for (int i = 0; i < n; i++) {
-            require(hosts[i].first == sum && hosts[i].workers > 0 && hosts[i].name[0] != '-' && hosts[i].name[0] != '\0');
+            require(hosts[i].first == sum && hosts[i].workers > 0 && hosts[i].name[0] != '-' &&
+                    hosts[i].name[0] != '\0');
             sum += hosts[i].workers;
         }
         require(sum == workers && n > 0);

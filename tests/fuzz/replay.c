@@ -1,4 +1,5 @@
-/* Replays a corpus folder (or files) through a fuzz target's function, without libFuzzer: every crash ever found stays a test. */
+/* Replays a corpus folder (or files) through a fuzz target's function, without libFuzzer:
+   every crash ever found stays a test. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Any bytes as a safetensors file. The first byte says how: bit 0, the header's length is put right first, so that the fuzzer need
-   not guess it; bit 1, the file is said to have as many more bytes as the next eight say. What is taken keeps the rules, and is
-   written and read back equal. */
+/* Any bytes as a safetensors file. The first byte says how: bit 0, the header's length is put right
+   first, so that the fuzzer need not guess it; bit 1, the file is said to have as many more bytes
+   as the next eight say. What is taken keeps the rules, and is written and read back equal. */
 #include "../state/memory_files.h"
 #include "tutti/safetensors.h"
 
@@ -47,7 +47,8 @@ static void write_back(const tutti_tensor_file *f)
     require(tutti_safetensors_count(back) == n);
     for (size_t k = 0; k < n; k++) {
         const tutti_tensor_entry *b = tutti_safetensors_entry(back, k);
-        require(strcmp(b->name, e[k].name) == 0 && b->dtype == e[k].dtype && memcmp(b->dim, e[k].dim, sizeof b->dim) == 0);
+        require(strcmp(b->name, e[k].name) == 0 && b->dtype == e[k].dtype &&
+                memcmp(b->dim, e[k].dim, sizeof b->dim) == 0);
     }
     tutti_safetensors_close(back);
 out:

@@ -1,4 +1,5 @@
-/* Any text as a spec: it is refused with a sentence, or what was read is printed and read back equal. */
+/* Any text as a spec: it is refused with a sentence, or what was
+   read is printed and read back equal. */
 #include "options_subject.h"
 
 #include <stdlib.h>
@@ -33,7 +34,8 @@ static void read_back(const subject *self)
 
     require(text != NULL && (size_t)tutti_spec_print("x", subject_options, self, text, bytes) == bytes - 1);
     if (tutti_spec_open(&spec, text, NULL) != TUTTI_OK) {
-        /* Quotes and written-out names may make it too long, a spec that stood in quotes a level too deep; nothing else fails. */
+        /* Quotes and written-out names may make it too long, a spec that stood in quotes a
+           level too deep; nothing else fails. */
         require(bytes - 1 > 4096 || levels(self->inner) >= 16);
     } else {
         require(tutti_spec_apply(spec, "again", subject_options, &back, NULL) == TUTTI_OK);
@@ -64,7 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == TUTTI_OK)
         read_back(&self);
     else
-        require(status == TUTTI_ERR_USAGE && err.status == status && err.text[0] != '\0' && strlen(err.text) < sizeof err.text);
+        require(status == TUTTI_ERR_USAGE && err.status == status && err.text[0] != '\0' &&
+                strlen(err.text) < sizeof err.text);
     tutti_spec_close(spec);
     return 0;
 }

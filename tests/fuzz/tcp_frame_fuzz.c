@@ -1,5 +1,7 @@
-/* Any bytes as a frame's header. The first two bytes choose the rules, so that run and epoch often agree. What is taken obeys the rules and is written back the same;
-   a departure and a view are read from the rest as their words. And no header is taken for a sealed one unless it was sealed. */
+/* Any bytes as a frame's header. The first two bytes choose the rules, so that run and epoch often
+   agree. What is taken obeys the rules and is written back the same; a departure and a view are
+   read from the rest as their words. And no header is taken for a sealed one unless it was
+   sealed. */
 #include <stdlib.h>
 #include <string.h>
 #include "../../src/transport/tcp/tcp_internal.h"
@@ -49,7 +51,9 @@ static void be_sealed(const uint8_t *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    tcp_rules rules = { .run = 1, .epoch_most = 0, .eager_most = 16384, .chunk_most = 262144, .table_bytes = 4 * TCP_ENTRY_BYTES };
+    tcp_rules rules = {
+        .run = 1, .epoch_most = 0, .eager_most = 16384, .chunk_most = 262144, .table_bytes = 4 * TCP_ENTRY_BYTES
+    };
     uint8_t payload[TCP_WORDS] = { 0 };
     tcp_departure d;
     tcp_view v;
@@ -72,9 +76,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             const size_t left = size - 1 - TCP_FRAME_BYTES;
             memcpy(payload, data + 1 + TCP_FRAME_BYTES, left < sizeof payload ? left : sizeof payload);
             if (tutti_tcp_view_read(&f, payload, 4, &v))
-                require(v.rank >= 0 && v.rank < 4 && v.opinion >= TCP_DOES_NOT_HEAR && v.opinion <= TCP_EXPELS && strlen(v.words) <= f.bytes);
+                require(v.rank >= 0 && v.rank < 4 && v.opinion >= TCP_DOES_NOT_HEAR && v.opinion <= TCP_EXPELS &&
+                        strlen(v.words) <= f.bytes);
             if (tutti_tcp_departure_read(&f, payload, 4, &d))
-                require(d.rank >= 0 && d.rank < 4 && d.blame >= -1 && d.blame < 4 && d.state >= TUTTI_MEET_LEFT && strlen(d.words) <= f.bytes);
+                require(d.rank >= 0 && d.rank < 4 && d.blame >= -1 && d.blame < 4 && d.state >= TUTTI_MEET_LEFT &&
+                        strlen(d.words) <= f.bytes);
         }
     }
     be_sealed(data + 1);

@@ -1,5 +1,6 @@
-/* Any bytes as what a stranger says: HELLO, ANSWER, PROOF, and an entry of the table. The first byte says which, and whether the bytes get a right MAC, so that the fuzzer
-   gets past it. Without one nothing is known; with one, what is read obeys its bounds and is written back the same. */
+/* Any bytes as what a stranger says: HELLO, ANSWER, PROOF, and an entry of the table. The first
+   byte says which, and whether the bytes get a right MAC, so that the fuzzer gets past it. Without
+   one nothing is known; with one, what is read obeys its bounds and is written back the same. */
 #include <stdlib.h>
 #include <string.h>
 #include "../../src/transport/tcp/wire.h"
@@ -22,12 +23,14 @@ static void hello(const uint8_t *data)
     require(!tutti_tcp_hello_known(data, &key)); /* nobody guesses 32 bytes */
     if (!tutti_tcp_hello_read(data, &h))
         return;
-    require(h.size >= 1 && h.size <= TCP_RANKS && h.from >= 0 && h.from < h.size && h.to >= 0 && h.to < h.size && h.low <= h.high);
+    require(h.size >= 1 && h.size <= TCP_RANKS && h.from >= 0 && h.from < h.size && h.to >= 0 && h.to < h.size &&
+            h.low <= h.high);
     tutti_tcp_hello_write(&h, &key, out);
     require(tutti_tcp_hello_known(out, &key) && tutti_tcp_hello_read(out, &back));
     tutti_tcp_hello_write(&back, &key, again);
     require(memcmp(out, again, sizeof out) == 0);
-    require(tutti_tcp_version(h.low, h.high) == 0 || (tutti_tcp_version(h.low, h.high) >= h.low && tutti_tcp_version(h.low, h.high) <= h.high));
+    require(tutti_tcp_version(h.low, h.high) == 0 ||
+            (tutti_tcp_version(h.low, h.high) >= h.low && tutti_tcp_version(h.low, h.high) <= h.high));
 }
 
 static void answer(const uint8_t *data)
@@ -41,7 +44,8 @@ static void answer(const uint8_t *data)
         return;
     require(a.size >= 1 && a.size <= TCP_RANKS && a.code <= TCP_NO_PLACE);
     tutti_tcp_answer_write(&a, &key, asked, out);
-    require(tutti_tcp_answer_known(out, &key, asked) && tutti_tcp_answer_read(out, &back) && back.size == a.size && back.code == a.code);
+    require(tutti_tcp_answer_known(out, &key, asked) && tutti_tcp_answer_read(out, &back) && back.size == a.size &&
+            back.code == a.code);
     asked[data[0] % TCP_HELLO_BYTES] ^= 1; /* an answer to another question */
     require(!tutti_tcp_answer_known(out, &key, asked));
     require(!tutti_tcp_proof_known(data, &key, asked, out));
@@ -49,7 +53,9 @@ static void answer(const uint8_t *data)
     require(tutti_tcp_proof_known(proof, &key, asked, out));
     tutti_tcp_session_make(&caller, true, &key, asked, out);
     tutti_tcp_session_make(&called, false, &key, asked, out);
-    require(memcmp(caller.send_key, called.receive_key, 16) == 0 && memcmp(caller.receive_key, called.send_key, 16) == 0 && memcmp(caller.send_key, caller.receive_key, 16) != 0);
+    require(memcmp(caller.send_key, called.receive_key, 16) == 0 &&
+            memcmp(caller.receive_key, called.send_key, 16) == 0 &&
+            memcmp(caller.send_key, caller.receive_key, 16) != 0);
 }
 
 static void entry(const uint8_t *data)
@@ -59,9 +65,11 @@ static void entry(const uint8_t *data)
 
     if (!tutti_tcp_entry_read(data, &e))
         return;
-    require(e.rank >= 0 && e.rank < TCP_RANKS && strlen(e.local) < sizeof e.local && strlen(e.host_name) < sizeof e.host_name);
+    require(e.rank >= 0 && e.rank < TCP_RANKS && strlen(e.local) < sizeof e.local &&
+            strlen(e.host_name) < sizeof e.host_name);
     tutti_tcp_entry_write(&e, out);
-    require(tutti_tcp_entry_read(out, &back) && back.rank == e.rank && back.port == e.port && strcmp(back.host_name, e.host_name) == 0 && memcmp(back.address, e.address, 16) == 0);
+    require(tutti_tcp_entry_read(out, &back) && back.rank == e.rank && back.port == e.port &&
+            strcmp(back.host_name, e.host_name) == 0 && memcmp(back.address, e.address, 16) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,7 @@
-/* Any bytes as a token file (first byte 0, 4, ...), an encoding (1) or a click log (2). Bit 2 of the first byte sets the hashes right first, so that the fuzzer gets behind them. What is taken is
-   sound: every id is below the vocabulary, an encoding gives the input back exactly, and a click that is written is read back the same. */
+/* Any bytes as a token file (first byte 0, 4, ...), an encoding (1) or a click log (2). Bit 2 of
+   the first byte sets the hashes right first, so that the fuzzer gets behind them. What is taken is
+   sound: every id is below the vocabulary, an encoding gives the input back exactly, and a click
+   that is written is read back the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +52,8 @@ static void encoding(uint8_t *file, size_t size, bool mend)
         uint32_t *ids = malloc(size * sizeof *ids + 1);
         uint8_t *back = malloc(size + 1);
         uint64_t count = 0;
-        require(ids != NULL && back != NULL && tutti_bpe_encode(b, (uint8_t *)text, size, ids, &count, &err) == TUTTI_OK && count <= size);
+        require(ids != NULL && back != NULL &&
+                tutti_bpe_encode(b, (uint8_t *)text, size, ids, &count, &err) == TUTTI_OK && count <= size);
         require(tutti_bpe_decode(b, ids, count, back, size) == size && memcmp(back, text, size) == 0);
         free(ids);
         free(back);
@@ -75,7 +78,8 @@ static void clicks(const uint8_t *file, size_t size)
         }
         require(used > 0 && used <= size - at);
         n = tutti_click_print(&click, line);
-        require(n <= sizeof line && tutti_click_parse(&again, "f", 1, (uint8_t *)line, n, &used, &err) == TUTTI_OK && memcmp(&click, &again, sizeof click) == 0);
+        require(n <= sizeof line && tutti_click_parse(&again, "f", 1, (uint8_t *)line, n, &used, &err) == TUTTI_OK &&
+                memcmp(&click, &again, sizeof click) == 0);
         require(tutti_click_row(&click, 5, 7) < 7);
         require(tutti_click_parse(&again, "f", 1, file + at, size - at, &used, &err) == TUTTI_OK);
     }
