@@ -1,6 +1,7 @@
-/* tutti_cast. Goal: the rules of device.h (nearest even, infinity on overflow, denormals kept, NaN quiet with its sign and upper
-   payload), the same bits at every level. Method: all 65536 halves and bfloat16 against values computed with ldexp; rounding
-   at every neighbour's midpoint; random and special bits at all levels, all lengths and alignments. */
+/* tutti_cast. Goal: the rules of device.h (nearest even, infinity on overflow, denormals kept, NaN
+   quiet with its sign and upper payload), the same bits at every level. Method: all 65536 halves
+   and bfloat16 against values computed with ldexp; rounding at every neighbour's midpoint; random
+   and special bits at all levels, all lengths and alignments. */
 #include "harness.h"
 
 static void cast(tutti_device *d, size_t n, void *x, tutti_dtype from, void *y, tutti_dtype to)
@@ -8,16 +9,21 @@ static void cast(tutti_device *d, size_t n, void *x, tutti_dtype from, void *y, 
     tutti_cast(d, tutti_host(x, n, from), tutti_host(y, n, to));
 }
 
-/* A 16-bit format with `fraction` bits after the point and the exponent's bias, in double: exact. */
+/* A 16-bit format with `fraction` bits after the point and the exponent's bias, in double:
+   exact. */
 static double value(uint16_t h, int fraction, int bias)
 {
     const int exponent = (h & 0x7fff) >> fraction, part = h & ((1 << fraction) - 1);
-    const double magnitude = exponent == 0 ? ldexp(part, 1 - bias - fraction) : ldexp(part + (1 << fraction), exponent - bias - fraction);
+    const double magnitude =
+        exponent == 0 ? ldexp(part, 1 - bias - fraction) : ldexp(part + (1 << fraction), exponent - bias - fraction);
 
     return h & 0x8000 ? -magnitude : magnitude;
 }
 
-static const struct { tutti_dtype dtype; int fraction, bias; } formats[] = { { TUTTI_F16, 10, 15 }, { TUTTI_BF16, 7, 127 } };
+static const struct {
+    tutti_dtype dtype;
+    int fraction, bias;
+} formats[] = { { TUTTI_F16, 10, 15 }, { TUTTI_BF16, 7, 127 } };
 
 static void all_sixteen_bit_numbers_widen_exactly(void **state)
 {
@@ -43,7 +49,8 @@ static void all_sixteen_bit_numbers_widen_exactly(void **state)
                     if (magnitude == (uint32_t)infinity)
                         assert_int_equal(harness_bits(x[i]), sign | 0x7f800000);
                     else
-                        assert_true(x[i] == value((uint16_t)i, fraction, formats[f].bias) && (harness_bits(x[i]) & 0x80000000) == sign);
+                        assert_true(x[i] == value((uint16_t)i, fraction, formats[f].bias) &&
+                                    (harness_bits(x[i]) & 0x80000000) == sign);
                     assert_int_equal(back[i], i);
                 }
             }
@@ -51,7 +58,8 @@ static void all_sixteen_bit_numbers_widen_exactly(void **state)
     harness_close(&l);
 }
 
-/* Between each number and the next: below the middle down, above it up, in the middle to the even one. */
+/* Between each number and the next: below the middle down, above it
+   up, in the middle to the even one. */
 static void narrowing_rounds_to_nearest_even(void **state)
 {
     harness_levels l = harness_open();
@@ -67,7 +75,8 @@ static void narrowing_rounds_to_nearest_even(void **state)
                 uint16_t y[16];
                 assert_true((float)middle == middle);
                 for (int i = 0; i < 16; i += 4) {
-                    x[i] = (float)middle, x[i + 1] = nextafterf((float)middle, 0), x[i + 2] = nextafterf((float)middle, INFINITY);
+                    x[i] = (float)middle, x[i + 1] = nextafterf((float)middle, 0),
+                    x[i + 2] = nextafterf((float)middle, INFINITY);
                     x[i + 3] = -(float)middle;
                 }
                 cast(l.device[level], 16, x, TUTTI_F32, y, formats[f].dtype);
@@ -85,7 +94,8 @@ static void narrowing_rounds_to_nearest_even(void **state)
 static void float_and_double_convert_as_c_does(void **state)
 {
     harness_levels l = harness_open();
-    double wide[9] = { 1e39, -1e39, 1e-46, 0x1.fffffefffffffp127, 0x1.ffffffp127, -0.0, 0x1.000001p0, 0x1.000003p0, 0x1.8p-149 };
+    double wide[9] = { 1e39,         -1e39,        1e-46,     0x1.fffffefffffffp127, 0x1.ffffffp127, -0.0,
+                       0x1.000001p0, 0x1.000003p0, 0x1.8p-149 };
     const float narrow[9] = { INFINITY, -INFINITY, 0, 0x1.fffffep127f, INFINITY, -0.0f, 1, 0x1.000004p0f, 0x1p-148f };
     uint64_t snan = 0xfff4567800000001u;
     (void)state;
@@ -112,8 +122,9 @@ static void float_and_double_convert_as_c_does(void **state)
 static void every_level_casts_to_the_references_bits(void **state)
 {
     static const tutti_dtype pairs[][2] = {
-        { TUTTI_F32, TUTTI_BF16 }, { TUTTI_BF16, TUTTI_F32 }, { TUTTI_F32, TUTTI_F16 }, { TUTTI_F16, TUTTI_F32 },
-        { TUTTI_F32, TUTTI_F64 },  { TUTTI_F64, TUTTI_F32 },  { TUTTI_U8, TUTTI_U8 },   { TUTTI_I8, TUTTI_I8 },   { TUTTI_F16, TUTTI_F16 },
+        { TUTTI_F32, TUTTI_BF16 }, { TUTTI_BF16, TUTTI_F32 }, { TUTTI_F32, TUTTI_F16 },
+        { TUTTI_F16, TUTTI_F32 },  { TUTTI_F32, TUTTI_F64 },  { TUTTI_F64, TUTTI_F32 },
+        { TUTTI_U8, TUTTI_U8 },    { TUTTI_I8, TUTTI_I8 },    { TUTTI_F16, TUTTI_F16 },
     };
     harness_levels l = harness_open();
     harness_area from = harness_area_open(), expected = harness_area_open(), to = harness_area_open();
@@ -153,7 +164,8 @@ static void every_level_casts_to_the_references_bits(void **state)
     harness_close(&l);
 }
 
-/* Every 997th float and the ends of every binade: the whole range of exponents and patterns of the fraction. */
+/* Every 997th float and the ends of every binade: the whole range of
+   exponents and patterns of the fraction. */
 static void narrowing_agrees_over_the_whole_range(void **state)
 {
     enum { N = 4096 };
@@ -166,7 +178,8 @@ static void narrowing_agrees_over_the_whole_range(void **state)
     for (size_t f = 0; f < TUTTI_LENGTH(formats); f++)
         for (uint32_t round = 0; round < 1060; round++) {
             for (size_t i = 0; i < N; i++)
-                x[i] = harness_float(i < 512 ? (uint32_t)i << 23 | (round % 2 ? 0x7fffff - round : round) : (bits += 997));
+                x[i] =
+                    harness_float(i < 512 ? (uint32_t)i << 23 | (round % 2 ? 0x7fffff - round : round) : (bits += 997));
             cast(l.device[0], N, x, TUTTI_F32, expected, formats[f].dtype);
             for (int level = 1; level < l.count; level++) {
                 cast(l.device[level], N, x, TUTTI_F32, y, formats[f].dtype);
@@ -176,12 +189,14 @@ static void narrowing_agrees_over_the_whole_range(void **state)
     harness_close(&l);
 }
 
-/* Results so long that they go past the caches are those of short ones, whatever the alignment, and end where they should. */
+/* Results so long that they go past the caches are those of short ones, whatever the
+   alignment, and end where they should. */
 static void long_casts_are_short_ones(void **state)
 {
     enum { LONG = (17 << 19) + 5, SHORT = 100000, GUARD = 64 }; /* 17 MiB of halves */
     harness_levels l = harness_open();
-    uint8_t *from = malloc((size_t)LONG * 4 + 64), *to = malloc((size_t)LONG * 4 + 3 * GUARD), *part = malloc(SHORT * 4);
+    uint8_t *from = malloc((size_t)LONG * 4 + 64), *to = malloc((size_t)LONG * 4 + 3 * GUARD),
+            *part = malloc(SHORT * 4);
     uint64_t seed = 31;
     (void)state;
 

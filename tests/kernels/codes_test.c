@@ -1,14 +1,40 @@
 /* The kernels of kernels.h.
-   Goal: every level gives the scalar reference's bits and touches nothing outside its arrays; the reference is what the header says; rounding keeps the
-   expectation; selection is exact.
-   Method: each kernel at each level beside the scalar one for all lengths, alignments and numbers; formulas written out again; brute force. */
+   Goal: every level gives the scalar reference's bits and touches nothing outside its arrays; the
+   reference is what the header says; rounding keeps the expectation; selection is exact.
+   Method: each kernel at each level beside the scalar one for all lengths, alignments and numbers;
+   formulas written out again; brute force. */
 #include "harness.h"
 #include <tutti/kernels.h>
 
 enum { INPUT, OUTPUT, ARRAYS };
 typedef struct job { size_t n; int variant; const float *x; const uint16_t *draws; uint8_t *bytes; float *y; } job;
-static const char *const kernels[] = { "extents", "draws", "uniform", "nearest", "powers", "range", "any", "levels", "pack", "unpack", "signs", "signs_add", "above", "uniform_add", "range_add", "cut", "rows_dot", "rows_sum", "rows_add", "rows_product" };
-enum { EXTENTS, DRAWS, UNIFORM, NEAREST, POWERS, RANGE, ANY, LEVELS, PACK, UNPACK, SIGNS, SIGNS_ADD, ABOVE, UNIFORM_ADD, RANGE_ADD, CUT, ROWS_DOT, ROWS_SUM, ROWS_ADD, ROWS_PRODUCT, KERNELS };
+static const char *const kernels[] = { "extents", "draws",     "uniform",  "nearest",     "powers",
+                                       "range",   "any",       "levels",   "pack",        "unpack",
+                                       "signs",   "signs_add", "above",    "uniform_add", "range_add",
+                                       "cut",     "rows_dot",  "rows_sum", "rows_add",    "rows_product" };
+enum {
+    EXTENTS,
+    DRAWS,
+    UNIFORM,
+    NEAREST,
+    POWERS,
+    RANGE,
+    ANY,
+    LEVELS,
+    PACK,
+    UNPACK,
+    SIGNS,
+    SIGNS_ADD,
+    ABOVE,
+    UNIFORM_ADD,
+    RANGE_ADD,
+    CUT,
+    ROWS_DOT,
+    ROWS_SUM,
+    ROWS_ADD,
+    ROWS_PRODUCT,
+    KERNELS
+};
 
 static float largest(size_t n, const float *x)
 {
@@ -22,10 +48,13 @@ static float largest(size_t n, const float *x)
 /* Bytes and floats that each job may write; its inputs are x (floats) or the bytes. */
 static size_t bytes_of(const job *j, int kernel)
 {
-    return kernel == PACK || kernel == UNPACK ? tutti_packed_bytes(j->variant % 8 + 1, j->n) : kernel == SIGNS || kernel == SIGNS_ADD ? (j->n + 7) / 8 : j->n;
+    return kernel == PACK || kernel == UNPACK       ? tutti_packed_bytes(j->variant % 8 + 1, j->n)
+           : kernel == SIGNS || kernel == SIGNS_ADD ? (j->n + 7) / 8
+                                                    : j->n;
 }
 
-static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes, uint8_t *out, float *y, uint32_t *index, double sums[4])
+static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes, uint8_t *out, float *y,
+                uint32_t *index, double sums[4])
 {
     const int bits = j->variant % 7 + 2;
     const float scale = largest(j->n, j->x);
@@ -42,7 +71,8 @@ static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes,
     }
     case DRAWS: {
         uint16_t draws[3 * TUTTI_DRAWS];
-        tutti_draws(d, (tutti_rng){ j->n * 0x123456789abcdefu, (uint64_t)j->variant << 31, j->n << 28 }, j->n * 0x2000000, 3, draws);
+        tutti_draws(d, (tutti_rng){ j->n * 0x123456789abcdefu, (uint64_t)j->variant << 31, j->n << 28 },
+                    j->n * 0x2000000, 3, draws);
         memcpy(out, draws, j->n < sizeof draws ? j->n : sizeof draws);
         break;
     }
@@ -91,12 +121,16 @@ static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes,
     }
     case SIGNS:
         sums[0] = tutti_signs(d, j->n, j->x, j->variant % 2 != 0, out);
-        sums[1] = sums[0] - (j->variant % 2 != 0 ? tutti_norm2 : tutti_norm1)(d, j->n, j->x); /* the same sum, to the bit */
+        /* the same sum, to the bit */
+        sums[1] = sums[0] - (j->variant % 2 != 0 ? tutti_norm2 : tutti_norm1)(d, j->n, j->x);
         assert_true(sums[1] == 0 || !isfinite(sums[0]));
         sums[1] = 0;
         break;
     case SIGNS_ADD: tutti_signs_add(d, j->n, codes, -0.7f, y); break;
-    case ABOVE: sums[0] = (double)tutti_select_above(d, j->n, j->x, 0x3f000000u + (uint32_t)(j->variant % 3) * 0x700000u, j->n * (size_t)(j->variant % 4) / 3, index, y); break;
+    case ABOVE:
+        sums[0] = (double)tutti_select_above(d, j->n, j->x, 0x3f000000u + (uint32_t)(j->variant % 3) * 0x700000u,
+                                             j->n * (size_t)(j->variant % 4) / 3, index, y);
+        break;
     case UNIFORM_ADD: {
         uint8_t *low = malloc(j->n + 1);
         for (size_t i = 0; i < j->n; i++)
@@ -134,8 +168,8 @@ static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes,
 static void every_level_gives_the_references_bits(void **state)
 {
     harness_levels l = harness_open();
-    harness_area x_area = harness_area_open(), in_area = harness_area_open(), out_area = harness_area_open(), y_area = harness_area_open(),
-                 i_area = harness_area_open();
+    harness_area x_area = harness_area_open(), in_area = harness_area_open(), out_area = harness_area_open(),
+                 y_area = harness_area_open(), i_area = harness_area_open();
     uint16_t draws[4096];
     uint64_t seed = 11;
     (void)state;
@@ -146,7 +180,8 @@ static void every_level_gives_the_references_bits(void **state)
         for (int offset = HARNESS_FLUSH; offset < 16; offset += offset == HARNESS_FLUSH ? 1 : 5)
             for (int kernel = 0; kernel < KERNELS; kernel++) {
                 job j = { .n = n, .variant = (int)(at * 3 + (size_t)offset + 1), .draws = draws + (at & 7) };
-                const bool any = kernel == EXTENTS || kernel == SIGNS || kernel == ABOVE || kernel == CUT; /* NaN and infinity are theirs to answer for */
+                /* NaN and infinity are theirs to answer for */
+                const bool any = kernel == EXTENTS || kernel == SIGNS || kernel == ABOVE || kernel == CUT;
                 const size_t bytes = bytes_of(&j, kernel);
                 float *x = harness_place(&x_area, n * 4, offset, 4);
                 uint8_t *in = harness_place(&in_area, kernel == UNPACK || kernel == SIGNS_ADD ? bytes : n, offset, 1);
@@ -175,23 +210,29 @@ static void every_level_gives_the_references_bits(void **state)
                         for (size_t i = (size_t)sums[0]; i < n; i++)
                             y[i] = 0, index[i] = 0;
                     if (level == 0) {
-                        memcpy(first_out, out, bytes), memcpy(first_y, y, n * 4), memcpy(first_index, index, n * 4), memcpy(first, sums, sizeof sums);
+                        memcpy(first_out, out, bytes), memcpy(first_y, y, n * 4), memcpy(first_index, index, n * 4),
+                            memcpy(first, sums, sizeof sums);
                         continue;
                     }
                     if (isnan(first[0]) && isnan(sums[0]))
                         sums[0] = first[0];
-                    if (memcmp(first_out, out, bytes) != 0 || memcmp(first_y, y, n * 4) != 0 || memcmp(first_index, index, n * 4) != 0 ||
-                        memcmp(first, sums, sizeof sums) != 0)
-                        fail_msg("%s differs: level %d, n %zu, offset %d, variant %d", kernels[kernel], level, n, offset, j.variant);
-                    if (!harness_guards_stand(&out_area, out, bytes) || !harness_guards_stand(&y_area, y, n * 4) || !harness_guards_stand(&i_area, index, n * 4))
-                        fail_msg("%s wrote outside: level %d, n %zu, offset %d, variant %d", kernels[kernel], level, n, offset, j.variant);
+                    if (memcmp(first_out, out, bytes) != 0 || memcmp(first_y, y, n * 4) != 0 ||
+                        memcmp(first_index, index, n * 4) != 0 || memcmp(first, sums, sizeof sums) != 0)
+                        fail_msg("%s differs: level %d, n %zu, offset %d, variant %d", kernels[kernel], level, n,
+                                 offset, j.variant);
+                    if (!harness_guards_stand(&out_area, out, bytes) || !harness_guards_stand(&y_area, y, n * 4) ||
+                        !harness_guards_stand(&i_area, index, n * 4))
+                        fail_msg("%s wrote outside: level %d, n %zu, offset %d, variant %d", kernels[kernel], level, n,
+                                 offset, j.variant);
                 }
             }
-    harness_area_close(&x_area), harness_area_close(&in_area), harness_area_close(&out_area), harness_area_close(&y_area), harness_area_close(&i_area);
+    harness_area_close(&x_area), harness_area_close(&in_area), harness_area_close(&out_area),
+        harness_area_close(&y_area), harness_area_close(&i_area);
     harness_close(&l);
 }
 
-/* Beside sums in double; and no element changes with how many rows, or vectors, are given at once. Rows of several runs and of none but a rest. */
+/* Beside sums in double; and no element changes with how many rows, or vectors, are given at once.
+   Rows of several runs and of none but a rest. */
 static void products_with_few_vectors_are_the_formulas(void **state)
 {
     static const size_t widths[] = { 1, 15, 16, 100, 2047, 2048, 2049, 5003 };
@@ -231,7 +272,8 @@ static void products_with_few_vectors_are_the_formulas(void **state)
             for (size_t i = 0; i < ROWS * n; i++) {
                 double sum = (double)i, all = sum;
                 for (size_t k = 0; k < (size_t)p; k++)
-                    sum -= 0.5 * b[k * STEP + i / n] * q[k * n + i % n], all += fabs((double)b[k * STEP + i / n] * q[k * n + i % n]);
+                    sum -= 0.5 * b[k * STEP + i / n] * q[k * n + i % n],
+                        all += fabs((double)b[k * STEP + i / n] * q[k * n + i % n]);
                 assert_true(fabs((double)y[i] - sum) <= 1e-6 * all);
             }
             for (size_t i = 0; i < ROWS * n; i++)
@@ -249,19 +291,22 @@ static void products_with_few_vectors_are_the_formulas(void **state)
             for (size_t j = 0; j < (size_t)p * n; j++) {
                 double sum = q[j], all = fabs(sum);
                 for (size_t i = 0; i < ROWS; i++)
-                    sum += (double)b[j / n * STEP + i] * x[i * n + j % n], all += fabs((double)b[j / n * STEP + i] * x[i * n + j % n]);
+                    sum += (double)b[j / n * STEP + i] * x[i * n + j % n],
+                        all += fabs((double)b[j / n * STEP + i] * x[i * n + j % n]);
                 assert_true(fabs((double)y[j] - sum) <= 1e-6 * all);
             }
         }
     harness_close(&l);
 }
 
-/* Results so long that they go past the caches are those of short ones, whatever the alignment, and end where they should. */
+/* Results so long that they go past the caches are those of short ones, whatever the
+   alignment, and end where they should. */
 static void long_products_are_short_ones(void **state)
 {
     enum { ROWS = 1100, WIDE = 4003, GUARD = 64 };
     harness_levels l = harness_open();
-    float *q = malloc(4 * WIDE * sizeof *q), *a = malloc(4 * ROWS * sizeof *a), *memory = malloc((ROWS * WIDE + 2 * GUARD) * sizeof *memory), *row = malloc(WIDE * sizeof *row);
+    float *q = malloc(4 * WIDE * sizeof *q), *a = malloc(4 * ROWS * sizeof *a),
+          *memory = malloc((ROWS * WIDE + 2 * GUARD) * sizeof *memory), *row = malloc(WIDE * sizeof *row);
     uint64_t seed = 22;
     (void)state;
 
@@ -278,14 +323,16 @@ static void long_products_are_short_ones(void **state)
                 tutti_rows_product(l.device[level], 1, WIDE, p, a + i, ROWS, q, row);
                 assert_memory_equal(y + i * WIDE, row, WIDE * sizeof *row);
             }
-            for (const float *g = memory; g < memory + ROWS * WIDE + 2 * GUARD; g = g + 1 == y ? y + ROWS * WIDE : g + 1)
+            for (const float *g = memory; g < memory + ROWS * WIDE + 2 * GUARD;
+                 g = g + 1 == y ? y + ROWS * WIDE : g + 1)
                 assert_int_equal(harness_bits(*g), 0x5a5a5a5a);
         }
     free(q), free(a), free(memory), free(row);
     harness_close(&l);
 }
 
-/* kernels.h: draw 32 w + 2 l + h of group g is half h of word w of block 16 g + l, and blocks are those of tutti_random. */
+/* kernels.h: draw 32 w + 2 l + h of group g is half h of word w of block 16 g + l, and
+   blocks are those of tutti_random. */
 static void draws_are_the_halves_of_tutti_random(void **state)
 {
     harness_levels l = harness_open();
@@ -294,7 +341,8 @@ static void draws_are_the_halves_of_tutti_random(void **state)
     (void)state;
 
     for (int level = 0; level < l.count; level++)
-        for (uint64_t k = 0, first = 0; k < 24; k++, first = k < 16 ? first * 7 + 1 : ((k - 15) << 28) - 1) { /* the last: the index leaves 32 bits between the two groups */
+        /* the last: the index leaves 32 bits between the two groups */
+        for (uint64_t k = 0, first = 0; k < 24; k++, first = k < 16 ? first * 7 + 1 : ((k - 15) << 28) - 1) {
             tutti_draws(l.device[level], rng, first, 2, draws);
             for (uint64_t i = 0; i < 2 * TUTTI_DRAWS; i++) {
                 const uint64_t w = i % 128 / 32, lane = i % 32 / 2, h = i % 2, block = 16 * (first + i / 128) + lane;
@@ -304,7 +352,8 @@ static void draws_are_the_halves_of_tutti_random(void **state)
     harness_close(&l);
 }
 
-/* Over all 65536 draws the sum of levels is what the fraction says, to half a draw: the expectation is exact to 2^-17. */
+/* Over all 65536 draws the sum of levels is what the fraction says, to half a draw:
+   the expectation is exact to 2^-17. */
 static void rounding_keeps_the_expectation_over_all_draws(void **state)
 {
     harness_levels l = harness_open();
@@ -318,7 +367,8 @@ static void rounding_keeps_the_expectation_over_all_draws(void **state)
         draws[i] = (uint16_t)i;
     for (int round = 0; round < 60; round++) {
         const int bits = 2 + round % 7, top = (1 << (bits - 1)) - 1;
-        const float scale = ldexpf(1 + (float)(harness_random(&seed) % 1000) / 1000, (int)(harness_random(&seed) % 40) - 20);
+        const float scale =
+            ldexpf(1 + (float)(harness_random(&seed) % 1000) / 1000, (int)(harness_random(&seed) % 40) - 20);
         float r = (float)(harness_random(&seed) % 100001) / 100000;
         double sum = 0, values = 0;
         if (round % 3 == 0)
@@ -327,12 +377,14 @@ static void rounding_keeps_the_expectation_over_all_draws(void **state)
             x[i] = round % 2 ? -r * scale : r * scale;
         tutti_round_uniform(l.device[l.count - 1], 65536, x, scale, bits, draws, codes);
         for (int i = 0; i < 65536; i++)
-            sum += codes[i] & top, assert_true((codes[i] & top) == 0 || codes[i] >> (bits - 1) == (r != 0 && round % 2));
+            sum += codes[i] & top,
+                assert_true((codes[i] & top) == 0 || codes[i] >> (bits - 1) == (r != 0 && round % 2));
         assert_true(fabs(sum / 65536 - (double)fabsf(x[0]) / scale * top) <= 0x1p-17 + 1e-6 * top);
         tutti_round_powers(l.device[l.count - 1], 65536, x, scale, bits, draws, codes);
         for (int i = 0; i < 65536; i++)
             values += (codes[i] & top) == 0 ? 0 : ldexp(1, (codes[i] & top) - top);
-        assert_true(fabs(values / 65536 - (double)fabsf(x[0]) / scale) <= 0x1p-17 * fmax((double)fabsf(x[0]) / scale, ldexp(1, 1 - top)) + 3e-7);
+        assert_true(fabs(values / 65536 - (double)fabsf(x[0]) / scale) <=
+                    0x1p-17 * fmax((double)fabsf(x[0]) / scale, ldexp(1, 1 - top)) + 3e-7);
     }
     harness_close(&l);
 }
@@ -351,12 +403,14 @@ static void any_levels_keep_the_expectation_over_all_draws(void **state)
         draws[i] = (uint16_t)i;
     for (int round = 0; round < 70; round++) {
         const int bits = 2 + round % 7, last = (1 << bits) - 1;
-        const float scale = ldexpf(1 + (float)(harness_random(&seed) % 1000) / 1000, (int)(harness_random(&seed) % 40) - 20);
+        const float scale =
+            ldexpf(1 + (float)(harness_random(&seed) % 1000) / 1000, (int)(harness_random(&seed) % 40) - 20);
         float level[256], r = (float)(harness_random(&seed) % 200001) / 100000 - 1;
         double sum = 0;
         tutti_levels t;
         for (int k = 1; k < last; k++) /* crowded at zero by turns */
-            level[k] = ((float)k + (float)(harness_random(&seed) % 1000) / 2000 - 0.25f) / (float)last * 2 - 1, level[k] *= round % 2 ? fabsf(level[k]) : 1;
+            level[k] = ((float)k + (float)(harness_random(&seed) % 1000) / 2000 - 0.25f) / (float)last * 2 - 1,
+            level[k] *= round % 2 ? fabsf(level[k]) : 1;
         level[0] = -1, level[last] = 1;
         assert_true(tutti_levels_make(&t, bits, level));
         for (int i = 0; i < 65536; i++)
@@ -370,7 +424,8 @@ static void any_levels_keep_the_expectation_over_all_draws(void **state)
         for (int k = 0; k <= last; k++) {
             for (int i = 0; i < 256; i++)
                 x[i] = level[k];
-            tutti_round_levels(l.device[round % l.count], 256, x, 1, &t, draws + (harness_random(&seed) & 0xfeff), codes);
+            tutti_round_levels(l.device[round % l.count], 256, x, 1, &t, draws + (harness_random(&seed) & 0xfeff),
+                               codes);
             for (int i = 0; i < 256; i++)
                 assert_int_equal(codes[i], k);
         }
@@ -380,11 +435,13 @@ static void any_levels_keep_the_expectation_over_all_draws(void **state)
         for (int k = 0; k <= last; k++) { /* what decodes to a level is sent as that level by any scale */
             for (int i = 0; i < 256; i++)
                 x[i] = level[k] * scale;
-            tutti_round_levels(l.device[round % l.count], 256, x, scale, &t, draws + (harness_random(&seed) & 0xfeff), codes);
+            tutti_round_levels(l.device[round % l.count], 256, x, scale, &t, draws + (harness_random(&seed) & 0xfeff),
+                               codes);
             for (int i = 0; i < 256; i++)
                 assert_true(level[codes[i]] * scale == x[i]);
         }
-        level[1] = -1 + 0x1p-12f, level[last - 1] = 1 - 0x1p-12f; /* so near to the ends, x / scale has to be 1 in its last bit */
+        /* so near to the ends, x / scale has to be 1 in its last bit */
+        level[1] = -1 + 0x1p-12f, level[last - 1] = 1 - 0x1p-12f;
         for (int k = 2; k < last - 1; k++)
             level[k] = (float)k / (float)last * 2 - 1;
         assert_true(tutti_levels_make(&t, bits, level));
@@ -403,7 +460,8 @@ static void any_levels_keep_the_expectation_over_all_draws(void **state)
     harness_close(&l);
 }
 
-/* Scales from the least float to the greatest: codes are those of numbers of ordinary size, and the greatest magnitude is the greatest level. */
+/* Scales from the least float to the greatest: codes are those of numbers of ordinary size, and the
+   greatest magnitude is the greatest level. */
 static void codes_do_not_depend_on_the_binade_of_the_scale(void **state)
 {
     enum { N = 300 };
@@ -435,11 +493,13 @@ static void codes_do_not_depend_on_the_binade_of_the_scale(void **state)
                     if (kernel == 2)
                         tutti_round_levels(d, N, scaled, scale, &t, draws, codes);
                     else
-                        (kernel == 0 ? tutti_round_uniform : tutti_round_powers)(d, N, scaled, scale, bits, draws, codes);
+                        (kernel == 0 ? tutti_round_uniform : tutti_round_powers)(d, N, scaled, scale, bits, draws,
+                                                                                 codes);
                     if (power == -141 && at == 0)
                         memcpy(first[kernel], codes, N);
                     if (memcmp(codes, first[kernel], N) != 0)
-                        fail_msg("kernel %d, %d bits, scale 2^%d, level %d: other codes than at 2^-141", kernel, bits, power, at);
+                        fail_msg("kernel %d, %d bits, scale 2^%d, level %d: other codes than at 2^-141", kernel, bits,
+                                 power, at);
                     assert_int_equal(codes[N - 1], kernel == 2 ? last : top);
                     assert_int_equal(codes[N - 2], kernel == 2 ? 0 : top | 1 << (bits - 1));
                 }
@@ -478,7 +538,8 @@ static void levels_are_kept_exactly(void **state)
     harness_close(&l);
 }
 
-/* Adding uniform levels is adding from the table that the formula makes, also where the scale is NaN; every level is met with both signs. */
+/* Adding uniform levels is adding from the table that the formula makes, also where the scale is
+   NaN; every level is met with both signs. */
 static void uniform_levels_need_no_table(void **state)
 {
     static const float scales[] = { 0.7f, 0, 3e38f, 1e-42f, NAN };
@@ -509,7 +570,8 @@ static void uniform_levels_need_no_table(void **state)
 
 static void a_range_is_what_its_ends_and_even_steps_between_are(void **state)
 {
-    static const float ends[][2] = { { -1, 1 }, { 0, 0 }, { -3e38f, -1e38f }, { 1e-45f, 3e-40f }, { -0.0f, 7 }, { 0.1f, 0.1f } };
+    static const float ends[][2] = { { -1, 1 },          { 0, 0 },     { -3e38f, -1e38f },
+                                     { 1e-45f, 3e-40f }, { -0.0f, 7 }, { 0.1f, 0.1f } };
     harness_levels l = harness_open();
     (void)state;
 
@@ -536,8 +598,9 @@ static void a_range_is_what_its_ends_and_even_steps_between_are(void **state)
 
 static void cutting_goes_towards_zero_and_keeps_nan(void **state)
 {
-    static const uint32_t rows[][2] = { { 0x3f80ffff, 0x3f80 }, { 0xbf80ffff, 0xbf80 }, { 0x7f7fffff, 0x7f7f }, { 0x7f800000, 0x7f80 }, { 0xff800000, 0xff80 },
-                                        { 0x7f800001, 0x7fc0 }, { 0xff80ffff, 0xffc0 }, { 0x0000ffff, 0 }, { 0x80010000, 0x8001 } };
+    static const uint32_t rows[][2] = { { 0x3f80ffff, 0x3f80 }, { 0xbf80ffff, 0xbf80 }, { 0x7f7fffff, 0x7f7f },
+                                        { 0x7f800000, 0x7f80 }, { 0xff800000, 0xff80 }, { 0x7f800001, 0x7fc0 },
+                                        { 0xff80ffff, 0xffc0 }, { 0x0000ffff, 0 },      { 0x80010000, 0x8001 } };
     harness_levels l = harness_open();
     (void)state;
 
@@ -569,7 +632,8 @@ static void packing_puts_element_i_at_bit_i_times_bits(void **state)
                 tutti_pack(l.device[level], bits, n, codes, out);
                 assert_int_equal(tutti_packed_bytes(bits, n), (n * (size_t)bits + 7) / 8);
                 for (size_t k = 0; k < 8 * tutti_packed_bytes(bits, n); k++)
-                    assert_int_equal(out[k / 8] >> k % 8 & 1, k < n * (size_t)bits ? codes[k / (size_t)bits] >> k % (size_t)bits & 1 : 0);
+                    assert_int_equal(out[k / 8] >> k % 8 & 1,
+                                     k < n * (size_t)bits ? codes[k / (size_t)bits] >> k % (size_t)bits & 1 : 0);
                 tutti_unpack(l.device[level], bits, n, out, back);
                 assert_true(n == 0 || memcmp(back, codes, n) == 0);
             }
@@ -589,7 +653,8 @@ static int by_index(const void *a, const void *b)
     return (*(const uint32_t *)a > *(const uint32_t *)b) - (*(const uint32_t *)a < *(const uint32_t *)b);
 }
 
-/* Against sorting; shapes: normal-like, few distinct values, all equal, one in four special, heavy where the sample does not look. */
+/* Against sorting; shapes: normal-like, few distinct values, all equal, one in four special,
+   heavy where the sample does not look. */
 static void top_k_is_exact_with_ties_by_index(void **state)
 {
     static const size_t lengths[] = { 1, 7, 8, 511, 512, 513, 5000, 70001 };
@@ -659,7 +724,9 @@ static void extents_are_those_of_the_numbers(void **state)
     harness_close(&l);
 }
 
-/* tutti_quantise is tutti_draws and tutti_round_* of each run: at every level, from any draw on, for runs of any length, some with a scale of 0 or NaN, whatever memory is asked for ahead; nothing is written beyond the codes. */
+/* tutti_quantise is tutti_draws and tutti_round_* of each run: at every level, from any draw on,
+   for runs of any length, some with a scale of 0 or NaN, whatever memory is asked for ahead;
+   nothing is written beyond the codes. */
 static void quantising_is_drawing_and_rounding(void **state)
 {
     enum { N = 900 };
@@ -670,14 +737,21 @@ static void quantising_is_drawing_and_rounding(void **state)
     (void)state;
 
     for (int round = 0; round < 400; round++) {
-        const size_t n = harness_random(&seed) % (N + 1), each = round % 5 == 0 ? N : 1 + harness_random(&seed) % (round % 2 ? 40 : 600);
-        const uint64_t first = round % 7 == 0 ? (UINT64_C(1) << 35) - harness_random(&seed) % 900 : harness_random(&seed) % 5000; /* the first: the blocks' index leaves 32 bits on the way */
+        const size_t n = harness_random(&seed) % (N + 1),
+                     each = round % 5 == 0 ? N : 1 + harness_random(&seed) % (round % 2 ? 40 : 600);
+        /* the first: the blocks' index leaves 32 bits on the way */
+        const uint64_t first =
+            round % 7 == 0 ? (UINT64_C(1) << 35) - harness_random(&seed) % 900 : harness_random(&seed) % 5000;
         const tutti_rng rng = { harness_random(&seed), harness_random(&seed), harness_random(&seed) };
         const tutti_ahead ahead = { .distance = harness_random(&seed) % 500, .end = n };
         tutti_levels t;
-        tutti_rounding how = { .grid = (tutti_grid)(round % 3), .bits = 2 + (int)(harness_random(&seed) % 7), .levels = &t };
+        tutti_rounding how = { .grid = (tutti_grid)(round % 3),
+                               .bits = 2 + (int)(harness_random(&seed) % 7),
+                               .levels = &t };
         how.nearest = how.grid == TUTTI_GRID_EVEN && round % 2 == 0;
-        how.steps = how.grid == TUTTI_GRID_EVEN && round % 4 < 2 ? 1 + (int)(harness_random(&seed) % ((1u << (how.bits - 1)) - 1)) : 0;
+        how.steps = how.grid == TUTTI_GRID_EVEN && round % 4 < 2
+                        ? 1 + (int)(harness_random(&seed) % ((1u << (how.bits - 1)) - 1))
+                        : 0;
         for (int k = 0; k < 1 << how.bits; k++)
             level[k] = (float)k / (float)((1 << how.bits) - 1) * 2 - 1, level[k] *= fabsf(level[k]);
         assert_true(tutti_levels_make(&t, how.bits, level));
@@ -686,7 +760,8 @@ static void quantising_is_drawing_and_rounding(void **state)
         for (size_t at = 0; at < n; at += each) {
             const size_t some = n - at < each ? n - at : each;
             float *s = &scale[at / each];
-            *s = round % 4 == 1 && harness_random(&seed) % 3 == 0 ? (harness_random(&seed) % 2 ? 0 : NAN) : largest(some, x + at);
+            *s = round % 4 == 1 && harness_random(&seed) % 3 == 0 ? (harness_random(&seed) % 2 ? 0 : NAN)
+                                                                  : largest(some, x + at);
             memset(wanted + at, 0, some);
             for (size_t i = 0; i < some && *s > 0; i++) {
                 const uint64_t draw = first + at + i;
@@ -695,9 +770,11 @@ static void quantising_is_drawing_and_rounding(void **state)
                 if (how.steps > 0)
                     tutti_quantise(l.device[0], &how, rng, draw, 1, x + at + i, 1, s, NULL, wanted + at + i);
                 else if (how.grid == TUTTI_GRID_EVEN)
-                    tutti_round_uniform(l.device[0], 1, x + at + i, *s, how.bits, how.nearest ? NULL : &draws[draw % TUTTI_DRAWS], wanted + at + i);
+                    tutti_round_uniform(l.device[0], 1, x + at + i, *s, how.bits,
+                                        how.nearest ? NULL : &draws[draw % TUTTI_DRAWS], wanted + at + i);
                 else if (how.grid == TUTTI_GRID_POWERS)
-                    tutti_round_powers(l.device[0], 1, x + at + i, *s, how.bits, &draws[draw % TUTTI_DRAWS], wanted + at + i);
+                    tutti_round_powers(l.device[0], 1, x + at + i, *s, how.bits, &draws[draw % TUTTI_DRAWS],
+                                       wanted + at + i);
                 else
                     tutti_round_levels(l.device[0], 1, x + at + i, *s, &t, &draws[draw % TUTTI_DRAWS], wanted + at + i);
             }
@@ -707,7 +784,9 @@ static void quantising_is_drawing_and_rounding(void **state)
             tutti_quantise(l.device[k], &how, rng, first, n, x, each, scale, round % 2 ? &ahead : NULL, codes);
             for (size_t i = 0; i < n; i++)
                 if (codes[i] != wanted[i])
-                    fail_msg("round %d, level %d, grid %d, %d bits, element %zu of %zu in runs of %zu: %d in place of %d", round, k, how.grid, how.bits, i, n, each, codes[i], wanted[i]);
+                    fail_msg(
+                        "round %d, level %d, grid %d, %d bits, element %zu of %zu in runs of %zu: %d in place of %d",
+                        round, k, how.grid, how.bits, i, n, each, codes[i], wanted[i]);
             assert_int_equal(codes[n], 0x5a);
         }
     }

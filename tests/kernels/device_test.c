@@ -48,7 +48,8 @@ static void random_fills_are_a_function_of_the_index(void **state)
     tutti_device_close(d);
 }
 
-/* Levels give the same bits at every length; a normal is that of base.h but for the last bit now and then, since the library's log and cos may differ. */
+/* Levels give the same bits at every length; a normal is that of base.h but for the last bit now
+   and then, since the library's log and cos may differ. */
 static void random_fills_are_the_same_at_every_level(void **state)
 {
     enum { N = 100003 };
@@ -94,7 +95,9 @@ static void random_fills_are_the_same_at_every_level(void **state)
 /* Where floats are coarse, half of the draws round up to the excluded end: none may stay there. */
 static void a_uniform_fill_never_reaches_its_upper_end(void **state)
 {
-    static const float ranges[][2] = { { 16777216, 16777218 }, { 1, 0x1.000004p0f }, { -0x1.000004p0f, -1 }, { 0, 0x1p-149f }, { -0x1p-149f, 0 } };
+    static const float ranges[][2] = {
+        { 16777216, 16777218 }, { 1, 0x1.000004p0f }, { -0x1.000004p0f, -1 }, { 0, 0x1p-149f }, { -0x1p-149f, 0 }
+    };
     float y[500];
     tutti_device *d;
     (void)state;
@@ -129,7 +132,9 @@ static void note(void *self, double flops, double bytes)
 
 static void every_kernel_charges_its_work(void **state)
 {
-    static const tutti_runtime_ops ops = { .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof ops, .name = "counting", .charge = note };
+    static const tutti_runtime_ops ops = {
+        .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof ops, .name = "counting", .charge = note
+    };
     account sum;
     tutti_runtime rt = { &ops, &sum };
     const tutti_sgd_step plain = { .lr = 1, .scale = 1 }, momentum = { .lr = 1, .scale = 1, .momentum = 0.5f };

@@ -1,4 +1,5 @@
-/* harness.h: what the kernel tests share: a device a level, memory between pages that may not be touched, awkward numbers. */
+/* harness.h: what the kernel tests share: a device a level, memory between pages that may
+   not be touched, awkward numbers. */
 #ifndef TUTTI_TEST_KERNELS_HARNESS_H
 #define TUTTI_TEST_KERNELS_HARNESS_H
 #include <math.h>
@@ -66,7 +67,8 @@ static const uint32_t harness_special[] = {
     0x00800000, 0x80800000, 0x7f7fffff, 0xff7fffff, /* normal numbers, least and greatest */
     0x7f800000, 0xff800000, /* infinities */
     0x7fc00000, 0xffc00000, 0x7fc12345, 0x7f800001, 0xffbfffff, /* NaNs, quiet and signalling */
-    0x3f800000, 0xbf800000, 0x3f7fffff, 0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x387fffff, /* 1, and edges of the halves */
+    /* 1, and edges of the halves */
+    0x3f800000, 0xbf800000, 0x3f7fffff, 0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x387fffff,
 };
 
 /* kind 0: numbers of like size; 1: one in four is special; 2: any 32 bits */
@@ -86,8 +88,9 @@ static inline bool harness_same(float a, float b)
     return harness_bits(a) == harness_bits(b) || (isnan(a) && isnan(b));
 }
 
-/* ---- memory: an array within pages that end where no one may read. Offset HARNESS_FLUSH puts its end on that edge; any
-   other is the distance in floats from a 64-byte line. The bytes round it are a pattern that must survive. ---- */
+/* ---- memory: an array within pages that end where no one may read. Offset HARNESS_FLUSH puts its
+   end on that edge; any other is the distance in floats from a 64-byte line. The bytes round it are
+   a pattern that must survive. ---- */
 enum { HARNESS_PAGES = 4, HARNESS_FLUSH = -1, HARNESS_GUARD = 256 };
 typedef struct harness_area { uint8_t *map, *start, *end; size_t bytes; } harness_area;
 
@@ -112,7 +115,8 @@ static inline void harness_area_close(harness_area *a)
 
 static inline void *harness_place(harness_area *a, size_t bytes, int offset, size_t element)
 {
-    uint8_t *p = offset == HARNESS_FLUSH ? a->end - bytes : a->start + HARNESS_GUARD + (size_t)offset * element;
+    uint8_t *p = offset == HARNESS_FLUSH ? a->end - bytes
+                                         : a->start + HARNESS_GUARD + (size_t)offset * element;
 
     assert_true(p - HARNESS_GUARD >= a->start && p + bytes <= a->end);
     memset(p - HARNESS_GUARD, 0xa5, HARNESS_GUARD);

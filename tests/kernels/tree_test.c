@@ -1,5 +1,6 @@
-/* tutti_tree_sum and tutti_tree_sum_all. Goal: for every p the sum is the binary tree of DESIGN, bit for bit, at every level; y may be any x; into all, every
-   vector has it and nothing around them is touched.
+/* tutti_tree_sum and tutti_tree_sum_all. Goal: for every p the sum is the binary tree
+   of DESIGN, bit for bit, at every level; y may be any x; into all, every vector has it
+   and nothing around them is touched.
    Method: the tree written as the recursion it is, an element at a time. */
 #include "harness.h"
 
@@ -24,7 +25,8 @@ static void compare(harness_levels *l, int p, size_t n, int kind, uint64_t seed)
 {
     const size_t stride = n + 3;
     const float **x = calloc((size_t)p, sizeof *x);
-    float *memory = calloc((size_t)p * stride + 1, sizeof *memory), *a = calloc((size_t)p, sizeof *a), *y = malloc((n + 1) * sizeof *y);
+    float *memory = calloc((size_t)p * stride + 1, sizeof *memory), *a = calloc((size_t)p, sizeof *a),
+          *y = malloc((n + 1) * sizeof *y);
 
     for (int r = 0; r < p; r++) {
         x[r] = memory + (size_t)r * stride;
@@ -38,7 +40,8 @@ static void compare(harness_levels *l, int p, size_t n, int kind, uint64_t seed)
             tutti_tree_sum(l->device[level], n, p, x, weighted ? a : NULL, y);
             for (size_t i = 0; i < n; i++)
                 if (!harness_same(y[i], recursion(x, weighted ? a : NULL, 0, p, i)))
-                    fail_msg("p %d, n %zu, element %zu, level %d, weighted %d, kind %d", p, n, i, level, weighted, kind);
+                    fail_msg("p %d, n %zu, element %zu, level %d, weighted %d, kind %d", p, n, i, level, weighted,
+                             kind);
             assert_true(y[n] == 12345);
         }
     free(x);
@@ -53,7 +56,8 @@ static void compare_all(harness_levels *l, int p, size_t n, int kind, uint64_t s
     const size_t stride = n + 3, count = (size_t)p * stride + 1;
     const float **x = calloc((size_t)p, sizeof *x);
     float **y = calloc((size_t)p, sizeof *y);
-    float *fresh = calloc(count, sizeof *fresh), *memory = calloc(count, sizeof *memory), *a = calloc((size_t)p, sizeof *a);
+    float *fresh = calloc(count, sizeof *fresh), *memory = calloc(count, sizeof *memory),
+          *a = calloc((size_t)p, sizeof *a);
 
     for (int r = 0; r < p; r++) {
         x[r] = fresh + 1 + (size_t)r * stride;
@@ -122,11 +126,14 @@ static void the_order_is_the_promised_one(void **state)
         assert_true(y == 1);
         tutti_tree_sum(l.device[level], 1, 3, (const float *const[]){ &big, &one, &minus }, NULL, &y);
         assert_true(y == 0);
-        tutti_tree_sum(l.device[level], 1, 6, (const float *const[]){ &big, &minus, &big, &minus, &one, &one }, NULL, &y);
+        tutti_tree_sum(l.device[level], 1, 6, (const float *const[]){ &big, &minus, &big, &minus, &one, &one }, NULL,
+                       &y);
         assert_true(y == 2);
-        tutti_tree_sum(l.device[level], 1, 7, (const float *const[]){ &one, &one, &one, &one, &big, &minus, &one }, NULL, &y);
+        tutti_tree_sum(l.device[level], 1, 7, (const float *const[]){ &one, &one, &one, &one, &big, &minus, &one },
+                       NULL, &y);
         assert_true(y == 5);
-        tutti_tree_sum(l.device[level], 1, 7, (const float *const[]){ &one, &one, &one, &big, &minus, &one, &one }, NULL, &y);
+        tutti_tree_sum(l.device[level], 1, 7, (const float *const[]){ &one, &one, &one, &big, &minus, &one, &one },
+                       NULL, &y);
         assert_true(y == 0); /* (1+1)+(1+big) = big and (-big+1)+1 = -big */
     }
     harness_close(&l);

@@ -1,7 +1,7 @@
-/* The element-wise kernels, the sums and the optimiser steps of device.h.
-   Goal: every level gives the scalar reference's bits and touches nothing outside its arrays; the reference is the formula.
-   Method: each operation in a table, run at each level and at the scalar one on the same numbers, for all lengths, all
-   alignments, kinds of numbers and aliasings. */
+/* The element-wise kernels, the sums and the optimiser steps of device.h. Goal: every level gives
+   the scalar reference's bits and touches nothing outside its arrays; the reference is the formula.
+   Method: each operation in a table, run at each level and at the scalar one on the same numbers,
+   for all lengths, all alignments, kinds of numbers and aliasings. */
 #include "harness.h"
 
 enum { ARRAYS = 4 };
@@ -14,17 +14,57 @@ static double add(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_add
 static double add_self(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_add(d, n, v[0], v[0]); return 0; }
 static double scale(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_scale(d, n, 0.3f, v[0]); return 0; }
 static double axpy(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_axpy(d, n, 1.7f, v[0], v[1]); return 0; }
-static double axpy_self(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_axpy(d, n, -0.1f, v[0], v[0]); return 0; }
-static double blend(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_blend(d, n, 0.9f, v[0], 0.1f, v[1]); return 0; }
-static double blend_self(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_blend(d, n, 0.9f, v[0], 0.1f, v[0]); return 0; }
-static double diff(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_diff(d, n, 3.1f, v[0], v[1], v[2]); return 0; }
-static double diff_into_x(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_diff(d, n, 3.1f, v[0], v[1], v[0]); return 0; }
-static double diff_into_y(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_diff(d, n, 3.1f, v[0], v[1], v[1]); return 0; }
-static double add_diff(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_add_diff(d, n, 0.7f, v[0], v[1], v[2]); return 0; }
-static double add_diff_into_y(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_add_diff(d, n, 0.7f, v[0], v[1], v[1]); return 0; }
+static double axpy_self(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_axpy(d, n, -0.1f, v[0], v[0]);
+    return 0;
+}
+static double blend(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_blend(d, n, 0.9f, v[0], 0.1f, v[1]);
+    return 0;
+}
+static double blend_self(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_blend(d, n, 0.9f, v[0], 0.1f, v[0]);
+    return 0;
+}
+static double diff(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_diff(d, n, 3.1f, v[0], v[1], v[2]);
+    return 0;
+}
+static double diff_into_x(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_diff(d, n, 3.1f, v[0], v[1], v[0]);
+    return 0;
+}
+static double diff_into_y(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_diff(d, n, 3.1f, v[0], v[1], v[1]);
+    return 0;
+}
+static double add_diff(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_add_diff(d, n, 0.7f, v[0], v[1], v[2]);
+    return 0;
+}
+static double add_diff_into_y(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_add_diff(d, n, 0.7f, v[0], v[1], v[1]);
+    return 0;
+}
 static const tutti_compensation compensation = { .a = 0.04f, .decay = 0.95f, .one_minus_decay = 0.05f, .eps = 1e-7f };
-static double compensate(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_compensate(d, n, &compensation, v[0], v[1], v[2], NULL); return 0; }
-static double compensate_by_mean(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_compensate(d, n, &compensation, v[0], v[1], v[2], v[3]); return 0; }
+static double compensate(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_compensate(d, n, &compensation, v[0], v[1], v[2], NULL);
+    return 0;
+}
+static double compensate_by_mean(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_compensate(d, n, &compensation, v[0], v[1], v[2], v[3]);
+    return 0;
+}
 static double norm2(tutti_device *d, size_t n, float *const v[ARRAYS]) { return tutti_norm2(d, n, v[0]); }
 static double dot(tutti_device *d, size_t n, float *const v[ARRAYS]) { return tutti_dot(d, n, v[0], v[1]); }
 static double dot_self(tutti_device *d, size_t n, float *const v[ARRAYS]) { return tutti_dot(d, n, v[1], v[1]); }
@@ -66,7 +106,9 @@ static double sgd_decay(tutti_device *d, size_t n, float *const v[ARRAYS])
 
 static double sgd_first(tutti_device *d, size_t n, float *const v[ARRAYS])
 {
-    const tutti_sgd_step s = { .lr = 0.05f, .scale = 0.5f, .momentum = 0.9f, .one_minus_dampening = 0.7f, .first = true };
+    const tutti_sgd_step s = {
+        .lr = 0.05f, .scale = 0.5f, .momentum = 0.9f, .one_minus_dampening = 0.7f, .first = true
+    };
 
     tutti_step_sgd(d, n, &s, v[0], v[1], v[2]);
     return 0;
@@ -74,7 +116,9 @@ static double sgd_first(tutti_device *d, size_t n, float *const v[ARRAYS])
 
 static double sgd_momentum(tutti_device *d, size_t n, float *const v[ARRAYS])
 {
-    const tutti_sgd_step s = { .lr = 0.05f, .scale = 0.5f, .momentum = 0.9f, .one_minus_dampening = 0.7f, .decay = 0.01f };
+    const tutti_sgd_step s = {
+        .lr = 0.05f, .scale = 0.5f, .momentum = 0.9f, .one_minus_dampening = 0.7f, .decay = 0.01f
+    };
 
     tutti_step_sgd(d, n, &s, v[0], v[1], v[2]);
     return 0;
@@ -90,8 +134,14 @@ static double sgd_nesterov(tutti_device *d, size_t n, float *const v[ARRAYS])
 
 static double adam(tutti_device *d, size_t n, float *const v[ARRAYS])
 {
-    const tutti_adam_step s = { .scale = 0.25f, .shrink = 1, .one_minus_beta1 = 0.1f, .beta2 = 0.999f, .one_minus_beta2 = 0.001f,
-                                .eps = 1e-8f, .step_size = 0.0037f, .root_c2 = 0.0632f };
+    const tutti_adam_step s = { .scale = 0.25f,
+                                .shrink = 1,
+                                .one_minus_beta1 = 0.1f,
+                                .beta2 = 0.999f,
+                                .one_minus_beta2 = 0.001f,
+                                .eps = 1e-8f,
+                                .step_size = 0.0037f,
+                                .root_c2 = 0.0632f };
 
     tutti_step_adam(d, n, &s, v[0], v[1], v[2], v[3]);
     return 0;
@@ -108,19 +158,53 @@ static double adam_l2(tutti_device *d, size_t n, float *const v[ARRAYS])
 
 static double adam_decoupled(tutti_device *d, size_t n, float *const v[ARRAYS])
 {
-    const tutti_adam_step s = { .scale = 1, .shrink = 0.9997f, .one_minus_beta1 = 0.5f, .beta2 = 0.95f, .one_minus_beta2 = 0.05f,
-                                .eps = 1e-6f, .step_size = 0.01f, .root_c2 = 0.3f };
+    const tutti_adam_step s = { .scale = 1,
+                                .shrink = 0.9997f,
+                                .one_minus_beta1 = 0.5f,
+                                .beta2 = 0.95f,
+                                .one_minus_beta2 = 0.05f,
+                                .eps = 1e-6f,
+                                .step_size = 0.01f,
+                                .root_c2 = 0.3f };
 
     tutti_step_adam(d, n, &s, v[0], v[1], v[2], v[3]);
     return 0;
 }
 
-static const struct { const char *name; operation *run; } operations[] = {
+static const struct { const char *name; operation *run;
+} operations[] = {
 #define ROW(f) { #f, f }
-    ROW(copy), ROW(copy_self), ROW(fill), ROW(add), ROW(add_self), ROW(scale), ROW(axpy), ROW(axpy_self), ROW(blend),
-    ROW(blend_self), ROW(diff), ROW(diff_into_x), ROW(diff_into_y), ROW(add_diff), ROW(add_diff_into_y), ROW(compensate),
-    ROW(compensate_by_mean), ROW(norm2), ROW(dot), ROW(dot_self), ROW(finite_all), ROW(tree3), ROW(tree11), ROW(sgd_plain), ROW(sgd_decay), ROW(sgd_first), ROW(sgd_momentum),
-    ROW(sgd_nesterov), ROW(adam), ROW(adam_l2), ROW(adam_decoupled),
+    ROW(copy),
+    ROW(copy_self),
+    ROW(fill),
+    ROW(add),
+    ROW(add_self),
+    ROW(scale),
+    ROW(axpy),
+    ROW(axpy_self),
+    ROW(blend),
+    ROW(blend_self),
+    ROW(diff),
+    ROW(diff_into_x),
+    ROW(diff_into_y),
+    ROW(add_diff),
+    ROW(add_diff_into_y),
+    ROW(compensate),
+    ROW(compensate_by_mean),
+    ROW(norm2),
+    ROW(dot),
+    ROW(dot_self),
+    ROW(finite_all),
+    ROW(tree3),
+    ROW(tree11),
+    ROW(sgd_plain),
+    ROW(sgd_decay),
+    ROW(sgd_first),
+    ROW(sgd_momentum),
+    ROW(sgd_nesterov),
+    ROW(adam),
+    ROW(adam_l2),
+    ROW(adam_decoupled),
 #undef ROW
 };
 
@@ -144,7 +228,8 @@ static void every_level_gives_the_references_bits(void **state)
                     double sum[2];
                     bool equal;
                     for (int j = 0; j < ARRAYS; j++) {
-                        /* The arrays of one operation stand at different alignments, except in the flush case. */
+                        /* The arrays of one operation stand at different
+                           alignments, except in the flush case. */
                         const int place = offset == HARNESS_FLUSH ? offset : (offset + 5 * j) % 16;
                         v[0][j] = harness_place(&area[0][j], n * sizeof(float), 0, sizeof(float));
                         v[1][j] = harness_place(&area[1][j], n * sizeof(float), place, sizeof(float));
@@ -158,11 +243,12 @@ static void every_level_gives_the_references_bits(void **state)
                         for (size_t i = 0; i < n; i++)
                             equal = equal && harness_same(v[0][j][i], v[1][j][i]);
                         if (!harness_guards_stand(&area[1][j], v[1][j], n * sizeof(float)))
-                            fail_msg("%s wrote outside array %d: level %d, n %zu, offset %d", operations[o].name, j, level, n, offset);
+                            fail_msg("%s wrote outside array %d: level %d, n %zu, offset %d", operations[o].name, j,
+                                     level, n, offset);
                     }
                     if (!equal)
-                        fail_msg("%s differs: level %d, n %zu, offset %d, kind %d, seed %llu", operations[o].name, level, n, offset,
-                                 kind, (unsigned long long)from);
+                        fail_msg("%s differs: level %d, n %zu, offset %d, kind %d, seed %llu", operations[o].name,
+                                 level, n, offset, kind, (unsigned long long)from);
                 }
         }
     for (int who = 0; who < 2; who++)
@@ -180,7 +266,8 @@ static void the_reference_is_the_formula(void **state)
     (void)state;
 
     for (int round = 0; round < 20000; round++) {
-        const float x = harness_number(&seed, round % 2), y = harness_number(&seed, round % 2), z = harness_number(&seed, round % 2);
+        const float x = harness_number(&seed, round % 2), y = harness_number(&seed, round % 2),
+                    z = harness_number(&seed, round % 2);
         const float a = harness_number(&seed, 0), b = harness_number(&seed, 0);
         volatile float t = a * x, u = b * y, v = x - y, r;
         float q;
@@ -193,9 +280,11 @@ static void the_reference_is_the_formula(void **state)
         { /* delay compensation of the gradient z, at x and no longer at y; b in place of the mean */
             const tutti_compensation c = { .a = a, .decay = 0.75f, .one_minus_decay = 0.25f, .eps = 1e-7f };
             float m = fabsf(b);
-            volatile float square = z * z, w = a * square, kept = 0.75f * m, added = 0.25f * square, mean = kept + added, shifted = mean + 1e-7f, root = sqrtf(shifted), by;
+            volatile float square = z * z, w = a * square, kept = 0.75f * m, added = 0.25f * square,
+                           mean = kept + added, shifted = mean + 1e-7f, root = sqrtf(shifted), by;
             r = w * v, r = z + r, q = z, tutti_compensate(d, 1, &c, &x, &y, &q, NULL), assert_true(harness_same(r, q));
-            by = w / root, r = by * v, r = z + r, q = z, tutti_compensate(d, 1, &c, &x, &y, &q, &m), assert_true(harness_same(r, q) && harness_same(mean, m));
+            by = w / root, r = by * v, r = z + r, q = z, tutti_compensate(d, 1, &c, &x, &y, &q, &m),
+            assert_true(harness_same(r, q) && harness_same(mean, m));
         }
         q = z, tutti_copy(d, 1, &x, &q), assert_int_equal(harness_bits(q), harness_bits(x));
         q = z, tutti_fill(d, 1, x, &q), assert_true(harness_same(q, x));
@@ -252,7 +341,8 @@ static void one_number_that_is_not_finite_is_found_anywhere(void **state)
     harness_close(&l);
 }
 
-/* What overlap, shards and tiles rest on: an element's bits do not depend on the range it came in with. */
+/* What overlap, shards and tiles rest on: an element's bits do not
+   depend on the range it came in with. */
 static void steps_do_not_depend_on_the_split(void **state)
 {
     enum { N = 211 };
@@ -263,7 +353,8 @@ static void steps_do_not_depend_on_the_split(void **state)
 
     for (int level = 0; level < l.count; level++)
         for (int round = 0; round < 300; round++) {
-            operation *const run = (operation *const[]){ sgd_momentum, sgd_nesterov, sgd_decay, adam, adam_l2, adam_decoupled }[round % 6];
+            operation *const run =
+                (operation *const[]){ sgd_momentum, sgd_nesterov, sgd_decay, adam, adam_l2, adam_decoupled }[round % 6];
             for (int j = 0; j < ARRAYS; j++)
                 for (int i = 0; i < N; i++)
                     whole[j][i] = pieces[j][i] = harness_number(&seed, round % 3);
@@ -271,7 +362,8 @@ static void steps_do_not_depend_on_the_split(void **state)
             for (size_t first = 0, count; first < N; first += count) {
                 count = harness_random(&seed) % 40;
                 count = count < N - first ? count : N - first;
-                run(l.device[level], count, (float *const[]){ pieces[0] + first, pieces[1] + first, pieces[2] + first, pieces[3] + first });
+                run(l.device[level], count,
+                    (float *const[]){ pieces[0] + first, pieces[1] + first, pieces[2] + first, pieces[3] + first });
             }
             for (int j = 0; j < ARRAYS; j++)
                 for (int i = 0; i < N; i++)
