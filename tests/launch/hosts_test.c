@@ -1,5 +1,7 @@
-/* hosts_test.c: runs over several hosts, where a host is a process that a command of ours starts here: what reaches the workers, what comes back, who is named when a worker, an
-   agent, a host or the launcher ends, and that nothing stays. Workers here do not meet (no meeting place); tests/cli/hosts_test.py has those that do. */
+/* hosts_test.c: runs over several hosts, where a host is a process that a command of ours starts
+   here: what reaches the workers, what comes back, who is named when a worker, an agent, a host or
+   the launcher ends, and that nothing stays. Workers here do not meet (no meeting place);
+   tests/cli/hosts_test.py has those that do. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -59,11 +61,19 @@ static void clear_records(void)
 }
 
 /* Runs to the end; descriptors are as before. */
-static tutti_launch_result run(const char *hosts, const char *kind, const char *rsh, double seconds, heard *h, tutti_status wanted)
+static tutti_launch_result run(const char *hosts, const char *kind, const char *rsh, double seconds, heard *h,
+                               tutti_status wanted)
 {
     const char *const argv[] = { LAUNCH_WORKER, kind, record_path, NULL };
     const int before = descriptors();
-    tutti_launch_hosts_options o = { .rsh = rsh, .agent = LAUNCH_WORKER, .argv = argv, .directory = "/tmp", .threads = 1, .output = hear, .user = h, .start_ns = (int64_t)(seconds * 1e9) };
+    tutti_launch_hosts_options o = { .rsh = rsh,
+                                     .agent = LAUNCH_WORKER,
+                                     .argv = argv,
+                                     .directory = "/tmp",
+                                     .threads = 1,
+                                     .output = hear,
+                                     .user = h,
+                                     .start_ns = (int64_t)(seconds * 1e9) };
     tutti_launch_host *list;
     tutti_launch_result result;
     tutti_error err = { 0 };
@@ -125,7 +135,11 @@ static void workers_on_hosts_get_place_directory_arguments_and_variables(void **
     assert_string_equal(result.text, "");
     assert_int_equal(result.exit_code, 0);
     for (int r = 0; r < 4; r++) {
-        snprintf(wanted, sizeof wanted, "%sworker %d of 4 in /tmp, %s, a b\"c'$(d)\n", r < 2 ? "" : r == 2 ? "b: " : "c: ", r, record_path);
+        snprintf(wanted, sizeof wanted, "%sworker %d of 4 in /tmp, %s, a b\"c'$(d)\n",
+                 r < 2    ? ""
+                 : r == 2 ? "b: "
+                          : "c: ",
+                 r, record_path);
         assert_says(h.text[1], wanted);
         snprintf(wanted, sizeof wanted, "worker %d complains", r);
         assert_says(h.text[2], wanted);
@@ -168,7 +182,8 @@ static void a_killed_worker_ends_the_run_everywhere(void **state)
 static void a_host_that_does_not_answer_is_named_after_the_deadline(void **state)
 {
     heard h;
-    tutti_launch_result result = run("a:1,b:2", "wait", "sh -c 'if [ \"$0\" = b ]; then exec sleep 1000; fi; eval \"$1\"'", 2.5, &h, TUTTI_OK);
+    tutti_launch_result result =
+        run("a:1,b:2", "wait", "sh -c 'if [ \"$0\" = b ]; then exec sleep 1000; fi; eval \"$1\"'", 2.5, &h, TUTTI_OK);
 
     (void)state;
     assert_int_equal(result.exit_code, 1);
@@ -180,15 +195,22 @@ static void a_host_that_does_not_answer_is_named_after_the_deadline(void **state
 static void a_command_that_fails_is_told_with_its_own_words(void **state)
 {
     heard h;
-    tutti_launch_result result = run("a:1,b:1", "wait", "sh -c 'if [ \"$0\" = b ]; then echo Permission denied. >&2; exit 255; fi; eval \"$1\"'", 30, &h, TUTTI_OK);
+    tutti_launch_result result =
+        run("a:1,b:1", "wait", "sh -c 'if [ \"$0\" = b ]; then echo Permission denied. >&2; exit 255; fi; eval \"$1\"'",
+            30, &h, TUTTI_OK);
 
     (void)state;
     assert_int_equal(result.exit_code, 1);
-    assert_says(result.text, "host b (rank 1): 'sh' ended with code 255 before Tutti answered there: Permission denied.; '" LAUNCH_WORKER "' agent must work there");
+    assert_says(
+        result.text,
+        "host b (rank 1): 'sh' ended with code 255 before Tutti answered there: Permission denied.; '" LAUNCH_WORKER
+        "' agent must work there");
     assert_says(h.text[2], "b: Permission denied.\n");
     result = run("a", "wait", "/nowhere/rsh", 30, &h, TUTTI_ERR_USAGE);
     assert_int_equal(result.exit_code, 2);
-    assert_says(result.text, "cannot execute '/nowhere/rsh' to start on host a; install it, or say --rsh (No such file or directory)");
+    assert_says(
+        result.text,
+        "cannot execute '/nowhere/rsh' to start on host a; install it, or say --rsh (No such file or directory)");
 }
 
 static void what_a_login_prints_is_passed_on_and_what_no_agent_says_is_refused(void **state)
@@ -199,16 +221,23 @@ static void what_a_login_prints_is_passed_on_and_what_no_agent_says_is_refused(v
     (void)state;
     assert_int_equal(result.exit_code, 0);
     assert_says(h.text[2], "a: Welcome to a\n");
-    result = run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 9.9.9 4 -\\n\"; exec cat >/dev/null'", 30, &h, TUTTI_OK);
+    result =
+        run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 9.9.9 4 -\\n\"; exec cat >/dev/null'", 30, &h, TUTTI_OK);
     assert_int_equal(result.exit_code, 2);
     assert_says(result.text, "host a has Tutti 9.9.9, this one ");
     assert_says(result.text, "; install the same version on every host");
     setenv("TUTTI_TEST_VERSION", tutti_version(), 1);
-    result = run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 - -\\nr\\377\\377\\377\\377\"; exec cat >/dev/null'", 30, &h, TUTTI_OK);
+    result =
+        run("a:1", "hello",
+            "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 - -\\nr\\377\\377\\377\\377\"; exec cat >/dev/null'",
+            30, &h, TUTTI_OK);
     assert_says(result.text, "host a sends what no agent of this version would (a frame of 4294967295 bytes)");
-    result = run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 - -\\nd\\3\\0\\0\\0x y\"; exec cat >/dev/null'", 30, &h, TUTTI_OK);
+    result = run("a:1", "hello",
+                 "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 - -\\nd\\3\\0\\0\\0x y\"; exec cat >/dev/null'",
+                 30, &h, TUTTI_OK);
     assert_says(result.text, "host a sends what no agent of this version would (frame 'd' of 3 bytes)");
-    result = run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 -\\n\"; exec cat >/dev/null'", 30, &h, TUTTI_OK);
+    result = run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 -\\n\"; exec cat >/dev/null'", 30,
+                 &h, TUTTI_OK);
     assert_int_equal(result.exit_code, 2);
     assert_says(result.text, "host a greets as no agent of this version would ('TUTTI-AGENT 1 ");
     unsetenv("TUTTI_TEST_VERSION");
@@ -219,12 +248,21 @@ static void what_a_login_prints_is_passed_on_and_what_no_agent_says_is_refused(v
 /* All hosts here are names of one machine. */
 static void names_of_one_machine_share_its_cores_as_the_workers_of_one_launcher_do(void **state)
 {
-    static const struct { const char *hosts; int threads; } runs[] = { { "a:1,b:2,c:1", 1 }, { "a:1,b:1", 0 }, { "a:2,b", 1 } };
+    static const struct {
+        const char *hosts;
+        int threads;
+    } runs[] = { { "a:1,b:2,c:1", 1 }, { "a:1,b:1", 0 }, { "a:2,b", 1 } };
     const char *const argv[] = { LAUNCH_WORKER, "hello", record_path, NULL };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(runs); i++) {
-        tutti_launch_hosts_options o = { .rsh = here, .agent = LAUNCH_WORKER, .argv = argv, .directory = "/tmp", .threads = runs[i].threads, .pin = true, .output = hear };
+        tutti_launch_hosts_options o = { .rsh = here,
+                                         .agent = LAUNCH_WORKER,
+                                         .argv = argv,
+                                         .directory = "/tmp",
+                                         .threads = runs[i].threads,
+                                         .pin = true,
+                                         .output = hear };
         launch_record alone[16];
         tutti_launch_host *list;
         tutti_launch_result result;
@@ -232,8 +270,15 @@ static void names_of_one_machine_share_its_cores_as_the_workers_of_one_launcher_
         int workers;
         assert_int_equal(tutti_launch_parse_hosts(runs[i].hosts, &list, &o.n_hosts, &workers, NULL), TUTTI_OK);
         clear_records();
-        assert_int_equal(tutti_launch_run(&(tutti_launch_options){ .workers = workers, .argv = argv, .pin = true,
-                                                                   .threads = runs[i].threads > 0 ? runs[i].threads : tutti_cores() > workers ? tutti_cores() / workers : 1 }, &result, NULL), TUTTI_OK);
+        assert_int_equal(
+            tutti_launch_run(&(tutti_launch_options){ .workers = workers,
+                                                      .argv = argv,
+                                                      .pin = true,
+                                                      .threads = runs[i].threads > 0       ? runs[i].threads
+                                                                 : tutti_cores() > workers ? tutti_cores() / workers
+                                                                                           : 1 },
+                             &result, NULL),
+            TUTTI_OK);
         for (int r = 0; r < workers; r++)
             alone[r] = record_of(r);
         clear_records();
@@ -254,9 +299,13 @@ static void names_of_one_machine_share_its_cores_as_the_workers_of_one_launcher_
 static void cores_are_shared_by_who_has_one_in_common_under_one_kernel(void **state)
 {
     static const char a[] = "615ec90f-f1f3-4f9f-ac27-ec5978b9fdcf", b[] = "615ec90f-f1f3-4f9f-ac27-ec5978b9fdce";
-    static const struct { const char *kernel[2], *cpus[2]; bool shared; } pairs[] = {
-        { { a, a }, { "/f", "/f" }, true }, { { a, b }, { "/f", "/f" }, false }, { { a, a }, { "/3", "/c" }, false }, { { a, a }, { "/00f1", "/001" }, true }, { { a, a }, { "/00f1", "/0008" }, false },
-        { { a, a }, { "/00f1", "/00e" }, true }, { { a, a }, { "/00f1", "/0001" }, true }, { { "-", "-" }, { "", "" }, false }, { { a, "-" }, { "/f", "" }, false }, { { a, a }, { "", "" }, false },
+    static const struct { const char *kernel[2], *cpus[2]; bool shared;
+    } pairs[] = {
+        { { a, a }, { "/f", "/f" }, true },        { { a, b }, { "/f", "/f" }, false },
+        { { a, a }, { "/3", "/c" }, false },       { { a, a }, { "/00f1", "/001" }, true },
+        { { a, a }, { "/00f1", "/0008" }, false }, { { a, a }, { "/00f1", "/00e" }, true },
+        { { a, a }, { "/00f1", "/0001" }, true },  { { "-", "-" }, { "", "" }, false },
+        { { a, "-" }, { "/f", "" }, false },       { { a, a }, { "", "" }, false },
     };
     char all[LAUNCH_CORES_TEXT], one[LAUNCH_CORES_TEXT], x[LAUNCH_CORES_TEXT], y[LAUNCH_CORES_TEXT];
     cpu_set_t before;
@@ -298,17 +347,28 @@ static void a_directory_that_a_host_lacks_is_named(void **state)
     tutti_launch_result result;
 
     (void)state;
-    assert_int_equal(tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = hosts, .n_hosts = 2, .rsh = here, .agent = LAUNCH_WORKER, .argv = argv, .directory = "/nowhere/at/all",
-                                                                       .output = hear, .user = &h }, &result, NULL), TUTTI_OK);
+    assert_int_equal(tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = hosts,
+                                                                       .n_hosts = 2,
+                                                                       .rsh = here,
+                                                                       .agent = LAUNCH_WORKER,
+                                                                       .argv = argv,
+                                                                       .directory = "/nowhere/at/all",
+                                                                       .output = hear,
+                                                                       .user = &h },
+                                        &result, NULL),
+                     TUTTI_OK);
     assert_int_equal(result.exit_code, 2);
-    assert_says(result.text, "there is no directory '/nowhere/at/all' to work in; start from one that every host has (No such file or directory)");
+    assert_says(result.text, "there is no directory '/nowhere/at/all' to work in; start from one that every host has "
+                             "(No such file or directory)");
 }
 
 static void an_agent_refuses_what_is_no_job(void **state)
 {
     static const struct { const char *text; size_t bytes; const char *says; } jobs[] = {
-        { "hello\n", 6, "what came is no job" }, { "JOB 99999999\n", 13, "what came is no job" }, { "JOB 0\n", 6, "what came is no job" }, { "", 0, "went away before" },
-        { "JOB 10\nabc", 10, "went away within the job" }, { "JOB 6\nabcde", 12, "has a line without a value" }, { "JOB 4\na=b", 10, "that this agent does not know" },
+        { "hello\n", 6, "what came is no job" }, { "JOB 99999999\n", 13, "what came is no job" }, { "JOB 0\n", 6,
+          "what came is no job" }, { "", 0, "went away before" },
+        { "JOB 10\nabc", 10, "went away within the job" }, { "JOB 6\nabcde", 12,
+          "has a line without a value" }, { "JOB 4\na=b", 10, "that this agent does not know" },
         { "JOB 10\nworkers=x", 17, "that this agent does not know" }, { "JOB 6\narg=a", 12, "is not whole" },
     };
 
@@ -366,7 +426,14 @@ static void any_allocation_may_fail_and_nothing_stays_open(void **state)
         assert_true(k < 60);
         allocations = 0;
         fail_at = k;
-        tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = hosts, .n_hosts = 2, .rsh = here, .agent = LAUNCH_WORKER, .argv = argv, .directory = "/tmp", .output = hear, .user = &h },
+        tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = hosts,
+                                                          .n_hosts = 2,
+                                                          .rsh = here,
+                                                          .agent = LAUNCH_WORKER,
+                                                          .argv = argv,
+                                                          .directory = "/tmp",
+                                                          .output = hear,
+                                                          .user = &h },
                            &result, NULL);
         fail_at = 0;
         assert_true(result.exit_code == 0 || result.text[0] != '\0');
@@ -380,7 +447,8 @@ static void any_allocation_may_fail_and_nothing_stays_open(void **state)
 
 /* ---- names ---- */
 
-/* The names of hosts here are nobody's, and a name service that is slow to say so (5 s each) would be what is tested; its socket, too, is open for as long. Linked with --wrap=getaddrinfo. */
+/* The names of hosts here are nobody's, and a name service that is slow to say so (5 s each) would
+   be what is tested; its socket, too, is open for as long. Linked with --wrap=getaddrinfo. */
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list)
 {
@@ -462,7 +530,8 @@ static int setup(void **state)
     const int fd = mkstemp(record_path);
 
     (void)state;
-    signal(SIGINT, SIG_DFL); /* ignored where a shell has put the tests in its background; then no launcher would take it */
+    /* ignored where a shell has put the tests in its background; then no launcher would take it */
+    signal(SIGINT, SIG_DFL);
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* what outlives a launcher is ours to reap, so that its end can be seen */
     return fd < 0 || close(fd) != 0;
 }

@@ -1,5 +1,5 @@
-/* launch_test.c: workers that end well, badly, by force, and launchers that are stopped or killed. The workers are
-   launch_worker.c. Bounds on time are ten times and more what is promised. */
+/* launch_test.c: workers that end well, badly, by force, and launchers that are stopped or killed.
+   The workers are launch_worker.c. Bounds on time are ten times and more what is promised. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +54,8 @@ static void nothing_is_left(void)
     struct dirent *entry;
 
     while ((entry = readdir(d)) != NULL)
-        assert_true(strncmp(entry->d_name, "tutti", 5) != 0 || strncmp(entry->d_name, "tutti-test-", 11) == 0); /* those are folders of the command's tests, which may run beside this one */
+        /* those are folders of the command's tests, which may run beside this one */
+        assert_true(strncmp(entry->d_name, "tutti", 5) != 0 || strncmp(entry->d_name, "tutti-test-", 11) == 0);
     closedir(d);
 }
 
@@ -167,7 +168,8 @@ static void a_killed_worker_is_noticed_and_named(void **state)
         setenv("KILL_AFTER_US", text, 1);
         result = launch(n, "traffic");
         r = record_of(victim);
-        snprintf(wanted, sizeof wanted, "worker %d was lost: process %ld was killed by signal 9 (SIGKILL)", victim, (long)r.pid);
+        snprintf(wanted, sizeof wanted, "worker %d was lost: process %ld was killed by signal 9 (SIGKILL)", victim,
+                 (long)r.pid);
         assert_string_equal(result.text, wanted);
         assert_int_equal(result.exit_code, 3);
         assert_int_equal(result.rank, victim);
@@ -397,9 +399,12 @@ static void workers_die_with_their_launcher(void **state)
 /* ---- what cannot be started ---- */
 static void what_cannot_be_started_is_told(void **state)
 {
-    static const char *const nowhere[] = { "/nowhere/tutti", NULL }, *const folder[] = { "/tmp", NULL }, *const empty[] = { NULL };
-    const struct { int workers; const char *const *argv; const char *says; } cases[] = {
-        { 2, nowhere, "cannot execute '/nowhere/tutti' as worker 0; give the path of a program (No such file or directory)" },
+    static const char *const nowhere[] = { "/nowhere/tutti", NULL }, *const folder[] = { "/tmp", NULL },
+                             *const empty[] = { NULL };
+    const struct { int workers; const char *const *argv; const char *says;
+    } cases[] = {
+        { 2, nowhere,
+          "cannot execute '/nowhere/tutti' as worker 0; give the path of a program (No such file or directory)" },
         { 2, folder, "cannot execute '/tmp' as worker 0; give the path of a program (Permission denied)" },
         { 2, empty, "no program to start" },
         { 2, NULL, "no program to start" },
@@ -422,8 +427,9 @@ static void what_cannot_be_started_is_told(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-/* Goal: /dev/shm without room is a sentence before anything starts, or the workers' last words; never a bus error. Method: a
-   tiny one in a mount namespace of a child; where that is not allowed the test is skipped. */
+/* Goal: /dev/shm without room is a sentence before anything starts, or the workers' last
+   words; never a bus error. Method: a tiny one in a mount namespace of a child; where that is
+   not allowed the test is skipped. */
 static bool put(const char *path, const char *text)
 {
     const int fd = open(path, O_WRONLY);
@@ -450,7 +456,8 @@ static int in_small_shm(const char *size, const char *kind, outcome *o)
         snprintf(data, sizeof data, "size=%s", size);
         snprintf(uids, sizeof uids, "0 %ld 1", (long)geteuid());
         snprintf(gids, sizeof gids, "0 %ld 1", (long)getegid());
-        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 || !put("/proc/self/setgroups", "deny") || !put("/proc/self/uid_map", uids) || !put("/proc/self/gid_map", gids) ||
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 || !put("/proc/self/setgroups", "deny") ||
+            !put("/proc/self/uid_map", uids) || !put("/proc/self/gid_map", gids) ||
             mount("tmpfs", "/dev/shm", "tmpfs", 0, data) != 0)
             _exit(99);
         tutti_launch_run(&options, &result, NULL);
@@ -513,7 +520,8 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
 {
     const char *const argv[] = { LAUNCH_WORKER, "plain", record_path, NULL };
     const int cores = tutti_cores(), counts[] = { 1, 2, cores, cores + 2 };
-    char threads[] = "OMP_NUM_THREADS=5", rank[] = "TUTTI_RANK=9", size[] = "TUTTI_SIZE=17", fd[] = "TUTTI_SHM_FD=3"; /* of an outer run */
+    /* of an outer run */
+    char threads[] = "OMP_NUM_THREADS=5", rank[] = "TUTTI_RANK=9", size[] = "TUTTI_SIZE=17", fd[] = "TUTTI_SHM_FD=3";
     char *environment[] = { threads, rank, size, fd, NULL };
     tutti_launch_result result;
     tutti_error err = { 0 };
@@ -542,7 +550,8 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
             assert_int_equal(record.looks, -1);
         }
     }
-    for (int more = 0; more < 2 && cores > 1; more++) { /* each of several threads has a core, or there is one too many */
+    /* each of several threads has a core, or there is one too many */
+    for (int more = 0; more < 2 && cores > 1; more++) {
         tutti_launch_options options = options_of(1, argv);
         char wanted[40];
         options.threads = cores + more;
@@ -627,7 +636,8 @@ static bool is_there(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* One owner at a time, named to others; directories that nobody has used go with it, from the lowest up. */
+/* One owner at a time, named to others; directories that nobody has
+   used go with it, from the lowest up. */
 static void a_directory_is_one_owner_s(void **state)
 {
     char folder[] = "/tmp/tutti-claim-XXXXXX", below[200], name[120], host[64] = "", path[240];
@@ -645,7 +655,8 @@ static void a_directory_is_one_owner_s(void **state)
     assert_int_equal(tutti_launch_claim_open(&other, rt, below, &err), TUTTI_ERR_USAGE);
     assert_null(other);
     gethostname(host, sizeof host - 1);
-    snprintf(name, sizeof name, "is written by a run that is under way (process %ld on host '%s'); ", (long)getpid(), host);
+    snprintf(name, sizeof name, "is written by a run that is under way (process %ld on host '%s'); ", (long)getpid(),
+             host);
     assert_non_null(strstr(err.text, name));
     assert_true(is_there(folder, "a/b/c/lock")); /* the refused one has taken nothing away */
     tutti_launch_claim_close(claim);
@@ -693,7 +704,8 @@ int main(void)
     };
     int failed;
 
-    signal(SIGINT, SIG_DFL); /* ignored where a shell has put the tests in its background; then no launcher would take it */
+    /* ignored where a shell has put the tests in its background; then no launcher would take it */
+    signal(SIGINT, SIG_DFL);
     close(mkstemp(record_path));
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(record_path);

@@ -1,5 +1,5 @@
-/* launch_worker.c: what the launcher's tests start as workers: launch_worker KIND [RECORD]. RECORD is a file in which each
-   worker has its own line of facts for the test to read. */
+/* launch_worker.c: what the launcher's tests start as workers: launch_worker KIND [RECORD]. RECORD
+   is a file in which each worker has its own line of facts for the test to read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -33,7 +33,8 @@ static launch_record facts(void)
 {
     launch_record r = { .pid = getpid(), .parent = getppid() };
     cpu_set_t set;
-    const char *threads = getenv("OMP_NUM_THREADS"), *policy = getenv("OMP_WAIT_POLICY"), *looks = getenv("GOMP_SPINCOUNT");
+    const char *threads = getenv("OMP_NUM_THREADS"), *policy = getenv("OMP_WAIT_POLICY"),
+               *looks = getenv("GOMP_SPINCOUNT");
 
     if (sched_getaffinity(0, sizeof set, &set) == 0) {
         r.cores = CPU_COUNT(&set);
@@ -83,7 +84,8 @@ static tutti_status killer(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* All exchange for ever; the victim is killed from a thread of its own, at any point of the exchange. */
+/* All exchange for ever; the victim is killed from a thread of its
+   own, at any point of the exchange. */
 static int traffic(const char *path, tutti_error *err)
 {
     enum { MOST = 400000 };
@@ -100,8 +102,10 @@ static int traffic(const char *path, tutti_error *err)
     return fail(err);
 }
 
-/* ---- "survive": all talk with all in rounds and go on without who is lost. Of the environment: ROUNDS; VICTIMS, a list "1,2", and what becomes of them after KILL_AFTER_US and
-   so much again for each in the list: HOW is kill, stop, words (last words), stay (last words, and does not end), hang (worker 0 expels it, and it does not notice) or usage; CONT_AFTER_MS: a stopped one goes on.
+/* ---- "survive": all talk with all in rounds and go on without who is lost. Of the environment:
+   ROUNDS; VICTIMS, a list "1,2", and what becomes of them after KILL_AFTER_US and so much again for
+   each in the list: HOW is kill, stop, words (last words), stay (last words, and does not end),
+   hang (worker 0 expels it, and it does not notice) or usage; CONT_AFTER_MS: a stopped one goes on.
    WARNINGS: how many SILENT and BACK events each survivor must have seen. ---- */
 static int place_among(const char *list, int of)
 {
@@ -178,7 +182,9 @@ static int survive(const char *path, tutti_error *err)
         size_t n = 0, done;
         memset(requests, 0, sizeof requests);
         if (victim && round == 20 && (strcmp(how, "words") == 0 || strcmp(how, "usage") == 0))
-            return tutti_fail(err, strcmp(how, "words") == 0 ? TUTTI_ERR_NUMBER : TUTTI_ERR_USAGE, 0, "round 20 is one too many"), fail(err);
+            return tutti_fail(err, strcmp(how, "words") == 0 ? TUTTI_ERR_NUMBER : TUTTI_ERR_USAGE, 0,
+                              "round 20 is one too many"),
+                   fail(err);
         if (victim && round == 20 && strcmp(how, "stay") == 0) {
             tutti_fail(err, TUTTI_ERR_NUMBER, 0, "round 20 is one too many");
             ops->last_words(t, err);
@@ -202,8 +208,11 @@ static int survive(const char *path, tutti_error *err)
             status = ops->wait_some(t, list, n, n, TUTTI_FOREVER, &done, err);
         lost_ranks(lost, &warnings);
         for (size_t i = 0; i < n && status == TUTTI_OK; i++)
-            if (list[i]->status != TUTTI_OK && !(list[i]->status == TUTTI_ERR_PEER && list[i]->rank >= 0 && lost[list[i]->rank]))
-                status = tutti_fail_rank(err, list[i]->status, list[i]->rank, "round %d: worker %d is gone, and no event says so", (int)round, list[i]->rank);
+            if (list[i]->status != TUTTI_OK &&
+                !(list[i]->status == TUTTI_ERR_PEER && list[i]->rank >= 0 && lost[list[i]->rank]))
+                status =
+                    tutti_fail_rank(err, list[i]->status, list[i]->rank,
+                                    "round %d: worker %d is gone, and no event says so", (int)round, list[i]->rank);
         tutti_sleep_until(rt, tutti_now_ns(rt) + 2000000);
     }
     if (status == TUTTI_OK && !victim && warnings != number("WARNINGS", 0))
@@ -236,7 +245,8 @@ int main(int argc, char **argv)
     if (strcmp(kind, "hello") == 0) { /* a line on each stream, and what it was given */
         char directory[512];
         record(path, facts());
-        printf("worker %d of %d in %s, %s, %s\n", rank, size, getcwd(directory, sizeof directory), path != NULL ? path : "", getenv("TUTTI_TEST_WORD") != NULL ? getenv("TUTTI_TEST_WORD") : "-");
+        printf("worker %d of %d in %s, %s, %s\n", rank, size, getcwd(directory, sizeof directory),
+               path != NULL ? path : "", getenv("TUTTI_TEST_WORD") != NULL ? getenv("TUTTI_TEST_WORD") : "-");
         fprintf(stderr, "worker %d complains", rank); /* without an end of line */
         return 0;
     }
@@ -293,7 +303,8 @@ int main(int argc, char **argv)
         _exit(9);
     if (strcmp(kind, "vanish") == 0 && rank == 1)
         _exit(0);
-    if (strcmp(kind, "stubborn") == 0 || strcmp(kind, "echo") == 0) { /* does not hear SIGTERM, nor that a worker was lost */
+    /* does not hear SIGTERM, nor that a worker was lost */
+    if (strcmp(kind, "stubborn") == 0 || strcmp(kind, "echo") == 0) {
         signal(SIGTERM, SIG_IGN);
         record(path, facts());
         if (rank == 1 && getenv("VICTIM") != NULL)

@@ -1,6 +1,8 @@
-/* losses_test.c: runs that go on after a worker is lost, workers that are stopped, and workers that others have given up; over shared memory and over tcp. The workers are
-   those of launch_worker.c, kind "survive". Bounds on time are ten times what is promised. Each test is there once for each transport, whose name is its state, and all go side by side (together.h): they
-   wait for silences and graces, and compute nothing. */
+/* losses_test.c: runs that go on after a worker is lost, workers that are stopped, and workers that
+   others have given up; over shared memory and over tcp. The workers are those of launch_worker.c,
+   kind "survive". Bounds on time are ten times what is promised. Each test is there once for each
+   transport, whose name is its state, and all go side by side (together.h): they wait for silences
+   and graces, and compute nothing. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -51,7 +53,11 @@ static void hear(void *user, const char *line)
     snprintf(t->lines[t->n++], sizeof t->lines[0], "%s", line);
 }
 
-typedef struct plan { int workers, least; const char *transport, *victims, *how, *after_us, *cont_ms, *rounds, *warnings; bool stops; } plan;
+typedef struct plan {
+    int workers, least;
+    const char *transport, *victims, *how, *after_us, *cont_ms, *rounds, *warnings;
+    bool stops;
+} plan;
 
 static void variable(const char *name, const char *value)
 {
@@ -64,7 +70,9 @@ static void variable(const char *name, const char *value)
 static tutti_launch_result run(plan p, told *t)
 {
     static const char *const argv[] = { LAUNCH_WORKER, "survive", record_path, NULL };
-    tutti_launch_options o = { .workers = p.workers, .threads = 1, .argv = argv, .goes_on = !p.stops, .least = p.least, .lost = hear, .user = t };
+    tutti_launch_options o = {
+        .workers = p.workers, .threads = 1, .argv = argv, .goes_on = !p.stops, .least = p.least, .lost = hear, .user = t
+    };
     tutti_launch_result result;
     tutti_error err = { 0 };
 
@@ -87,8 +95,10 @@ static tutti_launch_result run(plan p, told *t)
 
 static void the_run_goes_on_and_each_loss_is_told_at_once(void **state)
 {
-    static const struct { int n; const char *victims; int ranks[3], lost; } cases[] = {
-        { 4, "2", { 2 }, 1 }, { 4, "0", { 0 }, 1 }, { 5, "3,0", { 3, 0 }, 2 }, { 4, "1,2,3", { 1, 2, 3 }, 3 }, { 2, "0", { 0 }, 1 },
+    static const struct { int n; const char *victims; int ranks[3], lost;
+    } cases[] = {
+        { 4, "2", { 2 }, 1 },           { 4, "0", { 0 }, 1 }, { 5, "3,0", { 3, 0 }, 2 },
+        { 4, "1,2,3", { 1, 2, 3 }, 3 }, { 2, "0", { 0 }, 1 },
     };
 
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
@@ -96,7 +106,13 @@ static void the_run_goes_on_and_each_loss_is_told_at_once(void **state)
         tutti_launch_result result;
         char wanted[200];
         told t;
-        result = run((plan){ .workers = cases[i].n, .least = 1, .transport = transport, .victims = cases[i].victims, .how = "kill", .after_us = "100000" }, &t);
+        result = run((plan){ .workers = cases[i].n,
+                             .least = 1,
+                             .transport = transport,
+                             .victims = cases[i].victims,
+                             .how = "kill",
+                             .after_us = "100000" },
+                     &t);
         if (result.exit_code != 0)
             fail_msg("%s, victims %s: %s", transport, cases[i].victims, result.text);
         assert_string_equal(result.text, "");
@@ -105,8 +121,10 @@ static void the_run_goes_on_and_each_loss_is_told_at_once(void **state)
         for (int k = 0; k < t.n; k++) {
             const launch_record r = record_of(cases[i].ranks[k]);
             const int left = cases[i].n - k - 1;
-            snprintf(wanted, sizeof wanted, "worker %d was lost: process %ld was killed by signal 9 (SIGKILL); the run goes on with %d worker%s", cases[i].ranks[k], (long)r.pid, left,
-                     left == 1 ? "" : "s");
+            snprintf(
+                wanted, sizeof wanted,
+                "worker %d was lost: process %ld was killed by signal 9 (SIGKILL); the run goes on with %d worker%s",
+                cases[i].ranks[k], (long)r.pid, left, left == 1 ? "" : "s");
             assert_string_equal(t.lines[k], wanted);
             assert_true(t.at[k] >= r.killed_ns && t.at[k] - r.killed_ns < (int64_t)500000000);
         }
@@ -118,12 +136,27 @@ static void too_few_workers_end_the_run_with_exit_code_3(void **state)
     tutti_launch_result result;
     told t;
 
-    result = run((plan){ .workers = 4, .least = 3, .transport = *state, .victims = "1,3", .how = "kill", .after_us = "100000", .rounds = "1000000" }, &t);
+    result = run((plan){ .workers = 4,
+                         .least = 3,
+                         .transport = *state,
+                         .victims = "1,3",
+                         .how = "kill",
+                         .after_us = "100000",
+                         .rounds = "1000000" },
+                 &t);
     assert_int_equal(result.exit_code, 3);
     assert_int_equal(t.n, 1);
-    assert_non_null(strstr(result.text, "was killed by signal 9 (SIGKILL); 2 of 4 workers were left, fewer than the 3 of min-workers"));
+    assert_non_null(strstr(
+        result.text, "was killed by signal 9 (SIGKILL); 2 of 4 workers were left, fewer than the 3 of min-workers"));
     assert_true(result.noticed_ns > 0);
-    result = run((plan){ .workers = 2, .least = 1, .transport = *state, .victims = "0,1", .how = "kill", .after_us = "50000", .rounds = "1000000" }, &t);
+    result = run((plan){ .workers = 2,
+                         .least = 1,
+                         .transport = *state,
+                         .victims = "0,1",
+                         .how = "kill",
+                         .after_us = "50000",
+                         .rounds = "1000000" },
+                 &t);
     assert_int_equal(result.exit_code, 3);
     assert_int_equal(t.n, 1);
     assert_non_null(strstr(result.text, "; 0 of 2 workers were left, fewer than the 1 of min-workers"));
@@ -139,13 +172,16 @@ static void a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not(void **
     assert_int_equal(result.exit_code, 0);
     assert_int_equal(t.n, 1);
     assert_string_equal(t.lines[0], "worker 1 failed: round 20 is one too many; the run goes on with 2 workers");
-    result = run((plan){ .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "usage", .rounds = "1000000" }, &t);
+    result = run(
+        (plan){ .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "usage", .rounds = "1000000" },
+        &t);
     assert_int_equal(result.exit_code, 2);
     assert_string_equal(result.text, "worker 1: round 20 is one too many");
     assert_int_equal(t.n, 0);
 }
 
-/* Goal: who has said its last words and then does not end is ended, whether or not the run goes on, and its words count, not our signal. */
+/* Goal: who has said its last words and then does not end is ended, whether or not the run goes on,
+   and its words count, not our signal. */
 static void who_has_failed_and_does_not_end_is_ended(void **state)
 {
     tutti_launch_result result;
@@ -156,12 +192,17 @@ static void who_has_failed_and_does_not_end_is_ended(void **state)
         fail_msg("%s", result.text);
     assert_int_equal(t.n, 1);
     assert_string_equal(t.lines[0], "worker 1 failed: round 20 is one too many; the run goes on with 2 workers");
-    result = run((plan){ .workers = 3, .transport = *state, .victims = "1", .how = "stay", .rounds = "1000000", .stops = true }, &t);
+    result = run(
+        (plan){ .workers = 3, .transport = *state, .victims = "1", .how = "stay", .rounds = "1000000", .stops = true },
+        &t);
     assert_int_equal(result.exit_code, 1);
     assert_string_equal(result.text, "worker 1: round 20 is one too many");
-    result = run((plan){ .workers = 2, .least = 2, .transport = *state, .victims = "1", .how = "stay", .rounds = "1000000" }, &t);
+    result =
+        run((plan){ .workers = 2, .least = 2, .transport = *state, .victims = "1", .how = "stay", .rounds = "1000000" },
+            &t);
     assert_int_equal(result.exit_code, 1);
-    assert_string_equal(result.text, "worker 1: round 20 is one too many; 1 of 2 workers were left, fewer than the 2 of min-workers");
+    assert_string_equal(
+        result.text, "worker 1: round 20 is one too many; 1 of 2 workers were left, fewer than the 2 of min-workers");
 }
 
 /* "process 7 on host 'h' had been stopped (SIGSTOP) for 2.5 s and was ended" */
@@ -172,7 +213,8 @@ static void assert_stopped(const char *text, int rank)
     double seconds;
 
     gethostname(host, sizeof host - 1);
-    snprintf(wanted, sizeof wanted, "worker %d was lost: process %ld on host '%s' had been stopped (SIGSTOP) for ", rank, (long)record_of(rank).pid, host);
+    snprintf(wanted, sizeof wanted, "worker %d was lost: process %ld on host '%s' had been stopped (SIGSTOP) for ",
+             rank, (long)record_of(rank).pid, host);
     if (strncmp(text, wanted, strlen(wanted)) != 0)
         fail_msg("'%s' should begin with '%s'", text, wanted);
     at = text + strlen(wanted);
@@ -186,7 +228,14 @@ static void a_stopped_worker_is_lost_and_ended(void **state)
     tutti_launch_result result;
     told t;
 
-    result = run((plan){ .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "stop", .after_us = "100000", .warnings = "1" }, &t);
+    result = run((plan){ .workers = 3,
+                         .least = 1,
+                         .transport = *state,
+                         .victims = "1",
+                         .how = "stop",
+                         .after_us = "100000",
+                         .warnings = "1" },
+                 &t);
     if (result.exit_code != 0)
         fail_msg("%s", result.text);
     assert_int_equal(t.n, 1);
@@ -203,11 +252,19 @@ static void a_stopped_worker_ends_a_run_that_does_not_go_on(void **state)
     tutti_launch_result result;
     told t;
 
-    result = run((plan){ .workers = 3, .transport = *state, .victims = "1", .how = "stop", .after_us = "100000", .rounds = "1000000", .stops = true }, &t);
+    result = run((plan){ .workers = 3,
+                         .transport = *state,
+                         .victims = "1",
+                         .how = "stop",
+                         .after_us = "100000",
+                         .rounds = "1000000",
+                         .stops = true },
+                 &t);
     assert_int_equal(result.exit_code, 3);
     assert_int_equal(result.rank, 1);
     assert_stopped(result.text, 1);
-    assert_true(result.noticed_ns - record_of(1).killed_ns > (int64_t)2000000000 && result.noticed_ns - record_of(1).killed_ns < (int64_t)30000000000);
+    assert_true(result.noticed_ns - record_of(1).killed_ns > (int64_t)2000000000 &&
+                result.noticed_ns - record_of(1).killed_ns < (int64_t)30000000000);
 }
 
 static void a_worker_that_goes_on_soon_is_not_lost(void **state)
@@ -215,7 +272,15 @@ static void a_worker_that_goes_on_soon_is_not_lost(void **state)
     tutti_launch_result result;
     told t;
 
-    result = run((plan){ .workers = 3, .least = 1, .transport = *state, .victims = "2", .how = "stop", .after_us = "100000", .cont_ms = "1800", .warnings = "2" }, &t);
+    result = run((plan){ .workers = 3,
+                         .least = 1,
+                         .transport = *state,
+                         .victims = "2",
+                         .how = "stop",
+                         .after_us = "100000",
+                         .cont_ms = "1800",
+                         .warnings = "2" },
+                 &t);
     if (result.exit_code != 0)
         fail_msg("%s", result.text);
     assert_int_equal(t.n, 0);
@@ -232,11 +297,13 @@ static void an_expelled_worker_never_comes_back(void **state)
         fail_msg("%s", result.text);
     assert_int_equal(t.n, 1);
     if (strcmp(*state, "shm") == 0)
-        assert_string_equal(t.lines[0], "worker 1 was lost: worker 0 has expelled it: it hangs; the run goes on with 2 workers");
+        assert_string_equal(t.lines[0],
+                            "worker 1 was lost: worker 0 has expelled it: it hangs; the run goes on with 2 workers");
     assert_true(strncmp(t.lines[0], "worker 1 was lost: worker 0 has expelled it: it hangs", 53) == 0);
 }
 
-/* Goal: Ctrl-Z of the whole job for longer than any timeout, then fg, is no loss. Method: the launcher in a process group of its own, all stopped at once. */
+/* Goal: Ctrl-Z of the whole job for longer than any timeout, then fg, is no loss. Method: the
+   launcher in a process group of its own, all stopped at once. */
 static void a_job_that_is_stopped_as_a_whole_loses_nobody(void **state)
 {
     const pid_t job = fork();
@@ -258,7 +325,8 @@ static void a_job_that_is_stopped_as_a_whole_loses_nobody(void **state)
     assert_int_equal(status, 0);
 }
 
-/* A real process that stops and goes on, looked at at times of the test's choice: so the bound itself is looked at. */
+/* A real process that stops and goes on, looked at at times of the test's choice:
+   so the bound itself is looked at. */
 static void it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned(void **state)
 {
     const int64_t ms = 1000000, begin = 7000 * ms;
@@ -281,7 +349,8 @@ static void it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned(void
     assert_false(s.warned);
     assert_false(tutti_launch_stopped_look(&s, child, begin + 1000 * ms, false));
     assert_true(s.warned);
-    assert_false(tutti_launch_stopped_look(&s, child, begin + 2000 * ms, true)); /* who looks has slept: it begins anew */
+    /* who looks has slept: it begins anew */
+    assert_false(tutti_launch_stopped_look(&s, child, begin + 2000 * ms, true));
     assert_false(s.warned);
     assert_false(tutti_launch_stopped_look(&s, child, begin + 4499 * ms, false));
     assert_true(s.warned);
@@ -311,7 +380,11 @@ static int teardown(void **state)
     return 0;
 }
 
-#define OVER_BOTH(test) { #test " over shm", test, NULL, NULL, (void *)(uintptr_t)"shm" }, { #test " over tcp", test, NULL, NULL, (void *)(uintptr_t)"tcp" }
+#define OVER_BOTH(test) \
+    { #test " over shm", test, NULL, NULL, (void *)(uintptr_t) "shm" }, \
+    { \
+#test " over tcp", test, NULL, NULL, (void *)(uintptr_t) "tcp" \
+    }
 
 int main(int argc, char **argv)
 {

@@ -1,4 +1,5 @@
-/* place_test.c: which rank of how many, from environments: the order of launchers, what counts as one, contradictions, launchers within launchers, the words for a transport; and
+/* place_test.c: which rank of how many, from environments: the order of launchers, what
+   counts as one, contradictions, launchers within launchers, the words for a transport; and
    the lists of hosts, of Slurm and of -H. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,10 +49,13 @@ static void each_launcher_tells_its_processes_their_place(void **state)
     is_place(NULL, TUTTI_BY_NOBODY, 0, 1, "");
     is_place(LIST("PATH=/bin", "RANKS=3", "WORLD_SIZES=4"), TUTTI_BY_NOBODY, 0, 1, "");
     is_place(LIST("TUTTI_RANK=2", "TUTTI_SIZE=3"), TUTTI_BY_TUTTI, 2, 3, "TUTTI_RANK=2, TUTTI_SIZE=3");
-    is_place(LIST("OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_LOCAL_RANK=0"), TUTTI_BY_OPENMPI, 1, 4, "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4");
+    is_place(LIST("OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_LOCAL_RANK=0"), TUTTI_BY_OPENMPI,
+             1, 4, "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4");
     is_place(LIST("PMI_SIZE=2", "PMI_RANK=0"), TUTTI_BY_PMI, 0, 2, "PMI_RANK=0, PMI_SIZE=2");
-    is_place(LIST("MV2_COMM_WORLD_SIZE=2", "MV2_COMM_WORLD_RANK=1"), TUTTI_BY_MVAPICH, 1, 2, "MV2_COMM_WORLD_RANK=1, MV2_COMM_WORLD_SIZE=2");
-    is_place(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "SLURM_LOCALID=1", "SLURMD_NODENAME=n7"), TUTTI_BY_SLURM, 3, 8, "SLURM_PROCID=3, SLURM_NTASKS=8");
+    is_place(LIST("MV2_COMM_WORLD_SIZE=2", "MV2_COMM_WORLD_RANK=1"), TUTTI_BY_MVAPICH, 1, 2,
+             "MV2_COMM_WORLD_RANK=1, MV2_COMM_WORLD_SIZE=2");
+    is_place(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "SLURM_LOCALID=1", "SLURMD_NODENAME=n7"), TUTTI_BY_SLURM,
+             3, 8, "SLURM_PROCID=3, SLURM_NTASKS=8");
     is_place(LIST("WORLD_SIZE=2", "RANK=1", "LOCAL_RANK=1"), TUTTI_BY_TORCHRUN, 1, 2, "RANK=1, WORLD_SIZE=2");
     assert_int_equal(found(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "SLURM_LOCALID=1")).local_rank, 1);
     assert_int_equal(found(LIST("WORLD_SIZE=2", "RANK=1")).local_rank, -1);
@@ -68,9 +72,11 @@ static void what_a_batch_script_sees_is_no_place(void **state)
 static void half_a_place_is_refused_with_both_values(void **state)
 {
     (void)state;
-    refused(LIST("TUTTI_RANK=1"), "TUTTI_RANK is '1' and TUTTI_SIZE is '(not set)': the size must be 1 to 1048576, the rank 0 to size - 1; both are set by the launcher, unset both to run alone");
+    refused(LIST("TUTTI_RANK=1"), "TUTTI_RANK is '1' and TUTTI_SIZE is '(not set)': the size must be 1 to 1048576, the "
+                                  "rank 0 to size - 1; both are set by the launcher, unset both to run alone");
     refused(LIST("WORLD_SIZE=2"), "RANK is '(not set)' and WORLD_SIZE is '2'");
-    refused(LIST("RANK=2", "WORLD_SIZE=2"), "RANK is '2' and WORLD_SIZE is '2': the size must be 1 to 1048576, the rank 0 to size - 1; both are set by torchrun's launcher");
+    refused(LIST("RANK=2", "WORLD_SIZE=2"), "RANK is '2' and WORLD_SIZE is '2': the size must be 1 to 1048576, the "
+                                            "rank 0 to size - 1; both are set by torchrun's launcher");
     refused(LIST(SLURM, "SLURM_NTASKS=2"), "SLURM_PROCID is '(not set)' and SLURM_NTASKS is '2'");
     refused(LIST("OMPI_COMM_WORLD_SIZE=4x", "OMPI_COMM_WORLD_RANK=0"), "OMPI_COMM_WORLD_SIZE is '4x'");
     refused(LIST("OMPI_COMM_WORLD_SIZE=0", "OMPI_COMM_WORLD_RANK=0"), "OMPI_COMM_WORLD_SIZE is '0'");
@@ -86,15 +92,21 @@ static void launchers_that_disagree_are_refused_with_both_values(void **state)
 {
     (void)state;
     refused(LIST("OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=1", "RANK=2", "WORLD_SIZE=4"),
-            "Open MPI says that this is rank 1 of 4 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), torchrun that it is rank 2 of 4 (RANK=2, WORLD_SIZE=4); unset the variables of "
+            "Open MPI says that this is rank 1 of 4 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), torchrun that it "
+            "is rank 2 of 4 (RANK=2, WORLD_SIZE=4); unset the variables of "
             "one, or say TUTTI_RANK and TUTTI_SIZE");
-    refused(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "RANK=3", "WORLD_SIZE=4"), "Slurm says that this is rank 3 of 8");
-    is_place(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "RANK=3", "WORLD_SIZE=8"), TUTTI_BY_SLURM, 3, 8, "SLURM_PROCID=3, SLURM_NTASKS=8");
-    is_place(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "PMI_RANK=3", "PMI_SIZE=8"), TUTTI_BY_PMI, 3, 8, "PMI_RANK=3, PMI_SIZE=8");
+    refused(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "RANK=3", "WORLD_SIZE=4"),
+            "Slurm says that this is rank 3 of 8");
+    is_place(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "RANK=3", "WORLD_SIZE=8"), TUTTI_BY_SLURM, 3, 8,
+             "SLURM_PROCID=3, SLURM_NTASKS=8");
+    is_place(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "PMI_RANK=3", "PMI_SIZE=8"), TUTTI_BY_PMI, 3, 8,
+             "PMI_RANK=3, PMI_SIZE=8");
     /* ours settles it */
-    is_place(LIST("RANK=2", "WORLD_SIZE=4", "PMI_RANK=0", "PMI_SIZE=3", "TUTTI_RANK=0", "TUTTI_SIZE=2"), TUTTI_BY_TUTTI, 0, 2, "TUTTI_RANK=0, TUTTI_SIZE=2");
+    is_place(LIST("RANK=2", "WORLD_SIZE=4", "PMI_RANK=0", "PMI_SIZE=3", "TUTTI_RANK=0", "TUTTI_SIZE=2"), TUTTI_BY_TUTTI,
+             0, 2, "TUTTI_RANK=0, TUTTI_SIZE=2");
     /* one rank alone is an allocation's shell, not a run */
-    is_place(LIST(SLURM, "SLURM_NTASKS=1", "SLURM_PROCID=0", "RANK=3", "WORLD_SIZE=8"), TUTTI_BY_TORCHRUN, 3, 8, "RANK=3, WORLD_SIZE=8");
+    is_place(LIST(SLURM, "SLURM_NTASKS=1", "SLURM_PROCID=0", "RANK=3", "WORLD_SIZE=8"), TUTTI_BY_TORCHRUN, 3, 8,
+             "RANK=3, WORLD_SIZE=8");
     is_place(LIST("PMI_RANK=3", "PMI_SIZE=8", "WORLD_SIZE=1", "RANK=0"), TUTTI_BY_PMI, 3, 8, "PMI_RANK=3, PMI_SIZE=8");
 }
 
@@ -102,19 +114,30 @@ static void slurm_below_another_launcher_is_no_contradiction(void **state)
 {
     (void)state;
     /* srun started one torchrun a node */
-    is_place(LIST(SLURM, "SLURM_NTASKS=2", "SLURM_PROCID=1", "RANK=11", "WORLD_SIZE=16", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2"), TUTTI_BY_TORCHRUN, 11, 16, "RANK=11, WORLD_SIZE=16");
-    refused(LIST(SLURM, "SLURM_NTASKS=2", "SLURM_PROCID=1", "RANK=11", "WORLD_SIZE=16", "GROUP_RANK=0", "GROUP_WORLD_SIZE=2"), "torchrun that it is rank 11 of 16");
+    is_place(LIST(SLURM, "SLURM_NTASKS=2", "SLURM_PROCID=1", "RANK=11", "WORLD_SIZE=16", "GROUP_RANK=1",
+                  "GROUP_WORLD_SIZE=2"),
+             TUTTI_BY_TORCHRUN, 11, 16, "RANK=11, WORLD_SIZE=16");
+    refused(LIST(SLURM, "SLURM_NTASKS=2", "SLURM_PROCID=1", "RANK=11", "WORLD_SIZE=16", "GROUP_RANK=0",
+                 "GROUP_WORLD_SIZE=2"),
+            "torchrun that it is rank 11 of 16");
     /* mpirun started its daemons by srun, one a node */
-    is_place(LIST(SLURM, "SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_NNODES=2", "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8"), TUTTI_BY_OPENMPI, 5, 8, "OMPI_COMM_WORLD_RANK=5, OMPI_COMM_WORLD_SIZE=8");
-    refused(LIST(SLURM, "SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_NNODES=2", "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8"), "Slurm that it is rank 1 of 4");
+    is_place(LIST(SLURM, "SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_NNODES=2", "OMPI_COMM_WORLD_RANK=5",
+                  "OMPI_COMM_WORLD_SIZE=8"),
+             TUTTI_BY_OPENMPI, 5, 8, "OMPI_COMM_WORLD_RANK=5, OMPI_COMM_WORLD_SIZE=8");
+    refused(LIST(SLURM, "SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_NNODES=2", "OMPI_COMM_WORLD_RANK=5",
+                 "OMPI_COMM_WORLD_SIZE=8"),
+            "Slurm that it is rank 1 of 4");
 }
 
-/* Every launcher present or not, agreeing or not, alone or of several: who wins is the first of several ranks in the order, unless two of several differ. */
+/* Every launcher present or not, agreeing or not, alone or of several: who wins is the first of
+   several ranks in the order, unless two of several differ. */
 static void any_mixture_follows_the_one_order(void **state)
 {
     static const struct { const char *rank, *size; tutti_launch_by by; } names[] = {
-        { "TUTTI_RANK", "TUTTI_SIZE", TUTTI_BY_TUTTI }, { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", TUTTI_BY_OPENMPI }, { "PMI_RANK", "PMI_SIZE", TUTTI_BY_PMI },
-        { "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", TUTTI_BY_MVAPICH }, { "SLURM_PROCID", "SLURM_NTASKS", TUTTI_BY_SLURM }, { "RANK", "WORLD_SIZE", TUTTI_BY_TORCHRUN },
+        { "TUTTI_RANK", "TUTTI_SIZE", TUTTI_BY_TUTTI }, { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+          TUTTI_BY_OPENMPI }, { "PMI_RANK", "PMI_SIZE", TUTTI_BY_PMI },
+        { "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", TUTTI_BY_MVAPICH }, { "SLURM_PROCID", "SLURM_NTASKS",
+          TUTTI_BY_SLURM }, { "RANK", "WORLD_SIZE", TUTTI_BY_TORCHRUN },
     };
     (void)state;
     for (uint64_t trial = 0; trial < 20000; trial++) {
@@ -129,7 +152,10 @@ static void any_mixture_follows_the_one_order(void **state)
         strcpy(text[n++], "SLURM_STEP_ID=1");
         for (size_t i = 0; i < TUTTI_LENGTH(names); i++) {
             const uint64_t draw = tutti_random(rng, i);
-            const int its_size = (draw >> 8) % 3 == 0 ? 1 : (draw >> 8) % 3 == 1 ? 4 : 6, its_rank = its_size == 1 ? 0 : (int)((draw >> 16) % 8 == 0);
+            const int its_size = (draw >> 8) % 3 == 0   ? 1
+                                 : (draw >> 8) % 3 == 1 ? 4
+                                                        : 6,
+                      its_rank = its_size == 1 ? 0 : (int)((draw >> 16) % 8 == 0);
             if (draw % 2 == 0)
                 continue;
             snprintf(text[n++], sizeof *text, "%s=%d", names[i].rank, its_rank);
@@ -164,7 +190,8 @@ static void ranks_learn_where_to_meet(void **state)
     assert_string_equal(p.meet, "10.0.0.1:29500");
     assert_true(p.meet_at_rank_0);
     assert_string_equal(tutti_launch_place_transport(&p), "tcp");
-    p = found(LIST("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=fe80::1", "MASTER_PORT=29500", "TORCHELASTIC_USE_AGENT_STORE=True"));
+    p = found(LIST("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=fe80::1", "MASTER_PORT=29500",
+                   "TORCHELASTIC_USE_AGENT_STORE=True"));
     assert_string_equal(p.meet, "[fe80::1]:29501"); /* torchrun itself listens on the other */
     p = found(LIST("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=1", "TUTTI_MEET=b:7"));
     assert_string_equal(p.meet, "b:7");
@@ -174,7 +201,8 @@ static void ranks_learn_where_to_meet(void **state)
     assert_memory_equal(p.meet, "gpu07:", 6);
     assert_in_range(atoi(p.meet + 6), 12000, 31999);
     assert_string_equal(p.run, "Slurm 4711.0");
-    refused(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "SLURM_NODELIST=gpu[07-"), "Slurm's nodes: 'gpu[07-' is no list of hosts");
+    refused(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "SLURM_NODELIST=gpu[07-"),
+            "Slurm's nodes: 'gpu[07-' is no list of hosts");
     p = found(LIST("PMI_RANK=1", "PMI_SIZE=4"));
     assert_string_equal(p.meet, "");
     assert_string_equal(tutti_launch_place_transport(&p), "mpi");
@@ -280,8 +308,28 @@ static void hosts_are(const char *list, const char *expected)
 
 static void lists_of_hosts_are_expanded_as_slurm_writes_them(void **state)
 {
-    static const char *const bad[] = { "", ",", "a,", "a,,b", "a[", "a]", "a[]", "a[1", "a[1-]", "a[-1]", "a[2-1]", "a[1,]", "a[[1]]", "a[1]]", "a b", "a;b", "a[x]", "a[1-99999999999999999999]",
-                                       "a[0-99999999]", "a[0-9999][0-9999]", "$(x)", "a'b" };
+    static const char *const bad[] = { "",
+                                       ",",
+                                       "a,",
+                                       "a,,b",
+                                       "a[",
+                                       "a]",
+                                       "a[]",
+                                       "a[1",
+                                       "a[1-]",
+                                       "a[-1]",
+                                       "a[2-1]",
+                                       "a[1,]",
+                                       "a[[1]]",
+                                       "a[1]]",
+                                       "a b",
+                                       "a;b",
+                                       "a[x]",
+                                       "a[1-99999999999999999999]",
+                                       "a[0-99999999]",
+                                       "a[0-9999][0-9999]",
+                                       "$(x)",
+                                       "a'b" };
     char name[8];
 
     (void)state;
@@ -300,9 +348,12 @@ static void lists_of_hosts_are_expanded_as_slurm_writes_them(void **state)
             status = tutti_launch_host_at(bad[i], k, first, sizeof first, &err);
         if (status != TUTTI_ERR_USAGE)
             fail_msg("'%s' should be refused", bad[i]);
-        assert_non_null(strstr(err.text, "is no list of hosts; write names with commas between, and numbers in brackets: node[01-03,7],login"));
+        assert_non_null(strstr(
+            err.text,
+            "is no list of hosts; write names with commas between, and numbers in brackets: node[01-03,7],login"));
     }
-    assert_int_equal(tutti_launch_host_at("abcdefgh", 0, name, sizeof name, NULL), TUTTI_ERR_USAGE); /* too long for the room: refused, not cut */
+    /* too long for the room: refused, not cut */
+    assert_int_equal(tutti_launch_host_at("abcdefgh", 0, name, sizeof name, NULL), TUTTI_ERR_USAGE);
     assert_int_equal(tutti_launch_host_at("abcdefg", 0, name, sizeof name, NULL), TUTTI_OK);
 }
 
@@ -315,7 +366,9 @@ static void random_lists_are_expanded_in_order(void **state)
         char list[600] = "", expected[2000] = "", one[64];
         const int items = 1 + (int)(tutti_random(rng, 0) % 4);
         for (int i = 0; i < items; i++) {
-            const int first = (int)(tutti_random(rng, 10 + (uint64_t)i) % 120), n = 1 + (int)(tutti_random(rng, 20 + (uint64_t)i) % 5), width = (int)(tutti_random(rng, 30 + (uint64_t)i) % 5);
+            const int first = (int)(tutti_random(rng, 10 + (uint64_t)i) % 120),
+                      n = 1 + (int)(tutti_random(rng, 20 + (uint64_t)i) % 5),
+                      width = (int)(tutti_random(rng, 30 + (uint64_t)i) % 5);
             snprintf(one, sizeof one, "%sh%d-[%0*d-%d]z", i > 0 ? "," : "", i, width, first, first + n - 1);
             strcat(list, one);
             for (int k = 0; k < n; k++) {
@@ -329,10 +382,20 @@ static void random_lists_are_expanded_in_order(void **state)
 
 static void hosts_of_a_run_have_workers_and_first_ranks(void **state)
 {
-    static const struct { const char *text, *sentence; } bad[] = {
-        { "a:0", "'a:0' is no host with its workers; write NAME or NAME:WORKERS with 1 to 65536 workers" }, { "a:", "is no list of hosts" }, { ":4", "':4' is no host with its workers" },
-        { "a:4,a:2", "host 'a' is named twice; write it once with all its workers, a:6" }, { "a,n[1-2],n2", "host 'n2' is named twice" }, { "-oProxyCommand=x", "is no list of hosts" },
-        { "-x", "host '-x' begins with '-'" }, { "me@-x", "host 'me@-x' begins with '-'" }, { "a:65536,b", "more than 65536 workers or 4096 hosts" }, { "a[0-4096]", "more than 65536 workers or 4096 hosts" }, { "", "is no host" }, { "a:4 b:4", "is no list of hosts" },
+    static const struct { const char *text, *sentence;
+    } bad[] = {
+        { "a:0", "'a:0' is no host with its workers; write NAME or NAME:WORKERS with 1 to 65536 workers" },
+        { "a:", "is no list of hosts" },
+        { ":4", "':4' is no host with its workers" },
+        { "a:4,a:2", "host 'a' is named twice; write it once with all its workers, a:6" },
+        { "a,n[1-2],n2", "host 'n2' is named twice" },
+        { "-oProxyCommand=x", "is no list of hosts" },
+        { "-x", "host '-x' begins with '-'" },
+        { "me@-x", "host 'me@-x' begins with '-'" },
+        { "a:65536,b", "more than 65536 workers or 4096 hosts" },
+        { "a[0-4096]", "more than 65536 workers or 4096 hosts" },
+        { "", "is no host" },
+        { "a:4 b:4", "is no list of hosts" },
         { "a:99999999999999999999", "is no host with its workers" },
     };
     tutti_launch_host *hosts;
