@@ -1,12 +1,17 @@
-/* Goal: merged steps are one step of more passes, to the bit; accordion(mode=batch) makes batches larger when, and only when, its sheet says so, at a rate in proportion, the same on all workers; mode=localsteps has
-   workers go alone for longer at the same places; a dry run logs what would be decided and is the run without it.
-   Method: a method made for it that merges a given number of steps, against ddp with as many passes; gradients that are a formula of the step, so that regimes can be had as wanted; the mean over samples computed beside it. */
+/* Goal: merged steps are one step of more passes, to the bit; accordion(mode=batch) makes batches
+   larger when, and only when, its sheet says so, at a rate in proportion, the same on all workers;
+   mode=localsteps has workers go alone for longer at the same places; a dry run logs what would be
+   decided and is the run without it. Method: a method made for it that merges a given number of
+   steps, against ddp with as many passes; gradients that are a formula of the step, so that regimes
+   can be had as wanted; the mean over samples computed beside it. */
 #include "../engine/toy.h"
 #include "trial.h"
 
 /* ---- merging ---- */
 typedef struct probe { int64_t steps; } probe;
-static const tutti_option probe_options[] = { { "steps", TUTTI_INT, TUTTI_AT(probe, steps), 1, 1, 100, NULL, "of an update" }, { 0 } };
+static const tutti_option probe_options[] = {
+    { "steps", TUTTI_INT, TUTTI_AT(probe, steps), 1, 1, 100, NULL, "of an update" }, { 0 }
+};
 
 static tutti_status probe_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
@@ -23,7 +28,13 @@ static tutti_status probe_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 }
 
 static const tutti_method_ops probe_ops = {
-    .name = "probe", .options = probe_options, .self_bytes = sizeof(probe), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .declare = probe_declare, .pass = probe_pass, .exchange = tutti_base_exchange,
+    .name = "probe",
+    .options = probe_options,
+    .self_bytes = sizeof(probe),
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES,
+    .declare = probe_declare,
+    .pass = probe_pass,
+    .exchange = tutti_base_exchange,
 };
 static const tutti_method_ops *const probes[] = { &probe_ops, NULL };
 
@@ -52,7 +63,8 @@ static tutti_status merging_rank(tutti_world *world, void *arg, tutti_error *err
         params[i] = (tutti_param){ .name = names[i], .dims = 1, .dim = { t.count[i] }, .unit = TOY_TENSORS - 1 - i };
     t.options.initial = toy_initial;
     t.options.user = &t;
-    TUTTI_TRY(tutti_engine_open_from(&e, world, params, TOY_TENSORS, &t.options, j->at_once > 1 ? probes : tutti_methods, err));
+    TUTTI_TRY(tutti_engine_open_from(&e, world, params, TOY_TENSORS, &t.options,
+                                     j->at_once > 1 ? probes : tutti_methods, err));
     status = TUTTI_OK;
     tutti_world_sent(world, TUTTI_ANY, &sent[0], &messages);
     for (int s = 0; s < t.steps * j->at_once && status == TUTTI_OK; s++) {
@@ -63,7 +75,8 @@ static tutti_status merging_rank(tutti_world *world, void *arg, tutti_error *err
             TUTTI_TRY(toy_pass(e, &t, &share, &p, step, err));
         status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
         j->hash[r][s / j->at_once] = toy_hash(e);
-        if (status == TUTTI_OK && s % j->at_once + 1 < j->at_once && s >= j->at_once && j->hash[r][s / j->at_once] != j->hash[r][s / j->at_once - 1])
+        if (status == TUTTI_OK && s % j->at_once + 1 < j->at_once && s >= j->at_once &&
+            j->hash[r][s / j->at_once] != j->hash[r][s / j->at_once - 1])
             status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a step that waits has moved the model");
     }
     tutti_world_sent(world, TUTTI_ANY, &sent[1], &messages);
@@ -101,14 +114,20 @@ static void run_merging(merging *j, int n)
 
 static void steps_that_are_merged_are_one_of_more_passes(void **state)
 {
-    static const struct { int n, steps; const char *optimizer, *scale, *codec; int lane; } cases[] = {
-        { 1, 4, "sgd(lr=0.05,momentum=0.9)", "", "", 0 }, { 2, 2, "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "", "", 2 }, { 4, 8, "adamw(lr=0.01)", "", "", 0 }, { 2, 4, "adam(lr=0.01)", "dynamic(init=64,interval=4)", "", -1 },
-        { 3, 4, "sgd(lr=0.05,momentum=0.9)", "static(scale=128)", "ef(topk(ratio=0.1))", 0 }, { 4, 2, "sgd(lr=0.05)", "", "ef(sign,server=on)", 2 },
+    static const struct { int n, steps; const char *optimizer, *scale, *codec; int lane;
+    } cases[] = {
+        { 1, 4, "sgd(lr=0.05,momentum=0.9)", "", "", 0 },
+        { 2, 2, "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "", "", 2 },
+        { 4, 8, "adamw(lr=0.01)", "", "", 0 },
+        { 2, 4, "adam(lr=0.01)", "dynamic(init=64,interval=4)", "", -1 },
+        { 3, 4, "sgd(lr=0.05,momentum=0.9)", "static(scale=128)", "ef(topk(ratio=0.1))", 0 },
+        { 4, 2, "sgd(lr=0.05)", "", "ef(sign,server=on)", 2 },
     };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
-        merging once = merging_of(1, cases[c].steps, cases[c].n, 7), merged = merging_of(cases[c].steps, 1, cases[c].n, 7);
+        merging once = merging_of(1, cases[c].steps, cases[c].n, 7),
+                merged = merging_of(cases[c].steps, 1, cases[c].n, 7);
         merging *const both[] = { &once, &merged };
         for (int k = 0; k < 2; k++) {
             both[k]->t.options.optimizer = cases[c].optimizer;
@@ -127,7 +146,8 @@ static void steps_that_are_merged_are_one_of_more_passes(void **state)
     }
 }
 
-/* An epoch of 40 samples by three workers is steps of 12, 12, 12 and 4 samples, of which the last are 2, 1 and 1: merged, they are the mean over all 40. */
+/* An epoch of 40 samples by three workers is steps of 12, 12, 12 and 4 samples, of which the last
+   are 2, 1 and 1: merged, they are the mean over all 40. */
 static void the_mean_is_over_samples_whatever_the_shares_of_steps(void **state)
 {
     merging whole = merging_of(1, 1, 2, 6), merged = merging_of(4, 1, 3, 6);
@@ -183,7 +203,8 @@ static float shaped(int rank, uint64_t step, size_t i, float x)
     return times * (float)(shape[step < n ? step : n - 1] - '0') * (1 + (float)((i + (size_t)rank) % 4)) / 16;
 }
 
-/* Each step's gradient is the mean over the workers of `shaped`, so what an update is of can be read off how far the model has moved. */
+/* Each step's gradient is the mean over the workers of `shaped`, so what an update is of can be
+   read off how far the model has moved. */
 static void check_moves(const char *method, const char *schedule, const char *sizes, const char *pattern)
 {
     enum { N = 2, STEPS = 16 };
@@ -212,7 +233,8 @@ static void check_moves(const char *method, const char *schedule, const char *si
             updates++;
         }
         if (t.x[0][s][8] != x[0])
-            fail_msg("%s, %s, gradients %s, step %d: %.9g, not %.9g", method, schedule, sizes, s, (double)t.x[0][s][8], (double)x[0]);
+            fail_msg("%s, %s, gradients %s, step %d: %.9g, not %.9g", method, schedule, sizes, s, (double)t.x[0][s][8],
+                     (double)x[0]);
     }
     assert_true(trial_metric(&t, "updates", -1) == updates);
     trial_drop(&t);
@@ -230,13 +252,17 @@ static void the_batch_grows_where_the_sheet_says(void **state)
         check_moves("accordion(mode=batch,interval=2,unit=step,eta=0)", "constant", "4", "uuuuuuuuuuuuuuuu");
         check_moves("accordion(mode=batch,batch_high=4,interval=2,unit=step)", "constant", "4", "uuuuuuuuuuuuuuuu");
         /* a change of half and more is critical, less is not */
-        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4488224422222222", "uuuuuuuuuuuu.u.u");
-        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step,eta=2)", "constant", "4488224422222222", "uuuu.u.u.u.u.u.u");
+        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4488224422222222",
+                    "uuuuuuuuuuuu.u.u");
+        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step,eta=2)", "constant", "4488224422222222",
+                    "uuuu.u.u.u.u.u.u");
         /* it only grows while the rate stands */
-        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4444999911119999", "uuuu.u.u.u.u.u.u");
+        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4444999911119999",
+                    "uuuu.u.u.u.u.u.u");
         check_moves("accordion(mode=batch,batch_high=8,replay=3.h:7.l:9.h)", "constant", "4", "uuu.u.uuu.u.u.u.");
         /* and is small from a fall of the rate (before step 9) to the next check, at 12 */
-        check_moves("accordion(mode=batch,batch_high=8,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4", "uuuuuuuu.uuu.u.u");
+        check_moves("accordion(mode=batch,batch_high=8,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4",
+                    "uuuuuuuu.uuu.u.u");
         /* sheet, 7: gradients of 0 */
         check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "0", "uuuuuuuuuuuuuuuu");
     }
@@ -245,7 +271,9 @@ static void the_batch_grows_where_the_sheet_says(void **state)
 
 /* ---- steps alone ---- */
 
-/* The gradient of worker r is `shaped`, times 1 + r: models are equal exactly after steps with an 'a' in the pattern, and there the mean of what each has made of its own gradients, whatever the periods were. */
+/* The gradient of worker r is `shaped`, times 1 + r: models are equal exactly after steps
+   with an 'a' in the pattern, and there the mean of what each has made of its own
+   gradients, whatever the periods were. */
 static float shaped_by_rank(int rank, uint64_t step, size_t i, float x)
 {
     return shaped(0, step, i, x) * (float)(1 + rank);
@@ -275,7 +303,8 @@ static void check_periods(const char *method, const char *schedule, const char *
                 for (int r = 0; r < n; r++) {
                     x[r] = pattern[s] == 'a' ? mean : x[r];
                     if (t.x[r][s][i] != x[r])
-                        fail_msg("%s, %s, gradients %s: worker %d of %d, step %d: %.9g, not %.9g", method, schedule, sizes, r, n, s, (double)t.x[r][s][i], (double)x[r]);
+                        fail_msg("%s, %s, gradients %s: worker %d of %d, step %d: %.9g, not %.9g", method, schedule,
+                                 sizes, r, n, s, (double)t.x[r][s][i], (double)x[r]);
                 }
                 averagings += i == 8 && pattern[s] == 'a';
                 for (int r = 1; r < n; r++)
@@ -293,22 +322,32 @@ static void workers_go_alone_for_longer_where_nothing_changes(void **state)
 {
     (void)state;
     for (times = 1; times <= 64; times *= 64) {
-        check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step)", "constant", "4", "aaaa...a...a...a");
-        check_periods("accordion(mode=localsteps,period_low=2,period_high=6,interval=2,unit=step)", "constant", "4", ".a.a.....a.....a");
-        check_periods("accordion(mode=localsteps,period_high=3,interval=2,unit=step,eta=0)", "constant", "4", "aaaaaaaaaaaaaaaa");
+        check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step)", "constant", "4",
+                      "aaaa...a...a...a");
+        check_periods("accordion(mode=localsteps,period_low=2,period_high=6,interval=2,unit=step)", "constant", "4",
+                      ".a.a.....a.....a");
+        check_periods("accordion(mode=localsteps,period_high=3,interval=2,unit=step,eta=0)", "constant", "4",
+                      "aaaaaaaaaaaaaaaa");
         check_periods("accordion(mode=localsteps,period_high=3,interval=1000)", "constant", "4", "aaaaaaaaaaaaaaaa");
-        /* unlike a batch it shrinks again; a period under way when it does (at 10, after two steps) ends with the step that begins */
-        check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step)", "constant", "4444449999119999", "aaaa...aaa..aaaa");
-        check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=9)", "constant", "4444449999119999", "aaaa...a...a...a");
+        /* unlike a batch it shrinks again; a period under way when it does (at 10, after two
+           steps) ends with the step that begins */
+        check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step)", "constant", "4444449999119999",
+                      "aaaa...aaa..aaaa");
+        check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=9)", "constant",
+                      "4444449999119999", "aaaa...a...a...a");
         /* and when the rate falls (before step 9), until the next check */
-        check_periods("accordion(mode=localsteps,period_high=6,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4", "aaaaaaaa.aaa....");
-        check_periods("accordion(mode=localsteps,period_high=3,replay=2.h:7.l:9.h)", "constant", "4", "aa..a..aa..a..a.");
-        check_periods("accordion(mode=localsteps,period_low=2,period_high=2,interval=1,unit=step)", "constant", "4", ".a.a.a.a.a.a.a.a");
+        check_periods("accordion(mode=localsteps,period_high=6,interval=4,unit=step,eta=0.1)",
+                      "step(every=9,gamma=0.25)", "4", "aaaaaaaa.aaa....");
+        check_periods("accordion(mode=localsteps,period_high=3,replay=2.h:7.l:9.h)", "constant", "4",
+                      "aa..a..aa..a..a.");
+        check_periods("accordion(mode=localsteps,period_low=2,period_high=2,interval=1,unit=step)", "constant", "4",
+                      ".a.a.a.a.a.a.a.a");
     }
     times = 1;
 }
 
-/* Sheet, 7: without gradients, or with such as have a norm beyond float, all is critical: averaged after every step, at every check. */
+/* Sheet, 7: without gradients, or with such as have a norm beyond float, all is critical: averaged
+   after every step, at every check. */
 static void norms_of_zero_or_beyond_float_are_critical(void **state)
 {
     static const float sizes[] = { 0, 3e25f };
@@ -327,12 +366,18 @@ static void norms_of_zero_or_beyond_float_are_critical(void **state)
     times = 1;
 }
 
-/* Sheet, 4: one worker, and levels that lose nothing, or an update of a step, or any periods: SGD, to the bit, whatever the optimiser. */
+/* Sheet, 4: one worker, and levels that lose nothing, or an update of a step, or any periods: SGD,
+   to the bit, whatever the optimiser. */
 static void one_worker_with_dense_levels_is_single(void **state)
 {
-    static const char *const methods[] = { "accordion(low=fp32,high=fp32,interval=2,unit=step,min_numel=0)", "accordion(low=fp32,high=fp32,interval=2,unit=step,error_feedback=off,scope=model)",
-                                           "accordion(low=topk(ratio=1),high=fp32,interval=2,unit=step,min_numel=0,norm_source=averaged)", "accordion(mode=batch,batch_high=2,interval=2,unit=step)",
-                                           "accordion(mode=localsteps,interval=2,unit=step)", "accordion(low=topk(ratio=0.5),high=sign,interval=2,unit=step,dry_run=on)" };
+    static const char *const methods[] = {
+        "accordion(low=fp32,high=fp32,interval=2,unit=step,min_numel=0)",
+        "accordion(low=fp32,high=fp32,interval=2,unit=step,error_feedback=off,scope=model)",
+        "accordion(low=topk(ratio=1),high=fp32,interval=2,unit=step,min_numel=0,norm_source=averaged)",
+        "accordion(mode=batch,batch_high=2,interval=2,unit=step)",
+        "accordion(mode=localsteps,interval=2,unit=step)",
+        "accordion(low=topk(ratio=0.5),high=sign,interval=2,unit=step,dry_run=on)"
+    };
     static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,weight_decay=0.01)", "adamw(lr=0.01)" };
 
     (void)state;
@@ -354,17 +399,23 @@ static float shaped_of_first(int rank, uint64_t step, size_t i, float x)
     return rank == 0 ? shaped(0, step, i, x) : shaped(0, 0, i, x);
 }
 
-/* Worker 0's gradients fall to a quarter, and with worker 1's, which do not, the root mean square from 4 to 2.9: nobody finds that critical at eta 0.5, and both do at 0.25, each at the same step. */
+/* Worker 0's gradients fall to a quarter, and with worker 1's, which do not, the root mean square
+   from 4 to 2.9: nobody finds that critical at eta 0.5, and both do at 0.25, each at the same
+   step. */
 static void the_norm_is_all_workers_whoever_decides(void **state)
 {
-    static const struct { double eta; const char *pattern; } rows[] = { { 0.5, "aaaa...a...a" }, { 0.25, "aaaa..aa...a" } };
+    static const struct {
+        double eta;
+        const char *pattern;
+    } rows[] = { { 0.5, "aaaa...a...a" }, { 0.25, "aaaa..aa...a" } };
 
     (void)state;
     shape = "444411111111";
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         char method[100];
         trial t;
-        snprintf(method, sizeof method, "accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=%g)", rows[k].eta);
+        snprintf(method, sizeof method, "accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=%g)",
+                 rows[k].eta);
         t = trial_of(method, "sgd(lr=0.5)", 12);
         t.gradient = shaped_of_first;
         t.options.steps = 1000;
@@ -376,12 +427,17 @@ static void the_norm_is_all_workers_whoever_decides(void **state)
     }
 }
 
-/* Periods that never change are local-sgd's, to the bit, whatever the optimiser, and bytes are; but for 4 bytes a worker that go to each other one at a check. */
+/* Periods that never change are local-sgd's, to the bit, whatever the optimiser, and bytes are; but
+   for 4 bytes a worker that go to each other one at a check. */
 static void periods_that_are_equal_are_local_sgd(void **state)
 {
-    static const struct { const char *method, *as; int n, checks; } cases[] = {
-        { "accordion(mode=localsteps,period_low=3,period_high=3,interval=4,unit=step)", "local-sgd(period=3)", 4, 3 }, { "accordion(mode=localsteps,period_low=1,eta=0,interval=5,unit=step)", "local-sgd(period=1)", 2, 2 },
-        { "accordion(mode=localsteps,period_low=5,period_high=100,dry_run=on,interval=1,unit=step,eta=1e9)", "local-sgd(period=5)", 3, 12 }, { "accordion(mode=localsteps,period_low=4,period_high=9,replay=50.h)", "local-sgd(period=4)", 1, 0 },
+    static const struct { const char *method, *as; int n, checks;
+    } cases[] = {
+        { "accordion(mode=localsteps,period_low=3,period_high=3,interval=4,unit=step)", "local-sgd(period=3)", 4, 3 },
+        { "accordion(mode=localsteps,period_low=1,eta=0,interval=5,unit=step)", "local-sgd(period=1)", 2, 2 },
+        { "accordion(mode=localsteps,period_low=5,period_high=100,dry_run=on,interval=1,unit=step,eta=1e9)",
+          "local-sgd(period=5)", 3, 12 },
+        { "accordion(mode=localsteps,period_low=4,period_high=9,replay=50.h)", "local-sgd(period=4)", 1, 0 },
     };
 
     (void)state;
@@ -403,7 +459,8 @@ static void periods_that_are_equal_are_local_sgd(void **state)
     }
 }
 
-/* A worker whose gradient is not finite makes no step, alone; it counts neither in its norm nor in what that is divided by, and all decide as one. */
+/* A worker whose gradient is not finite makes no step, alone; it counts neither in its norm nor in
+   what that is divided by, and all decide as one. */
 static void a_worker_without_a_step_has_its_norm_from_the_others(void **state)
 {
     trial t = trial_of("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=0.05)", "sgd(lr=0.5)", 8);
@@ -416,23 +473,31 @@ static void a_worker_without_a_step_has_its_norm_from_the_others(void **state)
     trial_left_out_by_one(&t);
     for (int s = 0; s < 8; s++)
         for (int r = 1; r < 4; r++)
-            assert_true(s == 3 || trial_same(&t, t.x[r][s], t.x[0][s])); /* averaged after steps 0 to 3, and again after 7: equal gradients keep equal models */
+            /* averaged after steps 0 to 3, and again after 7: equal gradients keep equal models */
+            assert_true(s == 3 || trial_same(&t, t.x[r][s], t.x[0][s]));
     assert_true(trial_metric(&t, "averagings", -1) == 5);
     trial_drop(&t);
 }
 
 /* ---- models through the controller ---- */
 
-/* Nothing but displacements of models goes through it (local-sgd): equal levels are the codec itself; what is sent is the levels' by the regime of the displacements, which here is that of the gradients, to the byte, and
-   so many numbers at each check; and all have the same model after an averaging. Steps in which nothing travels count for a window and add nothing to it. */
+/* Nothing but displacements of models goes through it (local-sgd): equal levels are the codec
+   itself; what is sent is the levels' by the regime of the displacements, which here is that of the
+   gradients, to the byte, and so many numbers at each check; and all have the same model after an
+   averaging. Steps in which nothing travels count for a window and add nothing to it. */
 static void displacements_of_models_have_levels_too(void **state)
 {
     enum { STEPS = 16, N = 2, TENSORS = 3, PARTS = 3 };
-    static const struct { const char *sizes, *levels; } rows[] = { /* of the averagings after steps 1, 3, ..., 15; checks are before 4, 8, 12 */
-        { "4", "llllhhhh" }, { "4444444499999999", "llllhhll" }, { "4444999911111111", "llllllll" }, { "9999111111111111", "llllllhh" },
+    /* of the averagings after steps 1, 3, ..., 15; checks are before 4, 8, 12 */
+    static const struct { const char *sizes, *levels; } rows[] = {
+        { "4", "llllhhhh" }, { "4444444499999999", "llllhhll" }, { "4444999911111111",
+          "llllllll" }, { "9999111111111111", "llllllhh" },
     };
-    static const char *const pairs[][2] = { { "ef(accordion(low=topk(ratio=0.5),high=topk(ratio=0.5),unit=step,interval=4))", "ef(topk(ratio=0.5))" }, { "accordion(low=fp32,high=fp32,unit=step,interval=4)", "fp32" },
-                                            { "ef(accordion(low=sign,high=sign,unit=step,interval=4,norm_source=averaged))", "ef(sign)" } };
+    static const char *const pairs[][2] = {
+        { "ef(accordion(low=topk(ratio=0.5),high=topk(ratio=0.5),unit=step,interval=4))", "ef(topk(ratio=0.5))" },
+        { "accordion(low=fp32,high=fp32,unit=step,interval=4)", "fp32" },
+        { "ef(accordion(low=sign,high=sign,unit=step,interval=4,norm_source=averaged))", "ef(sign)" }
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
@@ -470,21 +535,31 @@ static void displacements_of_models_have_levels_too(void **state)
 
 /* ---- a dry run ---- */
 
-/* The models of the run without Accordion, to the bit, and its bytes but for those of decisions: so many numbers at so many checks. That the decisions are those of the run that acts: tests/codec/accordion_test.c. */
+/* The models of the run without Accordion, to the bit, and its bytes but for those of
+   decisions: so many numbers at so many checks. That the decisions are those of the run that
+   acts: tests/codec/accordion_test.c. */
 static void a_dry_run_is_the_run_without(void **state)
 {
-    static const struct { const char *method, *as; int checks, numbers; } cases[] = {
-        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.1),interval=2,unit=step,min_numel=0,dry_run=on)", "ddp", 7, 3 },
-        { "accordion(low=topk(ratio=0.5),high=sign,interval=2,unit=step,min_numel=0,scope=model,dry_run=on)", "ddp", 7, 1 },
-        { "accordion(low=qsgd(bits=8),high=qsgd(bits=2),error_feedback=off,norm_source=averaged,interval=3,unit=step,dry_run=on)", "ddp", 5, 0 },
-        { "accordion(mode=batch,batch_high=8,interval=2,unit=step,dry_run=on)", "ddp", 7, 0 }, { "accordion(mode=localsteps,period_low=3,period_high=6,interval=2,unit=step,dry_run=on)", "local-sgd(period=3)", 7, 1 },
+    static const struct { const char *method, *as; int checks, numbers;
+    } cases[] = {
+        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.1),interval=2,unit=step,min_numel=0,dry_run=on)", "ddp", 7,
+          3 },
+        { "accordion(low=topk(ratio=0.5),high=sign,interval=2,unit=step,min_numel=0,scope=model,dry_run=on)", "ddp", 7,
+          1 },
+        { "accordion(low=qsgd(bits=8),high=qsgd(bits=2),error_feedback=off,norm_source=averaged,interval=3,unit=step,"
+          "dry_run=on)",
+          "ddp", 5, 0 },
+        { "accordion(mode=batch,batch_high=8,interval=2,unit=step,dry_run=on)", "ddp", 7, 0 },
+        { "accordion(mode=localsteps,period_low=3,period_high=6,interval=2,unit=step,dry_run=on)",
+          "local-sgd(period=3)", 7, 1 },
     };
     enum { N = 2 };
 
     (void)state;
     shape = "4444449999119999";
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
-        trial a = trial_of(cases[c].method, "sgd(lr=0.05,momentum=0.9)", 16), b = trial_of(cases[c].as, "sgd(lr=0.05,momentum=0.9)", 16);
+        trial a = trial_of(cases[c].method, "sgd(lr=0.05,momentum=0.9)", 16),
+              b = trial_of(cases[c].as, "sgd(lr=0.05,momentum=0.9)", 16);
         a.gradient = b.gradient = shaped;
         a.options.steps = b.options.steps = 1000;
         trial_run(&a, N);
@@ -520,23 +595,35 @@ static void gradients_that_are_left_out_are_no_part_of_a_norm(void **state)
 static void what_cannot_be_is_refused_with_the_mend(void **state)
 {
     static const struct { const char *method, *words; } cases[] = {
-        { "accordion(mode=batch,batch_high=6)", "method 'accordion': batch_high is 6 samples, and a step has 4 (2 workers x batch 2 x accumulate 1), of which it must be a multiple: 8 is near" },
+        { "accordion(mode=batch,batch_high=6)",
+          "method 'accordion': batch_high is 6 samples, and a step has 4 (2 workers x batch 2 x accumulate 1), of "
+          "which it must be a multiple: 8 is near" },
         { "accordion(mode=batch,batch_high=1)", "4 is near" },
         { "accordion(mode=batch,low=topk)", "'low'" },
         { "accordion(mode=batch,scope=model)", "'scope'" },
         { "accordion(mode=batch,error_feedback=off)", "'error_feedback'" },
         { "accordion(batch_high=8)", "'batch_high'" },
-        { "accordion(mode=batch,replay=3.lh)", "method 'accordion': replay: '3.lh' has 2 levels, and there are 1 parts" },
-        { "accordion(low=ef(topk),high=topk)", "method 'accordion': low is 'ef(topk)', which wraps a codec; low and high are plain ones" },
+        { "accordion(mode=batch,replay=3.lh)",
+          "method 'accordion': replay: '3.lh' has 2 levels, and there are 1 parts" },
+        { "accordion(low=ef(topk),high=topk)",
+          "method 'accordion': low is 'ef(topk)', which wraps a codec; low and high are plain ones" },
         { "accordion(high=large(topk))", "high is 'large(topk)', which wraps a codec" },
         { "accordion(mode=batch,norm_window=interval,unit=step)", "'norm_window'" },
-        { "accordion(mode=localsteps,period_low=9)", "method 'accordion': period_low is 9 steps and period_high 8, so that models would be averaged less often in critical regimes than elsewhere; swap them" },
-        { "accordion(mode=localsteps,period_low=0)", "'period_low' is 0" }, { "accordion(period_high=4)", "'period_high'" }, { "accordion(mode=batch,period_low=2)", "'period_low'" },
-        { "accordion(mode=localsteps,batch_high=8)", "'batch_high'" }, { "accordion(mode=localsteps,low=topk)", "'low'" }, { "accordion(mode=localsteps,bucket_mb=1)", "'bucket_mb'" },
+        { "accordion(mode=localsteps,period_low=9)",
+          "method 'accordion': period_low is 9 steps and period_high 8, so that models would be averaged less "
+          "often in critical regimes than elsewhere; swap them" },
+        { "accordion(mode=localsteps,period_low=0)", "'period_low' is 0" }, { "accordion(period_high=4)",
+          "'period_high'" }, { "accordion(mode=batch,period_low=2)", "'period_low'" },
+        { "accordion(mode=localsteps,batch_high=8)", "'batch_high'" }, { "accordion(mode=localsteps,low=topk)",
+          "'low'" }, { "accordion(mode=localsteps,bucket_mb=1)", "'bucket_mb'" },
         { "accordion(mode=localsteps,replay=3.lh)", "method 'accordion': replay: '3.lh' has 2 levels" },
-        { "accordion(mode=localsteps,replay=3.h,dry_run=on)", "method 'accordion': dry_run is on and replay gives the decisions, so that there is nothing to find; leave one of them away" },
-        { "accordion(mode=batch,replay=3.h,dry_run=on)", "dry_run is on and replay gives" }, { "accordion(replay=3.h,dry_run=on)", "dry_run is on and replay gives" },
-        { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.2),dry_run=on)", "low compresses more than high; swap them" },
+        { "accordion(mode=localsteps,replay=3.h,dry_run=on)",
+          "method 'accordion': dry_run is on and replay gives the decisions, so that there is nothing to find; "
+          "leave one of them away" },
+        { "accordion(mode=batch,replay=3.h,dry_run=on)",
+          "dry_run is on and replay gives" }, { "accordion(replay=3.h,dry_run=on)", "dry_run is on and replay gives" },
+        { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.2),dry_run=on)",
+          "low compresses more than high; swap them" },
     };
 
     (void)state;

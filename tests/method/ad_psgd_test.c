@@ -1,12 +1,14 @@
-/* Goal: ad-psgd.md's invariants on ranks that are real threads, whatever the schedule was: one worker, the sum, no gradient lost, roles, exact traffic of every
-   pair, odd rings, every pace. Schedules in their hundreds, deadlock and resuming are tests/explore's. */
+/* Goal: ad-psgd.md's invariants on ranks that are real threads, whatever the schedule was: one
+   worker, the sum, no gradient lost, roles, exact traffic of every pair, odd rings, every pace.
+   Schedules in their hundreds, deadlock and resuming are tests/explore's. */
 #include "trial.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "ad-psgd", "ad-psgd(graph=ring,exchanges=3,outstanding=0)", "ad-psgd(exchanges=0,lr_staleness=on)" };
+    static const char *const methods[] = { "ad-psgd", "ad-psgd(graph=ring,exchanges=3,outstanding=0)",
+                                           "ad-psgd(exchanges=0,lr_staleness=on)" };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -35,7 +37,8 @@ static void of_the_end(int n, uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], uint64_t
     trial_drop(&t);
 }
 
-/* With constant gradients c_i, sum_i x_i = sum_i x_i(0) - eta sum_i m_i c_i after any interleaving; the agreed model is that sum / n. */
+/* With constant gradients c_i, sum_i x_i = sum_i x_i(0) - eta sum_i m_i c_i after any interleaving;
+   the agreed model is that sum / n. */
 static void check_sum(const trial *t, double eta)
 {
     const int n = t->workers;
@@ -48,13 +51,15 @@ static void check_sum(const trial *t, double eta)
             size = fmax(size, fabs(moved));
         }
         if (!(fabs(t->x[0][t->steps][i] - sum / n) < 2e-6 * fmax(size, 1)))
-            fail_msg("%s on %d, element %zu: the mean is %.9g, expected %.9g", t->method, n, i, (double)t->x[0][t->steps][i], sum / n);
+            fail_msg("%s on %d, element %zu: the mean is %.9g, expected %.9g", t->method, n, i,
+                     (double)t->x[0][t->steps][i], sum / n);
         for (int r = 1; r < n; r++)
             assert_true(t->x[r][t->steps][i] == t->x[0][t->steps][i]);
     }
 }
 
-/* roles: of the paper's two groups; NULL: all ask and answer. Beside what the roles forbid: an averaging is a model each way, and each worker that asks asks as often as it should. */
+/* roles: of the paper's two groups; NULL: all ask and answer. Beside what the roles forbid: an
+   averaging is a model each way, and each worker that asks asks as often as it should. */
 static void check_traffic(const trial *t, const char *spec, bool bipartite, int exchanges)
 {
     const uint64_t model = trial_size(t) * sizeof(float);
@@ -79,7 +84,9 @@ static void check_traffic(const trial *t, const char *spec, bool bipartite, int 
             uint64_t messages = t->messages[i][j] - end_messages[i][j];
             counted_bytes += t->bytes[i][j];
             counted_messages += t->messages[i][j];
-            if (t->asks && (i == 0 || j == 0) && i != j) { /* with worker 0's empty ones, that hand out the gradients: one ahead a step, up to one more of each, one that says no */
+            /* with worker 0's empty ones, that hand out the gradients: one ahead a step, up to
+               one more of each, one that says no */
+            if (t->asks && (i == 0 || j == 0) && i != j) {
                 const uint64_t empty = messages - bytes / model, steps = (uint64_t)t->done[i == 0 ? j : i];
                 assert_true(empty >= steps + 1 && empty <= 2 * steps + 1);
                 messages -= empty;
@@ -92,7 +99,8 @@ static void check_traffic(const trial *t, const char *spec, bool bipartite, int 
         }
         if (exchanges > 0 && (!bipartite || asks[i])) {
             due += 2 * (uint64_t)exchanges * (uint64_t)t->done[i];
-            assert_true(bipartite ? mine == (uint64_t)exchanges * (uint64_t)t->done[i] : mine >= (uint64_t)exchanges * (uint64_t)t->done[i]);
+            assert_true(bipartite ? mine == (uint64_t)exchanges * (uint64_t)t->done[i]
+                                  : mine >= (uint64_t)exchanges * (uint64_t)t->done[i]);
         }
         all += mine;
         assert_int_equal(t->figures[i].bytes_sent, counted_bytes);
@@ -137,14 +145,18 @@ static void no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says(void **
             }
 }
 
-/* Averaging one pair after another takes 1 / (n - 1) of the squared distance if every pair is as likely as any other (ad-psgd.md, invariant 3): random partners are, cyclic ones come equally often. Without overlap:
-   with it a neighbour that is late, as anybody is on a busy machine, does not hold up the others, and is met less often. */
+/* Averaging one pair after another takes 1 / (n - 1) of the squared distance if every pair is as
+   likely as any other (ad-psgd.md, invariant 3): random partners are, cyclic ones come equally
+   often. Without overlap: with it a neighbour that is late, as anybody is on a busy machine, does
+   not hold up the others, and is met less often. */
 static void every_pair_meets_as_often_as_any_other(void **state)
 {
     (void)state;
     for (int cyclic = 0; cyclic < 2; cyclic++)
         for (int n = 3; n <= 5; n++) {
-            trial t = trial_of(cyclic ? "ad-psgd(graph=complete,exchanges=48,peer=cyclic)" : "ad-psgd(graph=complete,exchanges=48,outstanding=0)", "sgd(lr=0.0625)", TRIAL_STEPS);
+            trial t = trial_of(cyclic ? "ad-psgd(graph=complete,exchanges=48,peer=cyclic)"
+                                      : "ad-psgd(graph=complete,exchanges=48,outstanding=0)",
+                               "sgd(lr=0.0625)", TRIAL_STEPS);
             const double asked = 48.0 * TRIAL_STEPS / (n - 1); /* of one by another */
             uint64_t end_bytes[TRIAL_RANKS][TRIAL_RANKS], end_messages[TRIAL_RANKS][TRIAL_RANKS];
             t.gradient = trial_constant;
@@ -155,7 +167,8 @@ static void every_pair_meets_as_often_as_any_other(void **state)
                     if (i != j) { /* i asks j, and answers it */
                         const double met = (double)(t.messages[i][j] - end_messages[i][j]);
                         if (!(fabs(met - 2 * asked) <= (cyclic ? 0 : 5 * sqrt(2 * asked))))
-                            fail_msg("%s on %d: workers %d and %d average %g times; %g are due", t.method, n, i, j, met, 2 * asked);
+                            fail_msg("%s on %d: workers %d and %d average %g times; %g are due", t.method, n, i, j, met,
+                                     2 * asked);
                     }
             trial_drop(&t);
         }
@@ -173,7 +186,9 @@ static void averaging_alone_keeps_the_mean_and_draws_the_models_together(void **
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
-        trial t = trial_of(p % 2 == 0 ? "ad-psgd(exchanges=4,outstanding=0)" : "ad-psgd(graph=star,roles=bipartite,exchanges=4,outstanding=0)", "sgd(lr=1)", 15);
+        trial t = trial_of(p % 2 == 0 ? "ad-psgd(exchanges=4,outstanding=0)"
+                                      : "ad-psgd(graph=star,roles=bipartite,exchanges=4,outstanding=0)",
+                           "sgd(lr=1)", 15);
         double first = 0, last = 0;
         t.gradient = nothing;
         t.show = true; /* so that step s begins when the averagings of step s - 1 are over everywhere */
@@ -190,7 +205,8 @@ static void averaging_alone_keeps_the_mean_and_draws_the_models_together(void **
     }
 }
 
-/* All ask at once, round an even ring: with halves throughout the models would only change places. Served by threads that meet as they like, so many trials, of which none may stay apart. */
+/* All ask at once, round an even ring: with halves throughout the models would only change places.
+   Served by threads that meet as they like, so many trials, of which none may stay apart. */
 static void those_who_ask_each_other_at_once_meet_in_the_middle(void **state)
 {
     (void)state;
@@ -235,12 +251,15 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
 
     (void)state;
     assert_int_equal(refused("ad-psgd(graph=rign)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ad-psgd': there is no graph 'rign'; did you mean 'ring'?; `tutti topology` lists them");
+    assert_string_equal(
+        err.text, "method 'ad-psgd': there is no graph 'rign'; did you mean 'ring'?; `tutti topology` lists them");
     assert_int_equal(refused("ad-psgd(graph=bipartite-exp)", 5, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ad-psgd': graph 'bipartite-exp' cannot have 5 members; their number must be an even number: 4 or 6; ring and exponential take any number");
+    assert_string_equal(err.text, "method 'ad-psgd': graph 'bipartite-exp' cannot have 5 members; their number must be "
+                                  "an even number: 4 or 6; ring and exponential take any number");
     for (int n = 3; n <= 7; n += 2) { /* an odd cycle, named by two neighbours on it */
         assert_int_equal(refused("ad-psgd(graph=ring,roles=bipartite)", n, &err), TUTTI_ERR_USAGE);
-        assert_non_null(strstr(err.text, "method 'ad-psgd' with roles=bipartite, for which roles=any is the way out: graph 'ring' of "));
+        assert_non_null(strstr(
+            err.text, "method 'ad-psgd' with roles=bipartite, for which roles=any is the way out: graph 'ring' of "));
         assert_non_null(strstr(err.text, "has no two roles: members "));
     }
     assert_int_equal(refused("ad-psgd(roles=both)", 4, &err), TUTTI_ERR_USAGE);
@@ -260,7 +279,8 @@ static void shares_of_a_step_are_refused_where_there_are_no_steps_together(void 
     (void)state;
     t.options.batch_of = batch_of;
     assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ad-psgd' lets every worker go at its own pace, so there are no shares of a step to give out; leave batch-share away or take a "
+    assert_string_equal(err.text, "method 'ad-psgd' lets every worker go at its own pace, so there are no shares of a "
+                                  "step to give out; leave batch-share away or take a "
                                   "synchronous method");
     trial_drop(&t);
 }

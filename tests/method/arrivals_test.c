@@ -1,5 +1,8 @@
-/* Goal: what ringmaster-asgd, ringleader-asgd and dude-asgd promise of any order of arrival, on ranks that are real threads: one worker, what is counted how often, the table's mean, delays, exact traffic of every
-   pair. Gradients are constants of few bits a worker, so the model says exactly which were applied. Schedules in their hundreds are tests/explore's; what depends on speeds is in tests/cli/arrivals_test.py. */
+/* Goal: what ringmaster-asgd, ringleader-asgd and dude-asgd promise of any order of arrival, on
+   ranks that are real threads: one worker, what is counted how often, the table's mean, delays,
+   exact traffic of every pair. Gradients are constants of few bits a worker, so the model says
+   exactly which were applied. Schedules in their hundreds are tests/explore's; what depends on
+   speeds is in tests/cli/arrivals_test.py. */
 #include "trial.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 8 };
@@ -7,8 +10,18 @@ static const double rate = 0.0625;
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "ringmaster-asgd", "ringmaster-asgd(max_delay=1,stops=on)", "ringmaster-asgd(lr_delay=inverse)", "ringleader-asgd", "ringleader-asgd(table=worker)",
-                                           "ringleader-asgd(point=fresh)", "dude-asgd", "dude-asgd(table=worker)", "dude-asgd(start=partial,refresh_mean=2)", "dude-asgd(evict_after=1)", "ata", "ata(allocation=uniform)" };
+    static const char *const methods[] = { "ringmaster-asgd",
+                                           "ringmaster-asgd(max_delay=1,stops=on)",
+                                           "ringmaster-asgd(lr_delay=inverse)",
+                                           "ringleader-asgd",
+                                           "ringleader-asgd(table=worker)",
+                                           "ringleader-asgd(point=fresh)",
+                                           "dude-asgd",
+                                           "dude-asgd(table=worker)",
+                                           "dude-asgd(start=partial,refresh_mean=2)",
+                                           "dude-asgd(evict_after=1)",
+                                           "ata",
+                                           "ata(allocation=uniform)" };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -38,7 +51,8 @@ static void check_applied(const trial *t, const double *times)
             x -= rate * times[r] * (double)trial_constant(r, 0, i, 0);
         for (int r = 0; r < t->workers; r++)
             if (!(fabs(t->x[r][t->steps][i] - x) <= 2e-6 * fmax(1, fabs(x))))
-                fail_msg("%s on %d: element %zu of worker %d is %.9g instead of %.9g", t->method, t->workers, i, r, (double)t->x[r][t->steps][i], x);
+                fail_msg("%s on %d: element %zu of worker %d is %.9g instead of %.9g", t->method, t->workers, i, r,
+                         (double)t->x[r][t->steps][i], x);
     }
 }
 
@@ -55,8 +69,10 @@ static trial run_constant(const char *method, int n, bool asks, bool show)
 static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **state)
 {
     static const struct { const char *method; int64_t limit, collect; } kinds[] = {
-        { "ringmaster-asgd(max_delay=-1)", INT64_MAX }, { "ringmaster-asgd", 0 }, { "ringmaster-asgd(max_delay=1)", 1 }, { "ringmaster-asgd(max_delay=2,stops=on)", 2 }, { "ringmaster-asgd(stops=on)", 0 },
-        { "ringmaster-asgd(max_delay=1,collect=3)", 1, 3 }, { "ringmaster-asgd(max_delay=1,collect=4,stops=on)", 1, 4 }, { "ringmaster-asgd(collect=2)", 0, 2 }, { "ringmaster-asgd(max_delay=-1,collect=5)", INT64_MAX, 5 },
+        { "ringmaster-asgd(max_delay=-1)", INT64_MAX }, { "ringmaster-asgd", 0 }, { "ringmaster-asgd(max_delay=1)",
+          1 }, { "ringmaster-asgd(max_delay=2,stops=on)", 2 }, { "ringmaster-asgd(stops=on)", 0 },
+        { "ringmaster-asgd(max_delay=1,collect=3)", 1, 3 }, { "ringmaster-asgd(max_delay=1,collect=4,stops=on)", 1,
+          4 }, { "ringmaster-asgd(collect=2)", 0, 2 }, { "ringmaster-asgd(max_delay=-1,collect=5)", INT64_MAX, 5 },
     };
 
     (void)state;
@@ -77,16 +93,27 @@ static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **s
                     applied[r] /= of;
                 }
                 assert_true(all >= 1 && fmod(all, of) == 0 && waiting < of);
-                assert_true(trial_metric(&t, "applied_delay_max", -1) < (kinds[k].limit == 0 ? n : (double)kinds[k].limit));
+                assert_true(trial_metric(&t, "applied_delay_max", -1) <
+                            (kinds[k].limit == 0 ? n : (double)kinds[k].limit));
                 check_applied(&t, applied);
                 trial_drop(&t);
             }
 }
 
-static void the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients(void **state)
+static void
+the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients(void **state)
 {
-    static const char *const methods[] = { "dude-asgd", "dude-asgd(table=worker)", "dude-asgd(group=2)", "dude-asgd(group=2,table=worker)", "dude-asgd(refresh_mean=3)", "ringleader-asgd",
-                                           "ringleader-asgd(table=worker)", "ringleader-asgd(point=fresh)", "ringleader-asgd(table=worker,point=fresh)", "ringleader-asgd(table_dtype=bf16)", "ringleader-asgd(table_dtype=bf16,table=worker)",
+    static const char *const methods[] = { "dude-asgd",
+                                           "dude-asgd(table=worker)",
+                                           "dude-asgd(group=2)",
+                                           "dude-asgd(group=2,table=worker)",
+                                           "dude-asgd(refresh_mean=3)",
+                                           "ringleader-asgd",
+                                           "ringleader-asgd(table=worker)",
+                                           "ringleader-asgd(point=fresh)",
+                                           "ringleader-asgd(table=worker,point=fresh)",
+                                           "ringleader-asgd(table_dtype=bf16)",
+                                           "ringleader-asgd(table_dtype=bf16,table=worker)",
                                            "ringleader-asgd(overdue=0.05)",
                                            "ringleader-asgd(overdue=0.05,point=fresh)" };
 
@@ -96,23 +123,27 @@ static void the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whateve
             for (int way = 0; way < 3; way++) {
                 const int n = sizes[p];
                 trial t = run_constant(methods[k], n, way == 1, way == 2);
-                const double updates = trial_metric(&t, "updates", -1), rounds = trial_metric(&t, "rounds", -1), gradients = 9 * n;
+                const double updates = trial_metric(&t, "updates", -1), rounds = trial_metric(&t, "rounds", -1),
+                             gradients = 9 * n;
                 double times[TRIAL_RANKS];
                 for (int r = 0; r < n; r++)
                     times[r] = updates / n;
                 check_applied(&t, times);
                 if (strncmp(methods[k], "dude", 4) != 0) {
-                    assert_true(updates >= n * rounds && updates < n * (rounds + 1) && (rounds >= 1 || way < 2)); /* else some may be through before others begin */
+                    /* else some may be through before others begin */
+                    assert_true(updates >= n * rounds && updates < n * (rounds + 1) && (rounds >= 1 || way < 2));
                     assert_true(trial_metric(&t, "delay_max", -1) <= 2 * n - 2);
                     for (int r = 0; r < n; r++) {
-                        const trial_counts counts = trial_histogram(&t, "counts", r), delays = trial_histogram(&t, "delays", r);
+                        const trial_counts counts = trial_histogram(&t, "counts", r),
+                                           delays = trial_histogram(&t, "delays", r);
                         assert_true(counts.n == rounds && counts.sum >= rounds && counts.sum <= t.done[r]);
                         assert_true(delays.n == updates && delays.most <= trial_metric(&t, "delay_max", -1));
                     }
                     assert_true(rounds == 0 || trial_metric(&t, "harmonic_count_min", -1) >= 1);
                 }
                 for (int r = 0; r < n && strncmp(methods[k], "dude", 4) == 0; r++) {
-                    const trial_counts model = trial_histogram(&t, "model_age", r), data = trial_histogram(&t, "data_age", r);
+                    const trial_counts model = trial_histogram(&t, "model_age", r),
+                                       data = trial_histogram(&t, "data_age", r);
                     assert_true(model.n == updates && data.n == updates && model.sum >= data.sum);
                     assert_true(model.most <= trial_metric(&t, "entry_age_max", -1));
                 }
@@ -143,10 +174,13 @@ static float rounded(int rank, uint64_t step, size_t i, float x)
     return back;
 }
 
-/* One gradient in each entry: the direction is that gradient in 8 bits, and all that is made of it has 24: momentum, second moments, the model. */
+/* One gradient in each entry: the direction is that gradient in 8 bits, and all that is made of it
+   has 24: momentum, second moments, the model. */
 static void a_table_in_two_bytes_rounds_gradients_and_nothing_else(void **state)
 {
-    static const char *const methods[] = { "ringleader-asgd(table_dtype=bf16)", "ringleader-asgd(table_dtype=bf16,table=worker)", "ringleader-asgd(table_dtype=bf16,point=fresh)" };
+    static const char *const methods[] = { "ringleader-asgd(table_dtype=bf16)",
+                                           "ringleader-asgd(table_dtype=bf16,table=worker)",
+                                           "ringleader-asgd(table_dtype=bf16,point=fresh)" };
     static const char *const optimizers[] = { "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "adamw(lr=0.01)" };
 
     (void)state;
@@ -160,7 +194,8 @@ static void a_table_in_two_bytes_rounds_gradients_and_nothing_else(void **state)
             trial_run(&b, 1);
             for (int s = 0; s <= 9; s++)
                 if (!trial_same(&a, a.x[0][s], b.x[0][s]))
-                    fail_msg("%s with %s: not what single makes of rounded gradients after step %d", methods[k], optimizers[o], s);
+                    fail_msg("%s with %s: not what single makes of rounded gradients after step %d", methods[k],
+                             optimizers[o], s);
             b.gradient = fine;
             trial_run(&b, 1);
             assert_false(trial_same(&a, a.x[0][9], b.x[0][9]));
@@ -177,22 +212,27 @@ static void a_group_of_all_is_synchronous_sgd(void **state)
             const int n = sizes[p];
             char method[80];
             snprintf(method, sizeof method, "dude-asgd(group=%d,table=%s)", n, worker ? "worker" : "server");
-            trial a = trial_of(method, "sgd(lr=0.125,momentum=0.5)", 9), b = trial_of("ddp", "sgd(lr=0.125,momentum=0.5)", 9);
+            trial a = trial_of(method, "sgd(lr=0.125,momentum=0.5)", 9),
+                  b = trial_of("ddp", "sgd(lr=0.125,momentum=0.5)", 9);
             trial_run(&a, n);
             trial_run(&b, n);
             for (int s = 0; s <= 9; s++)
                 if (trial_apart(&a, a.x[0][s], b.x[0][s]) > 2e-6)
-                    fail_msg("%s on %d: %g from ddp after step %d", method, n, trial_apart(&a, a.x[0][s], b.x[0][s]), s + 1);
+                    fail_msg("%s on %d: %g from ddp after step %d", method, n, trial_apart(&a, a.x[0][s], b.x[0][s]),
+                             s + 1);
             assert_true(trial_metric(&a, "updates", -1) == 9);
             trial_drop(&a);
             trial_drop(&b);
         }
 }
 
-/* Between a run of 9 steps and one of 4 lie 5 of each worker: up a gradient, down a model, but for ringleader's workers that go on; nothing between others. */
+/* Between a run of 9 steps and one of 4 lie 5 of each worker: up a gradient, down a model, but for
+   ringleader's workers that go on; nothing between others. */
 static void every_pair_sends_what_the_sheet_says(void **state)
 {
-    static const char *const methods[] = { "ringmaster-asgd", "dude-asgd", "dude-asgd(table=worker)", "ringleader-asgd(point=fresh)", "ringleader-asgd", "ringleader-asgd(table=worker)" };
+    static const char *const methods[] = { "ringmaster-asgd",         "dude-asgd",
+                                           "dude-asgd(table=worker)", "ringleader-asgd(point=fresh)",
+                                           "ringleader-asgd",         "ringleader-asgd(table=worker)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -206,7 +246,8 @@ static void every_pair_sends_what_the_sheet_says(void **state)
             trial_run(&b, n);
             for (int i = 0; i < n; i++)
                 for (int j = 0; j < n; j++) {
-                    const uint64_t bytes = b.bytes[i][j] - a.bytes[i][j], messages = b.messages[i][j] - a.messages[i][j];
+                    const uint64_t bytes = b.bytes[i][j] - a.bytes[i][j],
+                                   messages = b.messages[i][j] - a.messages[i][j];
                     if (i == j || (i > 0 && j > 0))
                         assert_int_equal(bytes + messages, 0);
                     else {
@@ -251,7 +292,8 @@ static tutti_status huge_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     const tutti_param param = { .name = "w", .dims = 1, .dim = { tutti_machine_bytes() / 12 } };
     tutti_engine *e;
-    const tutti_status status = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = arg, .optimizer = "sgd(lr=0.1)", .batch = 1 }, err);
+    const tutti_status status = tutti_engine_open(
+        &e, world, &param, 1, &(tutti_engine_options){ .method = arg, .optimizer = "sgd(lr=0.1)", .batch = 1 }, err);
 
     tutti_engine_close(e);
     return status;
@@ -283,31 +325,42 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
     assert_int_equal(refused("dude-asgd(group=5)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'dude-asgd': group is 5, but there are 4 workers; a group has 1 to 4");
     assert_int_equal(refused("dude-asgd(table=worker,refresh_mean=10)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'dude-asgd': refresh_mean is 10, but with table=worker there is no table to sum over; leave it away, or take table=server");
+    assert_string_equal(err.text, "method 'dude-asgd': refresh_mean is 10, but with table=worker there is no table to "
+                                  "sum over; leave it away, or take table=server");
     assert_int_equal(refused("dude-asgd(table=worker,evict_after=10)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'dude-asgd': evict_after is 10, but with table=worker the server has no entry to take out of the mean; leave it away, or take table=server");
+    assert_string_equal(err.text, "method 'dude-asgd': evict_after is 10, but with table=worker the server has no "
+                                  "entry to take out of the mean; leave it away, or take table=server");
     assert_int_equal(refused("dude-asgd(group=0)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringmaster-asgd(max_delay=-1,adapt=on)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; leave adapt away, or give what the limit is at first");
+    assert_string_equal(err.text, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be "
+                                  "changed; leave adapt away, or give what the limit is at first");
     assert_int_equal(refused("ringleader-asgd(table_limit_mb=0.02)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ringleader-asgd': the server's table has a vector of 1533 parameters for each of 4 workers, 24528 bytes, but table_limit_mb lets it have 20972 (0.02 MiB); take "
-                                  "table_dtype=bf16 or table=worker, or give a higher limit");
+    assert_string_equal(err.text,
+                        "method 'ringleader-asgd': the server's table has a vector of 1533 parameters for each of 4 "
+                        "workers, 24528 bytes, but table_limit_mb lets it have 20972 (0.02 MiB); take "
+                        "table_dtype=bf16 or table=worker, or give a higher limit");
     assert_int_equal(refused("ringleader-asgd(table_limit_mb=0.02,table_dtype=bf16)", 4, &err), TUTTI_OK);
     assert_int_equal(refused("ringleader-asgd(table_limit_mb=0.01,table_dtype=bf16)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ringleader-asgd': the server's table has a vector of 1533 parameters for each of 4 workers, 12264 bytes, but table_limit_mb lets it have 10486 (0.01 MiB); take "
-                                  "table=worker, or give a higher limit");
+    assert_string_equal(err.text,
+                        "method 'ringleader-asgd': the server's table has a vector of 1533 parameters for each of 4 "
+                        "workers, 12264 bytes, but table_limit_mb lets it have 10486 (0.01 MiB); take "
+                        "table=worker, or give a higher limit");
     assert_int_equal(refused("dude-asgd(table_limit_mb=0.02)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'dude-asgd': the server's table has a vector of 1533 parameters for each of 4 workers, 24528 bytes, but table_limit_mb lets it have 20972 (0.02 MiB); take "
+    assert_string_equal(err.text, "method 'dude-asgd': the server's table has a vector of 1533 parameters for each of "
+                                  "4 workers, 24528 bytes, but table_limit_mb lets it have 20972 (0.02 MiB); take "
                                   "table=worker, or give a higher limit");
     assert_int_equal(refused("dude-asgd(table_limit_mb=0.02)", 3, &err), TUTTI_OK);
     assert_int_equal(refused("dude-asgd(table_limit_mb=0.02,table=worker)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'dude-asgd': option 'table_limit_mb' has no effect with table=worker; it needs table=server, or leave it away");
+    assert_string_equal(err.text, "method 'dude-asgd': option 'table_limit_mb' has no effect with table=worker; it "
+                                  "needs table=server, or leave it away");
     assert_int_equal(refused("ringmaster-asgd(max_delay=-2)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringmaster-asgd(stops=maybe)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringleader-asgd(table=nowhere)", 4, &err), TUTTI_ERR_USAGE);
     t.options.batch_of = batch_of;
     assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "method 'ringleader-asgd' lets every worker go at its own pace, so there are no shares of a step to give out"));
+    assert_non_null(strstr(
+        err.text,
+        "method 'ringleader-asgd' lets every worker go at its own pace, so there are no shares of a step to give out"));
     trial_drop(&t);
 }
 
@@ -331,7 +384,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_worker_is_single_bit_for_bit),
         cmocka_unit_test(ringmaster_applies_or_drops_every_gradient_and_nothing_else),
-        cmocka_unit_test(the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients),
+        cmocka_unit_test(
+            the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients),
         cmocka_unit_test(a_table_in_two_bytes_rounds_gradients_and_nothing_else),
         cmocka_unit_test(a_group_of_all_is_synchronous_sgd),
         cmocka_unit_test(every_pair_sends_what_the_sheet_says),

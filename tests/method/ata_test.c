@@ -1,11 +1,17 @@
-/* Goal: ata.md's invariants that need no clock of speeds: the step is one worker's with all its samples whatever the allocation, allocations sum to B, everybody is tried, the allocation for known times against brute force. Speeds are said in
-   virtual time in tests/cli/arrivals_test.py. */
+/* Goal: ata.md's invariants that need no clock of speeds: the step is one worker's with all its
+   samples whatever the allocation, allocations sum to B, everybody is tried, the allocation for
+   known times against brute force. Speeds are said in virtual time in
+   tests/cli/arrivals_test.py. */
 #include "dealt.h"
 
-/* Integer gradients and powers of two: to the bit, whoever computed what. Times are this machine's noise, so allocations are anything. */
+/* Integer gradients and powers of two: to the bit, whoever computed what. Times are this machine's
+   noise, so allocations are anything. */
 static void any_allocation_is_one_worker_with_the_whole_step(void **state)
 {
-    static const char *const methods[] = { "ata(tasks=16)", "ata(tasks=16,width_scale=0)", "ata(allocation=uniform,tasks=16)", "ata(allocation=ata,bound=0.0001,tasks=32,width_scale=1)", "ata(tasks=4,forget=3)" };
+    static const char *const methods[] = { "ata(tasks=16)", "ata(tasks=16,width_scale=0)",
+                                           "ata(allocation=uniform,tasks=16)",
+                                           "ata(allocation=ata,bound=0.0001,tasks=32,width_scale=1)",
+                                           "ata(tasks=4,forget=3)" };
     int moved = 0;
 
     (void)state;
@@ -17,7 +23,9 @@ static void any_allocation_is_one_worker_with_the_whole_step(void **state)
             dealt_run(&b, 1);
             assert_true(dealt_same(&a, &b));
             for (int s = 0; s < 12; s++) {
-                int64_t all = 0, due = strstr(methods[c], "tasks=16") != NULL ? 16 : strstr(methods[c], "tasks=32") != NULL ? 32 : 4;
+                int64_t all = 0, due = strstr(methods[c], "tasks=16") != NULL   ? 16
+                                       : strstr(methods[c], "tasks=32") != NULL ? 32
+                                                                                : 4;
                 for (int r = 0; r < n; r++) {
                     const int64_t mine = a.rank[0].passes[s][r];
                     assert_true(mine >= 0);
@@ -101,14 +109,20 @@ static void known_times_get_the_allocation_that_is_best_for_them(void **state)
 static void what_cannot_work_is_refused_in_a_sentence(void **state)
 {
     static const struct { const char *method, *sentence; } cases[] = {
-        { "ata(tasks=7)", "method 'ata': tasks is 7, which does not divide the 64 samples of a step (2 workers x batch x accumulate)" },
+        { "ata(tasks=7)",
+          "method 'ata': tasks is 7, which does not divide the 64 samples of a step (2 workers x batch x "
+          "accumulate)" },
         { "ata(allocation=ata)", "method 'ata': bound goes with allocation=ata, which needs it" },
-        { "ata(bound=1)", "method 'ata': option 'bound' has no effect with allocation=ata-empirical; it needs allocation=ata" },
+        { "ata(bound=1)",
+          "method 'ata': option 'bound' has no effect with allocation=ata-empirical; it needs allocation=ata" },
         { "ata(tasks=-1)", "tasks" },
-        { "ata(allocation=fixed)", "method 'ata': seconds is '', but allocation=fixed needs a positive number for each of the 2 workers: t0:t1:..." },
+        { "ata(allocation=fixed)",
+          "method 'ata': seconds is '', but allocation=fixed needs a positive number for each of the 2 workers: "
+          "t0:t1:..." },
         { "ata(allocation=fixed,seconds=1:2:3)", "method 'ata': seconds is '1:2:3', but allocation=fixed needs" },
         { "ata(allocation=fixed,seconds=1:-2)", "method 'ata': seconds is '1:-2', but" },
-        { "ata(seconds=1:2)", "method 'ata': option 'seconds' has no effect with allocation=ata-empirical; it needs allocation=fixed" },
+        { "ata(seconds=1:2)",
+          "method 'ata': option 'seconds' has no effect with allocation=ata-empirical; it needs allocation=fixed" },
     };
 
     (void)state;

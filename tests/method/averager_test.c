@@ -1,13 +1,22 @@
-/* Goal: what is averaged beside the computation, by the three methods that do so: lasgd, asr-adpsgd, rand-psgd (topology.md part B, asr-adpsgd.md, spectral-gap.md). Method: recursions in double
-   where steps are common, sums and exact traffic at one's own pace. x after a step is the snapshot its gradient was taken at. Hundreds of schedules are tests/explore's, resuming is tests/engine/state_test.c. */
+/* Goal: what is averaged beside the computation, by the three methods that do so: lasgd,
+   asr-adpsgd, rand-psgd (topology.md part B, asr-adpsgd.md, spectral-gap.md). Method:
+   recursions in double where steps are common, sums and exact traffic at one's own pace. x
+   after a step is the snapshot its gradient was taken at. Hundreds of schedules are
+   tests/explore's, resuming is tests/engine/state_test.c. */
 #include "trial.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "lasgd", "lasgd(local_steps=1,max_delay=0)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring)", "asr-adpsgd(mixing=delay-by-one)", "rand-psgd",
-                                           "rand-psgd(pace=own)", "rand-psgd(mixing=delay-by-one)" };
+    static const char *const methods[] = { "lasgd",
+                                           "lasgd(local_steps=1,max_delay=0)",
+                                           "asr-adpsgd",
+                                           "asr-adpsgd(mixing=random-ring)",
+                                           "asr-adpsgd(mixing=delay-by-one)",
+                                           "rand-psgd",
+                                           "rand-psgd(pace=own)",
+                                           "rand-psgd(mixing=delay-by-one)" };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++) {
@@ -21,7 +30,9 @@ static void one_worker_is_single_bit_for_bit(void **state)
     }
 }
 
-/* With common steps and a delay of at most one: averages are begun in steps H, 2H, ... (after the warm-up), of the models that step's gradients are taken at if late, else before they are taken. */
+/* With common steps and a delay of at most one: averages are begun in steps H, 2H, ... (after the
+   warm-up), of the models that step's gradients are taken at if late, else before they are
+   taken. */
 static void check_late(const char *method, int n, int h, bool late, int warmup)
 {
     const double eta = 0.125;
@@ -44,7 +55,8 @@ static void check_late(const char *method, int n, int h, bool late, int warmup)
                 if (due && !late)
                     s[r] = sum / n;
                 if (!(fabs(t.x[r][k][i] - s[r]) < 4e-6))
-                    fail_msg("%s on %d, step %d, worker %d, element %zu: %.9g, expected %.9g", method, n, k, r, i, (double)t.x[r][k][i], s[r]);
+                    fail_msg("%s on %d, step %d, worker %d, element %zu: %.9g, expected %.9g", method, n, k, r, i,
+                             (double)t.x[r][k][i], s[r]);
                 g[r] = trial_quadratic(r, (uint64_t)k, i, (float)s[r]);
                 gradients += g[r];
             }
@@ -81,7 +93,8 @@ static void without_delay_and_local_steps_lasgd_is_an_all_reduce_every_step(void
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
-        trial a = trial_of("lasgd(local_steps=1,max_delay=0)", "sgd(lr=0.125)", 8), b = trial_of("local-sgd(period=1)", "sgd(lr=0.125)", 8);
+        trial a = trial_of("lasgd(local_steps=1,max_delay=0)", "sgd(lr=0.125)", 8),
+              b = trial_of("local-sgd(period=1)", "sgd(lr=0.125)", 8);
         trial_run(&a, sizes[p]);
         trial_run(&b, sizes[p]);
         assert_true(trial_apart(&a, a.x[0][8], b.x[0][8]) < 1e-6);
@@ -114,7 +127,8 @@ static void rounds_after_each_step_are_d_psgd_to_the_bit(void **state)
 }
 
 static const struct { const char *method, *graph; int rounds; } paced[] = {
-    { "asr-adpsgd(ahead=9)", "ring", 1 }, { "asr-adpsgd(mixing=random-ring,outstanding=0,ahead=9)", "random-ring(seed=1)", 1 },
+    { "asr-adpsgd(ahead=9)", "ring", 1 }, { "asr-adpsgd(mixing=random-ring,outstanding=0,ahead=9)",
+      "random-ring(seed=1)", 1 },
     { "asr-adpsgd(rounds=3,outstanding=1,ahead=9)", "ring", 3 }, { "rand-psgd(pace=own,ahead=9)", "random-ring", 1 },
     { "rand-psgd(pace=own,mixing=random-matching,rounds=2,ahead=9)", "random-matching", 2 },
     { "rand-psgd(pace=own,mixing=star,outstanding=5,ahead=9)", "star", 1 },
@@ -125,7 +139,8 @@ static const struct { const char *method, *graph; int rounds; } paced[] = {
     { "rand-psgd(pace=own,mixing=star,outstanding=0,ahead=1)", "star", 1 },
 };
 
-/* After G gradients floor(G rounds / n) rounds were due, and each was made or left out. Each that was made is a model along each of its edges. */
+/* After G gradients floor(G rounds / n) rounds were due, and each was made or left out. Each that
+   was made is a model along each of its edges. */
 static void check_traffic(const trial *t, const char *spec, int rounds)
 {
     const int n = t->workers, made = (int)trial_metric(t, "rounds", -1);
@@ -154,7 +169,8 @@ static void check_traffic(const trial *t, const char *spec, int rounds)
         assert_int_equal(t->figures[i].bytes_sent, sent);
         end += t->end_bytes[i];
     }
-    assert_int_equal(beyond, 2 * (uint64_t)(n - 1) * 4 * trial_size(t)); /* the mean at the end; all else is without bytes */
+    /* the mean at the end; all else is without bytes */
+    assert_int_equal(beyond, 2 * (uint64_t)(n - 1) * 4 * trial_size(t));
     assert_true(end >= beyond);
 }
 
@@ -169,7 +185,8 @@ static void check_mean(const trial *t)
             size = fmax(size, fabs(moved));
         }
         if (!(fabs(t->x[0][t->steps][i] - want) < 6e-6 * size)) /* 1/3 is not exact: 3e-8 a round */
-            fail_msg("%s on %d, element %zu: the mean is %.9g, expected %.9g", t->method, t->workers, i, (double)t->x[0][t->steps][i], want);
+            fail_msg("%s on %d, element %zu: the mean is %.9g, expected %.9g", t->method, t->workers, i,
+                     (double)t->x[0][t->steps][i], want);
         for (int r = 1; r < t->workers; r++)
             assert_true(t->x[r][t->steps][i] == t->x[0][t->steps][i]);
     }
@@ -187,7 +204,8 @@ static void at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due(v
             t.show = kind == 2;
             trial_run(&t, sizes[p]);
             check_mean(&t);
-            assert_true(trial_metric(&t, "rounds_left_out", -1) == 0); /* 9 rounds a worker and no more are due, and so many may be ahead */
+            /* 9 rounds a worker and no more are due, and so many may be ahead */
+            assert_true(trial_metric(&t, "rounds_left_out", -1) == 0);
             if (kind < 2)
                 check_traffic(&t, paced[k].graph, paced[k].rounds);
             trial_drop(&t);
@@ -216,7 +234,8 @@ static float once(int rank, uint64_t step, size_t i, float x)
     return step == 0 ? (float)((rank * 8 + (int)i) % 13) : 0;
 }
 
-/* Nobody goes on before all rounds of a step are made, and from the second step on the gradients are 0: what is left are the rounds, and those are W's. */
+/* Nobody goes on before all rounds of a step are made, and from the second step on the gradients
+   are 0: what is left are the rounds, and those are W's. */
 static void rounds_beside_the_computation_are_those_of_the_graph(void **state)
 {
     (void)state;
@@ -234,14 +253,17 @@ static void rounds_beside_the_computation_are_those_of_the_graph(void **state)
             trial_run(&t, n);
             assert_int_equal(tutti_graph_open(&g, paced[k].graph, n, NULL), TUTTI_OK);
             for (int s = 1; s + 1 < 8; s++) {
-                assert_int_equal(tutti_graph_product(g, (uint64_t)(s * paced[k].rounds), (uint64_t)paced[k].rounds, w, NULL), TUTTI_OK);
+                assert_int_equal(
+                    tutti_graph_product(g, (uint64_t)(s * paced[k].rounds), (uint64_t)paced[k].rounds, w, NULL),
+                    TUTTI_OK);
                 for (size_t i = 0; i < trial_size(&t); i++)
                     for (int r = 0; r < n; r++) {
                         double want = 0;
                         for (int j = 0; j < n; j++)
                             want += w[r * n + j] * t.x[j][s][i];
                         if (!(fabs(t.x[r][s + 1][i] - want) < 1e-5))
-                            fail_msg("%s on %d, step %d, worker %d: %.9g, expected %.9g", paced[k].method, n, s, r, (double)t.x[r][s + 1][i], want);
+                            fail_msg("%s on %d, step %d, worker %d: %.9g, expected %.9g", paced[k].method, n, s, r,
+                                     (double)t.x[r][s + 1][i], want);
                     }
             }
             tutti_graph_close(g);
@@ -251,7 +273,8 @@ static void rounds_beside_the_computation_are_those_of_the_graph(void **state)
 
 static void late_averages_lose_no_gradient(void **state)
 {
-    static const char *const methods[] = { "lasgd", "lasgd(local_steps=4,max_delay=2)", "lasgd(local_steps=2)", "lasgd(local_steps=3,max_delay=3,warmup=2)" };
+    static const char *const methods[] = { "lasgd", "lasgd(local_steps=4,max_delay=2)", "lasgd(local_steps=2)",
+                                           "lasgd(local_steps=3,max_delay=3,warmup=2)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -271,12 +294,14 @@ static void late_averages_lose_no_gradient(void **state)
             }
 }
 
-/* d parameters: an averaging is one all-reduce; steps H, 2H, ... begin one, and the end is another. */
+/* d parameters: an averaging is one all-reduce; steps H, 2H, ... begin one, and the end is
+   another. */
 static void lasgd_sends_an_all_reduce_every_local_steps(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
-        trial t = trial_of("lasgd(local_steps=4)", "sgd(lr=0.1)", 14), late = trial_of("asr-adpsgd(mixing=delay-by-one)", "sgd(lr=0.1)", 14);
+        trial t = trial_of("lasgd(local_steps=4)", "sgd(lr=0.1)", 14),
+              late = trial_of("asr-adpsgd(mixing=delay-by-one)", "sgd(lr=0.1)", 14);
         uint64_t sent[2] = { 0 };
         trial_run(&t, sizes[p]);
         trial_run(&late, sizes[p]);
@@ -301,12 +326,35 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
 
 static void options_at_their_ends_and_what_cannot_work(void **state)
 {
-    static const char *const fine[] = { "lasgd(local_steps=1000000000,warmup=1000000000)", "lasgd(local_steps=1,max_delay=1)", "rand-psgd(rounds=1000)", "rand-psgd(pace=own,outstanding=1000000)",
-                                        "asr-adpsgd(rounds=1000,seed=9007199254740992,mixing=random-ring)", "asr-adpsgd(outstanding=-1)", "asr-adpsgd(mixing=random-ring,seed=0)", "rand-psgd(outstanding=-1)", "asr-adpsgd(ahead=1)",
-                                        "rand-psgd(pace=own,ahead=1000000,rounds=1000)", "asr-adpsgd(fixed-ring,2,1)" };
-    static const char *const wrong[] = { "lasgd(local_steps=0)", "lasgd(local_steps=1000000001)", "lasgd(max_delay=-2)", "lasgd(warmup=-1)", "lasgd(warmup=1000000001)", "rand-psgd(rounds=0)", "rand-psgd(rounds=1001)",
-                                         "rand-psgd(outstanding=-2)", "rand-psgd(outstanding=1000001)", "rand-psgd(pace=slow)", "asr-adpsgd(rounds=0)", "asr-adpsgd(rounds=1001)", "asr-adpsgd(outstanding=-2)",
-                                         "asr-adpsgd(outstanding=1000001)", "asr-adpsgd(seed=-1)", "asr-adpsgd(mixing=ring)", "asr-adpsgd(ahead=0)", "rand-psgd(pace=own,ahead=1000001)" };
+    static const char *const fine[] = { "lasgd(local_steps=1000000000,warmup=1000000000)",
+                                        "lasgd(local_steps=1,max_delay=1)",
+                                        "rand-psgd(rounds=1000)",
+                                        "rand-psgd(pace=own,outstanding=1000000)",
+                                        "asr-adpsgd(rounds=1000,seed=9007199254740992,mixing=random-ring)",
+                                        "asr-adpsgd(outstanding=-1)",
+                                        "asr-adpsgd(mixing=random-ring,seed=0)",
+                                        "rand-psgd(outstanding=-1)",
+                                        "asr-adpsgd(ahead=1)",
+                                        "rand-psgd(pace=own,ahead=1000000,rounds=1000)",
+                                        "asr-adpsgd(fixed-ring,2,1)" };
+    static const char *const wrong[] = { "lasgd(local_steps=0)",
+                                         "lasgd(local_steps=1000000001)",
+                                         "lasgd(max_delay=-2)",
+                                         "lasgd(warmup=-1)",
+                                         "lasgd(warmup=1000000001)",
+                                         "rand-psgd(rounds=0)",
+                                         "rand-psgd(rounds=1001)",
+                                         "rand-psgd(outstanding=-2)",
+                                         "rand-psgd(outstanding=1000001)",
+                                         "rand-psgd(pace=slow)",
+                                         "asr-adpsgd(rounds=0)",
+                                         "asr-adpsgd(rounds=1001)",
+                                         "asr-adpsgd(outstanding=-2)",
+                                         "asr-adpsgd(outstanding=1000001)",
+                                         "asr-adpsgd(seed=-1)",
+                                         "asr-adpsgd(mixing=ring)",
+                                         "asr-adpsgd(ahead=0)",
+                                         "rand-psgd(pace=own,ahead=1000001)" };
     tutti_error err;
 
     (void)state;
@@ -317,7 +365,8 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
         if (refused(wrong[i], 3, &err) != TUTTI_ERR_USAGE)
             fail_msg("%s was not refused", wrong[i]);
     assert_int_equal(refused("lasgd(local_steps=3,max_delay=4)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'lasgd': max_delay is 4, but an averaging must be over before the next begins, local_steps=3 steps later; give at most that");
+    assert_string_equal(err.text, "method 'lasgd': max_delay is 4, but an averaging must be over before the next "
+                                  "begins, local_steps=3 steps later; give at most that");
     assert_int_equal(refused("rand-psgd(mixing=delay-by-one,pace=own)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "so pace=own is not possible; use pace=step, or a graph"));
     assert_int_equal(refused("rand-psgd(mixing=delay-by-one,rounds=2)", 3, &err), TUTTI_ERR_USAGE);
@@ -328,19 +377,24 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
         assert_non_null(strstr(err.text, "option 'outstanding' has no effect with pace=step; it needs pace=own"));
         snprintf(method, sizeof method, "asr-adpsgd(mixing=delay-by-one,outstanding=%d)", outstanding);
         assert_int_equal(refused(method, 3, &err), TUTTI_ERR_USAGE);
-        assert_non_null(strstr(err.text, "option 'outstanding' has no effect with mixing=delay-by-one; it needs mixing=fixed-ring|random-ring"));
+        assert_non_null(strstr(
+            err.text,
+            "option 'outstanding' has no effect with mixing=delay-by-one; it needs mixing=fixed-ring|random-ring"));
     }
     assert_int_equal(refused("rand-psgd(ahead=3)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "option 'ahead' has no effect with pace=step; it needs pace=own"));
     assert_int_equal(refused("asr-adpsgd(seed=2)", 3, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "option 'seed' has no effect with mixing=fixed-ring; it needs mixing=random-ring"));
+    assert_non_null(
+        strstr(err.text, "option 'seed' has no effect with mixing=fixed-ring; it needs mixing=random-ring"));
     assert_int_equal(refused("rand-psgd(mixing=random-rign)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'rand-psgd': there is no graph 'random-rign'; did you mean 'random-ring' or 'random'?; `tutti topology` lists them");
+    assert_string_equal(err.text, "method 'rand-psgd': there is no graph 'random-rign'; did you mean 'random-ring' or "
+                                  "'random'?; `tutti topology` lists them");
 }
 
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
 {
-    static const char *const methods[] = { "lasgd(local_steps=2)", "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)", "rand-psgd" };
+    static const char *const methods[] = { "lasgd(local_steps=2)", "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)",
+                                           "rand-psgd" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
@@ -359,7 +413,8 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_wor
 static void traits_follow_from_the_options(void **state)
 {
     static const struct { const char *spec; unsigned traits; } right[] = {
-        { "asr-adpsgd", TUTTI_OWN_PACE | TUTTI_GOES_ON }, { "asr-adpsgd(mixing=delay-by-one)", TUTTI_GOES_ON }, { "rand-psgd(pace=own)", TUTTI_OWN_PACE | TUTTI_GOES_ON }, { "rand-psgd", TUTTI_GOES_ON },
+        { "asr-adpsgd", TUTTI_OWN_PACE | TUTTI_GOES_ON }, { "asr-adpsgd(mixing=delay-by-one)",
+          TUTTI_GOES_ON }, { "rand-psgd(pace=own)", TUTTI_OWN_PACE | TUTTI_GOES_ON }, { "rand-psgd", TUTTI_GOES_ON },
         { "rand-psgd(mixing=delay-by-one)", TUTTI_GOES_ON }, { "lasgd", TUTTI_GOES_ON }, { "lasgd(warmup=1)", 0 },
     };
     static const char *const wrong[] = { "asr-adpsgd(mixing=none)", "nosuch", "(" };

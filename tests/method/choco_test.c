@@ -1,5 +1,8 @@
-/* Goal: neighbours' averages through a codec (src/engine/mixer_codec.c), under d-psgd: CHOCO's recursion itself, to the bit where it is a formula; the mean; that models agree in the end; the bytes of every pair;
-   its rate and its memory; what is refused. Resuming is in tests/engine/state_test.c, losses in goes_on_test.c, other transports in tests/cli/transports_test.py. */
+/* Goal: neighbours' averages through a codec (src/engine/mixer_codec.c), under d-psgd:
+   CHOCO's recursion itself, to the bit where it is a formula; the mean; that models
+   agree in the end; the bytes of every pair; its rate and its memory; what is refused.
+   Resuming is in tests/engine/state_test.c, losses in goes_on_test.c, other transports
+   in tests/cli/transports_test.py. */
 #include "engine/engine_internal.h"
 #include "trial.h"
 
@@ -35,7 +38,8 @@ static void keep(const trial *t, float *q, double ratio)
     }
 }
 
-/* order B (awc): x <- x + gamma (W - I) p - eta g(x), p <- p + Q(x - p) before it; order A (atc): the gradient first. In the same float32 arithmetic: to the bit. */
+/* order B (awc): x <- x + gamma (W - I) p - eta g(x), p <- p + Q(x - p) before it; order A (atc):
+   the gradient first. In the same float32 arithmetic: to the bit. */
 static void expect(trial *t, const char *spec, bool atc, double gamma, double ratio)
 {
     enum { D = 1533 };
@@ -75,7 +79,8 @@ static void expect(trial *t, const char *spec, bool atc, double gamma, double ra
         }
         for (int r = 0; r < t->workers; r++)
             if (!trial_same(t, x[r], t->x[r][s]))
-                fail_msg("%s on %d, %s: worker %d after step %d is %g apart", t->method, t->workers, t->options.codec, r, s, trial_apart(t, x[r], t->x[r][s]));
+                fail_msg("%s on %d, %s: worker %d after step %d is %g apart", t->method, t->workers, t->options.codec,
+                         r, s, trial_apart(t, x[r], t->x[r][s]));
     }
     tutti_graph_close(g);
 }
@@ -83,7 +88,8 @@ static void expect(trial *t, const char *spec, bool atc, double gamma, double ra
 static void models_are_those_of_the_recursion_to_the_bit(void **state)
 {
     static const struct { const char *graph, *codec; double ratio, gamma; } cases[] = {
-        { "ring", "topk(ratio=0.25)", 0.25, 0.25 }, { "ring", "topk(ratio=0.02)", 0.02, 0.0625 }, { "complete", "topk(ratio=0.1)", 0.1, 0.5 }, { "directed-ring", "fp32", 1, 1 },
+        { "ring", "topk(ratio=0.25)", 0.25, 0.25 }, { "ring", "topk(ratio=0.02)", 0.02, 0.0625 }, { "complete",
+          "topk(ratio=0.1)", 0.1, 0.5 }, { "directed-ring", "fp32", 1, 1 },
         { "exponential", "large(topk(ratio=0.5),min=1)", 0.5, 0.5 }, { "star", "fp32", 1, 0.75 },
     };
 
@@ -93,7 +99,8 @@ static void models_are_those_of_the_recursion_to_the_bit(void **state)
             for (int order = 0; order < 2; order++) {
                 char method[120];
                 trial t;
-                snprintf(method, sizeof method, "d-psgd(graph=%s,gamma=%g,order=%s)", cases[k].graph, cases[k].gamma, order ? "atc" : "awc");
+                snprintf(method, sizeof method, "d-psgd(graph=%s,gamma=%g,order=%s)", cases[k].graph, cases[k].gamma,
+                         order ? "atc" : "awc");
                 t = of(method, cases[k].codec, 9);
                 trial_run(&t, n);
                 expect(&t, cases[k].graph, order, cases[k].gamma, cases[k].ratio);
@@ -107,12 +114,14 @@ static void without_loss_it_is_d_psgd(void **state)
     (void)state;
     for (int order = 0; order < 2; order++)
         for (int n = 1; n <= 8; n++) {
-            trial a = of(order ? "d-psgd(order=atc)" : "d-psgd", "fp32", 8), b = of(order ? "d-psgd(order=atc)" : "d-psgd", NULL, 8);
+            trial a = of(order ? "d-psgd(order=atc)" : "d-psgd", "fp32", 8),
+                  b = of(order ? "d-psgd(order=atc)" : "d-psgd", NULL, 8);
             trial_run(&a, n);
             trial_run(&b, n);
             for (int r = 0; r < n; r++)
                 for (int s = 0; s <= 8; s++)
-                    assert_true(n == 1 ? trial_same(&a, a.x[r][s], b.x[r][s]) : trial_apart(&a, a.x[r][s], b.x[r][s]) < 1e-6);
+                    assert_true(n == 1 ? trial_same(&a, a.x[r][s], b.x[r][s])
+                                       : trial_apart(&a, a.x[r][s], b.x[r][s]) < 1e-6);
             trial_drop(&a);
             trial_drop(&b);
         }
@@ -131,10 +140,21 @@ static double spread(const trial *t, int s)
     return sqrt(sum);
 }
 
-static const char *const contractive[] = { "fp32", "fp16", "bf16", "trunc16", "int8", "sign", "topk(ratio=0.2)", "topk(ratio=0.2,warmup=2)", "randomk(ratio=0.3)", "randomk(ratio=0.3,block=8)", "large(sign,min=100)",
+static const char *const contractive[] = { "fp32",
+                                           "fp16",
+                                           "bf16",
+                                           "trunc16",
+                                           "int8",
+                                           "sign",
+                                           "topk(ratio=0.2)",
+                                           "topk(ratio=0.2,warmup=2)",
+                                           "randomk(ratio=0.3)",
+                                           "randomk(ratio=0.3,block=8)",
+                                           "large(sign,min=100)",
                                            "large(topk(ratio=0.3),small=fp16)" };
 
-/* Invariant 2, and that gamma as it is by default averages: after the one step that puts models apart they come together, and their mean stays. */
+/* Invariant 2, and that gamma as it is by default averages: after the one step that puts models
+   apart they come together, and their mean stays. */
 static void the_mean_is_kept_whatever_is_lost_and_the_models_agree(void **state)
 {
     (void)state;
@@ -155,13 +175,16 @@ static void the_mean_is_kept_whatever_is_lost_and_the_models_agree(void **state)
             }
         }
         if (!(spread(&t, TRIAL_STEPS - 1) < 0.7 * spread(&t, 1)))
-            fail_msg("%s: the models were %g apart and are %g", contractive[k], spread(&t, 1), spread(&t, TRIAL_STEPS - 1));
+            fail_msg("%s: the models were %g apart and are %g", contractive[k], spread(&t, 1),
+                     spread(&t, TRIAL_STEPS - 1));
         trial_drop(&t);
         trial_drop(&plain);
     }
 }
 
-/* Invariant 3 for good: a copy that differed by a bit would stay so, and models with it. Workers with equal gradients stay equal to the bit, and are `single`'s: differences of equal copies are 0. */
+/* Invariant 3 for good: a copy that differed by a bit would stay so, and models with
+   it. Workers with equal gradients stay equal to the bit, and are `single`'s:
+   differences of equal copies are 0. */
 static void workers_that_compute_alike_stay_alike(void **state)
 {
     (void)state;
@@ -178,14 +201,16 @@ static void workers_that_compute_alike_stay_alike(void **state)
     }
 }
 
-/* From 256 KiB on a thread of the mixer's makes the rounds, while gradients are computed; a first tensor of more than 4 MiB makes two messages. */
+/* From 256 KiB on a thread of the mixer's makes the rounds, while gradients are computed; a first
+   tensor of more than 4 MiB makes two messages. */
 static void beside_the_computation_it_gives_the_same_bits(void **state)
 {
     static const size_t counts[2][TRIAL_TENSORS] = { { 60000, 40000, 500 }, { (1 << 20) + 100, 333, 1000 } };
 
     (void)state;
     for (int k = 0; k < 2; k++) {
-        trial t[2] = { of("d-psgd(overlap=on)", "topk(ratio=0.01,warmup=1)", 4), of("d-psgd(overlap=off)", "topk(ratio=0.01,warmup=1)", 4) };
+        trial t[2] = { of("d-psgd(overlap=on)", "topk(ratio=0.01,warmup=1)", 4),
+                       of("d-psgd(overlap=off)", "topk(ratio=0.01,warmup=1)", 4) };
         for (int i = 0; i < 2; i++) {
             memcpy(t[i].count, counts[k], sizeof t[i].count);
             t[i].options.lane = 1;
@@ -205,7 +230,8 @@ static void beside_the_computation_it_gives_the_same_bits(void **state)
 static void every_pair_sends_what_the_codec_makes_of_a_model(void **state)
 {
     static const struct { const char *codec; uint64_t bytes; } cases[] = {
-        { "fp32", 4 * 1533 }, { "fp16", 2 * 1533 }, { "sign", 3 * 4 + 125 + 5 + 63 }, { "topk(ratio=0.1)", 8 * (100 + 4 + 50) }, { "randomk(ratio=0.1)", 4 * (100 + 4 + 50) },
+        { "fp32", 4 * 1533 }, { "fp16", 2 * 1533 }, { "sign", 3 * 4 + 125 + 5 + 63 }, { "topk(ratio=0.1)",
+          8 * (100 + 4 + 50) }, { "randomk(ratio=0.1)", 4 * (100 + 4 + 50) },
         { "large(sign,min=100)", 2 * 4 + 125 + 63 + 4 * 33 },
     };
 
@@ -219,7 +245,8 @@ static void every_pair_sends_what_the_codec_makes_of_a_model(void **state)
             for (int other = 0; other < 4; other++)
                 all += t.bytes[r][other];
             if (all - t.end_bytes[r] != 7 * cases[k].bytes)
-                fail_msg("%s: worker %d sent %llu bytes in 7 rounds instead of 7 x %llu", cases[k].codec, r, (unsigned long long)(all - t.end_bytes[r]), (unsigned long long)cases[k].bytes);
+                fail_msg("%s: worker %d sent %llu bytes in 7 rounds instead of 7 x %llu", cases[k].codec, r,
+                         (unsigned long long)(all - t.end_bytes[r]), (unsigned long long)cases[k].bytes);
             assert_true(t.bytes[r][to] >= 7 * cases[k].bytes); /* to the one neighbour; the rest is the end's */
         }
         trial_drop(&t);
@@ -233,7 +260,8 @@ typedef struct averaging {
     tutti_engine_options options;
     int rounds;
     float x[ROUNDS / EVERY + 1][TRIAL_RANKS][AVERAGED];
-    size_t copies, other;            /* numbers of the public copies of worker 0, and of all else that the mixer keeps over rounds */
+    /* numbers of the public copies of worker 0, and of all else that the mixer keeps over rounds */
+    size_t copies, other;
 } averaging;
 
 static void fill_zero(void *user, int tensor, float *values)
@@ -257,7 +285,10 @@ static tutti_status average_rank(tutti_world *world, void *arg, tutti_error *err
     for (size_t i = 0; rank == 0 && i < tutti_plan_count(e->plan); i++) {
         const tutti_state *s = tutti_plan_state(e->plan, i, NULL);
         a->copies += strncmp(s->name, "mixer.public", 12) == 0 ? s->count : 0;
-        a->other += strncmp(s->name, "mixer.public", 12) != 0 && strncmp(s->name, "mixer", 5) == 0 && s->keep != TUTTI_SCRATCH ? s->count : 0;
+        a->other +=
+            strncmp(s->name, "mixer.public", 12) != 0 && strncmp(s->name, "mixer", 5) == 0 && s->keep != TUTTI_SCRATCH
+                ? s->count
+                : 0;
     }
     status = TUTTI_OK;
     for (int k = 0; k <= a->rounds && status == TUTTI_OK; k++) {
@@ -293,8 +324,9 @@ static double apart_at(const averaging *a, int n, int k)
     return sum;
 }
 
-/* Invariant 6: a ring of 8, one of 8 numbers in a message. With gamma 0.2 the squares of what is between the workers and their mean fall by the same factor in as many rounds again and again, down to what float32
-   resolves; with 0.7 they grow. */
+/* Invariant 6: a ring of 8, one of 8 numbers in a message. With gamma 0.2 the squares of what is
+   between the workers and their mean fall by the same factor in as many rounds again and again,
+   down to what float32 resolves; with 0.7 they grow. */
 static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(void **state)
 {
     static averaging a;
@@ -303,7 +335,11 @@ static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(
     int end = 0;
     (void)state;
 
-    a = (averaging){ .options = { .method = "d-psgd(order=atc,gamma=0.2)", .codec = "topk(ratio=0.125)", .optimizer = "sgd(lr=1)", .batch = 1 }, .rounds = ROUNDS };
+    a = (averaging){ .options = { .method = "d-psgd(order=atc,gamma=0.2)",
+                                  .codec = "topk(ratio=0.125)",
+                                  .optimizer = "sgd(lr=1)",
+                                  .batch = 1 },
+                     .rounds = ROUNDS };
     assert_int_equal(tutti_world_run("shm", 8, average_rank, &a, &err), TUTTI_OK);
     first = apart_at(&a, 8, 0);
     assert_true(first > 100);
@@ -311,20 +347,33 @@ static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(
         end++;
     if (end == ROUNDS / EVERY)
         fail_msg("after %d rounds the workers are still %g apart of %g", ROUNDS, apart_at(&a, 8, end), first);
-    for (int k = 1; k < end; k++) { /* on the way: no hundred rounds without a gain, and none without the others' rate within a factor */
-        const double rate = log(apart_at(&a, 8, 0) / apart_at(&a, 8, end - 1)) / (end - 1), now = log(apart_at(&a, 8, k - 1) / apart_at(&a, 8, k));
+    /* on the way: no hundred rounds without a gain, and none without
+       the others' rate within a factor */
+    for (int k = 1; k < end; k++) {
+        const double rate = log(apart_at(&a, 8, 0) / apart_at(&a, 8, end - 1)) / (end - 1),
+                     now = log(apart_at(&a, 8, k - 1) / apart_at(&a, 8, k));
         if (!(now > 0.3 * rate && now < 3 * rate))
-            fail_msg("in rounds %d to %d the squares fell by e^-%g, on average by e^-%g", (k - 1) * EVERY, k * EVERY, now, rate);
+            fail_msg("in rounds %d to %d the squares fell by e^-%g, on average by e^-%g", (k - 1) * EVERY, k * EVERY,
+                     now, rate);
     }
-    a = (averaging){ .options = { .method = "d-psgd(order=atc,gamma=0.7)", .codec = "topk(ratio=0.125)", .optimizer = "sgd(lr=1)", .batch = 1 }, .rounds = 400 };
+    a = (averaging){ .options = { .method = "d-psgd(order=atc,gamma=0.7)",
+                                  .codec = "topk(ratio=0.125)",
+                                  .optimizer = "sgd(lr=1)",
+                                  .batch = 1 },
+                     .rounds = 400 };
     assert_int_equal(tutti_world_run("shm", 8, average_rank, &a, &err), TUTTI_OK);
     assert_true(apart_at(&a, 8, 4) > 10 * apart_at(&a, 8, 0));
 }
 
-/* Invariant 10. The sheet's 2 n are one sum of the neighbours' copies and one's own; here each neighbour has one, (degree + 1) n, so that one that is lost can be left out (mixer_codec.c). And nothing else over rounds. */
+/* Invariant 10. The sheet's 2 n are one sum of the neighbours' copies and one's own; here
+   each neighbour has one, (degree + 1) n, so that one that is lost can be left out
+   (mixer_codec.c). And nothing else over rounds. */
 static void memory_is_a_public_copy_of_every_neighbour_and_ones_own(void **state)
 {
-    static const struct { const char *graph; int n, degree; } rows[] = { { "ring", 6, 2 }, { "complete", 5, 4 }, { "directed-ring", 4, 1 }, { "ring", 2, 1 } };
+    static const struct {
+        const char *graph;
+        int n, degree;
+    } rows[] = { { "ring", 6, 2 }, { "complete", 5, 4 }, { "directed-ring", 4, 1 }, { "ring", 2, 1 } };
     static averaging a;
     tutti_error err = { .rank = -1 };
     (void)state;
@@ -344,8 +393,12 @@ static void memory_is_a_public_copy_of_every_neighbour_and_ones_own(void **state
 static void what_cannot_go_that_way_is_refused_with_the_reason(void **state)
 {
     static const struct { const char *method, *codec, *sentence; } cases[] = {
-        { "d-psgd", "powersgd", "method 'd-psgd' sends to neighbours: codec 'powersgd' sends rounds that are each made of the sum of the one before over all workers" },
-        { "d-psgd", "ef(topk)", "codec 'ef' makes good what is lost of a mean over all workers; from one worker to another nothing is averaged: give the codec inside of it alone" },
+        { "d-psgd", "powersgd",
+          "method 'd-psgd' sends to neighbours: codec 'powersgd' sends rounds that are each made of the sum of the "
+          "one before over all workers" },
+        { "d-psgd", "ef(topk)",
+          "codec 'ef' makes good what is lost of a mean over all workers; from one worker to another nothing is "
+          "averaged: give the codec inside of it alone" },
         { "d-psgd", "large(dgc(topk))", "codec 'dgc' makes good" },
         { "d-psgd", "alq", "codec 'alq' adapts by numbers that are summed over all workers" },
         { "d-psgd", "accordion(low=topk(ratio=0.1),high=topk)", "codec 'accordion' adapts by numbers" },
@@ -356,7 +409,8 @@ static void what_cannot_go_that_way_is_refused_with_the_reason(void **state)
         { "d-psgd(graph=one-peer-exponential)", "topk", "the graph of method 'd-psgd' changes from round to round" },
         { "d-psgd(gamma=0.5)", NULL, "gamma is 0.5, but models travel without a codec" },
         { "sgp", "topk", "method 'sgp' sends models or nothing: what a codec loses of a model is lost in every step" },
-        { "ad-psgd", "topk", "method 'ad-psgd' sends models or nothing: what a codec loses of a model is lost in every step" },
+        { "ad-psgd", "topk",
+          "method 'ad-psgd' sends models or nothing: what a codec loses of a model is lost in every step" },
         { "rand-psgd", "fp16", "(ddp, local-sgd, d-psgd" },
     };
 
@@ -366,7 +420,8 @@ static void what_cannot_go_that_way_is_refused_with_the_reason(void **state)
         tutti_error err;
         assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_USAGE);
         if (strstr(err.text, cases[k].sentence) == NULL)
-            fail_msg("%s through %s: %s", cases[k].method, cases[k].codec != NULL ? cases[k].codec : "nothing", err.text);
+            fail_msg("%s through %s: %s", cases[k].method, cases[k].codec != NULL ? cases[k].codec : "nothing",
+                     err.text);
         trial_drop(&t);
     }
 }
@@ -380,7 +435,9 @@ static float huge_at_worker_one(int rank, uint64_t step, size_t i, float x)
 /* What all copies would take over must be a number. */
 static void a_number_beyond_the_codecs_range_ends_the_run_before_it_is_sent(void **state)
 {
-    static const char *const codecs[] = { "fp16", "large(topk(ratio=0.3),small=fp16)", "bf16", "int8", "topk(ratio=0.2)" }, *const ends[] = { "fp16", "large", NULL, NULL, NULL };
+    static const char *const codecs[] = { "fp16", "large(topk(ratio=0.3),small=fp16)", "bf16", "int8",
+                                          "topk(ratio=0.2)" },
+                             *const ends[] = { "fp16", "large", NULL, NULL, NULL };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++) {
@@ -394,8 +451,12 @@ static void a_number_beyond_the_codecs_range_ends_the_run_before_it_is_sent(void
             trial_drop(&t);
             continue;
         }
-        snprintf(sentence, sizeof sentence, "worker 1, averaging with its neighbours in round 1: b has moved by -70000 at element 10 when it is to be sent, which codec '%s' makes -inf; take a codec with a wider range (bf16 instead of fp16), lower the "
-                 "learning rate or clip the gradient (clip-norm)", ends[c]);
+        snprintf(
+            sentence, sizeof sentence,
+            "worker 1, averaging with its neighbours in round 1: b has moved by -70000 at element 10 when it is to be "
+            "sent, which codec '%s' makes -inf; take a codec with a wider range (bf16 instead of fp16), lower the "
+            "learning rate or clip the gradient (clip-norm)",
+            ends[c]);
         assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_NUMBER);
         assert_string_equal(err.text, sentence);
         trial_drop(&t);

@@ -1,8 +1,17 @@
-/* Goal: d-psgd.md's invariants, on ranks that are threads: the recursion itself, the mean, the traffic of every pair, the equalities. Method: models after every step against
-   a computation in double beside it. Resuming is in tests/engine/state_test.c. */
+/* Goal: d-psgd.md's invariants, on ranks that are threads: the recursion itself, the mean, the
+   traffic of every pair, the equalities. Method: models after every step against a computation in
+   double beside it. Resuming is in tests/engine/state_test.c. */
 #include "trial.h"
 
-static const char *const graphs[] = { "ring", "directed-ring", "complete", "star", "grid", "torus", "exponential", "one-peer-exponential", "random(degree=2,seed=3)" };
+static const char *const graphs[] = { "ring",
+                                      "directed-ring",
+                                      "complete",
+                                      "star",
+                                      "grid",
+                                      "torus",
+                                      "exponential",
+                                      "one-peer-exponential",
+                                      "random(degree=2,seed=3)" };
 
 static tutti_graph *graph(const char *spec, int n)
 {
@@ -18,7 +27,8 @@ static bool may_be(const char *spec, int n)
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "d-psgd", "d-psgd(order=atc)", "d-psgd(graph=hypercube,overlap=off)", "d-psgd(random(8))" };
+    static const char *const methods[] = { "d-psgd", "d-psgd(order=atc)", "d-psgd(graph=hypercube,overlap=off)",
+                                           "d-psgd(random(8))" };
     static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9)", "adamw(lr=0.01)" };
 
     (void)state;
@@ -65,7 +75,8 @@ static void expect(trial *t, const tutti_graph *g, bool atc, double eta)
             memcpy(x, mixed, sizeof x);
             for (int r = 0; r < n; r++)
                 if (!(fabs(x[r] - t->x[r][s][i]) < 4e-6))
-                    fail_msg("%s on %d, step %d, worker %d, element %zu: %.9g, expected %.9g", t->method, n, s, r, i, (double)t->x[r][s][i], x[r]);
+                    fail_msg("%s on %d, step %d, worker %d, element %zu: %.9g, expected %.9g", t->method, n, s, r, i,
+                             (double)t->x[r][s][i], x[r]);
         }
     }
 }
@@ -95,7 +106,8 @@ static void every_model_follows_the_recursion_on_every_graph_in_both_orders(void
         }
 }
 
-/* sum of models = sum at the start - eta sum_r m c_r, whatever the graph (d-psgd.md, invariant 3). */
+/* sum of models = sum at the start - eta sum_r m c_r, whatever the graph (d-psgd.md, invariant
+   3). */
 static void the_mean_of_the_models_moves_by_the_mean_gradient(void **state)
 {
     static const int sizes[] = { 2, 4, 7 };
@@ -127,12 +139,14 @@ static void the_mean_of_the_models_moves_by_the_mean_gradient(void **state)
         }
 }
 
-/* The complete graph is an all-reduce of models: update, then average, is local SGD with period 1, to the bit and by another road (messages of the mixer against a collective). */
+/* The complete graph is an all-reduce of models: update, then average, is local SGD with period 1,
+   to the bit and by another road (messages of the mixer against a collective). */
 static void the_complete_graph_is_an_all_reduce_of_models_to_the_bit(void **state)
 {
     (void)state;
     for (int n = 1; n <= 8; n++) {
-        trial a = trial_of("d-psgd(complete,order=atc)", "sgd(lr=0.1,momentum=0.9)", 6), b = trial_of("local-sgd(period=1)", "sgd(lr=0.1,momentum=0.9)", 6);
+        trial a = trial_of("d-psgd(complete,order=atc)", "sgd(lr=0.1,momentum=0.9)", 6),
+              b = trial_of("local-sgd(period=1)", "sgd(lr=0.1,momentum=0.9)", 6);
         trial_run(&a, n);
         trial_run(&b, n);
         for (int s = 0; s < 6; s++)
@@ -143,14 +157,17 @@ static void the_complete_graph_is_an_all_reduce_of_models_to_the_bit(void **stat
     }
 }
 
-/* Equal data on all workers: the models stay equal for ever. Weights of 1/2 make it exact, so the bits are those of one worker. */
+/* Equal data on all workers: the models stay equal for ever. Weights of 1/2 make it exact, so
+   the bits are those of one worker. */
 static void equal_gradients_keep_the_models_equal_and_equal_to_one_worker(void **state)
 {
     (void)state;
     for (int n = 2; n <= 7; n += 1 + (n > 2)) /* 2, 3, 5, 7 */
         for (int atc = 0; atc < 2; atc++) {
-            trial a = trial_of(atc ? "d-psgd(one-peer-exponential,order=atc)" : "d-psgd(one-peer-exponential)", "sgd(lr=0.1,momentum=0.9)", 8);
-            trial b = trial_of("single", "sgd(lr=0.1,momentum=0.9)", 8), c = trial_of("d-psgd", "sgd(lr=0.1,momentum=0.9)", 8);
+            trial a = trial_of(atc ? "d-psgd(one-peer-exponential,order=atc)" : "d-psgd(one-peer-exponential)",
+                               "sgd(lr=0.1,momentum=0.9)", 8);
+            trial b = trial_of("single", "sgd(lr=0.1,momentum=0.9)", 8),
+                  c = trial_of("d-psgd", "sgd(lr=0.1,momentum=0.9)", 8);
             a.gradient = b.gradient = c.gradient = trial_alike;
             trial_run(&a, n);
             trial_run(&b, 1);
@@ -213,7 +230,8 @@ static void traffic_is_exactly_the_graph(void **state)
         }
 }
 
-/* A model of three chunks, by the mixer's thread, by the client's, without threads: the same bits. */
+/* A model of three chunks, by the mixer's thread, by the client's, without threads: the same
+   bits. */
 static void overlap_and_lanes_change_no_bit(void **state)
 {
     static const char *const methods[] = { "d-psgd", "d-psgd(overlap=off)" };
@@ -254,7 +272,8 @@ static void several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothin
         for (int s = 0; s <= 6; s++)
             assert_true(trial_same(&a, a.x[r][s], b.x[r][s]));
     for (int r = 0; r < 3; r++) /* nor is it the method's traffic */
-        assert_true(a.figures[r].bytes_sent == b.figures[r].bytes_sent && a.figures[r].bytes_sent < b.bytes[r][0] + b.bytes[r][1] + b.bytes[r][2]);
+        assert_true(a.figures[r].bytes_sent == b.figures[r].bytes_sent &&
+                    a.figures[r].bytes_sent < b.bytes[r][0] + b.bytes[r][1] + b.bytes[r][2]);
     trial_drop(&a);
     trial_drop(&b);
 }
@@ -265,7 +284,9 @@ static float apart_once(int rank, uint64_t step, size_t i, float x)
     return step == 0 ? (float)((rank * 11 + (int)i * 7) % 23) : 0;
 }
 
-/* Without gradients a round leaves at most |lambda_2| of the distance from the mean (invariant 4): of a ring (1 + 2 cos(2 pi / n)) / 3, of others what the graph says; and so much, in the end, of a ring's. */
+/* Without gradients a round leaves at most |lambda_2| of the distance from the mean
+   (invariant 4): of a ring (1 + 2 cos(2 pi / n)) / 3, of others what the graph says; and
+   so much, in the end, of a ring's. */
 static void a_round_shrinks_the_distance_from_the_mean_as_the_gap_says(void **state)
 {
     static const char *const kinds[] = { "ring", "complete", "torus", "exponential", "star", "ring(lazy=true)" };
@@ -296,7 +317,8 @@ static void a_round_shrinks_the_distance_from_the_mean_as_the_gap_says(void **st
                 }
                 now = sqrt(now);
                 if (s > 0 && now > (1 - gap) * before * (1 + 1e-5) + 1e-3)
-                    fail_msg("%s on %d: round %d leaves %g of the distance; at most %g", method, n, s, now / before, 1 - gap);
+                    fail_msg("%s on %d: round %d leaves %g of the distance; at most %g", method, n, s, now / before,
+                             1 - gap);
                 if (s + 1 == TRIAL_STEPS && n > 3 && strcmp(kinds[k], "ring") == 0)
                     assert_true(now > (1 - gap) * before * 0.98);
                 before = now;
@@ -306,7 +328,9 @@ static void a_round_shrinks_the_distance_from_the_mean_as_the_gap_says(void **st
         }
 }
 
-/* Quadratics |x - b_r|^2 / 2: the mean converges to mean b_r, each model to ((1 + eta) I - W)^-1 eta b, with atc to (I - (1 - eta) W)^-1 eta W b (d-psgd.md, invariant 7), checked as fixed points. */
+/* Quadratics |x - b_r|^2 / 2: the mean converges to mean b_r, each model to ((1 +
+   eta) I - W)^-1 eta b, with atc to (I - (1 - eta) W)^-1 eta W b (d-psgd.md,
+   invariant 7), checked as fixed points. */
 static void bare_d_psgd_converges_on_any_number_of_workers(void **state)
 {
     static const int sizes[] = { 1, 2, 3, 7 };
@@ -322,7 +346,9 @@ static void bare_d_psgd_converges_on_any_number_of_workers(void **state)
             for (int r = 0; r < n; r++)
                 mean -= trial_quadratic(r, 0, i, 0) / n;
             assert_true(fabs(t.x[0][TRIAL_STEPS][i] - mean) < 5e-3); /* 0.625^16 of the way left */
-            for (int r = 0; r < n; r++) { /* awc: (1 + eta) x_r - sum_j W_rj x_j = eta b_r; atc: x_r = sum_j W_rj ((1 - eta) x_j + eta b_j) */
+            /* awc: (1 + eta) x_r - sum_j W_rj x_j = eta b_r; atc: x_r =
+               sum_j W_rj ((1 - eta) x_j + eta b_j) */
+            for (int r = 0; r < n; r++) {
                 double due = 0, me = t.x[r][TRIAL_STEPS - 1][i];
                 for (int j = -1; j <= 1; j++) {
                     const int at = (r + n + j) % n;
@@ -365,11 +391,13 @@ static void failures_are_named_and_nobody_hangs(void **state)
     {
         trial t = trial_of("d-psgd(hypercube)", "sgd(lr=0.1)", 2);
         assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_USAGE);
-        assert_string_equal(err.text, "method 'd-psgd': graph 'hypercube' cannot have 3 members; their number must be a power of two: 2 or 4; ring, torus, exponential and "
+        assert_string_equal(err.text, "method 'd-psgd': graph 'hypercube' cannot have 3 members; their number must be "
+                                      "a power of two: 2 or 4; ring, torus, exponential and "
                                       "one-peer-exponential take any number");
         t.method = "d-psgd(graph=rnig)";
         assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_USAGE);
-        assert_string_equal(err.text, "method 'd-psgd': there is no graph 'rnig'; did you mean 'ring'?; `tutti topology` lists them");
+        assert_string_equal(
+            err.text, "method 'd-psgd': there is no graph 'rnig'; did you mean 'ring'?; `tutti topology` lists them");
         trial_drop(&t);
     }
 }

@@ -1,6 +1,7 @@
-/* dealt.h: a run in which methods deal out the passes of a step: each sample has a gradient of its own, a pass takes as long as its worker's speed says, and what
-   every worker used and was dealt is written down. Integer gradients and dyadic rates make every sum exact, so that who computed what cannot change a bit. Results are in memory
-   that a forked child shares. */
+/* dealt.h: a run in which methods deal out the passes of a step: each sample has a gradient of its
+   own, a pass takes as long as its worker's speed says, and what every worker used and was dealt is
+   written down. Integer gradients and dyadic rates make every sum exact, so that who computed what
+   cannot change a bit. Results are in memory that a forked child shares. */
 #ifndef TUTTI_TESTS_DEALT_H
 #define TUTTI_TESTS_DEALT_H
 #include <setjmp.h>
@@ -16,11 +17,18 @@
 
 #include "engine/engine_internal.h"
 
-enum { DEALT_RANKS = 8, DEALT_STEPS = 64, DEALT_SAMPLES = 1024, DEALT_SIZE = 300, DEALT_FIRST = 201 };
+enum {
+    DEALT_RANKS = 8,
+    DEALT_STEPS = 64,
+    DEALT_SAMPLES = 1024,
+    DEALT_SIZE = 300,
+    DEALT_FIRST = 201
+};
 
 typedef struct dealt_rank {
     float x[DEALT_SIZE];
-    int64_t passes[DEALT_STEPS][DEALT_RANKS];   /* who was dealt how many in a step, as this rank saw it */
+    /* who was dealt how many in a step, as this rank saw it */
+    int64_t passes[DEALT_STEPS][DEALT_RANKS];
     int64_t computed[DEALT_STEPS];              /* passes that this rank did compute */
     int64_t step_ns[DEALT_STEPS], compute_ns[DEALT_STEPS];
     uint16_t used[DEALT_SAMPLES];               /* how often this rank used a sample */
@@ -34,31 +42,44 @@ typedef struct dealt {
     const char *method, *directory;             /* of a checkpoint */
     int steps, save_at;                         /* save_at 0: not */
     bool load;                                  /* go on from the checkpoint */
-    int zero;                                   /* declared state that is zeroed after the load; -1: none */
-    double (*seconds)(int rank, uint64_t step, int64_t pass, int64_t samples); /* slept on the runtime; NULL: none */
+    /* declared state that is zeroed after the load; -1: none */
+    int zero;
+    /* slept on the runtime; NULL: none */
+    double (*seconds)(int rank, uint64_t step, int64_t pass, int64_t samples);
     bool real;                                  /* gradients that are no integers */
     dealt_rank *rank;                           /* DEALT_RANKS */
     int *states;                                /* declared ones that are not scratch */
     char *zeroed;                               /* 64 */
 } dealt;
 
-static float dealt_gradient[2][DEALT_SAMPLES][DEALT_SIZE]; /* of each sample; [1]: no integers. Written before any rank runs */
+/* of each sample; [1]: no integers. Written before any rank runs */
+static float dealt_gradient[2][DEALT_SAMPLES][DEALT_SIZE];
 
 static inline void dealt_draw(void)
 {
     for (uint64_t sample = 0; sample < DEALT_SAMPLES && dealt_gradient[1][0][0] == 0; sample++)
         for (uint64_t i = 0; i < DEALT_SIZE; i++) {
-            const uint64_t h = (sample * 2654435761u + i * 40503u + 1) * UINT64_C(0x9E3779B97F4A7C15);
+            const uint64_t h =
+                (sample * 2654435761u + i * 40503u + 1) * UINT64_C(0x9E3779B97F4A7C15);
             dealt_gradient[0][sample][i] = (float)(h >> 60) - 8;
-            dealt_gradient[1][DEALT_SAMPLES - 1 - sample][i] = (float)((double)(h >> 40) * 0x1p-24) - 0.5f; /* row 0 comes last: it says that all are there */
+            /* row 0 comes last: it says that all are there */
+            dealt_gradient[1][DEALT_SAMPLES - 1 - sample][i] =
+                (float)((double)(h >> 40) * 0x1p-24) - 0.5f;
         }
 }
 
 static inline dealt dealt_of(const char *method, int64_t batch, int64_t accumulate, int steps)
 {
-    dealt d = { .options = { .optimizer = "sgd(lr=0.25)", .batch = batch, .accumulate = accumulate, .seed = 11 }, .method = method, .steps = steps, .zero = -1 };
+    dealt d = { .options = { .optimizer = "sgd(lr=0.25)",
+                             .batch = batch,
+                             .accumulate = accumulate,
+                             .seed = 11 },
+                .method = method,
+                .steps = steps,
+                .zero = -1 };
 
-    d.rank = mmap(NULL, DEALT_RANKS * sizeof *d.rank + 256, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    d.rank = mmap(NULL, DEALT_RANKS * sizeof *d.rank + 256, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(d.rank != MAP_FAILED);
     dealt_draw();
     d.states = (int *)(void *)(d.rank + DEALT_RANKS);
@@ -71,14 +92,17 @@ static inline void dealt_drop(dealt *d)
     munmap(d->rank, DEALT_RANKS * sizeof *d->rank + 256);
 }
 
-static inline tutti_status dealt_pass(dealt *d, tutti_engine *e, const tutti_pass *p, tutti_error *err)
+static inline tutti_status dealt_pass(dealt *d, tutti_engine *e, const tutti_pass *p,
+                                      tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
     dealt_rank *mine = &d->rank[m->rank];
     const float *of[128];
 
     if (p->samples > 128)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a pass of %lld samples; the test has room for 128", (long long)p->samples);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "a pass of %lld samples; the test has room for 128",
+                          (long long)p->samples);
     for (int64_t b = 0; b < p->samples; b++) {
         const uint64_t sample = tutti_share_sample(m->share, p->epoch, p->position + (uint64_t)b);
         of[b] = dealt_gradient[d->real][sample];
@@ -86,7 +110,8 @@ static inline tutti_status dealt_pass(dealt *d, tutti_engine *e, const tutti_pas
     }
     if (d->seconds != NULL && p->samples > 0) {
         tutti_runtime *rt = tutti_world_runtime(m->world);
-        tutti_sleep_until(rt, tutti_now_ns(rt) + (int64_t)(1e9 * d->seconds(m->rank, m->step, p->index, p->samples)));
+        tutti_sleep_until(rt, tutti_now_ns(rt) + (int64_t)(1e9 * d->seconds(m->rank, m->step,
+                                                                            p->index, p->samples)));
     }
     for (int k = 0; k < m->layout->n_tensors; k++) {
         const tutti_tensor *t = &m->layout->tensor[k];
@@ -94,7 +119,8 @@ static inline tutti_status dealt_pass(dealt *d, tutti_engine *e, const tutti_pas
             double sum = 0;
             for (int64_t b = 0; b < p->samples; b++)
                 sum += of[b][i];
-            m->g[i] = (p->keep ? m->g[i] : 0) + (p->samples > 0 ? (float)(sum / (double)p->divisor) : 0);
+            m->g[i] =
+                (p->keep ? m->g[i] : 0) + (p->samples > 0 ? (float)(sum / (double)p->divisor) : 0);
         }
         TUTTI_TRY(tutti_engine_ready(e, k, err));
     }
@@ -137,7 +163,8 @@ static inline tutti_status dealt_train(dealt *d, tutti_engine *e, tutti_error *e
     }
     mine->events = tutti_engine_events(e, &events);
     for (int k = 0; k < mine->events && k < 16; k++)
-        snprintf(mine->event[k], sizeof mine->event[k], "%llu %s: %s", (unsigned long long)events[k].step, events[k].kind, events[k].text);
+        snprintf(mine->event[k], sizeof mine->event[k], "%llu %s: %s",
+                 (unsigned long long)events[k].step, events[k].kind, events[k].text);
     return TUTTI_OK;
 }
 
@@ -162,7 +189,8 @@ static inline tutti_status dealt_load(dealt *d, tutti_engine *e, tutti_error *er
         const tutti_state *s = tutti_plan_state(e->plan, k, &memory);
         if (s->keep != TUTTI_SCRATCH && states++ == d->zero) {
             memset(memory, 0, s->count * tutti_dtype_bytes(s->dtype));
-            for (int64_t r = 0; strcmp(s->name, "engine.passes") == 0 && r < m->workers; r++) /* a step of no passes is none: an even deal stands for 0 */
+            /* a step of no passes is none: an even deal stands for 0 */
+            for (int64_t r = 0; strcmp(s->name, "engine.passes") == 0 && r < m->workers; r++)
                 ((int64_t *)memory)[r] = all / m->workers;
             snprintf(d->zeroed, 64, "%s", s->name);
         }
@@ -175,7 +203,10 @@ static inline tutti_status dealt_main(tutti_world *world, void *arg, tutti_error
 {
     dealt *d = arg;
     tutti_engine_options options = d->options;
-    const tutti_param params[2] = { { .name = "b", .dims = 1, .dim = { DEALT_FIRST }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { DEALT_SIZE - DEALT_FIRST } } };
+    const tutti_param params[2] = {
+        { .name = "b", .dims = 1, .dim = { DEALT_FIRST }, .unit = 1 },
+        { .name = "a", .dims = 1, .dim = { DEALT_SIZE - DEALT_FIRST } }
+    };
     tutti_engine *e;
     tutti_status status;
 

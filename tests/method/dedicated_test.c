@@ -1,5 +1,7 @@
-/* Goal: ranks that only serve (engine_options.servers): the workers' numbers are those of a run of so many workers, who serves has slices and computes nothing, traffic is what the sheet says from pair to pair, and a
-   checkpoint goes on with any number of servers. Method: ddp's and single's bits, exact sums, exact traffic. */
+/* Goal: ranks that only serve (engine_options.servers): the workers' numbers are those of a run of
+   so many workers, who serves has slices and computes nothing, traffic is what the sheet says from
+   pair to pair, and a checkpoint goes on with any number of servers. Method: ddp's and single's
+   bits, exact sums, exact traffic. */
 #include <ftw.h>
 #include <unistd.h>
 
@@ -16,7 +18,8 @@ static trial with_servers(const char *method, const char *optimizer, int steps, 
 
 /* ---- bits ---- */
 
-static void check_bits(const char *method, const char *other, const char *optimizer, int n, int servers, double clip, bool show)
+static void check_bits(const char *method, const char *other, const char *optimizer, int n, int servers, double clip,
+                       bool show)
 {
     trial a = with_servers(method, optimizer, 6, servers), b = trial_of(other, optimizer, 6);
 
@@ -30,7 +33,8 @@ static void check_bits(const char *method, const char *other, const char *optimi
     for (int r = 0; r < n; r++)
         for (int s = 0; s <= 6; s++)
             if (!trial_same(&a, a.x[r][s], b.x[r][s]))
-                fail_msg("%s with %s on %d and %d servers: after step %d worker %d differs from %s", method, optimizer, n, servers, s, r, other);
+                fail_msg("%s with %s on %d and %d servers: after step %d worker %d differs from %s", method, optimizer,
+                         n, servers, s, r, other);
     assert_int_equal(a.figures[0].samples, b.figures[0].samples);
     for (int r = n; r < n + servers; r++)
         assert_int_equal(a.figures[r].own_steps, 0);
@@ -52,14 +56,26 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "asgd", "asgd(lr_delay=poly)", "asgd(softsync=1)", "ssp", "ssp(staleness=0)", "ringmaster-asgd", "dude-asgd", "oscars", "oscars(interval=2,weights=normalised)", "backup-workers", "parameter-server" };
+    static const char *const methods[] = { "asgd",
+                                           "asgd(lr_delay=poly)",
+                                           "asgd(softsync=1)",
+                                           "ssp",
+                                           "ssp(staleness=0)",
+                                           "ringmaster-asgd",
+                                           "dude-asgd",
+                                           "oscars",
+                                           "oscars(interval=2,weights=normalised)",
+                                           "backup-workers",
+                                           "parameter-server" };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
         for (int servers = 1; servers <= 2; servers++)
             for (int show = 0; show < 2; show++)
-                if (servers == 1 || (strncmp(methods[i], "ring", 4) != 0 && strncmp(methods[i], "dude", 4) != 0 && strncmp(methods[i], "oscars", 6) != 0))
-                    check_bits(methods[i], "single", "adamw(lr=0.01)", 1, servers, strncmp(methods[i], "backup", 6) == 0 ? 0 : 9, show != 0);
+                if (servers == 1 || (strncmp(methods[i], "ring", 4) != 0 && strncmp(methods[i], "dude", 4) != 0 &&
+                                     strncmp(methods[i], "oscars", 6) != 0))
+                    check_bits(methods[i], "single", "adamw(lr=0.01)", 1, servers,
+                               strncmp(methods[i], "backup", 6) == 0 ? 0 : 9, show != 0);
 }
 
 static float bad(int rank, uint64_t step, size_t i, float x)
@@ -86,7 +102,8 @@ static void a_step_that_is_left_out_is_voted_on_by_the_workers_alone(void **stat
 static void uneven_shares_and_tails_are_the_workers(void **state)
 {
     static const int64_t shares[] = { 1, 4, 0, 3 };
-    trial a = with_servers("parameter-server(bucket_mb=0.003)", "sgd(lr=0.1,momentum=0.9)", 5, 2), b = trial_of("ddp", "sgd(lr=0.1,momentum=0.9)", 5);
+    trial a = with_servers("parameter-server(bucket_mb=0.003)", "sgd(lr=0.1,momentum=0.9)", 5, 2),
+          b = trial_of("ddp", "sgd(lr=0.1,momentum=0.9)", 5);
 
     (void)state;
     a.options.batch_of = b.options.batch_of = shares;
@@ -103,13 +120,22 @@ static void uneven_shares_and_tails_are_the_workers(void **state)
 
 static void no_gradient_is_lost_or_counted_twice(void **state)
 {
-    static const struct { const char *method; bool even; int of; } cases[] = { { "asgd", false, 1 }, { "asgd(softsync=2)", false, 2 }, { "ssp", true, 1 }, { "ssp(staleness=0)", true, 1 }, { "ringmaster-asgd(max_delay=-1)", false, 1 } };
+    static const struct {
+        const char *method;
+        bool even;
+        int of;
+    } cases[] = { { "asgd", false, 1 },
+                  { "asgd(softsync=2)", false, 2 },
+                  { "ssp", true, 1 },
+                  { "ssp(staleness=0)", true, 1 },
+                  { "ringmaster-asgd(max_delay=-1)", false, 1 } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
         for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
             for (int kind = 0; kind < 3; kind++) {
-                const int n = sizes[p].workers, servers = strncmp(cases[k].method, "ring", 4) == 0 ? 1 : sizes[p].servers;
+                const int n = sizes[p].workers,
+                          servers = strncmp(cases[k].method, "ring", 4) == 0 ? 1 : sizes[p].servers;
                 trial t = with_servers(cases[k].method, "sgd(lr=0.0625)", 8, servers);
                 if ((cases[k].even && (n & (n - 1)) != 0) || cases[k].of > n)
                     continue;
@@ -120,14 +146,17 @@ static void no_gradient_is_lost_or_counted_twice(void **state)
                 for (size_t i = 0; i < trial_size(&t); i++) {
                     double want = trial_initial_value(i);
                     for (int r = 0; r < n; r++)
-                        want -= 0.0625 * t.done[r] * (double)trial_constant(r, 0, i, 0) / (cases[k].even ? n : cases[k].of);
+                        want -=
+                            0.0625 * t.done[r] * (double)trial_constant(r, 0, i, 0) / (cases[k].even ? n : cases[k].of);
                     for (int r = 0; r < n + servers; r++)
                         if (t.x[r][8][i] != (float)want)
-                            fail_msg("%s on %d and %d servers, rank %d, element %zu: %.9g, expected %.9g", t.method, n, servers, r, i, (double)t.x[r][8][i], want);
+                            fail_msg("%s on %d and %d servers, rank %d, element %zu: %.9g, expected %.9g", t.method, n,
+                                     servers, r, i, (double)t.x[r][8][i], want);
                 }
                 for (int r = n; r < n + servers; r++)
                     assert_int_equal(t.done[r], 0);
-                if (servers == 1 && kind == 1 && strncmp(cases[k].method, "ring", 4) == 0) { /* what the server has counted, as worker 0 tells it */
+                /* what the server has counted, as worker 0 tells it */
+                if (servers == 1 && kind == 1 && strncmp(cases[k].method, "ring", 4) == 0) {
                     double applied = 0;
                     for (int r = 0; r < n; r++)
                         applied += trial_metric(&t, "applied", r);
@@ -160,11 +189,15 @@ static void slices_go_between_workers_and_servers_only(void **state)
             trial_run(&t, n + s);
             for (int i = 0; i < n + s; i++)
                 for (int j = 0; j < n + s; j++) {
-                    const uint64_t slice = i < n && j >= n ? part(1533, s, j - n) : i >= n && j < n ? part(1533, s, i - n) : 0, want = 5 * 4 * slice;
+                    const uint64_t slice = i < n && j >= n   ? part(1533, s, j - n)
+                                           : i >= n && j < n ? part(1533, s, i - n)
+                                                             : 0,
+                                   want = 5 * 4 * slice;
                     if (i == j)
                         continue;
                     if (t.bytes[i][j] < want || (!gathers && t.bytes[i][j] != want))
-                        fail_msg("%s on %d and %d servers: %d sent %d %llu bytes, expected %llu", t.method, n, s, i, j, (unsigned long long)t.bytes[i][j], (unsigned long long)want);
+                        fail_msg("%s on %d and %d servers: %d sent %d %llu bytes, expected %llu", t.method, n, s, i, j,
+                                 (unsigned long long)t.bytes[i][j], (unsigned long long)want);
                     beyond += t.bytes[i][j] - want;
                 }
             assert_int_equal(beyond, gathers ? (uint64_t)(n + s - 1) * 4 * 1533 : 0);
@@ -213,14 +246,19 @@ static tutti_status steps_of(saved *s, tutti_engine *e, int from, int n, tutti_e
 
     for (int k = 0; k < n && m->rank < m->workers; k++)
         TUTTI_TRY(trial_step(&s->t, e, err));
-    return m->rank < m->workers ? TUTTI_OK : tutti_engine_more(e, (uint64_t)((from + n) * (m->traits & TUTTI_OWN_PACE ? m->workers : 1)), &more, err);
+    return m->rank < m->workers
+               ? TUTTI_OK
+               : tutti_engine_more(e, (uint64_t)((from + n) * (m->traits & TUTTI_OWN_PACE ? m->workers : 1)), &more,
+                                   err);
 }
 
 static tutti_status saved_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     saved *s = arg;
     tutti_engine_options options = s->t.options;
-    const tutti_param params[TRIAL_TENSORS] = { { .name = "c", .dims = 1, .dim = { 1000 }, .unit = 2 }, { .name = "b", .dims = 1, .dim = { 33 }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { 500 } } };
+    const tutti_param params[TRIAL_TENSORS] = { { .name = "c", .dims = 1, .dim = { 1000 }, .unit = 2 },
+                                                { .name = "b", .dims = 1, .dim = { 33 }, .unit = 1 },
+                                                { .name = "a", .dims = 1, .dim = { 500 } } };
     trial_seat seat = { .t = &s->t };
     tutti_engine *e;
     tutti_status status;
@@ -267,36 +305,57 @@ static void run_saved(saved *s, int ranks)
         if (s->t.x[r][0] == NULL)
             assert_non_null(s->t.x[r][0] = tutti_alloc(1533, sizeof(float)));
     if (tutti_world_run("shm", ranks, saved_rank, s, &err) != TUTTI_OK)
-        fail_msg("%s, %d of %d ranks serve, from step %d: %s", s->t.method, s->t.options.servers, ranks, s->before == 0 ? 4 : 0, err.text);
+        fail_msg("%s, %d of %d ranks serve, from step %d: %s", s->t.method, s->t.options.servers, ranks,
+                 s->before == 0 ? 4 : 0, err.text);
 }
 
-/* Saved with some servers and gone on from with others, the bits are those of the run that was not interrupted. With one worker asgd and its kin have no choice, so theirs are, too: adam counts updates, so versions must be right. */
+/* Saved with some servers and gone on from with others, the bits are those of the run that was not
+   interrupted. With one worker asgd and its kin have no choice, so theirs are, too: adam counts
+   updates, so versions must be right. */
 static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
 {
-    static const struct { const char *method, *optimizer; int workers; } cases[] = { { "parameter-server", "sgd(lr=0.1,momentum=0.9)", 3 }, { "parameter-server", "adamw(lr=0.01)", 2 },
-                                                                                    { "backup-workers(backup=0)", "adamw(lr=0.01)", 3 }, { "asgd", "adamw(lr=0.01)", 1 }, { "ssp", "adamw(lr=0.01)", 1 },
-                                                                                    { "asgd(lr_delay=inverse)", "sgd(lr=0.1,momentum=0.9)", 1 }, { "asgd(compensate=adaptive)", "sgd(lr=0.1)", 1 }, { "ringmaster-asgd", "adamw(lr=0.01)", 1 },
-                                                                                    { "ringleader-asgd", "adamw(lr=0.01)", 1 }, { "dude-asgd", "adamw(lr=0.01)", 1 }, { "oscars(interval=3)", "adamw(lr=0.01)", 1 } };
+    static const struct {
+        const char *method, *optimizer;
+        int workers;
+    } cases[] = { { "parameter-server", "sgd(lr=0.1,momentum=0.9)", 3 },
+                  { "parameter-server", "adamw(lr=0.01)", 2 },
+                  { "backup-workers(backup=0)", "adamw(lr=0.01)", 3 },
+                  { "asgd", "adamw(lr=0.01)", 1 },
+                  { "ssp", "adamw(lr=0.01)", 1 },
+                  { "asgd(lr_delay=inverse)", "sgd(lr=0.1,momentum=0.9)", 1 },
+                  { "asgd(compensate=adaptive)", "sgd(lr=0.1)", 1 },
+                  { "ringmaster-asgd", "adamw(lr=0.01)", 1 },
+                  { "ringleader-asgd", "adamw(lr=0.01)", 1 },
+                  { "dude-asgd", "adamw(lr=0.01)", 1 },
+                  { "oscars(interval=3)", "adamw(lr=0.01)", 1 } };
     static const int servers[] = { 0, 1, 3 };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
         for (size_t a = 0; a < TUTTI_LENGTH(servers); a++) {
             char directory[200];
-            const bool one = strstr(cases[k].method, "ring") != NULL || strstr(cases[k].method, "dude") != NULL || strstr(cases[k].method, "oscars") != NULL;
-            saved first = { .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[a]), .directory = directory, .before = 4, .after = 4 };
+            const bool one = strstr(cases[k].method, "ring") != NULL || strstr(cases[k].method, "dude") != NULL ||
+                             strstr(cases[k].method, "oscars") != NULL;
+            saved first = { .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[a]),
+                            .directory = directory,
+                            .before = 4,
+                            .after = 4 };
             if (one && servers[a] > 1)
                 continue;
-            snprintf(directory, sizeof directory, "%s/dedicated-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
+            snprintf(directory, sizeof directory, "%s/dedicated-XXXXXX",
+                     getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
             assert_non_null(mkdtemp(directory));
             run_saved(&first, cases[k].workers + servers[a]);
             for (size_t b = 0; b < TUTTI_LENGTH(servers); b++) {
-                saved second = { .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[b]), .directory = directory, .after = 4 };
+                saved second = { .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[b]),
+                                 .directory = directory,
+                                 .after = 4 };
                 if (one && servers[b] > 1)
                     continue;
                 run_saved(&second, cases[k].workers + servers[b]);
                 if (!trial_same(&first.t, first.t.x[0][0], second.t.x[0][0]))
-                    fail_msg("%s with %s on %d: saved with %d servers and resumed with %d, the model is another", cases[k].method, cases[k].optimizer, cases[k].workers, servers[a], servers[b]);
+                    fail_msg("%s with %s on %d: saved with %d servers and resumed with %d, the model is another",
+                             cases[k].method, cases[k].optimizer, cases[k].workers, servers[a], servers[b]);
                 trial_drop(&second.t);
             }
             trial_drop(&first.t);

@@ -1,6 +1,7 @@
-/* Goal: a method's defaults of the run's options hold where nobody has said anything, for the number of workers there are;
-   and a client that asks for epochs or samples trains as long under every method.
-   Method: rows of toys and of the registry; engines of two threads' ranks, whose gradients are 0. */
+/* Goal: a method's defaults of the run's options hold where nobody has said anything, for
+   the number of workers there are; and a client that asks for epochs or samples trains as
+   long under every method. Method: rows of toys and of the registry; engines of two
+   threads' ranks, whose gradients are 0. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,8 @@
 static void a_number_over_n_is_divided_and_nothing_else_is_touched(void **state)
 {
     static const tutti_method_default rows[] = {
-        { "optimizer", "sgd(lr=0.2/n,momentum=0.5)" }, { "lr-schedule", "step(at=30/n:60/n,x2/n=1)" }, { "codec", "topk(ratio=1/nodes)" },
+        { "optimizer", "sgd(lr=0.2/n,momentum=0.5)" }, { "lr-schedule", "step(at=30/n:60/n,x2/n=1)" }, { "codec",
+          "topk(ratio=1/nodes)" },
         { "validation", "0.02" }, { 0 }
     };
     static const tutti_method_ops ops = { .name = "toy", .defaults = rows }, none = { .name = "none" };
@@ -115,7 +117,8 @@ static tutti_status work(tutti_world *world, void *arg, tutti_error *err)
 
     if (status != TUTTI_OK)
         return status;
-    j->lr[tutti_world_rank(world)] = tutti_engine_method(e)->optim != NULL ? tutti_optim_lr(tutti_engine_method(e)->optim) : -1;
+    j->lr[tutti_world_rank(world)] =
+        tutti_engine_method(e)->optim != NULL ? tutti_optim_lr(tutti_engine_method(e)->optim) : -1;
     if (j->twice)
         status = train_until(e, j->epochs / 2, j->samples / 2, err);
     if (status == TUTTI_OK && j->epochs + j->samples > 0)
@@ -138,9 +141,16 @@ static void run(job *j)
 
 static void an_engine_takes_the_methods_default_and_a_clients_word_before_it(void **state)
 {
-    static const struct { const char *method, *optimizer; double lr; } cases[] = {
-        { NULL, NULL, 0.05 }, { "ddp", NULL, 0.05 }, { "ddp", "", 0.05 }, { "asgd", NULL, 0.05 }, { "asgd(softsync=2)", "", 0.05 },
-        { "asgd", "sgd(lr=0.125,momentum=0.9)", 0.125 }, { "onebit-adam", NULL, 0.001 }, { "onebit-adam", "sgd(lr=0.25)", 0.25 },
+    static const struct { const char *method, *optimizer; double lr;
+    } cases[] = {
+        { NULL, NULL, 0.05 },
+        { "ddp", NULL, 0.05 },
+        { "ddp", "", 0.05 },
+        { "asgd", NULL, 0.05 },
+        { "asgd(softsync=2)", "", 0.05 },
+        { "asgd", "sgd(lr=0.125,momentum=0.9)", 0.125 },
+        { "onebit-adam", NULL, 0.001 },
+        { "onebit-adam", "sgd(lr=0.25)", 0.25 },
     };
 
     (void)state;
@@ -151,8 +161,9 @@ static void an_engine_takes_the_methods_default_and_a_clients_word_before_it(voi
     }
 }
 
-/* 100 samples in batches of 16: an epoch of two workers is 4 steps, or 7 gradients, the last of them cut. Whom a step of
-   backup-workers does not wait for has samples that nobody counts, so there it waits for all. */
+/* 100 samples in batches of 16: an epoch of two workers is 4 steps, or 7 gradients, the last
+   of them cut. Whom a step of backup-workers does not wait for has samples that nobody
+   counts, so there it waits for all. */
 static void epochs_are_as_many_samples_under_every_method(void **state)
 {
     (void)state;
@@ -160,7 +171,12 @@ static void epochs_are_as_many_samples_under_every_method(void **state)
         for (int twice = 0; twice < 2; twice++) {
             const char *const method = tutti_methods[i]->name;
             const bool leaves_out = strcmp(method, "backup-workers") == 0;
-            job j = { .options = { .method = leaves_out ? "backup-workers(backup=0)" : method, .batch = 16, .data_samples = 100, .evaluate = held_out }, .epochs = 4, .twice = twice };
+            job j = { .options = { .method = leaves_out ? "backup-workers(backup=0)" : method,
+                                   .batch = 16,
+                                   .data_samples = 100,
+                                   .evaluate = held_out },
+                      .epochs = 4,
+                      .twice = twice };
             run(&j);
             if (j.figures[0].samples != 400 || j.figures[1].samples != 400)
                 fail_msg("%s: 4 epochs of 100 samples were %llu and %llu samples", method,
@@ -183,22 +199,26 @@ static void samples_are_had_by_the_first_step_that_has_them(void **state)
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
-        job j = { .options = { .method = cases[i].method, .batch = 8, .data_samples = cases[i].data }, .samples = cases[i].asked };
+        job j = { .options = { .method = cases[i].method, .batch = 8, .data_samples = cases[i].data },
+                  .samples = cases[i].asked };
         run(&j);
         if (j.figures[0].samples != cases[i].had)
-            fail_msg("%s, %llu samples asked for: %llu, and not %llu", cases[i].method, (unsigned long long)cases[i].asked,
-                     (unsigned long long)j.figures[0].samples, (unsigned long long)cases[i].had);
+            fail_msg("%s, %llu samples asked for: %llu, and not %llu", cases[i].method,
+                     (unsigned long long)cases[i].asked, (unsigned long long)j.figures[0].samples,
+                     (unsigned long long)cases[i].had);
     }
 }
 
 static void what_cannot_be_asked_for_is_refused(void **state)
 {
     tutti_error err = { .text = "" };
-    job unknown = { .options = { .batch = 8 }, .epochs = 2 }, endless = { .options = { .batch = 1, .data_samples = 100 }, .epochs = UINT64_MAX / 2 };
+    job unknown = { .options = { .batch = 8 }, .epochs = 2 },
+        endless = { .options = { .batch = 1, .data_samples = 100 }, .epochs = UINT64_MAX / 2 };
 
     (void)state;
     assert_int_equal(tutti_world_run("shm", RANKS, work, &unknown, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "2 epochs of a training set whose size nobody has told; give data_samples when opening the engine"));
+    assert_non_null(strstr(
+        err.text, "2 epochs of a training set whose size nobody has told; give data_samples when opening the engine"));
     assert_int_equal(tutti_world_run("shm", RANKS, work, &endless, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "so many epochs are more than 2^63 steps; ask for fewer"));
 }

@@ -1,5 +1,7 @@
-/* Goal: methods that are a codec under synchronous data parallelism are exactly that, with their sheets' defaults; onebit-adam and qadam are Adam until v is frozen, and afterwards what onebit.md says.
-   Method: the toy client on ranks that are threads; a second computation beside it where there is a formula. */
+/* Goal: methods that are a codec under synchronous data parallelism are exactly that, with
+   their sheets' defaults; onebit-adam and qadam are Adam until v is frozen, and afterwards
+   what onebit.md says. Method: the toy client on ranks that are threads; a second computation
+   beside it where there is a formula. */
 #include <stdlib.h>
 
 #include "engine/engine_internal.h"
@@ -35,7 +37,9 @@ static tutti_status job_step(job *j, tutti_engine *e, tutti_error *err)
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
         for (int i = 0; i < ELEMENTS; i++)
-            m->g[i] = i == j->dead ? 0 : (m->rank < j->liars ? -1.0f : 1.0f) * (m->x[i] - pull_of(j->alike ? 0 : m->rank, i, s));
+            m->g[i] = i == j->dead
+                          ? 0
+                          : (m->rank < j->liars ? -1.0f : 1.0f) * (m->x[i] - pull_of(j->alike ? 0 : m->rank, i, s));
         for (int k = 0; k < TOY_TENSORS; k++)
             TUTTI_TRY(tutti_engine_ready(e, k, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
@@ -79,7 +83,8 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         memcpy(j->x[t.steps], tutti_engine_method(e)->x, sizeof j->x[0]);
         j->events = tutti_engine_events(e, &events);
         for (int k = 0; k < j->events; k++)
-            snprintf(j->event + strlen(j->event), sizeof j->event - strlen(j->event), "%s%s: %s", k > 0 ? "\n" : "", events[k].kind, events[k].text);
+            snprintf(j->event + strlen(j->event), sizeof j->event - strlen(j->event), "%s%s: %s", k > 0 ? "\n" : "",
+                     events[k].kind, events[k].text);
     }
     tutti_engine_close(e);
     return TUTTI_OK;
@@ -111,7 +116,8 @@ static const int sizes[] = { 1, 2, 4, 5 };
 
 /* ---- a codec under synchronous data parallelism ---- */
 
-/* The same model on all workers after every step as under ddp with that codec (NULL: with none), and the same bytes. */
+/* The same model on all workers after every step as under ddp with that codec
+   (NULL: with none), and the same bytes. */
 static void same_as_ddp(const char *method, const char *codec, const char *optimizer, int n, int steps)
 {
     job *a = job_of(method, NULL, optimizer, steps), *b = job_of("ddp", codec, optimizer, steps);
@@ -130,42 +136,63 @@ static void same_as_ddp(const char *method, const char *codec, const char *optim
 
 static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
 {
-    static const struct { const char *method, *codec; } cases[] = {
+    static const struct { const char *method, *codec;
+    } cases[] = {
         { "powersgd", "ef(powersgd(rank=1,min_compression_rate=2,start_iter=0,warm_start=on,ef_rule=local))" },
-        { "powersgd(rank=3,start_iter=2,min_compression_rate=1,warm_start=off,ef_rule=aggregated)", "ef(powersgd(rank=3,min_compression_rate=1,start_iter=2,warm_start=off,ef_rule=aggregated))" },
+        { "powersgd(rank=3,start_iter=2,min_compression_rate=1,warm_start=off,ef_rule=aggregated)",
+          "ef(powersgd(rank=3,min_compression_rate=1,start_iter=2,warm_start=off,ef_rule=aggregated))" },
         { "powersgd(rank=2,error_feedback=off)", "powersgd(rank=2)" },
-        { "powersgd(start_iter=100)", NULL }, /* until then it is ddp */
+        { "powersgd(start_iter=100)", NULL },                  /* until then it is ddp */
         { "powersgd(rank=512,min_compression_rate=1)", NULL }, /* sheet, 3: as many as the lesser side of each matrix */
         { "qsgd", "large(qsgd(bits=4,bucket=512,norm=max,coding=fixed),min=1024)" },
-        { "qsgd(bits=2,norm=l2,code=elias-gamma,skip_below=0,bucket=128)", "qsgd(bits=2,norm=l2,coding=elias,bucket=128)" },
+        { "qsgd(bits=2,norm=l2,code=elias-gamma,skip_below=0,bucket=128)",
+          "qsgd(bits=2,norm=l2,coding=elias,bucket=128)" },
         { "qsgd(code=elias-omega,skip_below=2500)", "large(qsgd(coding=omega),min=2500)" },
-        { "qsgd(levels=5,exclude=?.bias:[d-z]*,skip_below=0)", "large(qsgd(levels=5),min=0,exclude=[acde].*)" }, { "qsgd(levels=5,exclude=*,skip_below=0)", NULL }, { "qsgd(exclude=d.weight)", "large(fp32,min=2500,small=large(qsgd))" },
+        { "qsgd(levels=5,exclude=?.bias:[d-z]*,skip_below=0)", "large(qsgd(levels=5),min=0,exclude=[acde].*)" },
+        { "qsgd(levels=5,exclude=*,skip_below=0)", NULL },
+        { "qsgd(exclude=d.weight)", "large(fp32,min=2500,small=large(qsgd))" },
         { "nuqsgd", "large(nuqsgd(bits=4,bucket=512,norm=l2),min=1024)" },
         { "nuqsgd(bits=3,bucket=64,norm=max,skip_below=0)", "nuqsgd(bits=3,bucket=64,norm=max)" },
-        { "nuqsgd(code=elias-gamma,skip_below=0)", "nuqsgd(coding=elias)" }, { "nuqsgd(bits=3,bucket=64,code=elias-omega,zero_level=off)", "large(nuqsgd(bits=3,bucket=64,coding=omega,zero_level=off),min=1024)" },
+        { "nuqsgd(code=elias-gamma,skip_below=0)", "nuqsgd(coding=elias)" },
+        { "nuqsgd(bits=3,bucket=64,code=elias-omega,zero_level=off)",
+          "large(nuqsgd(bits=3,bucket=64,coding=omega,zero_level=off),min=1024)" },
         { "nuqsgd(tail=dense,exclude=b.weight)", "large(nuqsgd(tail=dense),min=2500)" },
-        { "alq", "large(alq(bits=3,bucket=8192,norm=l2,coding=fixed,variant=cd,zero_level=off,fit=mixture,components=64,weight=norm2,first=100,second=2000,every=10000,on_lr_drop=on),min=8192)" },
+        { "alq", "large(alq(bits=3,bucket=8192,norm=l2,coding=fixed,variant=cd,zero_level=off,fit=mixture,components="
+                 "64,weight=norm2,first=100,second=2000,every=10000,on_lr_drop=on),min=8192)" },
         { "alq", NULL }, /* no tensor of the toy has a bucket */
-        { "alq(bits=4,bucket=256,norm=max,code=huffman,variant=gd,zero_level=on,components=5,weight=norm,first=2,second=0,every=0,on_lr_drop=off,skip_below=0)",
-          "alq(bits=4,bucket=256,norm=max,coding=huffman,variant=gd,zero_level=on,components=5,weight=norm,first=2,second=0,every=0,on_lr_drop=off)" },
-        { "alq(bucket=128,first=1,second=3,skip_below=0,tail=dense,exclude=*.bias)", "large(alq(bucket=128,first=1,second=3,tail=dense),min=34)" },
-        { "alq(bucket=128,fit=single,first=1,second=3,skip_below=2500)", "large(alq(bucket=128,fit=single,first=1,second=3),min=2500)" },
-        { "amq", "large(amq(bits=3,bucket=8192,norm=l2,coding=fixed,fit=mixture,components=64,weight=norm2,first=100,second=2000,every=10000,on_lr_drop=on),min=8192)" },
+        { "alq(bits=4,bucket=256,norm=max,code=huffman,variant=gd,zero_level=on,components=5,weight=norm,first=2,"
+          "second=0,every=0,on_lr_drop=off,skip_below=0)",
+          "alq(bits=4,bucket=256,norm=max,coding=huffman,variant=gd,zero_level=on,components=5,weight=norm,first=2,"
+          "second=0,every=0,on_lr_drop=off)" },
+        { "alq(bucket=128,first=1,second=3,skip_below=0,tail=dense,exclude=*.bias)",
+          "large(alq(bucket=128,first=1,second=3,tail=dense),min=34)" },
+        { "alq(bucket=128,fit=single,first=1,second=3,skip_below=2500)",
+          "large(alq(bucket=128,fit=single,first=1,second=3),min=2500)" },
+        { "amq", "large(amq(bits=3,bucket=8192,norm=l2,coding=fixed,fit=mixture,components=64,weight=norm2,first=100,"
+                 "second=2000,every=10000,on_lr_drop=on),min=8192)" },
         { "amq(bits=2,bucket=64,norm=max,code=huffman,fit=single,first=0,second=0,every=2,on_lr_drop=off,skip_below=0)",
           "amq(bits=2,bucket=64,norm=max,coding=huffman,fit=single,first=0,second=0,every=2,on_lr_drop=off)" },
-        { "accordion", "large(ef(accordion(low=powersgd(rank=4),high=powersgd(rank=1),eta=0.5,interval=10,unit=epoch,scope=layer,lr_drop=0.5)),min=1024)" },
-        { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.01),eta=2,interval=1,unit=step,scope=model,lr_drop=0.1,min_numel=0)",
-          "ef(accordion(low=topk(ratio=0.1),high=topk(ratio=0.01),eta=2,interval=1,unit=step,scope=model,lr_drop=0.1))" },
-        { "accordion(low=qsgd(bits=8),high=qsgd(bits=2),eta=0.1,interval=2,unit=step,error_feedback=off)", "large(accordion(low=qsgd(bits=8),high=qsgd(bits=2),eta=0.1,interval=2,unit=step),min=1024)" },
+        { "accordion", "large(ef(accordion(low=powersgd(rank=4),high=powersgd(rank=1),eta=0.5,interval=10,unit=epoch,"
+                       "scope=layer,lr_drop=0.5)),min=1024)" },
+        { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.01),eta=2,interval=1,unit=step,scope=model,lr_drop=0.1,min_"
+          "numel=0)",
+          "ef(accordion(low=topk(ratio=0.1),high=topk(ratio=0.01),eta=2,interval=1,unit=step,scope=model,lr_drop=0.1)"
+          ")" },
+        { "accordion(low=qsgd(bits=8),high=qsgd(bits=2),eta=0.1,interval=2,unit=step,error_feedback=off)",
+          "large(accordion(low=qsgd(bits=8),high=qsgd(bits=2),eta=0.1,interval=2,unit=step),min=1024)" },
         { "gradient-sparsification", "large(wangni(sparsity=0.01),min=1024)" },
         { "gradient-sparsification(solver=closed,epsilon=0.25)", "large(wangni(epsilon=0.25,solver=closed),min=1024)" },
         { "gradient-sparsification(select=topk,ratio=0.05)", "large(ef(topk(ratio=0.05)),min=1024)" },
         { "gradient-sparsification(select=topk,ef=off,min_numel=0)", "topk(ratio=0.01)" },
-        { "gradient-sparsification(select=topk,warmup_ratios=0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5)", "large(ef(topk(ratio=0.5)))" }, /* a step is an epoch here */
+        /* a step is an epoch here */
+        { "gradient-sparsification(select=topk,warmup_ratios=0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5)",
+          "large(ef(topk(ratio=0.5)))" },
         { "gradient-sparsification(select=topk,ratio=0.01,warmup=3)", "large(ef(topk(ratio=0.01,warmup=3)))" },
-        { "gradient-sparsification(select=topk,ratio=0.05,value_dtype=fp16,index_code=delta,exclude=d.weight)", "large(fp32,min=2500,small=large(ef(topk(ratio=0.05,value_dtype=fp16,index_code=delta))))" },
+        { "gradient-sparsification(select=topk,ratio=0.05,value_dtype=fp16,index_code=delta,exclude=d.weight)",
+          "large(fp32,min=2500,small=large(ef(topk(ratio=0.05,value_dtype=fp16,index_code=delta))))" },
         { "gradient-sparsification(select=randk)", "large(ef(randomk(ratio=0.01)),min=1024)" },
-        { "gradient-sparsification(select=blockk,block=64,ef=off,min_numel=0,ratio=0.1)", "randomk(ratio=0.1,block=64,unbiased=on)" },
+        { "gradient-sparsification(select=blockk,block=64,ef=off,min_numel=0,ratio=0.1)",
+          "randomk(ratio=0.1,block=64,unbiased=on)" },
         { "gradient-sparsification(select=topk,ratio=1,min_numel=0)", NULL },
     };
 
@@ -191,9 +218,11 @@ static void what_does_not_go_together_is_refused(void **state)
         { "powersgd", "topk", NULL, "codec is 'topk', but method 'powersgd' brings its own, 'ef(powersgd(rank=1,", 0 },
         { "qsgd(bits=1)", NULL, NULL, "codec 'qsgd': bits is 1, and a sign and at least one level above 0 take 2", 0 },
         { "qsgd(bits=3,levels=3)", NULL, NULL, "bits is 3 and levels is 3, and either says what the other is", 0 },
-        { "qsgd(exclude=a.bias:f.*)", NULL, NULL, "exclude has 'f.*', and no tensor has such a name; there are e.bias, d.weight, c.bias, b.weight, a.bias", 0 },
+        { "qsgd(exclude=a.bias:f.*)", NULL, NULL,
+          "exclude has 'f.*', and no tensor has such a name; there are e.bias, d.weight, c.bias, b.weight, a.bias", 0 },
         { "gradient-sparsification(value_dtype=fp16)", NULL, NULL, "'value_dtype'", 0 },
-        { "gradient-sparsification(epsilon=0.5)", NULL, NULL, "'epsilon'", 0 }, { "gradient-sparsification(solver=closed,ratio=0.1)", NULL, NULL, "'ratio'", 0 },
+        { "gradient-sparsification(epsilon=0.5)", NULL, NULL, "'epsilon'",
+          0 }, { "gradient-sparsification(solver=closed,ratio=0.1)", NULL, NULL, "'ratio'", 0 },
         { "gradient-sparsification(select=topk,solver=closed)", NULL, NULL, "'solver'", 0 },
         { "qsgd(bucket=500)", NULL, NULL, "bucket is 500 and must be a power of two", 0 },
         { "nuqsgd(bits=2)", NULL, NULL, "'bits' is 2", 0 },
@@ -203,33 +232,51 @@ static void what_does_not_go_together_is_refused(void **state)
         { "amq(bits=1)", NULL, NULL, "'bits' is 1", 0 },
         { "amq(variant=gd)", NULL, NULL, "'variant'", 0 },
         { "alq", "fp16", NULL, "brings its own, 'large(alq(bits=3,", 0 },
-        { "dgc", NULL, "sgd(lr=0.1,momentum=0.9)", "method 'dgc' keeps the momentum of what it holds back itself, and a second one would push everything twice; write --optimizer 'sgd(lr=0.1)', without momentum, instead of 'sgd'", 0 },
+        { "dgc", NULL, "sgd(lr=0.1,momentum=0.9)",
+          "method 'dgc' keeps the momentum of what it holds back itself, and a second one would push everything "
+          "twice; write --optimizer 'sgd(lr=0.1)', without momentum, instead of 'sgd'", 0 },
         { "dgc", NULL, "adam", "instead of 'adam'", 0 },
         { "dgc", "topk", "sgd(lr=0.1)", "brings its own, 'dgc(codec=large(topk(", 0 },
         { "dgc", NULL, "sgd(lr=0.1)", "clip-norm is 1, but method 'dgc' updates along a direction of its own", 1 },
-        { "dgc(ratio=1000)", NULL, "sgd(lr=0.1)", "'ratio' is 1000; it must be from 1e-9 to 1 (share of a tensor's elements sent; of a factor of 1000: 0.001", 0 },
-        { "dgc(warmup=6,warmup_ratios=0.25:0.063)", NULL, "sgd(lr=0.1)", "warmup is 6 epochs, and warmup_ratios says the ratio of each of 2", 0 },
-        { "gradient-sparsification(select=topk,warmup_ratios=0.1:0.2)", NULL, NULL, "warmup_ratios: epoch 1 has 0.2 after 0.1", 0 },
+        { "dgc(ratio=1000)", NULL, "sgd(lr=0.1)",
+          "'ratio' is 1000; it must be from 1e-9 to 1 (share of a tensor's elements sent; of a factor of 1000: "
+          "0.001", 0 },
+        { "dgc(warmup=6,warmup_ratios=0.25:0.063)", NULL, "sgd(lr=0.1)",
+          "warmup is 6 epochs, and warmup_ratios says the ratio of each of 2", 0 },
+        { "gradient-sparsification(select=topk,warmup_ratios=0.1:0.2)", NULL, NULL,
+          "warmup_ratios: epoch 1 has 0.2 after 0.1", 0 },
         { "gradient-sparsification(warmup=3)", NULL, NULL, "option 'warmup' has no effect with select=wangni", 0 },
-        { "accordion(low=topk(ratio=0.01),high=topk(ratio=0.1))", NULL, NULL, "low compresses more than high; swap them", 0 },
+        { "accordion(low=topk(ratio=0.01),high=topk(ratio=0.1))", NULL, NULL,
+          "low compresses more than high; swap them", 0 },
         { "accordion(low=ef(topk),high=topk,min_numel=0)", NULL, NULL, "low and high are plain ones", 0 },
         { "accordion(low=qsgd(bits=8),high=qsgd(bits=2))", NULL, NULL, "unbiased", 0 },
         { "accordion(low=topq)", NULL, NULL, "unknown codec 'topq'; did you mean 'topk'?", 0 },
         { "accordion(low=)", NULL, NULL, "low", 0 },
         { "accordion(eta=-1)", NULL, NULL, "'eta' is -1", 0 },
         { "accordion", "topk", NULL, "brings its own", 0 },
-        { "onebit-adam", NULL, "sgd(lr=0.1,momentum=0.9)", "method 'onebit-adam' is an optimiser itself and takes the learning rate of a plain one; write --optimizer 'sgd(lr=0.001)', without momentum, instead of 'sgd'", 0 },
+        { "onebit-adam", NULL, "sgd(lr=0.1,momentum=0.9)",
+          "method 'onebit-adam' is an optimiser itself and takes the learning rate of a plain one; write "
+          "--optimizer 'sgd(lr=0.001)', without momentum, instead of 'sgd'", 0 },
         { "onebit-adam", NULL, "adam", "instead of 'adam'", 0 },
-        { "onebit-adam", NULL, "sgd(lr=0.001)", "clip-norm is 1, but method 'onebit-adam' updates along a direction of its own", 1 },
+        { "onebit-adam", NULL, "sgd(lr=0.001)",
+          "clip-norm is 1, but method 'onebit-adam' updates along a direction of its own", 1 },
         { "onebit-adam", "fp16", "sgd(lr=0.001)", "brings its own", 0 },
-        { "signum", NULL, "sgd(lr=0.1,momentum=0.9)", "method 'signum' has a momentum of its own, and its step is a sign times the learning rate of a plain optimiser; write --optimizer 'sgd(lr=0.0001)'", 0 },
-        { "signum", NULL, "sgd(lr=0.001)", "clip-norm is 1, but method 'signum' updates along a direction of its own", 1 },
-        { "local-sgd", "large(sign-vote,min=10)", NULL, "codec 'sign-vote' makes a vote of what workers send, and method 'local-sgd' sends how far models have moved", 0 },
+        { "signum", NULL, "sgd(lr=0.1,momentum=0.9)",
+          "method 'signum' has a momentum of its own, and its step is a sign times the learning rate of a plain "
+          "optimiser; write --optimizer 'sgd(lr=0.0001)'", 0 },
+        { "signum", NULL, "sgd(lr=0.001)", "clip-norm is 1, but method 'signum' updates along a direction of its own",
+          1 },
+        { "local-sgd", "large(sign-vote,min=10)", NULL,
+          "codec 'sign-vote' makes a vote of what workers send, and method 'local-sgd' sends how far models have "
+          "moved", 0 },
         { "d-psgd", "sign-vote", NULL, "sign-vote", 0 },
         { "qadam", NULL, "adam", "method 'qadam' is an optimiser itself", 0 },
         { "qadam(chunk=9)", NULL, "sgd(lr=0.001)", "chunk is 9", 0 },
-        { "onebit-adam(freeze_step=1.5)", NULL, "sgd(lr=0.001)", "freeze_step is 1.5, which is neither a whole number of steps nor a share of the run, below 1", 0 },
-        { "qadam(warmup_steps=0.5)", NULL, "sgd(lr=0.001)", "warmup_steps is 0.5, a share of the run, and how many steps that has is not known; give a number of steps", 0 },
+        { "onebit-adam(freeze_step=1.5)", NULL, "sgd(lr=0.001)",
+          "freeze_step is 1.5, which is neither a whole number of steps nor a share of the run, below 1", 0 },
+        { "qadam(warmup_steps=0.5)", NULL, "sgd(lr=0.001)",
+          "warmup_steps is 0.5, a share of the run, and how many steps that has is not known; give a number of "
+          "steps", 0 },
         { "onebit-adam(beta2=0.9999995)", NULL, "sgd(lr=0.001)", "'beta2' is", 0 },
     };
 
@@ -241,7 +288,8 @@ static void what_does_not_go_together_is_refused(void **state)
         t.options.codec = cases[c].codec;
         t.options.optimizer = cases[c].optimizer;
         t.options.clip_norm = cases[c].clip;
-        if (tutti_world_run("shm", 2, refused_rank, &t, &err) != TUTTI_ERR_USAGE || strstr(err.text, cases[c].sentence) == NULL)
+        if (tutti_world_run("shm", 2, refused_rank, &t, &err) != TUTTI_ERR_USAGE ||
+            strstr(err.text, cases[c].sentence) == NULL)
             fail_msg("%s: wanted '%s', got '%s'", cases[c].method, cases[c].sentence, err.text);
     }
 }
@@ -249,7 +297,8 @@ static void what_does_not_go_together_is_refused(void **state)
 static void too_large_a_variance_is_warned_of(void **state)
 {
     static const struct { const char *method, *codec; bool warned; } cases[] = {
-        { "nuqsgd", NULL, false }, { "nuqsgd(bits=3)", NULL, true }, { "nuqsgd(bits=3,bucket=64)", NULL, false }, { "ddp", "nuqsgd(bits=3)", true }, { "ddp", "nuqsgd(bits=3,bucket=64,coding=elias)", false },
+        { "nuqsgd", NULL, false }, { "nuqsgd(bits=3)", NULL, true }, { "nuqsgd(bits=3,bucket=64)", NULL,
+          false }, { "ddp", "nuqsgd(bits=3)", true }, { "ddp", "nuqsgd(bits=3,bucket=64,coding=elias)", false },
     };
 
     (void)state;
@@ -266,7 +315,8 @@ static void too_large_a_variance_is_warned_of(void **state)
 /* One of the events begins so. */
 static bool was_said(const job *j, const char *kind)
 {
-    for (const char *line = j->event; line != NULL && j->events > 0; line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL)
+    for (const char *line = j->event; line != NULL && j->events > 0;
+         line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL)
         if (strncmp(line, kind, strlen(kind)) == 0)
             return true;
     return false;
@@ -275,9 +325,11 @@ static bool was_said(const job *j, const char *kind)
 static void levels_are_fitted_when_it_is_time_and_never_is_said_at_once(void **state)
 {
     static const struct { const char *method, *said; bool fits, small; } cases[] = {
-        { "alq(bucket=128,first=2,second=0,every=0,skip_below=0)", "levels: alq: step 2: psi ", true }, { "amq(bucket=128,first=2,second=0,every=0,skip_below=0)", "levels: amq: step 2: psi ", true },
+        { "alq(bucket=128,first=2,second=0,every=0,skip_below=0)", "levels: alq: step 2: psi ",
+          true }, { "amq(bucket=128,first=2,second=0,every=0,skip_below=0)", "levels: amq: step 2: psi ", true },
         { "alq(bucket=128,first=0,second=0,every=0,skip_below=0)", NULL, false },
-        { "alq(bucket=256,first=0,second=0,every=0,skip_below=0,initial=powers)", "codec: alq: until levels are fitted to gradients, rounding adds about 3.", false },
+        { "alq(bucket=256,first=0,second=0,every=0,skip_below=0,initial=powers)",
+          "codec: alq: until levels are fitted to gradients, rounding adds about 3.", false },
         { "alq", "codec: no tensor that is quantised has a whole bucket of 8192 elements", false, true },
         { "amq(bucket=2048,skip_below=4000)", "codec: no tensor", false, true },
     };
@@ -286,12 +338,16 @@ static void levels_are_fitted_when_it_is_time_and_never_is_said_at_once(void **s
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
         job *j = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 3);
         run_job(j, 2);
-        /* What levels begin as is said, too, and of what a method of a codec leaves as it is for being small. */
-        assert_int_equal(j->events, (strstr(cases[c].method, "powers") == NULL) + (cases[c].said != NULL) + cases[c].small);
+        /* What levels begin as is said, too, and of what a method of a codec
+           leaves as it is for being small. */
+        assert_int_equal(j->events,
+                         (strstr(cases[c].method, "powers") == NULL) + (cases[c].said != NULL) + cases[c].small);
         assert_int_equal(was_said(j, "codec: large: 2 of 2 matrices"), cases[c].small);
         assert_true(cases[c].said == NULL || was_said(j, cases[c].said));
         free(j);
-        if (cases[c].fits) { /* 2 workers, each to the other: scales and 3 bits an element, and before step 2 the norms and the levels of a fit too */
+        /* 2 workers, each to the other: scales and 3 bits an element, and before step 2 the
+           norms and the levels of a fit too */
+        if (cases[c].fits) {
             job *d = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 4);
             uint64_t formula = 0;
             run_job(d, 2);
@@ -309,12 +365,16 @@ static void levels_are_fitted_when_it_is_time_and_never_is_said_at_once(void **s
 
 static void dgc_is_its_codec_under_plain_sgd(void **state)
 {
-    static const struct { const char *method, *codec; } cases[] = {
+    static const struct { const char *method, *codec;
+    } cases[] = {
         { "dgc", "dgc(large(topk(ratio=0.001,warmup=4),min=1024))" },
-        { "dgc(ratio=0.02,warmup=0,value_dtype=bf16,index_code=auto,min_numel=0,exclude=\"b.*:[c,e].bias\")", "dgc(large(topk(ratio=0.02,value_dtype=bf16,index_code=auto),min=0,exclude=\"b.*:[c,e].bias\"))" },
+        { "dgc(ratio=0.02,warmup=0,value_dtype=bf16,index_code=auto,min_numel=0,exclude=\"b.*:[c,e].bias\")",
+          "dgc(large(topk(ratio=0.02,value_dtype=bf16,index_code=auto),min=0,exclude=\"b.*:[c,e].bias\"))" },
         { "dgc(ratio=0.02,warmup=0,momentum=0.8,nesterov=on,masking=off,clip=3,server_ef=off,min_numel=2500)",
           "dgc(large(topk(ratio=0.02),min=2500),momentum=0.8,nesterov=on,masking=off,clip=3,server=off)" },
-        { "dgc(warmup_ratios=0.25:0.25:0.25:0.25:0.25)", "dgc(large(topk(ratio=0.25)))" }, { "dgc(ratio=0.01,warmup=0,warmup_ratios=0.5:0.1)", "dgc(large(topk(ratio=0.01,warmup_ratios=0.5:0.1)))" }, /* a step is an epoch here */
+        /* a step is an epoch here */
+        { "dgc(warmup_ratios=0.25:0.25:0.25:0.25:0.25)", "dgc(large(topk(ratio=0.25)))" },
+        { "dgc(ratio=0.01,warmup=0,warmup_ratios=0.5:0.1)", "dgc(large(topk(ratio=0.01,warmup_ratios=0.5:0.1)))" },
     };
 
     (void)state;
@@ -323,12 +383,15 @@ static void dgc_is_its_codec_under_plain_sgd(void **state)
             same_as_ddp(cases[c].method, cases[c].codec, "sgd(lr=0.05)", sizes[p], 5);
 }
 
-/* Nothing is held back where all is sent (by ratio or by size) or where nobody is there to send to: ordinary momentum, which masking leaves alone. */
+/* Nothing is held back where all is sent (by ratio or by size) or where nobody is there to send to:
+   ordinary momentum, which masking leaves alone. */
 static void dgc_without_anything_held_back_is_sgd_with_momentum(void **state)
 {
     static const struct { const char *method, *optimizer; bool one; } cases[] = {
-        { "dgc(momentum=0.8)", "sgd(lr=0.05,momentum=0.8)", true }, { "dgc(nesterov=on)", "sgd(lr=0.05,momentum=0.9,nesterov=on)", true }, { "dgc(momentum=0)", "sgd(lr=0.05)", true },
-        { "dgc(ratio=1,warmup=0)", "sgd(lr=0.05,momentum=0.9)", false }, { "dgc(min_numel=100000,nesterov=on)", "sgd(lr=0.05,momentum=0.9,nesterov=on)", false },
+        { "dgc(momentum=0.8)", "sgd(lr=0.05,momentum=0.8)", true }, { "dgc(nesterov=on)",
+          "sgd(lr=0.05,momentum=0.9,nesterov=on)", true }, { "dgc(momentum=0)", "sgd(lr=0.05)", true },
+        { "dgc(ratio=1,warmup=0)", "sgd(lr=0.05,momentum=0.9)", false }, { "dgc(min_numel=100000,nesterov=on)",
+          "sgd(lr=0.05,momentum=0.9,nesterov=on)", false },
         { "dgc(ratio=1,warmup=0,masking=off,min_numel=0)", "sgd(lr=0.05,momentum=0.9)", false },
         { "dgc", "sgd(lr=0.05,momentum=0.9,weight_decay=0.5)", true },
         { "dgc(momentum=0)", "sgd(lr=0.05,weight_decay=0.5)", true },
@@ -347,14 +410,15 @@ static void dgc_without_anything_held_back_is_sgd_with_momentum(void **state)
             run_job(b, sizes[p]);
             for (int i = 0; i < ELEMENTS; i++)
                 if (fabs((double)a->x[8][i] - (double)b->x[8][i]) > 1e-5)
-                    fail_msg("%s on %d: element %d is %g, with %s %g", cases[c].method, sizes[p], i, (double)a->x[8][i], cases[c].optimizer, (double)b->x[8][i]);
+                    fail_msg("%s on %d: element %d is %g, with %s %g", cases[c].method, sizes[p], i, (double)a->x[8][i],
+                             cases[c].optimizer, (double)b->x[8][i]);
             free(a);
             free(b);
         }
 }
 
-/* A weight without gradients shrinks as under SGD with momentum, whatever is held back of the others: b <- m b + wd
-   x; x <- x - lr b, nesterov: lr (wd x + m b). */
+/* A weight without gradients shrinks as under SGD with momentum, whatever is held back of the
+   others: b <- m b + wd x; x <- x - lr b, nesterov: lr (wd x + m b). */
 static void dgc_decays_weights_with_its_momentum(void **state)
 {
     enum { N = 12, DEAD = 700 };
@@ -384,7 +448,8 @@ static void dgc_decays_weights_with_its_momentum(void **state)
         }
 }
 
-/* One worker clips as the others do: a tensor's gradient to at most clip, so that a step without momentum moves its weights by at most lr clip. */
+/* One worker clips as the others do: a tensor's gradient to at most clip, so that a step without
+   momentum moves its weights by at most lr clip. */
 static void dgc_clips_tensors_of_a_single_worker(void **state)
 {
     job *j = job_of("dgc(momentum=0,clip=20)", NULL, "sgd(lr=0.1)", 4);
@@ -405,10 +470,17 @@ static void dgc_clips_tensors_of_a_single_worker(void **state)
 
 /* ---- powersgd ---- */
 
-/* A warm start goes on with the columns that were sent before: without error feedback it is said what becomes of the rest; once, and with neither or one of them it is not. */
+/* A warm start goes on with the columns that were sent before: without error feedback it is said
+   what becomes of the rest; once, and with neither or one of them it is not. */
 static void powersgd_warns_of_a_warm_start_without_error_feedback(void **state)
 {
-    static const struct { const char *method; bool said; } cases[] = { { "powersgd(error_feedback=off)", true }, { "powersgd", false }, { "powersgd(warm_start=off)", false }, { "powersgd(error_feedback=off,warm_start=off)", false } };
+    static const struct {
+        const char *method;
+        bool said;
+    } cases[] = { { "powersgd(error_feedback=off)", true },
+                  { "powersgd", false },
+                  { "powersgd(warm_start=off)", false },
+                  { "powersgd(error_feedback=off,warm_start=off)", false } };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
@@ -424,29 +496,36 @@ static void powersgd_warns_of_a_warm_start_without_error_feedback(void **state)
 
 /* ---- accordion ---- */
 
-/* Sheet, invariants 1 and 6: with equal settings, or eta=0, or before the first check it is the static codec, to the bit; afterwards, with an eta that nothing reaches, `high` in every byte. */
+/* Sheet, invariants 1 and 6: with equal settings, or eta=0, or before the first check it is the
+   static codec, to the bit; afterwards, with an eta that nothing reaches, `high` in every byte. */
 static void accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one(void **state)
 {
     static const struct { const char *method, *as; int from, until; bool bits; } cases[] = {
-        { "accordion(low=powersgd(rank=2),high=powersgd(rank=2),interval=2,unit=step,min_numel=0)", "powersgd(rank=2)", 0, 10, true },
+        { "accordion(low=powersgd(rank=2),high=powersgd(rank=2),interval=2,unit=step,min_numel=0)",
+          "powersgd(rank=2)", 0, 10, true },
         { "accordion(eta=0,interval=2,unit=step,min_numel=0)", "powersgd(rank=4)", 0, 10, true },
-        { "accordion(eta=1e9,interval=3,unit=step,min_numel=0)", "powersgd(rank=4)", 0, 6, true }, /* two windows, since a norm needs another to compare with */
+        /* two windows, since a norm needs another to compare with */
+        { "accordion(eta=1e9,interval=3,unit=step,min_numel=0)", "powersgd(rank=4)", 0, 6, true },
         { "accordion(eta=1e9,interval=3,unit=step,min_numel=0)", "powersgd(rank=1)", 7, 9, false },
-        { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.01),eta=1e9,interval=3,unit=step)", "gradient-sparsification(select=topk,ratio=0.01)", 7, 9, false },
+        { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.01),eta=1e9,interval=3,unit=step)",
+          "gradient-sparsification(select=topk,ratio=0.01)", 7, 9, false },
     };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
         for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
-            job *a = job_of(cases[c].method, NULL, "sgd(lr=0.05,momentum=0.9)", 10), *b = job_of(cases[c].as, NULL, "sgd(lr=0.05,momentum=0.9)", 10);
+            job *a = job_of(cases[c].method, NULL, "sgd(lr=0.05,momentum=0.9)", 10),
+                *b = job_of(cases[c].as, NULL, "sgd(lr=0.05,momentum=0.9)", 10);
             run_job(a, sizes[p]);
             run_job(b, sizes[p]);
             for (int s = cases[c].from; s < cases[c].until; s++) {
-                const bool check = s > 0 && s % (strstr(cases[c].method, "interval=2") != NULL ? 2 : 3) == 0 && sizes[p] > 1;
+                const bool check =
+                    s > 0 && s % (strstr(cases[c].method, "interval=2") != NULL ? 2 : 3) == 0 && sizes[p] > 1;
                 if (cases[c].bits)
                     assert_int_equal(a->hash[0][s], b->hash[0][s]);
                 if (check ? a->bytes[s] <= b->bytes[s] : a->bytes[s] != b->bytes[s])
-                    fail_msg("%s on %d workers, step %d: %d bytes, %s has %d", cases[c].method, sizes[p], s, (int)a->bytes[s], cases[c].as, (int)b->bytes[s]);
+                    fail_msg("%s on %d workers, step %d: %d bytes, %s has %d", cases[c].method, sizes[p], s,
+                             (int)a->bytes[s], cases[c].as, (int)b->bytes[s]);
             }
             free(a);
             free(b);
@@ -461,25 +540,42 @@ static void accordion_is_low_again_when_the_learning_rate_falls(void **state)
     j->t.options.lr_schedule = "step(every=10,gamma=0.1)";
     j->t.options.steps = 13;
     run_job(j, 2);
-    assert_true(j->bytes[8] < j->bytes[1] && j->bytes[10] == j->bytes[1] && j->bytes[11] == j->bytes[1]); /* 10: the rate falls; 12: the next check */
+    /* 10: the rate falls; 12: the next check */
+    assert_true(j->bytes[8] < j->bytes[1] && j->bytes[10] == j->bytes[1] && j->bytes[11] == j->bytes[1]);
     assert_true(j->bytes[12] < j->bytes[1]);
     free(j);
 }
 
-/* An interval as long as the run, or half of it: nothing would ever be compared. Said before the first step. */
+/* An interval as long as the run, or half of it: nothing would ever be
+   compared. Said before the first step. */
 static void accordion_says_when_no_check_will_come(void **state)
 {
-    static const struct { const char *method; uint64_t steps; const char *said; } cases[] = {
-        { "accordion(mode=batch,interval=5,unit=step)", 10, "codec: accordion: no update has batch_high samples in this run: the first check that can do so comes after 10 steps, and the run has 10; take an interval of about 3 % of "
-                                                             "the run" },
-        { "accordion(mode=batch,interval=5,unit=step)", 11, NULL }, { "accordion(mode=batch,interval=5,unit=step)", 0, NULL },
-        { "accordion(mode=batch,interval=10)", 11, "codec: accordion: no update has batch_high samples in this run: the first check that can do so comes after 11 epochs, and the run has 11; take an interval of about 3 % of the run, "
-                                                   "or unit=step" },
-        { "accordion(mode=batch,interval=10)", 12, NULL }, { "accordion(mode=batch,interval=5,unit=step,eta=0)", 10, NULL }, { "accordion(mode=batch,interval=5,unit=step,replay=3.h)", 10, NULL },
-        { "accordion(mode=batch,interval=5,unit=step,batch_high=8)", 10, NULL }, /* as a step's: nothing would grow anyway */
-        { "accordion(mode=localsteps,interval=5,unit=step)", 10, "codec: accordion: no period has period_high steps in this run: the first check that can do so comes after 10 steps" },
-        { "accordion(mode=localsteps,interval=5,unit=step)", 11, NULL }, { "accordion(mode=localsteps,interval=5,unit=step,period_low=8)", 10, NULL }, { "accordion(mode=localsteps,interval=5,unit=step,replay=3.h)", 10, NULL },
-        { "accordion(low=topk(ratio=0.5),high=topk,interval=5,unit=step)", 10, "codec: accordion: nothing is compressed more in this run: the first check" }, { "accordion(low=topk(ratio=0.5),high=topk,interval=5,unit=step)", 11, NULL },
+    static const struct { const char *method; uint64_t steps; const char *said;
+    } cases[] = {
+        { "accordion(mode=batch,interval=5,unit=step)", 10,
+          "codec: accordion: no update has batch_high samples in this run: the first check that can do so comes after "
+          "10 steps, and the run has 10; take an interval of about 3 % of "
+          "the run" },
+        { "accordion(mode=batch,interval=5,unit=step)", 11, NULL },
+        { "accordion(mode=batch,interval=5,unit=step)", 0, NULL },
+        { "accordion(mode=batch,interval=10)", 11,
+          "codec: accordion: no update has batch_high samples in this run: the first check that can do so comes after "
+          "11 epochs, and the run has 11; take an interval of about 3 % of the run, "
+          "or unit=step" },
+        { "accordion(mode=batch,interval=10)", 12, NULL },
+        { "accordion(mode=batch,interval=5,unit=step,eta=0)", 10, NULL },
+        { "accordion(mode=batch,interval=5,unit=step,replay=3.h)", 10, NULL },
+        /* as a step's: nothing would grow anyway */
+        { "accordion(mode=batch,interval=5,unit=step,batch_high=8)", 10, NULL },
+        { "accordion(mode=localsteps,interval=5,unit=step)", 10,
+          "codec: accordion: no period has period_high steps in this run: the first check that can do so comes "
+          "after 10 steps" },
+        { "accordion(mode=localsteps,interval=5,unit=step)", 11, NULL },
+        { "accordion(mode=localsteps,interval=5,unit=step,period_low=8)", 10, NULL },
+        { "accordion(mode=localsteps,interval=5,unit=step,replay=3.h)", 10, NULL },
+        { "accordion(low=topk(ratio=0.5),high=topk,interval=5,unit=step)", 10,
+          "codec: accordion: nothing is compressed more in this run: the first check" },
+        { "accordion(low=topk(ratio=0.5),high=topk,interval=5,unit=step)", 11, NULL },
     };
 
     (void)state;
@@ -496,11 +592,16 @@ static void accordion_says_when_no_check_will_come(void **state)
     }
 }
 
-/* A line a check, of what the decision was by, in the words of the mode; in a dry run the same with a mark. */
+/* A line a check, of what the decision was by, in the words of the mode;
+   in a dry run the same with a mark. */
 static void accordion_tells_the_norms_it_went_by(void **state)
 {
-    static const struct { const char *method, *low, *high; } cases[] = {
-        { "accordion(mode=localsteps,interval=2,unit=step,eta=0.02%s)", "an averaging every 1 steps", "an averaging every 8 steps" }, { "accordion(mode=batch,batch_high=24,interval=2,unit=step,eta=0.02%s)", "12 samples an update", "24 samples an update" },
+    static const struct { const char *method, *low, *high;
+    } cases[] = {
+        { "accordion(mode=localsteps,interval=2,unit=step,eta=0.02%s)", "an averaging every 1 steps",
+          "an averaging every 8 steps" },
+        { "accordion(mode=batch,batch_high=24,interval=2,unit=step,eta=0.02%s)", "12 samples an update",
+          "24 samples an update" },
     };
     enum { N = 3 };
 
@@ -528,10 +629,12 @@ static void accordion_tells_the_norms_it_went_by(void **state)
                 snprintf(words, sizeof words, "accordion: accordion%s: step %d: norm ", dry ? " (dry run)" : "", s);
                 line = strstr(j->event, words);
                 at = line != NULL ? strstr(line, "-> ") : NULL;
-                if (at == NULL || !(fabs(strtod(at + 3, NULL) - norm) < 1e-5 * norm) || (s > 2 && !(fabs(strtod(line + strlen(words), NULL) - was) < 1e-5 * was)))
+                if (at == NULL || !(fabs(strtod(at + 3, NULL) - norm) < 1e-5 * norm) ||
+                    (s > 2 && !(fabs(strtod(line + strlen(words), NULL) - was) < 1e-5 * was)))
                     fail_msg("%s: step %d, norms %.9g and %.9g: %s", method, s, was, norm, j->event);
                 low = critical && !(c == 1 && levels[1] > 0); /* a batch only grows */
-                snprintf(words, sizeof words, "%s: %s", critical ? ", critical" : ", not critical", low ? cases[c].low : cases[c].high);
+                snprintf(words, sizeof words, "%s: %s", critical ? ", critical" : ", not critical",
+                         low ? cases[c].low : cases[c].high);
                 assert_true((at = strstr(line, words)) != NULL && at < line + strcspn(line, "\n"));
                 snprintf(words, sizeof words, "replay %d.%c", s, low ? 'l' : 'h');
                 assert_true((at = strstr(line, words)) != NULL && at < line + strcspn(line, "\n"));
@@ -545,29 +648,35 @@ static void accordion_tells_the_norms_it_went_by(void **state)
 
 /* ---- onebit-adam ---- */
 
-/* One worker: the gradient is known, so all of it can be computed beside it. With correction of the bias that of v is frozen with it, and that of m goes on: sheet, BAGUA's pitfall. */
+/* One worker: the gradient is known, so all of it can be computed beside it. With correction of the
+   bias that of v is frozen with it, and that of m goes on: sheet, BAGUA's pitfall. */
 static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
 {
     enum { N = 12 };
     const double b1 = 0.8, b2 = 0.9, eps = 1e-3, lr = 0.05, wd = 0.01;
     static const struct { const char *name; int freeze; bool correct; } rows[] = {
-        { "onebit-adam(freeze_step=3", 3, false }, { "onebit-adam(freeze_step=5", 5, false }, { "onebit-adam(freeze_step=100", 100, false },
-        { "onebit-adam(freeze_step=3,bias_correction=on", 3, true }, { "qadam(warmup_steps=2", 2, true }, { "qadam(warmup_steps=4,bias_correction=off", 4, false }, { "qadam(eps=0.001", 100, true },
+        { "onebit-adam(freeze_step=3", 3, false }, { "onebit-adam(freeze_step=5", 5,
+          false }, { "onebit-adam(freeze_step=100", 100, false },
+        { "onebit-adam(freeze_step=3,bias_correction=on", 3, true }, { "qadam(warmup_steps=2", 2,
+          true }, { "qadam(warmup_steps=4,bias_correction=off", 4, false }, { "qadam(eps=0.001", 100, true },
     };
 
     (void)state;
     for (size_t f = 0; f < TUTTI_LENGTH(rows); f++) {
         char method[160];
         job *j;
-        double *m = calloc(ELEMENTS, sizeof *m), *v = calloc(ELEMENTS, sizeof *v), *x = calloc(ELEMENTS, sizeof *x), worst = 0;
-        snprintf(method, sizeof method, "%s,beta1=%g,beta2=%g%s)", rows[f].name, b1, b2, strstr(rows[f].name, "(eps") != NULL ? "" : ",eps=0.001");
+        double *m = calloc(ELEMENTS, sizeof *m), *v = calloc(ELEMENTS, sizeof *v), *x = calloc(ELEMENTS, sizeof *x),
+               worst = 0;
+        snprintf(method, sizeof method, "%s,beta1=%g,beta2=%g%s)", rows[f].name, b1, b2,
+                 strstr(rows[f].name, "(eps") != NULL ? "" : ",eps=0.001");
         j = job_of(method, NULL, "sgd(lr=0.05,weight_decay=0.01)", N);
         run_job(j, 1);
         for (int i = 0; i < ELEMENTS; i++)
             x[i] = j->x[0][i];
         for (int s = 0; s < N; s++)
             for (int i = 0; i < ELEMENTS; i++) {
-                const double g = j->g[s][i], c1 = rows[f].correct ? 1 - pow(b1, s + 1) : 1, c2 = rows[f].correct ? 1 - pow(b2, fmin(s + 1, rows[f].freeze)) : 1;
+                const double g = j->g[s][i], c1 = rows[f].correct ? 1 - pow(b1, s + 1) : 1,
+                             c2 = rows[f].correct ? 1 - pow(b2, fmin(s + 1, rows[f].freeze)) : 1;
                 m[i] = b1 * m[i] + (1 - b1) * g;
                 if (s < rows[f].freeze)
                     v[i] = b2 * v[i] + (1 - b2) * g * g;
@@ -588,7 +697,9 @@ static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
     }
 }
 
-/* Sheet, 5: until it is frozen it is Adam, without correction of the bias, of the mean gradient of all. Workers with equal gradients, as many as a power of two, whose mean is exact: the bits of one worker. */
+/* Sheet, 5: until it is frozen it is Adam, without correction of the bias, of the mean
+   gradient of all. Workers with equal gradients, as many as a power of two, whose mean
+   is exact: the bits of one worker. */
 static void a_warm_up_of_many_is_adam_of_the_mean_gradient(void **state)
 {
     enum { N = 10 };
@@ -632,7 +743,8 @@ static void a_warm_up_of_many_is_adam_of_the_mean_gradient(void **state)
     free(one);
 }
 
-/* With correction of the bias the warm-up is the optimiser adam under ddp, but for the rounding of lr m. */
+/* With correction of the bias the warm-up is the optimiser adam under
+   ddp, but for the rounding of lr m. */
 static void a_corrected_warm_up_is_the_optimiser_adam(void **state)
 {
     enum { N = 10 };
@@ -653,15 +765,25 @@ static void a_corrected_warm_up_is_the_optimiser_adam(void **state)
         }
 }
 
-/* A share of the run is so many steps of it; a run with no switch in it is told so when it begins. */
+/* A share of the run is so many steps of it; a run with no switch in it is told so when it
+   begins. */
 static void a_warm_up_may_be_a_share_of_the_run(void **state)
 {
-    static const struct { const char *method; int steps, frozen; const char *said; } rows[] = {
-        { "onebit-adam(freeze_step=0.4)", 10, 4, "freeze: the second moment is frozen after 4 steps" }, { "qadam(warmup_steps=0.25)", 10, 3, "freeze: the second moment is frozen after 3 steps" },
-        { "qadam(warmup_steps=0.001)", 10, 1, "freeze: the second moment is frozen after 1 steps" }, { "qadam(warmup_steps=1)", 10, 1, "freeze: the second moment is frozen after 1 steps" },
-        { "onebit-adam(freeze_step=10)", 10, 10, "codec: freeze_step is 10 and the run has 10 steps, so the second moment is not frozen and nothing is compressed; give fewer, or a share of the run such as freeze_step=0.2\nfreeze: " },
-        { "qadam", 8, 0, "codec: warmup_steps is 100 and the run has 8 steps" }, { "onebit-adam(freeze_step=9)", 10, 9, "freeze: the second moment is frozen after 9 steps" },
-        { "onebit-adam", 8, 0, "codec: freeze_step=0 compares the second moment with that of 1000 steps before, and the run has 8, so it is not frozen and nothing is compressed; give the steps, or a share of the run such as freeze_step=0.2" },
+    static const struct { const char *method; int steps, frozen; const char *said;
+    } rows[] = {
+        { "onebit-adam(freeze_step=0.4)", 10, 4, "freeze: the second moment is frozen after 4 steps" },
+        { "qadam(warmup_steps=0.25)", 10, 3, "freeze: the second moment is frozen after 3 steps" },
+        { "qadam(warmup_steps=0.001)", 10, 1, "freeze: the second moment is frozen after 1 steps" },
+        { "qadam(warmup_steps=1)", 10, 1, "freeze: the second moment is frozen after 1 steps" },
+        { "onebit-adam(freeze_step=10)", 10, 10,
+          "codec: freeze_step is 10 and the run has 10 steps, so the second moment is not frozen and nothing is "
+          "compressed; give fewer, or a share of the run such as freeze_step=0.2\nfreeze: " },
+        { "qadam", 8, 0, "codec: warmup_steps is 100 and the run has 8 steps" },
+        { "onebit-adam(freeze_step=9)", 10, 9, "freeze: the second moment is frozen after 9 steps" },
+        { "onebit-adam", 8, 0,
+          "codec: freeze_step=0 compares the second moment with that of 1000 steps before, and the run has 8, so "
+          "it is not frozen and nothing is compressed; give the steps, or a share of the run such as "
+          "freeze_step=0.2" },
     };
 
     (void)state;
@@ -672,7 +794,8 @@ static void a_warm_up_may_be_a_share_of_the_run(void **state)
         if (strstr(j->event, rows[k].said) == NULL)
             fail_msg("%s in %d steps: '%s'", rows[k].method, rows[k].steps, j->event);
         for (int s = 1; s < rows[k].steps; s++)
-            assert_int_equal(memcmp(j->v[s], j->v[s - 1], sizeof j->v[s]) == 0, rows[k].frozen > 0 && s >= rows[k].frozen);
+            assert_int_equal(memcmp(j->v[s], j->v[s - 1], sizeof j->v[s]) == 0,
+                             rows[k].frozen > 0 && s >= rows[k].frozen);
         free(j);
     }
 }
@@ -682,12 +805,19 @@ static size_t bits_of(size_t n) { return 4 + ceil_div(n, 8); }
 static size_t bytes_of(size_t n) { return 8 + n; }
 static size_t chunks_of(size_t n) { return 8 * ceil_div(n, 256) + n; }
 
-/* Sheet, 6: to the byte, for lengths that are no multiples of 8 W; and all workers have the same x and m, of which m is what the next step's message starts from. */
+/* Sheet, 6: to the byte, for lengths that are no multiples of 8 W; and all workers have the same x
+   and m, of which m is what the next step's message starts from. */
 static void workers_are_equal_and_send_an_all_reduce_and_then_codes(void **state)
 {
-    static const struct { const char *method, *codec; size_t (*bytes)(size_t n); bool by_all; } rows[] = { /* by_all: the messages of all go to all */
-        { "onebit-adam(freeze_step=4,bucket_mb=1000)", "ef(onebit(scale=l1,block=0),server=on)", bits_of, false }, { "onebit-adam(freeze_step=4,bucket_mb=1000,server_ef=off)", "ef(onebit(scale=l1,block=0),server=off)", bits_of, true },
-        { "qadam(warmup_steps=4,bucket_mb=1000)", "minmax8(chunk=0)", bytes_of, false }, { "qadam(warmup_steps=4,bucket_mb=1000,chunk=256,error_feedback=on)", "ef(minmax8(chunk=256),server=on)", chunks_of, false },
+    /* by_all: the messages of all go to all */
+    static const struct { const char *method, *codec; size_t (*bytes)(size_t n); bool by_all;
+    } rows[] = {
+        { "onebit-adam(freeze_step=4,bucket_mb=1000)", "ef(onebit(scale=l1,block=0),server=on)", bits_of, false },
+        { "onebit-adam(freeze_step=4,bucket_mb=1000,server_ef=off)", "ef(onebit(scale=l1,block=0),server=off)", bits_of,
+          true },
+        { "qadam(warmup_steps=4,bucket_mb=1000)", "minmax8(chunk=0)", bytes_of, false },
+        { "qadam(warmup_steps=4,bucket_mb=1000,chunk=256,error_feedback=on)", "ef(minmax8(chunk=256),server=on)",
+          chunks_of, false },
     };
 
     (void)state;
@@ -715,7 +845,9 @@ static void workers_are_equal_and_send_an_all_reduce_and_then_codes(void **state
                 assert_in_range(j->bytes[s], 2 * (n - 1) * 4 * ELEMENTS, n * (n - 1) * 4 * ELEMENTS);
             else
                 assert_int_equal(j->bytes[s], coded);
-        snprintf(said, sizeof said, "freeze: the second moment is frozen after 4 steps; from now on momentum travels as %s", rows[row].codec);
+        snprintf(said, sizeof said,
+                 "freeze: the second moment is frozen after 4 steps; from now on momentum travels as %s",
+                 rows[row].codec);
         assert_true(was_said(j, said));
         free(j);
     }
@@ -727,7 +859,10 @@ static void weights_that_no_gradient_reached_stay_where_they_are(void **state)
     (void)state;
     for (int k = 0; k < 4; k++) {
         const int mask = k % 2;
-        job *j = job_of((const char *const[]){ "onebit-adam(freeze_step=3,mask=none)", "onebit-adam(freeze_step=3,mask=auto)", "qadam(warmup_steps=3,mask=none)", "qadam(warmup_steps=3,mask=auto)" }[k], NULL, "sgd(lr=0.01)", 8);
+        job *j = job_of(
+            (const char *const[]){ "onebit-adam(freeze_step=3,mask=none)", "onebit-adam(freeze_step=3,mask=auto)",
+                                   "qadam(warmup_steps=3,mask=none)", "qadam(warmup_steps=3,mask=auto)" }[k],
+            NULL, "sgd(lr=0.01)", 8);
         j->dead = 1234;
         run_job(j, 4);
         assert_true(j->x[3][1234] == j->x[0][1234]);
@@ -737,14 +872,16 @@ static void weights_that_no_gradient_reached_stay_where_they_are(void **state)
     }
 }
 
-/* Sheet, 5: all of the warm-up is Adam, its last step too, to the bit; the mask is for what is compressed, from the next step on. */
+/* Sheet, 5: all of the warm-up is Adam, its last step too, to the bit; the mask is for what is
+   compressed, from the next step on. */
 static void the_last_step_of_a_warm_up_is_adams(void **state)
 {
     (void)state;
     for (int k = 0; k < 2; k++)
         for (int n = 1; n <= 4; n += 3) {
             job *j = job_of(k == 0 ? "onebit-adam(freeze_step=3)" : "qadam(warmup_steps=3)", NULL, "sgd(lr=0.01)", 4);
-            job *dense = job_of(k == 0 ? "onebit-adam(freeze_step=100)" : "qadam(warmup_steps=100)", NULL, "sgd(lr=0.01)", 4);
+            job *dense =
+                job_of(k == 0 ? "onebit-adam(freeze_step=100)" : "qadam(warmup_steps=100)", NULL, "sgd(lr=0.01)", 4);
             run_job(j, n);
             run_job(dense, n);
             assert_memory_equal(j->x[3], dense->x[3], sizeof j->x[0]);
@@ -754,7 +891,8 @@ static void the_last_step_of_a_warm_up_is_adams(void **state)
         }
 }
 
-/* D = 4 steps: with gradients of a steady size |v_t|_1 / |v_(t-D)|_1 comes near 1 after a few windows, and not before the rate has risen. */
+/* D = 4 steps: with gradients of a steady size |v_t|_1 / |v_(t-D)|_1 comes near 1 after a few
+   windows, and not before the rate has risen. */
 static void it_freezes_by_itself_when_the_second_moment_is_stable(void **state)
 {
     int frozen[2] = { -1, -1 };
@@ -789,7 +927,9 @@ static void it_freezes_by_itself_when_the_second_moment_is_stable(void **state)
 }
 
 /* ---- signum ---- */
-/* Onebit.md, 7, through the engine: the vote of momenta beside it, in double; a momentum within rounding of 0 is not judged. Replicas, bytes; `against`: so many workers have the others' gradients with the sign turned. */
+/* Onebit.md, 7, through the engine: the vote of momenta beside it, in double; a momentum
+   within rounding of 0 is not judged. Replicas, bytes; `against`: so many workers have the
+   others' gradients with the sign turned. */
 static void signum_steps_where_most_momenta_point(void **state)
 {
     enum { N = 8 };
@@ -827,7 +967,8 @@ static void signum_steps_where_most_momenta_point(void **state)
                     continue;
                 judged++, minus += votes < 0;
                 if (fabs((double)j->x[s + 1][i] - (x - lr * ((votes < 0 ? -1 : 1) + wd * x))) > 1e-6)
-                    fail_msg("%d workers, step %d, element %d: from %g to %g with %d votes", n, s, i, x, (double)j->x[s + 1][i], votes);
+                    fail_msg("%d workers, step %d, element %d: from %g to %g with %d votes", n, s, i, x,
+                             (double)j->x[s + 1][i], votes);
             }
         }
         assert_true(judged > 3 * N * ELEMENTS / 4 && minus > judged / 8 && minus < judged);
@@ -837,7 +978,8 @@ static void signum_steps_where_most_momenta_point(void **state)
     }
 }
 
-/* Workers of one mind and fewer than half against them: the bits of the one; half of them: a tie, which is +; and more, the other way. */
+/* Workers of one mind and fewer than half against them: the bits of the one; half of them: a tie,
+   which is +; and more, the other way. */
 static void a_minority_of_liars_changes_no_bit(void **state)
 {
     static const int liars[] = { 1, 2, 3 };
@@ -856,7 +998,8 @@ static void a_minority_of_liars_changes_no_bit(void **state)
                 assert_memory_equal(j->x, one->x, 7 * sizeof j->x[0]);
             else if (2 * liars[k] == n)
                 for (int i = 0; i < ELEMENTS; i++)
-                    assert_true(j->x[6][i] == j->x[0][i] - 6 * 0.0625f || fabsf(j->x[6][i] - (j->x[0][i] - 6 * 0.0625f)) < 1e-5f);
+                    assert_true(j->x[6][i] == j->x[0][i] - 6 * 0.0625f ||
+                                fabsf(j->x[6][i] - (j->x[0][i] - 6 * 0.0625f)) < 1e-5f);
             else
                 assert_memory_not_equal(j->x, one->x, 7 * sizeof j->x[0]);
             free(j);

@@ -1,24 +1,40 @@
-/* Goal: what methods with codecs send: bytes and messages of every ordered pair of workers, in every step, are the formula's; and the end of a run sends nothing.
-   Method: the toy client on ranks that are threads; the formula beside it, from the tensors' sizes alone. Over shared memory (sums through windows) and over sockets (messages only); one bucket, a few, one a tensor.
+/* Goal: what methods with codecs send: bytes and messages of every ordered pair of workers, in
+   every step, are the formula's; and the end of a run sends nothing. Method: the toy client on
+   ranks that are threads; the formula beside it, from the tensors' sizes alone. Over shared memory
+   (sums through windows) and over sockets (messages only); one bucket, a few, one a tensor.
 
-   The formula, for W workers, of what i sends j in a step. Tensors are appended to a bucket until it has bucket_mb; what follows is of each bucket.
+   The formula, for W workers, of what i sends j in a step. Tensors are appended to a bucket until
+   it has bucket_mb; what follows is of each bucket.
 
-     sum       of m numbers of w bytes: m w in one message up to 1024 numbers; else (|slice i| + |slice j|) w in two, where the vector's lines of 16 numbers are dealt to the workers in order, as evenly as they can be, the
-               first ones one more: j's slice, for j to add up, and the sum of i's own.
-     to all    one message of the codes of all tensors that are encoded: the sum of b(c), c a tensor's elements.
-     by owners two messages: the codes of all parts that j owns, and of all that i owns, encoded anew. Part p of tensor t, of 64 ceil(c / 64 W) elements or what is left, is worker (p + t) mod W's. A part of no
-               elements has no code; both messages are sent, empty where there is nothing in them. For codecs that may be encoded twice, from four workers up; else to all.
-     lengths   of codes that have no fixed length: 8 bytes in a message before each of the above, and 4 bytes more each code; a checksum is 8 more each code.
-     as it is  tensors that are not encoded: one sum of float32 of all their elements, together with what codecs of sums make of the others.
+     sum       of m numbers of w bytes: m w in one message up to 1024 numbers; else (|slice i| +
+               |slice j|) w in two, where the vector's lines of 16 numbers are dealt to the
+               workers in order, as evenly as they can be, the first ones one more: j's slice, for
+               j to add up, and the sum of i's own.
+     to all    one message of the codes of all tensors that are encoded: the
+               sum of b(c), c a tensor's elements.
+     by owners two messages: the codes of all parts that j owns, and of all that i owns,
+     encoded anew. Part p of tensor t, of 64 ceil(c / 64 W) elements or what is left, is
+     worker (p + t) mod W's. A part of no
+               elements has no code; both messages are sent, empty where there is nothing in them.
+               For codecs that may be encoded twice, from four workers up; else to all.
+     lengths   of codes that have no fixed length: 8 bytes in a message before each of the above,
+               and 4 bytes more each code; a checksum is 8 more each code.
+     as it is  tensors that are not encoded: one sum of float32 of all their elements, together with
+               what codecs of sums make of the others.
 
-   b(c): quantisers of k bits, a float32 scale a bucket of B: 4 ceil(c/B) + ceil(k c/8); topk: of each of ceil(ratio c) elements 4 bytes of value,
-   or 2, and 4 of index (or ceil(c/8) of all: bitmap; or Elias gamma codes of the steps from one to the next: delta); wangni, where nothing is drawn: 12, and 8 each element
-   that is not 0; signs: 4 bytes a scale and a bit an element; minmax8: 8 bytes of extremes and
-   a byte an element;
-   votes: a bit an element and one more. randk: ceil(ratio c) numbers in a sum. powersgd: P of rank r: r rows numbers, with what travels as it is, then Q: r cols numbers, for matrices that they
-   make smaller by more than the rate asked; with iters_per_step=k up to k times, as often as r goes into the lesser side.
-   Besides: accordion's check, a sum of a number a tensor, or of one (scope=model; none with norm_source=averaged); alq's and amq's first levels, a sum of 2^bits + 3 numbers before step 0,
-   and a fit, the same after a sum of 3 numbers a component and worker, or of 3 (fit=single); --nonfinite skip, a sum of one number of 8 bytes. Warm-ups: all tensors as they are. */
+   b(c): quantisers of k bits, a float32 scale a bucket of B: 4 ceil(c/B) + ceil(k c/8); topk: of
+   each of ceil(ratio c) elements 4 bytes of value, or 2, and 4 of index (or ceil(c/8) of all:
+   bitmap; or Elias gamma codes of the steps from one to the next: delta); wangni, where nothing is
+   drawn: 12, and 8 each element that is not 0; signs: 4 bytes a scale and a bit an element;
+   minmax8: 8 bytes of extremes and a byte an element;
+   votes: a bit an element and one more. randk: ceil(ratio c) numbers in a sum. powersgd: P of
+   rank r: r rows numbers, with what travels as it is, then Q: r cols numbers, for matrices
+   that they make smaller by more than the rate asked; with iters_per_step=k up to k times, as
+   often as r goes into the lesser side. Besides: accordion's check, a sum of a number a
+   tensor, or of one (scope=model; none with norm_source=averaged); alq's and amq's first
+   levels, a sum of 2^bits + 3 numbers before step 0, and a fit, the same after a sum of 3
+   numbers a component and worker, or of 3 (fit=single); --nonfinite skip, a sum of one number
+   of 8 bytes. Warm-ups: all tensors as they are. */
 #include <stdlib.h>
 
 #include "../engine/toy.h"
@@ -73,8 +89,12 @@ static void fill(const row *r, const tutti_method *m)
     for (int t = 0; t < m->layout->n_tensors; t++) {
         const tutti_tensor *tensor = &m->layout->tensor[t];
         for (size_t i = 0; i < tensor->count; i++) {
-            const float pull = (float)tutti_uniform((tutti_rng){ 11, (uint64_t)m->rank, m->step }, tensor->first + i) * 2 - 1;
-            m->g[tensor->first + i] = !r->spikes ? m->x[tensor->first + i] - pull : i % SPIKES != 0 ? 0 : i % 3 == 0 ? 1.0f : -1.0f;
+            const float pull =
+                (float)tutti_uniform((tutti_rng){ 11, (uint64_t)m->rank, m->step }, tensor->first + i) * 2 - 1;
+            m->g[tensor->first + i] = !r->spikes        ? m->x[tensor->first + i] - pull
+                                      : i % SPIKES != 0 ? 0
+                                      : i % 3 == 0      ? 1.0f
+                                                        : -1.0f;
         }
     }
 }
@@ -131,8 +151,13 @@ static size_t pairs_of_2(size_t c) { return 8 * over(c, 2); }
 static size_t halves_of_20th(size_t c) { return 6 * over(c, 20); }
 static size_t bitmap_of_20th(size_t c) { return 4 * over(c, 20) + over(c, 8); }
 static size_t places_of_10th(size_t c) { return 4 * over(c, 10); }
-static size_t blocks_of_10th(size_t c) { const size_t block = least(c, 64); return 4 * block * over(over(c, block), 10); }
-static size_t deltas_of_16th(size_t c) { return 4 * over(c, 16) + over(1 + 9 * (over(c, 16) - 1), 8); } /* Elias gamma: 1 is one bit, 16 nine */
+static size_t blocks_of_10th(size_t c)
+{
+    const size_t block = least(c, 64);
+    return 4 * block * over(over(c, block), 10);
+}
+/* Elias gamma: 1 is one bit, 16 nine */
+static size_t deltas_of_16th(size_t c) { return 4 * over(c, 16) + over(1 + 9 * (over(c, 16) - 1), 8); }
 static size_t all_of_16th(size_t c) { return 12 + 8 * over(c, 16); }
 static size_t votes(size_t c) { return c / 8 + 1; }
 static size_t signs(size_t c) { return 4 + over(c, 8); }
@@ -148,7 +173,8 @@ static void send(pair *p, size_t bytes)
 
 static size_t slice(size_t numbers, size_t n, size_t i)
 {
-    const size_t lines = over(numbers, LINE), before = lines / n * i + least(i, lines % n), mine = lines / n + (i < lines % n);
+    const size_t lines = over(numbers, LINE), before = lines / n * i + least(i, lines % n),
+                 mine = lines / n + (i < lines % n);
 
     return least(numbers, (before + mine) * LINE) - least(numbers, before * LINE);
 }
@@ -183,7 +209,10 @@ static size_t part(size_t count, size_t t, size_t n, size_t i)
 
 /* Of a matrix: its factors' rank, and how many pairs of them are sent one after the other. */
 static size_t rank_of(const rule *u, size_t rows, size_t cols) { return least(u->rank, least(rows, cols)); }
-static size_t products_of(const rule *u, size_t rows, size_t cols) { return least(u->products, least(rows, cols) / rank_of(u, rows, cols)); }
+static size_t products_of(const rule *u, size_t rows, size_t cols)
+{
+    return least(u->products, least(rows, cols) / rank_of(u, rows, cols));
+}
 
 static bool is_encoded(const rule *u, const shape *s, size_t t)
 {
@@ -191,12 +220,17 @@ static bool is_encoded(const rule *u, const shape *s, size_t t)
 
     if (u->way == AS_IT_IS || s->count[t] < u->min || t + 1 == u->excluded)
         return false;
-    return u->way != FACTORS || (double)(rank_of(u, rows, cols) * products_of(u, rows, cols) * (rows + cols)) * u->shrink < (double)s->count[t];
+    return u->way != FACTORS ||
+           (double)(rank_of(u, rows, cols) * products_of(u, rows, cols) * (rows + cols)) * u->shrink <
+               (double)s->count[t];
 }
 
-static void messages(const row *r, const rule *u, const shape *s, size_t first, size_t end, size_t n, pair p[WORKERS][WORKERS])
+static void messages(const row *r, const rule *u, const shape *s, size_t first, size_t end, size_t n,
+                     pair p[WORKERS][WORKERS])
 {
-    const bool owners = u->way == BY_OWNERS && (n >= 4 || (r->collective != NULL && strcmp(r->collective, "alltoall") == 0)) && !(r->collective != NULL && strcmp(r->collective, "allgather") == 0);
+    const bool owners = u->way == BY_OWNERS &&
+                        (n >= 4 || (r->collective != NULL && strcmp(r->collective, "alltoall") == 0)) &&
+                        !(r->collective != NULL && strcmp(r->collective, "allgather") == 0);
     size_t encoded = 0;
 
     for (size_t t = first; t < end; t++)
@@ -219,7 +253,8 @@ static void messages(const row *r, const rule *u, const shape *s, size_t first, 
         }
 }
 
-static void factors(const rule *u, const shape *s, size_t first, size_t end, size_t plain, size_t n, pair p[WORKERS][WORKERS])
+static void factors(const rule *u, const shape *s, size_t first, size_t end, size_t plain, size_t n,
+                    pair p[WORKERS][WORKERS])
 {
     if (u->width != 4) /* numbers of another type are a sum of their own */
         sum(n, plain, 4, p);
@@ -274,7 +309,8 @@ static shape drawn(uint64_t seed)
     shape s;
 
     for (uint64_t t = 0; t < TOY_TENSORS; t++) {
-        const size_t rows = 1 + (size_t)(tutti_uniform((tutti_rng){ seed, 1, t }, 0) * 60), cols = 1 + (size_t)(tutti_uniform((tutti_rng){ seed, 2, t }, 0) * 90);
+        const size_t rows = 1 + (size_t)(tutti_uniform((tutti_rng){ seed, 1, t }, 0) * 60),
+                     cols = 1 + (size_t)(tutti_uniform((tutti_rng){ seed, 2, t }, 0) * 90);
         s.count[t] = rows * cols;
         s.rows[t] = rows > 1 ? rows : 0;
     }
@@ -292,7 +328,8 @@ static void compare(const row *r, const char *transport, const shape *s, size_t 
     j->t = toy_default();
     memcpy(j->t.count, s->count, sizeof s->count);
     memcpy(j->t.rows, s->rows, sizeof s->rows);
-    snprintf(j->method, sizeof j->method, "%s(bucket_mb=%.17g%s%s)", r->method, (double)limit / 1048576, r->options[0] != 0 ? "," : "", r->options);
+    snprintf(j->method, sizeof j->method, "%s(bucket_mb=%.17g%s%s)", r->method, (double)limit / 1048576,
+             r->options[0] != 0 ? "," : "", r->options);
     j->t.options.method = j->method;
     j->t.options.optimizer = "sgd(lr=0.01)";
     j->t.options.collective = r->collective;
@@ -309,9 +346,12 @@ static void compare(const row *r, const char *transport, const shape *s, size_t 
             for (size_t k = 0; k < n; k++) {
                 const pair *a = &j->sent[step][i][k], *b = &p[i][k];
                 if (a->bytes != b->bytes || a->messages != b->messages)
-                    fail_msg("%s%s%s, %zu workers over %s, tensors of %zu, %zu, %zu, %zu, %zu, step %d of %d: worker %zu sent %zu %llu bytes in %llu messages, and by the formula it is %llu in %llu", j->method,
-                             r->collective != NULL ? ", " : "", r->collective != NULL ? r->collective : "", n, transport, s->count[0], s->count[1], s->count[2], s->count[3], s->count[4], step, j->steps, i, k,
-                             (unsigned long long)a->bytes, (unsigned long long)a->messages, (unsigned long long)b->bytes, (unsigned long long)b->messages);
+                    fail_msg("%s%s%s, %zu workers over %s, tensors of %zu, %zu, %zu, %zu, %zu, step %d of %d: worker "
+                             "%zu sent %zu %llu bytes in %llu messages, and by the formula it is %llu in %llu",
+                             j->method, r->collective != NULL ? ", " : "", r->collective != NULL ? r->collective : "",
+                             n, transport, s->count[0], s->count[1], s->count[2], s->count[3], s->count[4], step,
+                             j->steps, i, k, (unsigned long long)a->bytes, (unsigned long long)a->messages,
+                             (unsigned long long)b->bytes, (unsigned long long)b->messages);
             }
     }
     free(j);
@@ -319,7 +359,8 @@ static void compare(const row *r, const char *transport, const shape *s, size_t 
 
 static void all_pairs(const row *rows, size_t n_rows)
 {
-    static const shape toys = { { 10, 3000, 33, 2001, 7 }, { 0, 60, 0, 3, 0 } }, edges = { { 1023, 4096, 1, 5000, 1025 }, { 31, 64, 0, 50, 0 } };
+    static const shape toys = { { 10, 3000, 33, 2001, 7 }, { 0, 60, 0, 3, 0 } },
+                       edges = { { 1023, 4096, 1, 5000, 1025 }, { 31, 64, 0, 50, 0 } };
     static const size_t limits[] = { (size_t)1 << 30, 8192, 1 };
 
     for (size_t c = 0; c < n_rows; c++)
@@ -336,14 +377,38 @@ static void all_pairs(const row *rows, size_t n_rows)
 static void quantisers(void **state)
 {
     static const row rows[] = {
-        { "qsgd", "", { BY_OWNERS, bits_4_of_512, .min = 1024 } }, { "qsgd", "requantize=off", { TO_ALL, bits_4_of_512, .min = 1024 } }, { "qsgd", "bits=2,bucket=128,norm=l2,skip_below=0", { BY_OWNERS, bits_2_of_128 }, .checksum = true },
-        { "qsgd", "skip_below=0", { BY_OWNERS, bits_4_of_512 }, .collective = "alltoall" }, { "qsgd", "skip_below=2500", { BY_OWNERS, bits_4_of_512, .min = 2500 }, .collective = "allgather", .skip = true },
-        { "qsgd", "exclude=d.weight", { BY_OWNERS, bits_4_of_512, .min = 1024, .excluded = 2 } }, { "nuqsgd", "", { BY_OWNERS, bits_4_of_512, .min = 1024 } }, { "nuqsgd", "bits=3,bucket=64,skip_below=0", { BY_OWNERS, bits_3_of_64 }, .checksum = true },
+        { "qsgd", "", { BY_OWNERS, bits_4_of_512, .min = 1024 } },
+        { "qsgd", "requantize=off", { TO_ALL, bits_4_of_512, .min = 1024 } },
+        { "qsgd", "bits=2,bucket=128,norm=l2,skip_below=0", { BY_OWNERS, bits_2_of_128 }, .checksum = true },
+        { "qsgd", "skip_below=0", { BY_OWNERS, bits_4_of_512 }, .collective = "alltoall" },
+        { "qsgd",
+          "skip_below=2500",
+          { BY_OWNERS, bits_4_of_512, .min = 2500 },
+          .collective = "allgather",
+          .skip = true },
+        { "qsgd", "exclude=d.weight", { BY_OWNERS, bits_4_of_512, .min = 1024, .excluded = 2 } },
+        { "nuqsgd", "", { BY_OWNERS, bits_4_of_512, .min = 1024 } },
+        { "nuqsgd", "bits=3,bucket=64,skip_below=0", { BY_OWNERS, bits_3_of_64 }, .checksum = true },
         { "alq", "bucket=128,first=0,second=0,every=0,skip_below=0", { BY_OWNERS, bits_3_of_128 }, .levels = 11 },
-        { "alq", "bucket=128,first=0,second=0,every=0,skip_below=1000,initial=powers", { BY_OWNERS, bits_3_of_128, .min = 1000 } },
-        { "amq", "bucket=128,first=0,second=0,every=0,skip_below=1000", { BY_OWNERS, bits_3_of_128, .min = 1000 }, .levels = 11 },
-        { "alq", "bucket=128,first=1,second=0,every=0,components=30,skip_below=0", { BY_OWNERS, bits_3_of_128 }, .levels = 11, .fit = 1, .fit_each = 90 },
-        { "amq", "bits=4,bucket=512,first=1,second=0,every=0,fit=single,skip_below=1000", { BY_OWNERS, bits_4_of_512, .min = 1000 }, .levels = 19, .fit = 1, .fit_all = 3 },
+        { "alq",
+          "bucket=128,first=0,second=0,every=0,skip_below=1000,initial=powers",
+          { BY_OWNERS, bits_3_of_128, .min = 1000 } },
+        { "amq",
+          "bucket=128,first=0,second=0,every=0,skip_below=1000",
+          { BY_OWNERS, bits_3_of_128, .min = 1000 },
+          .levels = 11 },
+        { "alq",
+          "bucket=128,first=1,second=0,every=0,components=30,skip_below=0",
+          { BY_OWNERS, bits_3_of_128 },
+          .levels = 11,
+          .fit = 1,
+          .fit_each = 90 },
+        { "amq",
+          "bits=4,bucket=512,first=1,second=0,every=0,fit=single,skip_below=1000",
+          { BY_OWNERS, bits_4_of_512, .min = 1000 },
+          .levels = 19,
+          .fit = 1,
+          .fit_all = 3 },
     };
 
     (void)state;
@@ -353,15 +418,43 @@ static void quantisers(void **state)
 static void selections(void **state)
 {
     static const row rows[] = {
-        { "gradient-sparsification", "select=topk", { TO_ALL, pairs_of_100th, .min = 1024 } }, { "gradient-sparsification", "select=topk,ratio=0.05,ef=off,min_numel=0", { BY_OWNERS, pairs_of_20th }, .skip = true },
-        { "gradient-sparsification", "select=topk,ratio=0.05,value_dtype=bf16", { TO_ALL, halves_of_20th, .min = 1024 }, .checksum = true },
-        { "gradient-sparsification", "select=topk,ratio=0.05,index_code=bitmap,ef=off", { BY_OWNERS, bitmap_of_20th, .min = 1024 } },
-        { "gradient-sparsification", "select=topk,ratio=0.0625,index_code=delta,min_numel=0", { TO_ALL, deltas_of_16th, .varied = true }, .spikes = true },
-        { "gradient-sparsification", "select=topk,ratio=0.0625,index_code=delta,ef=off", { BY_OWNERS, deltas_of_16th, .min = 1024, .varied = true }, .spikes = true, .checksum = true },
-        { "gradient-sparsification", "select=randk,ratio=0.1", { PLACES, places_of_10th, .min = 1024 } }, { "gradient-sparsification", "select=blockk,block=64,ratio=0.1,min_numel=0,ef=off", { PLACES, blocks_of_10th } },
-        { "gradient-sparsification", "ratio=0.999999999,min_numel=0", { BY_OWNERS, all_of_16th, .varied = true }, .spikes = true }, /* as much as asked for is not there: all that is not 0 is certain to be sent, by value */
-        { "dgc", "ratio=0.01,warmup=0", { BY_OWNERS, pairs_of_100th, .min = 1024 } }, { "dgc", "ratio=0.05,warmup=0,server_ef=off,min_numel=0", { TO_ALL, pairs_of_20th }, .checksum = true },
-        { "dgc", "ratio=0.05,warmup_ratios=0.5:0.5:0.5:0.5", { BY_OWNERS, pairs_of_2, .min = 1024 } }, { "dgc", "ratio=0.0625,warmup=0,index_code=delta", { BY_OWNERS, deltas_of_16th, .min = 1024, .varied = true }, .spikes = true },
+        { "gradient-sparsification", "select=topk", { TO_ALL, pairs_of_100th, .min = 1024 } },
+        { "gradient-sparsification",
+          "select=topk,ratio=0.05,ef=off,min_numel=0",
+          { BY_OWNERS, pairs_of_20th },
+          .skip = true },
+        { "gradient-sparsification",
+          "select=topk,ratio=0.05,value_dtype=bf16",
+          { TO_ALL, halves_of_20th, .min = 1024 },
+          .checksum = true },
+        { "gradient-sparsification",
+          "select=topk,ratio=0.05,index_code=bitmap,ef=off",
+          { BY_OWNERS, bitmap_of_20th, .min = 1024 } },
+        { "gradient-sparsification",
+          "select=topk,ratio=0.0625,index_code=delta,min_numel=0",
+          { TO_ALL, deltas_of_16th, .varied = true },
+          .spikes = true },
+        { "gradient-sparsification",
+          "select=topk,ratio=0.0625,index_code=delta,ef=off",
+          { BY_OWNERS, deltas_of_16th, .min = 1024, .varied = true },
+          .spikes = true,
+          .checksum = true },
+        { "gradient-sparsification", "select=randk,ratio=0.1", { PLACES, places_of_10th, .min = 1024 } },
+        { "gradient-sparsification",
+          "select=blockk,block=64,ratio=0.1,min_numel=0,ef=off",
+          { PLACES, blocks_of_10th } },
+        /* as much as asked for is not there: all that is not 0 is certain to be sent, by value */
+        { "gradient-sparsification",
+          "ratio=0.999999999,min_numel=0",
+          { BY_OWNERS, all_of_16th, .varied = true },
+          .spikes = true },
+        { "dgc", "ratio=0.01,warmup=0", { BY_OWNERS, pairs_of_100th, .min = 1024 } },
+        { "dgc", "ratio=0.05,warmup=0,server_ef=off,min_numel=0", { TO_ALL, pairs_of_20th }, .checksum = true },
+        { "dgc", "ratio=0.05,warmup_ratios=0.5:0.5:0.5:0.5", { BY_OWNERS, pairs_of_2, .min = 1024 } },
+        { "dgc",
+          "ratio=0.0625,warmup=0,index_code=delta",
+          { BY_OWNERS, deltas_of_16th, .min = 1024, .varied = true },
+          .spikes = true },
     };
 
     (void)state;
@@ -371,9 +464,23 @@ static void selections(void **state)
 static void factors_of_matrices(void **state)
 {
     static const row rows[] = {
-        { "powersgd", "", { FACTORS, .rank = 1, .products = 1, .width = 4, .shrink = 2 } }, { "powersgd", "rank=3,min_compression_rate=1", { FACTORS, .rank = 3, .products = 1, .width = 4, .shrink = 1 }, .skip = true },
-        { "powersgd", "rank=2,iters_per_step=3,min_compression_rate=1", { FACTORS, .rank = 2, .products = 3, .width = 4, .shrink = 1 } }, { "powersgd", "rank=2,start_iter=2", { FACTORS, .rank = 2, .products = 1, .width = 4, .shrink = 2 }, .from = 2 },
-        { "powersgd", "rank=2,factor_dtype=fp16", { FACTORS, .rank = 2, .products = 1, .width = 2, .shrink = 2 }, { FACTORS, .rank = 2, .products = 1, .width = 4, .shrink = 2 }, .from = 1 },
+        { "powersgd", "", { FACTORS, .rank = 1, .products = 1, .width = 4, .shrink = 2 } },
+        { "powersgd",
+          "rank=3,min_compression_rate=1",
+          { FACTORS, .rank = 3, .products = 1, .width = 4, .shrink = 1 },
+          .skip = true },
+        { "powersgd",
+          "rank=2,iters_per_step=3,min_compression_rate=1",
+          { FACTORS, .rank = 2, .products = 3, .width = 4, .shrink = 1 } },
+        { "powersgd",
+          "rank=2,start_iter=2",
+          { FACTORS, .rank = 2, .products = 1, .width = 4, .shrink = 2 },
+          .from = 2 },
+        { "powersgd",
+          "rank=2,factor_dtype=fp16",
+          { FACTORS, .rank = 2, .products = 1, .width = 2, .shrink = 2 },
+          { FACTORS, .rank = 2, .products = 1, .width = 4, .shrink = 2 },
+          .from = 1 },
     };
 
     (void)state;
@@ -383,24 +490,53 @@ static void factors_of_matrices(void **state)
 static void signs_and_bytes(void **state)
 {
     static const row rows[] = {
-        { "signum", "", { BY_OWNERS, votes } }, { "signum", "", { BY_OWNERS, votes }, .collective = "alltoall", .checksum = true }, { "onebit-adam", "freeze_step=2", { BY_OWNERS, signs }, .from = 2 },
-        { "onebit-adam", "freeze_step=2,server_ef=off,skip_below=1024", { TO_ALL, signs, .min = 1024 }, .from = 2, .skip = true }, { "onebit-adam", "freeze_step=1,block=512", { BY_OWNERS, signs_of_512 }, .from = 1, .checksum = true },
-        { "qadam", "warmup_steps=2", { BY_OWNERS, steps_of_all }, .from = 2 }, { "qadam", "warmup_steps=1,chunk=256,error_feedback=on,skip_below=1024", { BY_OWNERS, steps_of_256, .min = 1024 }, .from = 1 },
+        { "signum", "", { BY_OWNERS, votes } },
+        { "signum", "", { BY_OWNERS, votes }, .collective = "alltoall", .checksum = true },
+        { "onebit-adam", "freeze_step=2", { BY_OWNERS, signs }, .from = 2 },
+        { "onebit-adam",
+          "freeze_step=2,server_ef=off,skip_below=1024",
+          { TO_ALL, signs, .min = 1024 },
+          .from = 2,
+          .skip = true },
+        { "onebit-adam", "freeze_step=1,block=512", { BY_OWNERS, signs_of_512 }, .from = 1, .checksum = true },
+        { "qadam", "warmup_steps=2", { BY_OWNERS, steps_of_all }, .from = 2 },
+        { "qadam",
+          "warmup_steps=1,chunk=256,error_feedback=on,skip_below=1024",
+          { BY_OWNERS, steps_of_256, .min = 1024 },
+          .from = 1 },
     };
 
     (void)state;
     all_pairs(rows, TUTTI_LENGTH(rows));
 }
 
-/* A norm needs another to compare with, so what nothing can stop is compressed more from the second check on. */
+/* A norm needs another to compare with, so what nothing can stop is
+   compressed more from the second check on. */
 static void levels_of_accordion(void **state)
 {
 #define HIGH(r) { FACTORS, .rank = r, .products = 1, .width = 4, .shrink = 2, .min = 1024 }
     static const row rows[] = {
         { "accordion", "eta=1e9,interval=2,unit=step", HIGH(1), HIGH(4), .from = 4, .check = 2, .norms = TOY_TENSORS },
-        { "accordion", "eta=1e9,interval=2,unit=step,norm_source=averaged,low=topk(ratio=0.05),high=topk(ratio=0.01)", { TO_ALL, pairs_of_100th, .min = 1024 }, { TO_ALL, pairs_of_20th, .min = 1024 }, .from = 4 },
-        { "accordion", "eta=1e9,interval=3,unit=step,norm_source=rank0,low=qsgd(bits=8),high=qsgd,error_feedback=off,min_numel=0", { BY_OWNERS, bits_4_of_512 }, { BY_OWNERS, bits_8_of_512 }, .from = 6, .check = 3, .norms = TOY_TENSORS, .checksum = true },
-        { "accordion", "eta=1e9,interval=2,unit=step,scope=model,low=topk(ratio=0.05),high=topk(ratio=0.01),min_numel=0", { TO_ALL, pairs_of_100th }, { TO_ALL, pairs_of_20th }, .from = 4, .check = 2, .norms = 1 },
+        { "accordion",
+          "eta=1e9,interval=2,unit=step,norm_source=averaged,low=topk(ratio=0.05),high=topk(ratio=0.01)",
+          { TO_ALL, pairs_of_100th, .min = 1024 },
+          { TO_ALL, pairs_of_20th, .min = 1024 },
+          .from = 4 },
+        { "accordion",
+          "eta=1e9,interval=3,unit=step,norm_source=rank0,low=qsgd(bits=8),high=qsgd,error_feedback=off,min_numel=0",
+          { BY_OWNERS, bits_4_of_512 },
+          { BY_OWNERS, bits_8_of_512 },
+          .from = 6,
+          .check = 3,
+          .norms = TOY_TENSORS,
+          .checksum = true },
+        { "accordion",
+          "eta=1e9,interval=2,unit=step,scope=model,low=topk(ratio=0.05),high=topk(ratio=0.01),min_numel=0",
+          { TO_ALL, pairs_of_100th },
+          { TO_ALL, pairs_of_20th },
+          .from = 4,
+          .check = 2,
+          .norms = 1 },
     };
 
     (void)state;
@@ -410,7 +546,8 @@ static void levels_of_accordion(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantisers), cmocka_unit_test(selections), cmocka_unit_test(factors_of_matrices), cmocka_unit_test(signs_and_bytes), cmocka_unit_test(levels_of_accordion),
+        cmocka_unit_test(quantisers),      cmocka_unit_test(selections),          cmocka_unit_test(factors_of_matrices),
+        cmocka_unit_test(signs_and_bytes), cmocka_unit_test(levels_of_accordion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

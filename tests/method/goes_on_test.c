@@ -1,6 +1,8 @@
-/* Goal: what d-psgd computes after a loss, to the bit where the numbers allow it; what the engine counts and tells; what a checkpoint of those who are left holds.
-   Method: four threads over shm. Those that are to be lost end with a failure before a step, and the others begin it when they have heard of it, so that all know alike. Initial values,
-   gradients and rates have few bits, so sums and products with dyadic weights are exact in any order. */
+/* Goal: what d-psgd computes after a loss, to the bit where the numbers allow it; what the engine
+   counts and tells; what a checkpoint of those who are left holds. Method: four threads over shm.
+   Those that are to be lost end with a failure before a step, and the others begin it when they
+   have heard of it, so that all know alike. Initial values, gradients and rates have few bits, so
+   sums and products with dyadic weights are exact in any order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +18,11 @@
 
 #include "tutti/engine.h"
 
-#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: not so: %s", __LINE__, #condition); } while (0)
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: not so: %s", __LINE__, #condition); \
+    } while (0)
 #define GONE "this worker was told to fail"
 
 enum { N = 4, COUNT = 300, STEPS = 4 };
@@ -87,7 +93,8 @@ static tutti_status train(scene *s, tutti_engine *e, tutti_world *world, tutti_e
     tutti_engine_figures(e, &s->figures[m->rank]);
     for (int k = 0, n = tutti_engine_events(e, &events); k < n; k++) {
         const size_t used = strlen(s->events[m->rank]);
-        snprintf(s->events[m->rank] + used, sizeof s->events[0] - used, "%s of %d in %u after %d;", events[k].kind, events[k].worker, events[k].epoch, (int)events[k].step);
+        snprintf(s->events[m->rank] + used, sizeof s->events[0] - used, "%s of %d in %u after %d;", events[k].kind,
+                 events[k].worker, events[k].epoch, (int)events[k].step);
     }
     for (int r = 0; r < N; r++)
         CHECK(tutti_engine_has(e, r) == !s->lost[r]);
@@ -105,8 +112,15 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     const int rank = tutti_world_rank(world);
     tutti_engine *e;
 
-    s->ended[rank] = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = s->method, .codec = s->codec, .optimizer = "sgd(lr=0.25)", .batch = 2, .data_samples = 8, .initial = initial,
-                                                                                      .stop_on_loss = s->stop }, err);
+    s->ended[rank] = tutti_engine_open(&e, world, &param, 1,
+                                       &(tutti_engine_options){ .method = s->method,
+                                                                .codec = s->codec,
+                                                                .optimizer = "sgd(lr=0.25)",
+                                                                .batch = 2,
+                                                                .data_samples = 8,
+                                                                .initial = initial,
+                                                                .stop_on_loss = s->stop },
+                                       err);
     if (s->ended[rank] == TUTTI_OK) {
         s->ended[rank] = train(s, e, world, err);
         tutti_engine_close(e);
@@ -208,14 +222,16 @@ static void on_the_complete_graph_the_models_are_those_of_the_formula_to_the_bit
     for (int order = 0; order < 2; order++)
         for (unsigned lost = 0; lost < 15; lost++)
             for (int before = 0; before < 3; before += 2) {
-                scene *s = scene_of(order ? "d-psgd(graph=complete,order=atc)" : "d-psgd(graph=complete)", before, lost);
+                scene *s =
+                    scene_of(order ? "d-psgd(graph=complete,order=atc)" : "d-psgd(graph=complete)", before, lost);
                 play(s);
                 check_models(s, "complete", order, true);
                 free(s);
             }
 }
 
-/* Public copies, through a codec that loses nothing: the same models, and a worker that is lost weighs nothing though its copy is still there. */
+/* Public copies, through a codec that loses nothing: the same models, and a worker that is lost
+   weighs nothing though its copy is still there. */
 static void through_a_codec_the_lost_weigh_nothing_either(void **state)
 {
     (void)state;
@@ -251,7 +267,8 @@ static void other_graphs_move_the_weight_of_the_lost_to_the_diagonal_too(void **
     }
 }
 
-/* A sender keeps what it would have given to a lost one. W being symmetric that is the same as its taker's keeping what it would have had, and weights of 1/2 and 1 are exact. */
+/* A sender keeps what it would have given to a lost one. W being symmetric that is the same as its
+   taker's keeping what it would have had, and weights of 1/2 and 1 are exact. */
 static void push_sum_keeps_the_share_of_the_lost(void **state)
 {
     (void)state;
@@ -265,7 +282,8 @@ static void push_sum_keeps_the_share_of_the_lost(void **state)
             play(s);
             for (int r = 0; r < N; r++)
                 for (size_t i = 0; i < COUNT && !s->lost[r]; i++)
-                    assert_true(fabsf(s->x[r][STEPS][i]) < 8 && s->x[r][STEPS][i] == s->x[ffs((int)(~lost & 15u)) - 1][STEPS][i]);
+                    assert_true(fabsf(s->x[r][STEPS][i]) < 8 &&
+                                s->x[r][STEPS][i] == s->x[ffs((int)(~lost & 15u)) - 1][STEPS][i]);
             free(s);
         }
 }
@@ -279,7 +297,8 @@ static void the_loss_is_told_and_samples_are_those_that_were_computed(void **sta
     for (int r = 0; r < 3; r++) {
         assert_string_equal(s->events[r], "lost of 3 in 1 after 3;");
         assert_int_equal(s->figures[r].steps, STEPS);
-        /* Steps of 8 samples, two of each worker. Nothing was agreed on before the end, so of the lost one's nothing is known for sure. */
+        /* Steps of 8 samples, two of each worker. Nothing was agreed on before the end, so of the
+           lost one's nothing is known for sure. */
         assert_int_equal(s->figures[r].samples, 6 * STEPS);
     }
     free(s);
@@ -343,7 +362,15 @@ static void a_checkpoint_is_that_of_a_run_of_those_who_are_left(void **state)
     assert_int_equal(tutti_checkpoint_step(c), STEPS);
     assert_non_null(strstr(tutti_checkpoint_facts(c), "members"));
     for (int i = 0; i < 3; i++)
-        targets[i] = (tutti_saved){ .state = "x", .tensor = "a", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .owner = i, .count = COUNT, .begin = 0, .end = COUNT, .data = x[i] };
+        targets[i] = (tutti_saved){ .state = "x",
+                                    .tensor = "a",
+                                    .keep = TUTTI_OWN_MEAN,
+                                    .dtype = TUTTI_F32,
+                                    .owner = i,
+                                    .count = COUNT,
+                                    .begin = 0,
+                                    .end = COUNT,
+                                    .data = x[i] };
     assert_int_equal(tutti_checkpoint_read(c, targets, 3, NULL), TUTTI_OK);
     for (int i = 0; i < 3; i++)
         assert_memory_equal(x[i], s->x[i + (i > 0)][STEPS], sizeof x[i]);
@@ -370,7 +397,10 @@ static tutti_status failing_main(tutti_world *world, void *arg, tutti_error *err
     tutti_engine *e;
 
     ops.agree = agree_or_fail;
-    s->ended[rank] = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = s->method, .batch = 2, .data_samples = 8, .initial = initial }, methods, err);
+    s->ended[rank] = tutti_engine_open_from(
+        &e, world, &param, 1,
+        &(tutti_engine_options){ .method = s->method, .batch = 2, .data_samples = 8, .initial = initial }, methods,
+        err);
     if (s->ended[rank] == TUTTI_OK) {
         s->ended[rank] = train(s, e, world, err);
         tutti_engine_close(e);
@@ -378,7 +408,8 @@ static tutti_status failing_main(tutti_world *world, void *arg, tutti_error *err
     return s->ended[rank];
 }
 
-/* Goal: who fails before it has done its part of a meeting is lost to the others; none waits for another for ever. Method: the agreement on the model, with no memory on one worker. */
+/* Goal: who fails before it has done its part of a meeting is lost to the others; none waits for
+   another for ever. Method: the agreement on the model, with no memory on one worker. */
 static void who_fails_by_itself_in_a_meeting_is_lost_and_the_others_hold_it_without(void **state)
 {
     scene *s = calloc(1, sizeof *s);

@@ -1,10 +1,13 @@
-/* Goal: what asr-adpsgd.md asks of H-ADPSGD on ranks that are real threads: one worker, one super-learner (ddp), workers alone (ad-psgd's traffic), replicas equal to the bit, no gradient lost, exact
-   traffic of every pair, cut blocks at the end, what is refused. Schedules in their hundreds are tests/explore's. */
+/* Goal: what asr-adpsgd.md asks of H-ADPSGD on ranks that are real threads: one worker, one
+   super-learner (ddp), workers alone (ad-psgd's traffic), replicas equal to the bit, no
+   gradient lost, exact traffic of every pair, cut blocks at the end, what is refused. Schedules
+   in their hundreds are tests/explore's. */
 #include "trial.h"
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "h-adpsgd", "h-adpsgd(super_learner=1,exchanges=0)", "h-adpsgd(super_learner=none)" };
+    static const char *const methods[] = { "h-adpsgd", "h-adpsgd(super_learner=1,exchanges=0)",
+                                           "h-adpsgd(super_learner=none)" };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -55,15 +58,22 @@ static void of_a_step(int c, uint64_t reduce[TRIAL_RANKS][TRIAL_RANKS])
 
 static void no_gradient_is_lost_and_models_travel_as_the_sheet_says(void **state)
 {
-    static const struct { int n, c, exchanges; const char *more; } kinds[] = {
-        { 4, 2, 1, "" }, { 6, 2, 1, ",graph=ring" }, { 6, 3, 2, ",exchanges=2,peer=cyclic" }, { 8, 2, 1, ",graph=star,outstanding=0" }, { 8, 4, 3, ",exchanges=3,outstanding=-1,roles=bipartite" }, { 5, 1, 1, "" },
+    static const struct { int n, c, exchanges; const char *more;
+    } kinds[] = {
+        { 4, 2, 1, "" },
+        { 6, 2, 1, ",graph=ring" },
+        { 6, 3, 2, ",exchanges=2,peer=cyclic" },
+        { 8, 2, 1, ",graph=star,outstanding=0" },
+        { 8, 4, 3, ",exchanges=3,outstanding=-1,roles=bipartite" },
+        { 5, 1, 1, "" },
     };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
         for (int asks = 0; asks < 2; asks++) {
             const int n = kinds[k].n, c = kinds[k].c;
-            uint64_t reduce[TRIAL_RANKS][TRIAL_RANKS] = { { 0 } }, between = 0, steps = 0, inside = 0, inside_due = 0, shown = 0;
+            uint64_t reduce[TRIAL_RANKS][TRIAL_RANKS] = { { 0 } }, between = 0, steps = 0, inside = 0, inside_due = 0,
+                     shown = 0;
             char method[120];
             trial t, mean = trial_of("local-sgd(period=1000)", "sgd(lr=0.1)", 2);
             int done = 0;
@@ -82,14 +92,17 @@ static void no_gradient_is_lost_and_models_travel_as_the_sheet_says(void **state
                     size = fmax(size, fabs(moved));
                 }
                 if (!(fabs(t.x[0][9][i] - want) < 4e-6 * size))
-                    fail_msg("%s on %d, element %zu: the mean is %.9g, expected %.9g", method, n, i, (double)t.x[0][9][i], want);
+                    fail_msg("%s on %d, element %zu: the mean is %.9g, expected %.9g", method, n, i,
+                             (double)t.x[0][9][i], want);
                 for (int r = 1; r < n; r++)
                     assert_true(t.x[r][9][i] == t.x[0][9][i]);
             }
             for (int i = 0; i < n; i++) {
                 assert_int_equal(t.done[i], t.done[i / c * c]);
                 done += t.done[i];
-                steps += i % c == 0 && (strstr(kinds[k].more, "bipartite") == NULL || i / c % 2 == 1) ? (uint64_t)t.done[i] : 0;
+                steps += i % c == 0 && (strstr(kinds[k].more, "bipartite") == NULL || i / c % 2 == 1)
+                             ? (uint64_t)t.done[i]
+                             : 0;
                 for (int j = 0; j < n; j++) {
                     const uint64_t bytes = t.bytes[i][j] - mean.bytes[i][j];
                     if (i / c == j / c) {
@@ -101,7 +114,8 @@ static void no_gradient_is_lost_and_models_travel_as_the_sheet_says(void **state
                     } else
                         assert_int_equal(bytes, 0);
                 }
-                shown += i % c == 0 ? (uint64_t)(c - 1) * ((uint64_t)t.done[i] + 1) : 0; /* before every step, and once at the end */
+                /* before every step, and once at the end */
+                shown += i % c == 0 ? (uint64_t)(c - 1) * ((uint64_t)t.done[i] + 1) : 0;
             }
             assert_int_equal(done, 9 * n);
             assert_int_equal(between, 2 * (uint64_t)kinds[k].exchanges * steps * 4 * trial_size(&t));
@@ -111,7 +125,8 @@ static void no_gradient_is_lost_and_models_travel_as_the_sheet_says(void **state
         }
 }
 
-/* Gradients at any model, momentum, averagings at any time: what the workers of a machine compute at is the same to the bit, in every step. */
+/* Gradients at any model, momentum, averagings at any time: what the workers of a machine compute
+   at is the same to the bit, in every step. */
 static float first_seen[TRIAL_RANKS][TRIAL_STEPS];
 static float watched(int rank, uint64_t step, size_t i, float x)
 {
@@ -122,7 +137,11 @@ static float watched(int rank, uint64_t step, size_t i, float x)
 
 static void replicas_of_a_machine_are_equal_to_the_bit_in_every_step(void **state)
 {
-    static const struct { int n, c; const char *method; } kinds[] = { { 8, 4, "h-adpsgd(super_learner=4,exchanges=0)" }, { 6, 2, "h-adpsgd(super_learner=2,graph=ring,lr_staleness=on)" } };
+    static const struct {
+        int n, c;
+        const char *method;
+    } kinds[] = { { 8, 4, "h-adpsgd(super_learner=4,exchanges=0)" },
+                  { 6, 2, "h-adpsgd(super_learner=2,graph=ring,lr_staleness=on)" } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
@@ -150,8 +169,15 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
 
 static void what_cannot_work_is_refused_in_a_sentence(void **state)
 {
-    static const char *const wrong[] = { "h-adpsgd(super_learner=0)", "h-adpsgd(super_learner=7)", "h-adpsgd(super_learner=-1)", "h-adpsgd(super_learner=two)", "h-adpsgd(super_learner=2.5)", "h-adpsgd(super_learner=)",
-                                         "h-adpsgd(super_learner=99999999999999999999)", "h-adpsgd(exchanges=-1)", "h-adpsgd(super_learner=2,graph=rign)" };
+    static const char *const wrong[] = { "h-adpsgd(super_learner=0)",
+                                         "h-adpsgd(super_learner=7)",
+                                         "h-adpsgd(super_learner=-1)",
+                                         "h-adpsgd(super_learner=two)",
+                                         "h-adpsgd(super_learner=2.5)",
+                                         "h-adpsgd(super_learner=)",
+                                         "h-adpsgd(super_learner=99999999999999999999)",
+                                         "h-adpsgd(exchanges=-1)",
+                                         "h-adpsgd(super_learner=2,graph=rign)" };
     tutti_error err;
 
     (void)state;
@@ -159,8 +185,10 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
         if (refused(wrong[i], 6, &err) != TUTTI_ERR_USAGE)
             fail_msg("%s was not refused", wrong[i]);
     assert_int_equal(refused("h-adpsgd(super_learner=4)", 6, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'h-adpsgd': super_learner is 4, which does not divide the 6 workers; take a number of workers that is a multiple of it, or another super_learner");
-    assert_int_equal(refused("h-adpsgd(super_learner=2,graph=ring,roles=bipartite)", 6, &err), TUTTI_ERR_USAGE); /* three machines in a ring */
+    assert_string_equal(err.text, "method 'h-adpsgd': super_learner is 4, which does not divide the 6 workers; take a "
+                                  "number of workers that is a multiple of it, or another super_learner");
+    /* three machines in a ring */
+    assert_int_equal(refused("h-adpsgd(super_learner=2,graph=ring,roles=bipartite)", 6, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "graph 'ring' of 3 members has no two roles"));
     assert_int_equal(refused("h-adpsgd(super_learner=6)", 6, &err), TUTTI_OK);
 }

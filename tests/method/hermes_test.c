@@ -1,5 +1,8 @@
-/* Goal: what hermes promises of any order of arrival, on ranks that are real threads: one worker, when a model is pushed, what becomes of it at the server, what crosses the wire. The losses on held-out samples are the
-   test's own, so it sees every model that is evaluated: a worker's before it pushes, and the server's after. Sizes, which follow from times, are in tests/cli/hermes_test.py; schedules in their hundreds in tests/explore. */
+/* Goal: what hermes promises of any order of arrival, on ranks that are real threads: one worker,
+   when a model is pushed, what becomes of it at the server, what crosses the wire. The losses on
+   held-out samples are the test's own, so it sees every model that is evaluated: a worker's before
+   it pushes, and the server's after. Sizes, which follow from times, are in
+   tests/cli/hermes_test.py; schedules in their hundreds in tests/explore. */
 #include <stdatomic.h>
 
 #include "trial.h"
@@ -68,7 +71,8 @@ static trial trial_hermes(const char *method, int steps, double (*loss)(trial *,
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "hermes", ALWAYS ",wire=fp32)", "hermes(local_passes=3,chunk=4,minibatch=1)" };
+    static const char *const methods[] = { "hermes", ALWAYS ",wire=fp32)",
+                                           "hermes(local_passes=3,chunk=4,minibatch=1)" };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -95,20 +99,27 @@ static void check_merges(const trial *t, int n, bool mean, double error)
     assert_int_equal(atomic_load(&n_seen), 9 * n);
     for (int k = 0; k < 9 * n; k++) {
         const look *l = &seen[k], *was = &seen[k > 0 ? k - 1 : 0];
-        const double a = mean ? 1 : 1 / fmax(was->loss, 1e-12), b = mean ? 1 : 1 / fmax(l->own_loss, 1e-12), part = k == 0 ? 1 : b / (a + b);
+        const double a = mean ? 1 : 1 / fmax(was->loss, 1e-12), b = mean ? 1 : 1 / fmax(l->own_loss, 1e-12),
+                     part = k == 0 ? 1 : b / (a + b);
         assert_true(k == 0 || (part > 0 && part < 1));
         for (int i = 0; i < SAMPLE; i++) {
-            const double x = (1 - part) * (double)was->x[i] + part * (double)l->own[i], w0 = (double)trial_initial_value((size_t)(25 * i));
-            if (k == 0 && error == 0 ? l->x[i] != l->own[i] : fabs((double)l->x[i] - x) > 1e-6 * fmax(1, fabs(x)) + error * (fabs(x - w0) + 3))
-                fail_msg("%s on %d: after push %d, worker %d's, element %d is %.9g instead of %.9g", t->method, n, k, l->rank, i, (double)l->x[i], x);
+            const double x = (1 - part) * (double)was->x[i] + part * (double)l->own[i],
+                         w0 = (double)trial_initial_value((size_t)(25 * i));
+            if (k == 0 && error == 0 ? l->x[i] != l->own[i]
+                                     : fabs((double)l->x[i] - x) > 1e-6 * fmax(1, fabs(x)) + error * (fabs(x - w0) + 3))
+                fail_msg("%s on %d: after push %d, worker %d's, element %d is %.9g instead of %.9g", t->method, n, k,
+                         l->rank, i, (double)l->x[i], x);
         }
     }
 }
 
 static void pushed_models_are_merged_by_their_inverse_losses_one_at_a_time(void **state)
 {
-    static const struct { const char *method; bool mean; double error; } kinds[] = {
-        { ALWAYS ",chunk_most=2,wire=fp32)", false, 0 }, { ALWAYS ",wire=fp32,resize=off)", false, 0 }, { ALWAYS ",wire=fp32,merge=mean,resize=off)", true, 0 }, { ALWAYS ",chunk_most=2)", false, 0x1p-11 }, { ALWAYS ",merge=mean,resize=off)", true, 0x1p-11 },
+    static const struct { const char *method; bool mean; double error;
+    } kinds[] = {
+        { ALWAYS ",chunk_most=2,wire=fp32)", false, 0 },         { ALWAYS ",wire=fp32,resize=off)", false, 0 },
+        { ALWAYS ",wire=fp32,merge=mean,resize=off)", true, 0 }, { ALWAYS ",chunk_most=2)", false, 0x1p-11 },
+        { ALWAYS ",merge=mean,resize=off)", true, 0x1p-11 },
     };
 
     (void)state;
@@ -194,7 +205,9 @@ static void a_model_is_pushed_when_its_loss_is_low_among_the_last_ones(void **st
             for (int asks = 0; asks < 2; asks++) {
                 char method[160];
                 trial t;
-                snprintf(method, sizeof method, "hermes(alpha=%g,beta=%g,lambda=%d,window=%d,chunk=2,minibatch=1,local_passes=2,resize=%s)", rules[k].alpha, rules[k].beta, rules[k].lambda, rules[k].window,
+                snprintf(method, sizeof method,
+                         "hermes(alpha=%g,beta=%g,lambda=%d,window=%d,chunk=2,minibatch=1,local_passes=2,resize=%s)",
+                         rules[k].alpha, rules[k].beta, rules[k].lambda, rules[k].window,
                          seed % 2 == 0 ? "off" : "iqr,chunk_most=2"); /* rounds of one batch, however long they take */
                 t = trial_hermes(method, 16, scripted);
                 t.options.seed = seed;
@@ -203,8 +216,11 @@ static void a_model_is_pushed_when_its_loss_is_low_among_the_last_ones(void **st
                 for (int r = 0; r < 4; r++) {
                     double alpha;
                     const int pushes = pushes_of(&rules[k], seed, r, t.done[r], &alpha);
-                    if (trial_metric(&t, "pushes", r) != pushes || trial_metric(&t, "rounds", r) != t.done[r] || fabs(trial_metric(&t, "alpha", r) - alpha) > 1e-6)
-                        fail_msg("%s, seed %d: worker %d pushed %g times in %g rounds, alpha %g; the sheet says %d in %d, %g", method, (int)seed, r, trial_metric(&t, "pushes", r), trial_metric(&t, "rounds", r),
+                    if (trial_metric(&t, "pushes", r) != pushes || trial_metric(&t, "rounds", r) != t.done[r] ||
+                        fabs(trial_metric(&t, "alpha", r) - alpha) > 1e-6)
+                        fail_msg("%s, seed %d: worker %d pushed %g times in %g rounds, alpha %g; the sheet says %d in "
+                                 "%d, %g",
+                                 method, (int)seed, r, trial_metric(&t, "pushes", r), trial_metric(&t, "rounds", r),
                                  trial_metric(&t, "alpha", r), pushes, t.done[r], alpha);
                     all += pushes;
                 }
@@ -256,10 +272,12 @@ static void a_run_ends_once_its_patience_has(void **state)
                     assert_int_equal(t.figures[r].gradients, t.figures[0].gradients);
                 }
                 assert_int_equal(t.figures[0].gradients, pushes);
-                assert_true(trial_metric(&t, "pushes_since_min", -1) == pushes - LEAST_AT && trial_metric(&t, "loss_min", -1) == 1 && trial_metric(&t, "loss", -1) == 2);
+                assert_true(trial_metric(&t, "pushes_since_min", -1) == pushes - LEAST_AT &&
+                            trial_metric(&t, "loss_min", -1) == 1 && trial_metric(&t, "loss", -1) == 2);
                 if (patience == 0 || asks == 0)
                     assert_int_equal(pushes, 16 * n);
-                else if (pushes < LEAST_AT + patience || pushes > LEAST_AT + patience + 2 * n) /* who computes goes on, and may have one more that it was given */
+                /* who computes goes on, and may have one more that it was given */
+                else if (pushes < LEAST_AT + patience || pushes > LEAST_AT + patience + 2 * n)
                     fail_msg("%s on %d: %d pushes; the %dth was one too many", method, n, pushes, LEAST_AT + patience);
                 trial_drop(&t);
             }
@@ -273,7 +291,8 @@ static void a_loss_that_stays_is_never_pushed_and_nothing_is_sent(void **state)
     trial_run(&t, 3);
     for (int r = 0; r < 3; r++) {
         assert_true(trial_metric(&t, "pushes", r) == 0 && trial_metric(&t, "rounds", r) == 16);
-        assert_true(fabs(trial_metric(&t, "alpha", r) - -1.3 * pow(0.9, 12)) < 1e-6); /* after 5 + j such rounds j + 1 times */
+        /* after 5 + j such rounds j + 1 times */
+        assert_true(fabs(trial_metric(&t, "alpha", r) - -1.3 * pow(0.9, 12)) < 1e-6);
         assert_true(t.figures[r].staleness_max == 0);
     }
     assert_int_equal(t.messages[1][2] + t.messages[2][1], t.messages[1][2] * 2);
@@ -288,7 +307,8 @@ static double rises(trial *t, int rank, const float *x)
     return (rank + 1) * (1 + asked[rank]++);
 }
 
-/* What the server's rule makes of all workers' models after their last steps, each over its last loss. */
+/* What the server's rule makes of all workers' models after their
+   last steps, each over its last loss. */
 static void check_unpushed(const trial *t, int n, bool mean)
 {
     double sum = 0;
@@ -339,12 +359,20 @@ static void before_anybody_has_pushed_the_model_is_the_workers_merged_by_the_ser
 
 /* ---- the wire ---- */
 
-/* Between a run of 9 steps and one of 4 lie 5 rounds of each worker. A push: a word, the model up and down, its loss. A round without one: a word with the time, where sizes follow from it. */
+/* Between a run of 9 steps and one of 4 lie 5 rounds of each worker. A push: a word, the model up
+   and down, its loss. A round without one: a word with the time, where sizes follow from it. */
 static void every_pair_sends_what_the_sheet_says(void **state)
 {
-    static const struct { const char *method; double (*loss)(trial *, int, const float *); int models, bytes, notes; } kinds[] = {
-        { ALWAYS ",chunk_most=2)", watched, 1, 2, 3 }, { ALWAYS ",chunk_most=2,wire=fp32)", watched, 1, 4, 3 }, { ALWAYS ",resize=off)", watched, 1, 2, 3 },
-        { "hermes(chunk=2,minibatch=2,chunk_most=2)", constant, 0, 0, 1 }, { "hermes(chunk=2,minibatch=2,resize=off)", constant, 0, 0, 0 },
+    static const struct {
+        const char *method;
+        double (*loss)(trial *, int, const float *);
+        int models, bytes, notes;
+    } kinds[] = {
+        { ALWAYS ",chunk_most=2)", watched, 1, 2, 3 },
+        { ALWAYS ",chunk_most=2,wire=fp32)", watched, 1, 4, 3 },
+        { ALWAYS ",resize=off)", watched, 1, 2, 3 },
+        { "hermes(chunk=2,minibatch=2,chunk_most=2)", constant, 0, 0, 1 },
+        { "hermes(chunk=2,minibatch=2,resize=off)", constant, 0, 0, 0 },
     };
 
     (void)state;
@@ -358,7 +386,8 @@ static void every_pair_sends_what_the_sheet_says(void **state)
             for (int i = 0; i < n; i++)
                 for (int j = 0; j < n; j++) {
                     const bool with_server = i != j && (i == 0 || j == 0);
-                    assert_int_equal(b.bytes[i][j] - a.bytes[i][j], with_server ? 5 * kinds[k].models * kinds[k].bytes * (int)trial_size(&a) : 0);
+                    assert_int_equal(b.bytes[i][j] - a.bytes[i][j],
+                                     with_server ? 5 * kinds[k].models * kinds[k].bytes * (int)trial_size(&a) : 0);
                     assert_int_equal(b.messages[i][j] - a.messages[i][j], with_server ? 5 * kinds[k].notes : 0);
                 }
             trial_drop(&a);
@@ -387,7 +416,8 @@ static void numbers_that_cannot_be_sent_or_compared_end_the_run_with_the_workers
     (void)state;
     t.gradient = steep;
     assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_NUMBER);
-    assert_string_equal(err.text, "method 'hermes': element 10 of b in what worker 1 sends is -68750, but as fp16 the largest is 65504; send it as fp32, or lower the learning rate");
+    assert_string_equal(err.text, "method 'hermes': element 10 of b in what worker 1 sends is -68750, but as fp16 the "
+                                  "largest is 65504; send it as fp32, or lower the learning rate");
     t.method = ALWAYS ",wire=fp32)";
     begin();
     trial_run(&t, 3);
@@ -395,7 +425,8 @@ static void numbers_that_cannot_be_sent_or_compared_end_the_run_with_the_workers
     for (int k = 0; k < 2; k++) {
         t = trial_hermes(k == 0 ? ALWAYS ",wire=fp32)" : ALWAYS ")", 6, bad_loss);
         assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_NUMBER);
-        assert_non_null(strstr(err.text, k == 0 ? "worker 1: the loss on the samples held out is nan in step 1" : "worker 1: the loss on the samples held out is inf in step 1"));
+        assert_non_null(strstr(err.text, k == 0 ? "worker 1: the loss on the samples held out is nan in step 1"
+                                                : "worker 1: the loss on the samples held out is inf in step 1"));
         trial_drop(&t);
     }
 }
@@ -425,15 +456,28 @@ static void check_refused(const char *method, int n, bool held_out, const char *
 
 static void what_cannot_work_is_refused_in_a_sentence(void **state)
 {
-    static const char *const bad[] = { "hermes(alpha=0.1)", "hermes(beta=1)", "hermes(window=2)", "hermes(push=never)", "hermes(minibatch=0)", "hermes(push=always,alpha=-1)", "hermes(resize=off,chunk_most=5000)" };
+    static const char *const bad[] = { "hermes(alpha=0.1)",
+                                       "hermes(beta=1)",
+                                       "hermes(window=2)",
+                                       "hermes(push=never)",
+                                       "hermes(minibatch=0)",
+                                       "hermes(push=always,alpha=-1)",
+                                       "hermes(resize=off,chunk_most=5000)" };
     trial t;
     tutti_error err;
 
     (void)state;
-    check_refused("hermes(minibatch=2)", 2, false, "method 'hermes' goes by the model's loss on samples that are held out of training, and there are none; give --validation N, say 1000 (engine_options.evaluate)");
-    check_refused("hermes", 2, true, "method 'hermes': minibatch is 16 samples, but a pass of this run has 2 at most; give a smaller minibatch, or a larger batch");
-    check_refused("hermes(chunk=1,minibatch=2)", 2, true, "method 'hermes': minibatch is 2 samples, but a chunk has 1; give a smaller minibatch, or a larger chunk");
-    check_refused("hermes(chunk=100,minibatch=2,chunk_most=99)", 2, true, "method 'hermes': chunk_most is 99 samples, but chunk begins at 100; give at least that");
+    check_refused("hermes(minibatch=2)", 2, false,
+                  "method 'hermes' goes by the model's loss on samples that are held out of training, and there are "
+                  "none; give --validation N, say 1000 (engine_options.evaluate)");
+    check_refused("hermes", 2, true,
+                  "method 'hermes': minibatch is 16 samples, but a pass of this run has 2 at most; give a smaller "
+                  "minibatch, or a larger batch");
+    check_refused(
+        "hermes(chunk=1,minibatch=2)", 2, true,
+        "method 'hermes': minibatch is 2 samples, but a chunk has 1; give a smaller minibatch, or a larger chunk");
+    check_refused("hermes(chunk=100,minibatch=2,chunk_most=99)", 2, true,
+                  "method 'hermes': chunk_most is 99 samples, but chunk begins at 100; give at least that");
     for (size_t k = 0; k < TUTTI_LENGTH(bad); k++) {
         t = trial_hermes(bad[k], 2, constant);
         assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);

@@ -1,4 +1,5 @@
-/* Goal: hetero-ring.md's invariants that need no clock, on ranks that are threads. What depends on time is in tests/sim/unequal_test.c. */
+/* Goal: hetero-ring.md's invariants that need no clock, on ranks that are threads. What depends on
+   time is in tests/sim/unequal_test.c. */
 #include "dealt.h"
 
 static void check_equal_on_all(const dealt *d, int n)
@@ -9,10 +10,12 @@ static void check_equal_on_all(const dealt *d, int n)
     }
 }
 
-/* Powers of two: to the bit, with integer gradients whatever the order of summation. Otherwise rounding only. */
+/* Powers of two: to the bit, with integer gradients whatever the order of
+   summation. Otherwise rounding only. */
 static void equal_allocation_is_ddp_with_accumulation(void **state)
 {
-    static const char *const collectives[] = { "hetero-ring(allocation=equal,micro_batch=4,collective=ring)", "hetero-ring(allocation=equal,micro_batch=4,collective=auto)",
+    static const char *const collectives[] = { "hetero-ring(allocation=equal,micro_batch=4,collective=ring)",
+                                               "hetero-ring(allocation=equal,micro_batch=4,collective=auto)",
                                                "hetero-ring(allocation=equal,micro_batch=4)" };
 
     (void)state;
@@ -30,15 +33,16 @@ static void equal_allocation_is_ddp_with_accumulation(void **state)
                 check_equal_on_all(&a, n);
                 for (int r = 0; r < n; r++) {
                     assert_int_equal(a.rank[r].passes[3][r], 4);
-                    assert_memory_equal(a.rank[r].used, b.rank[r].used, sizeof a.rank[r].used); /* even who computes what */
+                    /* even who computes what */
+                    assert_memory_equal(a.rank[r].used, b.rank[r].used, sizeof a.rank[r].used);
                 }
                 dealt_drop(&a);
                 dealt_drop(&b);
             }
 }
 
-/* The default asks for no ring, so a codec needs no word beside it, and is ddp's: halves and a selection whose losses are
-   made good. */
+/* The default asks for no ring, so a codec needs no word beside it, and is ddp's: halves and a
+   selection whose losses are made good. */
 static void a_codec_carries_what_it_carries_for_ddp(void **state)
 {
     static const char *const codecs[] = { "fp16", "ef(topk(ratio=0.1))" };
@@ -61,12 +65,15 @@ static void a_codec_carries_what_it_carries_for_ddp(void **state)
     }
 }
 
-/* G is the mean over the step's samples, so one worker with all of them takes the same steps. 64 samples a step: exact. */
+/* G is the mean over the step's samples, so one worker with all of them takes the same
+   steps. 64 samples a step: exact. */
 static void any_allocation_is_one_worker_with_the_whole_step(void **state)
 {
-    static const struct { int n; const char *shares; int64_t want[4]; } cases[] = {
-        { 2, "2:1", { 11, 5 } }, { 2, "1:100", { 1, 15 } }, { 3, "1:2:1", { 4, 8, 4 } }, { 4, "1:1:1:13", { 1, 1, 1, 13 } }, { 4, "5:1:5:5", { 5, 1, 5, 5 } },
-        { 1, "3", { 16 } },
+    static const struct { int n; const char *shares; int64_t want[4];
+    } cases[] = {
+        { 2, "2:1", { 11, 5 } },          { 2, "1:100", { 1, 15 } },
+        { 3, "1:2:1", { 4, 8, 4 } },      { 4, "1:1:1:13", { 1, 1, 1, 13 } },
+        { 4, "5:1:5:5", { 5, 1, 5, 5 } }, { 1, "3", { 16 } },
     };
 
     (void)state;
@@ -74,7 +81,8 @@ static void any_allocation_is_one_worker_with_the_whole_step(void **state)
         for (int real = 0; real < 2; real++) {
             const int n = cases[c].n;
             char method[128];
-            snprintf(method, sizeof method, "hetero-ring(allocation=static,shares=%s,micro_batches=16,micro_batch=4)", cases[c].shares);
+            snprintf(method, sizeof method, "hetero-ring(allocation=static,shares=%s,micro_batches=16,micro_batch=4)",
+                     cases[c].shares);
             dealt a = dealt_of(method, n == 3 ? 32 : 64 / n, 1, 8), b = dealt_of("ddp", 64, 1, 8);
             if (n == 3) { /* 96 do not divide: 16 micro-batches of 6, and only rounding can be asked for */
                 a.method = "hetero-ring(allocation=static,shares=1:2:1,micro_batches=16)";
@@ -98,14 +106,16 @@ static void any_allocation_is_one_worker_with_the_whole_step(void **state)
         }
 }
 
-/* Here times are whatever this machine's noise makes them, and every step may move micro-batches: a random test of the rounding. */
+/* Here times are whatever this machine's noise makes them, and every step may move
+   micro-batches: a random test of the rounding. */
 static void a_deal_that_follows_noise_is_the_same_everywhere_and_changes_no_bit(void **state)
 {
     int moved = 0;
 
     (void)state;
     for (int n = 2; n <= 5; n++) {
-        dealt a = dealt_of("hetero-ring(adapt_every=1,tolerance=0,micro_batch=2)", 16, 1, 40), b = dealt_of("ddp", 16, 1, 40);
+        dealt a = dealt_of("hetero-ring(adapt_every=1,tolerance=0,micro_batch=2)", 16, 1, 40),
+              b = dealt_of("ddp", 16, 1, 40);
         a.options.data_samples = b.options.data_samples = 500; /* with tails */
         dealt_run(&a, n);
         dealt_run(&b, n);
@@ -128,7 +138,9 @@ static void a_deal_that_follows_noise_is_the_same_everywhere_and_changes_no_bit(
 
 static void every_sample_is_used_exactly_once_an_epoch_in_the_same_steps(void **state)
 {
-    static const char *const methods[] = { "hetero-ring(allocation=equal)", "hetero-ring(allocation=static,shares=7:1:2)", "hetero-ring(adapt_every=1,tolerance=0)",
+    static const char *const methods[] = { "hetero-ring(allocation=equal)",
+                                           "hetero-ring(allocation=static,shares=7:1:2)",
+                                           "hetero-ring(adapt_every=1,tolerance=0)",
                                            "hetero-ring(adapt_every=epoch,tolerance=0)" };
 
     (void)state;
@@ -163,7 +175,8 @@ static void one_worker_is_plain_training_bit_for_bit(void **state)
     }
 }
 
-/* 2 (n - 1) messages a piece and step, all to the next in the ring; 4 bytes to everybody a window. */
+/* 2 (n - 1) messages a piece and step, all to the next in the ring; 4 bytes to everybody a
+   window. */
 static void traffic_is_a_ring_a_step_and_a_float_a_window(void **state)
 {
     (void)state;
@@ -179,7 +192,8 @@ static void traffic_is_a_ring_a_step_and_a_float_a_window(void **state)
                     assert_int_equal(d.rank[r].bytes[to], gathered);
                 if (to == (r + 1) % n) {
                     const double share = 10.0 * 2 * (n - 1) / n * 4 * DEALT_SIZE;
-                    assert_true(fabs((double)(d.rank[r].bytes[to] - gathered) - share) <= 10 * 2 * 4 * 32); /* slices are whole cache lines */
+                    /* slices are whole cache lines */
+                    assert_true(fabs((double)(d.rank[r].bytes[to] - gathered) - share) <= 10 * 2 * 4 * 32);
                     assert_int_equal(d.rank[r].messages[to], 10 * 2 * (n - 1) + 2);
                 }
             }
@@ -191,8 +205,10 @@ static void traffic_is_a_ring_a_step_and_a_float_a_window(void **state)
 static void micro_batches_are_cut_from_the_step_by_what_is_given(void **state)
 {
     static const struct { const char *method; int64_t batch, accumulate, each, samples; } cases[] = {
-        { "hetero-ring", 64, 1, 8, 8 }, { "hetero-ring", 16, 1, 8, 2 }, { "hetero-ring", 20, 1, 10, 2 }, { "hetero-ring", 7, 1, 7, 1 }, { "hetero-ring", 11, 1, 11, 1 },
-        { "hetero-ring", 1, 1, 1, 1 }, { "hetero-ring", 2, 12, 8, 3 }, { "hetero-ring(micro_batch=16)", 64, 1, 4, 16 }, { "hetero-ring(micro_batches=6)", 6, 2, 3, 4 },
+        { "hetero-ring", 64, 1, 8, 8 }, { "hetero-ring", 16, 1, 8, 2 }, { "hetero-ring", 20, 1, 10,
+          2 }, { "hetero-ring", 7, 1, 7, 1 }, { "hetero-ring", 11, 1, 11, 1 },
+        { "hetero-ring", 1, 1, 1, 1 }, { "hetero-ring", 2, 12, 8, 3 }, { "hetero-ring(micro_batch=16)", 64, 1, 4,
+          16 }, { "hetero-ring(micro_batches=6)", 6, 2, 3, 4 },
         { "hetero-ring(micro_batches=24,micro_batch=2)", 24, 1, 12, 2 },
     };
 
@@ -212,24 +228,31 @@ static void what_cannot_be_is_refused(void **state)
     static const int64_t batch_of[2] = { 10, 6 };
     static const struct { const char *method, *sentence; const int64_t *batch_of; } cases[] = {
         { "hetero-ring(micro_batches=1)", "1 micro-batches for 2 workers; each worker needs one", NULL },
-        { "hetero-ring(micro_batch=5)", "3 micro-batches of 5 samples are not a step of 16 (2 workers x batch x accumulate)", NULL },
-        { "hetero-ring(micro_batches=5)", "micro_batches is 5, which does not divide the 16 samples of a step (2 workers x batch x accumulate)", NULL },
+        { "hetero-ring(micro_batch=5)",
+          "3 micro-batches of 5 samples are not a step of 16 (2 workers x batch x accumulate)", NULL },
+        { "hetero-ring(micro_batches=5)",
+          "micro_batches is 5, which does not divide the 16 samples of a step (2 workers x batch x accumulate)", NULL },
         { "hetero-ring(micro_batches=4,micro_batch=2)", "4 micro-batches of 2 samples are not a step of 16", NULL },
-        { "hetero-ring(micro_batches=32)", "micro_batches is 32, which does not divide the 16 samples of a step", NULL },
+        { "hetero-ring(micro_batches=32)", "micro_batches is 32, which does not divide the 16 samples of a step",
+          NULL },
         { "hetero-ring(allocation=static)", "shares go with allocation=static, and it needs them", NULL },
         { "hetero-ring(shares=1:2)", "shares go with allocation=static", NULL },
         { "hetero-ring(allocation=static,shares=1:2:3)", "shares is '1:2:3': 3 numbers for 2 workers", NULL },
-        { "hetero-ring(allocation=static,shares=1:0)", "shares is '1:0'; write a positive number for each worker: w0:w1:...", NULL },
+        { "hetero-ring(allocation=static,shares=1:0)",
+          "shares is '1:0'; write a positive number for each worker: w0:w1:...", NULL },
         { "hetero-ring(allocation=static,shares=1:2:)", "shares is '1:2:'; write a positive number", NULL },
         { "hetero-ring(allocation=static,shares=a:b)", "shares is 'a:b'; write a positive number", NULL },
         { "hetero-ring(adapt_every=0)", "adapt_every is '0'; it must be epoch or a number of steps from 1", NULL },
         { "hetero-ring(adapt_every=often)", "adapt_every is 'often'; it must be epoch or a number of steps", NULL },
         { "hetero-ring(adapt_every=-3)", "adapt_every is '-3'", NULL },
         { "hetero-ring(allocation=equal,tolerance=0.5)", "'tolerance' has no effect with allocation=equal", NULL },
-        { "hetero-ring(allocation=static,shares=1:2,exclude_below=0.5)", "'exclude_below' has no effect with allocation=static", NULL },
+        { "hetero-ring(allocation=static,shares=1:2,exclude_below=0.5)",
+          "'exclude_below' has no effect with allocation=static", NULL },
         { "hetero-ring(tolerance=2)", "'tolerance' is 2; it must be from 0 to 1", NULL },
         { "hetero-ring(allocation=fair)", "equal, static or adaptive", NULL },
-        { "hetero-ring", "method 'hetero-ring' decides itself how much of a step each worker computes; use it with even shares (batch-share)", batch_of },
+        { "hetero-ring",
+          "method 'hetero-ring' decides itself how much of a step each worker computes; use it with even shares "
+          "(batch-share)", batch_of },
     };
 
     (void)state;

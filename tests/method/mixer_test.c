@@ -1,8 +1,14 @@
-/* Goal: the mixer alone, with a method made for it: the complete graph gives an all-reduce's bits, rounds contract as the gap says, push-sum's weight travels, chunks and places
-   do not matter. */
+/* Goal: the mixer alone, with a method made for it: the complete graph gives an all-reduce's bits,
+   rounds contract as the gap says, push-sum's weight travels, chunks and places do not matter. */
 #include "trial.h"
 
-typedef struct probe { const char *graph; bool apart, halves, push; tutti_mixer *mixer; float *u; tutti_mass mass; } probe;
+typedef struct probe {
+    const char *graph;
+    bool apart, halves, push;
+    tutti_mixer *mixer;
+    float *u;
+    tutti_mass mass;
+} probe;
 static const tutti_option probe_options[] = {
     { "graph", TUTTI_SPEC, TUTTI_AT(probe, graph), 0, 0, 0, "ring", "graph" },
     { "apart", TUTTI_BOOL, TUTTI_AT(probe, apart), 0, 0, 1, NULL, "mix from one vector into another" },
@@ -59,10 +65,24 @@ static tutti_status mean_step(tutti_method *m, tutti_error *err)
     return tutti_average(m, m->x, err);
 }
 
-static const tutti_method_ops probe_ops = { .name = "probe", .options = probe_options, .self_bytes = sizeof(probe), .declare = probe_declare, .open = probe_open, .close = probe_close,
-                                            .step = probe_step, .agree = probe_agree, .traits = TUTTI_OWNS_UPDATE };
-static const tutti_method_ops mean_ops = { .name = "mean", .options = probe_options, .self_bytes = sizeof(probe), .declare = probe_declare, .open = probe_open, .close = probe_close,
-                                           .step = mean_step, .agree = probe_agree, .traits = TUTTI_OWNS_UPDATE };
+static const tutti_method_ops probe_ops = { .name = "probe",
+                                            .options = probe_options,
+                                            .self_bytes = sizeof(probe),
+                                            .declare = probe_declare,
+                                            .open = probe_open,
+                                            .close = probe_close,
+                                            .step = probe_step,
+                                            .agree = probe_agree,
+                                            .traits = TUTTI_OWNS_UPDATE };
+static const tutti_method_ops mean_ops = { .name = "mean",
+                                           .options = probe_options,
+                                           .self_bytes = sizeof(probe),
+                                           .declare = probe_declare,
+                                           .open = probe_open,
+                                           .close = probe_close,
+                                           .step = mean_step,
+                                           .agree = probe_agree,
+                                           .traits = TUTTI_OWNS_UPDATE };
 static const tutti_method_ops *const methods[] = { &probe_ops, &mean_ops, NULL };
 
 static trial of(const char *method, int steps)
@@ -99,7 +119,8 @@ static double spread(const trial *t, int s)
     return sqrt(sum);
 }
 
-/* d-psgd.md, invariant 4: the distance from the mean shrinks by 1 - gap a round at least; over a thousand values of all directions it comes close to that. */
+/* d-psgd.md, invariant 4: the distance from the mean shrinks by 1 - gap a round at least; over a
+   thousand values of all directions it comes close to that. */
 static void rounds_contract_as_the_gap_says_and_keep_the_mean(void **state)
 {
     static const char *const specs[] = { "ring", "directed-ring", "star", "grid", "exponential", "random(3)" };
@@ -155,10 +176,14 @@ static tutti_status note_mass(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Weights of 1/3 and 1/7 have no finite fraction, yet what all hold sums to what they held, to the last bit, and so does weight times model, to rounding. */
+/* Weights of 1/3 and 1/7 have no finite fraction, yet what all hold sums to what they held, to the
+   last bit, and so does weight times model, to rounding. */
 static void the_weights_of_push_sum_sum_to_what_they_were_exactly(void **state)
 {
-    static const char *const specs[] = { "ring", "star(weights=push)", "grid(weights=push)", "random(3,weights=push)", "exponential", "complete" }; /* the last three may be level by the end */
+    /* the last three may be level by the end */
+    static const char *const specs[] = {
+        "ring", "star(weights=push)", "grid(weights=push)", "random(3,weights=push)", "exponential", "complete"
+    };
     static tutti_method_ops ops;
     static const tutti_method_ops *const noting[] = { &ops, NULL };
 
@@ -197,7 +222,8 @@ static void the_weights_of_push_sum_sum_to_what_they_were_exactly(void **state)
 static void chunks_halves_and_places_change_no_bit(void **state)
 {
     static const char *const specs[] = { "probe(ring)", "probe(ring,apart=on)", "probe(ring,halves=on)" };
-    static const size_t sizes[] = { 1, (1 << 20) - 533, (1 << 20) - 532 }; /* + 33 + 500: a chunk, and a chunk and one more; three of them are in d_psgd_test.c */
+    /* + 33 + 500: a chunk, and a chunk and one more; three of them are in d_psgd_test.c */
+    static const size_t sizes[] = { 1, (1 << 20) - 533, (1 << 20) - 532 };
 
     (void)state;
     for (size_t z = 0; z < TUTTI_LENGTH(sizes); z++) {
@@ -213,7 +239,9 @@ static void chunks_halves_and_places_change_no_bit(void **state)
             trial_drop(&t);
         }
         assert_int_equal(first.messages[1][2], 2 * ((trial_size(&first) + (1 << 20) - 1) >> 20));
-        for (size_t i = 0; i < trial_size(&first); i += 997) { /* every chunk has been mixed with its own: round 2 of a ring of 3 keeps the mean of round 1 */
+        /* every chunk has been mixed with its own: round 2 of a ring of 3 keeps the mean of round
+           1 */
+        for (size_t i = 0; i < trial_size(&first); i += 997) {
             const float a = first.x[0][0][i];
             assert_true(fabsf(a - first.x[0][1][i]) < 1e-6f && fabsf(a - first.x[1][1][i]) < 1e-6f);
         }

@@ -1,24 +1,61 @@
-/* Goal: every method and every codec runs under this MPI, with the bits of shared memory where a run's bits are its seed's, and towards the optimum where they follow the clock. Method: the registries, so a new one is
-   in at once; one job of four ranks runs them all, one after the other, each in a world of its own, and rank 0 runs them again in threads. */
+/* Goal: every method and every codec runs under this MPI, with the bits of shared memory where a
+   run's bits are its seed's, and towards the optimum where they follow the clock. Method: the
+   registries, so a new one is in at once; one job of four ranks runs them all, one after the other,
+   each in a world of its own, and rank 0 runs them again in threads. */
 #include "trial.h"
 #include "../transport/mpi_job.h"
 #include "tutti/codec.h"
 
 enum { WORKERS = 4, STEPS = 6, MOST = 128 };
-/* What does not go by its name alone, or has several forms; follows: the clock, though the method's traits do not say so. */
-static const struct { const char *name, *spec; bool follows; } forms[] = {
-    { "parameter-server", "parameter-server(servers=3)" }, { "local-sgd", "local-sgd(period=4,outer=sgd(lr=0.7,momentum=0.9))" }, { "lasgd", "lasgd(local_steps=2,max_delay=1)" }, { "lasgd", "lasgd", true },
-    { "d-psgd", "d-psgd" }, { "d-psgd", "d-psgd(one-peer-exponential,order=atc)" }, { "sgp", "sgp" }, { "sgp", "sgp(graph=star(weights=push),overlap=2)" }, { "rand-psgd", "rand-psgd" },
-    { "rand-psgd", "rand-psgd(mixing=delay-by-one)" }, { "rand-psgd", "rand-psgd(pace=own)" }, { "asr-adpsgd", "asr-adpsgd" }, { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)" },
-    { "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)" }, { "h-adpsgd", "h-adpsgd(super_learner=2)" }, { "ssp", "ssp", true }, { "backup-workers", "backup-workers(backup=0)" }, { "backup-workers", "backup-workers", true },
-    { "ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)" }, { "ringleader-asgd", "ringleader-asgd" }, { "ringleader-asgd", "ringleader-asgd(table=worker)" }, { "dude-asgd", "dude-asgd(table=worker,group=2)" },
-    { "dude-asgd", "dude-asgd" }, { "hermes", "hermes(push=always,minibatch=1,chunk=4,local_passes=2)" }, { "oscars", "oscars(interval=2)" }, { "hetero-ring", "hetero-ring(allocation=static,shares=1:3:2:2,collective=ring)" },
-    { "ata", "ata(allocation=fixed,seconds=1:3:2:2)" }, { "ata", "ata", true }, { "stragglar", "stragglar(straggler=1,min_bytes=1)" }, { "alq", "alq(bucket=256,first=1,second=4)" }, { "amq", "amq(bucket=256,first=1,second=4)" },
-    { "accordion", "accordion(unit=step,interval=1)" }, { "onebit-adam", "onebit-adam(freeze_step=2)" }, { "qadam", "qadam(warmup_steps=2)" },
+/* What does not go by its name alone, or has several forms; follows: the clock, though
+   the method's traits do not say so. */
+static const struct { const char *name, *spec; bool follows;
+} forms[] = {
+    { "parameter-server", "parameter-server(servers=3)" },
+    { "local-sgd", "local-sgd(period=4,outer=sgd(lr=0.7,momentum=0.9))" },
+    { "lasgd", "lasgd(local_steps=2,max_delay=1)" },
+    { "lasgd", "lasgd", true },
+    { "d-psgd", "d-psgd" },
+    { "d-psgd", "d-psgd(one-peer-exponential,order=atc)" },
+    { "sgp", "sgp" },
+    { "sgp", "sgp(graph=star(weights=push),overlap=2)" },
+    { "rand-psgd", "rand-psgd" },
+    { "rand-psgd", "rand-psgd(mixing=delay-by-one)" },
+    { "rand-psgd", "rand-psgd(pace=own)" },
+    { "asr-adpsgd", "asr-adpsgd" },
+    { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)" },
+    { "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)" },
+    { "h-adpsgd", "h-adpsgd(super_learner=2)" },
+    { "ssp", "ssp", true },
+    { "backup-workers", "backup-workers(backup=0)" },
+    { "backup-workers", "backup-workers", true },
+    { "ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)" },
+    { "ringleader-asgd", "ringleader-asgd" },
+    { "ringleader-asgd", "ringleader-asgd(table=worker)" },
+    { "dude-asgd", "dude-asgd(table=worker,group=2)" },
+    { "dude-asgd", "dude-asgd" },
+    { "hermes", "hermes(push=always,minibatch=1,chunk=4,local_passes=2)" },
+    { "oscars", "oscars(interval=2)" },
+    { "hetero-ring", "hetero-ring(allocation=static,shares=1:3:2:2,collective=ring)" },
+    { "ata", "ata(allocation=fixed,seconds=1:3:2:2)" },
+    { "ata", "ata", true },
+    { "stragglar", "stragglar(straggler=1,min_bytes=1)" },
+    { "alq", "alq(bucket=256,first=1,second=4)" },
+    { "amq", "amq(bucket=256,first=1,second=4)" },
+    { "accordion", "accordion(unit=step,interval=1)" },
+    { "onebit-adam", "onebit-adam(freeze_step=2)" },
+    { "qadam", "qadam(warmup_steps=2)" },
 };
-static const struct { const char *name, *spec; } wrapped[] = {
-    { "ef", "ef(topk(ratio=0.05))" }, { "ef21", "ef21(sign,eta=0.5)" }, { "large", "large(qsgd(bits=4),min=600)" }, { "accordion", "accordion(low=topk(ratio=0.2),high=topk(ratio=0.01),unit=step,interval=1)" },
-    { "alq", "alq(bucket=256,first=1,second=4)" }, { "amq", "amq(bucket=256,first=1,second=4)" }, { "qsgd", "qsgd(bits=3,coding=elias)" }, { "randomk", "randomk(ratio=0.1,block=8)" },
+static const struct { const char *name, *spec;
+} wrapped[] = {
+    { "ef", "ef(topk(ratio=0.05))" },
+    { "ef21", "ef21(sign,eta=0.5)" },
+    { "large", "large(qsgd(bits=4),min=600)" },
+    { "accordion", "accordion(low=topk(ratio=0.2),high=topk(ratio=0.01),unit=step,interval=1)" },
+    { "alq", "alq(bucket=256,first=1,second=4)" },
+    { "amq", "amq(bucket=256,first=1,second=4)" },
+    { "qsgd", "qsgd(bits=3,coding=elias)" },
+    { "randomk", "randomk(ratio=0.1,block=8)" },
 };
 
 typedef struct list { trial t[MOST]; bool follows[MOST]; int n; } list;
@@ -108,7 +145,8 @@ static bool right(const trial *t, bool follows)
         if (!trial_same(t, t->x[0][s], same.x[0][s]))
             differs = s;
     if (differs >= 0)
-        fprintf(stderr, "%s%s%s: differs from shared memory after step %d\n", t->method, t->options.codec != NULL ? " with " : "", t->options.codec != NULL ? t->options.codec : "", differs);
+        fprintf(stderr, "%s%s%s: differs from shared memory after step %d\n", t->method,
+                t->options.codec != NULL ? " with " : "", t->options.codec != NULL ? t->options.codec : "", differs);
     trial_drop(&same);
     return differs < 0;
 }
@@ -132,7 +170,8 @@ static int rank_of_all(void)
             status = trial_rank(world, t, &err);
         }
         if (status != TUTTI_OK)
-            fprintf(stderr, "%s%s%s on rank %d: %s: %s\n", t->method, t->options.codec != NULL ? " with " : "", t->options.codec != NULL ? t->options.codec : "", rank, tutti_status_name(status), err.text);
+            fprintf(stderr, "%s%s%s on rank %d: %s: %s\n", t->method, t->options.codec != NULL ? " with " : "",
+                    t->options.codec != NULL ? t->options.codec : "", rank, tutti_status_name(status), err.text);
         tutti_world_close(world);
     }
     for (int k = 0; k < l.n && status == TUTTI_OK && rank == 0; k++)

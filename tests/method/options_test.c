@@ -1,13 +1,22 @@
-/* Goal: each option of each method and of each codec takes its least value, its greatest and all its choices, and refuses one beyond in a sentence that names it. Method: the tables themselves, so a new
-   option is tested as soon as it is there; one whose kind needs values that no table has (a text, a spec) fails until it has a row here. Four workers run with what is least or chosen; with what is greatest,
-   which may be a million averagings a gradient, they open and end, and one worker runs. A codec runs under ddp. What an option needs beside itself comes from its `when`; what a sentence beyond tables asks
-   for, from a row of `also`. */
+/* Goal: each option of each method and of each codec takes its least value, its greatest and all
+   its choices, and refuses one beyond in a sentence that names it. Method: the tables themselves,
+   so a new option is tested as soon as it is there; one whose kind needs values that no table has
+   (a text, a spec) fails until it has a row here. Four workers run with what is least or chosen;
+   with what is greatest, which may be a million averagings a gradient, they open and end, and one
+   worker runs. A codec runs under ddp. What an option needs beside itself comes from its `when`;
+   what a sentence beyond tables asks for, from a row of `also`. */
 #include "trial.h"
 #include "tutti/codec.h"
 
-/* at: "<" with the least value, ">" with the greatest, a text with that choice, NULL with any. with: options of the same table but for the one that is tested, in place of what its `when` says; batch,
-   accumulate: of the run; opens: with the greatest no step is made, which would take days. The first row that fits counts. */
-static const struct also { const char *of, *option, *at, *with[3], *codec; int64_t batch, accumulate; bool opens; } also[] = {
+/* at: "<" with the least value, ">" with the greatest, a text with that choice, NULL with any.
+   with: options of the same table but for the one that is tested, in place of what its `when`
+   says; batch, accumulate: of the run; opens: with the greatest no step is made, which would take
+   days. The first row that fits counts. */
+static const struct also {
+    const char *of, *option, *at, *with[3], *codec;
+    int64_t batch, accumulate;
+    bool opens;
+} also[] = {
     { "ddp", "bucket_mb", "<", { "first_bucket_mb=9.5367431640625e-07" } },
     { "ddp", "first_bucket_mb", ">", { "bucket_mb=65536" } },
     { "parameter-server", "bucket_mb", "<", { "first_bucket_mb=9.5367431640625e-07" } },
@@ -38,18 +47,39 @@ static const struct also { const char *of, *option, *at, *with[3], *codec; int64
 };
 /* Codecs that are nothing without another. */
 static const struct also inside[] = {
-    { "ef", "nesterov", NULL, { "codec=topk(ratio=0.1)", "momentum=0.5" } }, { "ef", "flush", NULL, { "codec=topk(ratio=0.1)", "flush_every=2" } }, { "ef", NULL, NULL, { "codec=topk(ratio=0.1)" } }, { "large", NULL, NULL, { "codec=topk(ratio=0.1)" } },
+    { "ef", "nesterov", NULL, { "codec=topk(ratio=0.1)", "momentum=0.5" } },
+    { "ef", "flush", NULL, { "codec=topk(ratio=0.1)", "flush_every=2" } },
+    { "ef", NULL, NULL, { "codec=topk(ratio=0.1)" } },
+    { "large", NULL, NULL, { "codec=topk(ratio=0.1)" } },
     { "ef21", NULL, NULL, { "codec=topk(ratio=0.1)" } },
-    { "accordion", "dense", NULL, { "low=topk(ratio=0.9)", "high=topk(ratio=0.001)", "dry_run=on" } }, { "accordion", NULL, NULL, { "low=topk(ratio=0.9)", "high=topk(ratio=0.001)" } },
+    { "accordion", "dense", NULL, { "low=topk(ratio=0.9)", "high=topk(ratio=0.001)", "dry_run=on" } },
+    { "accordion", NULL, NULL, { "low=topk(ratio=0.9)", "high=topk(ratio=0.001)" } },
 };
 /* What the number of workers bounds more closely than the table can: with 4 of them. */
-static const struct { const char *option; int most; } bounded[] = { { "servers", 4 }, { "softsync", 4 }, { "backup", 3 }, { "group", 4 } };
+static const struct {
+    const char *option;
+    int most;
+} bounded[] = { { "servers", 4 }, { "softsync", 4 }, { "backup", 3 }, { "group", 4 } };
 /* Values of texts and specs, and one that is none. */
-static const struct values { const char *of, *option, *good[4], *bad; } values[] = {
-    { NULL, "graph", { "ring", "one-peer-exponential", "complete" }, "rign" }, { NULL, "mixing", { "random-ring", "ring", "random-matching" }, "rign" }, { NULL, "outer", { "sgd(lr=0.7,momentum=0.9)" }, "sdg" },
-    { "h-adpsgd", "super_learner", { "machine", "1", "2", "4" }, "3" }, { "hetero-ring", "shares", { "1:1:1:1", "3:1:2:2" }, "1:2" }, { "hetero-ring", "adapt_every", { "1", "1000000000", "epoch" }, "0" },
-    { "ata", "seconds", { "1:2:3:4", "1e-9:1e9:1:1" }, "1:2" }, { "stragglar", "straggler", { "auto", "0", "3" }, "4" }, { NULL, "replay", { "1.l", "0.h:1.l" }, "1.x" },
-    { NULL, "exclude", { "b", "*:?" }, "z" }, { NULL, "warmup_ratios", { "0.5", "1:0.25:0.25" }, "2" }, { NULL, "codec", { "topk", "fp16", "sign" }, "tokp" }, { NULL, "small", { "fp32", "int8" }, "ft32" }, { NULL, "flush", { "fp32", "bf16" }, "ft32" }, { NULL, "dense", { "fp32", "bf16" }, "ft32" }, { NULL, "low", { "topk(ratio=0.5)", "topk" }, "tokp" }, { NULL, "high", { "topk(ratio=0.5)", "topk" }, "tokp" },
+static const struct values { const char *of, *option, *good[4], *bad;
+} values[] = {
+    { NULL, "graph", { "ring", "one-peer-exponential", "complete" }, "rign" },
+    { NULL, "mixing", { "random-ring", "ring", "random-matching" }, "rign" },
+    { NULL, "outer", { "sgd(lr=0.7,momentum=0.9)" }, "sdg" },
+    { "h-adpsgd", "super_learner", { "machine", "1", "2", "4" }, "3" },
+    { "hetero-ring", "shares", { "1:1:1:1", "3:1:2:2" }, "1:2" },
+    { "hetero-ring", "adapt_every", { "1", "1000000000", "epoch" }, "0" },
+    { "ata", "seconds", { "1:2:3:4", "1e-9:1e9:1:1" }, "1:2" },
+    { "stragglar", "straggler", { "auto", "0", "3" }, "4" },
+    { NULL, "replay", { "1.l", "0.h:1.l" }, "1.x" },
+    { NULL, "exclude", { "b", "*:?" }, "z" },
+    { NULL, "warmup_ratios", { "0.5", "1:0.25:0.25" }, "2" },
+    { NULL, "codec", { "topk", "fp16", "sign" }, "tokp" },
+    { NULL, "small", { "fp32", "int8" }, "ft32" },
+    { NULL, "flush", { "fp32", "bf16" }, "ft32" },
+    { NULL, "dense", { "fp32", "bf16" }, "ft32" },
+    { NULL, "low", { "topk(ratio=0.5)", "topk" }, "tokp" },
+    { NULL, "high", { "topk(ratio=0.5)", "topk" }, "tokp" },
 };
 static int failures;
 
@@ -60,10 +90,14 @@ static const char *end_of(const tutti_option *o, const char *value)
 {
     const double number = strtod(value, NULL);
 
-    return o->type != TUTTI_INT && o->type != TUTTI_REAL ? NULL : number <= o->min ? "<" : number >= o->max ? ">" : NULL;
+    return o->type != TUTTI_INT && o->type != TUTTI_REAL ? NULL
+           : number <= o->min                            ? "<"
+           : number >= o->max                            ? ">"
+                                                         : NULL;
 }
 
-static const struct also *find_in(const struct also *rows, size_t n, const table *t, const tutti_option *o, const char *value)
+static const struct also *find_in(const struct also *rows, size_t n, const table *t, const tutti_option *o,
+                                  const char *value)
 {
     const char *end = end_of(o, value);
 
@@ -81,7 +115,8 @@ static const struct also *find(const table *t, const tutti_option *o, const char
     return a != NULL ? a : find_in(also, TUTTI_LENGTH(also), t, o, value);
 }
 
-/* ",solver=closed" of "solver=closed", of "select=randk|blockk" the first, of "momentum>0" one that is. */
+/* ",solver=closed" of "solver=closed", of "select=randk|blockk" the
+   first, of "momentum>0" one that is. */
 static void meet(const table *t, const char *when, char *out, size_t bytes)
 {
     char text[200], *rest = text;
@@ -97,7 +132,8 @@ static void meet(const table *t, const char *when, char *out, size_t bytes)
         if ((bar = strchr(sign + 1, '|')) != NULL)
             *bar = 0;
         if (more)
-            snprintf(out + strlen(out), bytes - strlen(out), ",%s=%g", word, 0.5 * (strtod(sign + 1, NULL) + tutti_option_find(t->options, word)->max));
+            snprintf(out + strlen(out), bytes - strlen(out), ",%s=%g", word,
+                     0.5 * (strtod(sign + 1, NULL) + tutti_option_find(t->options, word)->max));
         else
             snprintf(out + strlen(out), bytes - strlen(out), ",%s=%s", word, sign + 1);
     }
@@ -155,7 +191,8 @@ static void bad(const table *of, const tutti_option *o, const char *value, int n
     if (status != TUTTI_ERR_USAGE) {
         print_error("%s(%s=%s) is not refused\n", of->name, o->name, value);
         failures++;
-    } else if (strstr(err.text, value) == NULL || ((strstr(err.text, of->name) == NULL || strstr(err.text, o->name) == NULL) && o->type != TUTTI_SPEC)) {
+    } else if (strstr(err.text, value) == NULL ||
+               ((strstr(err.text, of->name) == NULL || strstr(err.text, o->name) == NULL) && o->type != TUTTI_SPEC)) {
         print_error("%s(%s=%s) is refused without a word on it: %s\n", of->name, o->name, value, err.text);
         failures++;
     }
@@ -168,7 +205,11 @@ static void number(const table *of, const tutti_option *o)
     snprintf(least, sizeof least, "%.17g", o->min);
     snprintf(most, sizeof most, o->type == TUTTI_INT ? "%.0f" : "%.17g", o->max);
     snprintf(below, sizeof below, "%.17g", o->type == TUTTI_INT ? o->min - 1 : nextafter(o->min, -1e300));
-    snprintf(above, sizeof above, o->type == TUTTI_INT ? "%.0f" : "%.17g", o->type != TUTTI_INT ? nextafter(o->max, 1e300) : o->max + 1 > o->max ? o->max + 1 : o->max + 2); /* 2^53 + 1 is no double */
+    /* 2^53 + 1 is no double */
+    snprintf(above, sizeof above, o->type == TUTTI_INT ? "%.0f" : "%.17g",
+             o->type != TUTTI_INT  ? nextafter(o->max, 1e300)
+             : o->max + 1 > o->max ? o->max + 1
+                                   : o->max + 2);
     good(of, o, least, 4, 2);
     for (size_t k = 0; k < TUTTI_LENGTH(bounded); k++)
         if (!of->codec && strcmp(bounded[k].option, o->name) == 0) {
@@ -208,7 +249,8 @@ static void words(const table *of, const tutti_option *o)
             bad(of, o, values[k].bad, 4);
             return;
         }
-    print_error("%s: '%s' is a %s; give `values` of this test some\n", of->name, o->name, tutti_option_type_name(o->type));
+    print_error("%s: '%s' is a %s; give `values` of this test some\n", of->name, o->name,
+                tutti_option_type_name(o->type));
     failures++;
 }
 

@@ -1,5 +1,7 @@
-/* Goal: what oscars promises of any order of arrival, on ranks that are real threads: one worker, no step lost, everybody's model at the end, exact traffic of every pair, what its interval is after any number of rounds, and what it is
-   when all are waited for. Schedules in their hundreds are tests/explore's; what depends on speeds is in tests/cli/oscars_test.py. */
+/* Goal: what oscars promises of any order of arrival, on ranks that are real threads: one worker,
+   no step lost, everybody's model at the end, exact traffic of every pair, what its interval is
+   after any number of rounds, and what it is when all are waited for. Schedules in their hundreds
+   are tests/explore's; what depends on speeds is in tests/cli/oscars_test.py. */
 #include "trial.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 8 };
@@ -7,7 +9,8 @@ static const double rate = 0.0625;
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "oscars", "oscars(interval=1)", "oscars(weights=normalised,quorum=1,max_late=0)" };
+    static const char *const methods[] = { "oscars", "oscars(interval=1)",
+                                           "oscars(weights=normalised,quorum=1,max_late=0)" };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -27,8 +30,12 @@ static void one_worker_is_single_bit_for_bit(void **state)
 
 static void every_step_is_applied_or_dropped_and_all_have_the_sum(void **state)
 {
-    static const struct { const char *method; double max_late; } kinds[] = {
-        { "oscars", 1 }, { "oscars(interval=2,grace=0,quorum=0.1,max_late=0)", 0 }, { "oscars(interval=1,weights=uniform,quorum=0.5,grace=0,max_late=3)", 3 }, { "oscars(weights=normalised,quorum=1,adapt=off)", 0 },
+    static const struct { const char *method; double max_late;
+    } kinds[] = {
+        { "oscars", 1 },
+        { "oscars(interval=2,grace=0,quorum=0.1,max_late=0)", 0 },
+        { "oscars(interval=1,weights=uniform,quorum=0.5,grace=0,max_late=3)", 3 },
+        { "oscars(weights=normalised,quorum=1,adapt=off)", 0 },
         { "oscars(interval=3,weights=normalised,grace=0,quorum=0.3,adapt=grow,growth=0.5)", 1 },
     };
 
@@ -50,14 +57,16 @@ static void every_step_is_applied_or_dropped_and_all_have_the_sum(void **state)
                     assert_true((weighs[r] > 0) == (taken > 0));
                     weigh += weighs[r];
                 }
-                assert_true(weigh > 0.5 * trial_metric(&t, "rounds", -1) && trial_metric(&t, "rounds", -1) >= (way == 2 ? 9 : 1));
+                assert_true(weigh > 0.5 * trial_metric(&t, "rounds", -1) &&
+                            trial_metric(&t, "rounds", -1) >= (way == 2 ? 9 : 1));
                 assert_true(trial_metric(&t, "applied_delay_max", -1) <= kinds[k].max_late);
                 for (size_t i = 0; i < trial_size(&t); i++) {
                     double x = trial_initial_value(i);
                     for (int r = 0; r < n; r++)
                         x -= rate * weighs[r] * (double)trial_constant(r, 0, i, 0);
                     if (!(fabs(t.x[0][9][i] - x) <= 4e-6 * fmax(1, fabs(x))))
-                        fail_msg("%s on %d: element %zu is %.9g instead of %.9g", t.method, n, i, (double)t.x[0][9][i], x);
+                        fail_msg("%s on %d: element %zu is %.9g instead of %.9g", t.method, n, i, (double)t.x[0][9][i],
+                                 x);
                 }
                 for (int r = 1; r < n; r++)
                     assert_true(trial_same(&t, t.x[0][9], t.x[r][9]));
@@ -65,7 +74,8 @@ static void every_step_is_applied_or_dropped_and_all_have_the_sum(void **state)
             }
 }
 
-/* A step each, all waited for: synchronous SGD. Of a worker's weight nothing is left to see then. */
+/* A step each, all waited for: synchronous SGD. Of a worker's weight nothing is left to see
+   then. */
 static void a_step_at_a_time_with_all_is_synchronous_sgd(void **state)
 {
     static const char *const weights[] = { "steps", "uniform", "normalised" };
@@ -81,20 +91,23 @@ static void a_step_at_a_time_with_all_is_synchronous_sgd(void **state)
             trial_run(&b, n);
             for (int s = 0; s <= 9; s++)
                 if (trial_apart(&a, a.x[n - 1][s], b.x[0][s]) > 2e-6)
-                    fail_msg("%s on %d: %g from ddp after step %d", method, n, trial_apart(&a, a.x[n - 1][s], b.x[0][s]), s + 1);
+                    fail_msg("%s on %d: %g from ddp after step %d", method, n,
+                             trial_apart(&a, a.x[n - 1][s], b.x[0][s]), s + 1);
             assert_true(trial_metric(&a, "rounds", -1) == 9);
             trial_drop(&a);
             trial_drop(&b);
         }
 }
 
-/* All make the same displacement: w makes it too, to the bit where the weights' sum is a power of two, else but for the rounding of 1 / sum. */
+/* All make the same displacement: w makes it too, to the bit where the weights' sum is a power of
+   two, else but for the rounding of 1 / sum. */
 static void displacements_that_agree_are_made(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
         const int n = sizes[p];
-        trial a = trial_of("oscars(interval=1,quota_max=1,quorum=1)", "sgd(lr=0.125)", 4), b = trial_of("single", "sgd(lr=0.125)", 4);
+        trial a = trial_of("oscars(interval=1,quota_max=1,quorum=1)", "sgd(lr=0.125)", 4),
+              b = trial_of("single", "sgd(lr=0.125)", 4);
         a.gradient = b.gradient = trial_alike;
         trial_run(&a, n);
         trial_run(&b, 1);
@@ -106,7 +119,8 @@ static void displacements_that_agree_are_made(void **state)
     }
 }
 
-/* Each request has a displacement, or is the word of who leaves with nothing new, of which there is one at the most; each answer has the model. */
+/* Each request has a displacement, or is the word of who leaves with nothing new, of which there is
+   one at the most; each answer has the model. */
 static void every_pair_sends_what_the_sheet_says(void **state)
 {
     (void)state;
@@ -152,15 +166,20 @@ static double vanishes(uint64_t step)
 
 static void the_interval_follows_the_loss_or_the_rounds(void **state)
 {
-    static const struct { const char *adapt; double (*loss)(uint64_t step); double first, then; } kinds[] = { { "loss", falls, 16, 1 }, { "loss", rises, 1, 100 }, { "loss", vanishes, 1, 1 }, { "loss", NULL, 0, 0 }, { "off", falls, 0, 0 },
-                                                                                                              { "grow", falls, 0, 0 } };
+    static const struct {
+        const char *adapt;
+        double (*loss)(uint64_t step);
+        double first, then;
+    } kinds[] = { { "loss", falls, 16, 1 }, { "loss", rises, 1, 100 }, { "loss", vanishes, 1, 1 },
+                  { "loss", NULL, 0, 0 },   { "off", falls, 0, 0 },    { "grow", falls, 0, 0 } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
         for (int steps = 1; steps <= 15; steps += 7) {
             char method[100];
             double loss = kinds[k].first, interval = 1, rounds;
-            snprintf(method, sizeof method, "oscars(interval=24,adapt=%s%s,quota_max=1,quorum=1)", kinds[k].adapt, strcmp(kinds[k].adapt, "grow") == 0 ? ",growth=0.75" : "");
+            snprintf(method, sizeof method, "oscars(interval=24,adapt=%s%s,quota_max=1,quorum=1)", kinds[k].adapt,
+                     strcmp(kinds[k].adapt, "grow") == 0 ? ",growth=0.75" : "");
             trial t = trial_of(method, "sgd(lr=0.0625)", steps);
             t.loss = kinds[k].loss;
             t.show = true; /* a round a step, so many rounds in few steps */
@@ -177,7 +196,8 @@ static void the_interval_follows_the_loss_or_the_rounds(void **state)
                 interval = fmin(next, 2 * interval);
             }
             if (trial_metric(&t, "interval", -1) != interval)
-                fail_msg("%s: after %d rounds H is %g instead of %g", method, steps, trial_metric(&t, "interval", -1), interval);
+                fail_msg("%s: after %d rounds H is %g instead of %g", method, steps, trial_metric(&t, "interval", -1),
+                         interval);
             trial_drop(&t);
         }
 }
@@ -203,8 +223,10 @@ static tutti_status refused(const char *method, tutti_error *err)
 
 static void what_cannot_work_is_refused_in_a_sentence(void **state)
 {
-    static const char *const wrong[] = { "oscars(interval=0)", "oscars(interval=1000001)", "oscars(grace=-0.1)", "oscars(quorum=1.1)", "oscars(quorum=0)", "oscars(max_late=-1)", "oscars(quota_max=0.5)", "oscars(weights=none)",
-                                         "oscars(adapt=yes)", "oscars(growth=0.1)", "oscars(grace=nan)" };
+    static const char *const wrong[] = { "oscars(interval=0)",    "oscars(interval=1000001)", "oscars(grace=-0.1)",
+                                         "oscars(quorum=1.1)",    "oscars(quorum=0)",         "oscars(max_late=-1)",
+                                         "oscars(quota_max=0.5)", "oscars(weights=none)",     "oscars(adapt=yes)",
+                                         "oscars(growth=0.1)",    "oscars(grace=nan)" };
     tutti_error err;
 
     (void)state;

@@ -1,6 +1,10 @@
-/* Goal: a server (src/engine/server.c) takes no request that no client of its version makes: twice before an answer, with a version that does not exist yet, with another slice's length, in a window that is none, with rows
-   that a table has not got. Nor does who sums rows of tables (src/engine/rows.c) take ids, numbers and bits beyond the table. The run ends, with the name of who sent it.
-   Method: a method with a server at worker 0 that keeps answers back until all have asked, and one that sums; worker 1 asks, and sums, by hand, honestly too, so that it is known to do it as the library does. */
+/* Goal: a server (src/engine/server.c) takes no request that no client of its version makes:
+   twice before an answer, with a version that does not exist yet, with another slice's length,
+   in a window that is none, with rows that a table has not got. Nor does who sums rows of tables
+   (src/engine/rows.c) take ids, numbers and bits beyond the table. The run ends, with the name
+   of who sent it. Method: a method with a server at worker 0 that keeps answers back until all
+   have asked, and one that sums; worker 1 asks, and sums, by hand, honestly too, so that it is
+   known to do it as the library does. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +21,8 @@ enum { WORKERS = 3, COUNT = 100, MOST = 2, ROWS = 40, COLS = 4, WORD_BITS = 64 }
 typedef enum { AS_EVER, TWICE, NEWER, SHORTER, EMPTY, THERE, BY_ROWS } how; /* BY_ROWS: and those behind it */
 typedef struct asks { tutti_server *server; tutti_note held[WORKERS + 1]; int n; } asks;
 static how now; /* of the one test that runs: a method's ops have no place for it, nor for the next */
-static struct rows_sent { uint32_t told, ids[2]; size_t dropped; int64_t touched; uint64_t bits; } sent; /* dropped: words at the end; touched, bits: of sums */
+/* dropped: words at the end; touched, bits: of sums */
+static struct rows_sent { uint32_t told, ids[2]; size_t dropped; int64_t touched; uint64_t bits; } sent;
 
 static tutti_status asks_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
@@ -28,19 +33,28 @@ static tutti_status asks_rule(tutti_method *m, const tutti_server_request *r, tu
         return TUTTI_OK;
     s->n = 0;
     TUTTI_TRY(tutti_server_give(s->server, s->held, WORKERS, 0, err));
-    return now == TWICE ? tutti_server_give(s->server, s->held + WORKERS, 1, 0, err) : TUTTI_OK; /* were the second one of a worker taken, the run would end well */
+    /* were the second one of a worker taken, the run would end well */
+    return now == TWICE ? tutti_server_give(s->server, s->held + WORKERS, 1, 0, err) : TUTTI_OK;
 }
 
 static tutti_status asks_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    return tutti_server_declare(&((asks *)m->self)->server, m, plan, &(tutti_server_setup){ .rule = asks_rule, .service = 0, .servers = 1 }, err);
+    return tutti_server_declare(&((asks *)m->self)->server, m, plan,
+                                &(tutti_server_setup){ .rule = asks_rule, .service = 0, .servers = 1 }, err);
 }
 
-static tutti_status asks_open(tutti_method *m, tutti_error *err) { return tutti_server_open(((asks *)m->self)->server, err); }
+static tutti_status asks_open(tutti_method *m, tutti_error *err)
+{
+    return tutti_server_open(((asks *)m->self)->server, err);
+}
 static void asks_close(tutti_method *m) { tutti_server_close(((asks *)m->self)->server); }
-static tutti_status asks_serve(tutti_method *m, tutti_error *err) { return tutti_server_run(((asks *)m->self)->server, err); }
+static tutti_status asks_serve(tutti_method *m, tutti_error *err)
+{
+    return tutti_server_run(((asks *)m->self)->server, err);
+}
 
-/* slice.h: w as it stands, then how many rows of the table, their ids, the rows. Gives the words. */
+/* slice.h: w as it stands, then how many rows of the table, their ids, the rows. Gives the
+   words. */
 static size_t by_rows(float *words)
 {
     memset(words, 0, COUNT * sizeof *words);
@@ -69,22 +83,44 @@ static tutti_status asks_step(tutti_method *m, tutti_error *err)
     for (int k = 0; k < MOST; k++) {
         note[k].a = now == NEWER ? 7 : 0;
         note[k].kind = now == THERE ? FROM_THERE : 0; /* of a method whose g is in no window */
-        request[k] = now == BY_ROWS ? tutti_f32(m->device, words, by_rows(words)) : now == EMPTY ? tutti_f32(m->device, m->g, 1) : tutti_f32(m->device, m->g, used - (now == SHORTER ? 16 : 0));
+        request[k] = now == BY_ROWS ? tutti_f32(m->device, words, by_rows(words))
+                     : now == EMPTY ? tutti_f32(m->device, m->g, 1)
+                                    : tutti_f32(m->device, m->g, used - (now == SHORTER ? 16 : 0));
         reply[k] = tutti_f32(m->device, room[k], now == BY_ROWS ? TUTTI_LENGTH(room[k]) : used);
     }
-    status = tutti_engine_calls(m->engine, 0, now == TWICE ? 2 : 1, member, note, request, NULL, reply, call, each, err);
-    return status == TUTTI_CLOSED ? tutti_engine_services_look(m->engine, err) : status; /* it was ended, since a service here has heard of the server's end first */
+    status =
+        tutti_engine_calls(m->engine, 0, now == TWICE ? 2 : 1, member, note, request, NULL, reply, call, each, err);
+    /* it was ended, since a service here has heard of the server's end first */
+    return status == TUTTI_CLOSED ? tutti_engine_services_look(m->engine, err) : status;
 }
 
-static tutti_status asks_agree(tutti_method *m, tutti_error *err) { return tutti_server_agree(((asks *)m->self)->server, err); }
+static tutti_status asks_agree(tutti_method *m, tutti_error *err)
+{
+    return tutti_server_agree(((asks *)m->self)->server, err);
+}
 
 static const tutti_service services[] = { { "serve", asks_serve }, { 0 } };
-static const tutti_method_ops asks_ops = { .name = "asks", .self_bytes = sizeof(asks), .traits = TUTTI_UPDATES_SLICES, .services = services, .declare = asks_declare, .open = asks_open, .close = asks_close, .step = asks_step,
+static const tutti_method_ops asks_ops = { .name = "asks",
+                                           .self_bytes = sizeof(asks),
+                                           .traits = TUTTI_UPDATES_SLICES,
+                                           .services = services,
+                                           .declare = asks_declare,
+                                           .open = asks_open,
+                                           .close = asks_close,
+                                           .step = asks_step,
                                            .agree = asks_agree };
-static const tutti_method_ops asks_rows_ops = { .name = "asks-rows", .self_bytes = sizeof(asks), .traits = TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS, .services = services, .declare = asks_declare, .open = asks_open,
-                                                .close = asks_close, .step = asks_step, .agree = asks_agree };
+static const tutti_method_ops asks_rows_ops = { .name = "asks-rows",
+                                                .self_bytes = sizeof(asks),
+                                                .traits = TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS,
+                                                .services = services,
+                                                .declare = asks_declare,
+                                                .open = asks_open,
+                                                .close = asks_close,
+                                                .step = asks_step,
+                                                .agree = asks_agree };
 
-/* What tutti_exchange makes of a table: all tell how many rows they have touched; then ids and rows, or, where the table travels whole under a lazy optimiser, a bit a row. */
+/* What tutti_exchange makes of a table: all tell how many rows they have touched; then ids and
+   rows, or, where the table travels whole under a lazy optimiser, a bit a row. */
 static tutti_status sums_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     int64_t told[WORKERS];
@@ -94,25 +130,31 @@ static tutti_status sums_exchange(tutti_method *m, tutti_piece *p, tutti_error *
 
     if (m->rank != 1 || now != BY_ROWS || p->rows == NULL)
         return tutti_exchange(m, p, 1, err);
-    TUTTI_TRY(tutti_allgather(&p->group, tutti_host(&sent.touched, 1, TUTTI_I64), tutti_host(told, WORKERS, TUTTI_I64), err));
+    TUTTI_TRY(
+        tutti_allgather(&p->group, tutti_host(&sent.touched, 1, TUTTI_I64), tutti_host(told, WORKERS, TUTTI_I64), err));
     if (sent.touched < 0 || sent.touched > ROWS)
         return TUTTI_OK; /* nobody goes on */
     for (int r = 0; r < WORKERS; r++)
         words += counts[r] = (size_t)told[r] * (1 + COLS);
     if (words >= 2 * (size_t)ROWS * COLS) {
-        TUTTI_TRY(tutti_allgather(&p->group, tutti_host(&sent.bits, 1, TUTTI_I64), tutti_host(bits, WORKERS, TUTTI_I64), err));
+        TUTTI_TRY(tutti_allgather(&p->group, tutti_host(&sent.bits, 1, TUTTI_I64), tutti_host(bits, WORKERS, TUTTI_I64),
+                                  err));
         return tutti_allreduce_weighted(&p->group, 1, tutti_f32(m->device, p->g, p->count), err);
     }
     memcpy(mine, sent.ids, sizeof sent.ids);
-    return tutti_allgather_v(&p->group, counts, tutti_host(mine, counts[1], TUTTI_I32), tutti_host(all, words, TUTTI_I32), err);
+    return tutti_allgather_v(&p->group, counts, tutti_host(mine, counts[1], TUTTI_I32),
+                             tutti_host(all, words, TUTTI_I32), err);
 }
 
-static const tutti_method_ops sums_ops = { .name = "sums", .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS, .exchange = sums_exchange };
+static const tutti_method_ops sums_ops = { .name = "sums",
+                                           .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS,
+                                           .exchange = sums_exchange };
 static const tutti_method_ops *const methods[] = { &asks_ops, &asks_rows_ops, &sums_ops, NULL };
 
 static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
 {
-    const tutti_param params[2] = { { .name = "w", .dims = 1, .dim = { COUNT } }, { .name = "table", .dims = 2, .dim = { ROWS, COLS }, .row_sparse = true } };
+    const tutti_param params[2] = { { .name = "w", .dims = 1, .dim = { COUNT } },
+                                    { .name = "table", .dims = 2, .dim = { ROWS, COLS }, .row_sparse = true } };
     const char *const method = arg;
     const bool table = strcmp(method, "asks") != 0;
     uint32_t ids[ROWS];
@@ -121,7 +163,10 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
 
     for (uint32_t k = 0; k < ROWS; k++)
         ids[k] = k;
-    TUTTI_TRY(tutti_engine_open_from(&e, world, params, 1 + table, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.5,momentum=0.5,lazy=on)", .batch = 1 }, methods, err));
+    TUTTI_TRY(tutti_engine_open_from(
+        &e, world, params, 1 + table,
+        &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.5,momentum=0.5,lazy=on)", .batch = 1 },
+        methods, err));
     status = TUTTI_OK;
     for (int k = 0; k < 3 && status == TUTTI_OK; k++) {
         tutti_pass p;
@@ -142,11 +187,16 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
 
 static void requests_that_no_worker_of_its_version_makes_are_refused_by_name(void **state)
 {
-    static const struct { how how; const char *sentence; } cases[] = {
-        { AS_EVER, NULL }, { TWICE, "worker 1 asks again before it was answered; all workers must run one version" },
-        { NEWER, "worker 1 says that it has version 7 of a slice of which there is 0; all workers must run one checkpoint" },
-        { SHORTER, "worker 1 sent " }, { EMPTY, "worker 1 sent 4 bytes for a slice of " },
-        { THERE, "worker 1 wants a slice to be read or written in its window, which this one is not; all workers must run one version" },
+    static const struct { how how; const char *sentence;
+    } cases[] = {
+        { AS_EVER, NULL },
+        { TWICE, "worker 1 asks again before it was answered; all workers must run one version" },
+        { NEWER,
+          "worker 1 says that it has version 7 of a slice of which there is 0; all workers must run one checkpoint" },
+        { SHORTER, "worker 1 sent " },
+        { EMPTY, "worker 1 sent 4 bytes for a slice of " },
+        { THERE, "worker 1 wants a slice to be read or written in its window, which this one is not; all workers must "
+                 "run one version" },
     };
 
     (void)state;
@@ -181,17 +231,32 @@ static void rows_that_a_server_has_not_got_are_refused_by_name(void **state)
     (void)state;
     send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 0, 0, 0 }, NULL);
     send_rows("asks-rows", (struct rows_sent){ 2, { 0, ROWS - 1 }, 0, 0, 0 }, NULL);
-    send_rows("asks-rows", (struct rows_sent){ 2, { 3, ROWS }, 0, 0, 0 }, "worker 1 sent row 40 of table at place 1, where rows 0 to 39 are served, in ascending order");
-    send_rows("asks-rows", (struct rows_sent){ 2, { UINT32_MAX, 5 }, 0, 0, 0 }, "worker 1 sent row 4294967295 of table at place 0, where rows 0 to 39 are served");
-    send_rows("asks-rows", (struct rows_sent){ 2, { 5, 3 }, 0, 0, 0 }, "worker 1 sent row 3 of table at place 1, where rows 0 to 39 are served, in ascending order");
+    send_rows("asks-rows", (struct rows_sent){ 2, { 3, ROWS }, 0, 0, 0 },
+              "worker 1 sent row 40 of table at place 1, where rows 0 to 39 are served, in ascending order");
+    send_rows("asks-rows", (struct rows_sent){ 2, { UINT32_MAX, 5 }, 0, 0, 0 },
+              "worker 1 sent row 4294967295 of table at place 0, where rows 0 to 39 are served");
+    send_rows("asks-rows", (struct rows_sent){ 2, { 5, 3 }, 0, 0, 0 },
+              "worker 1 sent row 3 of table at place 1, where rows 0 to 39 are served, in ascending order");
     send_rows("asks-rows", (struct rows_sent){ 2, { 3, 3 }, 0, 0, 0 }, "worker 1 sent row 3 of table at place 1");
-    send_rows("asks-rows", (struct rows_sent){ ROWS + 1, { 3, 5 }, 0, 0, 0 }, "worker 1 sent 41 rows of table, of which 40 are served here");
-    send_rows("asks-rows", (struct rows_sent){ 3, { 3, 5 }, 0, 0, 0 }, "worker 1 sent 444 bytes, which do not make a slice of ");                 /* fewer than it tells of */
-    send_rows("asks-rows", (struct rows_sent){ 1, { 3, 5 }, 0, 0, 0 }, "worker 1 sent 444 bytes, which do not make a slice of ");                 /* more */
-    send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 1, 0, 0 }, "worker 1 sent 440 bytes, which do not make a slice of ");                 /* cut within a row */
-    send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 2 * COLS + 1, 0, 0 }, "worker 1 sent 408 bytes, which do not make a slice of ");     /* within the ids */
-    send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 2 * COLS + 3, 0, 0 }, "worker 1 sent 400 bytes, which end before table");
-    send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 2 * COLS + 4, 0, 0 }, "worker 1 sent 396 bytes, which do not make a slice of ");     /* within w */
+    send_rows("asks-rows", (struct rows_sent){ ROWS + 1, { 3, 5 }, 0, 0, 0 },
+              "worker 1 sent 41 rows of table, of which 40 are served here");
+    /* fewer than it tells of */
+    send_rows("asks-rows", (struct rows_sent){ 3, { 3, 5 }, 0, 0, 0 },
+              "worker 1 sent 444 bytes, which do not make a slice of ");
+    /* more */
+    send_rows("asks-rows", (struct rows_sent){ 1, { 3, 5 }, 0, 0, 0 },
+              "worker 1 sent 444 bytes, which do not make a slice of ");
+    /* cut within a row */
+    send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 1, 0, 0 },
+              "worker 1 sent 440 bytes, which do not make a slice of ");
+    /* within the ids */
+    send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 2 * COLS + 1, 0, 0 },
+              "worker 1 sent 408 bytes, which do not make a slice of ");
+    send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 2 * COLS + 3, 0, 0 },
+              "worker 1 sent 400 bytes, which end before table");
+    /* within w */
+    send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 2 * COLS + 4, 0, 0 },
+              "worker 1 sent 396 bytes, which do not make a slice of ");
 }
 
 static void rows_that_a_table_has_not_got_are_in_no_sum(void **state)
@@ -200,15 +265,22 @@ static void rows_that_a_table_has_not_got_are_in_no_sum(void **state)
 
     (void)state;
     send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, 2, 0 }, NULL);
-    send_rows("sums", (struct rows_sent){ 0, { 3, ROWS }, 0, 2, 0 }, "worker 1 sent row 40 of table, which has 40 rows, in ascending order");
+    send_rows("sums", (struct rows_sent){ 0, { 3, ROWS }, 0, 2, 0 },
+              "worker 1 sent row 40 of table, which has 40 rows, in ascending order");
     send_rows("sums", (struct rows_sent){ 0, { UINT32_MAX, 5 }, 0, 2, 0 }, "worker 1 sent row 4294967295 of table");
-    send_rows("sums", (struct rows_sent){ 0, { 5, 3 }, 0, 2, 0 }, "worker 1 sent row 3 of table, which has 40 rows, in ascending order");
+    send_rows("sums", (struct rows_sent){ 0, { 5, 3 }, 0, 2, 0 },
+              "worker 1 sent row 3 of table, which has 40 rows, in ascending order");
     send_rows("sums", (struct rows_sent){ 0, { 3, 3 }, 0, 2, 0 }, "worker 1 sent row 3 of table");
-    send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, ROWS + 1, 0 }, "worker 1 has touched 41 rows of table, which has 40");
-    send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, -1, 0 }, "worker 1 has touched -1 rows of table, which has 40");
-    send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, ROWS - 1, beyond - 1 }, NULL); /* the table whole, and a bit a row */
-    send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, ROWS - 1, beyond }, "worker 1 has touched rows of table beyond its 40");
-    send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, ROWS - 1, last | 1 }, "worker 1 has touched rows of table beyond its 40");
+    send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, ROWS + 1, 0 },
+              "worker 1 has touched 41 rows of table, which has 40");
+    send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, -1, 0 },
+              "worker 1 has touched -1 rows of table, which has 40");
+    /* the table whole, and a bit a row */
+    send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, ROWS - 1, beyond - 1 }, NULL);
+    send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, ROWS - 1, beyond },
+              "worker 1 has touched rows of table beyond its 40");
+    send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, ROWS - 1, last | 1 },
+              "worker 1 has touched rows of table beyond its 40");
 }
 
 int main(void)

@@ -1,5 +1,8 @@
-/* Goal: methods on servers when a worker is lost that has no slice: the others go on by the method's rule, to the bit where the numbers allow it, and are never left waiting; when a server is lost all end, and say whose slice
-   is gone. Method: threads over shm; who is to be lost ends with a failure, before a step or when the gradient that others wait for is due. Gradients do not depend on the model and all numbers are dyadic, so sums are exact. */
+/* Goal: methods on servers when a worker is lost that has no slice: the others go on by the
+   method's rule, to the bit where the numbers allow it, and are never left waiting; when a server
+   is lost all end, and say whose slice is gone. Method: threads over shm; who is to be lost ends
+   with a failure, before a step or when the gradient that others wait for is due. Gradients do not
+   depend on the model and all numbers are dyadic, so sums are exact. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -107,7 +110,8 @@ static tutti_status train(scene *s, tutti_engine *e, tutti_error *err)
     memcpy(s->x[m->rank], m->x, sizeof s->x[0]);
     tutti_engine_figures(e, &s->figures[m->rank]);
     for (int k = 0, n = tutti_engine_events(e, &events); k < n; k++)
-        snprintf(s->events[m->rank] + strlen(s->events[m->rank]), sizeof s->events[0] - strlen(s->events[m->rank]), "%s of %d;", events[k].kind, events[k].worker);
+        snprintf(s->events[m->rank] + strlen(s->events[m->rank]), sizeof s->events[0] - strlen(s->events[m->rank]),
+                 "%s of %d;", events[k].kind, events[k].worker);
     return TUTTI_OK;
 }
 
@@ -125,7 +129,14 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     const int rank = tutti_world_rank(world);
     tutti_engine *e;
 
-    s->ended[rank] = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = s->method, .optimizer = "sgd(lr=0.25)", .batch = 2, .initial = initial, .evaluate = any_loss, .servers = s->servers }, err);
+    s->ended[rank] = tutti_engine_open(&e, world, &param, 1,
+                                       &(tutti_engine_options){ .method = s->method,
+                                                                .optimizer = "sgd(lr=0.25)",
+                                                                .batch = 2,
+                                                                .initial = initial,
+                                                                .evaluate = any_loss,
+                                                                .servers = s->servers },
+                                       err);
     if (s->ended[rank] == TUTTI_OK) {
         s->ended[rank] = train(s, e, err);
         tutti_engine_close(e);
@@ -144,45 +155,67 @@ static void play(scene *s)
 static void others_went_on(const scene *s)
 {
     for (int r = 0; r < s->workers + s->servers; r++)
-        if (s->ended[r] != (s->lost_before[r] > 0 ? TUTTI_ERR_IO : TUTTI_OK) && !(s->asks && s->ended[r] == TUTTI_OK)) /* at its own pace it may never have come so far */
-            fail_msg("%s on %d and %d servers: rank %d ended with %d: %s", s->method, s->workers, s->servers, r, (int)s->ended[r], s->text[r]);
+        /* at its own pace it may never have come so far */
+        if (s->ended[r] != (s->lost_before[r] > 0 ? TUTTI_ERR_IO : TUTTI_OK) && !(s->asks && s->ended[r] == TUTTI_OK))
+            fail_msg("%s on %d and %d servers: rank %d ended with %d: %s", s->method, s->workers, s->servers, r,
+                     (int)s->ended[r], s->text[r]);
 }
 
 /* ---- what is computed ---- */
 
 static void a_step_is_the_mean_of_those_who_are_left(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "parameter-server(bucket_mb=0.0005)", "backup-workers(backup=0)" };
+    static const char *const methods[] = { "parameter-server", "parameter-server(bucket_mb=0.0005)",
+                                           "backup-workers(backup=0)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
         for (int servers = 1; servers <= 3; servers += 2) {
-            scene s = { .method = methods[k], .workers = 4, .servers = servers, .steps = STEPS, .together = true, .lost_before = { [1] = 3, [2] = 3 } };
+            scene s = { .method = methods[k],
+                        .workers = 4,
+                        .servers = servers,
+                        .steps = STEPS,
+                        .together = true,
+                        .lost_before = { [1] = 3, [2] = 3 } };
             play(&s);
             others_went_on(&s);
             for (size_t i = 0; i < COUNT; i++) {
                 double x = (double)(i % 64) / 16 - 2;
                 for (int step = 0; step < STEPS; step++)
-                    x -= step < 3 ? 0.25 * ((double)gradient(0, i) + gradient(1, i) + gradient(2, i) + gradient(3, i)) / 4 : 0.25 * ((double)gradient(0, i) + gradient(3, i)) / 2;
+                    x -= step < 3
+                             ? 0.25 * ((double)gradient(0, i) + gradient(1, i) + gradient(2, i) + gradient(3, i)) / 4
+                             : 0.25 * ((double)gradient(0, i) + gradient(3, i)) / 2;
                 for (int r = 0; r < 4; r += 3)
                     if (s.x[r][i] != (float)x)
-                        fail_msg("%s with %d servers, worker %d, element %zu: %.9g, expected %.9g", s.method, servers, r, i, (double)s.x[r][i], x);
+                        fail_msg("%s with %d servers, worker %d, element %zu: %.9g, expected %.9g", s.method, servers,
+                                 r, i, (double)s.x[r][i], x);
             }
             assert_int_equal(s.figures[0].steps, STEPS);
-            assert_int_equal(s.figures[0].samples, 2 * 2 * STEPS); /* nothing was agreed on before the end, so of the lost nothing is known for sure */
+            /* nothing was agreed on before the end, so of the lost nothing is known for sure */
+            assert_int_equal(s.figures[0].samples, 2 * 2 * STEPS);
             assert_true(strstr(s.events[0], "lost of 1;") != NULL && strstr(s.events[0], "lost of 2;") != NULL);
         }
 }
 
 static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **state)
 {
-    static const struct { const char *method; double share; bool asks; } cases[] = { { "ssp(staleness=0)", 0.25, false }, { "ssp(staleness=2)", 0.25, false }, { "asgd", 1, true },
-                                                                                    { "ringmaster-asgd(max_delay=-1)", 1, true } };
+    static const struct {
+        const char *method;
+        double share;
+        bool asks;
+    } cases[] = { { "ssp(staleness=0)", 0.25, false },
+                  { "ssp(staleness=2)", 0.25, false },
+                  { "asgd", 1, true },
+                  { "ringmaster-asgd(max_delay=-1)", 1, true } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
         for (int first = 0; first < 2; first++) { /* the worker that hands out gradients is one as any other */
-            scene s = { .method = cases[k].method, .workers = 4, .servers = strncmp(cases[k].method, "ring", 4) == 0 ? 1 : 2, .steps = STEPS, .asks = cases[k].asks };
+            scene s = { .method = cases[k].method,
+                        .workers = 4,
+                        .servers = strncmp(cases[k].method, "ring", 4) == 0 ? 1 : 2,
+                        .steps = STEPS,
+                        .asks = cases[k].asks };
             s.lost_before[first == 0 ? 2 : 0] = 3;
             play(&s);
             others_went_on(&s);
@@ -202,14 +235,31 @@ static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **stat
 
 static void nobody_is_left_waiting(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "ssp(staleness=1)", "backup-workers(backup=1)", "backup-workers(backup=2)", "asgd(softsync=3)", "ringmaster-asgd(stops=on,max_delay=1)", "ringleader-asgd",
-                                           "ringleader-asgd(table=worker)", "dude-asgd", "dude-asgd(group=4)", "dude-asgd(group=2,table=worker)", "dude-asgd(start=partial)", "oscars", "oscars(quorum=1,interval=2)", "hermes(push=always,chunk=2,minibatch=1,local_passes=1)" };
+    static const char *const methods[] = { "parameter-server",
+                                           "ssp(staleness=1)",
+                                           "backup-workers(backup=1)",
+                                           "backup-workers(backup=2)",
+                                           "asgd(softsync=3)",
+                                           "ringmaster-asgd(stops=on,max_delay=1)",
+                                           "ringleader-asgd",
+                                           "ringleader-asgd(table=worker)",
+                                           "dude-asgd",
+                                           "dude-asgd(group=4)",
+                                           "dude-asgd(group=2,table=worker)",
+                                           "dude-asgd(start=partial)",
+                                           "oscars",
+                                           "oscars(quorum=1,interval=2)",
+                                           "hermes(push=always,chunk=2,minibatch=1,local_passes=1)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
         for (int turn = 0; turn < 6; turn++) {
-            const bool one = strstr(methods[k], "ring") != NULL || strstr(methods[k], "dude") != NULL || strstr(methods[k], "oscars") != NULL || strstr(methods[k], "hermes") != NULL, own = one || strstr(methods[k], "asgd") != NULL;
-            scene s = { .method = methods[k], .workers = 4, .servers = one ? 1 : 1 + turn % 3, .steps = STEPS, .asks = own };
+            const bool one = strstr(methods[k], "ring") != NULL || strstr(methods[k], "dude") != NULL ||
+                             strstr(methods[k], "oscars") != NULL || strstr(methods[k], "hermes") != NULL,
+                       own = one || strstr(methods[k], "asgd") != NULL;
+            scene s = {
+                .method = methods[k], .workers = 4, .servers = one ? 1 : 1 + turn % 3, .steps = STEPS, .asks = own
+            };
             s.lost_before[turn % 4] = 1 + turn % 3;
             if (turn >= 3) /* two, of which one is lost later */
                 s.lost_before[(turn + 1) % 4] = 2 + turn % 4;
@@ -222,18 +272,28 @@ static void nobody_is_left_waiting(void **state)
 
 static void a_lost_slice_ends_the_run_and_is_named(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "asgd", "ssp(staleness=1)", "backup-workers", "ringmaster-asgd", "asgd(servers=2)", "ssp(servers=1)" };
+    static const char *const methods[] = { "parameter-server", "asgd",
+                                           "ssp(staleness=1)", "backup-workers",
+                                           "ringmaster-asgd",  "asgd(servers=2)",
+                                           "ssp(servers=1)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
-        const bool beside = strstr(methods[k], "servers=") != NULL, own = strstr(methods[k], "asgd") != NULL; /* a rank that only serves hears at its own pace that all is computed, and goes before the end; else within a step */
-        scene s = { .method = methods[k], .workers = 3, .servers = beside ? 0 : 1, .steps = own && !beside ? STEPS : 100000, .asks = own };
+        /* a rank that only serves hears at its own pace that all is computed, and goes
+           before the end; else within a step */
+        const bool beside = strstr(methods[k], "servers=") != NULL, own = strstr(methods[k], "asgd") != NULL;
+        scene s = { .method = methods[k],
+                    .workers = 3,
+                    .servers = beside ? 0 : 1,
+                    .steps = own && !beside ? STEPS : 100000,
+                    .asks = own };
         int heard = 0;
         s.lost_before[beside ? 0 : 3] = 2;
         play(&s);
         for (int r = beside; r < 3; r++) {
             assert_int_equal(s.ended[r], TUTTI_ERR_PEER);
-            heard += strstr(s.text[r], beside ? "worker 0 is lost, and with it its slice of the model" : "server of rank 3 is lost, and with it its slice of the model") != NULL;
+            heard += strstr(s.text[r], beside ? "worker 0 is lost, and with it its slice of the model"
+                                              : "server of rank 3 is lost, and with it its slice of the model") != NULL;
         }
         if (heard == 0)
             fail_msg("%s: nobody says whose slice is gone, but '%s', '%s'", s.method, s.text[1], s.text[2]);
@@ -242,16 +302,28 @@ static void a_lost_slice_ends_the_run_and_is_named(void **state)
 
 static void beside_the_computation_any_other_worker_may_go(void **state)
 {
-    static const char *const methods[] = { "asgd(servers=2)", "ssp(servers=1,staleness=1)", "parameter-server(servers=2)", "backup-workers(servers=2)", "ringmaster-asgd", "dude-asgd", "ringleader-asgd",
+    static const char *const methods[] = {
+        "asgd(servers=2)",
+        "ssp(servers=1,staleness=1)",
+        "parameter-server(servers=2)",
+        "backup-workers(servers=2)",
+        "ringmaster-asgd",
+        "dude-asgd",
+        "ringleader-asgd",
 #if !SANITIZED_THREAD /* its races are what it is */
-                                           "asgd(hogwild=on)",
+        "asgd(hogwild=on)",
 #endif
-                                           "asgd(hogwild=on,locks=full)", "asgd(hogwild=on,locks=row)",
+        "asgd(hogwild=on,locks=full)",
+        "asgd(hogwild=on,locks=row)",
     };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
-        scene s = { .method = methods[k], .workers = 4, .steps = STEPS, .asks = strstr(methods[k], "asgd") != NULL, .lost_before = { [3] = 2 } };
+        scene s = { .method = methods[k],
+                    .workers = 4,
+                    .steps = STEPS,
+                    .asks = strstr(methods[k], "asgd") != NULL,
+                    .lost_before = { [3] = 2 } };
         play(&s);
         others_went_on(&s);
     }
@@ -262,7 +334,8 @@ static void beside_the_computation_any_other_worker_may_go(void **state)
 enum { LOCKERS = 4, TURNS = 200 };
 typedef struct lockers { tutti_status ended[LOCKERS]; uint32_t counted; } lockers;
 
-/* Worker 1 is lost with the lock; of all others each takes it some times, and nobody at the same time as another. */
+/* Worker 1 is lost with the lock; of all others each takes it some times, and
+   nobody at the same time as another. */
 static tutti_status lock_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     lockers *l = arg;

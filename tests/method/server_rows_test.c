@@ -1,5 +1,8 @@
-/* Goal: tables under methods with servers: gradients go by rows, and rows come that were asked for; bits, sums and traffic are those that the rule says, and no gradient is computed from an old row. Method: a client
-   whose gradients are a formula of (rank, step) and of the rows that it reads; all others are poisoned in its eyes, since a formula never looks at them. Ranks are threads. Other schedules are tests/explore's. */
+/* Goal: tables under methods with servers: gradients go by rows, and rows come that were asked
+   for; bits, sums and traffic are those that the rule says, and no gradient is computed from an
+   old row. Method: a client whose gradients are a formula of (rank, step) and of the rows that it
+   reads; all others are poisoned in its eyes, since a formula never looks at them. Ranks are
+   threads. Other schedules are tests/explore's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -16,7 +19,11 @@
 #include "tutti/engine.h"
 
 enum { RANKS = 8, TENSORS = 4, TABLE = 1, SMALL = 3 };
-#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); } while (0)
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); \
+    } while (0)
 
 typedef struct run {
     tutti_engine_options options;
@@ -31,7 +38,8 @@ typedef struct run {
     float *x[RANKS];             /* at the end */
     uint64_t bytes[RANKS][RANKS];
     tutti_figures figures[RANKS];
-    tutti_status (*probe)(struct run *r, tutti_engine *e, tutti_error *err); /* within the first pass, instead of computing */
+    /* within the first pass, instead of computing */
+    tutti_status (*probe)(struct run *r, tutti_engine *e, tutti_error *err);
 } run;
 static _Atomic int done[RANKS];  /* steps of each */
 static atomic_bool late;
@@ -59,7 +67,8 @@ static double draw(const run *r, int rank, uint64_t step, int64_t pass, uint64_t
 /* Where little is touched, of the small table one row at most, or it would travel whole. */
 static bool is_touched(const run *r, int rank, uint64_t step, int64_t pass, int tensor, size_t row)
 {
-    return (!r->once || (rank == 0 && step == 0)) && (tensor != SMALL || row == 0 || r->touched > 0.1) && draw(r, rank, step, pass, (uint64_t)tensor << 32 | row) < r->touched;
+    return (!r->once || (rank == 0 && step == 0)) && (tensor != SMALL || row == 0 || r->touched > 0.1) &&
+           draw(r, rank, step, pass, (uint64_t)tensor << 32 | row) < r->touched;
 }
 
 static float initial_value(size_t i)
@@ -88,7 +97,8 @@ static float value(const run *r, int rank, uint64_t step, size_t i, float x)
     return r->constant ? constant_of(rank, i) : 0.5f * x - (float)((rank * 13 + (int)(i % 17) + (int)step) % 19) / 8;
 }
 
-static tutti_status one_table(run *r, tutti_engine *e, const tutti_pass *p, int tensor, float *memory, float *values, uint32_t *ids, tutti_error *err)
+static tutti_status one_table(run *r, tutti_engine *e, const tutti_pass *p, int tensor, float *memory, float *values,
+                              uint32_t *ids, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
     const tutti_tensor *t = &m->layout->tensor[tensor];
@@ -111,7 +121,8 @@ static tutti_status one_table(run *r, tutti_engine *e, const tutti_pass *p, int 
     return r->rows ? tutti_engine_ready_rows(e, tensor, ids, n, err) : tutti_engine_ready(e, tensor, err);
 }
 
-static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, float *const *memory, float *const *values, tutti_error *err)
+static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, float *const *memory, float *const *values,
+                              tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
     uint32_t *ids = tutti_alloc(r->count[TABLE] + 3, sizeof *ids);
@@ -127,14 +138,16 @@ static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, floa
             continue;
         }
         for (size_t i = 0; i < t->count; i++)
-            g[i] = (p->keep && memory[k] == NULL ? g[i] : 0) + (p->samples > 0 ? value(r, m->rank, m->step, t->first + i, x[i]) : 0);
+            g[i] = (p->keep && memory[k] == NULL ? g[i] : 0) +
+                   (p->samples > 0 ? value(r, m->rank, m->step, t->first + i, x[i]) : 0);
         status = tutti_engine_ready(e, k, err);
     }
     tutti_free(ids);
     return status;
 }
 
-static tutti_status train(run *r, tutti_engine *e, tutti_world *world, float *const *memory, float *const *values, tutti_error *err)
+static tutti_status train(run *r, tutti_engine *e, tutti_world *world, float *const *memory, float *const *values,
+                          tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
     uint64_t before[RANKS], messages;
@@ -147,7 +160,8 @@ static tutti_status train(run *r, tutti_engine *e, tutti_world *world, float *co
         while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
             if (r->probe != NULL)
                 return r->probe(r, e, err);
-            if (r->reshare != NULL && m->rank == 0 && s == 1) /* the others would long have gone on, if they did not wait */
+            /* the others would long have gone on, if they did not wait */
+            if (r->reshare != NULL && m->rank == 0 && s == 1)
                 for (int k = 0; k < 500; k++)
                     nap();
             TUTTI_TRY(gradients(r, e, &p, memory, values, err));
@@ -181,9 +195,19 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     tutti_engine_options options = r->options;
     float *memory[TENSORS] = { 0 }, *values[TENSORS] = { 0 };
     tutti_param params[TENSORS] = { { .name = "c", .dims = 1, .dim = { r->count[0] }, .unit = 2 },
-                                    { .name = "table", .dims = 2, .dim = { r->count[1] / r->cols, r->cols }, .unit = 1, .row_sparse = r->rows, .asks_rows = r->asks },
+                                    { .name = "table",
+                                      .dims = 2,
+                                      .dim = { r->count[1] / r->cols, r->cols },
+                                      .unit = 1,
+                                      .row_sparse = r->rows,
+                                      .asks_rows = r->asks },
                                     { .name = "b", .dims = 1, .dim = { r->count[2] }, .unit = 1 },
-                                    { .name = "a", .dims = 2, .dim = { r->count[3] / 2, 2 }, .unit = 0, .row_sparse = r->rows, .asks_rows = r->asks } };
+                                    { .name = "a",
+                                      .dims = 2,
+                                      .dim = { r->count[3] / 2, 2 },
+                                      .unit = 0,
+                                      .row_sparse = r->rows,
+                                      .asks_rows = r->asks } };
     tutti_engine *e = NULL;
     tutti_status status = TUTTI_OK;
 
@@ -207,7 +231,13 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 
 static run run_of(const char *method, const char *optimizer, double touched, uint64_t seed)
 {
-    return (run){ .options = { .method = method, .optimizer = optimizer, .batch = 2, .seed = seed }, .count = { 37, 60 * 5, 20, 6 }, .cols = 5, .touched = touched, .rows = true, .asks = true, .steps = 5 };
+    return (run){ .options = { .method = method, .optimizer = optimizer, .batch = 2, .seed = seed },
+                  .count = { 37, 60 * 5, 20, 6 },
+                  .cols = 5,
+                  .touched = touched,
+                  .rows = true,
+                  .asks = true,
+                  .steps = 5 };
 }
 
 static tutti_status try(run *r, int n, tutti_error *err)
@@ -242,18 +272,24 @@ static void same(const run *a, const run *b, int n, const char *what)
     for (int r = 0; r < n; r++)
         for (size_t i = 0; i < size_of(a); i++)
             if (memcmp(&a->x[r][i], &b->x[r][i], sizeof(float)) != 0)
-                fail_msg("%s: %s with %s on %d, touched %g, seed %llu: worker %d has %.9g at element %zu, %s has %.9g", what, a->options.method, a->options.optimizer, n, a->touched,
-                         (unsigned long long)a->options.seed, r, (double)a->x[r][i], i, b->options.method, (double)b->x[r][i]);
+                fail_msg("%s: %s with %s on %d, touched %g, seed %llu: worker %d has %.9g at element %zu, %s has %.9g",
+                         what, a->options.method, a->options.optimizer, n, a->touched,
+                         (unsigned long long)a->options.seed, r, (double)a->x[r][i], i, b->options.method,
+                         (double)b->x[r][i]);
 }
 
 /* ---- bits ---- */
 
-static const char *const optimizers[] = { "sgd(lr=0.125)", "sgd(lr=0.125,momentum=0.5)", "sgd(lr=0.125,momentum=0.5,lazy=on)", "adamw(lr=0.01)", "adam(lr=0.01,lazy=on)" };
+static const char *const optimizers[] = { "sgd(lr=0.125)", "sgd(lr=0.125,momentum=0.5)",
+                                          "sgd(lr=0.125,momentum=0.5,lazy=on)", "adamw(lr=0.01)",
+                                          "adam(lr=0.01,lazy=on)" };
 static const double shares[] = { 0, 0.015, 0.3, 0.8, 1.1 };
 
 static void synchronous_methods_have_the_bits_of_ddp(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "parameter-server(servers=2)", "parameter-server(bucket_mb=0.001)", "backup-workers(backup=0)", "backup-workers(backup=0,servers=1)" };
+    static const char *const methods[] = { "parameter-server", "parameter-server(servers=2)",
+                                           "parameter-server(bucket_mb=0.001)", "backup-workers(backup=0)",
+                                           "backup-workers(backup=0,servers=1)" };
     static const int sizes[] = { 2, 3, 8 }; /* the first of eight servers has no part of a table */
 
     (void)state;
@@ -281,7 +317,15 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
 /* What is computed from an old row differs: alone, every row that changes does so at the server. */
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "asgd", "asgd(hogwild=on)", "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)", "asgd(compensate=adaptive)", "ssp", "ssp(staleness=0)", "backup-workers", "parameter-server" };
+    static const char *const methods[] = { "asgd",
+                                           "asgd(hogwild=on)",
+                                           "asgd(hogwild=on,locks=row)",
+                                           "asgd(hogwild=on,locks=full)",
+                                           "asgd(compensate=adaptive)",
+                                           "ssp",
+                                           "ssp(staleness=0)",
+                                           "backup-workers",
+                                           "parameter-server" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -331,13 +375,22 @@ static int tensor_of(const run *r, size_t i, size_t *row)
 
 static void no_row_is_lost_or_counted_twice(void **state)
 {
-    static const struct { const char *method; bool even; int of; } cases[] = { { "asgd", false, 1 }, { "asgd(servers=1)", false, 1 }, { "asgd(softsync=2)", false, 2 }, { "ssp(staleness=0)", true, 1 }, { "ssp(staleness=2)", true, 1 } };
+    static const struct {
+        const char *method;
+        bool even;
+        int of;
+    } cases[] = { { "asgd", false, 1 },
+                  { "asgd(servers=1)", false, 1 },
+                  { "asgd(softsync=2)", false, 2 },
+                  { "ssp(staleness=0)", true, 1 },
+                  { "ssp(staleness=2)", true, 1 } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
         for (size_t t = 0; t < TUTTI_LENGTH(shares); t++)
             for (int n = 2; n <= 8; n *= 2) {
-                run a = run_of(cases[k].method, k % 2 == 0 ? "sgd(lr=0.0625)" : "sgd(lr=0.0625,lazy=on)", shares[t], 70 + t);
+                run a = run_of(cases[k].method, k % 2 == 0 ? "sgd(lr=0.0625)" : "sgd(lr=0.0625,lazy=on)", shares[t],
+                               70 + t);
                 a.constant = true;
                 a.asks = (k + t) % 3 != 0;
                 a.shows = t == 2;
@@ -353,13 +406,15 @@ static void no_row_is_lost_or_counted_twice(void **state)
                                 want -= 0.0625 * (double)constant_of(r, i) / (cases[k].even ? n : cases[k].of);
                     for (int r = 0; r < n; r++)
                         if (a.x[r][i] != (float)want)
-                            fail_msg("%s on %d, touched %g, worker %d, element %zu: %.9g, expected %.9g", a.options.method, n, a.touched, r, i, (double)a.x[r][i], want);
+                            fail_msg("%s on %d, touched %g, worker %d, element %zu: %.9g, expected %.9g",
+                                     a.options.method, n, a.touched, r, i, (double)a.x[r][i], want);
                 }
                 drop(&a);
             }
 }
 
-/* Lazy momentum goes on where a row is taken for touched that is not, in this update or in a later one. */
+/* Lazy momentum goes on where a row is taken for touched that is not,
+   in this update or in a later one. */
 static void rows_that_are_collected_are_updated_once(void **state)
 {
     (void)state;
@@ -370,7 +425,9 @@ static void rows_that_are_collected_are_updated_once(void **state)
         a.steps = 6;
         carry_out(&a, n);
         for (size_t i = a.count[0]; i < a.count[0] + a.count[1]; i++) {
-            const float want = initial_value(i) - (is_touched(&a, 0, 0, 0, TABLE, (i - a.count[0]) / a.cols) ? 0.0625f * constant_of(0, i) / 2 : 0);
+            const float want =
+                initial_value(i) -
+                (is_touched(&a, 0, 0, 0, TABLE, (i - a.count[0]) / a.cols) ? 0.0625f * constant_of(0, i) / 2 : 0);
             if (a.x[0][i] != want)
                 fail_msg("on %d, element %zu: %.9g, expected %.9g", n, i, (double)a.x[0][i], (double)want);
         }
@@ -378,7 +435,9 @@ static void rows_that_are_collected_are_updated_once(void **state)
     }
 }
 
-/* Worker 1 waits in its second pass until worker 0 has made all its steps: what it reads then is what all of them have left. It gives a gradient of those rows, which is not compensated for what it has read. */
+/* Worker 1 waits in its second pass until worker 0 has made all its steps: what it reads
+   then is what all of them have left. It gives a gradient of those rows, which is not
+   compensated for what it has read. */
 static tutti_status look(const run *r, tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -389,9 +448,11 @@ static tutti_status look(const run *r, tutti_engine *e, tutti_error *err)
     for (size_t k = 0; k < 2; k++)
         for (size_t c = 0; c < r->cols; c++) {
             const size_t i = t->first + ids[k] * r->cols + c;
-            const float want = initial_value(i) - 0.0625f * (float)(r->steps * (int)(k + 1)) / (strncmp(r->options.method, "ssp", 3) == 0 ? 2 : 1);
+            const float want = initial_value(i) - 0.0625f * (float)(r->steps * (int)(k + 1)) /
+                                                      (strncmp(r->options.method, "ssp", 3) == 0 ? 2 : 1);
             if (m->x[i] != want)
-                return tutti_fail(err, TUTTI_ERR_STATE, 0, "row %u of worker 1 has %.9g at column %zu, expected %.9g", ids[k], (double)m->x[i], c, (double)want);
+                return tutti_fail(err, TUTTI_ERR_STATE, 0, "row %u of worker 1 has %.9g at column %zu, expected %.9g",
+                                  ids[k], (double)m->x[i], c, (double)want);
         }
     return TUTTI_OK;
 }
@@ -400,7 +461,10 @@ static tutti_status old_rows_rank(tutti_world *world, void *arg, tutti_error *er
 {
     run *r = arg;
     tutti_engine_options options = r->options;
-    const tutti_param params[] = { { .name = "c", .dims = 1, .dim = { 37 } }, { .name = "table", .dims = 2, .dim = { 60, 5 }, .row_sparse = true, .asks_rows = true } };
+    const tutti_param params[] = {
+        { .name = "c", .dims = 1, .dim = { 37 } },
+        { .name = "table", .dims = 2, .dim = { 60, 5 }, .row_sparse = true, .asks_rows = true }
+    };
     const uint32_t ids[] = { 3, 7 };
     const tutti_method *m;
     tutti_engine *e = NULL;
@@ -439,17 +503,23 @@ static tutti_status old_rows_rank(tutti_world *world, void *arg, tutti_error *er
         status = tutti_engine_finish(e, err);
     for (size_t k = 0; status == TUTTI_OK && k < 2; k++)
         for (size_t i = 37 + ids[k] * 5, end = i + 5; status == TUTTI_OK && i < end; i++)
-            if (m->x[i] != initial_value(i) - 0.0625f * (float)((r->steps + 1) * (int)(k + 1)) / (strncmp(r->options.method, "ssp", 3) == 0 ? 2 : 1))
-                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "row %u of worker %d ends with %.9g at element %zu", ids[k], m->rank, (double)m->x[i], i);
+            if (m->x[i] != initial_value(i) - 0.0625f * (float)((r->steps + 1) * (int)(k + 1)) /
+                                                  (strncmp(r->options.method, "ssp", 3) == 0 ? 2 : 1))
+                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "row %u of worker %d ends with %.9g at element %zu",
+                                    ids[k], m->rank, (double)m->x[i], i);
     tutti_engine_close(e);
     return status;
 }
 
 static void rows_are_as_they_are_when_they_are_asked_for(void **state)
 {
-    static const char *const methods[] = { "asgd", "asgd(servers=1)", "asgd(compensate=constant,lambda=1000)", "ssp(staleness=100)",
+    static const char *const methods[] = {
+        "asgd",
+        "asgd(servers=1)",
+        "asgd(compensate=constant,lambda=1000)",
+        "ssp(staleness=100)",
 #if !SANITIZED_THREAD /* its races are what it is */
-                                           "asgd(hogwild=on)",
+        "asgd(hogwild=on)",
 #endif
     };
 
@@ -468,7 +538,8 @@ static void rows_are_as_they_are_when_they_are_asked_for(void **state)
 
 /* ---- traffic: from pair to pair ---- */
 
-/* Where server k's part of [first, first + count) begins: evenly at multiples of 16, but between rows. */
+/* Where server k's part of [first, first + count) begins: evenly at
+   multiples of 16, but between rows. */
 static size_t cut(const run *r, size_t first, size_t count, int servers, int k)
 {
     size_t at = first + (k == servers ? count : count / 16 * (size_t)k / (size_t)servers * 16), row;
@@ -496,15 +567,18 @@ static bool anybody(const run *r, int rank, uint64_t step, int tensor, size_t ro
     return any;
 }
 
-/* Words that the elements [begin, end) make with the rows of tables by the rule. values: without any rows. Of a request for those rows: asked, and what is given. */
-static uint64_t words(const run *r, size_t begin, size_t end, touches *of, int rank, uint64_t step, uint64_t *asked, uint64_t *given, uint64_t *values)
+/* Words that the elements [begin, end) make with the rows of tables by the rule. values: without
+   any rows. Of a request for those rows: asked, and what is given. */
+static uint64_t words(const run *r, size_t begin, size_t end, touches *of, int rank, uint64_t step, uint64_t *asked,
+                      uint64_t *given, uint64_t *values)
 {
     uint64_t all = 0;
     size_t at = 0;
 
     *asked = *given = *values = 0;
     for (int k = 0; k < TENSORS; at += r->count[k++]) {
-        const size_t low = begin > at ? begin : at, high = end < at + r->count[k] ? end : at + r->count[k], cols = cols_of(r, k);
+        const size_t low = begin > at ? begin : at, high = end < at + r->count[k] ? end : at + r->count[k],
+                     cols = cols_of(r, k);
         uint64_t n = 0;
         if (low >= high)
             continue;
@@ -543,21 +617,27 @@ static void pushes_and_pulls_send_rows_and_nothing_else(void **state)
                         uint64_t sent = 0;
                         for (uint64_t step = 0; step < 5 && i != j; step++) {
                             if (j < s) { /* what i asks of j */
-                                sent += words(&r, cut(&r, 0, size_of(&r), s, j), cut(&r, 0, size_of(&r), s, j + 1), mine, i, step, &asked, &given, &values) + asked;
+                                sent += words(&r, cut(&r, 0, size_of(&r), s, j), cut(&r, 0, size_of(&r), s, j + 1),
+                                              mine, i, step, &asked, &given, &values) +
+                                        asked;
                                 rows += asked;
                             }
                             if (i < s) { /* what i answers j */
-                                words(&r, cut(&r, 0, size_of(&r), s, i), cut(&r, 0, size_of(&r), s, i + 1), mine, j, step, &asked, &given, &values);
+                                words(&r, cut(&r, 0, size_of(&r), s, i), cut(&r, 0, size_of(&r), s, i + 1), mine, j,
+                                      step, &asked, &given, &values);
                                 sent += values + given;
                             }
                         }
                         if (r.bytes[i][j] < 4 * sent)
-                            fail_msg("%s on %d, touched %g: %d sent %d %llu bytes, expected %llu at least", methods[k], n, r.touched, i, j, (unsigned long long)r.bytes[i][j], (unsigned long long)(4 * sent));
+                            fail_msg("%s on %d, touched %g: %d sent %d %llu bytes, expected %llu at least", methods[k],
+                                     n, r.touched, i, j, (unsigned long long)r.bytes[i][j],
+                                     (unsigned long long)(4 * sent));
                         beyond += r.bytes[i][j] - 4 * sent;
                         all += 4 * sent;
                     }
                 if (beyond != (uint64_t)(n - 1) * 4 * size_of(&r)) /* the slices, at the end */
-                    fail_msg("%s on %d, touched %g: %llu bytes besides the %llu expected, the end has %llu", methods[k], n, r.touched, (unsigned long long)beyond, (unsigned long long)all,
+                    fail_msg("%s on %d, touched %g: %llu bytes besides the %llu expected, the end has %llu", methods[k],
+                             n, r.touched, (unsigned long long)beyond, (unsigned long long)all,
                              (unsigned long long)((uint64_t)(n - 1) * 4 * size_of(&r)));
                 if (r.touched == 0 || r.touched == 0.3 || r.touched > 1)
                     assert_int_equal(rows > 0, r.touched == 0.3);
@@ -574,7 +654,8 @@ static void the_parameter_server_sends_the_rows_of_all_back(void **state)
         for (size_t t = 0; t < TUTTI_LENGTH(shares); t++)
             for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
                 const int n = sizes[p], s = form == 0 ? n : 2;
-                run r = run_of(form == 0 ? "parameter-server" : "parameter-server(servers=2)", "sgd(lr=0.125)", shares[t], 600 + t * 10 + p);
+                run r = run_of(form == 0 ? "parameter-server" : "parameter-server(servers=2)", "sgd(lr=0.125)",
+                               shares[t], 600 + t * 10 + p);
                 all_of = n;
                 carry_out(&r, n);
                 for (int i = 0; i < n; i++)
@@ -583,12 +664,18 @@ static void the_parameter_server_sends_the_rows_of_all_back(void **state)
                         for (uint64_t step = 0; step < 5 && i != j; step++)
                             for (size_t piece = 0, at = 0; piece < TENSORS; at += r.count[piece++]) {
                                 if (j < s)
-                                    sent += words(&r, cut(&r, at, r.count[piece], s, j), cut(&r, at, r.count[piece], s, j + 1), mine, i, step, &asked, &given, &values);
+                                    sent += words(&r, cut(&r, at, r.count[piece], s, j),
+                                                  cut(&r, at, r.count[piece], s, j + 1), mine, i, step, &asked, &given,
+                                                  &values);
                                 if (i < s)
-                                    sent += words(&r, cut(&r, at, r.count[piece], s, i), cut(&r, at, r.count[piece], s, i + 1), anybody, i, step, &asked, &given, &values);
+                                    sent += words(&r, cut(&r, at, r.count[piece], s, i),
+                                                  cut(&r, at, r.count[piece], s, i + 1), anybody, i, step, &asked,
+                                                  &given, &values);
                             }
                         if (r.bytes[i][j] != 4 * sent)
-                            fail_msg("%s on %d, touched %g: %d sent %d %llu bytes, expected %llu", r.options.method, n, r.touched, i, j, (unsigned long long)r.bytes[i][j], (unsigned long long)(4 * sent));
+                            fail_msg("%s on %d, touched %g: %d sent %d %llu bytes, expected %llu", r.options.method, n,
+                                     r.touched, i, j, (unsigned long long)r.bytes[i][j],
+                                     (unsigned long long)(4 * sent));
                     }
                 drop(&r);
             }
@@ -596,11 +683,14 @@ static void the_parameter_server_sends_the_rows_of_all_back(void **state)
 
 /* ---- shares that move ---- */
 
-/* A request of a step is weighed by that step's shares: gradients are constants, worker r's r + 1, so what is left is known exactly. Worker 0 is long in its pass before they move, and the others are not waited for by ssp. */
+/* A request of a step is weighed by that step's shares: gradients are constants, worker r's r +
+   1, so what is left is known exactly. Worker 0 is long in its pass before they move, and the
+   others are not waited for by ssp. */
 static void shares_move_when_all_is_quiet(void **state)
 {
     static const int64_t before[] = { 2, 4, 1, 1 }, after[] = { 4, 1, 2, 1 };
-    static const char *const methods[] = { "ssp(staleness=100)", "ssp(staleness=100,servers=1)", "backup-workers(backup=0)" };
+    static const char *const methods[] = { "ssp(staleness=100)", "ssp(staleness=100,servers=1)",
+                                           "backup-workers(backup=0)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
@@ -626,16 +716,25 @@ static tutti_status misuse(run *r, tutti_engine *e, tutti_error *err)
     const uint32_t down[] = { 3, 3 }, high[] = { 2, 60 }, some[] = { 2, 5 }, other[] = { 2, 4 };
 
     (void)r;
-    CHECK(tutti_engine_need_rows(e, 0, some, 2, err) == TUTTI_ERR_USAGE && strstr(err->text, "need_rows was called for tensor 0, c; it is for tables that were given with asks_rows") != NULL);
-    CHECK(tutti_engine_need_rows(e, 4, some, 2, err) == TUTTI_ERR_USAGE && strstr(err->text, "need_rows was called for tensor 4; it is") != NULL);
-    CHECK(tutti_engine_need_rows(e, TABLE, high, 2, err) == TUTTI_ERR_USAGE && strstr(err->text, "row 60 of table at place 1; rows must ascend, and there are 60") != NULL);
-    CHECK(tutti_engine_need_rows(e, TABLE, down, 2, err) == TUTTI_ERR_USAGE && strstr(err->text, "row 3 of table at place 1; rows must ascend") != NULL);
+    CHECK(tutti_engine_need_rows(e, 0, some, 2, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "need_rows was called for tensor 0, c; it is for tables that were given with asks_rows") !=
+              NULL);
+    CHECK(tutti_engine_need_rows(e, 4, some, 2, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "need_rows was called for tensor 4; it is") != NULL);
+    CHECK(tutti_engine_need_rows(e, TABLE, high, 2, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "row 60 of table at place 1; rows must ascend, and there are 60") != NULL);
+    CHECK(tutti_engine_need_rows(e, TABLE, down, 2, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "row 3 of table at place 1; rows must ascend") != NULL);
     CHECK(tutti_engine_ready_rows(e, SMALL, down, 1, err) == TUTTI_ERR_USAGE);
-    CHECK(tutti_engine_ready_rows(e, TABLE, some, 1, err) == TUTTI_ERR_USAGE && strstr(err->text, "row 2 of table, which this pass has not asked for; call need_rows") != NULL);
+    CHECK(tutti_engine_ready_rows(e, TABLE, some, 1, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "row 2 of table, which this pass has not asked for; call need_rows") != NULL);
     CHECK(tutti_engine_need_rows(e, TABLE, some, 2, err) == TUTTI_OK);
-    CHECK(tutti_engine_need_rows(e, TABLE, some, 2, err) == TUTTI_ERR_STATE && strstr(err->text, "need_rows was called twice for table in one pass") != NULL);
-    CHECK(tutti_engine_ready(e, TABLE, err) == TUTTI_ERR_USAGE && strstr(err->text, "ready was called for table, which asks for rows; use ready_rows") != NULL);
-    CHECK(tutti_engine_ready_rows(e, TABLE, other, 2, err) == TUTTI_ERR_USAGE && strstr(err->text, "row 4 of table, which this pass has not asked for") != NULL);
+    CHECK(tutti_engine_need_rows(e, TABLE, some, 2, err) == TUTTI_ERR_STATE &&
+          strstr(err->text, "need_rows was called twice for table in one pass") != NULL);
+    CHECK(tutti_engine_ready(e, TABLE, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "ready was called for table, which asks for rows; use ready_rows") != NULL);
+    CHECK(tutti_engine_ready_rows(e, TABLE, other, 2, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "row 4 of table, which this pass has not asked for") != NULL);
     CHECK(tutti_engine_ready_rows(e, TABLE, some + 1, 1, err) == TUTTI_OK);
     return TUTTI_OK;
 }
@@ -646,7 +745,8 @@ static tutti_status no_table(tutti_world *world, void *arg, tutti_error *err)
     tutti_engine *e;
 
     (void)arg;
-    CHECK(tutti_engine_open(&e, world, &flat, 1, NULL, err) == TUTTI_ERR_USAGE && strstr(err->text, "'t' asks_rows, but is not row_sparse") != NULL);
+    CHECK(tutti_engine_open(&e, world, &flat, 1, NULL, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "'t' asks_rows, but is not row_sparse") != NULL);
     return TUTTI_OK;
 }
 

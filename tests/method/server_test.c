@@ -1,5 +1,8 @@
-/* Goal: what stands on servers (async-sgd.md): parameter-server, asgd, ssp, backup-workers. Method: ddp's and single's bits; exact sums and exact traffic from pair to pair; and schedules that the gradients themselves enforce,
-   by waiting for each other, so that delays are known and bounds are reached. Hundreds of other schedules are tests/explore's, resuming is tests/engine/state_test.c and tests/cli/server_test.py. */
+/* Goal: what stands on servers (async-sgd.md): parameter-server, asgd, ssp, backup-workers.
+   Method: ddp's and single's bits; exact sums and exact traffic from pair to pair; and schedules
+   that the gradients themselves enforce, by waiting for each other, so that delays are known and
+   bounds are reached. Hundreds of other schedules are tests/explore's, resuming is
+   tests/engine/state_test.c and tests/cli/server_test.py. */
 #include <stdatomic.h>
 #include <time.h>
 
@@ -57,7 +60,8 @@ static void check_bits(const char *method, const char *other, const char *optimi
     for (int r = 0; r < n; r++)
         for (int s = 0; s <= 6; s++)
             if (!trial_same(&a, a.x[r][s], b.x[r][s]))
-                fail_msg("%s with %s on %d: after step %d worker %d differs from %s", method, optimizer, n, s, r, other);
+                fail_msg("%s with %s on %d: after step %d worker %d differs from %s", method, optimizer, n, s, r,
+                         other);
     trial_drop(&a);
     trial_drop(&b);
 }
@@ -80,7 +84,9 @@ static void uneven_shares_weigh_what_they_have(void **state)
 
     (void)state;
     for (int k = 0; k < 2; k++) {
-        trial a = trial_of(k == 0 ? "parameter-server(bucket_mb=0.003)" : "backup-workers(backup=0)", "sgd(lr=0.1,momentum=0.9)", 5), b = trial_of("ddp", "sgd(lr=0.1,momentum=0.9)", 5);
+        trial a = trial_of(k == 0 ? "parameter-server(bucket_mb=0.003)" : "backup-workers(backup=0)",
+                           "sgd(lr=0.1,momentum=0.9)", 5),
+              b = trial_of("ddp", "sgd(lr=0.1,momentum=0.9)", 5);
         a.options.batch_of = b.options.batch_of = shares;
         a.options.data_samples = b.options.data_samples = 19; /* the last step of an epoch has 3 */
         trial_run(&a, 4);
@@ -100,8 +106,22 @@ static float bad(int rank, uint64_t step, size_t i, float x)
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "asgd", "asgd(lr_delay=inverse)", "asgd(lr_delay=n_over_max)", "asgd(lr_delay=poly)", "asgd(hogwild=on)", "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)", "asgd(lr_time=on)", "asgd(compensate=constant,lambda=3)", "asgd(compensate=adaptive)", "ssp", "ssp(staleness=0)", "ssp(staleness=0,staleness_max=2)",
-                                           "backup-workers", "backup-workers(backup=0)" };
+    static const char *const methods[] = { "parameter-server",
+                                           "asgd",
+                                           "asgd(lr_delay=inverse)",
+                                           "asgd(lr_delay=n_over_max)",
+                                           "asgd(lr_delay=poly)",
+                                           "asgd(hogwild=on)",
+                                           "asgd(hogwild=on,locks=row)",
+                                           "asgd(hogwild=on,locks=full)",
+                                           "asgd(lr_time=on)",
+                                           "asgd(compensate=constant,lambda=3)",
+                                           "asgd(compensate=adaptive)",
+                                           "ssp",
+                                           "ssp(staleness=0)",
+                                           "ssp(staleness=0,staleness_max=2)",
+                                           "backup-workers",
+                                           "backup-workers(backup=0)" };
     static const char *const optimizers[] = { "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "adamw(lr=0.01)" };
 
     (void)state;
@@ -120,7 +140,8 @@ static void one_worker_is_single_bit_for_bit(void **state)
                 a.gradient = b.gradient = bad;
             trial_run(&a, 1);
             trial_run(&b, 1);
-            for (int s = strstr(methods[i], "hogwild") != NULL ? 7 : 0; s <= 7; s++) /* hogwild's x is what a step began with */
+            /* hogwild's x is what a step began with */
+            for (int s = strstr(methods[i], "hogwild") != NULL ? 7 : 0; s <= 7; s++)
                 if (!trial_same(&a, a.x[0][s], b.x[0][s]))
                     fail_msg("%s with %s: differs after step %d", methods[i], optimizers[k == 0 ? 0 : 1], s);
             assert_int_equal(a.figures[0].skipped, k == 2);
@@ -138,7 +159,8 @@ static uint64_t part(uint64_t n, int s, int k)
     return (k + 1 == s ? n : n / 16 * (uint64_t)(k + 1) / (uint64_t)s * 16) - n / 16 * (uint64_t)k / (uint64_t)s * 16;
 }
 
-/* Counted after finish(), which may be under way on one while the last step's answers of another still go: so the end sends nothing. */
+/* Counted after finish(), which may be under way on one while the last step's answers of another
+   still go: so the end sends nothing. */
 static void the_parameter_server_sends_each_slice_once_each_way(void **state)
 {
     static const uint64_t whole[] = { 1533 }, cut[] = { 1000, 533 };
@@ -148,17 +170,22 @@ static void the_parameter_server_sends_each_slice_once_each_way(void **state)
         for (int form = 0; form < 3; form++) {
             const int n = sizes[p], s = form < 2 ? n : 2;
             const uint64_t *piece = form == 0 ? whole : cut;
-            trial t = trial_of(form == 0 ? "parameter-server" : form == 1 ? "parameter-server(bucket_mb=0.003)" : "parameter-server(bucket_mb=0.003,servers=2)", "sgd(lr=0.1)", 5);
+            trial t = trial_of(form == 0   ? "parameter-server"
+                               : form == 1 ? "parameter-server(bucket_mb=0.003)"
+                                           : "parameter-server(bucket_mb=0.003,servers=2)",
+                               "sgd(lr=0.1)", 5);
             trial_run(&t, n);
             for (int i = 0; i < n; i++)
                 for (int j = 0; j < n; j++) {
                     uint64_t elements = 0, messages = 0;
                     for (int k = 0; k < (form == 0 ? 1 : 2) && i != j; k++) {
-                        elements += (j < s ? part(piece[k], s, j) : 0) + (i < s ? part(piece[k], s, i) : 0); /* what i asks of j, what i answers j */
+                        /* what i asks of j, what i answers j */
+                        elements += (j < s ? part(piece[k], s, j) : 0) + (i < s ? part(piece[k], s, i) : 0);
                         messages += (j < s) + (i < s);
                     }
                     if (t.bytes[i][j] != 5 * 4 * elements || t.messages[i][j] < 5 * messages)
-                        fail_msg("%s on %d: %d sent %d %llu bytes in %llu messages, expected %llu in %llu", t.method, n, i, j, (unsigned long long)t.bytes[i][j], (unsigned long long)t.messages[i][j],
+                        fail_msg("%s on %d: %d sent %d %llu bytes in %llu messages, expected %llu in %llu", t.method, n,
+                                 i, j, (unsigned long long)t.bytes[i][j], (unsigned long long)t.messages[i][j],
                                  (unsigned long long)(20 * elements), (unsigned long long)(5 * messages));
                 }
             trial_drop(&t);
@@ -168,19 +195,28 @@ static void the_parameter_server_sends_each_slice_once_each_way(void **state)
 /* A gradient up and a model down each, and an all-gather of the slices at the end. */
 static void a_push_sends_a_gradient_and_brings_a_model(void **state)
 {
-    static const char *const methods[] = { "asgd", "asgd(servers=1)", "asgd(servers=2,softsync=2)", "asgd(compensate=adaptive)", "ssp(staleness=2)", "ssp(staleness=0,servers=1)" };
+    static const char *const methods[] = { "asgd",
+                                           "asgd(servers=1)",
+                                           "asgd(servers=2,softsync=2)",
+                                           "asgd(compensate=adaptive)",
+                                           "ssp(staleness=2)",
+                                           "ssp(staleness=0,servers=1)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
         for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
-            const int n = sizes[p], s = strstr(methods[k], "servers=1") != NULL ? 1 : strstr(methods[k], "servers=2") != NULL ? 2 : n;
+            const int n = sizes[p], s = strstr(methods[k], "servers=1") != NULL   ? 1
+                                        : strstr(methods[k], "servers=2") != NULL ? 2
+                                                                                  : n;
             trial t = trial_of(methods[k], "sgd(lr=0.0625)", 6);
             uint64_t end = 0, beyond_pushes = 0;
             t.asks = strncmp(methods[k], "asgd", 4) == 0;
             trial_run(&t, n);
             for (int i = 0; i < n; i++)
                 for (int j = 0; j < n; j++) {
-                    const uint64_t pushes = i == j ? 0 : 4 * ((uint64_t)t.done[i] * (j < s ? part(1533, s, j) : 0) + (uint64_t)t.done[j] * (i < s ? part(1533, s, i) : 0));
+                    const uint64_t pushes = i == j ? 0
+                                                   : 4 * ((uint64_t)t.done[i] * (j < s ? part(1533, s, j) : 0) +
+                                                          (uint64_t)t.done[j] * (i < s ? part(1533, s, i) : 0));
                     assert_true(t.bytes[i][j] >= pushes);
                     beyond_pushes += t.bytes[i][j] - pushes;
                 }
@@ -194,18 +230,31 @@ static void a_push_sends_a_gradient_and_brings_a_model(void **state)
 
 /* ---- sums ---- */
 
-/* Gradients that do not depend on the model, all numbers dyadic: whatever comes first, what is left is x0 less all of them, exactly. */
+/* Gradients that do not depend on the model, all numbers dyadic: whatever comes first, what is left
+   is x0 less all of them, exactly. */
 static void no_gradient_is_lost_or_counted_twice(void **state)
 {
-    static const struct { const char *method; bool even; int of; } cases[] = { { "asgd", false, 1 }, { "asgd(servers=1)", false, 1 }, { "asgd(softsync=2)", false, 2 }, { "asgd(softsync=2,servers=1)", false, 2 },
-                                                                              { "ssp", true, 1 }, { "ssp(staleness=0,servers=1)", true, 1 }, { "ssp(staleness=1000)", true, 1 }, { "ssp(staleness=0,staleness_max=4)", true, 1 }, { "ssp(staleness=1,staleness_max=9,servers=1)", true, 1 } };
+    static const struct {
+        const char *method;
+        bool even;
+        int of;
+    } cases[] = { { "asgd", false, 1 },
+                  { "asgd(servers=1)", false, 1 },
+                  { "asgd(softsync=2)", false, 2 },
+                  { "asgd(softsync=2,servers=1)", false, 2 },
+                  { "ssp", true, 1 },
+                  { "ssp(staleness=0,servers=1)", true, 1 },
+                  { "ssp(staleness=1000)", true, 1 },
+                  { "ssp(staleness=0,staleness_max=4)", true, 1 },
+                  { "ssp(staleness=1,staleness_max=9,servers=1)", true, 1 } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
         for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
             for (int kind = 0; kind < 3; kind++) {
                 const int n = sizes[p];
-                trial t = trial_of(cases[k].method, "sgd(lr=0.0625)", 8); /* 8 n gradients: any softsync=2 is full at the end */
+                /* 8 n gradients: any softsync=2 is full at the end */
+                trial t = trial_of(cases[k].method, "sgd(lr=0.0625)", 8);
                 if (cases[k].even && (n & (n - 1)) != 0)
                     continue; /* 1/n has to be dyadic, too */
                 t.gradient = trial_constant;
@@ -215,10 +264,13 @@ static void no_gradient_is_lost_or_counted_twice(void **state)
                 for (size_t i = 0; i < trial_size(&t); i++) {
                     double want = trial_initial_value(i);
                     for (int r = 0; r < n; r++)
-                        want -= 0.0625 * t.done[r] * (double)trial_constant(r, 0, i, 0) / (cases[k].even ? n : cases[k].of); /* softsync: means */
+                        /* softsync: means */
+                        want -=
+                            0.0625 * t.done[r] * (double)trial_constant(r, 0, i, 0) / (cases[k].even ? n : cases[k].of);
                     for (int r = 0; r < n; r++)
                         if (t.x[r][8][i] != (float)want)
-                            fail_msg("%s on %d, worker %d, element %zu: %.9g, expected %.9g", t.method, n, r, i, (double)t.x[r][8][i], want);
+                            fail_msg("%s on %d, worker %d, element %zu: %.9g, expected %.9g", t.method, n, r, i,
+                                     (double)t.x[r][8][i], want);
                 }
                 trial_drop(&t);
             }
@@ -226,7 +278,8 @@ static void no_gradient_is_lost_or_counted_twice(void **state)
 
 /* ---- asgd: delays ---- */
 
-/* Worker 0's gradient, worker 1's, ..., again and again. Whoever begins its next one has had its last one applied. The last one of each is 0, and comes after all others. */
+/* Worker 0's gradient, worker 1's, ..., again and again. Whoever begins its next one has had its
+   last one applied. The last one of each is 0, and comes after all others. */
 enum { TURNS = 6 };
 static float in_turns(int rank, uint64_t step, size_t i, float x)
 {
@@ -264,9 +317,21 @@ static double compensation_of(const char *method, double g, double moved, double
 
 static void a_gradient_is_applied_as_its_delay_has_it(void **state)
 {
-    static const struct { const char *method; int softsync; } cases[] = { { "asgd", 1 }, { "asgd(servers=1)", 1 }, { "asgd(lr_delay=inverse)", 1 }, { "asgd(lr_delay=n_over_max,servers=2)", 1 },
-                                                                         { "asgd(lr_delay=poly,exponent=0.25)", 1 }, { "asgd(softsync=2,lr_delay=inverse)", 2 }, { "asgd(softsync=2)", 2 }, { "asgd(compensate=constant)", 1 }, { "asgd(compensate=constant,lambda=0.5,softsync=2)", 2 },
-                                                                         { "asgd(compensate=adaptive,lambda=0.25,mean_decay=0.75)", 1 }, { "asgd(compensate=adaptive,lambda=0.25,mean_decay=0.75,servers=1,lr_delay=poly,exponent=0.25)", 1 } };
+    static const struct {
+        const char *method;
+        int softsync;
+    } cases[] = { { "asgd", 1 },
+                  { "asgd(servers=1)", 1 },
+                  { "asgd(lr_delay=inverse)", 1 },
+                  { "asgd(lr_delay=n_over_max,servers=2)", 1 },
+                  { "asgd(lr_delay=poly,exponent=0.25)", 1 },
+                  { "asgd(softsync=2,lr_delay=inverse)", 2 },
+                  { "asgd(softsync=2)", 2 },
+                  { "asgd(compensate=constant)", 1 },
+                  { "asgd(compensate=constant,lambda=0.5,softsync=2)", 2 },
+                  { "asgd(compensate=adaptive,lambda=0.25,mean_decay=0.75)", 1 },
+                  { "asgd(compensate=adaptive,lambda=0.25,mean_decay=0.75,servers=1,lr_delay=poly,exponent=0.25)",
+                    1 } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
@@ -287,7 +352,8 @@ static void a_gradient_is_applied_as_its_delay_has_it(void **state)
                     const int r = g % n;
                     const uint64_t delay = version - got[r];
                     const double gradient = at[r] - (double)((r * 13 + (int)(i % 17)) % 19) / 8;
-                    sum += eta_of(t.method, n, (double)delay) * (gradient + compensation_of(t.method, gradient, w - at[r], &mean)) / cases[k].softsync;
+                    sum += eta_of(t.method, n, (double)delay) *
+                           (gradient + compensation_of(t.method, gradient, w - at[r], &mean)) / cases[k].softsync;
                     if ((g + 1) % cases[k].softsync == 0) {
                         w -= 0.125 * sum;
                         sum = 0;
@@ -298,9 +364,12 @@ static void a_gradient_is_applied_as_its_delay_has_it(void **state)
                     stalest = delay > stalest ? delay : stalest;
                 }
                 if (!(fabs(t.x[0][TURNS + 1][i] - w) < 4e-6))
-                    fail_msg("%s on %d, element %zu: %.9g, expected %.9g", t.method, n, i, (double)t.x[0][TURNS + 1][i], w);
+                    fail_msg("%s on %d, element %zu: %.9g, expected %.9g", t.method, n, i, (double)t.x[0][TURNS + 1][i],
+                             w);
             }
-            if (cases[k].softsync == 1) { /* delays are r in the first turn, n - 1 from then on; only those of the last one, which is 0, are not in our hands */
+            /* delays are r in the first turn, n - 1 from then on; only those of the last one,
+               which is 0, are not in our hands */
+            if (cases[k].softsync == 1) {
                 assert_int_equal(stalest, n - 1);
                 assert_true(t.figures[0].staleness_max >= stalest && t.figures[0].staleness_max <= 2 * stalest);
             }
@@ -344,7 +413,8 @@ static void workers_are_as_far_apart_as_they_may_be_and_no_further(void **state)
                 start_schedule(n, staleness);
                 trial_run(&t, n);
                 if (late || beyond)
-                    fail_msg("%s on %d: %s", method, n, late ? "the others do not come that far ahead" : "somebody is too far ahead");
+                    fail_msg("%s on %d: %s", method, n,
+                             late ? "the others do not come that far ahead" : "somebody is too far ahead");
                 for (int r = 0; r < n; r++)
                     stalest = t.figures[r].staleness_max > stalest ? t.figures[r].staleness_max : stalest;
                 assert_int_equal(stalest, staleness);
@@ -352,7 +422,8 @@ static void workers_are_as_far_apart_as_they_may_be_and_no_further(void **state)
             }
 }
 
-/* Whatever speeds are recent: S_lo is reached while worker 0 has not pushed, since nothing is known of it then, and S_hi never passed. */
+/* Whatever speeds are recent: S_lo is reached while worker 0 has not pushed, since nothing is known
+   of it then, and S_hi never passed. */
 static void a_bound_that_follows_speeds_stays_between_its_two(void **state)
 {
     (void)state;
@@ -383,16 +454,27 @@ static float of_this_worker(int rank, uint64_t step, size_t i, float x)
     return (float)(1 << 4 * rank);
 }
 
-/* Each worker's gradients are a power of 16 of its own, so of every element of every model can be read how many gradients of whom are in it: one's own all, nobody's fewer than before, and under ssp everybody's but the
-   last `staleness`. */
+/* Each worker's gradients are a power of 16 of its own, so of every element of every model can be
+   read how many gradients of whom are in it: one's own all, nobody's fewer than before, and under
+   ssp everybody's but the last `staleness`. */
 static void a_worker_reads_what_it_has_written_and_never_less_than_before(void **state)
 {
     enum { N = 4, STEPS = 12 };
-    static const struct { const char *method; int staleness; } cases[] = { { "asgd", -1 }, { "asgd(servers=2)", -1 }, { "ssp(staleness=0)", 0 }, { "ssp(staleness=1)", 1 }, { "ssp(staleness=3,servers=2)", 3 }, { "ssp(staleness=1,staleness_max=3)", 3 }, { "ssp(staleness=1000)", -1 } };
+    static const struct {
+        const char *method;
+        int staleness;
+    } cases[] = { { "asgd", -1 },
+                  { "asgd(servers=2)", -1 },
+                  { "ssp(staleness=0)", 0 },
+                  { "ssp(staleness=1)", 1 },
+                  { "ssp(staleness=3,servers=2)", 3 },
+                  { "ssp(staleness=1,staleness_max=3)", 3 },
+                  { "ssp(staleness=1000)", -1 } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
-        trial t = trial_of(cases[k].method, strncmp(cases[k].method, "ssp", 3) == 0 ? "sgd(lr=4)" : "sgd(lr=1)", STEPS); /* ssp: of the mean over the four */
+        /* ssp: of the mean over the four */
+        trial t = trial_of(cases[k].method, strncmp(cases[k].method, "ssp", 3) == 0 ? "sgd(lr=4)" : "sgd(lr=1)", STEPS);
         t.gradient = of_this_worker;
         trial_run(&t, N);
         for (int r = 0; r < N; r++)
@@ -401,9 +483,15 @@ static void a_worker_reads_what_it_has_written_and_never_less_than_before(void *
                 for (int s = 0; s < STEPS; s++) {
                     const double sum = (double)trial_initial_value(i) - (double)t.x[r][s][i];
                     for (int j = 0; j < N; j++) {
-                        const int count = (int)sum >> 4 * j & 15, least = j == r ? s + 1 : cases[k].staleness >= 0 && s + 1 - cases[k].staleness > last[j] ? s + 1 - cases[k].staleness : last[j];
+                        const int count = (int)sum >> 4 * j & 15,
+                                  least = j == r ? s + 1
+                                          : cases[k].staleness >= 0 && s + 1 - cases[k].staleness > last[j]
+                                              ? s + 1 - cases[k].staleness
+                                              : last[j];
                         if (sum != floor(sum) || count < least || (j == r && count != s + 1))
-                            fail_msg("%s, worker %d, step %d, element %zu: %d gradients of worker %d, and %d at least are due", t.method, r, s, i, count, j, least);
+                            fail_msg("%s, worker %d, step %d, element %zu: %d gradients of worker %d, and %d at least "
+                                     "are due",
+                                     t.method, r, s, i, count, j, least);
                         last[j] = count;
                     }
                 }
@@ -429,7 +517,8 @@ static void without_staleness_ssp_is_the_mean_gradient_of_each_step(void **state
 
 /* ---- backup-workers ---- */
 
-/* Element i counts the gradients of worker i mod n. The last worker comes to its first gradient when another, at least, is two steps further. */
+/* Element i counts the gradients of worker i mod n. The last worker comes to its first gradient
+   when another, at least, is two steps further. */
 static float count_mine(int rank, uint64_t step, size_t i, float x)
 {
     (void)x;
@@ -443,7 +532,8 @@ static float count_mine(int rank, uint64_t step, size_t i, float x)
 
 static void a_step_takes_exactly_the_first_gradients_and_never_a_late_one(void **state)
 {
-    static const int cases[][2] = { { 2, 1 }, { 3, 1 }, { 3, 2 }, { 4, 2 }, { 5, 1 }, { 5, 3 }, { 8, 4 }, { 8, 6 } }; /* workers - backup is a power of two: means are exact */
+    /* workers - backup is a power of two: means are exact */
+    static const int cases[][2] = { { 2, 1 }, { 3, 1 }, { 3, 2 }, { 4, 2 }, { 5, 1 }, { 5, 3 }, { 8, 4 }, { 8, 6 } };
     enum { STEPS = 12 };
 
     (void)state;
@@ -469,16 +559,20 @@ static void a_step_takes_exactly_the_first_gradients_and_never_a_late_one(void *
                 assert_true(taken[r] >= 0 && taken[r] <= begun[r] && taken[r] == floor(taken[r]));
             }
             for (int r = 0; r < n; r++)
-                if (t.figures[r].samples != (uint64_t)(STEPS * needed * t.options.batch)) /* those of gradients that were taken, and no others */
-                    fail_msg("%s on %d: worker %d counts %llu samples in %d steps of %d gradients", method, n, r, (unsigned long long)t.figures[r].samples, STEPS, needed);
+                /* those of gradients that were taken, and no others */
+                if (t.figures[r].samples != (uint64_t)(STEPS * needed * t.options.batch))
+                    fail_msg("%s on %d: worker %d counts %llu samples in %d steps of %d gradients", method, n, r,
+                             (unsigned long long)t.figures[r].samples, STEPS, needed);
             if (all != STEPS * needed)
                 fail_msg("%s on %d: %g gradients were taken in %d steps of %d", method, n, all, STEPS, needed);
             for (size_t i = 0; i < trial_size(&t); i++) /* the same ones in all slices, on all workers */
                 for (int r = 0; r < n; r++)
                     if (t.x[r][STEPS][i] != trial_initial_value(i) - (float)(taken[i % (size_t)n] / needed))
-                        fail_msg("%s on %d, worker %d: element %zu has taken other gradients than the first slice", method, n, r, i);
+                        fail_msg("%s on %d, worker %d: element %zu has taken other gradients than the first slice",
+                                 method, n, r, i);
             if (bound > 0)
-                assert_true(taken[n - 1] <= STEPS - 2 && begun[n - 1] <= STEPS - 1); /* step 0's, and at least one that it skipped */
+                /* step 0's, and at least one that it skipped */
+                assert_true(taken[n - 1] <= STEPS - 2 && begun[n - 1] <= STEPS - 1);
             trial_drop(&t);
         }
 }
@@ -502,7 +596,8 @@ static void a_step_sends_as_many_gradients_as_it_takes(void **state)
 
 static atomic_bool torn;
 
-/* All elements that one lock covers have had the same updates when they are read. bound: 1: a lock a tensor, 0: one. */
+/* All elements that one lock covers have had the same updates when they are read.
+   bound: 1: a lock a tensor, 0: one. */
 
 static float looks_around(int rank, uint64_t step, size_t i, float x)
 {
@@ -518,13 +613,15 @@ static float looks_around(int rank, uint64_t step, size_t i, float x)
     return 1;
 }
 
-/* Of 12 n updates by 1 each element has all, in whatever order, where without locks some would be lost; what a lock covers is read whole. */
+/* Of 12 n updates by 1 each element has all, in whatever order, where without locks some would be
+   lost; what a lock covers is read whole. */
 static void with_locks_hogwild_loses_no_update_and_reads_what_is_whole(void **state)
 {
     (void)state;
     for (int n = 1; n <= 8; n += n == 1 ? 1 : 2)
         for (int rows = 0; rows < 2; rows++) {
-            trial t = trial_of(rows ? "asgd(hogwild=on,locks=row)" : "asgd(hogwild=on,locks=full)", "sgd(lr=0.0625)", 12);
+            trial t =
+                trial_of(rows ? "asgd(hogwild=on,locks=row)" : "asgd(hogwild=on,locks=full)", "sgd(lr=0.0625)", 12);
             t.gradient = looks_around;
             t.asks = n % 4 == 0;
             t.show = n == 6;
@@ -536,7 +633,8 @@ static void with_locks_hogwild_loses_no_update_and_reads_what_is_whole(void **st
             for (size_t i = 0; i < trial_size(&t); i++)
                 for (int r = 0; r < n; r++)
                     if (t.x[r][12][i] != trial_initial_value(i) - 0.0625f * 12 * (float)n)
-                        fail_msg("%s on %d: element %zu has %g updates of %d", t.method, n, i, (double)(trial_initial_value(i) - t.x[r][12][i]) * 16, 12 * n);
+                        fail_msg("%s on %d: element %zu has %g updates of %d", t.method, n, i,
+                                 (double)(trial_initial_value(i) - t.x[r][12][i]) * 16, 12 * n);
             assert_int_equal(t.figures[0].bytes_sent, 0);
             trial_drop(&t);
         }
@@ -589,9 +687,27 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
 
 static void options_at_their_ends_and_what_cannot_work(void **state)
 {
-    static const char *const fine[] = { "parameter-server(servers=3)", "asgd(softsync=3,servers=3)", "asgd(lr_delay=poly,exponent=0)", "ssp(staleness=1000000000)", "backup-workers(backup=2)", "asgd(exponent=0.5)", "asgd(compensate=adaptive,mean_decay=0,lambda=1000000)" };
-    static const char *const wrong[] = { "parameter-server(servers=-1)", "parameter-server(servers=4)", "parameter-server(bucket_mb=0)", "asgd(servers=4)", "asgd(softsync=0)", "asgd(lr_delay=fast)",
-                                         "asgd(lr_delay=poly,exponent=-1)", "ssp(staleness=-1)", "ssp(staleness=1000000001)", "ssp(servers=4)", "backup-workers(backup=-1)", "asgd(hogwild=maybe)", "asgd(compensate=constant,lambda=-1)", "asgd(compensate=adaptive,mean_decay=1)" };
+    static const char *const fine[] = { "parameter-server(servers=3)",
+                                        "asgd(softsync=3,servers=3)",
+                                        "asgd(lr_delay=poly,exponent=0)",
+                                        "ssp(staleness=1000000000)",
+                                        "backup-workers(backup=2)",
+                                        "asgd(exponent=0.5)",
+                                        "asgd(compensate=adaptive,mean_decay=0,lambda=1000000)" };
+    static const char *const wrong[] = { "parameter-server(servers=-1)",
+                                         "parameter-server(servers=4)",
+                                         "parameter-server(bucket_mb=0)",
+                                         "asgd(servers=4)",
+                                         "asgd(softsync=0)",
+                                         "asgd(lr_delay=fast)",
+                                         "asgd(lr_delay=poly,exponent=-1)",
+                                         "ssp(staleness=-1)",
+                                         "ssp(staleness=1000000001)",
+                                         "ssp(servers=4)",
+                                         "backup-workers(backup=-1)",
+                                         "asgd(hogwild=maybe)",
+                                         "asgd(compensate=constant,lambda=-1)",
+                                         "asgd(compensate=adaptive,mean_decay=1)" };
     tutti_error err;
     trial t;
 
@@ -603,39 +719,52 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
         if (refused(wrong[i], 3, &err) != TUTTI_ERR_USAGE)
             fail_msg("%s was not refused", wrong[i]);
     assert_int_equal(refused("ssp(servers=4)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ssp': servers is 4, but there are 3 workers, of which each serves once at most; 0 lets all of them serve");
+    assert_string_equal(err.text, "method 'ssp': servers is 4, but there are 3 workers, of which each serves once at "
+                                  "most; 0 lets all of them serve");
     assert_int_equal(refused("asgd(softsync=4)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'asgd': softsync is 4 gradients an update, but only 3 workers have one under way at a time; give at most that");
+    assert_string_equal(err.text, "method 'asgd': softsync is 4 gradients an update, but only 3 workers have one under "
+                                  "way at a time; give at most that");
     assert_int_equal(refused("asgd(exponent=2)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'asgd': option 'exponent' has no effect with lr_delay=none; it needs lr_delay=poly, or leave it away");
+    assert_string_equal(
+        err.text,
+        "method 'asgd': option 'exponent' has no effect with lr_delay=none; it needs lr_delay=poly, or leave it away");
     assert_int_equal(refused("asgd(hogwild=on,lr_delay=inverse)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
     assert_int_equal(refused("asgd(hogwild=on,lr_time=on)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "leave servers, softsync, lr_delay, lr_time and compensate away"));
     assert_int_equal(refused("asgd(locks=row)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'asgd': option 'locks' has no effect with hogwild=false; it needs hogwild=on, or leave it away");
+    assert_string_equal(
+        err.text,
+        "method 'asgd': option 'locks' has no effect with hogwild=false; it needs hogwild=on, or leave it away");
     assert_int_equal(refused("ssp(staleness=3,staleness_max=2)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ssp': staleness_max is 2, but staleness, the least that is let, is 3; give at least that, or leave staleness_max away");
+    assert_string_equal(err.text, "method 'ssp': staleness_max is 2, but staleness, the least that is let, is 3; give "
+                                  "at least that, or leave staleness_max away");
     assert_int_equal(refused("asgd(hogwild=on,compensate=constant)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
     assert_int_equal(refused("asgd(lambda=2)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'asgd': option 'lambda' has no effect with compensate=none; it needs compensate=constant|adaptive, or leave it away");
+    assert_string_equal(err.text, "method 'asgd': option 'lambda' has no effect with compensate=none; it needs "
+                                  "compensate=constant|adaptive, or leave it away");
     assert_int_equal(refused("backup-workers(backup=3)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'backup-workers': backup is 3 of 3 workers, which leaves none to wait for; give at most 2");
+    assert_string_equal(
+        err.text, "method 'backup-workers': backup is 3 of 3 workers, which leaves none to wait for; give at most 2");
     t = trial_of("backup-workers", "sgd(lr=0.1)", 2);
     t.options.clip_norm = 1;
     assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "clip-norm is 1, but method 'backup-workers' updates slice by slice, and nobody has the whole of the mean gradient; leave clip-norm at 0");
+    assert_string_equal(err.text, "clip-norm is 1, but method 'backup-workers' updates slice by slice, and nobody has "
+                                  "the whole of the mean gradient; leave clip-norm at 0");
     t.method = "parameter-server";
     t.options.collective = "ring(order=any)";
     assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "collective is 'ring(order=any)', but method 'parameter-server' sums at servers, by no collective; leave it at auto");
+    assert_string_equal(err.text, "collective is 'ring(order=any)', but method 'parameter-server' sums at servers, by "
+                                  "no collective; leave it at auto");
     trial_drop(&t);
 }
 
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "asgd", "asgd(softsync=2)", "ssp(staleness=1)", "backup-workers(backup=0)", "backup-workers" };
+    static const char *const methods[] = { "parameter-server",         "asgd",
+                                           "asgd(softsync=2)",         "ssp(staleness=1)",
+                                           "backup-workers(backup=0)", "backup-workers" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
@@ -649,7 +778,8 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
         t.options.nonfinite = TUTTI_NONFINITE_SKIP;
         if (strncmp(methods[k], "backup", 6) == 0) {
             assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_USAGE);
-            assert_string_equal(err.text, "nonfinite=skip may leave out a step, but method 'backup-workers' updates slice by slice without a word among all workers; leave nonfinite at stop");
+            assert_string_equal(err.text, "nonfinite=skip may leave out a step, but method 'backup-workers' updates "
+                                          "slice by slice without a word among all workers; leave nonfinite at stop");
             trial_drop(&t);
             continue;
         }

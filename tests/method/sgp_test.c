@@ -1,11 +1,16 @@
-/* Goal: sgp.md's invariants, on ranks that are threads: the recursion on any column-stochastic graph, with and without overlap; push-sum's mean; d-psgd's bits where all weights are equal; exact
-   traffic. Method: de-biased models after every step against numerators and weights in double beside them. Mass alone is in mixer_test.c, resuming in tests/engine/state_test.c, losses in goes_on_test.c. */
+/* Goal: sgp.md's invariants, on ranks that are threads: the recursion on any
+   column-stochastic graph, with and without overlap; push-sum's mean; d-psgd's bits where all
+   weights are equal; exact traffic. Method: de-biased models after every step against
+   numerators and weights in double beside them. Mass alone is in mixer_test.c, resuming in
+   tests/engine/state_test.c, losses in goes_on_test.c. */
 #include <unistd.h>
 
 #include "trial.h"
 
 #define PUSH "star(weights=push)", "grid(weights=push)"
-static const char *const graphs[] = { "one-peer-exponential", "ring", "directed-ring", "exponential", "complete", PUSH };
+static const char *const graphs[] = {
+    "one-peer-exponential", "ring", "directed-ring", "exponential", "complete", PUSH
+};
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
@@ -24,10 +29,12 @@ static void one_worker_is_single_bit_for_bit(void **state)
     }
 }
 
-/* Where every worker has as many out- as in-neighbours of its own degree, weights stay 1: plain averaging, whatever the optimiser (invariant 4). */
+/* Where every worker has as many out- as in-neighbours of its own degree, weights stay 1: plain
+   averaging, whatever the optimiser (invariant 4). */
 static void equal_weights_are_d_psgd_to_the_bit(void **state)
 {
-    static const char *const equal[] = { "one-peer-exponential", "ring", "directed-ring", "exponential", "complete", "torus" };
+    static const char *const equal[] = { "one-peer-exponential", "ring",     "directed-ring",
+                                         "exponential",          "complete", "torus" };
     static const int sizes[] = { 2, 3, 5 };
 
     (void)state;
@@ -77,7 +84,8 @@ static void expect(const trial *t, const tutti_graph *g, int tau, double eta)
     for (int k = 0; k < t->steps; k++)
         matrix(g, n, (uint64_t)k, p[k]);
     for (size_t i = 0; i < trial_size(t); i += 3) {
-        double x[TRIAL_RANKS], w[TRIAL_RANKS], fly_x[TRIAL_RANKS] = { 0 }, fly_w[TRIAL_RANKS] = { 0 }, sum_x = 0, sum_w = 0;
+        double x[TRIAL_RANKS], w[TRIAL_RANKS], fly_x[TRIAL_RANKS] = { 0 }, fly_w[TRIAL_RANKS] = { 0 }, sum_x = 0,
+                                               sum_w = 0;
         for (int r = 0; r < n; r++) {
             x[r] = trial_initial_value(i);
             w[r] = 1;
@@ -116,7 +124,8 @@ static void expect(const trial *t, const tutti_graph *g, int tau, double eta)
                 x[r] -= eta * t->gradient(r, (uint64_t)s, i, (float)(x[r] / w[r]));
             for (int r = 0; r < n; r++)
                 if (!(fabs(t->x[r][s][i] - x[r] / w[r]) <= 1e-5 * fmax(1, fabs(x[r] / w[r]))))
-                    fail_msg("%s on %d, step %d, worker %d, element %zu: %.9g, expected %.9g (weight %g)", t->method, n, s, r, i, (double)t->x[r][s][i], x[r] / w[r], w[r]);
+                    fail_msg("%s on %d, step %d, worker %d, element %zu: %.9g, expected %.9g (weight %g)", t->method, n,
+                             s, r, i, (double)t->x[r][s][i], x[r] / w[r], w[r]);
         }
         for (int r = 0; r < n; r++) {
             sum_x += x[r] + fly_x[r];
@@ -125,7 +134,8 @@ static void expect(const trial *t, const tutti_graph *g, int tau, double eta)
         assert_true(fabs(sum_w - n) < 1e-9);
         for (int r = 0; r < n; r++) /* agreed: the mean of what is there and under way */
             if (!(fabs(t->x[r][t->steps][i] - sum_x / n) <= 1e-5 * fmax(1, fabs(sum_x / n))))
-                fail_msg("%s on %d, element %zu: agreed on %.9g, expected %.9g", t->method, n, i, (double)t->x[r][t->steps][i], sum_x / n);
+                fail_msg("%s on %d, element %zu: agreed on %.9g, expected %.9g", t->method, n, i,
+                         (double)t->x[r][t->steps][i], sum_x / n);
     }
 }
 
@@ -156,11 +166,14 @@ static void models_follow_push_sum_on_every_graph_with_every_overlap(void **stat
             check(graphs[k], sizes[(k + o) % TUTTI_LENGTH(sizes)], overlaps[o], 11);
 }
 
-/* Out-degrees 1, 2, 3, edges of one direction only; a sequence of two rounds of which neither is connected. */
+/* Out-degrees 1, 2, 3, edges of one direction only; a sequence of two
+   rounds of which neither is connected. */
 static void directed_graphs_of_a_file_and_sequences_of_rounds_are_followed(void **state)
 {
-    static const char *const texts[] = { "tutti-graph 4\n0 -> 1\n1 -> 2\n1 -> 3\n2 -> 0\n2 -> 1\n2 -> 3\n3 -> 0\n",
-                                         "tutti-graph 4\nround\n0 -> 1 0.3\n2 -> 3 0.75\nround\n1 -> 2 0.5\n3 -> 0 0.125\n" };
+    static const char *const texts[] = {
+        "tutti-graph 4\n0 -> 1\n1 -> 2\n1 -> 3\n2 -> 0\n2 -> 1\n2 -> 3\n3 -> 0\n",
+        "tutti-graph 4\nround\n0 -> 1 0.3\n2 -> 3 0.75\nround\n1 -> 2 0.5\n3 -> 0 0.125\n"
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(texts); i++) {
@@ -182,7 +195,8 @@ static float once(int rank, uint64_t step, size_t i, float x)
     return step == 0 ? (float)(rank * 8) : 0;
 }
 
-/* Invariants 5 and 6: the de-biased models find the mean though the weights are unlike; on pairs at distances 1, 2, 4 exactly, after three rounds. */
+/* Invariants 5 and 6: the de-biased models find the mean though the weights are unlike; on pairs at
+   distances 1, 2, 4 exactly, after three rounds. */
 static void averaging_alone_ends_at_the_mean(void **state)
 {
     (void)state;
@@ -193,7 +207,8 @@ static void averaging_alone_ends_at_the_mean(void **state)
         trial_run(&t, n);
         for (int r = 0; r < n; r++)
             for (int k = 0; k < 2; k++)
-                spread[k] = fmax(spread[k], fabs(t.x[r][k == 0 ? 0 : TRIAL_STEPS - 1][5] - (trial_initial_value(5) - 4.0 * (n - 1))));
+                spread[k] = fmax(spread[k], fabs(t.x[r][k == 0 ? 0 : TRIAL_STEPS - 1][5] -
+                                                 (trial_initial_value(5) - 4.0 * (n - 1))));
         assert_true(spread[0] > 1 && spread[1] < spread[0] / 50);
         trial_drop(&t);
     }
@@ -207,7 +222,8 @@ static void averaging_alone_ends_at_the_mean(void **state)
     }
 }
 
-/* The agreed model is the initial one less eta times the mean of all gradients, whatever the graph, the overlap and the weights. */
+/* The agreed model is the initial one less eta times the mean of all gradients, whatever the
+   graph, the overlap and the weights. */
 static void no_gradient_is_lost(void **state)
 {
     (void)state;
@@ -234,7 +250,8 @@ static void no_gradient_is_lost(void **state)
 
 static void looking_and_lanes_and_chunks_change_no_bit(void **state)
 {
-    static const char *const methods[] = { "sgp(graph=star(weights=push))", "sgp(graph=star(weights=push),overlap=1)", "sgp(graph=ring,overlap=3)" };
+    static const char *const methods[] = { "sgp(graph=star(weights=push))", "sgp(graph=star(weights=push),overlap=1)",
+                                           "sgp(graph=ring,overlap=3)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
@@ -279,9 +296,12 @@ static void traffic_is_one_model_an_edge_of_every_exchange(void **state)
                         edge[to] += to != from && p[to][from] > 0;
                 }
                 for (int to = 0; to < n; to++)
-                    if (to != from) { /* at the end one sum over all: models, six digits of the weights, and who knows of no loss */
+                    /* at the end one sum over all: models, six digits of the
+                       weights, and who knows of no loss */
+                    if (to != from) {
                         if (t.messages[from][to] != edge[to] + 2)
-                            fail_msg("%s on %d: %d sent %d %llu messages, %llu are due", method, n, from, to, (unsigned long long)t.messages[from][to], (unsigned long long)edge[to] + 2);
+                            fail_msg("%s on %d: %d sent %d %llu messages, %llu are due", method, n, from, to,
+                                     (unsigned long long)t.messages[from][to], (unsigned long long)edge[to] + 2);
                         all += 4 * edge[to] * trial_size(&t);
                     }
             }
@@ -312,11 +332,13 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_non_null(strstr(err.text, "overlap"));
     assert_int_equal(refused("sgp(overlap=1000001)", 3, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("sgp(graph=rign)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'sgp': there is no graph 'rign'; did you mean 'ring'?; `tutti topology` lists them");
+    assert_string_equal(err.text,
+                        "method 'sgp': there is no graph 'rign'; did you mean 'ring'?; `tutti topology` lists them");
     assert_int_equal(refused("sgp(graph=hypercube)", 3, &err), TUTTI_ERR_USAGE);
 }
 
-/* What goes down the chain comes back through one edge of weight 1e-9: the workers before it give away all they have. */
+/* What goes down the chain comes back through one edge of weight 1e-9: the workers
+   before it give away all they have. */
 static void a_worker_that_is_starved_says_so_and_nobody_hangs(void **state)
 {
     char path[] = "/tmp/tutti-sgp-XXXXXX", method[80];

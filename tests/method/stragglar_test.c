@@ -1,5 +1,7 @@
-/* Goal: stragglar is ddp with another all-reduce: replicas stay equal, sums are right whoever is late, the same bytes in all; without a straggler it is ddp to
-   the bit. Who is late by itself, resume and time are tested in the simulator (tests/sim/stragglar_test.py). Method: trials (trial.h) on threads. */
+/* Goal: stragglar is ddp with another all-reduce: replicas stay equal, sums are right
+   whoever is late, the same bytes in all; without a straggler it is ddp to the bit. Who is
+   late by itself, resume and time are tested in the simulator (tests/sim/stragglar_test.py).
+   Method: trials (trial.h) on threads. */
 #include "trial.h"
 
 static const char sgd[] = "sgd(lr=0.0625)";
@@ -44,7 +46,8 @@ static void sums_are_right_whoever_is_late(void **state)
     (void)state;
     for (int n = 4; n <= 8; n += 4)
         for (int late = 0; late < n; late++) {
-            snprintf(method, sizeof method, "stragglar(straggler=%d,schedule=%s,verify=on)", late, late % 2 == 0 ? "exact" : "greedy");
+            snprintf(method, sizeof method, "stragglar(straggler=%d,schedule=%s,verify=on)", late,
+                     late % 2 == 0 ? "exact" : "greedy");
             compare(method, n, trial_constant);
         }
 }
@@ -66,8 +69,8 @@ static void replicas_stay_equal_and_near_ddps(void **state)
     }
 }
 
-/* n-2 hops of each chunk in phase 1, n in phase 2: 2 (n-1) d elements in all, as ddp. The straggler sends and receives d in its exchanges and nothing else but what it
-   passes on at the end. */
+/* n-2 hops of each chunk in phase 1, n in phase 2: 2 (n-1) d elements in all, as ddp. The straggler
+   sends and receives d in its exchanges and nothing else but what it passes on at the end. */
 static void bytes_in_all_are_ddps_and_the_straggler_receives_the_vector_once(void **state)
 {
     (void)state;
@@ -104,10 +107,12 @@ static void bad_options_are_refused(void **state)
     refused("stragglar(straggler=-1)", 4, "straggler is '-1'; it must be auto or a worker, 0 to 3");
     refused("stragglar(straggler=slowest)", 4, "straggler is 'slowest'");
     refused("stragglar(straggler=2x)", 4, "straggler is '2x'");
-    refused("stragglar(schedule=exact)", 6, "schedule is exact, which needs a power of two of workers, and there are 6; use schedule=greedy or auto");
+    refused("stragglar(schedule=exact)", 6,
+            "schedule is exact, which needs a power of two of workers, and there are 6; use schedule=greedy or auto");
     refused("stragglar(schedule=matching)", 4, "matching");
     refused("stragglar(min_delay_us=-1)", 4, "min_delay_us");
-    refused("stragglar(straggler=1,min_delay_us=5)", 4, "min_delay_us is 5, but with straggler=1 no worker's lateness is asked; leave one of the two away");
+    refused("stragglar(straggler=1,min_delay_us=5)", 4,
+            "min_delay_us is 5, but with straggler=1 no worker's lateness is asked; leave one of the two away");
 }
 
 int main(void)

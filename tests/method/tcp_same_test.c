@@ -1,5 +1,6 @@
-/* tcp_same_test.c: the methods whose results are a function of the seed give the same parameters to the bit over sockets as over shared memory. Method: gradients whose sums
-   depend on the order of adding; after every step all parameters of all workers are compared. */
+/* tcp_same_test.c: the methods whose results are a function of the seed give the same parameters to
+   the bit over sockets as over shared memory. Method: gradients whose sums depend on the order of
+   adding; after every step all parameters of all workers are compared. */
 #include "trial.h"
 
 static float rough(int rank, uint64_t step, size_t i, float x)
@@ -22,8 +23,10 @@ static void run_on(trial *t, const char *transport, int n)
 
 static void parameters_are_the_same_to_the_bit_over_sockets_and_shared_memory(void **state)
 {
-    static const char *const methods[] = { "ddp", "local-sgd(period=3)", "d-psgd", "parameter-server(servers=2)", "backup-workers(backup=0)" };
-    static const char *const transports[] = { "tcp", "tcp(local=tcp,streams=2,chunk=4096,eager=256)", "tcp(local=tcp,wire-check=off)" };
+    static const char *const methods[] = { "ddp", "local-sgd(period=3)", "d-psgd", "parameter-server(servers=2)",
+                                           "backup-workers(backup=0)" };
+    static const char *const transports[] = { "tcp", "tcp(local=tcp,streams=2,chunk=4096,eager=256)",
+                                              "tcp(local=tcp,wire-check=off)" };
     static const int sizes[] = { 2, 3, 5 };
 
     (void)state;
@@ -41,7 +44,8 @@ static void parameters_are_the_same_to_the_bit_over_sockets_and_shared_memory(vo
                 for (int r = 0; r < sizes[i]; r++)
                     for (int s = 0; s <= 7; s++)
                         if (!trial_same(&shm, shm.x[r][s], tcp.x[r][s]))
-                            fail_msg("%s, %d workers, %s: worker %d differs after step %d", methods[m], sizes[i], transports[k], r, s);
+                            fail_msg("%s, %d workers, %s: worker %d differs after step %d", methods[m], sizes[i],
+                                     transports[k], r, s);
                 trial_drop(&tcp);
             }
             trial_drop(&shm);
@@ -51,7 +55,8 @@ static void parameters_are_the_same_to_the_bit_over_sockets_and_shared_memory(vo
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(parameters_are_the_same_to_the_bit_over_sockets_and_shared_memory) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        parameters_are_the_same_to_the_bit_over_sockets_and_shared_memory) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

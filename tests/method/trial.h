@@ -1,5 +1,6 @@
-/* trial.h: a run whose gradients are a formula of (rank, step, element, value), so that what a method does with them can be computed beside it. Ranks are
-   threads; each leaves its model after every step, and what it sent to whom. */
+/* trial.h: a run whose gradients are a formula of (rank, step, element, value), so that what a
+   method does with them can be computed beside it. Ranks are threads; each leaves its model after
+   every step, and what it sent to whom. */
 #ifndef TUTTI_TESTS_TRIAL_H
 #define TUTTI_TESTS_TRIAL_H
 #include <setjmp.h>
@@ -23,17 +24,25 @@ typedef struct trial {
     size_t count[TRIAL_TENSORS];
     float (*gradient)(int rank, uint64_t step, size_t i, float x);
     double (*loss)(uint64_t step); /* of each sample; NULL: 0 */
-    bool asks;                   /* by tutti_engine_more: steps x workers gradients in all; models are left at the end only */
+    /* by tutti_engine_more: steps x workers gradients in all; models are left at the end only */
+    bool asks;
     int done[TRIAL_RANKS];       /* steps of each */
-    bool show;                   /* look at the agreed model after every step: must disturb nothing */
-    bool together;               /* x before each step in place of after it, and nobody goes on from there before all have come */
+    /* look at the agreed model after every step: must disturb nothing */
+    bool show;
+    /* x before each step in place of after it, and nobody goes on from there before all have
+       come */
+    bool together;
     const tutti_method_ops *const *methods; /* NULL: the registry */
-    double (*held_out)(struct trial *t, int rank, const float *x); /* loss on samples held out; NULL: there are none. On the rank's thread */
-    float *x[TRIAL_RANKS][TRIAL_STEPS + 1]; /* after each step; the last: agreed at the end. d elements */
-    uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS]; /* [from][to], finish included */
+    /* loss on samples held out; NULL: there are none. On the rank's thread */
+    double (*held_out)(struct trial *t, int rank, const float *x);
+    /* after each step; the last: agreed at the end. d elements */
+    float *x[TRIAL_RANKS][TRIAL_STEPS + 1];
+    /* [from][to], finish included */
+    uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS];
     uint64_t end_bytes[TRIAL_RANKS]; /* of finish alone */
     tutti_figures figures[TRIAL_RANKS];
-    tutti_metric_record metric[TRIAL_METRICS]; /* as worker 0 tells at the end, without their names, which go with the engine: */
+    /* as worker 0 tells at the end, without their names, which go with the engine: */
+    tutti_metric_record metric[TRIAL_METRICS];
     char metric_name[TRIAL_METRICS][64];
     int metrics;
     int workers;
@@ -63,7 +72,8 @@ static inline float trial_alike(int rank, uint64_t step, size_t i, float x)
     return x - (float)((i * 7 + step) % 11);
 }
 
-static inline float trial_quadratic(int rank, uint64_t step, size_t i, float x) /* f_r(x) = |x - b_r|^2 / 2 */
+/* f_r(x) = |x - b_r|^2 / 2 */
+static inline float trial_quadratic(int rank, uint64_t step, size_t i, float x)
 {
     (void)step;
     return x - (float)((rank * 13 + (int)(i % 17)) % 19) / 8;
@@ -107,10 +117,14 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
         for (int k = 0; k < TRIAL_TENSORS; k++) {
             const tutti_tensor *tensor = &m->layout->tensor[k];
             for (size_t i = 0; i < tensor->count; i++)
-                m->g[tensor->first + i] = p.samples > 0 ? t->gradient(m->rank, m->step, tensor->first + i, m->x[tensor->first + i]) : 0;
+                m->g[tensor->first + i] =
+                    p.samples > 0
+                        ? t->gradient(m->rank, m->step, tensor->first + i, m->x[tensor->first + i])
+                        : 0;
             TUTTI_TRY(tutti_engine_ready(e, k, err));
         }
-        TUTTI_TRY(tutti_engine_passed(e, t->loss != NULL ? (double)p.samples * t->loss(m->step) : 0, err));
+        TUTTI_TRY(tutti_engine_passed(e, t->loss != NULL ? (double)p.samples * t->loss(m->step) : 0,
+                                      err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
@@ -125,7 +139,8 @@ static inline tutti_status trial_serve(trial *t, tutti_engine *e, tutti_error *e
     for (int s = t->show ? 1 : t->steps; s <= t->steps; s++) {
         TUTTI_TRY(tutti_engine_more(e, (uint64_t)(s * each), &more, err));
         if (more)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d, which only serves, was given a step", m->rank);
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "rank %d, which only serves, was given a step", m->rank);
         if (t->show) {
             TUTTI_TRY(tutti_engine_show(e, err));
             TUTTI_TRY(tutti_engine_resume(e, err));
@@ -134,7 +149,8 @@ static inline tutti_status trial_serve(trial *t, tutti_engine *e, tutti_error *e
     return TUTTI_OK;
 }
 
-static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *world, tutti_error *err)
+static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *world,
+                                       tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
     uint64_t bytes[TRIAL_RANKS], messages[TRIAL_RANKS], all[2], count;
@@ -177,7 +193,9 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
         const tutti_metric_record *told;
         t->metrics = tutti_engine_metrics(e, &told);
         if (t->metrics > TRIAL_METRICS)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "the method tells %d figures; a trial has room for %d", t->metrics, TRIAL_METRICS);
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "the method tells %d figures; a trial has room for %d", t->metrics,
+                              TRIAL_METRICS);
         for (int k = 0; k < t->metrics; k++) {
             t->metric[k] = (tutti_metric_record){ NULL, told[k].worker, told[k].value, told[k].at };
             snprintf(t->metric_name[k], sizeof t->metric_name[k], "%s", told[k].name);
@@ -190,18 +208,21 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
 static inline double trial_metric(const trial *t, const char *name, int worker)
 {
     for (int k = 0; k < t->metrics; k++)
-        if (t->metric[k].worker == worker && t->metric[k].at < 0 && strcmp(t->metric_name[k], name) == 0)
+        if (t->metric[k].worker == worker && t->metric[k].at < 0 &&
+            strcmp(t->metric_name[k], name) == 0)
             return t->metric[k].value;
     return NAN;
 }
 
-/* Of a histogram of a worker: how many values there were, their sum and the greatest, exact where all are 1,024 at most. */
+/* Of a histogram of a worker: how many values there were, their sum and the greatest,
+   exact where all are 1,024 at most. */
 typedef struct trial_counts { double n, sum, most; } trial_counts;
 static inline trial_counts trial_histogram(const trial *t, const char *name, int worker)
 {
     trial_counts c = { 0 };
     for (int k = 0; k < t->metrics; k++)
-        if (t->metric[k].worker == worker && t->metric[k].at >= 0 && strcmp(t->metric_name[k], name) == 0) {
+        if (t->metric[k].worker == worker && t->metric[k].at >= 0 &&
+            strcmp(t->metric_name[k], name) == 0) {
             c.n += t->metric[k].value;
             c.sum += t->metric[k].value * (double)t->metric[k].at;
             c.most = fmax(c.most, (double)t->metric[k].at);
@@ -219,12 +240,15 @@ static inline tutti_status trial_rank(tutti_world *world, void *arg, tutti_error
     tutti_status status;
 
     for (int k = 0; k < TRIAL_TENSORS; k++)
-        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { t->count[k] }, .unit = TRIAL_TENSORS - 1 - k };
+        params[k] = (tutti_param){
+            .name = names[k], .dims = 1, .dim = { t->count[k] }, .unit = TRIAL_TENSORS - 1 - k
+        };
     options.method = t->method;
     options.initial = trial_fill;
     options.user = &seat;
     options.evaluate = t->held_out != NULL ? trial_evaluate : NULL;
-    status = tutti_engine_open_from(&seat.e, world, params, TRIAL_TENSORS, &options, t->methods != NULL ? t->methods : tutti_methods, err);
+    status = tutti_engine_open_from(&seat.e, world, params, TRIAL_TENSORS, &options,
+                                    t->methods != NULL ? t->methods : tutti_methods, err);
     if (status == TUTTI_OK)
         status = trial_train(t, seat.e, world, err);
     tutti_engine_close(seat.e);
@@ -233,14 +257,19 @@ static inline tutti_status trial_rank(tutti_world *world, void *arg, tutti_error
 
 static inline trial trial_of(const char *method, const char *optimizer, int steps)
 {
-    return (trial){ .options = { .optimizer = optimizer, .batch = 2 }, .method = method, .steps = steps, .count = { 1000, 33, 500 }, .gradient = trial_quadratic };
+    return (trial){ .options = { .optimizer = optimizer, .batch = 2 },
+                    .method = method,
+                    .steps = steps,
+                    .count = { 1000, 33, 500 },
+                    .gradient = trial_quadratic };
 }
 
 static inline tutti_status trial_try(trial *t, int n, tutti_error *err)
 {
     for (int r = 0; r < n; r++)
         for (int s = 0; s <= t->steps; s++)
-            if (t->x[r][s] == NULL && (t->x[r][s] = tutti_alloc(trial_size(t), sizeof(float))) == NULL)
+            if (t->x[r][s] == NULL &&
+                (t->x[r][s] = tutti_alloc(trial_size(t), sizeof(float))) == NULL)
                 return TUTTI_ERR_MEMORY;
     *err = (tutti_error){ .rank = -1 };
     return tutti_world_run("shm", n, trial_rank, t, err);
