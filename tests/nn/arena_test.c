@@ -1,5 +1,6 @@
-/* Goal: the plan of memory never puts two buffers that are needed at one moment into one place, and wastes little. Method: random lists of every character, checked
-   pair by pair and against the lower bound; small cases by hand. */
+/* Goal: the plan of memory never puts two buffers that are needed at one moment into one place, and
+   wastes little. Method: random lists of every character, checked pair by pair and against the
+   lower bound; small cases by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,8 @@ static uint64_t drawn(uint64_t seed, int what, int i, uint64_t below)
     return tutti_random((tutti_rng){ .seed = seed, .stream = (uint64_t)what }, (uint64_t)i) % below;
 }
 
-/* A list's character follows from its seed: sizes alike or over six powers of two, short or long lives, lives like those of a forward and a backward. */
+/* A list's character follows from its seed: sizes alike or over six powers of two, short or long
+   lives, lives like those of a forward and a backward. */
 static int random_list(uint64_t seed, nn_buffer *list)
 {
     const int count = 1 + (int)drawn(seed, 0, 0, MOST), moments = 1 + (int)drawn(seed, 0, 1, 100);
@@ -53,13 +55,15 @@ static void check(uint64_t seed, const nn_buffer *list, int count, size_t total)
             const nn_buffer *b = &list[j];
             const bool together = a->first <= b->last && b->first <= a->last && a->bytes > 0 && b->bytes > 0;
             if (together && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
-                fail_msg("seed %llu: buffers %d and %d are needed at one moment and overlap", (unsigned long long)seed, j, i);
+                fail_msg("seed %llu: buffers %d and %d are needed at one moment and overlap", (unsigned long long)seed,
+                         j, i);
         }
     }
     assert_int_equal(total, highest);
 }
 
-/* The most bytes that are needed at one moment; the most is needed when some buffer's life begins. */
+/* The most bytes that are needed at one moment; the most is needed when some buffer's life
+   begins. */
 static size_t bound_of(const nn_buffer *list, int count)
 {
     size_t most = 0;
@@ -158,10 +162,13 @@ static void sizes_that_overflow_are_a_sentence(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(sizes); k++) {
         size_t place = 7, total = 7;
-        nn_buffer list[3] = { { .bytes = sizes[k], .place = &place }, { .bytes = sizes[k], .first = 1, .last = 1 }, { .bytes = sizes[k], .first = 2, .last = 2 } };
+        nn_buffer list[3] = { { .bytes = sizes[k], .place = &place },
+                              { .bytes = sizes[k], .first = 1, .last = 1 },
+                              { .bytes = sizes[k], .first = 2, .last = 2 } };
         tutti_error err;
         assert_int_equal(tutti_nn_arena_plan(list, 3, &total, &err), TUTTI_ERR_MEMORY);
-        assert_string_equal(err.text, "3 buffers of a network need more bytes than there are addresses; use a smaller batch");
+        assert_string_equal(err.text,
+                            "3 buffers of a network need more bytes than there are addresses; use a smaller batch");
         assert_int_equal(place, 7);
         assert_int_equal(total, 0);
     }

@@ -1,6 +1,7 @@
-/* Goal: a pass of many blocks of 64 samples gives the bits of its blocks' gradients added in the binary tree, so that splitting a batch over workers changes
-   nothing; and hooks are called once a unit whatever the number of blocks. Method: random small networks, passes of 1 to 5 blocks with tails, both
-   backends, written and added. */
+/* Goal: a pass of many blocks of 64 samples gives the bits of its blocks' gradients added in the
+   binary tree, so that splitting a batch over workers changes nothing; and hooks are called once a
+   unit whatever the number of blocks. Method: random small networks, passes of 1 to 5 blocks with
+   tails, both backends, written and added. */
 #include "nn_test.h"
 
 enum { BLOCK = 64 };
@@ -32,8 +33,12 @@ static void check(const char *model, const tutti_nn_task *task, const char *back
 
     assert_int_equal(tutti_nn_net_model(&net, model, task, &err), TUTTI_OK);
     example e = example_of(&net, samples, (uint64_t)samples);
-    assert_int_equal(tutti_nn_open_net(&nn, &net, &(tutti_nn_options){ .backend = backend, .batch = samples }, &err), TUTTI_OK);
-    assert_int_equal(tutti_nn_open_net(&small, &net, &(tutti_nn_options){ .backend = backend, .batch = samples < BLOCK ? samples : BLOCK }, &err), TUTTI_OK);
+    assert_int_equal(tutti_nn_open_net(&nn, &net, &(tutti_nn_options){ .backend = backend, .batch = samples }, &err),
+                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_open_net(&small, &net,
+                          &(tutti_nn_options){ .backend = backend, .batch = samples < BLOCK ? samples : BLOCK }, &err),
+        TUTTI_OK);
     float *part[PARAMS_MAX][8], *before[PARAMS_MAX];
     for (int k = 0; k < e.count; k++) {
         before[k] = calloc(e.params[k].count, sizeof(float));
@@ -46,11 +51,15 @@ static void check(const char *model, const tutti_nn_task *task, const char *back
         const int64_t n = b + 1 < blocks ? BLOCK : samples - (int64_t)b * BLOCK;
         for (int k = 0; k < e.count; k++)
             gradients[k] = part[k][b] = calloc(e.params[k].count, sizeof(float));
-        assert_int_equal(tutti_nn_pass(small, e.x + (size_t)b * BLOCK * sample_values(&net), e.labels + (size_t)b * BLOCK, n, (double)samples, false, false,
-                                       (const float *const *)e.values, gradients, NULL, &one, &err), TUTTI_OK);
+        assert_int_equal(tutti_nn_pass(small, e.x + (size_t)b * BLOCK * sample_values(&net),
+                                       e.labels + (size_t)b * BLOCK, n, (double)samples, false, false,
+                                       (const float *const *)e.values, gradients, NULL, &one, &err),
+                         TUTTI_OK);
         sum += one;
     }
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, samples, (double)samples, add, false, (const float *const *)e.values, e.gradients, NULL, &loss, &err), TUTTI_OK);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, samples, (double)samples, add, false,
+                                   (const float *const *)e.values, e.gradients, NULL, &loss, &err),
+                     TUTTI_OK);
     assert_true(loss == sum);
     for (int k = 0; k < e.count && blocks > 1; k++) {
         float *expect = calloc(e.params[k].count, sizeof *expect);
@@ -58,7 +67,8 @@ static void check(const char *model, const tutti_nn_task *task, const char *back
         for (size_t i = 0; i < e.params[k].count && add; i++)
             expect[i] = before[k][i] + expect[i];
         if (memcmp(expect, e.gradients[k], e.params[k].count * sizeof *expect) != 0)
-            fail_msg("%s on %s, %lld samples%s: %s differs", model, backend, (long long)samples, add ? ", added" : "", e.params[k].name);
+            fail_msg("%s on %s, %lld samples%s: %s differs", model, backend, (long long)samples, add ? ", added" : "",
+                     e.params[k].name);
         free(expect);
     }
     for (int k = 0; k < e.count; k++) {
@@ -85,7 +95,8 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
         }
 }
 
-/* One worker's 256 samples and four workers' 64: divisors a power of two apart, weights a quarter: the same bits. */
+/* One worker's 256 samples and four workers' 64: divisors a power of two apart,
+   weights a quarter: the same bits. */
 static void four_workers_of_64_are_one_of_256(void **state)
 {
     const tutti_nn_task task = { 1, 28, 28, 10 };
@@ -100,16 +111,21 @@ static void four_workers_of_64_are_one_of_256(void **state)
     example e = example_of(&net, 256, 3);
     assert_int_equal(tutti_nn_open_net(&one, &net, &(tutti_nn_options){ .batch = 256 }, &err), TUTTI_OK);
     assert_int_equal(tutti_nn_open_net(&four, &net, &(tutti_nn_options){ .batch = 64 }, &err), TUTTI_OK);
-    assert_int_equal(tutti_nn_pass(one, e.x, e.labels, 256, 256, false, false, (const float *const *)e.values, e.gradients, NULL, &loss, &err), TUTTI_OK);
+    assert_int_equal(tutti_nn_pass(one, e.x, e.labels, 256, 256, false, false, (const float *const *)e.values,
+                                   e.gradients, NULL, &loss, &err),
+                     TUTTI_OK);
     for (int w = 0; w < 4; w++) {
         float *gradients[PARAMS_MAX];
         for (int k = 0; k < e.count; k++)
             gradients[k] = part[k][w] = calloc(e.params[k].count, sizeof(float));
-        assert_int_equal(tutti_nn_pass(four, e.x + (size_t)w * 64 * 784, e.labels + w * 64, 64, 64, false, false, (const float *const *)e.values, gradients, NULL, &loss, &err), TUTTI_OK);
+        assert_int_equal(tutti_nn_pass(four, e.x + (size_t)w * 64 * 784, e.labels + w * 64, 64, 64, false, false,
+                                       (const float *const *)e.values, gradients, NULL, &loss, &err),
+                         TUTTI_OK);
     }
     for (int k = 0; k < e.count; k++) {
         for (size_t i = 0; i < e.params[k].count; i++) {
-            const float sum = (0.25f * part[k][0][i] + 0.25f * part[k][1][i]) + (0.25f * part[k][2][i] + 0.25f * part[k][3][i]);
+            const float sum =
+                (0.25f * part[k][0][i] + 0.25f * part[k][1][i]) + (0.25f * part[k][2][i] + 0.25f * part[k][3][i]);
             assert_true(sum == e.gradients[k][i]);
         }
         for (int w = 0; w < 4; w++)
@@ -128,9 +144,21 @@ static tutti_status note(calls *c, char what, int unit, bool backward)
     snprintf(c->text + at, sizeof c->text - at, "%c%d%c ", what, unit, backward ? 'b' : 'f');
     return TUTTI_OK;
 }
-static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'n', unit, backward); }
-static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'd', unit, backward); }
-static tutti_status on_ready(void *user, int param, tutti_error *err) { (void)err; return note(user, 'r', param, true); }
+static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'n', unit, backward);
+}
+static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'd', unit, backward);
+}
+static tutti_status on_ready(void *user, int param, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'r', param, true);
+}
 
 static void hooks_are_called_once_however_many_blocks(void **state)
 {
@@ -146,7 +174,9 @@ static void hooks_are_called_once_however_many_blocks(void **state)
     assert_int_equal(tutti_nn_net_model(&net, "mlp(hidden=8)", &task, &err), TUTTI_OK);
     example e = example_of(&net, 200, 1);
     assert_int_equal(tutti_nn_open_net(&nn, &net, &(tutti_nn_options){ .batch = 200 }, &err), TUTTI_OK);
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 200, 200, false, false, (const float *const *)e.values, e.gradients, &hooks, &loss, &err), TUTTI_OK);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 200, 200, false, false, (const float *const *)e.values,
+                                   e.gradients, &hooks, &loss, &err),
+                     TUTTI_OK);
     assert_string_equal(c.text, "n0f n1f n2f d0f d1f d2f n2b r0b r1b d2b n1b r2b r3b d1b n0b r4b r5b d0b ");
     tutti_nn_close(nn);
     example_free(&e);

@@ -1,6 +1,8 @@
-/* Goal: networks of categories compute PyTorch's numbers and their formulas, and keep the promises of nn.h: the tree over blocks to the bit, with whole gradients and with rows alike, rows named
-   exactly, nothing else touched, evaluations that do not depend on how they are cut, and sentences. Method: categories.h from PyTorch (categories.py); an oracle in double that only goes
-   forward, and central differences of its loss; every allocation failing in turn. */
+/* Goal: networks of categories compute PyTorch's numbers and their formulas, and keep the promises
+   of nn.h: the tree over blocks to the bit, with whole gradients and with rows alike, rows named
+   exactly, nothing else touched, evaluations that do not depend on how they are cut, and sentences.
+   Method: categories.h from PyTorch (categories.py); an oracle in double that only goes forward,
+   and central differences of its loss; every allocation failing in turn. */
 #include "nn/sequence.h"
 #include "nn_test.h"
 #include "categories.h"
@@ -29,7 +31,8 @@ static clicks clicks_of(const char *model, int tables, uint32_t rows, int width,
         c.values[k] = calloc(c.p[k].count, sizeof(float));
         c.gradients[k] = calloc(c.p[k].count, sizeof(float));
         for (size_t i = 0; i < c.p[k].count; i++) /* of a size at which every layer bends */
-            c.values[k][i] = (float)(tutti_normal(rng, i) * (c.p[k].fan_in > 0 && c.p[k].dims == 2 ? 1.3 / sqrt((double)c.p[k].fan_in) : 0.7));
+            c.values[k][i] = (float)(tutti_normal(rng, i) *
+                                     (c.p[k].fan_in > 0 && c.p[k].dims == 2 ? 1.3 / sqrt((double)c.p[k].fan_in) : 0.7));
     }
     c.x = calloc((size_t)samples * (size_t)width + 1, sizeof *c.x);
     c.rows = calloc((size_t)samples * (size_t)tables + 1, sizeof *c.rows);
@@ -65,12 +68,14 @@ static tutti_nn *open_model(const char *model, const tutti_nn_task *task, int64_
 }
 
 /* Samples [first, first + n) of c into `gradients`. */
-static double pass(tutti_nn *nn, const clicks *c, int64_t first, int64_t n, double divisor, bool add, float *const *gradients, const tutti_nn_hooks *hooks)
+static double pass(tutti_nn *nn, const clicks *c, int64_t first, int64_t n, double divisor, bool add,
+                   float *const *gradients, const tutti_nn_hooks *hooks)
 {
     tutti_error err = { 0 };
     double loss;
 
-    if (tutti_nn_pass_rows(nn, c->x + first * c->task.width, c->rows + first * c->task.tables, c->labels + first, n, divisor, add, false, (const float *const *)c->values, gradients, hooks, &loss,
+    if (tutti_nn_pass_rows(nn, c->x + first * c->task.width, c->rows + first * c->task.tables, c->labels + first, n,
+                           divisor, add, false, (const float *const *)c->values, gradients, hooks, &loss,
                            &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     return loss;
@@ -99,7 +104,9 @@ static void losses_logits_and_gradients_are_pytorch_s(void **state)
         for (int k = 0; k < c.count; k++)
             for (size_t i = 0; i < c.p[k].count; i++) {
                 const double wave = sin(0.37 * (double)i + 1.3 * k);
-                c.values[k][i] = (float)(c.p[k].row_sparse ? wave : c.p[k].dims == 1 ? wave / 4 : 2 * wave / sqrt((double)c.p[k].cols));
+                c.values[k][i] = (float)(c.p[k].row_sparse  ? wave
+                                         : c.p[k].dims == 1 ? wave / 4
+                                                            : 2 * wave / sqrt((double)c.p[k].cols));
             }
         for (size_t s = 0; s < (size_t)e->samples; s++) {
             for (size_t t = 0; t < (size_t)e->tables; t++)
@@ -108,7 +115,8 @@ static void losses_logits_and_gradients_are_pytorch_s(void **state)
                 c.x[s * (size_t)e->values + j] = (float)sin(1.1 * (double)s + 0.7 * (double)j);
             c.labels[s] = s * s % 3 == 1;
         }
-        near(e->model, "pass", "loss", pass(nn, &c, 0, e->samples, (double)e->samples, false, c.gradients, NULL), e->loss, 1e-5 * e->loss);
+        near(e->model, "pass", "loss", pass(nn, &c, 0, e->samples, (double)e->samples, false, c.gradients, NULL),
+             e->loss, 1e-5 * e->loss);
         for (int k = 0; k < c.count; k++)
             overall += pow(e->tensors[k].norm, 2);
         for (int k = 0; k < c.count; k++) {
@@ -126,11 +134,15 @@ static void losses_logits_and_gradients_are_pytorch_s(void **state)
             for (int i = 0; i < 4; i++)
                 near(e->model, t->name, "an element", (double)c.gradients[k][t->place[i]], t->at[i], tolerance);
         }
-        assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, e->samples, (const float *const *)c.values, &loss, &correct, logits, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, e->samples, (const float *const *)c.values,
+                                                &loss, &correct, logits, NULL),
+                         TUTTI_OK);
         near(e->model, "evaluation", "loss", loss, e->loss, 1e-5 * e->loss);
         assert_int_equal(correct, e->correct);
-        near(e->model, "evaluation", "the first logit", (double)logits[0], e->logits[0], 1e-5 * (1 + fabs(e->logits[0])));
-        near(e->model, "evaluation", "the last logit", (double)logits[e->samples - 1], e->logits[1], 1e-5 * (1 + fabs(e->logits[1])));
+        near(e->model, "evaluation", "the first logit", (double)logits[0], e->logits[0],
+             1e-5 * (1 + fabs(e->logits[0])));
+        near(e->model, "evaluation", "the last logit", (double)logits[e->samples - 1], e->logits[1],
+             1e-5 * (1 + fabs(e->logits[1])));
         tutti_nn_close(nn);
         free(logits);
         clicks_free(&c);
@@ -159,7 +171,9 @@ static double oracle_loss(const clicks *c, int dim, int layers, int moved, size_
             for (size_t o = 0; o < out; o++) {
                 b[o] = (double)c->values[2 * l + 1][o] + (moved == 2 * l + 1 && place == o ? by : 0);
                 for (size_t i = 0; i < wide; i++)
-                    b[o] += ((double)c->values[2 * l][o * wide + i] + (moved == 2 * l && place == o * wide + i ? by : 0)) * a[i];
+                    b[o] +=
+                        ((double)c->values[2 * l][o * wide + i] + (moved == 2 * l && place == o * wide + i ? by : 0)) *
+                        a[i];
             }
             for (size_t o = 0; o < out; o++)
                 a[o] = l > 0 ? fmax(b[o], 0) : b[o];
@@ -172,17 +186,21 @@ static double oracle_loss(const clicks *c, int dim, int layers, int moved, size_
 
 static void losses_and_gradients_are_those_of_the_formulas(void **state)
 {
-    static const struct { int tables; uint32_t rows; int width, dim, layers, hidden; int64_t samples; } cases[] = {
-        { 1, 2, 1, 1, 0, 1, 1 }, { 3, 5, 2, 4, 1, 7, 9 }, { 26, 40, 13, 8, 2, 33, 64 }, { 2, 300, 6, 17, 3, 16, 71 }, { 7, 3, 1, 5, 2, 48, 200 },
+    static const struct { int tables; uint32_t rows; int width, dim, layers, hidden; int64_t samples;
+    } cases[] = {
+        { 1, 2, 1, 1, 0, 1, 1 },      { 3, 5, 2, 4, 1, 7, 9 },    { 26, 40, 13, 8, 2, 33, 64 },
+        { 2, 300, 6, 17, 3, 16, 71 }, { 7, 3, 1, 5, 2, 48, 200 },
     };
 
     (void)state;
     for (size_t v = 0; v < TUTTI_LENGTH(cases); v++) {
         char model[80];
-        snprintf(model, sizeof model, "ctr(dim=%d,layers=%d,hidden=%d)", cases[v].dim, cases[v].layers, cases[v].hidden);
+        snprintf(model, sizeof model, "ctr(dim=%d,layers=%d,hidden=%d)", cases[v].dim, cases[v].layers,
+                 cases[v].hidden);
         clicks c = clicks_of(model, cases[v].tables, cases[v].rows, cases[v].width, cases[v].samples, 10 + v);
         tutti_nn *nn = open_model(model, &c.task, cases[v].samples);
-        const double loss = pass(nn, &c, 0, c.samples, 1, false, c.gradients, NULL), expected = oracle_loss(&c, cases[v].dim, cases[v].layers, -1, 0, 0);
+        const double loss = pass(nn, &c, 0, c.samples, 1, false, c.gradients, NULL),
+                     expected = oracle_loss(&c, cases[v].dim, cases[v].layers, -1, 0, 0);
 
         if (!(fabs(loss - expected) <= 1e-5 * expected))
             fail_msg("%s: loss %.9g instead of %.9g", model, loss, expected);
@@ -191,10 +209,16 @@ static void losses_and_gradients_are_those_of_the_formulas(void **state)
                 size_t i = (size_t)(tutti_random((tutti_rng){ v, 9, (uint64_t)k }, (uint64_t)trial) % c.p[k].count);
                 const double h = 1e-5;
                 if (c.p[k].row_sparse && trial % 2 == 0) /* one that is looked up, of any table */
-                    i = ((size_t)(trial % c.task.tables) * c.task.rows + c.rows[trial % c.task.tables]) * (size_t)cases[v].dim + (size_t)(trial % cases[v].dim);
-                const double up = oracle_loss(&c, cases[v].dim, cases[v].layers, k, i, h), down = oracle_loss(&c, cases[v].dim, cases[v].layers, k, i, -h), slope = (up - down) / (2 * h);
-                if (!(fabs((double)c.gradients[k][i] - slope) <= 2e-4 * (1 + fabs(slope)))) /* a ReLU may turn over within h, seldom by much */
-                    fail_msg("%s, %s, element %zu: gradient %.9g, the loss rises by %.9g", model, c.p[k].name, i, (double)c.gradients[k][i], slope);
+                    i = ((size_t)(trial % c.task.tables) * c.task.rows + c.rows[trial % c.task.tables]) *
+                            (size_t)cases[v].dim +
+                        (size_t)(trial % cases[v].dim);
+                const double up = oracle_loss(&c, cases[v].dim, cases[v].layers, k, i, h),
+                             down = oracle_loss(&c, cases[v].dim, cases[v].layers, k, i, -h),
+                             slope = (up - down) / (2 * h);
+                /* a ReLU may turn over within h, seldom by much */
+                if (!(fabs((double)c.gradients[k][i] - slope) <= 2e-4 * (1 + fabs(slope))))
+                    fail_msg("%s, %s, element %zu: gradient %.9g, the loss rises by %.9g", model, c.p[k].name, i,
+                             (double)c.gradients[k][i], slope);
             }
         tutti_nn_close(nn);
         clicks_free(&c);
@@ -246,7 +270,8 @@ static void check_equal(const clicks *c, float *const *a, float *const *b, const
             fail_msg("%s: %s differs", what, c->p[k].name);
 }
 
-/* Blocks of 64 and a tree over them: 450 samples have 8 blocks, the last one short; every prefix is another tree. Whole gradients and rows have the same bits, and rows say exactly what they
+/* Blocks of 64 and a tree over them: 450 samples have 8 blocks, the last one short; every prefix is
+   another tree. Whole gradients and rows have the same bits, and rows say exactly what they
    touched: a NaN that stands in any other row stays. */
 static void a_pass_is_the_tree_of_its_blocks_with_rows_and_without(void **state)
 {
@@ -327,7 +352,8 @@ static void adding_adds_and_no_samples_are_zeros(void **state)
     for (int k = 0; k < c.count; k++)
         for (size_t i = 0; i < c.p[k].count; i++)
             a[k][i] += b[k][i];
-    /* several blocks are summed before they are added, a single one into what is there: products of layers then round otherwise */
+    /* several blocks are summed before they are added, a single one into what is there:
+       products of layers then round otherwise */
     check_equal(&c, sum, a, "a pass of two blocks added");
     pass(nn, &c, 200, 0, 1, true, sum, NULL);
     check_equal(&c, sum, a, "no samples added");
@@ -358,10 +384,14 @@ static void a_logit_does_not_depend_on_how_samples_are_cut(void **state)
     int64_t correct, hits, right = 0;
 
     (void)state;
-    assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, 1500, (const float *const *)c.values, &loss, &correct, whole, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, 1500, (const float *const *)c.values, &loss,
+                                            &correct, whole, NULL),
+                     TUTTI_OK);
     for (int64_t at = 0; at < 1500; at += 211) {
         const int64_t n = 1500 - at < 7 ? 1500 - at : 7;
-        assert_int_equal(tutti_nn_evaluate_rows(nn, c.x + at * 3, c.rows + at * 6, c.labels + at, n, (const float *const *)c.values, &part, &hits, one, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_evaluate_rows(nn, c.x + at * 3, c.rows + at * 6, c.labels + at, n,
+                                                (const float *const *)c.values, &part, &hits, one, NULL),
+                         TUTTI_OK);
         assert_memory_equal(one, whole + at, (size_t)n * sizeof *one);
     }
     for (int64_t i = 0; i < 1500; i++) {
@@ -370,7 +400,9 @@ static void a_logit_does_not_depend_on_how_samples_are_cut(void **state)
     }
     assert_true(fabs(sum - loss) < 1e-5 * sum);
     assert_int_equal(correct, right);
-    assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, 1500, (const float *const *)c.values, &part, &hits, NULL, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, 1500, (const float *const *)c.values, &part,
+                                            &hits, NULL, NULL),
+                     TUTTI_OK);
     assert_true(part == loss && hits == correct);
     free(whole);
     tutti_nn_close(nn);
@@ -416,22 +448,30 @@ static void what_does_not_fit_is_refused_in_a_sentence(void **state)
 {
     const tutti_nn_task log = { 1, 1, 13, 2, 0, 26, 1000 };
     const tutti_layer tables = { .kind = TUTTI_LAYER_TABLES, .out = 4 };
-    const tutti_layer twice[] = { tables, tables, LINEAR(1) }, two[] = { tables, LINEAR(2) }, none[] = { tables, RELU, LINEAR(1) }, embedding[] = { { .kind = TUTTI_LAYER_EMBEDDING, .out = 4 }, LINEAR(1) };
-    static const struct { int count; const char *sentence; } lists[] = { { 3, "one of frames with frames, one of categories with tables" },
-        { 2, "must end in a linear layer of one output, the logit; this one ends in linear with 2" }, { 3, "layer 1 (relu) must follow a linear layer" } };
+    const tutti_layer twice[] = { tables, tables, LINEAR(1) }, two[] = { tables, LINEAR(2) },
+                      none[] = { tables, RELU, LINEAR(1) },
+                      embedding[] = { { .kind = TUTTI_LAYER_EMBEDDING, .out = 4 }, LINEAR(1) };
+    static const struct {
+        int count;
+        const char *sentence;
+    } lists[] = { { 3, "one of frames with frames, one of categories with tables" },
+                  { 2, "must end in a linear layer of one output, the logit; this one ends in linear with 2" },
+                  { 3, "layer 1 (relu) must follow a linear layer" } };
     const tutti_layer *const layers[] = { twice, two, none };
     tutti_error err = { 0 };
     nn_net net;
 
     (void)state;
-    refused_model("ctr", (tutti_nn_task){ 1, 28, 28, 10 }, "ctr needs samples with categories, and this task's have none");
+    refused_model("ctr", (tutti_nn_task){ 1, 28, 28, 10 },
+                  "ctr needs samples with categories, and this task's have none");
     refused_model("ctr(tables=25)", log, "ctr with tables=25 on data of 26 categories; leave tables out");
     refused_model("ctr(rows=999)", log, "ctr with rows=999 on categories that are hashed to 1000 rows");
     refused_model("mlp", log, "this network takes values only, and the task has 26 categories; ctr takes categories");
     refused_model("gpt", log, "gpt needs windows of tokens");
     refused_model("ctr", (tutti_nn_task){ 1, 1, 13, 3, 0, 26, 1000 }, "classes 2");
     refused_model("ctr", (tutti_nn_task){ 1, 1, 13, 2, 5, 26, 1000 }, "without a context");
-    refused_model("ctr", (tutti_nn_task){ 1, 1, 13, 2, 0, 26, 4000000000u }, "26 tables of 4000000000 rows of 16 values");
+    refused_model("ctr", (tutti_nn_task){ 1, 1, 13, 2, 0, 26, 4000000000u },
+                  "26 tables of 4000000000 rows of 16 values");
     refused_model("ctr(dim=65536)", log, "26 tables of 1000 rows of 65536 values");
     for (size_t i = 0; i < TUTTI_LENGTH(lists); i++) {
         assert_int_equal(tutti_nn_net_build(&net, layers[i], lists[i].count, &log, &err), TUTTI_ERR_USAGE);
@@ -439,13 +479,15 @@ static void what_does_not_fit_is_refused_in_a_sentence(void **state)
             fail_msg("'%s' does not contain '%s'", err.text, lists[i].sentence);
     }
     assert_int_equal(tutti_nn_net_build(&net, embedding, 2, &log, &err), TUTTI_ERR_USAGE);
-    assert_true(tutti_nn_takes_categories("ctr(dim=3)") && !tutti_nn_takes_categories("gpt") && !tutti_nn_takes_categories("cttr") && !tutti_nn_takes_tokens("ctr"));
+    assert_true(tutti_nn_takes_categories("ctr(dim=3)") && !tutti_nn_takes_categories("gpt") &&
+                !tutti_nn_takes_categories("cttr") && !tutti_nn_takes_tokens("ctr"));
 }
 
 static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
 {
     clicks c = clicks_of("ctr", 3, 5, 2, 4, 1);
-    tutti_nn *nn = open_model("ctr", &c.task, 4), *images = open_model("mlp(hidden=3)", &(tutti_nn_task){ 1, 2, 2, 3 }, 2);
+    tutti_nn *nn = open_model("ctr", &c.task, 4),
+             *images = open_model("mlp(hidden=3)", &(tutti_nn_task){ 1, 2, 2, 3 }, 2);
     const float *const *values = (const float *const *)c.values;
     tutti_error err = { 0 };
     int64_t correct;
@@ -453,17 +495,25 @@ static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
 
     (void)state;
     c.rows[7] = 5;
-    assert_int_equal(tutti_nn_pass_rows(nn, c.x, c.rows, c.labels, 4, 4, false, false, values, c.gradients, NULL, &loss, &err), TUTTI_ERR_CORRUPT);
+    assert_int_equal(
+        tutti_nn_pass_rows(nn, c.x, c.rows, c.labels, 4, 4, false, false, values, c.gradients, NULL, &loss, &err),
+        TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "category 1 of sample 2 is row 5; its table has rows 0 to 4");
-    assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, 4, values, &loss, &correct, NULL, &err), TUTTI_ERR_CORRUPT);
+    assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, 4, values, &loss, &correct, NULL, &err),
+                     TUTTI_ERR_CORRUPT);
     c.rows[7] = 4;
     c.labels[3] = 2;
-    assert_int_equal(tutti_nn_pass_rows(nn, c.x, c.rows, c.labels, 4, 4, false, false, values, c.gradients, NULL, &loss, &err), TUTTI_ERR_CORRUPT);
+    assert_int_equal(
+        tutti_nn_pass_rows(nn, c.x, c.rows, c.labels, 4, 4, false, false, values, c.gradients, NULL, &loss, &err),
+        TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "the label of sample 3 is 2; the task has classes 0 to 1");
     c.labels[3] = 1;
-    assert_int_equal(tutti_nn_pass(nn, c.x, c.labels, 4, 4, false, false, values, c.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_nn_pass(nn, c.x, c.labels, 4, 4, false, false, values, c.gradients, NULL, &loss, &err),
+                     TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of images or vectors through a network that takes categories");
-    assert_int_equal(tutti_nn_pass_rows(images, c.x, c.rows, c.labels, 0, 4, false, false, values, c.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_pass_rows(images, c.x, c.rows, c.labels, 0, 4, false, false, values, c.gradients, NULL, &loss, &err),
+        TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of categories through a network that takes images or vectors");
     pass(nn, &c, 0, 4, 4, false, c.gradients, NULL);
     tutti_nn_close(images);

@@ -1,11 +1,12 @@
-/* The gradients: the reference backend against central differences of its own loss, the oneDNN backend against the reference, and
-   what must agree bit for bit. */
+/* The gradients: the reference backend against central differences of its own loss, the oneDNN
+   backend against the reference, and what must agree bit for bit. */
 #include "nn_test.h"
 
-/* Goal: every derivative of the reference is that of the function it computes.
-   Method: its loss is a function of float parameters computed in double, so (L(w + h) - L(w - h)) / 2h has an error of h^2 from the
-   cubic term and 1e-16 L / h from rounding: with h = 2^-16 both stay below 1e-9; the gradient itself is rounded to float. Some
-   places of every tensor are taken. A place where the step crosses a kink of ReLU or pooling would show; the seeds here have none. */
+/* Goal: every derivative of the reference is that of the function it computes. Method: its loss is
+   a function of float parameters computed in double, so (L(w + h) - L(w - h)) / 2h has an error of
+   h^2 from the cubic term and 1e-16 L / h from rounding: with h = 2^-16 both stay below 1e-9; the
+   gradient itself is rounded to float. Some places of every tensor are taken. A place where the
+   step crosses a kink of ReLU or pooling would show; the seeds here have none. */
 static void reference_gradients_are_the_slopes_of_the_loss(void **state)
 {
     (void)state;
@@ -37,7 +38,8 @@ static void reference_gradients_are_the_slopes_of_the_loss(void **state)
                 e.values[k][i] = kept;
                 slope = (up - down) / ((double)above - (double)below) / (double)n;
                 if (fabs(slope - (double)gradients[k][i]) > 1e-6 * norm + 1e-9)
-                    fail_msg("%s: %s[%zu]: slope %.9g, gradient %.9g", sample_nets[s].name, e.params[k].name, i, slope, (double)gradients[k][i]);
+                    fail_msg("%s: %s[%zu]: slope %.9g, gradient %.9g", sample_nets[s].name, e.params[k].name, i, slope,
+                             (double)gradients[k][i]);
             }
         }
         for (int k = 0; k < e.count; k++)
@@ -58,7 +60,8 @@ static void compare(tutti_nn *fast, tutti_nn *slow, example *e, int64_t n, const
     loss = run_pass(fast, e, n, false, NULL);
     {
         tutti_error err = { 0 };
-        if (tutti_nn_pass(slow, e->x, e->labels, n, (double)n, false, false, (const float *const *)r.values, r.gradients, NULL, &expected, &err) != TUTTI_OK)
+        if (tutti_nn_pass(slow, e->x, e->labels, n, (double)n, false, false, (const float *const *)r.values,
+                          r.gradients, NULL, &expected, &err) != TUTTI_OK)
             fail_msg("%s", err.text);
     }
     if (!(fabs(loss - expected) <= 1e-6 * fabs(expected)))
@@ -93,8 +96,8 @@ static void onednn_gives_the_reference_s_gradients_for_random_networks(void **st
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
         const tutti_rng rng = { .seed = seed, .stream = 5 };
-        const tutti_nn_task task = { 1 + (int)(tutti_random(rng, 0) % 5), 8 + (int)(tutti_random(rng, 1) % 9), 8 + (int)(tutti_random(rng, 2) % 9),
-                                     2 + (int)(tutti_random(rng, 3) % 12) };
+        const tutti_nn_task task = { 1 + (int)(tutti_random(rng, 0) % 5), 8 + (int)(tutti_random(rng, 1) % 9),
+                                     8 + (int)(tutti_random(rng, 2) % 9), 2 + (int)(tutti_random(rng, 3) % 12) };
         const bool pool = tutti_random(rng, 4) % 2 == 1, relu = tutti_random(rng, 5) % 2 == 1;
         const int64_t batch = 1 + (int64_t)(tutti_random(rng, 6) % 40);
         tutti_layer layers[8];
@@ -141,7 +144,8 @@ static void real_cnn_and_mlp_agree_with_the_reference(void **state)
     }
 }
 
-/* The sum of two passes in one buffer is rounded once more than each pass: 1e-6 of the norm is far above that and far below a missing tile. */
+/* The sum of two passes in one buffer is rounded once more than each pass: 1e-6 of the norm is far
+   above that and far below a missing tile. */
 static void adding_gives_the_sum_of_two_passes(void **state)
 {
     static const char *const backends[] = { "onednn", "reference" };
@@ -259,7 +263,8 @@ static void same_weights_keeps_copies_and_a_change_is_seen_without_it(void **sta
     int64_t correct;
 
     (void)state;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, true, values, e.gradients, NULL, &again, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, true, values, e.gradients, NULL, &again, NULL),
+                     TUTTI_OK);
     assert_true(again == loss);
     assert_same_bits(&e, first);
 
@@ -267,17 +272,21 @@ static void same_weights_keeps_copies_and_a_change_is_seen_without_it(void **sta
     assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 11, values, &other, &correct, NULL), TUTTI_OK);
     assert_true(other != loss);
     e.values[k][5] -= 1;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, true, values, e.gradients, NULL, &again, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, true, values, e.gradients, NULL, &again, NULL),
+                     TUTTI_OK);
     assert_true(fabs(again - loss) <= 1e-6 * loss);
 
     e.values[k][5] += 1;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, false, values, e.gradients, NULL, &other, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, false, values, e.gradients, NULL, &other, NULL),
+                     TUTTI_OK);
     assert_true(fabs(other - loss) > 1e-4 * loss);
 
     /* Values change, a pass without samples says so, the next one relies on it. */
     e.values[k][5] += 1;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 0, 11, true, false, values, e.gradients, NULL, &again, NULL), TUTTI_OK);
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, true, values, e.gradients, NULL, &again, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 0, 11, true, false, values, e.gradients, NULL, &again, NULL),
+                     TUTTI_OK);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, true, values, e.gradients, NULL, &again, NULL),
+                     TUTTI_OK);
     assert_true(again != other);
     free_copy(&e, first);
     example_free(&e);
@@ -305,7 +314,8 @@ static void the_loss_does_not_overflow_and_a_nan_in_the_last_layer_shows(void **
         e.values[1][0] = NAN;
         assert_true(isnan(run_pass(nn, &e, 3, false, NULL)));
         memset(e.labels, 0, 3);
-        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 3, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 3, (const float *const *)e.values, &loss, &correct, NULL),
+                         TUTTI_OK);
         assert_int_equal(correct, 0);
         assert_true(isnan(loss));
         example_free(&e);
@@ -313,7 +323,8 @@ static void the_loss_does_not_overflow_and_a_nan_in_the_last_layer_shows(void **
     }
 }
 
-/* With all weights 0 every class is as likely: the loss is log(classes), the guess the lowest class. */
+/* With all weights 0 every class is as likely: the loss is
+   log(classes), the guess the lowest class. */
 static void ties_go_to_the_lowest_class(void **state)
 {
     static const char *const backends[] = { "onednn", "reference" };
@@ -329,7 +340,8 @@ static void ties_go_to_the_lowest_class(void **state)
             memset(e.values[k], 0, e.params[k].count * sizeof(float));
         for (int s = 0; s < 300; s++)
             zeros += e.labels[s] == 0;
-        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 300, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_evaluate(nn, e.x, e.labels, 300, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
         assert_int_equal(correct, zeros);
         assert_true(fabs(loss - 300 * log(7)) < 1e-9);
         example_free(&e);
@@ -337,8 +349,9 @@ static void ties_go_to_the_lowest_class(void **state)
     }
 }
 
-/* A 2x2 convolution that copies its upper left pixel, over a picture whose two largest copies are equal but have different neighbours: the
-   weights' gradient tells which of the two was taken. PyTorch takes the first, row by row. */
+/* A 2x2 convolution that copies its upper left pixel, over a picture whose two largest copies are
+   equal but have different neighbours: the weights' gradient tells which of the two was taken.
+   PyTorch takes the first, row by row. */
 static void pooling_takes_the_first_of_equal_values(void **state)
 {
     static const char *const backends[] = { "onednn", "reference" };
@@ -359,7 +372,8 @@ static void pooling_takes_the_first_of_equal_values(void **state)
         run_pass(nn, &e, 1, false, NULL);
         assert_true(g[0] != 0);
         for (int j = 0; j < 4; j++)
-            assert_true(fabs((double)g[j] * (double)expected[i / 2][0] - (double)g[0] * (double)expected[i / 2][j]) <= 1e-6 * fabs((double)g[0]));
+            assert_true(fabs((double)g[j] * (double)expected[i / 2][0] - (double)g[0] * (double)expected[i / 2][j]) <=
+                        1e-6 * fabs((double)g[0]));
         example_free(&e);
         tutti_nn_close(nn);
     }
@@ -378,8 +392,12 @@ static void evaluation_agrees_with_the_reference(void **state)
         for (size_t i = 0; i < TUTTI_LENGTH(sizes); i++) {
             double loss, expected;
             int64_t correct, right;
-            assert_int_equal(tutti_nn_evaluate(fast, e.x, e.labels, sizes[i], (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
-            assert_int_equal(tutti_nn_evaluate(slow, e.x, e.labels, sizes[i], (const float *const *)e.values, &expected, &right, NULL), TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_evaluate(fast, e.x, e.labels, sizes[i], (const float *const *)e.values, &loss, &correct, NULL),
+                TUTTI_OK);
+            assert_int_equal(tutti_nn_evaluate(slow, e.x, e.labels, sizes[i], (const float *const *)e.values, &expected,
+                                               &right, NULL),
+                             TUTTI_OK);
             assert_true(fabs(loss - expected) <= 1e-6 * expected);
             assert_int_equal(correct, right);
         }
@@ -389,11 +407,15 @@ static void evaluation_agrees_with_the_reference(void **state)
     }
 }
 
-/* Goal: a sample's loss has the same bits whatever stands round it. Method: the losses of single evaluations, added in order within each
-   piece as the backend does, give the sum of the whole exactly. Widths that fill no block and inputs longer than a kernel's. */
+/* Goal: a sample's loss has the same bits whatever stands round it. Method: the losses of single
+   evaluations, added in order within each piece as the backend does, give the sum of the whole
+   exactly. Widths that fill no block and inputs longer than a kernel's. */
 static void a_sample_s_loss_does_not_depend_on_how_samples_are_cut(void **state)
 {
-    static const struct { const char *model; int side; } cases[] = { { "mlp(hidden=40)", 12 }, { "mlp(hidden=64)", 28 }, { "cnn", 12 } };
+    static const struct {
+        const char *model;
+        int side;
+    } cases[] = { { "mlp(hidden=40)", 12 }, { "mlp(hidden=64)", 28 }, { "cnn", 12 } };
     static const int64_t sizes[] = { 3, 8, 100, 143, 144, 145, 300 };
     const int64_t piece = tutti_nn_onednn.piece;
 
@@ -405,8 +427,9 @@ static void a_sample_s_loss_does_not_depend_on_how_samples_are_cut(void **state)
         double single[300], loss;
         int64_t correct;
         for (int i = 0; i < 300; i++)
-            assert_int_equal(tutti_nn_evaluate(nn, e.x + (size_t)i * sample_values(&net), e.labels + i, 1, (const float *const *)e.values, &single[i],
-                                               &correct, NULL), TUTTI_OK);
+            assert_int_equal(tutti_nn_evaluate(nn, e.x + (size_t)i * sample_values(&net), e.labels + i, 1,
+                                               (const float *const *)e.values, &single[i], &correct, NULL),
+                             TUTTI_OK);
         for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
             double total = 0;
             for (int64_t first = 0; first < sizes[s]; first += piece) {
@@ -415,7 +438,9 @@ static void a_sample_s_loss_does_not_depend_on_how_samples_are_cut(void **state)
                     sum += single[i];
                 total += sum;
             }
-            assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, sizes[s], (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_evaluate(nn, e.x, e.labels, sizes[s], (const float *const *)e.values, &loss, &correct, NULL),
+                TUTTI_OK);
             if (loss != total)
                 fail_msg("%s, %d samples: %.17g, one by one %.17g", cases[m].model, (int)sizes[s], loss, total);
         }

@@ -1,5 +1,5 @@
-/* The contract of a pass with its caller: order of the hooks, when values and gradients may be touched, refusals, charging, failures
-   of memory, and what `describe` and `bytes` tell. */
+/* The contract of a pass with its caller: order of the hooks, when values and gradients may be
+   touched, refusals, charging, failures of memory, and what `describe` and `bytes` tell. */
 #include "nn_test.h"
 
 static const char *const backend_names[] = { "onednn", "reference" };
@@ -42,9 +42,11 @@ static tutti_nn_hooks hooks_of(recorder *r)
 
 static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
 {
-    static const char cnn[] = "need0 need1 done0 done1 need2 done2 need3 done3 "
-                              "NEED3 ready0 ready1 DONE3 NEED2 ready2 ready3 DONE2 NEED1 NEED0 ready4 ready5 ready6 ready7 DONE1 DONE0 ";
-    static const char mlp[] = "need0 done0 need1 done1 need2 done2 NEED2 ready0 ready1 DONE2 NEED1 ready2 ready3 DONE1 NEED0 ready4 ready5 DONE0 ";
+    static const char cnn[] =
+        "need0 need1 done0 done1 need2 done2 need3 done3 "
+        "NEED3 ready0 ready1 DONE3 NEED2 ready2 ready3 DONE2 NEED1 NEED0 ready4 ready5 ready6 ready7 DONE1 DONE0 ";
+    static const char mlp[] = "need0 done0 need1 done1 need2 done2 NEED2 ready0 ready1 DONE2 NEED1 ready2 ready3 DONE1 "
+                              "NEED0 ready4 ready5 DONE0 ";
     static const int64_t sizes[] = { 20, 8, 5, 1, 0, 16 };
 
     (void)state;
@@ -81,8 +83,8 @@ static void a_failing_hook_ends_the_pass_with_its_status_and_the_next_pass_is_wh
             const tutti_nn_hooks hooks = hooks_of(&r);
             tutti_error err = { 0 };
             double sum = 7;
-            const tutti_status status = tutti_nn_pass(nn, e.x, e.labels, samples, 24, false, false, (const float *const *)e.values, e.gradients, &hooks,
-                                                      &sum, &err);
+            const tutti_status status = tutti_nn_pass(nn, e.x, e.labels, samples, 24, false, false,
+                                                      (const float *const *)e.values, e.gradients, &hooks, &sum, &err);
             calls = r.calls;
             if (calls < fail_at) {
                 assert_int_equal(status, TUTTI_OK);
@@ -102,7 +104,8 @@ static void a_failing_hook_ends_the_pass_with_its_status_and_the_next_pass_is_wh
     }
 }
 
-/* ---- residency: values exist only between need and done, gradients belong to others after ready ---- */
+/* ---- residency: values exist only between need and done, gradients
+   belong to others after ready ---- */
 typedef struct guard { example *e; float **values, **gradients; } guard;
 
 static void set_unit(guard *g, int unit, bool present)
@@ -177,12 +180,16 @@ static void a_pass_without_samples_writes_zeros_or_adds_nothing(void **state)
 
         for (int k = 0; k < e.count; k++)
             e.gradients[k][0] = 1;
-        assert_int_equal(tutti_nn_pass(nn, NULL, NULL, 0, 1, true, false, (const float *const *)e.values, e.gradients, NULL, &loss, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_pass(nn, NULL, NULL, 0, 1, true, false, (const float *const *)e.values, e.gradients,
+                                       NULL, &loss, NULL),
+                         TUTTI_OK);
         assert_true(loss == 0);
         for (int k = 0; k < e.count; k++)
             assert_true(e.gradients[k][0] == 1);
         memset(e.gradients[0], 1, e.params[0].count * sizeof(float));
-        assert_int_equal(tutti_nn_pass(nn, NULL, NULL, 0, 1, false, false, (const float *const *)e.values, e.gradients, NULL, &loss, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_pass(nn, NULL, NULL, 0, 1, false, false, (const float *const *)e.values, e.gradients,
+                                       NULL, &loss, NULL),
+                         TUTTI_OK);
         for (int k = 0; k < e.count; k++)
             for (size_t j = 0; j < e.params[k].count; j++)
                 assert_true(e.gradients[k][j] == 0);
@@ -202,22 +209,30 @@ static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
     double loss;
 
     (void)state;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 5, 5, false, false, values, e.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 5, 5, false, false, values, e.gradients, NULL, &loss, &err),
+                     TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of 5 samples; the network was opened for 0 to 4");
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, -1, 5, false, false, values, e.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, -1, 5, false, false, values, e.gradients, NULL, &loss, &err),
+                     TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of -1 samples; the network was opened for 0 to 4");
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 4, 0, false, false, values, e.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 4, 0, false, false, values, e.gradients, NULL, &loss, &err),
+                     TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass with the divisor 0; it must be positive and finite");
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 4, NAN, false, false, values, e.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 4, INFINITY, false, false, values, e.gradients, NULL, &loss, NULL), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 4, NAN, false, false, values, e.gradients, NULL, &loss, &err),
+                     TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_pass(nn, e.x, e.labels, 4, INFINITY, false, false, values, e.gradients, NULL, &loss, NULL),
+        TUTTI_ERR_USAGE);
     e.labels[3] = 3;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 4, 4, false, false, values, e.gradients, NULL, &loss, &err), TUTTI_ERR_CORRUPT);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 4, 4, false, false, values, e.gradients, NULL, &loss, &err),
+                     TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "the label of sample 3 is 3; the task has classes 0 to 2");
     assert_true(loss == 0);
     assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 4, values, &loss, &correct, &err), TUTTI_ERR_CORRUPT);
     assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, -4, values, &loss, &correct, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "an evaluation of -4 samples");
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 3, 3, false, false, values, e.gradients, NULL, &loss, &err), TUTTI_OK);
+    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 3, 3, false, false, values, e.gradients, NULL, &loss, &err),
+                     TUTTI_OK);
     example_free(&e);
     tutti_nn_close(nn);
     tutti_nn_close(NULL);
@@ -258,7 +273,9 @@ static void count_charge(void *self, double flops, double bytes)
 
 static void every_sample_is_charged_with_the_flops_of_its_layers(void **state)
 {
-    static const tutti_runtime_ops ops = { .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof ops, .name = "count", .charge = count_charge };
+    static const tutti_runtime_ops ops = {
+        .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof ops, .name = "count", .charge = count_charge
+    };
 
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -280,7 +297,8 @@ static void every_sample_is_charged_with_the_flops_of_its_layers(void **state)
         a.flops = 0;
         run_pass(nn, &e, 0, false, NULL);
         assert_true(a.flops == 0);
-        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 300, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_evaluate(nn, e.x, e.labels, 300, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
         assert_true(a.flops == 300 * forward);
         tutti_nn_close(nn);
         tutti_device_close(options.device);
@@ -375,7 +393,8 @@ static void passes_of_known_sizes_allocate_nothing(void **state)
     }
 }
 
-/* The full batch and eight other sizes are kept; a ninth takes the place of the one not used for longest. */
+/* The full batch and eight other sizes are kept; a ninth takes the place
+   of the one not used for longest. */
 static void the_sizes_used_last_keep_their_plans(void **state)
 {
     const nn_net net = net_of("cnn", 1, 10, 10, 3);
@@ -399,7 +418,8 @@ static void the_sizes_used_last_keep_their_plans(void **state)
     run_pass(nn, &e, 30, false, NULL);
     {
         double loss;
-        assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 8, 8, false, false, (const float *const *)e.values, e.gradients, NULL, &loss, NULL),
+        assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 8, 8, false, false, (const float *const *)e.values,
+                                       e.gradients, NULL, &loss, NULL),
                          TUTTI_ERR_MEMORY); /* was dropped */
     }
     alloc_left = -1;
@@ -410,8 +430,9 @@ static void the_sizes_used_last_keep_their_plans(void **state)
 /* ---- what a network tells of itself ---- */
 static void no_primitive_of_onednn_is_its_reference_code_and_each_is_named(void **state)
 {
-    static const char *const expected[] = { "conv2d 0 forward: ", "conv2d 0 weights: ", "conv2d 3 forward: ", "conv2d 3 weights: ", "conv2d 3 data: ",
-                                            "linear 7 forward: ", "linear 7 weights added: ", "linear 7 data: ", "linear 9 weights: " };
+    static const char *const expected[] = { "conv2d 0 forward: ",       "conv2d 0 weights: ", "conv2d 3 forward: ",
+                                            "conv2d 3 weights: ",       "conv2d 3 data: ",    "linear 7 forward: ",
+                                            "linear 7 weights added: ", "linear 7 data: ",    "linear 9 weights: " };
     const nn_net net = net_of("cnn", 1, 28, 28, 10);
     tutti_nn *nn = open_net(&net, NULL, 64);
     char text[8192], cut[64];
@@ -421,7 +442,8 @@ static void no_primitive_of_onednn_is_its_reference_code_and_each_is_named(void 
     n = tutti_nn_describe(nn, text, sizeof text);
     assert_int_equal(n, strlen(text));
     assert_null(strstr(text, ": ref"));
-    if (strstr(text, "jit:avx512_core") != NULL) /* there the layouts of cnn fit together; AVX2 turns the input for `weights` */
+    /* there the layouts of cnn fit together; AVX2 turns the input for `weights` */
+    if (strstr(text, "jit:avx512_core") != NULL)
         assert_null(strstr(text, "input reorder"));
     for (size_t i = 0; i < TUTTI_LENGTH(expected); i++)
         if (strstr(text, expected[i]) == NULL)
@@ -434,13 +456,15 @@ static void no_primitive_of_onednn_is_its_reference_code_and_each_is_named(void 
 
     nn = open_net(&net, "reference", 1);
     n = tutti_nn_describe(nn, text, sizeof text);
-    assert_string_equal(text, "conv2d 0: scalar reference\nconv2d 3: scalar reference\nlinear 7: scalar reference\nlinear 9: scalar reference\n");
+    assert_string_equal(text, "conv2d 0: scalar reference\nconv2d 3: scalar reference\nlinear 7: scalar "
+                              "reference\nlinear 9: scalar reference\n");
     assert_int_equal(n, strlen(text));
     tutti_nn_close(nn);
 }
 
-/* One arena, of what is needed at one moment. mlp: two outputs and two slopes of 64 x 1024 floats never live together, three of the four do, and rows of classes. cnn:
-   outputs of its convolutions for 64 images, and tiles of 8 on the way. */
+/* One arena, of what is needed at one moment. mlp: two outputs and two slopes of 64 x 1024 floats
+   never live together, three of the four do, and rows of classes. cnn: outputs of its convolutions
+   for 64 images, and tiles of 8 on the way. */
 static void memory_stays_within_what_the_design_promises(void **state)
 {
     const nn_net mlp = net_of("mlp", 1, 28, 28, 10), cnn = net_of("cnn", 1, 28, 28, 10);
@@ -453,7 +477,8 @@ static void memory_stays_within_what_the_design_promises(void **state)
     tutti_nn_close(b);
 }
 
-/* An evaluation of many rows needs more than small batches; a thousand simulated workers must not keep it. Passes go on without asking for memory. */
+/* An evaluation of many rows needs more than small batches; a thousand simulated workers must not
+   keep it. Passes go on without asking for memory. */
 static void what_an_evaluation_needs_is_given_back(void **state)
 {
     static const char *const models[] = { "mlp(hidden=64)", "cnn", "logistic" };
@@ -469,13 +494,17 @@ static void what_an_evaluation_needs_is_given_back(void **state)
             size_t bytes;
 
             before = run_pass(nn, &e, batch, false, NULL);
-            assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 20, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_evaluate(nn, e.x, e.labels, 20, (const float *const *)e.values, &loss, &correct, NULL),
+                TUTTI_OK);
             bytes = tutti_nn_bytes(nn); /* with a plan of its tiles, of which a small batch has had none */
             alloc_left = 0;
             after = run_pass(nn, &e, batch, false, NULL);
             alloc_left = -1;
             assert_true(before == after);
-            assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 20, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_evaluate(nn, e.x, e.labels, 20, (const float *const *)e.values, &loss, &correct, NULL),
+                TUTTI_OK);
             assert_int_equal(tutti_nn_bytes(nn), bytes);
             if (batch >= 8) {
                 tutti_nn *fresh = open_net(&net, NULL, batch);

@@ -1,13 +1,18 @@
-/* Goal: networks of images with batch norms, branches and every kind of convolution compute their formulas, and keep the promises of nn.h that plain chains keep. Method: the reference
-   against central differences of its own loss; oneDNN against the reference on lists that the models do not have, with awkward sizes and channels; running statistics from their
-   rule; equal bits of blocks, pieces and sums; every allocation failing in turn. */
+/* Goal: networks of images with batch norms, branches and every kind of convolution compute their
+   formulas, and keep the promises of nn.h that plain chains keep. Method: the reference against
+   central differences of its own loss; oneDNN against the reference on lists that the models do not
+   have, with awkward sizes and channels; running statistics from their rule; equal bits of blocks,
+   pieces and sums; every allocation failing in turn. */
 #include "nn/image.h"
 #include "nn_test.h"
 
 #define KIND(k) { .kind = TUTTI_LAYER_##k }
 #define CONV_P(n, k, s, p) { .kind = TUTTI_LAYER_CONV2D, .out = n, .kernel = k, .stride = s, .padding = p }
 #define BARE(n, k, s, p) { .kind = TUTTI_LAYER_CONV2D, .out = n, .kernel = k, .stride = s, .padding = p, .bare = true }
-#define GROUPED(n, k, s, p, g) { .kind = TUTTI_LAYER_CONV2D, .out = n, .kernel = k, .stride = s, .padding = p, .groups = g }
+#define GROUPED(n, k, s, p, g) \
+    { \
+        .kind = TUTTI_LAYER_CONV2D, .out = n, .kernel = k, .stride = s, .padding = p, .groups = g \
+    }
 #define NORM KIND(BATCH_NORM)
 #define BRANCH KIND(BRANCH)
 #define JOIN KIND(JOIN)
@@ -18,26 +23,66 @@ static const list lists[] = {
     { "padding alone", { 1, 5, 6, 3 }, 2, { CONV_P(4, 3, 1, 1), LINEAR(3) } },
     { "stride alone", { 2, 7, 9, 3 }, 4, { CONV_P(5, 3, 2, 0), RELU, FLATTEN, LINEAR(3) } },
     { "groups", { 2, 6, 6, 3 }, 5, { CONV_P(16, 3, 1, 1), RELU, GROUPED(32, 3, 2, 1, 2), RELU, LINEAR(3) } },
-    { "a group a channel", { 1, 7, 7, 3 }, 5, { CONV_P(16, 3, 1, 1), NORM, GROUPED(16, 3, 2, 1, 16), AVGPOOL, LINEAR(3) } },
-    { "odd groups of odd channels", { 1, 6, 5, 4 }, 4, { CONV_P(6, 3, 1, 1), GROUPED(9, 3, 1, 2, 3), AVGPOOL, LINEAR(4) } },
+    { "a group a channel",
+      { 1, 7, 7, 3 },
+      5,
+      { CONV_P(16, 3, 1, 1), NORM, GROUPED(16, 3, 2, 1, 16), AVGPOOL, LINEAR(3) } },
+    { "odd groups of odd channels",
+      { 1, 6, 5, 4 },
+      4,
+      { CONV_P(6, 3, 1, 1), GROUPED(9, 3, 1, 2, 3), AVGPOOL, LINEAR(4) } },
     { "norm without relu", { 1, 6, 6, 3 }, 4, { CONV_P(6, 3, 1, 1), NORM, FLATTEN, LINEAR(3) } },
     { "norm of full vectors", { 3, 6, 6, 3 }, 5, { BARE(32, 3, 1, 1), NORM, RELU, AVGPOOL, LINEAR(3) } },
-    { "norm, pooling, two linear", { 1, 9, 8, 3 }, 8, { BARE(16, 3, 1, 1), NORM, RELU, POOL(2), FLATTEN, LINEAR(7), RELU, LINEAR(3) } },
+    { "norm, pooling, two linear",
+      { 1, 9, 8, 3 },
+      8,
+      { BARE(16, 3, 1, 1), NORM, RELU, POOL(2), FLATTEN, LINEAR(7), RELU, LINEAR(3) } },
     { "pooling, then norm", { 1, 9, 9, 3 }, 5, { CONV_P(5, 3, 1, 1), POOL(2), NORM, AVGPOOL, LINEAR(3) } },
-    { "a block of one shape", { 1, 6, 6, 3 }, 13, { BARE(16, 3, 1, 1), NORM, RELU, BRANCH, BARE(16, 3, 1, 1), NORM, RELU, BARE(16, 3, 1, 1), NORM, JOIN, RELU, AVGPOOL, LINEAR(3) } },
-    { "a block that halves and widens", { 1, 7, 6, 3 }, 13,
-      { BARE(16, 3, 1, 1), NORM, RELU, BRANCH, BARE(32, 3, 2, 1), NORM, RELU, BARE(32, 3, 1, 1), NORM, JOIN, RELU, AVGPOOL, LINEAR(3) } },
-    { "halving with odd channels", { 1, 8, 8, 3 }, 9, { CONV_P(5, 3, 1, 1), NORM, BRANCH, CONV_P(20, 3, 2, 1), NORM, JOIN, RELU, FLATTEN, LINEAR(3) } },
-    { "from side by side to blocks", { 1, 8, 8, 3 }, 9, { CONV_P(8, 3, 1, 1), NORM, BRANCH, CONV_P(16, 1, 2, 0), NORM, JOIN, RELU, FLATTEN, LINEAR(3) } },
-    { "relu before a join", { 1, 6, 6, 3 }, 8, { CONV_P(6, 3, 1, 1), BRANCH, CONV_P(6, 3, 1, 1), RELU, JOIN, NORM, AVGPOOL, LINEAR(3) } },
-    { "norm and relu before a join", { 1, 6, 6, 3 }, 8, { CONV_P(6, 3, 1, 1), BRANCH, NORM, RELU, JOIN, RELU, AVGPOOL, LINEAR(3) } },
+    { "a block of one shape",
+      { 1, 6, 6, 3 },
+      13,
+      { BARE(16, 3, 1, 1), NORM, RELU, BRANCH, BARE(16, 3, 1, 1), NORM, RELU, BARE(16, 3, 1, 1), NORM, JOIN, RELU,
+        AVGPOOL, LINEAR(3) } },
+    { "a block that halves and widens",
+      { 1, 7, 6, 3 },
+      13,
+      { BARE(16, 3, 1, 1), NORM, RELU, BRANCH, BARE(32, 3, 2, 1), NORM, RELU, BARE(32, 3, 1, 1), NORM, JOIN, RELU,
+        AVGPOOL, LINEAR(3) } },
+    { "halving with odd channels",
+      { 1, 8, 8, 3 },
+      9,
+      { CONV_P(5, 3, 1, 1), NORM, BRANCH, CONV_P(20, 3, 2, 1), NORM, JOIN, RELU, FLATTEN, LINEAR(3) } },
+    { "from side by side to blocks",
+      { 1, 8, 8, 3 },
+      9,
+      { CONV_P(8, 3, 1, 1), NORM, BRANCH, CONV_P(16, 1, 2, 0), NORM, JOIN, RELU, FLATTEN, LINEAR(3) } },
+    { "relu before a join",
+      { 1, 6, 6, 3 },
+      8,
+      { CONV_P(6, 3, 1, 1), BRANCH, CONV_P(6, 3, 1, 1), RELU, JOIN, NORM, AVGPOOL, LINEAR(3) } },
+    { "norm and relu before a join",
+      { 1, 6, 6, 3 },
+      8,
+      { CONV_P(6, 3, 1, 1), BRANCH, NORM, RELU, JOIN, RELU, AVGPOOL, LINEAR(3) } },
     { "norm alone in a branch", { 1, 5, 5, 3 }, 6, { CONV_P(6, 3, 1, 1), BRANCH, NORM, JOIN, AVGPOOL, LINEAR(3) } },
-    { "pre-activation", { 1, 6, 6, 3 }, 14,
-      { CONV_P(16, 3, 1, 1), BRANCH, NORM, RELU, BARE(16, 3, 1, 1), NORM, RELU, BARE(16, 3, 1, 1), JOIN, NORM, RELU, POOL(2), FLATTEN, LINEAR(3) } },
-    { "branches within each other", { 1, 6, 6, 3 }, 14,
-      { CONV_P(8, 3, 1, 1), RELU, BRANCH, BARE(8, 3, 1, 1), NORM, BRANCH, BARE(8, 3, 1, 1), JOIN, RELU, CONV_P(8, 1, 1, 0), JOIN, RELU, FLATTEN, LINEAR(3) } },
-    { "pooling in a branch", { 1, 6, 6, 3 }, 8, { CONV_P(6, 3, 1, 1), BRANCH, CONV_P(12, 1, 1, 0), POOL(2), JOIN, RELU, AVGPOOL, LINEAR(3) } },
-    { "a branch of rows", { 1, 6, 6, 3 }, 10, { CONV_P(6, 3, 1, 1), NORM, RELU, AVGPOOL, BRANCH, LINEAR(6), RELU, JOIN, RELU, LINEAR(3) } },
+    { "pre-activation",
+      { 1, 6, 6, 3 },
+      14,
+      { CONV_P(16, 3, 1, 1), BRANCH, NORM, RELU, BARE(16, 3, 1, 1), NORM, RELU, BARE(16, 3, 1, 1), JOIN, NORM, RELU,
+        POOL(2), FLATTEN, LINEAR(3) } },
+    { "branches within each other",
+      { 1, 6, 6, 3 },
+      14,
+      { CONV_P(8, 3, 1, 1), RELU, BRANCH, BARE(8, 3, 1, 1), NORM, BRANCH, BARE(8, 3, 1, 1), JOIN, RELU,
+        CONV_P(8, 1, 1, 0), JOIN, RELU, FLATTEN, LINEAR(3) } },
+    { "pooling in a branch",
+      { 1, 6, 6, 3 },
+      8,
+      { CONV_P(6, 3, 1, 1), BRANCH, CONV_P(12, 1, 1, 0), POOL(2), JOIN, RELU, AVGPOOL, LINEAR(3) } },
+    { "a branch of rows",
+      { 1, 6, 6, 3 },
+      10,
+      { CONV_P(6, 3, 1, 1), NORM, RELU, AVGPOOL, BRANCH, LINEAR(6), RELU, JOIN, RELU, LINEAR(3) } },
     { "one place", { 1, 3, 3, 3 }, 5, { CONV_P(16, 3, 1, 0), NORM, RELU, FLATTEN, LINEAR(3) } },
 };
 
@@ -99,8 +144,9 @@ static double slope_of(tutti_nn *nn, example *e, int k, size_t i, float h)
     return (up - down) / ((double)above - (double)below) / (double)e->samples;
 }
 
-/* As gradient_test.c, with h = 2^-14: a norm divides by the spread of few values, and its second derivatives are large. Where half the step has another slope a ReLU or a pooling turns
-   over within it, and the place says nothing; these must be few. */
+/* As gradient_test.c, with h = 2^-14: a norm divides by the spread of few values, and its second
+   derivatives are large. Where half the step has another slope a ReLU or a pooling turns over
+   within it, and the place says nothing; these must be few. */
 static void reference_gradients_are_the_slopes_of_the_loss(void **state)
 {
     int places = 0, kinks = 0;
@@ -122,12 +168,14 @@ static void reference_gradients_are_the_slopes_of_the_loss(void **state)
         }
         for (int k = 0; k < e.count; k++)
             for (uint64_t draw = 0; draw < 2; draw++, places++) {
-                const size_t i = (size_t)(tutti_random((tutti_rng){ s, 77, 0 }, draw * 64 + (uint64_t)k) % e.params[k].count);
+                const size_t i =
+                    (size_t)(tutti_random((tutti_rng){ s, 77, 0 }, draw * 64 + (uint64_t)k) % e.params[k].count);
                 const double slope = slope_of(nn, &e, k, i, 0x1p-14f), half = slope_of(nn, &e, k, i, 0x1p-15f);
                 if (fabs(slope - half) > 2e-6 * most)
                     kinks++;
                 else if (fabs(slope - (double)gradients[k][i]) > 4e-6 * most)
-                    fail_msg("%s: %s[%zu]: slope %.9g, gradient %.9g, largest %.3g", lists[s].name, e.params[k].name, i, slope, (double)gradients[k][i], most);
+                    fail_msg("%s: %s[%zu]: slope %.9g, gradient %.9g, largest %.3g", lists[s].name, e.params[k].name, i,
+                             slope, (double)gradients[k][i], most);
             }
         for (int k = 0; k < e.count; k++)
             free(gradients[k]);
@@ -138,8 +186,9 @@ static void reference_gradients_are_the_slopes_of_the_loss(void **state)
         fail_msg("%d of %d places stand at a kink", kinks, places);
 }
 
-/* Losses, gradients and running statistics of both, then the loss of an evaluation with these statistics. A gradient that cancels exactly (a bias before a norm) keeps the
-   rounding of its terms, so differences are measured by the largest norm of any. */
+/* Losses, gradients and running statistics of both, then the loss of an evaluation with these
+   statistics. A gradient that cancels exactly (a bias before a norm) keeps the rounding of its
+   terms, so differences are measured by the largest norm of any. */
 static void compare(tutti_nn *fast, tutti_nn *slow, example *e, int64_t n, const char *name)
 {
     example other = example_of(&e->net, 0, 1);
@@ -148,7 +197,8 @@ static void compare(tutti_nn *fast, tutti_nn *slow, example *e, int64_t n, const
     int64_t right, expected_right;
     size_t count, again;
 
-    if (tutti_nn_pass(slow, e->x, e->labels, n, (double)n, false, false, (const float *const *)e->values, other.gradients, NULL, &expected, &err) != TUTTI_OK)
+    if (tutti_nn_pass(slow, e->x, e->labels, n, (double)n, false, false, (const float *const *)e->values,
+                      other.gradients, NULL, &expected, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     if (!(fabs(loss - expected) <= 3e-6 * fabs(expected)))
         fail_msg("%s, %d samples: loss %.9g, reference %.9g", name, (int)n, loss, expected);
@@ -165,21 +215,27 @@ static void compare(tutti_nn *fast, tutti_nn *slow, example *e, int64_t n, const
             norm += pow((double)other.gradients[k][i], 2);
         }
         if (!(sqrt(away) <= 3e-5 * sqrt(norm) + 3e-6 * most))
-            fail_msg("%s, %d samples: %s differs by %.3g, its norm is %.3g, the largest %.3g", name, (int)n, e->params[k].name, sqrt(away), sqrt(norm), most);
+            fail_msg("%s, %d samples: %s differs by %.3g, its norm is %.3g, the largest %.3g", name, (int)n,
+                     e->params[k].name, sqrt(away), sqrt(norm), most);
     }
     {
         double *a = running_of(fast, &count), *b = running_of(slow, &again);
         assert_int_equal(count, again);
         for (size_t i = 0; i < count; i++)
             if (!(fabs(a[i] - b[i]) <= 1e-5 * (1 + fabs(b[i]))))
-                fail_msg("%s, %d samples: running statistic %zu is %.9g, the reference's %.9g", name, (int)n, i, a[i], b[i]);
+                fail_msg("%s, %d samples: running statistic %zu is %.9g, the reference's %.9g", name, (int)n, i, a[i],
+                         b[i]);
         free(a);
         free(b);
     }
-    assert_int_equal(tutti_nn_evaluate(fast, e->x, e->labels, n, (const float *const *)e->values, &loss, &right, &err), TUTTI_OK);
-    assert_int_equal(tutti_nn_evaluate(slow, e->x, e->labels, n, (const float *const *)e->values, &expected, &expected_right, &err), TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate(fast, e->x, e->labels, n, (const float *const *)e->values, &loss, &right, &err),
+                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate(slow, e->x, e->labels, n, (const float *const *)e->values, &expected, &expected_right, &err),
+        TUTTI_OK);
     if (!(fabs(loss - expected) <= 2e-5 * fabs(expected)) || right != expected_right)
-        fail_msg("%s, %d samples: evaluation gives %.9g and %d right, reference %.9g and %d", name, (int)n, loss, (int)right, expected, (int)expected_right);
+        fail_msg("%s, %d samples: evaluation gives %.9g and %d right, reference %.9g and %d", name, (int)n, loss,
+                 (int)right, expected, (int)expected_right);
     example_free(&other);
 }
 
@@ -217,7 +273,8 @@ static void models_agree_with_the_reference(void **state)
 }
 
 /* ---- running statistics ---- */
-/* One channel behind a convolution whose window is a place and whose weight is 1: the norm sees the samples themselves. */
+/* One channel behind a convolution whose window is a place and whose weight is 1: the
+   norm sees the samples themselves. */
 static void running_statistics_follow_their_rule(void **state)
 {
     static const char *const backends[] = { "onednn", "reference" };
@@ -250,12 +307,17 @@ static void running_statistics_follow_their_rule(void **state)
         }
         expected_mean = 0.1 * mean;
         expected_variance = 0.9 + 0.1 * variance;
-        assert_true(fabs((double)running[0] - expected_mean) < 1e-6 && fabs((double)running[1] - expected_variance) < 1e-6);
+        assert_true(fabs((double)running[0] - expected_mean) < 1e-6 &&
+                    fabs((double)running[1] - expected_variance) < 1e-6);
         run_pass(nn, &e, 0, false, NULL); /* no samples move nothing, nor does an evaluation or a pass that fails */
-        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &loss, &correct, NULL),
+                         TUTTI_OK);
         e.labels[70] = 7;
-        assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 150, 150, false, false, (const float *const *)e.values, e.gradients, NULL, &loss, NULL), TUTTI_ERR_CORRUPT);
-        assert_true(fabs((double)running[0] - expected_mean) < 1e-6 && fabs((double)running[1] - expected_variance) < 1e-6);
+        assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 150, 150, false, false, (const float *const *)e.values,
+                                       e.gradients, NULL, &loss, NULL),
+                         TUTTI_ERR_CORRUPT);
+        assert_true(fabs((double)running[0] - expected_mean) < 1e-6 &&
+                    fabs((double)running[1] - expected_variance) < 1e-6);
         e.labels[70] = 0;
         {
             const float kept = e.x[500];
@@ -263,7 +325,8 @@ static void running_statistics_follow_their_rule(void **state)
             run_pass(nn, &e, 150, false, NULL);
             e.x[500] = kept;
         }
-        assert_true(fabs((double)running[0] - expected_mean) < 1e-6 && fabs((double)running[1] - expected_variance) < 1e-6);
+        assert_true(fabs((double)running[0] - expected_mean) < 1e-6 &&
+                    fabs((double)running[1] - expected_variance) < 1e-6);
         run_pass(nn, &e, 150, false, NULL);
         assert_true(fabs((double)running[0] - (0.9 * expected_mean + 0.1 * mean)) < 1e-6);
         example_free(&e);
@@ -271,7 +334,8 @@ static void running_statistics_follow_their_rule(void **state)
     }
 }
 
-/* A block of one sample and one place has no spread: the norm gives its bias, and its variance stays out of the running one. */
+/* A block of one sample and one place has no spread: the norm gives its bias, and its
+   variance stays out of the running one. */
 static void a_single_value_is_no_statistic(void **state)
 {
     static const char *const backends[] = { "onednn", "reference" };
@@ -316,11 +380,14 @@ static void running_statistics_may_be_the_caller_s(void **state)
     memcpy(mine, other, sizeof mine);
     assert_int_equal(tutti_nn_open_net(&nn, &same, &(tutti_nn_options){ .batch = 9, .running = mine }, NULL), TUTTI_OK);
     assert_ptr_equal(tutti_nn_running(nn, &count), mine);
-    assert_int_equal(tutti_nn_evaluate(theirs, e.x, e.labels, 9, (const float *const *)e.values, &a, &correct, NULL), TUTTI_OK);
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &b, &correct, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate(theirs, e.x, e.labels, 9, (const float *const *)e.values, &a, &correct, NULL),
+                     TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &b, &correct, NULL),
+                     TUTTI_OK);
     assert_true(a == b);
     mine[3] += 1;
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &b, &correct, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &b, &correct, NULL),
+                     TUTTI_OK);
     assert_true(a != b);
     example_free(&e);
     tutti_nn_close(theirs);
@@ -346,7 +413,8 @@ static void free_copies(const example *e, float **copy)
     free(copy);
 }
 
-/* 64 + 64 + 64 + 10 samples: ((0 1)(2 3)); and the statistics of four workers' passes, one block each, have for mean those of the one pass. */
+/* 64 + 64 + 64 + 10 samples: ((0 1)(2 3)); and the statistics of four workers' passes, one block
+   each, have for mean those of the one pass. */
 static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
 {
     const int64_t samples = 202;
@@ -367,7 +435,8 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
         double l;
         for (size_t i = 0; i < count; i++)
             now[i] = 0;
-        assert_int_equal(tutti_nn_pass(one, e.x + (size_t)b * 64 * 64, e.labels + b * 64, n, (double)samples, false, false, (const float *const *)e.values, e.gradients, NULL, &l, NULL),
+        assert_int_equal(tutti_nn_pass(one, e.x + (size_t)b * 64 * 64, e.labels + b * 64, n, (double)samples, false,
+                                       false, (const float *const *)e.values, e.gradients, NULL, &l, NULL),
                          TUTTI_OK);
         for (size_t i = 0; i < count; i++)
             mean[i] += (double)now[i] * (double)n / (double)samples;
@@ -435,13 +504,16 @@ static void a_sample_s_loss_is_its_own(void **state)
 
     (void)state;
     run_pass(nn, &e, 8, false, NULL);
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 100, (const float *const *)e.values, &all, &right, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 100, (const float *const *)e.values, &all, &right, NULL),
+                     TUTTI_OK);
     for (int64_t first = 0; first < 100; first += 48) { /* a run of an evaluation adds its samples up by itself */
         double part = 0;
         for (int64_t i = first; i < first + 48 && i < 100; i++) {
             double one;
             int64_t hit;
-            assert_int_equal(tutti_nn_evaluate(nn, e.x + i * 64, e.labels + i, 1, (const float *const *)e.values, &one, &hit, NULL), TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_evaluate(nn, e.x + i * 64, e.labels + i, 1, (const float *const *)e.values, &one, &hit, NULL),
+                TUTTI_OK);
             part += one;
             hits += hit;
         }
@@ -475,8 +547,18 @@ static void each_backend_says_what_it_runs(void **state)
 
 /* ---- hooks ---- */
 typedef struct heard { int needs, dones, readies, last, in_order; } heard;
-static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err) { (void)unit, (void)backward, (void)err; ((heard *)user)->needs++; return TUTTI_OK; }
-static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err) { (void)unit, (void)backward, (void)err; ((heard *)user)->dones++; return TUTTI_OK; }
+static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
+{
+    (void)unit, (void)backward, (void)err;
+    ((heard *)user)->needs++;
+    return TUTTI_OK;
+}
+static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
+{
+    (void)unit, (void)backward, (void)err;
+    ((heard *)user)->dones++;
+    return TUTTI_OK;
+}
 static tutti_status on_ready(void *user, int param, tutti_error *err)
 {
     heard *h = user;
@@ -515,23 +597,32 @@ static void lists_that_make_no_network_are_refused_with_a_sentence(void **state)
         { "has stride -1 and padding 0", { "", { 1, 6, 6, 3 }, 3, { CONV_P(4, 3, -1, 0), NORM, LINEAR(3) } } },
         { "it must be below 3", { "", { 1, 6, 6, 3 }, 2, { CONV_P(4, 3, 1, 3), LINEAR(3) } } },
         { "the groups must divide both", { "", { 3, 6, 6, 3 }, 2, { GROUPED(4, 3, 1, 1, 2), LINEAR(3) } } },
-        { "does not fit into images of 2x6 with padding 1", { "", { 1, 2, 6, 3 }, 2, { CONV_P(4, 5, 1, 1), LINEAR(3) } } },
+        { "does not fit into images of 2x6 with padding 1",
+          { "", { 1, 2, 6, 3 }, 2, { CONV_P(4, 5, 1, 1), LINEAR(3) } } },
         { "put convolutions first", { "", { 1, 6, 6, 3 }, 4, { CONV_P(4, 3, 1, 1), AVGPOOL, CONV(4, 1), LINEAR(3) } } },
-        { "(batch norm) comes after maps have become rows", { "", { 1, 6, 6, 3 }, 4, { CONV_P(4, 3, 1, 1), AVGPOOL, NORM, LINEAR(3) } } },
+        { "(batch norm) comes after maps have become rows",
+          { "", { 1, 6, 6, 3 }, 4, { CONV_P(4, 3, 1, 1), AVGPOOL, NORM, LINEAR(3) } } },
         { "is never joined", { "", { 1, 6, 6, 3 }, 4, { CONV_P(4, 3, 1, 1), BRANCH, NORM, LINEAR(3) } } },
         { "has no branch to join", { "", { 1, 6, 6, 3 }, 3, { CONV_P(4, 3, 1, 1), JOIN, LINEAR(3) } } },
-        { "nothing between it and its branch", { "", { 1, 6, 6, 3 }, 4, { CONV_P(4, 3, 1, 1), BRANCH, JOIN, LINEAR(3) } } },
-        { "directly follows another", { "", { 1, 6, 6, 3 }, 7, { CONV_P(4, 3, 1, 1), BRANCH, BRANCH, NORM, JOIN, JOIN, LINEAR(3) } } },
-        { "cannot be added to the 4 x 6 x 6", { "", { 1, 6, 6, 3 }, 5, { CONV_P(4, 3, 1, 1), BRANCH, CONV_P(2, 3, 1, 1), JOIN, LINEAR(3) } } },
-        { "the body may add channels, and divide both sides by a stride", { "", { 1, 6, 6, 3 }, 5, { CONV_P(4, 3, 1, 1), BRANCH, CONV_P(4, 3, 1, 0), JOIN, LINEAR(3) } } },
+        { "nothing between it and its branch",
+          { "", { 1, 6, 6, 3 }, 4, { CONV_P(4, 3, 1, 1), BRANCH, JOIN, LINEAR(3) } } },
+        { "directly follows another",
+          { "", { 1, 6, 6, 3 }, 7, { CONV_P(4, 3, 1, 1), BRANCH, BRANCH, NORM, JOIN, JOIN, LINEAR(3) } } },
+        { "cannot be added to the 4 x 6 x 6",
+          { "", { 1, 6, 6, 3 }, 5, { CONV_P(4, 3, 1, 1), BRANCH, CONV_P(2, 3, 1, 1), JOIN, LINEAR(3) } } },
+        { "the body may add channels, and divide both sides by a stride",
+          { "", { 1, 6, 6, 3 }, 5, { CONV_P(4, 3, 1, 1), BRANCH, CONV_P(4, 3, 1, 0), JOIN, LINEAR(3) } } },
         { "(relu) must directly follow", { "", { 1, 6, 6, 3 }, 4, { CONV_P(4, 3, 1, 1), AVGPOOL, RELU, LINEAR(3) } } },
         { "these are rows already", { "", { 1, 6, 6, 3 }, 4, { CONV_P(4, 3, 1, 1), AVGPOOL, FLATTEN, LINEAR(3) } } },
-        { "must end in a linear layer of as many outputs as the task has classes (3); this one ends in linear with 4", { "", { 1, 6, 6, 3 }, 2, { CONV_P(4, 3, 1, 1), LINEAR(4) } } },
+        { "must end in a linear layer of as many outputs as the task has classes (3); this one ends in linear with 4",
+          { "", { 1, 6, 6, 3 }, 2, { CONV_P(4, 3, 1, 1), LINEAR(4) } } },
         { "this one ends in batch norm with 4", { "", { 1, 6, 6, 3 }, 2, { CONV_P(4, 3, 1, 1), NORM } } },
-        { "does not work on images", { "", { 1, 6, 6, 3 }, 3, { CONV_P(4, 3, 1, 1), { .kind = TUTTI_LAYER_GELU }, LINEAR(3) } } },
+        { "does not work on images",
+          { "", { 1, 6, 6, 3 }, 3, { CONV_P(4, 3, 1, 1), { .kind = TUTTI_LAYER_GELU }, LINEAR(3) } } },
     };
     static const struct { const char *model, *sentence; int side; } specs[] = {
-        { "resnet(depth=9)", "it must be 6n + 2", 8 }, { "resnet(depth=2)", "depth", 8 }, { "resnet(width=3)", "width", 8 }, { "vgg(large)", "small", 8 },
+        { "resnet(depth=9)", "it must be 6n + 2", 8 }, { "resnet(depth=2)", "depth", 8 }, { "resnet(width=3)",
+          "width", 8 }, { "vgg(large)", "small", 8 },
         { "vgg", "vgg needs images of at least 8x8; this task has 7x7", 7 },
     };
 
@@ -539,7 +630,8 @@ static void lists_that_make_no_network_are_refused_with_a_sentence(void **state)
     for (size_t i = 0; i < TUTTI_LENGTH(bad); i++) {
         tutti_error err = { 0 };
         nn_net net;
-        assert_int_equal(tutti_nn_net_build(&net, bad[i].l.layers, bad[i].l.count, &bad[i].l.task, &err), TUTTI_ERR_USAGE);
+        assert_int_equal(tutti_nn_net_build(&net, bad[i].l.layers, bad[i].l.count, &bad[i].l.task, &err),
+                         TUTTI_ERR_USAGE);
         if (strstr(err.text, bad[i].sentence) == NULL)
             fail_msg("'%s' is not in '%s'", bad[i].sentence, err.text);
     }
@@ -555,7 +647,10 @@ static void lists_that_make_no_network_are_refused_with_a_sentence(void **state)
 
 static void models_have_the_paper_s_layers_and_pytorch_s_names(void **state)
 {
-    static const struct { const char *model; int count, statistics; } expected[] = { { "resnet(depth=8)", 7 + 14 + 2, 14 }, { "resnet", 19 + 38 + 2, 38 }, { "vgg", 6 + 12 + 4, 12 } };
+    static const struct {
+        const char *model;
+        int count, statistics;
+    } expected[] = { { "resnet(depth=8)", 7 + 14 + 2, 14 }, { "resnet", 19 + 38 + 2, 38 }, { "vgg", 6 + 12 + 4, 12 } };
     const tutti_nn_task task = { 1, 28, 28, 10 };
 
     (void)state;
@@ -634,7 +729,8 @@ static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **s
             status = tutti_nn_pass(nn, e.x, e.labels, 3, 3, false, false, values, e.gradients, NULL, &loss, NULL);
             alloc_left = -1;
         }
-        assert_int_equal(tutti_nn_pass(fresh, e.x, e.labels, 3, 3, false, false, values, e.gradients, NULL, &again, NULL), TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass(fresh, e.x, e.labels, 3, 3, false, false, values, e.gradients, NULL, &again, NULL), TUTTI_OK);
         assert_true(loss == again);
         for (status = TUTTI_ERR_MEMORY, n = 0; status != TUTTI_OK; n++) {
             alloc_left = n;
@@ -664,7 +760,8 @@ static void passes_of_known_sizes_allocate_nothing(void **state)
     run_pass(nn, &e, 4, true, NULL);
     run_pass(nn, &e, 9, true, NULL);
     alloc_left = -1;
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &loss, &correct, NULL),
+                     TUTTI_OK);
     run_pass(nn, &e, 9, false, NULL);
     alloc_left = 0;
     run_pass(nn, &e, 9, false, NULL);

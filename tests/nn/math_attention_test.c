@@ -1,17 +1,22 @@
-/* Goal: attention and its backward are softmax(scale q k^T) v and its derivative, with the same bits at every level and however units are cut; a query never sees a later
-   position. Method: the plain algorithm in double, whose derivative is itself held to central differences; lengths round every tile, strides with gaps. */
+/* Goal: attention and its backward are softmax(scale q k^T) v and its derivative, with the same
+   bits at every level and however units are cut; a query never sees a later position. Method: the
+   plain algorithm in double, whose derivative is itself held to central differences; lengths
+   round every tile, strides with gaps. */
 #include "math_test.h"
 
 typedef struct sample {
     nn_attention a;
-    size_t in, out, units;    /* floats of q, k, v each (their rows overlap in memory as in a matrix of rows q, k, v), of o, of batch x heads */
+    /* floats of q, k, v each (their rows overlap in memory as in a matrix of rows
+       q, k, v), of o, of batch x heads */
+    size_t in, out, units;
     float *qkv, *slope;
     float *o, *lse, *dqkv, *scratch;
 } sample;
 
 static sample sample_of(size_t batch, size_t heads, size_t length, size_t width, size_t gap, bool causal, uint64_t seed)
 {
-    sample s = { .a = { batch, heads, length, width, 3 * heads * width + gap, heads * width + gap, 1 / sqrtf((float)width), causal } };
+    sample s = { .a = { batch, heads, length, width, 3 * heads * width + gap, heads * width + gap,
+                        1 / sqrtf((float)width), causal } };
 
     s.in = batch * length * s.a.stride;
     s.out = batch * length * s.a.out_stride;
@@ -42,12 +47,14 @@ static void run(const nn_math *m, sample *s, size_t first, size_t count)
 static void run_back(const nn_math *m, sample *s, size_t first, size_t count)
 {
     const size_t d = s->a.heads * s->a.width;
-    m->attention_back(&s->a, first, count, s->qkv, s->qkv + d, s->qkv + 2 * d, s->o, s->lse, s->slope, s->dqkv, s->dqkv + d, s->dqkv + 2 * d, s->scratch);
+    m->attention_back(&s->a, first, count, s->qkv, s->qkv + d, s->qkv + 2 * d, s->o, s->lse, s->slope, s->dqkv,
+                      s->dqkv + d, s->dqkv + 2 * d, s->scratch);
     assert_guarded("attention's scratch", s->scratch, tutti_nn_attention_scratch(&s->a));
 }
 
 /* One unit in double; at: where its q, k, v begin in x and its o in out. p: length x length. */
-static void plain(const nn_attention *a, const double *q, const double *k, const double *v, double *o, double *lse, double *p)
+static void plain(const nn_attention *a, const double *q, const double *k, const double *v, double *o, double *lse,
+                  double *p)
 {
     for (size_t i = 0; i < a->length; i++) {
         const size_t keys = a->causal ? i + 1 : a->length;
@@ -72,7 +79,8 @@ static void plain(const nn_attention *a, const double *q, const double *k, const
     }
 }
 
-static void plain_back(const nn_attention *a, const double *q, const double *k, const double *v, const double *o, const double *p, const double *g, double *dq, double *dk, double *dv)
+static void plain_back(const nn_attention *a, const double *q, const double *k, const double *v, const double *o,
+                       const double *p, const double *g, double *dq, double *dk, double *dv)
 {
     for (size_t i = 0; i < a->length; i++) {
         double d = 0;
@@ -93,7 +101,8 @@ static void plain_back(const nn_attention *a, const double *q, const double *k, 
 }
 
 /* Copies what belongs to a unit, so that gaps do not count. */
-static void check(const char *what, const nn_attention *a, const float *got, const double *expected, size_t stride, double tolerance)
+static void check(const char *what, const nn_attention *a, const float *got, const double *expected, size_t stride,
+                  double tolerance)
 {
     float *g = calloc(a->length * a->width, sizeof *g);
     double *e = calloc(a->length * a->width, sizeof *e);
@@ -111,7 +120,8 @@ static void check(const char *what, const nn_attention *a, const float *got, con
 static void agrees(size_t batch, size_t heads, size_t length, size_t width, size_t gap, bool causal, const nn_math *m)
 {
     sample s = sample_of(batch, heads, length, width, gap, causal, length * 31 + width);
-    double *x = widened(s.in, s.qkv), *g = widened(s.out, s.slope), *o = calloc(s.out, sizeof *o), *lse = calloc(length, sizeof *lse), *p = calloc(length * length, sizeof *p);
+    double *x = widened(s.in, s.qkv), *g = widened(s.out, s.slope), *o = calloc(s.out, sizeof *o),
+           *lse = calloc(length, sizeof *lse), *p = calloc(length * length, sizeof *p);
     double *dx = calloc(s.in, sizeof *dx);
     const size_t d = heads * width;
     const double tolerance = 4e-7 * sqrt((double)(length + width)) * 2;
@@ -119,9 +129,11 @@ static void agrees(size_t batch, size_t heads, size_t length, size_t width, size
     run(m, &s, 0, s.units);
     run_back(m, &s, 0, s.units);
     for (size_t u = 0; u < s.units; u++) {
-        const size_t at = u / heads * length * s.a.stride + u % heads * width, out = u / heads * length * s.a.out_stride + u % heads * width;
+        const size_t at = u / heads * length * s.a.stride + u % heads * width,
+                     out = u / heads * length * s.a.out_stride + u % heads * width;
         plain(&s.a, x + at, x + at + d, x + at + 2 * d, o + out, lse, p);
-        plain_back(&s.a, x + at, x + at + d, x + at + 2 * d, o + out, p, g + out, dx + at, dx + at + d, dx + at + 2 * d);
+        plain_back(&s.a, x + at, x + at + d, x + at + 2 * d, o + out, p, g + out, dx + at, dx + at + d,
+                   dx + at + 2 * d);
         check("o", &s.a, s.o + out, o + out, s.a.out_stride, tolerance);
         assert_near("lse", length, s.lse + u * length, lse, tolerance);
         check("dq", &s.a, s.dqkv + at, dx + at, s.a.stride, tolerance);
@@ -156,13 +168,15 @@ static void forward_and_backward_agree_with_the_plain_algorithm(void **state)
         }
 }
 
-/* The derivative of sum(slope o) by one value, in double: the plain backward is the yardstick above. */
+/* The derivative of sum(slope o) by one value, in double: the plain
+   backward is the yardstick above. */
 static void the_yardstick_agrees_with_central_differences(void **state)
 {
     enum { L = 7, W = 3 };
     for (int causal = 0; causal < 2; causal++) {
         sample s = sample_of(1, 1, L, W, 0, causal, 5);
-        double *x = widened(s.in, s.qkv), *g = widened(s.out, s.slope), o[L * W], lse[L], p[L * L], dx[3 * L * W] = { 0 };
+        double *x = widened(s.in, s.qkv), *g = widened(s.out, s.slope), o[L * W], lse[L], p[L * L],
+               dx[3 * L * W] = { 0 };
 
         (void)state;
         plain(&s.a, x, x + W, x + 2 * W, o, lse, p);
@@ -188,7 +202,8 @@ static void the_yardstick_agrees_with_central_differences(void **state)
 
 static void every_level_and_every_cut_gives_the_same_bits(void **state)
 {
-    static const size_t shapes[][5] = { { 2, 2, 33, 16, 0 }, { 1, 3, 65, 8, 3 }, { 1, 1, 130, 20, 0 }, { 2, 1, 17, 1, 1 }, { 1, 1, 64, 64, 0 }, { 1, 2, 100, 33, 2 } };
+    static const size_t shapes[][5] = { { 2, 2, 33, 16, 0 }, { 1, 3, 65, 8, 3 },  { 1, 1, 130, 20, 0 },
+                                        { 2, 1, 17, 1, 1 },  { 1, 1, 64, 64, 0 }, { 1, 2, 100, 33, 2 } };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(shapes); i++)
@@ -212,7 +227,8 @@ static void every_level_and_every_cut_gives_the_same_bits(void **state)
         }
 }
 
-/* Changing positions from p on changes no bit of what comes before; a query's slope reaches no later key. */
+/* Changing positions from p on changes no bit of what comes before; a
+   query's slope reaches no later key. */
 static void a_query_never_sees_a_later_position(void **state)
 {
     enum { L = 150, W = 16 };
@@ -247,7 +263,8 @@ static void large_scores_neither_overflow_nor_vanish(void **state)
             s.qkv[i] = 0;
         for (size_t i = 0; i < 70; i++) {
             s.qkv[i * s.a.stride] = 100;                                    /* q */
-            s.qkv[i * s.a.stride + 4] = i == 0 ? 20 : -20;                   /* k: score 1000 at the first, -1000 elsewhere */
+            /* k: score 1000 at the first, -1000 elsewhere */
+            s.qkv[i * s.a.stride + 4] = i == 0 ? 20 : -20;
             s.qkv[i * s.a.stride + 8] = (float)i + 1;                        /* v */
         }
         run(level(l), &s, 0, 1);

@@ -1,5 +1,6 @@
-/* Goal: batch norm is its formula per channel, in training and evaluation, its backward the derivative, in every layout of channels, with the same bits at every level.
-   Method: formulas in double on values gathered by channel; central differences; large means. */
+/* Goal: batch norm is its formula per channel, in training and evaluation, its backward the
+   derivative, in every layout of channels, with the same bits at every level. Method: formulas in
+   double on values gathered by channel; central differences; large means. */
 #include "math_test.h"
 
 typedef struct batch {
@@ -31,7 +32,10 @@ static batch batch_of(nn_channels c, bool relu, uint64_t seed, float away)
 
 static void batch_free(batch *b)
 {
-    float *const all[] = { b->x, b->gamma, b->beta, b->dy, b->y, b->mean, b->rstd, b->running_mean, b->running_variance, b->dx, b->dgamma, b->dbeta };
+    float *const all[] = {
+        b->x,  b->gamma,  b->beta, b->dy, b->y, b->mean, b->rstd, b->running_mean, b->running_variance,
+        b->dx, b->dgamma, b->dbeta
+    };
     for (size_t i = 0; i < TUTTI_LENGTH(all); i++)
         free(all[i]);
 }
@@ -40,13 +44,16 @@ static void batch_free(batch *b)
 static size_t place(const batch *b, size_t channel, size_t i)
 {
     const size_t image = i / b->c.positions, position = i % b->c.positions;
-    return ((image * b->c.groups + channel / b->c.width) * b->c.positions + position) * b->c.width + channel % b->c.width;
+    return ((image * b->c.groups + channel / b->c.width) * b->c.positions + position) * b->c.width +
+           channel % b->c.width;
 }
 
 static void run(const nn_math *m, batch *b)
 {
-    m->batch_norm(&b->c, b->x, b->gamma, b->beta, 1e-5f, b->relu, b->y, b->mean, b->rstd, 0.1f, b->running_mean, b->running_variance);
-    m->batch_norm_back(&b->c, b->x, b->relu ? b->y : NULL, b->gamma, b->mean, b->rstd, b->dy, b->dx, b->dgamma, b->dbeta, false);
+    m->batch_norm(&b->c, b->x, b->gamma, b->beta, 1e-5f, b->relu, b->y, b->mean, b->rstd, 0.1f, b->running_mean,
+                  b->running_variance);
+    m->batch_norm_back(&b->c, b->x, b->relu ? b->y : NULL, b->gamma, b->mean, b->rstd, b->dy, b->dx, b->dgamma,
+                       b->dbeta, false);
     float *const each[] = { b->mean, b->rstd, b->dgamma, b->dbeta, b->running_mean, b->running_variance };
     for (size_t i = 0; i < TUTTI_LENGTH(each); i++)
         assert_guarded("a channel's values", each[i], b->channels);
@@ -54,7 +61,8 @@ static void run(const nn_math *m, batch *b)
     assert_guarded("dx", b->dx, b->n);
 }
 
-static double objective(const double *x, size_t n, double gamma, double beta, bool relu, const double *dy, double *y, double *mean, double *variance)
+static double objective(const double *x, size_t n, double gamma, double beta, bool relu, const double *dy, double *y,
+                        double *mean, double *variance)
 {
     double f = 0;
     *mean = *variance = 0;
@@ -75,7 +83,8 @@ static double objective(const double *x, size_t n, double gamma, double beta, bo
 static void check_channel(const batch *b, size_t channel, float before_mean, float before_variance, double tolerance)
 {
     const size_t n = b->each;
-    double *x = calloc(n, sizeof *x), *dy = calloc(n, sizeof *dy), *y = calloc(n, sizeof *y), *other = calloc(n, sizeof *other), *slope = calloc(n, sizeof *slope), mean, variance, a, c;
+    double *x = calloc(n, sizeof *x), *dy = calloc(n, sizeof *dy), *y = calloc(n, sizeof *y),
+           *other = calloc(n, sizeof *other), *slope = calloc(n, sizeof *slope), mean, variance, a, c;
     double gamma = (double)b->gamma[channel], beta = (double)b->beta[channel];
     float *got = calloc(n, sizeof *got);
     const double h = 1e-5;
@@ -89,15 +98,19 @@ static void check_channel(const batch *b, size_t channel, float before_mean, flo
     assert_near("y", n, got, y, tolerance);
     assert_true(fabs((double)b->mean[channel] - mean) <= 1e-6 * (fabs(mean) + 1));
     assert_true(fabs((double)b->rstd[channel] * sqrt(variance + (double)1e-5f) - 1) < 1e-6);
-    assert_true(fabs((double)b->running_mean[channel] - (0.9 * (double)before_mean + 0.1 * mean)) < 1e-6 * (fabs(mean) + 1));
-    assert_true(fabs((double)b->running_variance[channel] - (0.9 * (double)before_variance + 0.1 * variance * (double)n / (double)(n - 1))) < 3e-6 * (1 + variance));
+    assert_true(fabs((double)b->running_mean[channel] - (0.9 * (double)before_mean + 0.1 * mean)) <
+                1e-6 * (fabs(mean) + 1));
+    assert_true(fabs((double)b->running_variance[channel] -
+                     (0.9 * (double)before_variance + 0.1 * variance * (double)n / (double)(n - 1))) <
+                3e-6 * (1 + variance));
     double at_gamma = 0, at_beta = 0;
     for (size_t i = 0; i < n; i++) {
         const double passed = b->relu && y[i] <= 0 ? 0 : dy[i];
         at_gamma += passed * (x[i] - mean) / sqrt(variance + (double)1e-5f);
         at_beta += passed;
     }
-    assert_true(fabs((double)b->dgamma[channel] - at_gamma) <= tolerance * 3 * sqrt((double)n) && fabs((double)b->dbeta[channel] - at_beta) <= 3e-6 * sqrt((double)n));
+    assert_true(fabs((double)b->dgamma[channel] - at_gamma) <= tolerance * 3 * sqrt((double)n) &&
+                fabs((double)b->dbeta[channel] - at_beta) <= 3e-6 * sqrt((double)n));
     for (size_t i = 0; i < n; i++) {
         const double keep = x[i];
         bool turns = false;
@@ -121,7 +134,8 @@ static void check_channel(const batch *b, size_t channel, float before_mean, flo
 }
 
 static const nn_channels layouts[] = {
-    { 1, 1, 2, 1 }, { 3, 1, 5, 7 }, { 2, 1, 70, 16 }, { 9, 1, 9, 65 }, { 2, 3, 9, 16 }, { 3, 2, 65, 8 }, { 20, 1, 1, 33 }, { 1, 1, 200, 20 }, { 2, 2, 64, 130 },
+    { 1, 1, 2, 1 },  { 3, 1, 5, 7 },   { 2, 1, 70, 16 },  { 9, 1, 9, 65 },   { 2, 3, 9, 16 },
+    { 3, 2, 65, 8 }, { 20, 1, 1, 33 }, { 1, 1, 200, 20 }, { 2, 2, 64, 130 },
 };
 
 static void batch_norm_agrees_with_the_formula_and_its_differences(void **state)
@@ -141,12 +155,14 @@ static void batch_norm_agrees_with_the_formula_and_its_differences(void **state)
 
 static void a_large_mean_does_not_cancel_the_variance(void **state)
 {
-    batch b = batch_of((nn_channels){ 4, 1, 100, 16 }, false, 3, 3000), before = batch_of((nn_channels){ 4, 1, 100, 16 }, false, 3, 3000);
+    batch b = batch_of((nn_channels){ 4, 1, 100, 16 }, false, 3, 3000),
+          before = batch_of((nn_channels){ 4, 1, 100, 16 }, false, 3, 3000);
 
     (void)state;
     run(level(levels() - 1), &b);
     for (size_t channel = 0; channel < 16; channel++)
-        check_channel(&b, channel, before.running_mean[channel], before.running_variance[channel], 3e-4); /* the mean is rounded to 1e-4 of 2 */
+        /* the mean is rounded to 1e-4 of 2 */
+        check_channel(&b, channel, before.running_mean[channel], before.running_variance[channel], 3e-4);
     batch_free(&b);
     batch_free(&before);
 }
@@ -166,7 +182,8 @@ static void every_level_gives_the_same_bits(void **state)
                 assert_same("dgamma", a.channels, b.dgamma, a.dgamma);
                 assert_same("dbeta", a.channels, b.dbeta, a.dbeta);
                 assert_same("running variance", a.channels, b.running_variance, a.running_variance);
-                level(l)->batch_norm_back(&b.c, b.x, relu ? b.y : NULL, b.gamma, b.mean, b.rstd, b.dy, b.dy, b.dgamma, b.dbeta, true);
+                level(l)->batch_norm_back(&b.c, b.x, relu ? b.y : NULL, b.gamma, b.mean, b.rstd, b.dy, b.dy, b.dgamma,
+                                          b.dbeta, true);
                 assert_same("dx in place", a.n, b.dy, a.dx);
                 for (size_t j = 0; j < a.channels; j++)
                     assert_true(b.dgamma[j] == a.dgamma[j] + a.dgamma[j] && b.dbeta[j] == a.dbeta[j] + a.dbeta[j]);
@@ -212,16 +229,21 @@ static void evaluation_uses_the_statistics_it_is_given(void **state)
                 batch b = batch_of(layouts[i], relu, i, 0);
                 for (size_t channel = 0; channel < b.channels; channel++)
                     b.running_variance[channel] *= b.running_variance[channel];
-                level(l)->batch_norm_given(&b.c, b.x, b.gamma, b.beta, 1e-3f, relu, b.running_mean, b.running_variance, b.y);
+                level(l)->batch_norm_given(&b.c, b.x, b.gamma, b.beta, 1e-3f, relu, b.running_mean, b.running_variance,
+                                           b.y);
                 for (size_t channel = 0; channel < b.channels; channel++)
                     for (size_t j = 0; j < b.each; j++) {
                         const size_t at = place(&b, channel, j);
-                        double y = ((double)b.x[at] - (double)b.running_mean[channel]) / sqrt((double)b.running_variance[channel] + 1e-3) * (double)b.gamma[channel] + (double)b.beta[channel];
+                        double y = ((double)b.x[at] - (double)b.running_mean[channel]) /
+                                       sqrt((double)b.running_variance[channel] + 1e-3) * (double)b.gamma[channel] +
+                                   (double)b.beta[channel];
                         if (relu)
                             y = fmax(y, 0);
-                        assert_true(fabs((double)b.y[at] - y) < 1e-6 * (1 + fabs(y) + fabs((double)b.beta[channel])) * 4);
+                        assert_true(fabs((double)b.y[at] - y) <
+                                    1e-6 * (1 + fabs(y) + fabs((double)b.beta[channel])) * 4);
                     }
-                level(l)->batch_norm_given(&b.c, b.x, b.gamma, b.beta, 1e-3f, relu, b.running_mean, b.running_variance, b.x);
+                level(l)->batch_norm_given(&b.c, b.x, b.gamma, b.beta, 1e-3f, relu, b.running_mean, b.running_variance,
+                                           b.x);
                 assert_same("in place", b.n, b.x, b.y);
                 batch_free(&b);
             }

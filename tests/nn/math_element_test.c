@@ -1,10 +1,12 @@
-/* Goal: the functions of one element keep the errors that functions.h states, at every level with the same bits; dropout's mask is a function of the index.
-   Method: against the C library in double over the whole range of floats; lengths 0 to 130 at every misalignment, with guards. */
+/* Goal: the functions of one element keep the errors that functions.h states, at every level with
+   the same bits; dropout's mask is a function of the index. Method: against the C library in double
+   over the whole range of floats; lengths 0 to 130 at every misalignment, with guards. */
 #include "math_test.h"
 #include "nn/math/lanes_scalar.h"
 #include "nn/math/functions.h"
 
-/* Units in the last place of the true result, as a float; below the normal numbers, those of the denormals. */
+/* Units in the last place of the true result, as a float; below the normal
+   numbers, those of the denormals. */
 static double ulps(float got, double expected)
 {
     const double size = fabs(expected);
@@ -45,7 +47,8 @@ static void exp_is_within_an_ulp_and_a_half(void **state)
     }
     if (worst > 1.5)
         fail_msg("exp is wrong by %.3f ulp", worst);
-    assert_true(exp_of(0) == 1 && exp_of(INFINITY) == INFINITY && exp_of(-INFINITY) == 0 && exp_of(200) == INFINITY && exp_of(-200) == 0 && isnan(exp_of(NAN)));
+    assert_true(exp_of(0) == 1 && exp_of(INFINITY) == INFINITY && exp_of(-INFINITY) == 0 && exp_of(200) == INFINITY &&
+                exp_of(-200) == 0 && isnan(exp_of(NAN)));
 }
 
 /* gelu(x) = x P(x): two more roundings. */
@@ -77,7 +80,8 @@ typedef void (*backward)(size_t n, const float *x, const float *dy, float *dx);
 static double gelu_exact(double x) { return x * 0.5 * erfc(-x * 0.70710678118654752440); }
 static double gelu_rough(double x) { return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))); }
 
-/* Against a central difference in double, whose own error is h^2 / 6 f''' + 1e-16 / h, below 1e-9. */
+/* Against a central difference in double, whose own error is h^2 / 6 f''' + 1e-16 / h, below
+   1e-9. */
 static void check_slope(const char *what, double (*f)(double), forward forward_of, backward back)
 {
     for (double x = -14; x <= 14; x += 0.00173) {
@@ -109,8 +113,10 @@ static void awkward_numbers_come_out_as_the_formula_says(void **state)
         float y[7], z[7];
         m->gelu(7, x, y);
         m->gelu_tanh(7, x, z);
-        assert_true(isnan(y[0]) && y[1] == INFINITY && y[2] == 0 && y[3] == 0 && y[4] == 0 && y[5] == 1e30f && y[6] == 0.5f * 1e-40f);
-        assert_true(isnan(z[0]) && z[1] == INFINITY && z[2] == 0 && z[3] == 0 && z[4] == 0 && z[5] == 1e30f && z[6] == 0.5f * 1e-40f);
+        assert_true(isnan(y[0]) && y[1] == INFINITY && y[2] == 0 && y[3] == 0 && y[4] == 0 && y[5] == 1e30f &&
+                    y[6] == 0.5f * 1e-40f);
+        assert_true(isnan(z[0]) && z[1] == INFINITY && z[2] == 0 && z[3] == 0 && z[4] == 0 && z[5] == 1e30f &&
+                    z[6] == 0.5f * 1e-40f);
         m->gelu_back(7, x, ones, y);
         m->gelu_tanh_back(7, x, ones, z);
         assert_true(isnan(y[0]) && y[2] == 0.5f && y[4] == 0 && y[5] == 1);
@@ -234,7 +240,8 @@ static void dropout_is_one_mask_however_a_batch_is_cut(void **state)
     free(part);
 }
 
-/* Element j is kept where draw j of tutti_draws is at least p 65536; the mean of kept, scaled ones is 1 within five deviations; other steps have other masks. */
+/* Element j is kept where draw j of tutti_draws is at least p 65536; the mean of kept, scaled ones
+   is 1 within five deviations; other steps have other masks. */
 static void dropout_keeps_what_the_draws_say_and_the_mean(void **state)
 {
     enum { N = 1 << 18 };

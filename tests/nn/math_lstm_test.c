@@ -1,5 +1,6 @@
-/* Goal: tanh keeps its stated error; a moment of an LSTM is its formula, at every level with the same bits, and its slopes are those of the formula. Method: the C library in double;
-   widths 0 to 70 at odd strides, with guards; NaN and infinities. */
+/* Goal: tanh keeps its stated error; a moment of an LSTM is its formula, at every level with the
+   same bits, and its slopes are those of the formula. Method: the C library in double; widths 0 to
+   70 at odd strides, with guards; NaN and infinities. */
 #include "math_test.h"
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
@@ -29,7 +30,8 @@ static void tanh_is_within_four_ulps(void **state)
             unit = ldexp(1, (int)floor(log2(fabs(expected) < 1 ? fabs(expected) : 0.75)) - 23);
             worst = fmax(worst, fabs((double)tanh_of(l, x) - expected) / unit);
         }
-        assert_true(isnan(tanh_of(l, NAN)) && tanh_of(l, INFINITY) <= 1 && tanh_of(l, -INFINITY) >= -1 && tanh_of(l, 0) == 0);
+        assert_true(isnan(tanh_of(l, NAN)) && tanh_of(l, INFINITY) <= 1 && tanh_of(l, -INFINITY) >= -1 &&
+                    tanh_of(l, 0) == 0);
     }
     if (!(worst <= 4))
         fail_msg("tanh is wrong by %.3f ulp", worst);
@@ -39,7 +41,10 @@ typedef struct moment { size_t rows, width, stride; float *gates, *before, *dy, 
 
 static moment moment_of(uint64_t seed)
 {
-    moment m = { .rows = between(seed, 0, 1, 5), .width = between(seed, 1, 1, 70), .first = between(seed, 2, 0, 1), .last = between(seed, 3, 0, 1) };
+    moment m = { .rows = between(seed, 0, 1, 5),
+                 .width = between(seed, 1, 1, 70),
+                 .first = between(seed, 2, 0, 1),
+                 .last = between(seed, 3, 0, 1) };
     m.stride = m.width + between(seed, 4, 0, 9);
     m.gates = drawn(m.rows * 4 * m.width, seed + 1, 2);
     m.before = drawn(m.rows * m.width, seed + 2, 1);
@@ -70,7 +75,8 @@ static result run(const moment *m, int l)
     memcpy(r.slopes, r.gates, 4 * n * sizeof *r.gates);
     if (!m->last)
         memcpy(r.dc, m->dc, n * sizeof *r.dc);
-    level(l)->lstm_back(m->rows, m->width, r.slopes, m->first ? NULL : m->before, r.cell, m->dy, m->stride, m->last ? NULL : m->dh, r.dc);
+    level(l)->lstm_back(m->rows, m->width, r.slopes, m->first ? NULL : m->before, r.cell, m->dy, m->stride,
+                        m->last ? NULL : m->dh, r.dc);
     assert_guarded("gates", r.gates, 4 * n);
     assert_guarded("cell", r.cell, n);
     assert_guarded("out", r.out, m->rows * m->stride);
@@ -95,13 +101,16 @@ static void a_moment_and_its_slopes_are_the_formula_s(void **state)
         moment m = moment_of(seed);
         result r = run(&m, 0);
         const size_t n = m.rows * m.width;
-        double *gates = calloc(4 * n, sizeof *gates), *cell = calloc(n, sizeof *cell), *out = calloc(n, sizeof *out), *slopes = calloc(4 * n, sizeof *slopes), *dc = calloc(n, sizeof *dc);
+        double *gates = calloc(4 * n, sizeof *gates), *cell = calloc(n, sizeof *cell), *out = calloc(n, sizeof *out),
+               *slopes = calloc(4 * n, sizeof *slopes), *dc = calloc(n, sizeof *dc);
         float *dense = room(n);
 
         for (size_t k = 0; k < n; k++) {
             const size_t row = k / m.width, j = k % m.width, at = row * 4 * m.width + j;
-            const double a = sigmoid((double)m.gates[at]), f = sigmoid((double)m.gates[at + m.width]), g = tanh((double)m.gates[at + 2 * m.width]), o = sigmoid((double)m.gates[at + 3 * m.width]);
-            const double before = m.first ? 0 : (double)m.before[k], c = f * before + a * g, dh = (double)m.dy[row * m.stride + j] + (m.last ? 0 : (double)m.dh[k]);
+            const double a = sigmoid((double)m.gates[at]), f = sigmoid((double)m.gates[at + m.width]),
+                         g = tanh((double)m.gates[at + 2 * m.width]), o = sigmoid((double)m.gates[at + 3 * m.width]);
+            const double before = m.first ? 0 : (double)m.before[k], c = f * before + a * g,
+                         dh = (double)m.dy[row * m.stride + j] + (m.last ? 0 : (double)m.dh[k]);
             const double down = dh * o * (1 - tanh(c) * tanh(c)) + (m.last ? 0 : (double)m.dc[k]);
             gates[at] = a, gates[at + m.width] = f, gates[at + 2 * m.width] = g, gates[at + 3 * m.width] = o;
             cell[k] = c;

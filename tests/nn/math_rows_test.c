@@ -1,5 +1,6 @@
-/* Goal: norms of rows, embeddings, positions and cross-entropy are their formulas, their backwards the derivatives, with the same bits at every level and however they are cut.
-   Method: formulas in double and central differences of them; random shapes; parts against the whole bit for bit. */
+/* Goal: norms of rows, embeddings, positions and cross-entropy are their formulas, their backwards
+   the derivatives, with the same bits at every level and however they are cut. Method: formulas in
+   double and central differences of them; random shapes; parts against the whole bit for bit. */
 #include "math_test.h"
 
 static const size_t widths[] = { 1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 100, 128, 131, 256 };
@@ -33,7 +34,8 @@ static norm norm_of(bool layer, size_t rows, size_t columns, uint64_t seed)
 
 static void norm_free(norm *s)
 {
-    float *const all[] = { s->x, s->gamma, s->beta, s->dy, s->y, s->mean, s->rstd, s->dx, s->dgamma, s->dbeta, s->scratch };
+    float *const all[] = { s->x,    s->gamma, s->beta,   s->dy,    s->y,      s->mean,
+                           s->rstd, s->dx,    s->dgamma, s->dbeta, s->scratch };
     for (size_t i = 0; i < TUTTI_LENGTH(all); i++)
         free(all[i]);
 }
@@ -42,22 +44,27 @@ static void norm_forward(const nn_math *m, norm *s, size_t first, size_t rows)
 {
     const size_t at = first * s->columns;
     if (s->layer)
-        m->layer_norm(rows, s->columns, s->x + at, s->gamma, s->beta, 1e-5f, s->y + at, s->mean + first, s->rstd + first);
+        m->layer_norm(rows, s->columns, s->x + at, s->gamma, s->beta, 1e-5f, s->y + at, s->mean + first,
+                      s->rstd + first);
     else
         m->rms_norm(rows, s->columns, s->x + at, s->gamma, 1e-5f, s->y + at, s->rstd + first);
 }
 
-static void norm_back(const nn_math *m, norm *s, size_t first, size_t rows, float *dx, bool add_x, float *dgamma, float *dbeta, bool add)
+static void norm_back(const nn_math *m, norm *s, size_t first, size_t rows, float *dx, bool add_x, float *dgamma,
+                      float *dbeta, bool add)
 {
     const size_t at = first * s->columns;
     if (s->layer)
-        m->layer_norm_back(rows, s->columns, s->x + at, s->gamma, s->mean + first, s->rstd + first, s->dy + at, dx, add_x, dgamma, dbeta, add, s->scratch);
+        m->layer_norm_back(rows, s->columns, s->x + at, s->gamma, s->mean + first, s->rstd + first, s->dy + at, dx,
+                           add_x, dgamma, dbeta, add, s->scratch);
     else
-        m->rms_norm_back(rows, s->columns, s->x + at, s->gamma, s->rstd + first, s->dy + at, dx, add_x, dgamma, add, s->scratch);
+        m->rms_norm_back(rows, s->columns, s->x + at, s->gamma, s->rstd + first, s->dy + at, dx, add_x, dgamma, add,
+                         s->scratch);
     assert_guarded("norm's scratch", s->scratch, (s->layer ? 4 : 2) * s->columns);
 }
 
-static void norm_row_in_double(bool layer, size_t n, const double *x, const double *gamma, const double *beta, double *y)
+static void norm_row_in_double(bool layer, size_t n, const double *x, const double *gamma, const double *beta,
+                               double *y)
 {
     double mean = 0, square = 0;
     for (size_t i = 0; i < n; i++)
@@ -79,7 +86,8 @@ static double norm_objective(const norm *s, const double *x, const double *gamma
     return f;
 }
 
-static void check_differences(const char *what, const norm *s, double *x, double *gamma, double *beta, double *varied, size_t n, const float *slope)
+static void check_differences(const char *what, const norm *s, double *x, double *gamma, double *beta, double *varied,
+                              size_t n, const float *slope)
 {
     double *y = calloc(s->columns, sizeof *y), *expected = calloc(n, sizeof *expected);
     for (size_t i = 0; i < n; i++) {
@@ -103,7 +111,8 @@ static void norms_and_their_slopes_agree_with_the_formula(void **state)
             for (int layer = 0; layer < 2; layer++) {
                 norm s = norm_of(layer, 1 + i % 4, widths[i] + 2, i);
                 const size_t n = s.rows * s.columns;
-                double *x = widened(n, s.x), *gamma = widened(s.columns, s.gamma), *beta = widened(s.columns, s.beta), *y = calloc(n, sizeof *y);
+                double *x = widened(n, s.x), *gamma = widened(s.columns, s.gamma), *beta = widened(s.columns, s.beta),
+                       *y = calloc(n, sizeof *y);
                 norm_forward(level(l), &s, 0, s.rows);
                 for (size_t r = 0; r < s.rows; r++)
                     norm_row_in_double(layer, s.columns, x + r * s.columns, gamma, beta, y + r * s.columns);
@@ -146,7 +155,8 @@ static void a_large_mean_does_not_cancel_the_variance(void **state)
     norm_free(&s);
 }
 
-/* Rows one by one, in place, without parameters, added; parameters alone, in parts of NN_ROWS added in order: always the bits of one call. */
+/* Rows one by one, in place, without parameters, added; parameters alone, in parts of NN_ROWS added
+   in order: always the bits of one call. */
 static void norms_are_the_same_bits_at_every_level_and_cut(void **state)
 {
     (void)state;
@@ -187,7 +197,8 @@ static void norms_are_the_same_bits_at_every_level_and_cut(void **state)
                 for (size_t j = 0; j < n; j++)
                     assert_true(b.dx[j] == b.x[j] + a.dx[j]);
                 for (size_t j = 0; j < columns; j++)
-                    assert_true(b.dgamma[j] == b.gamma[j] + a.dgamma[j] && (!layer || b.dbeta[j] == b.beta[j] + a.dbeta[j]));
+                    assert_true(b.dgamma[j] == b.gamma[j] + a.dgamma[j] &&
+                                (!layer || b.dbeta[j] == b.beta[j] + a.dbeta[j]));
                 for (size_t r = 0; r < rows; r++) /* in place, a row at a time */
                     norm_back(m, &b, r, 1, b.dy + r * columns, false, NULL, NULL, false);
                 assert_same("dx in place", n, b.dy, a.dx);
@@ -207,7 +218,8 @@ static void unique_sorts_ids_and_keeps_the_order_of_equal_ones(void **state)
     (void)state;
     for (size_t n = 0; n < 1500; n = 2 * n + 1)
         for (size_t i = 0; i < TUTTI_LENGTH(limits); i++) {
-            uint32_t *ids = drawn_ids(n, i + n, limits[i]), *unique = calloc(n + 1, 4), *order = calloc(n + 1, 4), *begin = calloc(n + 1, 4);
+            uint32_t *ids = drawn_ids(n, i + n, limits[i]), *unique = calloc(n + 1, 4), *order = calloc(n + 1, 4),
+                     *begin = calloc(n + 1, 4);
             uint64_t *scratch = calloc(2 * n + 1, 8);
             const size_t u = tutti_nn_unique(n, ids, unique, order, begin, scratch);
             size_t seen = 0;
@@ -238,7 +250,8 @@ static void rows_gathered_and_summed_are_those_of_the_ids(void **state)
             uint32_t *ids = drawn_ids(n, i, V - 3), unique[V], *order = malloc(n * 4), *begin = malloc((n + 1) * 4);
             uint32_t *all = malloc(n * 4);
             uint64_t *scratch = malloc(2 * n * 8);
-            float *table = drawn(V * w, i, 1), *y = room(n * w), *dense = room(V * w), *apart = room(V * w), *rows = room(V * w), *expected = calloc(V * w, sizeof(float));
+            float *table = drawn(V * w, i, 1), *y = room(n * w), *dense = room(V * w), *apart = room(V * w),
+                  *rows = room(V * w), *expected = calloc(V * w, sizeof(float));
 
             m->gather(half, w, ids, table, y);
             m->gather(n - half, w, ids + half, table, y + half * w);
@@ -293,7 +306,8 @@ static void learned_positions_are_added_and_their_slopes_summed_over_the_batch(v
     for (int l = 0; l < levels(); l++)
         for (size_t i = 0; i < TUTTI_LENGTH(widths); i++) {
             const size_t batch = between(i, 5, 1, 5), values = 3 * widths[i];
-            float *table = drawn(values, 1, 1), *x = drawn(batch * values, 2, 1), *y = drawn(batch * values, 2, 1), *d = room(values), *added = drawn(values, 3, 1), *before = drawn(values, 3, 1);
+            float *table = drawn(values, 1, 1), *x = drawn(batch * values, 2, 1), *y = drawn(batch * values, 2, 1),
+                  *d = room(values), *added = drawn(values, 3, 1), *before = drawn(values, 3, 1);
             level(l)->positions(batch, values, table, y);
             for (size_t j = 0; j < batch * values; j++)
                 assert_true(y[j] == x[j] + table[j % values]);
@@ -313,26 +327,31 @@ static void learned_positions_are_added_and_their_slopes_summed_over_the_batch(v
         }
 }
 
-/* By the angle, in complex numbers; back again; gaps between heads' rows untouched; parts at multiples of the length. */
+/* By the angle, in complex numbers; back again; gaps between heads' rows untouched;
+   parts at multiples of the length. */
 static void rotary_turns_pairs_by_position_and_back(void **state)
 {
     (void)state;
     for (int l = 0; l < levels(); l++)
         for (size_t i = 0; i < TUTTI_LENGTH(widths); i++) {
-            const size_t length = between(i, 6, 1, 20), heads = between(i, 7, 1, 3), width = 2 * widths[i], stride = heads * width + i % 3, rows = 3 * length, half = width / 2;
-            float *cosine = room(length * half), *sine = room(length * half), *x = drawn(rows * stride, i, 1), *y = drawn(rows * stride, i, 1), *again = room(rows * stride);
+            const size_t length = between(i, 6, 1, 20), heads = between(i, 7, 1, 3), width = 2 * widths[i],
+                         stride = heads * width + i % 3, rows = 3 * length, half = width / 2;
+            float *cosine = room(length * half), *sine = room(length * half), *x = drawn(rows * stride, i, 1),
+                  *y = drawn(rows * stride, i, 1), *again = room(rows * stride);
             tutti_nn_rotary(length, width, 10000, cosine, sine);
             level(l)->rotary(rows, length, heads, width, stride, cosine, sine, false, y);
             for (size_t r = 0; r < rows; r++)
                 for (size_t h = 0; h < heads; h++)
                     for (size_t j = 0; j < half; j++) {
                         const size_t at = r * stride + h * width + j;
-                        const double angle = (double)(r % length) * pow(10000, -(double)j / (double)half), a = (double)x[at], b = (double)x[at + half];
+                        const double angle = (double)(r % length) * pow(10000, -(double)j / (double)half),
+                                     a = (double)x[at], b = (double)x[at + half];
                         assert_true(fabs((double)y[at] - (a * cos(angle) - b * sin(angle))) < 1e-6);
                         assert_true(fabs((double)y[at + half] - (a * sin(angle) + b * cos(angle))) < 1e-6);
                     }
             for (size_t r = 0; r < rows; r++)
-                assert_same("gap", stride - heads * width, y + r * stride + heads * width, x + r * stride + heads * width);
+                assert_same("gap", stride - heads * width, y + r * stride + heads * width,
+                            x + r * stride + heads * width);
             memcpy(again, x, rows * stride * sizeof *x);
             level(0)->rotary(length, length, heads, width, stride, cosine, sine, false, again);
             level(l)->rotary(2 * length, length, heads, width, stride, cosine, sine, false, again + length * stride);
@@ -347,7 +366,8 @@ static void rotary_turns_pairs_by_position_and_back(void **state)
 }
 
 /* ---- cross-entropy ---- */
-static void in_chunks(const nn_math *m, size_t rows, size_t classes, size_t chunk, size_t stride, const float *logits, const uint32_t *labels, nn_entropy *state, float *slope)
+static void in_chunks(const nn_math *m, size_t rows, size_t classes, size_t chunk, size_t stride, const float *logits,
+                      const uint32_t *labels, nn_entropy *state, float *slope)
 {
     for (int back = 0; back < 2; back++)
         for (size_t c = 0; c < classes; c += chunk) {
@@ -366,7 +386,8 @@ static void entropy_agrees_with_double_and_chunks_change_no_bit(void **state)
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(classes); i++) {
         const size_t n = classes[i], rows = between(i, 8, 1, 6), stride = n + i % 4;
-        float *x = drawn(rows * stride, i, i % 2 == 0 ? 3 : 30), *first = room(rows * stride), *slope = room(rows * stride);
+        float *x = drawn(rows * stride, i, i % 2 == 0 ? 3 : 30), *first = room(rows * stride),
+              *slope = room(rows * stride);
         uint32_t *labels = drawn_ids(rows, i, (uint32_t)n);
         nn_entropy *a = calloc(rows, sizeof *a), *b = calloc(rows, sizeof *b);
         size_t right, count_right = 0;
@@ -387,7 +408,8 @@ static void entropy_agrees_with_double_and_chunks_change_no_bit(void **state)
                 expected[c] = 0.25 * (exp((double)x[r * stride + c] - max) / sum - (c == labels[r]));
             for (size_t c = 0; c < n; c++)
                 if (!(fabs((double)first[r * stride + c] - expected[c]) <= 3e-7 * fabs(expected[c]) + 3e-8))
-                    fail_msg("slope of class %zu of %zu is %.9g, not %.9g", c, n, (double)first[r * stride + c], expected[c]);
+                    fail_msg("slope of class %zu of %zu is %.9g, not %.9g", c, n, (double)first[r * stride + c],
+                             expected[c]);
             total += max + log(sum) - (double)x[r * stride + labels[r]];
             count_right += best == labels[r];
             assert_int_equal(a[r].best, best);

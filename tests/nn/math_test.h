@@ -1,4 +1,5 @@
-/* math_test.h: shared by the tests of src/nn/math: arrays with guards behind them, numbers of a seed, the levels of this machine, comparisons. */
+/* math_test.h: shared by the tests of src/nn/math: arrays with guards behind them, numbers of a
+   seed, the levels of this machine, comparisons. */
 #ifndef TUTTI_MATH_TEST_H
 #define TUTTI_MATH_TEST_H
 #include <setjmp.h>
@@ -20,7 +21,8 @@ enum { LEVELS = 3, GUARD = 32 };
 static inline int levels(void) { return (int)tutti_cpu_best() + 1; }
 static inline const nn_math *level(int l) { return nn_math_of((tutti_cpu)l); }
 
-/* n floats of a pattern that no result has, and as many as the widest vector has twice behind them. */
+/* n floats of a pattern that no result has, and as many as the widest vector has twice behind
+   them. */
 static inline float *room(size_t n)
 {
     float *p = malloc((n + GUARD) * sizeof *p);
@@ -64,18 +66,22 @@ static inline void assert_same(const char *what, size_t n, const float *a, const
 {
     for (size_t i = 0; i < n; i++)
         if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i])))
-            fail_msg("%s: value %zu of %zu is %.9g, not %.9g", what, i, n, (double)a[i], (double)b[i]);
+            fail_msg("%s: value %zu of %zu is %.9g, not %.9g", what, i, n, (double)a[i],
+                     (double)b[i]);
 }
 
-/* Errors of single elements are those of sums of all: |a - b| <= tolerance (root mean square of b + |b| + 1/2), the last for slopes that are 0 by cancelling terms near 1. */
-static inline void assert_near(const char *what, size_t n, const float *a, const double *b, double tolerance)
+/* Errors of single elements are those of sums of all: |a - b| <= tolerance (root mean square of b +
+   |b| + 1/2), the last for slopes that are 0 by cancelling terms near 1. */
+static inline void assert_near(const char *what, size_t n, const float *a, const double *b,
+                               double tolerance)
 {
     double square = 0;
 
     for (size_t i = 0; i < n; i++)
         square += b[i] * b[i];
     for (size_t i = 0; i < n; i++)
-        if (!(fabs((double)a[i] - b[i]) <= tolerance * (sqrt(square / (double)n) + fabs(b[i]) + 0.5)))
+        if (!(fabs((double)a[i] - b[i]) <=
+              tolerance * (sqrt(square / (double)n) + fabs(b[i]) + 0.5)))
             fail_msg("%s: value %zu of %zu is %.9g, not %.9g", what, i, n, (double)a[i], b[i]);
 }
 

@@ -1,4 +1,5 @@
-/* src/nn/math against PyTorch: math_vectors.py says how math_vectors.h is made and by which formulas inputs are filled. */
+/* src/nn/math against PyTorch: math_vectors.py says how math_vectors.h is made and by
+   which formulas inputs are filled. */
 #include "math_test.h"
 #include "math_vectors.h"
 
@@ -27,7 +28,8 @@ static void near(const char *name, const char *what, double got, double expected
         fail_msg("%s: %s is %.9g, PyTorch has %.9g", name, what, got, expected);
 }
 
-/* Tolerances are 2e-6 of the norm for the norm and single elements and, for a sum of n values, of norm sqrt(n), its largest. */
+/* Tolerances are 2e-6 of the norm for the norm and single elements and, for a sum of n
+   values, of norm sqrt(n), its largest. */
 static void check(const char *name, const float *got, size_t n)
 {
     for (size_t v = 0; v < TUTTI_LENGTH(vectors); v++)
@@ -124,7 +126,8 @@ static void attention_agrees(const nn_math *m, pool *p)
     for (int causal = 0; causal < 2; causal++) {
         const nn_attention a = { B, H, L, D, H * D, H * D, 1 / sqrtf(D), causal };
         const float *q = values(p, 0, N), *k = values(p, 1, N), *v = values(p, 2, N), *slope = values(p, 3, N);
-        float *o = kept(p, room(N)), *dq = kept(p, room(N)), *dk = kept(p, room(N)), *dv = kept(p, room(N)), *scratch = kept(p, room(tutti_nn_attention_scratch(&a))), lse[B * H * L];
+        float *o = kept(p, room(N)), *dq = kept(p, room(N)), *dk = kept(p, room(N)), *dv = kept(p, room(N)),
+              *scratch = kept(p, room(tutti_nn_attention_scratch(&a))), lse[B * H * L];
         m->attention(&a, 0, B * H, q, k, v, o, lse, scratch);
         m->attention_back(&a, 0, B * H, q, k, v, o, lse, slope, dq, dk, dv, scratch);
         check(causal ? "attention y" : "attention_all y", o, N);
@@ -139,7 +142,8 @@ static void batch_norm_agrees(const nn_math *m, pool *p)
     enum { B = 3, C = 5, S = 42, N = B * C * S };
     const nn_channels c = { B, 1, S, C };
     const float *plain = values(p, 0, N), *gamma = values(p, 1, C), *beta = values(p, 2, C), *dy = values(p, 3, N);
-    float *x = kept(p, room(N)), *y = kept(p, room(N)), *dx = kept(p, room(N)), *running_mean = values(p, 4, C), *running_variance = values(p, 5, C);
+    float *x = kept(p, room(N)), *y = kept(p, room(N)), *dx = kept(p, room(N)), *running_mean = values(p, 4, C),
+          *running_variance = values(p, 5, C);
     float mean[C], rstd[C], dgamma[C], dbeta[C];
 
     for (size_t i = 0; i < N; i++) /* nchw to nhwc */
@@ -174,8 +178,9 @@ static void batch_norm_agrees_with_pytorch(void **state) { (void)state; on_every
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gelu_agrees_with_pytorch), cmocka_unit_test(norms_agree_with_pytorch), cmocka_unit_test(embedding_agrees_with_pytorch),
-        cmocka_unit_test(cross_entropy_agrees_with_pytorch), cmocka_unit_test(attention_agrees_with_pytorch), cmocka_unit_test(batch_norm_agrees_with_pytorch),
+        cmocka_unit_test(gelu_agrees_with_pytorch),      cmocka_unit_test(norms_agree_with_pytorch),
+        cmocka_unit_test(embedding_agrees_with_pytorch), cmocka_unit_test(cross_entropy_agrees_with_pytorch),
+        cmocka_unit_test(attention_agrees_with_pytorch), cmocka_unit_test(batch_norm_agrees_with_pytorch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* Models and their parameters: tables, names, shapes, refusals, the initial values. */
 #include "nn_test.h"
 
-static void check_param(const tutti_nn_param *p, const char *name, int unit, int dims, size_t a, size_t b, size_t c, size_t d, size_t fan_in)
+static void check_param(const tutti_nn_param *p, const char *name, int unit, int dims, size_t a, size_t b, size_t c,
+                        size_t d, size_t fan_in)
 {
     assert_string_equal(p->name, name);
     assert_int_equal(p->unit, unit);
@@ -114,9 +115,11 @@ static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **st
     check_refusal("mlp", (tutti_nn_task){ 0, 28, 28, 10 }, "0 x 28 x 28");
     check_refusal("mlp", (tutti_nn_task){ 1, -1, 28, 10 }, "1 x -1 x 28");
     check_refusal("mlp", (tutti_nn_task){ 16384, 16384, 16384, 10 }, "more than 268435456 are not supported");
-    check_refusal("mlp", (tutti_nn_task){ 1, 28, 28, 1 }, "a task of 1 classes: labels are bytes, so it must be from 2 to 256");
+    check_refusal("mlp", (tutti_nn_task){ 1, 28, 28, 1 },
+                  "a task of 1 classes: labels are bytes, so it must be from 2 to 256");
     check_refusal("mlp", (tutti_nn_task){ 1, 28, 28, 257 }, "257 classes");
-    check_refusal("mlp(hidden=65536)", (tutti_nn_task){ 1, 4096, 4096, 10 }, "tensors of more than 268435456 values are not supported");
+    check_refusal("mlp(hidden=65536)", (tutti_nn_task){ 1, 4096, 4096, 10 },
+                  "tensors of more than 268435456 values are not supported");
 }
 
 static void the_smallest_images_of_cnn_leave_one_place(void **state)
@@ -144,11 +147,15 @@ static void check_list(const tutti_layer *layers, int count, const char *sentenc
 static void lists_of_layers_that_make_no_network_are_refused(void **state)
 {
     static const tutti_layer relu_first[] = { RELU, LINEAR(3) }, twice[] = { LINEAR(4), RELU, RELU, LINEAR(3) },
-        pool_of_rows[] = { LINEAR(4), POOL(2), LINEAR(3) }, late_conv[] = { LINEAR(4), CONV(4, 1), LINEAR(3) },
-        flat_conv[] = { CONV(4, 3), FLATTEN, CONV(4, 1), LINEAR(3) }, flat_pool[] = { CONV(4, 3), FLATTEN, POOL(1), LINEAR(3) },
-        wide[] = { CONV(4, 9), LINEAR(3) }, wide_pool[] = { CONV(4, 3), POOL(7), LINEAR(3) }, no_end[] = { LINEAR(3), RELU },
-        classes[] = { LINEAR(4) }, none[] = { LINEAR(0) }, kind[] = { LINEAR(4), { (tutti_layer_kind)99, 1, 1 }, LINEAR(3) },
-        zero_kernel[] = { CONV(4, 0), LINEAR(3) }, zero_pool[] = { CONV(4, 3), POOL(0), LINEAR(3) };
+                             pool_of_rows[] = { LINEAR(4), POOL(2), LINEAR(3) },
+                             late_conv[] = { LINEAR(4), CONV(4, 1), LINEAR(3) },
+                             flat_conv[] = { CONV(4, 3), FLATTEN, CONV(4, 1), LINEAR(3) },
+                             flat_pool[] = { CONV(4, 3), FLATTEN, POOL(1), LINEAR(3) },
+                             wide[] = { CONV(4, 9), LINEAR(3) }, wide_pool[] = { CONV(4, 3), POOL(7), LINEAR(3) },
+                             no_end[] = { LINEAR(3), RELU }, classes[] = { LINEAR(4) }, none[] = { LINEAR(0) },
+                             kind[] = { LINEAR(4), { (tutti_layer_kind)99, 1, 1 }, LINEAR(3) },
+                             zero_kernel[] = { CONV(4, 0), LINEAR(3) },
+                             zero_pool[] = { CONV(4, 3), POOL(0), LINEAR(3) };
 
     (void)state;
     check_list(relu_first, 2, "layer 0 (relu) has no linear or conv2d layer before it");
@@ -174,8 +181,9 @@ static void lists_of_layers_that_make_no_network_are_refused(void **state)
     }
 }
 
-/* Goal: PyTorch's distribution: uniform in +-1/sqrt(fan_in). Method: bounds exactly; mean and variance of 802,816 draws within five
-   standard errors: those of the mean are sigma/sqrt(n), of the variance of a uniform law sigma^2 sqrt(0.8/n). */
+/* Goal: PyTorch's distribution: uniform in +-1/sqrt(fan_in). Method: bounds exactly; mean and
+   variance of 802,816 draws within five standard errors: those of the mean are sigma/sqrt(n), of
+   the variance of a uniform law sigma^2 sqrt(0.8/n). */
 static void initial_values_are_uniform_within_the_root_of_the_inputs(void **state)
 {
     tutti_nn_param p[6];
@@ -235,7 +243,12 @@ static void every_registered_model_has_a_name_a_title_and_layers(void **state)
         const bool quadratic = strcmp(tutti_models[n]->name, "quadratic") == 0; /* the dim of its data, no other */
         const bool tokens = tutti_models[n]->tokens;
         const tutti_nn_task windows = { .classes = 10, .context = 28 }, clicks = { 1, 1, 13, 2, 0, 26, 100 };
-        assert_int_equal(tutti_nn_params(quadratic ? "quadratic(dim=784)" : tutti_models[n]->name, tokens ? &windows : tutti_models[n]->categories ? &clicks : &mnist, NULL, 0, &count, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_params(quadratic ? "quadratic(dim=784)" : tutti_models[n]->name,
+                                         tokens                        ? &windows
+                                         : tutti_models[n]->categories ? &clicks
+                                                                       : &mnist,
+                                         NULL, 0, &count, NULL),
+                         TUTTI_OK);
         assert_true(count > 0);
     }
     assert_true(n >= 10);

@@ -1,4 +1,5 @@
-/* nn_test.h: shared by the tests of this room: an example is a network's parameters, gradients, samples and labels, drawn from a seed. */
+/* nn_test.h: shared by the tests of this room: an example is a network's parameters, gradients,
+   samples and labels, drawn from a seed. */
 #ifndef TUTTI_NN_TEST_H
 #define TUTTI_NN_TEST_H
 #include <setjmp.h>
@@ -85,12 +86,15 @@ static inline tutti_nn *open_net(const nn_net *net, const char *backend, int64_t
 }
 
 /* A pass over the example's samples [0, n), divisor n, writing the gradients; gives the loss. */
-static inline double run_pass(tutti_nn *nn, const example *e, int64_t n, bool add, const tutti_nn_hooks *hooks)
+static inline double run_pass(tutti_nn *nn, const example *e, int64_t n, bool add,
+                              const tutti_nn_hooks *hooks)
 {
     tutti_error err = { 0 };
     double loss;
 
-    if (tutti_nn_pass(nn, e->x, e->labels, n, n > 0 ? (double)n : 1, add, false, (const float *const *)e->values, e->gradients, hooks, &loss, &err) != TUTTI_OK)
+    if (tutti_nn_pass(nn, e->x, e->labels, n, n > 0 ? (double)n : 1, add, false,
+                      (const float *const *)e->values, e->gradients, hooks, &loss,
+                      &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     return loss;
 }
@@ -108,7 +112,12 @@ static inline double distance(const float *a, const float *b, size_t n)
 }
 
 /* Networks that hold every layer kind in every place it can have; name for messages. */
-typedef struct sample_net { const char *name; tutti_nn_task task; int count; tutti_layer layers[12]; } sample_net;
+typedef struct sample_net {
+    const char *name;
+    tutti_nn_task task;
+    int count;
+    tutti_layer layers[12];
+} sample_net;
 #define LINEAR(n) { TUTTI_LAYER_LINEAR, n, 0 }
 #define CONV(n, k) { TUTTI_LAYER_CONV2D, n, k }
 #define RELU { TUTTI_LAYER_RELU, 0, 0 }
@@ -123,13 +132,28 @@ static const sample_net sample_nets[] = {
     { "conv bare", { 1, 6, 7, 3 }, 2, { CONV(4, 3), LINEAR(3) } },
     { "conv relu without pooling", { 1, 8, 8, 3 }, 4, { CONV(5, 3), RELU, FLATTEN, LINEAR(3) } },
     { "conv pool 3 with a rest", { 1, 12, 10, 3 }, 4, { CONV(8, 2), POOL(3), FLATTEN, LINEAR(3) } },
-    { "conv pool before relu", { 2, 9, 9, 3 }, 5, { CONV(6, 3), POOL(2), RELU, FLATTEN, LINEAR(3) } },
-    { "two conv, three channels in, not square", { 3, 13, 11, 4 }, 10,
-      { CONV(6, 3), RELU, POOL(2), CONV(20, 3), RELU, POOL(2), FLATTEN, LINEAR(9), RELU, LINEAR(4) } },
-    { "seventeen channels in, no pooling between", { 17, 7, 7, 4 }, 6, { CONV(16, 3), RELU, CONV(33, 1), RELU, FLATTEN, LINEAR(4) } },
-    { "three conv, the middle one bare", { 1, 14, 14, 3 }, 9,
+    { "conv pool before relu",
+      { 2, 9, 9, 3 },
+      5,
+      { CONV(6, 3), POOL(2), RELU, FLATTEN, LINEAR(3) } },
+    { "two conv, three channels in, not square",
+      { 3, 13, 11, 4 },
+      10,
+      { CONV(6, 3), RELU, POOL(2), CONV(20, 3), RELU, POOL(2), FLATTEN, LINEAR(9), RELU,
+        LINEAR(4) } },
+    { "seventeen channels in, no pooling between",
+      { 17, 7, 7, 4 },
+      6,
+      { CONV(16, 3), RELU, CONV(33, 1), RELU, FLATTEN, LINEAR(4) } },
+    { "three conv, the middle one bare",
+      { 1, 14, 14, 3 },
+      9,
       { CONV(4, 5), RELU, POOL(2), CONV(8, 2), CONV(16, 3), RELU, POOL(2), FLATTEN, LINEAR(3) } },
-    { "cnn small", { 1, 12, 12, 5 }, 10, { CONV(32, 3), RELU, POOL(2), CONV(64, 3), RELU, POOL(2), FLATTEN, LINEAR(128), RELU, LINEAR(5) } },
+    { "cnn small",
+      { 1, 12, 12, 5 },
+      10,
+      { CONV(32, 3), RELU, POOL(2), CONV(64, 3), RELU, POOL(2), FLATTEN, LINEAR(128), RELU,
+        LINEAR(5) } },
 };
 
 static inline nn_net net_from(const sample_net *s)

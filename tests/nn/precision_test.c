@@ -1,11 +1,15 @@
-/* Goal: with a precision of 16 bits the operands of products, and nothing else, are rounded to it: for every kind of network, on every CPU that oneDNN can play here, whether it has such
-   products or not. And such networks keep the promises of nn.h. Method: an oracle in double that rounds the same operands at the same places, for products one behind another; for all networks
-   the distance to float32, which can be neither 0 nor more than the format's unit roundoff allows; equal bits of blocks and evaluations; allocations counted. */
+/* Goal: with a precision of 16 bits the operands of products, and nothing else, are rounded to it:
+   for every kind of network, on every CPU that oneDNN can play here, whether it has such products
+   or not. And such networks keep the promises of nn.h. Method: an oracle in double that rounds the
+   same operands at the same places, for products one behind another; for all networks the distance
+   to float32, which can be neither 0 nor more than the format's unit roundoff allows; equal bits of
+   blocks and evaluations; allocations counted. */
 #include "nn/dnnl_compat.h"
 #include "nn_test.h"
 #include "sanitized.h"
 
-static const double roundoff[] = { [TUTTI_BF16] = 0x1p-8, [TUTTI_F16] = 0x1p-11 }; /* the most that a number moves, relative */
+/* the most that a number moves, relative */
+static const double roundoff[] = { [TUTTI_BF16] = 0x1p-8, [TUTTI_F16] = 0x1p-11 };
 
 /* ---- memory: the linker gives our allocations to this counter ---- */
 void *__real_tutti_alloc(size_t count, size_t size);
@@ -35,7 +39,8 @@ typedef struct subject {
 
 static subject subject_of(const char *model, tutti_nn_task task, int64_t samples, uint64_t seed)
 {
-    const size_t context = task.context > 0 ? (size_t)task.context : 1, each = task.context > 0 ? 0 : (size_t)task.channels * (size_t)task.height * (size_t)task.width;
+    const size_t context = task.context > 0 ? (size_t)task.context : 1,
+                 each = task.context > 0 ? 0 : (size_t)task.channels * (size_t)task.height * (size_t)task.width;
     subject s = { .model = model, .task = task, .samples = samples };
     tutti_error err = { 0 };
 
@@ -89,22 +94,28 @@ static tutti_nn *open_subject(const subject *s, tutti_dtype precision, int threa
     tutti_error err = { 0 };
     tutti_nn *nn;
 
-    if (tutti_nn_open(&nn, s->model, &s->task, &(tutti_nn_options){ .batch = s->samples, .threads = threads, .precision = precision }, &err) != TUTTI_OK)
+    if (tutti_nn_open(&nn, s->model, &s->task,
+                      &(tutti_nn_options){ .batch = s->samples, .threads = threads, .precision = precision },
+                      &err) != TUTTI_OK)
         fail_msg("%s: %s", s->model, err.text);
     return nn;
 }
 
-static double pass(tutti_nn *nn, const subject *s, int64_t first, int64_t n, double divisor, bool add, bool same, float *const *gradients)
+static double pass(tutti_nn *nn, const subject *s, int64_t first, int64_t n, double divisor, bool add, bool same,
+                   float *const *gradients)
 {
     const tutti_nn_task *t = &s->task;
     const float *const *values = (const float *const *)s->values;
     const float *x = s->x + (t->context > 0 ? 0 : (size_t)first * (size_t)(t->channels * t->height * t->width));
     tutti_error err = { 0 };
     double loss;
-    const tutti_status status = t->tables > 0
-        ? tutti_nn_pass_rows(nn, x, s->rows + first * t->tables, s->labels + first, n, divisor, add, same, values, gradients, NULL, &loss, &err)
-        : t->context > 0 ? tutti_nn_pass_tokens(nn, s->tokens + first * t->context, s->next + first * t->context, n, divisor, add, same, values, gradients, NULL, &loss, &err)
-                         : tutti_nn_pass(nn, x, s->labels + first, n, divisor, add, same, values, gradients, NULL, &loss, &err);
+    const tutti_status status =
+        t->tables > 0 ? tutti_nn_pass_rows(nn, x, s->rows + first * t->tables, s->labels + first, n, divisor, add, same,
+                                           values, gradients, NULL, &loss, &err)
+        : t->context > 0
+            ? tutti_nn_pass_tokens(nn, s->tokens + first * t->context, s->next + first * t->context, n, divisor, add,
+                                   same, values, gradients, NULL, &loss, &err)
+            : tutti_nn_pass(nn, x, s->labels + first, n, divisor, add, same, values, gradients, NULL, &loss, &err);
 
     if (status != TUTTI_OK)
         fail_msg("%s: %s", s->model, err.text);
@@ -119,9 +130,11 @@ static double evaluate(tutti_nn *nn, const subject *s, int64_t first, int64_t n)
     tutti_error err = { 0 };
     int64_t correct;
     double loss;
-    const tutti_status status = t->tables > 0
-        ? tutti_nn_evaluate_rows(nn, x, s->rows + first * t->tables, s->labels + first, n, values, &loss, &correct, NULL, &err)
-        : t->context > 0 ? tutti_nn_evaluate_tokens(nn, s->tokens + first * t->context, s->next + first * t->context, n, values, &loss, &correct, &err)
+    const tutti_status status =
+        t->tables > 0 ? tutti_nn_evaluate_rows(nn, x, s->rows + first * t->tables, s->labels + first, n, values, &loss,
+                                               &correct, NULL, &err)
+        : t->context > 0 ? tutti_nn_evaluate_tokens(nn, s->tokens + first * t->context, s->next + first * t->context, n,
+                                                    values, &loss, &correct, &err)
                          : tutti_nn_evaluate(nn, x, s->labels + first, n, values, &loss, &correct, &err);
 
     if (status != TUTTI_OK)
@@ -130,8 +143,11 @@ static double evaluate(tutti_nn *nn, const subject *s, int64_t first, int64_t n)
 }
 
 static const tutti_dtype precisions[] = { TUTTI_BF16, TUTTI_F16 };
-/* Every backend and kind of product: plain chains and convolutions in tiles; residual images; tokens, with a tied head in two chunks of classes (4096 and the rest); both kinds of lstm; categories. */
-static const struct { const char *model; tutti_nn_task task; int64_t samples; bool bends; } kinds[] = { /* bends: has ReLUs or maxima */
+/* Every backend and kind of product: plain chains and convolutions in tiles;
+   residual images; tokens, with a tied head in two chunks of classes (4096 and the
+   rest); both kinds of lstm; categories. */
+/* bends: has ReLUs or maxima */
+static const struct { const char *model; tutti_nn_task task; int64_t samples; bool bends; } kinds[] = {
     { "mlp(hidden=48)", { 1, 5, 7, 6 }, 20, true },
     { "cnn", { 1, 14, 14, 10 }, 21, true },
     { "vgg(small)", { 3, 16, 16, 4 }, 6, true },
@@ -143,7 +159,8 @@ static const struct { const char *model; tutti_nn_task task; int64_t samples; bo
     { "ctr(dim=6)", { 1, 1, 5, 2, 0, 4, 50 }, 24, true },
 };
 
-/* ---- the oracle: x W_1^T + b_1, ReLU, ..., W_L^T + b_L, cross-entropy; operands rounded one by one ---- */
+/* ---- the oracle: x W_1^T + b_1, ReLU, ..., W_L^T + b_L, cross-entropy;
+   operands rounded one by one ---- */
 /* To `bits` significant ones, nearest even; the exponents here are far inside both formats. */
 static double rounded(double v, int bits)
 {
@@ -205,7 +222,8 @@ static void oracle(const subject *s, tutti_dtype precision, double **g)
     }
     for (int l = LAYERS - 1; l >= 0; l--) {
         const int k = 2 * (LAYERS - 1 - l);
-        double *dy = rounded_all(slope, n * width[l + 1], precision), *x = rounded_all(act[l], n * width[l], precision), *back = calloc(n * width[l], sizeof(double));
+        double *dy = rounded_all(slope, n * width[l + 1], precision), *x = rounded_all(act[l], n * width[l], precision),
+               *back = calloc(n * width[l], sizeof(double));
         for (size_t o = 0; o < width[l + 1]; o++) {
             g[k + 1][o] = 0;
             for (size_t i = 0; i < n; i++)
@@ -232,8 +250,10 @@ static void oracle(const subject *s, tutti_dtype precision, double **g)
         free(w[l]);
 }
 
-/* Float32 sums of K products are off by K 2^-24 of the sum of their absolute values at most. That can turn an activation or slope that stands between two 16-bit numbers to the other one: a whole roundoff,
-   of one in (roundoff / (K 2^-24)), hundreds. So the network is far nearer to the oracle than to float32, and to another format's oracle. */
+/* Float32 sums of K products are off by K 2^-24 of the sum of their absolute values at most. That
+   can turn an activation or slope that stands between two 16-bit numbers to the other one: a whole
+   roundoff, of one in (roundoff / (K 2^-24)), hundreds. So the network is far nearer to the oracle
+   than to float32, and to another format's oracle. */
 static void products_read_operands_rounded_once_and_nothing_else_is(void **state)
 {
     (void)state;
@@ -254,7 +274,8 @@ static void products_read_operands_rounded_once_and_nothing_else_is(void **state
                 norm += pow(g[0][k][i], 2);
             }
             if (!(sqrt(off[0] / norm) < 0.15 * roundoff[precisions[p]]) || !(sqrt(off[1]) > 3 * sqrt(off[0])))
-                fail_msg("%s: %s is %.3g off from the oracle, %.3g from float32's", tutti_dtype_name(precisions[p]), s.params[k].name, sqrt(off[0] / norm), sqrt(off[1] / norm));
+                fail_msg("%s: %s is %.3g off from the oracle, %.3g from float32's", tutti_dtype_name(precisions[p]),
+                         s.params[k].name, sqrt(off[0] / norm), sqrt(off[1] / norm));
         }
         for (int k = 0; k < s.count; k++)
             free(g[0][k]), free(g[1][k]);
@@ -263,8 +284,13 @@ static void products_read_operands_rounded_once_and_nothing_else_is(void **state
     }
 }
 
-/* A chain of L products, each off by at most twice the roundoff (its two operands), and what a norm or a softmax makes of it: DEEP of them in all are enough for the smooth networks here. Of ReLUs
-   and maxima about one in (1 / roundoff) falls to the other side, and moves its whole part of the gradient: the root of the roundoff, four times it for the deepest, which has a dozen of them one behind another. A network that quietly computed in float32 would be off by nothing. The loss is scaled: fp16 has fewer digits below 2^-14, and slopes of a mean over samples and places are smaller than that. */
+/* A chain of L products, each off by at most twice the roundoff (its two operands), and what a
+   norm or a softmax makes of it: DEEP of them in all are enough for the smooth networks here.
+   Of ReLUs and maxima about one in (1 / roundoff) falls to the other side, and moves its whole
+   part of the gradient: the root of the roundoff, four times it for the deepest, which has a
+   dozen of them one behind another. A network that quietly computed in float32 would be off by
+   nothing. The loss is scaled: fp16 has fewer digits below 2^-14, and slopes of a mean over
+   samples and places are smaller than that. */
 enum { DEEP = 24 };
 static const double scale = 0x1p10;
 
@@ -273,10 +299,13 @@ static void gradients_of_every_network_are_off_from_float32_by_what_the_format_a
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(kinds); i++)
         for (size_t p = 0; p < TUTTI_LENGTH(precisions); p++) {
-            subject s = subject_of(kinds[i].model, kinds[i].task, kinds[i].samples, 5), full = subject_of(kinds[i].model, kinds[i].task, kinds[i].samples, 5);
+            subject s = subject_of(kinds[i].model, kinds[i].task, kinds[i].samples, 5),
+                    full = subject_of(kinds[i].model, kinds[i].task, kinds[i].samples, 5);
             tutti_nn *nn = open_subject(&s, precisions[p], 1), *wide = open_subject(&full, TUTTI_F32, 1);
-            const double u = roundoff[precisions[p]], loss = pass(nn, &s, 0, s.samples, (double)s.samples / scale, false, false, s.gradients),
-                         full_loss = pass(wide, &full, 0, s.samples, (double)s.samples / scale, false, false, full.gradients);
+            const double u = roundoff[precisions[p]],
+                         loss = pass(nn, &s, 0, s.samples, (double)s.samples / scale, false, false, s.gradients),
+                         full_loss =
+                             pass(wide, &full, 0, s.samples, (double)s.samples / scale, false, false, full.gradients);
             const double most = kinds[i].bends ? 4 * sqrt(u) : DEEP * u;
             double off = 0, norm = 0;
             assert_true(fabs(loss - full_loss) <= DEEP * u * fabs(full_loss) && loss != full_loss);
@@ -286,7 +315,8 @@ static void gradients_of_every_network_are_off_from_float32_by_what_the_format_a
                     norm += pow((double)full.gradients[k][j], 2);
                 }
             if (!(sqrt(off / norm) <= most) || !(sqrt(off / norm) >= u / 16))
-                fail_msg("%s in %s: gradients are %.3g off from float32's; the format's unit roundoff is %.3g", s.model, tutti_dtype_name(precisions[p]), sqrt(off / norm), u);
+                fail_msg("%s in %s: gradients are %.3g off from float32's; the format's unit roundoff is %.3g", s.model,
+                         tutti_dtype_name(precisions[p]), sqrt(off / norm), u);
             tutti_nn_close(nn);
             tutti_nn_close(wide);
             subject_free(&s);
@@ -294,11 +324,13 @@ static void gradients_of_every_network_are_off_from_float32_by_what_the_format_a
         }
 }
 
-/* One worker with 128 samples, or of what a network takes for a block twice, and two with one each: the bits of their sum. */
+/* One worker with 128 samples, or of what a network takes for a block twice, and two with
+   one each: the bits of their sum. */
 static void blocks_add_up_to_the_same_bits(void **state)
 {
     static const struct { const char *model; tutti_nn_task task; int64_t block; } cases[] = {
-        { "mlp(hidden=32)", { 1, 4, 5, 6 }, 64 }, { "cnn", { 1, 10, 10, 5 }, 64 }, { "resnet(depth=8)", { 3, 8, 8, 5 }, 64 }, { "gpt(layers=1,dim=16,heads=2)", { .classes = 30, .context = 64 }, 16 },
+        { "mlp(hidden=32)", { 1, 4, 5, 6 }, 64 }, { "cnn", { 1, 10, 10, 5 }, 64 }, { "resnet(depth=8)",
+          { 3, 8, 8, 5 }, 64 }, { "gpt(layers=1,dim=16,heads=2)", { .classes = 30, .context = 64 }, 16 },
         { "wordlm(dim=12,hidden=20)", { .classes = 30, .context = 32 }, 32 },
     };
 
@@ -306,7 +338,9 @@ static void blocks_add_up_to_the_same_bits(void **state)
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++)
         for (size_t p = 0; p < TUTTI_LENGTH(precisions); p++) {
             const int64_t block = cases[i].block;
-            subject one = subject_of(cases[i].model, cases[i].task, 2 * block, 3), two = subject_of(cases[i].model, cases[i].task, 2 * block, 3), other = subject_of(cases[i].model, cases[i].task, 1, 3);
+            subject one = subject_of(cases[i].model, cases[i].task, 2 * block, 3),
+                    two = subject_of(cases[i].model, cases[i].task, 2 * block, 3),
+                    other = subject_of(cases[i].model, cases[i].task, 1, 3);
             tutti_nn *nn = open_subject(&one, precisions[p], 1), *again = open_subject(&two, precisions[p], 1);
             pass(nn, &one, 0, 2 * block, (double)(2 * block), false, false, one.gradients);
             pass(again, &two, 0, block, (double)(2 * block), false, false, two.gradients);
@@ -314,7 +348,8 @@ static void blocks_add_up_to_the_same_bits(void **state)
             for (int k = 0; k < one.count; k++)
                 for (size_t j = 0; j < one.params[k].count; j++)
                     if (one.gradients[k][j] != two.gradients[k][j] + other.gradients[k][j])
-                        fail_msg("%s in %s: element %zu of %s is %.9g in one pass, %.9g in two", one.model, tutti_dtype_name(precisions[p]), j, one.params[k].name, (double)one.gradients[k][j],
+                        fail_msg("%s in %s: element %zu of %s is %.9g in one pass, %.9g in two", one.model,
+                                 tutti_dtype_name(precisions[p]), j, one.params[k].name, (double)one.gradients[k][j],
                                  (double)(two.gradients[k][j] + other.gradients[k][j]));
             subject_free(&other);
             tutti_nn_close(nn);
@@ -335,20 +370,24 @@ static void a_sample_s_loss_has_the_same_bits_in_any_company(void **state)
             const double together = evaluate(nn, &s, 0, s.samples);
             for (int64_t k = 0; k < s.samples; k++)
                 sum += evaluate(nn, &s, k, 1);
-            if (!(fabs(sum - together) <= 1e-13 * fabs(together))) /* a double's sums in another order; a float's last digit is 1e-8 of a loss */
-                fail_msg("%s in %s: the samples' losses sum to %.17g one by one, %.17g together", s.model, tutti_dtype_name(precisions[p]), sum, together);
+            /* a double's sums in another order; a float's last digit is 1e-8 of a loss */
+            if (!(fabs(sum - together) <= 1e-13 * fabs(together)))
+                fail_msg("%s in %s: the samples' losses sum to %.17g one by one, %.17g together", s.model,
+                         tutti_dtype_name(precisions[p]), sum, together);
             tutti_nn_close(nn);
             subject_free(&s);
         }
 }
 
-/* Copies of weights: made anew for other values, an evaluation's of them included, and no sooner than that (same_weights is the caller's word). A pass allocates nothing. */
+/* Copies of weights: made anew for other values, an evaluation's of them included, and no sooner
+   than that (same_weights is the caller's word). A pass allocates nothing. */
 static void copies_of_weights_follow_the_values(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(kinds); i++)
         for (size_t p = 0; p < TUTTI_LENGTH(precisions); p++) {
-            subject s = subject_of(kinds[i].model, kinds[i].task, kinds[i].samples, 9), other = subject_of(kinds[i].model, kinds[i].task, kinds[i].samples, 10);
+            subject s = subject_of(kinds[i].model, kinds[i].task, kinds[i].samples, 9),
+                    other = subject_of(kinds[i].model, kinds[i].task, kinds[i].samples, 10);
             tutti_nn *nn = open_subject(&s, precisions[p], 1), *fresh = open_subject(&s, precisions[p], 1);
             const double n = (double)s.samples;
             float **first = other.gradients;
@@ -384,12 +423,15 @@ static void two_threads_give_what_one_gives(void **state)
 #else
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(precisions); p++) {
-        subject one = subject_of("gpt(layers=1,dim=64,heads=2)", (tutti_nn_task){ .classes = 300, .context = 64 }, 16, 2), two = subject_of(one.model, one.task, 16, 2);
+        subject one =
+                    subject_of("gpt(layers=1,dim=64,heads=2)", (tutti_nn_task){ .classes = 300, .context = 64 }, 16, 2),
+                two = subject_of(one.model, one.task, 16, 2);
         tutti_nn *nn = open_subject(&one, precisions[p], 1), *both = open_subject(&two, precisions[p], 2);
         pass(nn, &one, 0, 16, 16, false, false, one.gradients);
         pass(both, &two, 0, 16, 16, false, false, two.gradients);
         for (int k = 0; k < one.count; k++)
-            assert_true(distance(two.gradients[k], one.gradients[k], one.params[k].count) <= 0.1 * roundoff[precisions[p]]);
+            assert_true(distance(two.gradients[k], one.gradients[k], one.params[k].count) <=
+                        0.1 * roundoff[precisions[p]]);
         tutti_nn_close(nn);
         tutti_nn_close(both);
         subject_free(&one);
@@ -398,7 +440,8 @@ static void two_threads_give_what_one_gives(void **state)
 #endif
 }
 
-/* 65504 is fp16's last number: slopes of a loss scaled too high become infinite, and whoever looks at the gradient sees it. bf16 has float32's range. */
+/* 65504 is fp16's last number: slopes of a loss scaled too high become infinite, and whoever looks
+   at the gradient sees it. bf16 has float32's range. */
 static void fp16_overflows_where_bf16_does_not(void **state)
 {
     static const tutti_dtype all[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16 };
@@ -414,7 +457,8 @@ static void fp16_overflows_where_bf16_does_not(void **state)
                 for (size_t j = 0; j < s.params[k].count; j++)
                     finite = finite && isfinite(s.gradients[k][j]);
             if (finite != (all[p] != TUTTI_F16))
-                fail_msg("%s in %s: the gradient of a loss times 2^40 is %s", s.model, tutti_dtype_name(all[p]), finite ? "finite" : "not finite");
+                fail_msg("%s in %s: the gradient of a loss times 2^40 is %s", s.model, tutti_dtype_name(all[p]),
+                         finite ? "finite" : "not finite");
             tutti_nn_close(nn);
             subject_free(&s);
         }
@@ -424,12 +468,14 @@ static void fp16_overflows_where_bf16_does_not(void **state)
 static void a_network_tells_whether_its_products_are_widened(void **state)
 {
     const char *isa = getenv("ONEDNN_MAX_CPU_ISA");
-    const bool small = tutti_cpu_best() < TUTTI_CPU_AVX512 || (isa != NULL && (strcmp(isa, "AVX2") == 0 || strcmp(isa, "SSE41") == 0));
+    const bool small =
+        tutti_cpu_best() < TUTTI_CPU_AVX512 || (isa != NULL && (strcmp(isa, "AVX2") == 0 || strcmp(isa, "SSE41") == 0));
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(kinds); i++) {
         subject s = subject_of(kinds[i].model, kinds[i].task, kinds[i].samples, 9);
-        tutti_nn *full = open_subject(&s, TUTTI_F32, 1), *bf16 = open_subject(&s, TUTTI_BF16, 1), *fp16 = open_subject(&s, TUTTI_F16, 1);
+        tutti_nn *full = open_subject(&s, TUTTI_F32, 1), *bf16 = open_subject(&s, TUTTI_BF16, 1),
+                 *fp16 = open_subject(&s, TUTTI_F16, 1);
         assert_false(tutti_nn_widens(full));
         assert_true(tutti_nn_widens(bf16) == small);
         assert_true(tutti_nn_widens(fp16) || DNNL_VERSION_MAJOR > 2);
@@ -449,7 +495,8 @@ static void every_allocation_that_fails_is_an_error(void **state)
             tutti_error err = { 0 };
             tutti_nn *nn;
             alloc_left = n;
-            status = tutti_nn_open(&nn, kinds[i].model, &kinds[i].task, &(tutti_nn_options){ .batch = kinds[i].samples, .precision = TUTTI_BF16 }, &err);
+            status = tutti_nn_open(&nn, kinds[i].model, &kinds[i].task,
+                                   &(tutti_nn_options){ .batch = kinds[i].samples, .precision = TUTTI_BF16 }, &err);
             alloc_left = -1;
             if (status != TUTTI_OK) {
                 assert_int_equal(status, TUTTI_ERR_MEMORY);
@@ -462,18 +509,44 @@ static void every_allocation_that_fails_is_an_error(void **state)
 
 static void what_has_no_such_products_is_refused(void **state)
 {
-    static const struct { const char *model; tutti_nn_task task; const char *backend; tutti_dtype precision; const char *words; } cases[] = {
-        { "mlp", { 1, 4, 4, 3 }, "reference", TUTTI_BF16, "the backend 'reference' computes in one precision, BF16 is not possible; use onednn" },
-        { "resnet(depth=8)", { 3, 8, 8, 3 }, "reference", TUTTI_F16, "the backend 'reference' computes in one precision, F16 is not possible; use onednn" },
-        { "quadratic(dim=4)", { 1, 1, 4, 2 }, NULL, TUTTI_BF16, "a quadratic on 'onednn' has no products, BF16 would change nothing" },
-        { "mlp", { 1, 4, 4, 3 }, NULL, TUTTI_F64, "opening a network whose products have operands of type F64; they are F32, BF16 or F16" },
+    static const struct {
+        const char *model;
+        tutti_nn_task task;
+        const char *backend;
+        tutti_dtype precision;
+        const char *words;
+    } cases[] = {
+        { "mlp",
+          { 1, 4, 4, 3 },
+          "reference",
+          TUTTI_BF16,
+          "the backend 'reference' computes in one precision, BF16 is not possible; use onednn" },
+        { "resnet(depth=8)",
+          { 3, 8, 8, 3 },
+          "reference",
+          TUTTI_F16,
+          "the backend 'reference' computes in one precision, F16 is not possible; use onednn" },
+        { "quadratic(dim=4)",
+          { 1, 1, 4, 2 },
+          NULL,
+          TUTTI_BF16,
+          "a quadratic on 'onednn' has no products, BF16 would change nothing" },
+        { "mlp",
+          { 1, 4, 4, 3 },
+          NULL,
+          TUTTI_F64,
+          "opening a network whose products have operands of type F64; they are F32, BF16 or F16" },
     };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
         tutti_error err = { 0 };
         tutti_nn *nn;
-        assert_int_equal(tutti_nn_open(&nn, cases[i].model, &cases[i].task, &(tutti_nn_options){ .backend = cases[i].backend, .batch = 2, .precision = cases[i].precision }, &err), TUTTI_ERR_USAGE);
+        assert_int_equal(
+            tutti_nn_open(
+                &nn, cases[i].model, &cases[i].task,
+                &(tutti_nn_options){ .backend = cases[i].backend, .batch = 2, .precision = cases[i].precision }, &err),
+            TUTTI_ERR_USAGE);
         if (strstr(err.text, cases[i].words) == NULL)
             fail_msg("case %zu says: %s", i, err.text);
     }

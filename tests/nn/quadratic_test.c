@@ -1,4 +1,5 @@
-/* The quadratic: closed forms, both backends, blocks, hooks, and the models of the synthetic problems. */
+/* The quadratic: closed forms, both backends, blocks, hooks, and the
+   models of the synthetic problems. */
 #include "nn_test.h"
 #include "tutti/problem.h"
 
@@ -11,7 +12,8 @@ static nn_net quadratic_of(int dim, double condition, bool simplex)
     tutti_error err = { 0 };
     nn_net net;
 
-    snprintf(model, sizeof model, "quadratic(dim=%d,condition=%.17g,simplex=%s)", dim, condition, simplex ? "on" : "off");
+    snprintf(model, sizeof model, "quadratic(dim=%d,condition=%.17g,simplex=%s)", dim, condition,
+             simplex ? "on" : "off");
     if (tutti_nn_net_model(&net, model, &task, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     return net;
@@ -27,8 +29,9 @@ static example drawn(const nn_net *net, int64_t samples, uint64_t seed)
     return e;
 }
 
-/* Goal: gradient lambda_j mean(x_j - xi_j), loss 1/2 sum lambda (x - xi)^2. Method: the formulas in long double; the gradient is the float nearest to
-   a sum of 64 or fewer differences, exact but for two roundings in double and one in float: 1e-7 relative to the largest term. */
+/* Goal: gradient lambda_j mean(x_j - xi_j), loss 1/2 sum lambda (x - xi)^2. Method: the formulas in
+   long double; the gradient is the float nearest to a sum of 64 or fewer differences, exact but for
+   two roundings in double and one in float: 1e-7 relative to the largest term. */
 static void gradient_and_loss_are_the_closed_form(void **state)
 {
     static const int dims[] = { 1, 2, 15, 16, 17, 33, 100, 131 };
@@ -51,7 +54,8 @@ static void gradient_and_loss_are_the_closed_form(void **state)
                     size += fabsl(d);
                     wanted += lambda * d * d / 2;
                 }
-                assert_true(fabsl((long double)e.gradients[0][j] - lambda * sum / samples) <= 1e-7L * lambda * size / samples);
+                assert_true(fabsl((long double)e.gradients[0][j] - lambda * sum / samples) <=
+                            1e-7L * lambda * size / samples);
             }
             assert_true(fabsl((long double)loss - wanted) <= 1e-13L * wanted);
             example_free(&e);
@@ -59,7 +63,8 @@ static void gradient_and_loss_are_the_closed_form(void **state)
         }
 }
 
-/* Central differences of a quadratic are exact but for rounding: (f(x + h) - f(x - h)) / 2h, h a power of two. */
+/* Central differences of a quadratic are exact but for rounding: (f(x + h) -
+   f(x - h)) / 2h, h a power of two. */
 static void gradient_is_the_difference_quotient_of_the_loss(void **state)
 {
     (void)state;
@@ -76,7 +81,9 @@ static void gradient_is_the_difference_quotient_of_the_loss(void **state)
             int64_t correct;
             for (int side = 0; side < 2; side++) {
                 e.values[0][j] = side == 0 ? at - h : at + h;
-                assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 30, (const float *const *)e.values, &f[side], &correct, NULL), TUTTI_OK);
+                assert_int_equal(
+                    tutti_nn_evaluate(nn, e.x, e.labels, 30, (const float *const *)e.values, &f[side], &correct, NULL),
+                    TUTTI_OK);
                 assert_int_equal(correct, 0);
             }
             e.values[0][j] = at;
@@ -89,8 +96,10 @@ static void gradient_is_the_difference_quotient_of_the_loss(void **state)
 
 static void both_backends_give_the_same_bits(void **state)
 {
-    static const struct { int dim; int64_t samples; bool add; } cases[] = {
-        { 1, 1, false }, { 7, 3, true }, { 16, 64, false }, { 50, 65, false }, { 100, 200, true }, { 131, 300, false }, { 1000, 17, true },
+    static const struct { int dim; int64_t samples; bool add;
+    } cases[] = {
+        { 1, 1, false },    { 7, 3, true },      { 16, 64, false },  { 50, 65, false },
+        { 100, 200, true }, { 131, 300, false }, { 1000, 17, true },
     };
 
     (void)state;
@@ -105,7 +114,9 @@ static void both_backends_give_the_same_bits(void **state)
             for (int j = 0; j < cases[i].dim; j++)
                 e.gradients[0][j] = (float)j;
             loss[b] = run_pass(nn, &e, cases[i].samples, cases[i].add, NULL);
-            assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, cases[i].samples < 60 ? cases[i].samples : 60, (const float *const *)e.values, &sum[b], &correct, NULL), TUTTI_OK);
+            assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, cases[i].samples < 60 ? cases[i].samples : 60,
+                                               (const float *const *)e.values, &sum[b], &correct, NULL),
+                             TUTTI_OK);
             gradient[b] = e.gradients[0];
             e.gradients[0] = NULL;
             example_free(&e);
@@ -134,12 +145,15 @@ static void any_split_of_a_batch_gives_the_same_bits(void **state)
     for (int workers = 2; workers <= 4; workers *= 2) {
         for (int w = 0; w < workers; w++) {
             float *g = part[w];
-            assert_int_equal(tutti_nn_pass(nn, e.x + (size_t)w * (256 / workers) * DIM, e.labels, 256 / workers, 256 / workers, false, false,
-                                           (const float *const *)e.values, &g, NULL, &loss, NULL), TUTTI_OK);
+            assert_int_equal(tutti_nn_pass(nn, e.x + (size_t)w * (256 / workers) * DIM, e.labels, 256 / workers,
+                                           256 / workers, false, false, (const float *const *)e.values, &g, NULL, &loss,
+                                           NULL),
+                             TUTTI_OK);
         }
         for (int j = 0; j < DIM; j++) {
             const float a = 1.0f / (float)workers;
-            const float sum = workers == 2 ? a * part[0][j] + a * part[1][j] : (a * part[0][j] + a * part[1][j]) + (a * part[2][j] + a * part[3][j]);
+            const float sum = workers == 2 ? a * part[0][j] + a * part[1][j]
+                                           : (a * part[0][j] + a * part[1][j]) + (a * part[2][j] + a * part[3][j]);
             assert_true(sum == whole[j]);
         }
     }
@@ -147,8 +161,9 @@ static void any_split_of_a_batch_gives_the_same_bits(void **state)
     tutti_nn_close(nn);
 }
 
-/* Goal: with one sample (no noise) gradient descent contracts direction j by 1 - lr lambda_j a step. Method: 60 steps against the closed form x_t = xi +
-   (1 - lr lambda)^t (x_0 - xi); each step rounds twice, an error the later steps shrink or keep: below 60 x 2 roundings of |xi| + |x_0|. */
+/* Goal: with one sample (no noise) gradient descent contracts direction j by 1 - lr lambda_j a
+   step. Method: 60 steps against the closed form x_t = xi + (1 - lr lambda)^t (x_0 - xi); each step
+   rounds twice, an error the later steps shrink or keep: below 60 x 2 roundings of |xi| + |x_0|. */
 static void gradient_descent_converges_at_the_rate_of_each_direction(void **state)
 {
     enum { DIM = 24, STEPS = 60 };
@@ -185,8 +200,16 @@ static tutti_status note(calls *c, char what, int unit, char way)
     snprintf(c->text + at, sizeof c->text - at, "%c%d%c ", what, unit, way);
     return TUTTI_OK;
 }
-static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'n', unit, backward ? 'b' : 'f'); }
-static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'd', unit, backward ? 'b' : 'f'); }
+static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'n', unit, backward ? 'b' : 'f');
+}
+static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'd', unit, backward ? 'b' : 'f');
+}
 static tutti_status on_ready(void *user, int param, tutti_error *err) { (void)err; return note(user, 'r', param, 'b'); }
 
 static void hooks_see_one_unit_with_one_parameter(void **state)
@@ -225,7 +248,8 @@ static void a_quadratic_has_one_parameter_named_x_a_loss_and_no_accuracy(void **
     assert_int_equal(nn_param_count(&net), 1);
     tutti_nn_net_params(&net, p, 2);
     assert_string_equal(p[0].name, "x");
-    assert_true(p[0].dims == 1 && p[0].dim[0] == 40 && p[0].count == 40 && p[0].rows == 40 && p[0].cols == 1 && p[0].unit == 0 && p[0].fan_in == 0);
+    assert_true(p[0].dims == 1 && p[0].dim[0] == 40 && p[0].count == 40 && p[0].rows == 40 && p[0].cols == 1 &&
+                p[0].unit == 0 && p[0].fan_in == 0);
     tutti_nn_initialise(&p[0], 1, 99, values);
     for (int j = 0; j < 40; j++)
         assert_true(values[j] == 1.0f / 40);
@@ -272,16 +296,21 @@ static void refused(const char *model, tutti_nn_task task, const char *sentence)
 static void quadratics_that_do_not_fit_are_refused(void **state)
 {
     const tutti_nn_task task = { 1, 1, 6, 2 };
-    const tutti_layer two[] = { { .kind = TUTTI_LAYER_QUADRATIC, .out = 6, .condition = 1 }, { TUTTI_LAYER_RELU, 0, 0 } },
-        late[] = { { TUTTI_LAYER_LINEAR, 6, 0 }, { .kind = TUTTI_LAYER_QUADRATIC, .out = 6, .condition = 1 } },
-        flat[] = { { .kind = TUTTI_LAYER_QUADRATIC, .out = 6, .condition = NAN } };
+    const tutti_layer two[] = { { .kind = TUTTI_LAYER_QUADRATIC, .out = 6, .condition = 1 },
+                                { TUTTI_LAYER_RELU, 0, 0 } },
+                      late[] = { { TUTTI_LAYER_LINEAR, 6, 0 },
+                                 { .kind = TUTTI_LAYER_QUADRATIC, .out = 6, .condition = 1 } },
+                      flat[] = { { .kind = TUTTI_LAYER_QUADRATIC, .out = 6, .condition = NAN } };
     tutti_error err;
     nn_net net;
 
     (void)state;
     refused("quadratic(dim=5)", task, "a quadratic of dim 5 on samples of 6 values; give it the dim of its data");
-    refused("quadratic(dim=0)", task, "model 'quadratic': option 'dim' is 0; it must be from 1 to 16384 (values of a sample)");
-    refused("quadratic(6,0.5)", task, "model 'quadratic': option 'condition' is 0.5; it must be from 1 to 1000000000000 (largest curvature over the smallest; the "
+    refused("quadratic(dim=0)", task,
+            "model 'quadratic': option 'dim' is 0; it must be from 1 to 16384 (values of a sample)");
+    refused("quadratic(6,0.5)", task,
+            "model 'quadratic': option 'condition' is 0.5; it must be from 1 to 1000000000000 (largest curvature over "
+            "the smallest; the "
             "largest is 1, so lr < 2 is stable)");
     refused("quadratic(dm=6)", task, "model 'quadratic': unknown option 'dm'; did you mean 'dim'?");
     assert_int_equal(tutti_nn_net_build(&net, two, 2, &task, &err), TUTTI_ERR_USAGE);

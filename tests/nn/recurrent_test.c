@@ -1,5 +1,7 @@
-/* Goal: networks with LSTMs, of tokens and of frames, compute their formulas and keep every promise of nn.h. Method: an oracle in double that only goes forward, from the formulas of
-   PyTorch's LSTM, and central differences of its loss; one direction and both, alone and stacked, in branches, awkward widths and lengths from 1 on; equal bits of blocks, of
+/* Goal: networks with LSTMs, of tokens and of frames, compute their formulas and keep every
+   promise of nn.h. Method: an oracle in double that only goes forward, from the formulas of
+   PyTorch's LSTM, and central differences of its loss; one direction and both, alone and
+   stacked, in branches, awkward widths and lengths from 1 on; equal bits of blocks, of
    evaluations however they are cut, of sums. */
 #include "nn/sequence.h"
 #include "nn_test.h"
@@ -30,7 +32,9 @@ static sample sample_of(const nn_net *net, int64_t samples, uint64_t seed)
         t.values[k] = calloc(p->count, sizeof(float));
         t.gradients[k] = calloc(p->count, sizeof(float));
         for (size_t i = 0; i < p->count; i++)
-            t.values[k][i] = (float)((double)p->start + tutti_normal((tutti_rng){ seed, 77 + (uint64_t)k, 0 }, i) * (p->dims == 2 ? 0.9 / sqrt((double)(p->fan_in > 0 ? p->fan_in : 1)) : 0.3));
+            t.values[k][i] = (float)((double)p->start +
+                                     tutti_normal((tutti_rng){ seed, 77 + (uint64_t)k, 0 }, i) *
+                                         (p->dims == 2 ? 0.9 / sqrt((double)(p->fan_in > 0 ? p->fan_in : 1)) : 0.3));
     }
     t.tokens = calloc(n, sizeof *t.tokens);
     t.next = calloc(n, sizeof *t.next);
@@ -62,15 +66,18 @@ static void sample_free(sample *t)
 }
 
 /* Samples [first, first + n). */
-static double pass_from(tutti_nn *nn, const sample *t, int64_t first, int64_t n, double divisor, bool add, const tutti_nn_hooks *hooks)
+static double pass_from(tutti_nn *nn, const sample *t, int64_t first, int64_t n, double divisor, bool add,
+                        const tutti_nn_hooks *hooks)
 {
     const nn_sequence *s = t->net.sequence;
     const int64_t at = first * s->context;
     const float *const *values = (const float *const *)t->values;
     tutti_error err = { 0 };
     double loss;
-    const tutti_status status = s->tokens ? tutti_nn_pass_tokens(nn, t->tokens + at, t->next + at, n, divisor, add, false, values, t->gradients, hooks, &loss, &err)
-                                          : tutti_nn_pass(nn, t->x + at * s->width, t->labels + first, n, divisor, add, false, values, t->gradients, hooks, &loss, &err);
+    const tutti_status status = s->tokens ? tutti_nn_pass_tokens(nn, t->tokens + at, t->next + at, n, divisor, add,
+                                                                 false, values, t->gradients, hooks, &loss, &err)
+                                          : tutti_nn_pass(nn, t->x + at * s->width, t->labels + first, n, divisor, add,
+                                                          false, values, t->gradients, hooks, &loss, &err);
 
     if (status != TUTTI_OK)
         fail_msg("%s", err.text);
@@ -89,8 +96,9 @@ static double evaluate(tutti_nn *nn, const sample *t, int64_t first, int64_t n, 
     const float *const *values = (const float *const *)t->values;
     tutti_error err = { 0 };
     double loss;
-    const tutti_status status = s->tokens ? tutti_nn_evaluate_tokens(nn, t->tokens + at, t->next + at, n, values, &loss, correct, &err)
-                                          : tutti_nn_evaluate(nn, t->x + at * s->width, t->labels + first, n, values, &loss, correct, &err);
+    const tutti_status status =
+        s->tokens ? tutti_nn_evaluate_tokens(nn, t->tokens + at, t->next + at, n, values, &loss, correct, &err)
+                  : tutti_nn_evaluate(nn, t->x + at * s->width, t->labels + first, n, values, &loss, correct, &err);
 
     if (status != TUTTI_OK)
         fail_msg("%s", err.text);
@@ -117,8 +125,14 @@ static nn_net model(const char *spec, const tutti_nn_task *task)
     return net;
 }
 
-static tutti_nn_task words(int context, int vocabulary) { return (tutti_nn_task){ .classes = vocabulary, .context = context }; }
-static tutti_nn_task frames(int length, int width, int classes) { return (tutti_nn_task){ 1, length, width, classes, 0 }; }
+static tutti_nn_task words(int context, int vocabulary)
+{
+    return (tutti_nn_task){ .classes = vocabulary, .context = context };
+}
+static tutti_nn_task frames(int length, int width, int classes)
+{
+    return (tutti_nn_task){ 1, length, width, classes, 0 };
+}
 
 /* ---- the oracle: rows window by window ---- */
 typedef struct oracle { double *row[NODES_MAX]; } oracle;
@@ -131,7 +145,8 @@ static double value_at(const sample *t, int k, size_t i, int moved, size_t place
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-static void oracle_lstm(const sample *t, const nn_node *n, const double *x, double *y, int moved, size_t place, double by)
+static void oracle_lstm(const sample *t, const nn_node *n, const double *x, double *y, int moved, size_t place,
+                        double by)
 {
     const size_t in = (size_t)n->in, width = (size_t)n->layer.out, out = (size_t)n->out, length = (size_t)n->length;
 
@@ -205,7 +220,8 @@ static double oracle_loss(oracle *o, const sample *t, int moved, size_t place, d
     return loss;
 }
 
-/* Loss to 2e-6 of itself; elements of every gradient against central differences to 3e-5 of the tensor's largest and of 1e-3 of all tensors' largest. */
+/* Loss to 2e-6 of itself; elements of every gradient against central differences to 3e-5 of the
+   tensor's largest and of 1e-3 of all tensors' largest. */
 static void check(const char *name, nn_net net, int64_t samples, uint64_t seed)
 {
     const nn_sequence *s = net.sequence;
@@ -233,10 +249,14 @@ static void check(const char *name, nn_net net, int64_t samples, uint64_t seed)
         for (size_t i = 0; i < p->count; i++)
             most = fmax(most, fabs((double)t.gradients[k][i]));
         for (uint64_t j = 0; j < 8; j++) {
-            const size_t i = j == 0 ? 0 : j == 1 ? p->count - 1 : tutti_random((tutti_rng){ seed, 9, (uint64_t)k }, j) % p->count;
-            const double h = 1e-4, slope = (oracle_loss(&o, &t, k, i, h) - oracle_loss(&o, &t, k, i, -h)) / (2 * h) / (double)samples;
+            const size_t i = j == 0   ? 0
+                             : j == 1 ? p->count - 1
+                                      : tutti_random((tutti_rng){ seed, 9, (uint64_t)k }, j) % p->count;
+            const double h = 1e-4, slope = (oracle_loss(&o, &t, k, i, h) - oracle_loss(&o, &t, k, i, -h)) / (2 * h) /
+                                           (double)samples;
             if (!(fabs(slope - (double)t.gradients[k][i]) <= 3e-5 * most + 1e-8))
-                fail_msg("%s, %s[%zu]: the gradient is %.9g, the slope %.9g (largest %.3g)", name, p->name, i, (double)t.gradients[k][i], slope, most);
+                fail_msg("%s, %s[%zu]: the gradient is %.9g, the slope %.9g (largest %.3g)", name, p->name, i,
+                         (double)t.gradients[k][i], slope, most);
         }
     }
     tutti_nn_close(nn);
@@ -245,36 +265,49 @@ static void check(const char *name, nn_net net, int64_t samples, uint64_t seed)
     sample_free(&t);
 }
 
-static const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 6 }, input = { .kind = TUTTI_LAYER_FRAMES }, mean = { .kind = TUTTI_LAYER_MEAN },
-    branch = { .kind = TUTTI_LAYER_BRANCH }, join = { .kind = TUTTI_LAYER_JOIN }, gelu = { .kind = TUTTI_LAYER_GELU }, lstm5 = { .kind = TUTTI_LAYER_LSTM, .out = 5 },
-    lstm6 = { .kind = TUTTI_LAYER_LSTM, .out = 6 }, lstm1 = { .kind = TUTTI_LAYER_LSTM, .out = 1 }, both3 = { .kind = TUTTI_LAYER_LSTM, .out = 3, .both = true },
-    both17 = { .kind = TUTTI_LAYER_LSTM, .out = 17, .both = true }, to6 = { .kind = TUTTI_LAYER_LINEAR, .out = 6 }, head = { .kind = TUTTI_LAYER_LINEAR, .out = 9 };
+static const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 6 }, input = { .kind = TUTTI_LAYER_FRAMES },
+                         mean = { .kind = TUTTI_LAYER_MEAN }, branch = { .kind = TUTTI_LAYER_BRANCH },
+                         join = { .kind = TUTTI_LAYER_JOIN }, gelu = { .kind = TUTTI_LAYER_GELU },
+                         lstm5 = { .kind = TUTTI_LAYER_LSTM, .out = 5 }, lstm6 = { .kind = TUTTI_LAYER_LSTM, .out = 6 },
+                         lstm1 = { .kind = TUTTI_LAYER_LSTM, .out = 1 },
+                         both3 = { .kind = TUTTI_LAYER_LSTM, .out = 3, .both = true },
+                         both17 = { .kind = TUTTI_LAYER_LSTM, .out = 17, .both = true },
+                         to6 = { .kind = TUTTI_LAYER_LINEAR, .out = 6 },
+                         head = { .kind = TUTTI_LAYER_LINEAR, .out = 9 };
 
 static void losses_and_gradients_are_those_of_the_formulas(void **state)
 {
-    const struct { const char *name; int count; tutti_layer layers[NODES_MAX]; } of_tokens[] = {
-        { "one lstm", 3, { embed, lstm5, head } }, { "width 1", 3, { embed, lstm1, head } }, { "both directions", 3, { embed, both17, head } },
-        { "stacked", 5, { embed, lstm5, both3, lstm1, head } }, { "as a branch", 5, { embed, branch, lstm6, join, head } },
+    const struct { const char *name; int count; tutti_layer layers[NODES_MAX];
+    } of_tokens[] = {
+        { "one lstm", 3, { embed, lstm5, head } }, { "width 1", 3, { embed, lstm1, head } }, { "both directions", 3,
+          { embed, both17, head } },
+        { "stacked", 5, { embed, lstm5, both3, lstm1, head } }, { "as a branch", 5,
+          { embed, branch, lstm6, join, head } },
         { "both as a branch, and gelu", 7, { embed, gelu, branch, both3, join, gelu, head } }, { "between linear layers", 5, { embed, to6, lstm5, to6, head } },
     }, of_frames[] = {
-        { "frames", 4, { input, both3, mean, head } }, { "no lstm", 3, { input, mean, head } }, { "mean, then more", 7, { input, to6, both17, lstm5, mean, to6, head } },
-        { "gelu at the end", 6, { input, lstm5, gelu, mean, gelu, head } }, { "branch before the mean", 7, { input, to6, branch, lstm6, join, mean, head } },
+        { "frames", 4, { input, both3, mean, head } }, { "no lstm", 3, { input, mean, head } }, { "mean, then more",
+          7, { input, to6, both17, lstm5, mean, to6, head } },
+        { "gelu at the end", 6, { input, lstm5, gelu, mean, gelu, head } }, { "branch before the mean", 7,
+          { input, to6, branch, lstm6, join, mean, head } },
     };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(of_tokens); i++)
         for (int length = 1; length <= 9; length += 4) {
             const tutti_nn_task task = words(length, 9);
-            check(of_tokens[i].name, build(of_tokens[i].layers, of_tokens[i].count, &task), 1 + (int64_t)(i + (size_t)length) % 4, 100 + i);
+            check(of_tokens[i].name, build(of_tokens[i].layers, of_tokens[i].count, &task),
+                  1 + (int64_t)(i + (size_t)length) % 4, 100 + i);
         }
     for (size_t i = 0; i < TUTTI_LENGTH(of_frames); i++)
         for (int length = 2; length <= 8; length += 3) {
             const tutti_nn_task task = frames(length, 4, 9);
-            check(of_frames[i].name, build(of_frames[i].layers, of_frames[i].count, &task), 1 + (int64_t)(i + (size_t)length) % 4, 200 + i);
+            check(of_frames[i].name, build(of_frames[i].layers, of_frames[i].count, &task),
+                  1 + (int64_t)(i + (size_t)length) % 4, 200 + i);
         }
     check("wordlm", model("wordlm(dim=6,hidden=6)", &(tutti_nn_task){ .classes = 11, .context = 7 }), 3, 1);
     check("wordlm projected", model("wordlm(dim=6,hidden=10)", &(tutti_nn_task){ .classes = 11, .context = 7 }), 3, 2);
-    check("wordlm over three chunks", model("wordlm(dim=4,hidden=3)", &(tutti_nn_task){ .classes = 9001, .context = 2 }), 2, 3);
+    check("wordlm over three chunks",
+          model("wordlm(dim=4,hidden=3)", &(tutti_nn_task){ .classes = 9001, .context = 2 }), 2, 3);
     check("blstm", model("blstm(layers=2,hidden=5)", &(tutti_nn_task){ 1, 6, 7, 4, 0 }), 5, 4);
 }
 
@@ -321,7 +354,8 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
             for (size_t i = 0; i < net.sequence->params[k].count; i++) {
                 const float tree = (part[0][k][i] + part[1][k][i]) + (part[2][k][i] + part[3][k][i]);
                 if (all[k][i] != tree)
-                    fail_msg("%s, %s[%zu]: %.9g, not %.9g", models[m], net.sequence->params[k].name, i, (double)all[k][i], (double)tree);
+                    fail_msg("%s, %s[%zu]: %.9g, not %.9g", models[m], net.sequence->params[k].name, i,
+                             (double)all[k][i], (double)tree);
             }
         pass(nn, &t, 7, false); /* what ran between leaves nothing behind */
         for (int k = 0; k < t.count; k++)
@@ -334,11 +368,13 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
     }
 }
 
-/* A sample's mask is a function of its place in the run: blocks that are told theirs give the bits of the whole. Gradients are those of the very losses. */
+/* A sample's mask is a function of its place in the run: blocks that are told theirs give the bits
+   of the whole. Gradients are those of the very losses. */
 static void dropout_draws_for_samples_wherever_their_rows_stand(void **state)
 {
     const tutti_layer drop = { .kind = TUTTI_LAYER_DROPOUT, .rate = 0.4 };
-    const tutti_layer of_tokens[] = { embed, drop, lstm5, drop, head }, of_frames[] = { input, drop, both3, drop, mean, drop, head };
+    const tutti_layer of_tokens[] = { embed, drop, lstm5, drop, head },
+                      of_frames[] = { input, drop, both3, drop, mean, drop, head };
     const tutti_nn_task tasks[] = { words(300, 9), frames(300, 5, 9) };
 
     (void)state;
@@ -355,7 +391,8 @@ static void dropout_draws_for_samples_wherever_their_rows_stand(void **state)
         assert_true(all != other);
         for (int k = 0; k < t.count; k++)
             for (int j = 0; j < 3; j++) {
-                const size_t n = net.sequence->params[k].count, i = tutti_random((tutti_rng){ 4, 9, (uint64_t)k }, (uint64_t)j) % n;
+                const size_t n = net.sequence->params[k].count,
+                             i = tutti_random((tutti_rng){ 4, 9, (uint64_t)k }, (uint64_t)j) % n;
                 const float h = 0.02f, before = t.values[k][i], expected = t.gradients[k][i];
                 double most = 1e-3, up, down;
                 for (size_t e = 0; e < n; e++)
@@ -367,7 +404,8 @@ static void dropout_draws_for_samples_wherever_their_rows_stand(void **state)
                 t.values[k][i] = before;
                 pass(nn, &t, 7, false);
                 if (!(fabs((up - down) / (2 * (double)h) / 7 - (double)expected) <= 0.01 * most))
-                    fail_msg("net %d, %s[%zu]: the gradient is %.9g, the slope %.9g", m, net.sequence->params[k].name, i, (double)expected, (up - down) / (2 * (double)h) / 7);
+                    fail_msg("net %d, %s[%zu]: the gradient is %.9g, the slope %.9g", m, net.sequence->params[k].name,
+                             i, (double)expected, (up - down) / (2 * (double)h) / 7);
             }
         for (int b = 0; b < 4; b++) {
             tutti_nn_draw(nn, 17, 100 + 2 * (uint64_t)b);
@@ -382,7 +420,8 @@ static void dropout_draws_for_samples_wherever_their_rows_stand(void **state)
 static void adding_adds(void **state)
 {
     const tutti_nn_task tasks[] = { words(9, 31), frames(9, 5, 31), frames(2, 5, 7), words(1, 6) };
-    const char *const models[] = { "wordlm(dim=12,hidden=7)", "blstm(layers=2,hidden=6)", "blstm(layers=1,hidden=6)", "wordlm(dim=4,hidden=4)" };
+    const char *const models[] = { "wordlm(dim=12,hidden=7)", "blstm(layers=2,hidden=6)", "blstm(layers=1,hidden=6)",
+                                   "wordlm(dim=4,hidden=4)" };
 
     (void)state;
     for (size_t m = 0; m < TUTTI_LENGTH(tasks); m++) {
@@ -400,7 +439,8 @@ static void adding_adds(void **state)
                 most = fmax(most, fabs((double)once[k][i]));
             for (size_t i = 0; i < net.sequence->params[k].count; i++)
                 if (!(fabs((double)t.gradients[k][i] - 2 * (double)once[k][i]) <= 1e-5 * most))
-                    fail_msg("%s, %s[%zu]: %.9g after %.9g", models[m], net.sequence->params[k].name, i, (double)t.gradients[k][i], (double)once[k][i]);
+                    fail_msg("%s, %s[%zu]: %.9g after %.9g", models[m], net.sequence->params[k].name, i,
+                             (double)t.gradients[k][i], (double)once[k][i]);
         }
         free_gradients(&t, once);
         tutti_nn_close(nn);
@@ -408,11 +448,13 @@ static void adding_adds(void **state)
     }
 }
 
-/* 130 samples are three runs of 48, the last one filled up. The loss of each by itself: sums of the same doubles. */
+/* 130 samples are three runs of 48, the last one filled up. The loss of each by
+   itself: sums of the same doubles. */
 static void a_sample_s_loss_does_not_depend_on_how_samples_are_cut(void **state)
 {
     const tutti_nn_task tasks[] = { words(16, 31), words(35, 31), frames(8, 6, 5) };
-    const char *const models[] = { "wordlm(dim=24,hidden=20)", "wordlm(dim=24,hidden=16)", "blstm(layers=2,hidden=19)" };
+    const char *const models[] = { "wordlm(dim=24,hidden=20)", "wordlm(dim=24,hidden=16)",
+                                   "blstm(layers=2,hidden=19)" };
 
     (void)state;
     for (size_t m = 0; m < TUTTI_LENGTH(tasks); m++) {
@@ -432,7 +474,8 @@ static void a_sample_s_loss_does_not_depend_on_how_samples_are_cut(void **state)
         assert_int_equal(correct, hits);
         for (int64_t i = 0; i + 2 < 130; i += 9) {
             int64_t hit;
-            assert_true(fabs(evaluate(nn, &t, i, 3, &hit) - (alone[i] + alone[i + 1] + alone[i + 2])) <= 1e-13 * (alone[i] + alone[i + 1] + alone[i + 2]));
+            assert_true(fabs(evaluate(nn, &t, i, 3, &hit) - (alone[i] + alone[i + 1] + alone[i + 2])) <=
+                        1e-13 * (alone[i] + alone[i + 1] + alone[i + 2]));
         }
         tutti_nn_close(nn);
         sample_free(&t);
@@ -448,9 +491,21 @@ static tutti_status note(calls *c, char what, int unit, bool backward)
     snprintf(c->text + at, sizeof c->text - at, "%c%d%c ", what, unit, backward ? 'b' : 'f');
     return TUTTI_OK;
 }
-static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'n', unit, backward); }
-static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'd', unit, backward); }
-static tutti_status on_ready(void *user, int param, tutti_error *err) { (void)err; return note(user, 'r', param, true); }
+static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'n', unit, backward);
+}
+static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'd', unit, backward);
+}
+static tutti_status on_ready(void *user, int param, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'r', param, true);
+}
 
 static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
 {
@@ -477,8 +532,10 @@ static void parameters_have_pytorch_s_names_shapes_and_initial_values(void **sta
 {
     static const struct { const char *name; size_t rows, cols; } expected[] = {
         { "head.weight", 10, 64 }, { "head.bias", 10, 1 },
-        { "lstm.1.weight_ih_l0", 128, 64 }, { "lstm.1.weight_hh_l0", 128, 32 }, { "lstm.1.bias_ih_l0", 128, 1 }, { "lstm.1.bias_hh_l0", 128, 1 },
-        { "lstm.1.weight_ih_l0_reverse", 128, 64 }, { "lstm.1.weight_hh_l0_reverse", 128, 32 }, { "lstm.1.bias_ih_l0_reverse", 128, 1 }, { "lstm.1.bias_hh_l0_reverse", 128, 1 },
+        { "lstm.1.weight_ih_l0", 128, 64 }, { "lstm.1.weight_hh_l0", 128, 32 }, { "lstm.1.bias_ih_l0", 128,
+          1 }, { "lstm.1.bias_hh_l0", 128, 1 },
+        { "lstm.1.weight_ih_l0_reverse", 128, 64 }, { "lstm.1.weight_hh_l0_reverse", 128,
+          32 }, { "lstm.1.bias_ih_l0_reverse", 128, 1 }, { "lstm.1.bias_hh_l0_reverse", 128, 1 },
         { "lstm.0.weight_ih_l0", 128, 20 }, { "lstm.0.weight_hh_l0", 128, 32 },
     };
     const tutti_nn_task task = frames(30, 20, 10), text = words(4, 50);
@@ -539,35 +596,51 @@ static void refused_model(const char *spec, tutti_nn_task task, const char *sent
 
 static void what_makes_no_network_is_refused_in_a_sentence(void **state)
 {
-    const tutti_layer attention = { .kind = TUTTI_LAYER_ATTENTION, .heads = 1 }, positions = { .kind = TUTTI_LAYER_POSITIONS }, none = { .kind = TUTTI_LAYER_LSTM },
-        wide = { .kind = TUTTI_LAYER_LSTM, .out = 1 << 19 };
-    const tutti_layer turned[] = { embed, { .kind = TUTTI_LAYER_ROTARY, .heads = 1 }, lstm5, head }, knot[] = { input, mean, { .kind = TUTTI_LAYER_LINEAR, .out = 9, .bare = true, .tied = true } };
-    const tutti_layer mixed[] = { embed, lstm5, attention, head }, placed[] = { embed, positions, lstm5, head }, framed[] = { input, attention, mean, head },
-        meant[] = { embed, lstm5, mean, head }, twice[] = { input, mean, mean, head }, many[] = { input, lstm5, head }, late[] = { embed, input, head },
-        cut[] = { input, to6, branch, lstm6, mean, join, head }, zero[] = { embed, none, head }, huge[] = { embed, wide, head }, ends[] = { input, mean, to6 },
-        plain[] = { input, mean, head };
+    const tutti_layer attention = { .kind = TUTTI_LAYER_ATTENTION, .heads = 1 },
+                      positions = { .kind = TUTTI_LAYER_POSITIONS }, none = { .kind = TUTTI_LAYER_LSTM },
+                      wide = { .kind = TUTTI_LAYER_LSTM, .out = 1 << 19 };
+    const tutti_layer turned[] = { embed, { .kind = TUTTI_LAYER_ROTARY, .heads = 1 }, lstm5, head },
+                      knot[] = { input, mean, { .kind = TUTTI_LAYER_LINEAR, .out = 9, .bare = true, .tied = true } };
+    const tutti_layer mixed[] = { embed, lstm5, attention, head }, placed[] = { embed, positions, lstm5, head },
+                      framed[] = { input, attention, mean, head }, meant[] = { embed, lstm5, mean, head },
+                      twice[] = { input, mean, mean, head }, many[] = { input, lstm5, head },
+                      late[] = { embed, input, head }, cut[] = { input, to6, branch, lstm6, mean, join, head },
+                      zero[] = { embed, none, head }, huge[] = { embed, wide, head }, ends[] = { input, mean, to6 },
+                      plain[] = { input, mean, head };
 
     (void)state;
-    refused_list(mixed, 4, words(4, 9), "layer 2 (attention) takes rows window by window, and this network has them moment by moment, for its lstm; leave one of them out");
+    refused_list(mixed, 4, words(4, 9),
+                 "layer 2 (attention) takes rows window by window, and this network has them moment by moment, for its "
+                 "lstm; leave one of them out");
     refused_list(turned, 4, words(4, 9), "layer 1 (rotary) takes rows window by window");
     refused_list(placed, 4, words(4, 9), "layer 1 (positions) takes rows window by window");
     refused_list(framed, 4, frames(4, 6, 9), "moment by moment, for its frames");
     refused_list(meant, 4, words(4, 9), "layer 2 (mean): every token has a label");
     refused_list(twice, 4, frames(4, 6, 9), "layer 2 (mean): there is one row a sample already");
-    refused_list(many, 3, frames(4, 6, 9), "a network of frames ends with 4 rows a sample, which has one label; it needs a mean layer");
-    refused_list(late, 3, words(4, 9), "layer 1 (frames): a network of tokens begins with an embedding and has no other, one of frames with frames");
+    refused_list(many, 3, frames(4, 6, 9),
+                 "a network of frames ends with 4 rows a sample, which has one label; it needs a mean layer");
+    refused_list(
+        late, 3, words(4, 9),
+        "layer 1 (frames): a network of tokens begins with an embedding and has no other, one of frames with frames");
     refused_list(cut, 7, frames(4, 6, 9), "layer 4 (mean) stands in the branch of layer 2, which is not joined yet");
     refused_list(zero, 3, words(4, 9), "layer 1 (lstm) has a matrix of 0 x 6; widths must be from 1");
     refused_list(huge, 3, words(4, 9), "layer 1 (lstm) has a matrix of 2097152 x 524288");
     refused_list(knot, 3, frames(4, 6, 9), "layer 2 (linear) is tied to the embedding's matrix");
-    refused_list(ends, 3, frames(4, 6, 9), "a network of frames must end in a linear layer of as many outputs as there are classes (9); this one ends in linear with 6");
-    refused_list(plain, 3, (tutti_nn_task){ 3, 4, 6, 9, 0 }, "a network of frames on samples of 3 x 4 x 6 values: it takes samples of one channel");
+    refused_list(ends, 3, frames(4, 6, 9),
+                 "a network of frames must end in a linear layer of as many outputs as there are classes (9); this one "
+                 "ends in linear with 6");
+    refused_list(plain, 3, (tutti_nn_task){ 3, 4, 6, 9, 0 },
+                 "a network of frames on samples of 3 x 4 x 6 values: it takes samples of one channel");
     refused_list(plain, 3, frames(4, 6, 1), "classes");
     refused_list(plain, 3, words(4, 9), "this network takes images or vectors, and the task has windows of 4 tokens");
-    refused_model("wordlm", frames(28, 28, 10), "wordlm needs windows of tokens; this task has samples of 1 x 28 x 28 values");
-    refused_model("wordlm(vocab=300)", words(4, 256), "wordlm with vocab=300 on data of 256 different tokens; leave vocab out");
-    refused_model("blstm", words(4, 9), "blstm needs samples of frames, and the task has windows of 4 tokens; wordlm takes tokens");
-    refused_model("blstm", frames(1, 20, 9), "blstm needs samples of several frames; this task has samples of 1 x 1 x 20 values");
+    refused_model("wordlm", frames(28, 28, 10),
+                  "wordlm needs windows of tokens; this task has samples of 1 x 28 x 28 values");
+    refused_model("wordlm(vocab=300)", words(4, 256),
+                  "wordlm with vocab=300 on data of 256 different tokens; leave vocab out");
+    refused_model("blstm", words(4, 9),
+                  "blstm needs samples of frames, and the task has windows of 4 tokens; wordlm takes tokens");
+    refused_model("blstm", frames(1, 20, 9),
+                  "blstm needs samples of several frames; this task has samples of 1 x 1 x 20 values");
     refused_model("blstm(layers=0)", frames(5, 20, 9), "layers");
     assert_true(tutti_nn_takes_tokens("wordlm"));
     assert_false(tutti_nn_takes_tokens("blstm"));
@@ -584,9 +657,13 @@ static void labels_that_are_no_class_are_refused(void **state)
 
     (void)state;
     t.labels[1] = 5;
-    assert_int_equal(tutti_nn_pass(nn, t.x, t.labels, 3, 3, false, false, (const float *const *)t.values, t.gradients, NULL, &loss, &err), TUTTI_ERR_CORRUPT);
+    assert_int_equal(tutti_nn_pass(nn, t.x, t.labels, 3, 3, false, false, (const float *const *)t.values, t.gradients,
+                                   NULL, &loss, &err),
+                     TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "the label of sample 1 is 5; the task has classes 0 to 4");
-    assert_int_equal(tutti_nn_pass_tokens(nn, t.tokens, t.next, 0, 3, false, false, (const float *const *)t.values, t.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_nn_pass_tokens(nn, t.tokens, t.next, 0, 3, false, false, (const float *const *)t.values,
+                                          t.gradients, NULL, &loss, &err),
+                     TUTTI_ERR_USAGE);
     tutti_nn_close(nn);
     sample_free(&t);
 }

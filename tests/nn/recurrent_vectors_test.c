@@ -1,4 +1,5 @@
-/* Networks with LSTMs against PyTorch: recurrent.py says how recurrent.h is made and by which formulas parameters and samples are filled. */
+/* Networks with LSTMs against PyTorch: recurrent.py says how recurrent.h is made and by which
+   formulas parameters and samples are filled. */
 #include "nn/sequence.h"
 #include "nn_test.h"
 #include "recurrent.h"
@@ -13,7 +14,9 @@ static void fill(const tutti_nn_param *p, int k, float *values)
 {
     for (size_t i = 0; i < p->count; i++) {
         const double wave = sin(0.37 * (double)i + 1.3 * k);
-        values[i] = (float)(p->dims == 1 ? wave / 4 : strcmp(p->name, "e.weight") == 0 ? wave : 2 * wave / sqrt((double)p->cols));
+        values[i] = (float)(p->dims == 1                       ? wave / 4
+                            : strcmp(p->name, "e.weight") == 0 ? wave
+                                                               : 2 * wave / sqrt((double)p->cols));
     }
 }
 
@@ -22,7 +25,8 @@ typedef struct samples { uint32_t *tokens, *next; float *x; uint8_t *labels; } s
 static samples samples_of(const tutti_nn_task *task, size_t count)
 {
     const size_t n = count * (size_t)(task->context > 0 ? task->context : task->height * task->width);
-    samples s = { calloc(n, sizeof(uint32_t)), calloc(n, sizeof(uint32_t)), calloc(n, sizeof(float)), calloc(count, 1) };
+    samples s = { calloc(n, sizeof(uint32_t)), calloc(n, sizeof(uint32_t)), calloc(n, sizeof(float)),
+                  calloc(count, 1) };
 
     for (size_t i = 0; i < n; i++) {
         s.tokens[i] = (uint32_t)((7 * i * i + 3 * i + 1) % (size_t)task->classes);
@@ -55,10 +59,13 @@ static void check_net(const recurrent_net *expected)
         overall += pow(expected->tensors[k].norm, 2);
     }
     overall = sqrt(overall);
-    if (tutti_nn_open(&nn, expected->model, &expected->task, &(tutti_nn_options){ .batch = expected->samples }, &err) != TUTTI_OK ||
-        (expected->task.context > 0 ? tutti_nn_pass_tokens(nn, s.tokens, s.next, expected->samples, (double)expected->samples, false, false, (const float *const *)values, gradients, NULL, &loss, &err)
-                                    : tutti_nn_pass(nn, s.x, s.labels, expected->samples, (double)expected->samples, false, false, (const float *const *)values, gradients, NULL, &loss, &err)) !=
-            TUTTI_OK)
+    if (tutti_nn_open(&nn, expected->model, &expected->task, &(tutti_nn_options){ .batch = expected->samples }, &err) !=
+            TUTTI_OK ||
+        (expected->task.context > 0
+             ? tutti_nn_pass_tokens(nn, s.tokens, s.next, expected->samples, (double)expected->samples, false, false,
+                                    (const float *const *)values, gradients, NULL, &loss, &err)
+             : tutti_nn_pass(nn, s.x, s.labels, expected->samples, (double)expected->samples, false, false,
+                             (const float *const *)values, gradients, NULL, &loss, &err)) != TUTTI_OK)
         fail_msg("%s", err.text);
     near(expected->model, "pass", "loss", loss, expected->loss, 1e-5 * expected->loss);
     for (int k = 0; k < count; k++) {
@@ -78,8 +85,12 @@ static void check_net(const recurrent_net *expected)
         for (int i = 0; i < 4; i++)
             near(expected->model, t->name, "an element", (double)gradients[k][places[i]], t->at[i], tolerance);
     }
-    assert_int_equal(expected->task.context > 0 ? tutti_nn_evaluate_tokens(nn, s.tokens, s.next, expected->samples, (const float *const *)values, &loss, &correct, NULL)
-                                                : tutti_nn_evaluate(nn, s.x, s.labels, expected->samples, (const float *const *)values, &loss, &correct, NULL), TUTTI_OK);
+    assert_int_equal(expected->task.context > 0
+                         ? tutti_nn_evaluate_tokens(nn, s.tokens, s.next, expected->samples,
+                                                    (const float *const *)values, &loss, &correct, NULL)
+                         : tutti_nn_evaluate(nn, s.x, s.labels, expected->samples, (const float *const *)values, &loss,
+                                             &correct, NULL),
+                     TUTTI_OK);
     near(expected->model, "evaluation", "loss", loss, expected->loss, 1e-5 * expected->loss);
     assert_int_equal(correct, expected->correct);
     tutti_nn_close(nn);

@@ -1,6 +1,8 @@
-/* Goal: networks of tokens compute their formulas, and keep every promise of nn.h that networks of images keep. Method: an oracle in double that only goes forward, layer by
-   layer from the formulas of math.h, and central differences of its loss; lists of layers that gpt does not have; awkward widths, contexts and vocabularies; equal bits
-   of blocks, pieces and sums; every allocation failing in turn. */
+/* Goal: networks of tokens compute their formulas, and keep every promise of nn.h that
+   networks of images keep. Method: an oracle in double that only goes forward, layer by layer
+   from the formulas of math.h, and central differences of its loss; lists of layers that gpt
+   does not have; awkward widths, contexts and vocabularies; equal bits of blocks, pieces and
+   sums; every allocation failing in turn. */
 #include "nn/math/math.h"
 #include "nn/sequence.h"
 #include "nn_test.h"
@@ -30,7 +32,9 @@ static text text_of(const nn_net *net, int64_t samples, uint64_t seed)
         t.values[k] = calloc(p->count, sizeof(float));
         t.gradients[k] = calloc(p->count, sizeof(float));
         for (size_t i = 0; i < p->count; i++) /* of a size at which every layer bends */
-            t.values[k][i] = (float)((double)p->start + tutti_normal(rng, i) * (p->dims == 2 ? 0.9 / sqrt((double)(p->fan_in > 0 ? p->fan_in : 1)) : 0.3));
+            t.values[k][i] = (float)((double)p->start +
+                                     tutti_normal(rng, i) *
+                                         (p->dims == 2 ? 0.9 / sqrt((double)(p->fan_in > 0 ? p->fan_in : 1)) : 0.3));
     }
     t.tokens = calloc(n + 1, sizeof *t.tokens);
     t.next = calloc(n + 1, sizeof *t.next);
@@ -58,7 +62,8 @@ static double pass(tutti_nn *nn, const text *t, int64_t n, bool add, const tutti
     tutti_error err = { 0 };
     double loss;
 
-    if (tutti_nn_pass_tokens(nn, t->tokens, t->next, n, n > 0 ? (double)n : 1, add, false, (const float *const *)t->values, t->gradients, hooks, &loss, &err) != TUTTI_OK)
+    if (tutti_nn_pass_tokens(nn, t->tokens, t->next, n, n > 0 ? (double)n : 1, add, false,
+                             (const float *const *)t->values, t->gradients, hooks, &loss, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     return loss;
 }
@@ -87,8 +92,9 @@ static nn_net gpt_net(const char *spec, int context, int vocabulary)
 }
 
 /* ---- the oracle ---- */
-/* row: output of each node, rows x out. kept: of a dropout, what each value is multiplied by. Of the draws the oracle takes on faith only that they are those of tutti_nn_dropout for
-   (seed, 2^32 + layer, first + sample), which nn.h and sequence_run.c promise. */
+/* row: output of each node, rows x out. kept: of a dropout, what each value is multiplied by. Of
+   the draws the oracle takes on faith only that they are those of tutti_nn_dropout for (seed, 2^32
+   + layer, first + sample), which nn.h and sequence_run.c promise. */
 typedef struct oracle { double *row[NODES_MAX]; float *kept[NODES_MAX]; } oracle;
 enum { DRAW_SEED = 5, DRAW_FIRST = 1000 };
 
@@ -108,7 +114,8 @@ static void oracle_attention(const nn_node *n, int context, size_t row, const do
         for (int j = 0; j <= at; j++) {
             score[j] = 0;
             for (int c = 0; c < width; c++)
-                score[j] += x[row * in + (size_t)(h * width + c)] * x[(first + (size_t)j) * in + (size_t)(n->out + h * width + c)];
+                score[j] += x[row * in + (size_t)(h * width + c)] *
+                            x[(first + (size_t)j) * in + (size_t)(n->out + h * width + c)];
             score[j] /= sqrt((double)width);
             most = fmax(most, score[j]);
         }
@@ -137,7 +144,8 @@ static void oracle_rotary(const nn_node *n, int context, size_t row, const doubl
     }
 }
 
-/* Mean over the tokens of the windows' losses, summed; parameter `moved` moved by `by` at one place. */
+/* Mean over the tokens of the windows' losses, summed; parameter
+   `moved` moved by `by` at one place. */
 static double oracle_loss(oracle *o, const text *t, int moved, size_t place, double by)
 {
     const nn_sequence *s = t->net.sequence;
@@ -147,7 +155,8 @@ static double oracle_loss(oracle *o, const text *t, int moved, size_t place, dou
     for (int i = 0; i < s->node_count; i++) {
         const nn_node *n = &s->nodes[i];
         const size_t in = (size_t)n->in, out = (size_t)n->out;
-        const double *x = i > 0 ? o->row[i - 1] : NULL, *branch = n->layer.kind == TUTTI_LAYER_JOIN ? o->row[n->partner] : NULL;
+        const double *x = i > 0 ? o->row[i - 1] : NULL,
+                     *branch = n->layer.kind == TUTTI_LAYER_JOIN ? o->row[n->partner] : NULL;
         double *y = o->row[i];
         for (size_t r = 0; r < rows; r++) {
             double mean = 0, variance = 0;
@@ -157,14 +166,17 @@ static double oracle_loss(oracle *o, const text *t, int moved, size_t place, dou
                 oracle_rotary(n, s->context, r, x + r * in, y + r * out);
             for (size_t c = 0; c < in && n->layer.kind == TUTTI_LAYER_LAYER_NORM; c++)
                 mean += x[r * in + c] / (double)in;
-            for (size_t c = 0; c < in && (n->layer.kind == TUTTI_LAYER_LAYER_NORM || n->layer.kind == TUTTI_LAYER_RMS_NORM); c++)
+            for (size_t c = 0;
+                 c < in && (n->layer.kind == TUTTI_LAYER_LAYER_NORM || n->layer.kind == TUTTI_LAYER_RMS_NORM); c++)
                 variance += pow(x[r * in + c] - mean, 2) / (double)in;
             for (size_t c = 0; c < out; c++) {
                 double v = 0;
                 switch (n->layer.kind) {
                 case TUTTI_LAYER_EMBEDDING: v = V(n->param, t->tokens[r] * out + c); break;
                 case TUTTI_LAYER_POSITIONS: v = x[r * in + c] + V(n->param, r % (size_t)s->context * out + c); break;
-                case TUTTI_LAYER_LAYER_NORM: v = (x[r * in + c] - mean) / sqrt(variance + 1e-5) * V(n->param, c) + V(n->param + 1, c); break;
+                case TUTTI_LAYER_LAYER_NORM:
+                    v = (x[r * in + c] - mean) / sqrt(variance + 1e-5) * V(n->param, c) + V(n->param + 1, c);
+                    break;
                 case TUTTI_LAYER_RMS_NORM: v = x[r * in + c] / sqrt(variance + 1e-5) * V(n->param, c); break;
                 case TUTTI_LAYER_DROPOUT: v = x[r * in + c] * (double)o->kept[i][r * in + c]; break;
                 case TUTTI_LAYER_GELU: v = x[r * in + c] * 0.5 * erfc(-x[r * in + c] / sqrt(2)); break;
@@ -210,8 +222,9 @@ static oracle oracle_open(const text *t)
         for (size_t k = 0; k < n; k++)
             o.kept[i][k] = 1;
         for (size_t w = 0; w < (size_t)t->samples; w++)
-            tutti_nn_dropout(nn_math_of(TUTTI_CPU_SCALAR), d, (tutti_rng){ DRAW_SEED, ((uint64_t)1 << 32) + (uint64_t)i, DRAW_FIRST + w }, 0, sample, (float)s->nodes[i].layer.rate,
-                             o.kept[i] + w * sample, o.kept[i] + w * sample);
+            tutti_nn_dropout(nn_math_of(TUTTI_CPU_SCALAR), d,
+                             (tutti_rng){ DRAW_SEED, ((uint64_t)1 << 32) + (uint64_t)i, DRAW_FIRST + w }, 0, sample,
+                             (float)s->nodes[i].layer.rate, o.kept[i] + w * sample, o.kept[i] + w * sample);
         tutti_device_close(d);
     }
     return o;
@@ -225,8 +238,10 @@ static void oracle_close(oracle *o)
     }
 }
 
-/* Loss to 2e-6 of itself; a few elements of every gradient against central differences to 3e-5 of the tensor's largest of them and of 1e-2 of all tensors' (a sum that cancels, as the
-   key's bias does exactly, keeps the rounding of its terms: 3e-7 of the largest is less than three of its last digits). */
+/* Loss to 2e-6 of itself; a few elements of every gradient against central differences to
+   3e-5 of the tensor's largest of them and of 1e-2 of all tensors' (a sum that cancels, as
+   the key's bias does exactly, keeps the rounding of its terms: 3e-7 of the largest is
+   less than three of its last digits). */
 static void check_against_oracle(const char *name, nn_net net, int64_t samples, uint64_t seed)
 {
     text t = text_of(&net, samples, seed);
@@ -249,10 +264,16 @@ static void check_against_oracle(const char *name, nn_net net, int64_t samples, 
         for (size_t i = 0; i < p->count; i++)
             most = fmax(most, fabs((double)t.gradients[k][i]));
         for (int j = 0; j < 6; j++) {
-            const size_t i = j == 0 ? 0 : j == 1 ? p->count - 1 : j == 2 && p->unit == 0 ? t.tokens[0] * p->cols : tutti_random((tutti_rng){ seed, 9, (uint64_t)k }, (uint64_t)j) % p->count;
-            const double h = 1e-4, slope = (oracle_loss(&o, &t, k, i, h) - oracle_loss(&o, &t, k, i, -h)) / (2 * h) / (double)samples;
+            const size_t i = j == 0   ? 0
+                             : j == 1 ? p->count - 1
+                             : j == 2 && p->unit == 0
+                                 ? t.tokens[0] * p->cols
+                                 : tutti_random((tutti_rng){ seed, 9, (uint64_t)k }, (uint64_t)j) % p->count;
+            const double h = 1e-4, slope = (oracle_loss(&o, &t, k, i, h) - oracle_loss(&o, &t, k, i, -h)) / (2 * h) /
+                                           (double)samples;
             if (!(fabs(slope - (double)t.gradients[k][i]) <= 3e-5 * most + 1e-8))
-                fail_msg("%s, %s[%zu]: the gradient is %.9g, the slope %.9g (largest %.3g)", name, p->name, i, (double)t.gradients[k][i], slope, most);
+                fail_msg("%s, %s[%zu]: the gradient is %.9g, the slope %.9g (largest %.3g)", name, p->name, i,
+                         (double)t.gradients[k][i], slope, most);
         }
     }
     tutti_nn_close(nn);
@@ -260,12 +281,20 @@ static void check_against_oracle(const char *name, nn_net net, int64_t samples, 
     text_free(&t);
 }
 
-static const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 6 }, positions = { .kind = TUTTI_LAYER_POSITIONS }, norm = { .kind = TUTTI_LAYER_LAYER_NORM },
-    branch = { .kind = TUTTI_LAYER_BRANCH }, join = { .kind = TUTTI_LAYER_JOIN }, gelu = { .kind = TUTTI_LAYER_GELU }, attention = { .kind = TUTTI_LAYER_ATTENTION, .heads = 3 },
-    attention1 = { .kind = TUTTI_LAYER_ATTENTION, .heads = 1 }, to6 = { .kind = TUTTI_LAYER_LINEAR, .out = 6 }, to18 = { .kind = TUTTI_LAYER_LINEAR, .out = 18 },
-    rms = { .kind = TUTTI_LAYER_RMS_NORM }, rotary3 = { .kind = TUTTI_LAYER_ROTARY, .heads = 3 }, rotary1 = { .kind = TUTTI_LAYER_ROTARY, .heads = 1 },
-    drop = { .kind = TUTTI_LAYER_DROPOUT, .rate = 0.4 }, tied = { .kind = TUTTI_LAYER_LINEAR, .out = 9, .bare = true, .tied = true },
-    to11 = { .kind = TUTTI_LAYER_LINEAR, .out = 11 }, head = { .kind = TUTTI_LAYER_LINEAR, .out = 9, .bare = true }, biased = { .kind = TUTTI_LAYER_LINEAR, .out = 9 };
+static const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 6 },
+                         positions = { .kind = TUTTI_LAYER_POSITIONS }, norm = { .kind = TUTTI_LAYER_LAYER_NORM },
+                         branch = { .kind = TUTTI_LAYER_BRANCH }, join = { .kind = TUTTI_LAYER_JOIN },
+                         gelu = { .kind = TUTTI_LAYER_GELU }, attention = { .kind = TUTTI_LAYER_ATTENTION, .heads = 3 },
+                         attention1 = { .kind = TUTTI_LAYER_ATTENTION, .heads = 1 },
+                         to6 = { .kind = TUTTI_LAYER_LINEAR, .out = 6 },
+                         to18 = { .kind = TUTTI_LAYER_LINEAR, .out = 18 }, rms = { .kind = TUTTI_LAYER_RMS_NORM },
+                         rotary3 = { .kind = TUTTI_LAYER_ROTARY, .heads = 3 },
+                         rotary1 = { .kind = TUTTI_LAYER_ROTARY, .heads = 1 },
+                         drop = { .kind = TUTTI_LAYER_DROPOUT, .rate = 0.4 },
+                         tied = { .kind = TUTTI_LAYER_LINEAR, .out = 9, .bare = true, .tied = true },
+                         to11 = { .kind = TUTTI_LAYER_LINEAR, .out = 11 },
+                         head = { .kind = TUTTI_LAYER_LINEAR, .out = 9, .bare = true },
+                         biased = { .kind = TUTTI_LAYER_LINEAR, .out = 9 };
 
 static void losses_and_gradients_are_those_of_the_formulas(void **state)
 {
@@ -277,26 +306,33 @@ static void losses_and_gradients_are_those_of_the_formulas(void **state)
         { "attention before join", 7, { embed, branch, to18, attention, join, norm, biased } },
         { "norm before join", 8, { embed, positions, branch, to6, norm, join, gelu, head } },
         { "branch without a norm", 8, { embed, branch, to11, gelu, to6, join, norm, head } },
-        { "branches within each other", 13, { embed, branch, norm, to6, branch, to11, gelu, to6, join, norm, to6, join, head } },
+        { "branches within each other", 13,
+          { embed, branch, norm, to6, branch, to11, gelu, to6, join, norm, to6, join, head } },
         { "branch after linear", 9, { embed, to6, branch, norm, gelu, to6, join, gelu, head } },
         { "two norms, one head", 10, { embed, positions, norm, norm, branch, to18, attention1, to6, join, biased } },
         { "tied to the embedding", 2, { embed, tied } },
         { "tied, with a branch", 8, { embed, positions, branch, norm, to6, join, rms, tied } },
         { "rms norms", 8, { embed, rms, branch, rms, to6, join, rms, head } },
         { "rms before join", 7, { embed, branch, to6, rms, join, gelu, head } },
-        { "rotary of three heads and of one", 13, { embed, branch, to18, rotary3, attention, to6, join, to18, rotary1, attention1, norm, to6, head } },
+        { "rotary of three heads and of one", 13,
+          { embed, branch, to18, rotary3, attention, to6, join, to18, rotary1, attention1, norm, to6, head } },
         { "dropout on a branch", 9, { embed, drop, branch, norm, to6, drop, join, norm, biased } },
-        { "dropout where outputs are kept", 11, { embed, branch, drop, to18, attention, drop, to6, join, drop, norm, head } },
+        { "dropout where outputs are kept", 11,
+          { embed, branch, drop, to18, attention, drop, to6, join, drop, norm, head } },
         { "dropout before join", 8, { embed, branch, to18, attention, drop, join, drop, tied } },
         { "dropout twice", 8, { embed, drop, drop, branch, to6, gelu, join, head } },
-        { "branch after branch's end", 12, { embed, branch, norm, to6, join, branch, norm, to18, attention, join, norm, head } },
+        { "branch after branch's end", 12,
+          { embed, branch, norm, to6, join, branch, norm, to18, attention, join, norm, head } },
     };
     for (size_t i = 0; i < TUTTI_LENGTH(lists); i++)
         for (int context = 1; context <= 7; context += 3)
-            check_against_oracle(lists[i].name, build(lists[i].layers, lists[i].count, context, 9), 1 + (int64_t)i % 3, 100 + i);
+            check_against_oracle(lists[i].name, build(lists[i].layers, lists[i].count, context, 9), 1 + (int64_t)i % 3,
+                                 100 + i);
     check_against_oracle("gpt", gpt_net("gpt(layers=2,dim=12,heads=3)", 5, 17), 3, 1);
     check_against_oracle("gpt of one head", gpt_net("gpt(layers=1,dim=16,heads=1)", 33, 7), 2, 2);
-    check_against_oracle("gpt with all options", gpt_net("gpt(layers=2,dim=12,heads=3,dropout=0.2,positions=rotary,norm=rms,tied=on)", 5, 17), 3, 4);
+    check_against_oracle("gpt with all options",
+                         gpt_net("gpt(layers=2,dim=12,heads=3,dropout=0.2,positions=rotary,norm=rms,tied=on)", 5, 17),
+                         3, 4);
     check_against_oracle("gpt of width 1", gpt_net("gpt(layers=1,dim=4,heads=4)", 4, 3), 2, 3);
 }
 
@@ -352,7 +388,9 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
             double one;
             some.tokens += b * 600;
             some.next += b * 600;
-            assert_int_equal(tutti_nn_pass_tokens(nn, some.tokens, some.next, b < 3 ? 2 : 1, 7, false, false, (const float *const *)t.values, t.gradients, NULL, &one, NULL), TUTTI_OK);
+            assert_int_equal(tutti_nn_pass_tokens(nn, some.tokens, some.next, b < 3 ? 2 : 1, 7, false, false,
+                                                  (const float *const *)t.values, t.gradients, NULL, &one, NULL),
+                             TUTTI_OK);
             part[b] = copy_gradients(&t);
             sum += one;
         }
@@ -361,7 +399,8 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
             for (size_t i = 0; i < net.sequence->params[k].count; i++) {
                 const float tree = (part[0][k][i] + part[1][k][i]) + (part[2][k][i] + part[3][k][i]);
                 if (add == 0 && first[k][i] != tree)
-                    fail_msg("%s[%zu]: %.9g, not %.9g", net.sequence->params[k].name, i, (double)first[k][i], (double)tree);
+                    fail_msg("%s[%zu]: %.9g, not %.9g", net.sequence->params[k].name, i, (double)first[k][i],
+                             (double)tree);
                 if (add == 1 && t.gradients[k][i] != part[3][k][i] + tree) /* on what the last block left */
                     fail_msg("added, %s[%zu]: %.9g", net.sequence->params[k].name, i, (double)t.gradients[k][i]);
             }
@@ -373,10 +412,12 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
     text_free(&t);
 }
 
-/* Masks belong to samples: not to the pass, the block or the place in them. And a network whose rate is 0 has the bits of one without dropout. */
+/* Masks belong to samples: not to the pass, the block or the place in them. And a network whose
+   rate is 0 has the bits of one without dropout. */
 static void dropped_values_depend_on_the_sample_alone(void **state)
 {
-    nn_net net = gpt_net("gpt(layers=1,dim=8,heads=2,dropout=0.3)", 300, 11), plain = gpt_net("gpt(layers=1,dim=8,heads=2)", 300, 11);
+    nn_net net = gpt_net("gpt(layers=1,dim=8,heads=2,dropout=0.3)", 300, 11),
+           plain = gpt_net("gpt(layers=1,dim=8,heads=2)", 300, 11);
     tutti_nn *nn = open_net(&net, NULL, 4), *kept = open_net(&plain, NULL, 4);
     text t = text_of(&net, 4, 3);
     double all, other, one, sum = 0, whole, again;
@@ -398,7 +439,9 @@ static void dropped_values_depend_on_the_sample_alone(void **state)
         some.tokens += b * 600;
         some.next += b * 600;
         tutti_nn_draw(nn, 7, 100 + 2 * b);
-        assert_int_equal(tutti_nn_pass_tokens(nn, some.tokens, some.next, 2, 4, false, false, (const float *const *)t.values, t.gradients, NULL, &one, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_pass_tokens(nn, some.tokens, some.next, 2, 4, false, false,
+                                              (const float *const *)t.values, t.gradients, NULL, &one, NULL),
+                         TUTTI_OK);
         sum += one;
         if (b == 0)
             half = copy_gradients(&t);
@@ -407,8 +450,12 @@ static void dropped_values_depend_on_the_sample_alone(void **state)
     for (int k = 0; k < t.count; k++)
         for (size_t i = 0; i < net.sequence->params[k].count; i++)
             assert_true(once[k][i] == half[k][i] + t.gradients[k][i]);
-    assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 4, (const float *const *)t.values, &whole, &correct, NULL), TUTTI_OK);
-    assert_int_equal(tutti_nn_evaluate_tokens(kept, t.tokens, t.next, 4, (const float *const *)t.values, &again, &correct, NULL), TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 4, (const float *const *)t.values, &whole, &correct, NULL),
+        TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate_tokens(kept, t.tokens, t.next, 4, (const float *const *)t.values, &again, &correct, NULL),
+        TUTTI_OK);
     assert_true(whole == again);
     free_gradients(&t, once);
     free_gradients(&t, half);
@@ -417,7 +464,8 @@ static void dropped_values_depend_on_the_sample_alone(void **state)
     text_free(&t);
 }
 
-/* Within a block a pass that adds need not round as an addition of the finished gradient would, but agrees to its last digits. */
+/* Within a block a pass that adds need not round as an addition of the finished gradient
+   would, but agrees to its last digits. */
 static void adding_adds(void **state)
 {
     nn_net net = gpt_net("gpt(layers=2,dim=12,heads=3,dropout=0.1,norm=rms,positions=rotary,tied=on)", 9, 4500);
@@ -457,20 +505,29 @@ static void a_window_s_loss_does_not_depend_on_how_windows_are_cut(void **state)
         double all, sum = 0, one;
         int64_t correct, hits = 0, some;
 
-        assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 40, (const float *const *)t.values, &all, &correct, NULL), TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 40, (const float *const *)t.values, &all, &correct, NULL),
+            TUTTI_OK);
         for (size_t w = 0; w < 40; w++) {
             double again;
-            assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + w * context, t.next + w * context, 1, (const float *const *)t.values, &one, &some, NULL), TUTTI_OK);
+            assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + w * context, t.next + w * context, 1,
+                                                      (const float *const *)t.values, &one, &some, NULL),
+                             TUTTI_OK);
             sum += one;
             hits += some;
             if (w < 39) {
-                assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + w * context, t.next + w * context, 2, (const float *const *)t.values, &again, &some, NULL), TUTTI_OK);
-                assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + (w + 1) * context, t.next + (w + 1) * context, 1, (const float *const *)t.values, &all, &some, NULL),
+                assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + w * context, t.next + w * context, 2,
+                                                          (const float *const *)t.values, &again, &some, NULL),
+                                 TUTTI_OK);
+                assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + (w + 1) * context, t.next + (w + 1) * context,
+                                                          1, (const float *const *)t.values, &all, &some, NULL),
                                  TUTTI_OK);
                 assert_true(fabs(again - (one + all)) <= 1e-13 * again); /* two sums in double */
             }
         }
-        assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 40, (const float *const *)t.values, &all, &correct, NULL), TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 40, (const float *const *)t.values, &all, &correct, NULL),
+            TUTTI_OK);
         assert_true(fabs(all - sum) <= 1e-12 * all);
         assert_int_equal(correct, hits);
         tutti_nn_close(nn);
@@ -487,16 +544,31 @@ static tutti_status note(calls *c, char what, int unit, bool backward)
     snprintf(c->text + at, sizeof c->text - at, "%c%d%c ", what, unit, backward ? 'b' : 'f');
     return TUTTI_OK;
 }
-static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'n', unit, backward); }
-static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'd', unit, backward); }
-static tutti_status on_ready(void *user, int param, tutti_error *err) { (void)err; return note(user, 'r', param, true); }
+static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'n', unit, backward);
+}
+static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'd', unit, backward);
+}
+static tutti_status on_ready(void *user, int param, tutti_error *err)
+{
+    (void)err;
+    return note(user, 'r', param, true);
+}
 
-/* A tied matrix stays needed from the embedding to the head, and is announced once, with the embedding. */
+/* A tied matrix stays needed from the embedding to the head, and is
+   announced once, with the embedding. */
 static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
 {
     const tutti_layer apart[] = { embed, positions, norm, head }, together[] = { embed, positions, norm, tied };
-    static const char *const orders[] = { "n0f d0f n1f d1f n2f d2f n3f d3f n3b r0b d3b n2b r1b r2b d2b n1b r3b d1b n0b r4b d0b ",
-                                          "n0f n1f d1f n2f d2f d0f n0b n2b r0b r1b d2b n1b r2b d1b r3b d0b " };
+    static const char *const orders[] = {
+        "n0f d0f n1f d1f n2f d2f n3f d3f n3b r0b d3b n2b r1b r2b d2b n1b r3b d1b n0b r4b d0b ",
+        "n0f n1f d1f n2f d2f d0f n0b n2b r0b r1b d2b n1b r2b d1b r3b d0b "
+    };
 
     (void)state;
     for (int64_t which = 0; which < 8; which++) {
@@ -521,8 +593,10 @@ static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
 /* ---- parameters ---- */
 static void gpt_has_the_parameters_of_the_peer_in_ready_order(void **state)
 {
-    static const char *const names[] = { "head.weight", "ln.weight", "ln.bias", "b.1.f2.weight", "b.1.f2.bias", "b.1.f1.weight", "b.1.f1.bias", "b.1.l2.weight", "b.1.l2.bias",
-        "b.1.o.weight", "b.1.o.bias", "b.1.qkv.weight", "b.1.qkv.bias", "b.1.l1.weight", "b.1.l1.bias", "b.0.f2.weight" };
+    static const char *const names[] = { "head.weight",  "ln.weight",     "ln.bias",     "b.1.f2.weight",
+                                         "b.1.f2.bias",  "b.1.f1.weight", "b.1.f1.bias", "b.1.l2.weight",
+                                         "b.1.l2.bias",  "b.1.o.weight",  "b.1.o.bias",  "b.1.qkv.weight",
+                                         "b.1.qkv.bias", "b.1.l1.weight", "b.1.l1.bias", "b.0.f2.weight" };
     const tutti_nn_task task = { .classes = 256, .context = 128 };
     tutti_nn_param p[64];
     size_t total = 0;
@@ -533,7 +607,10 @@ static void gpt_has_the_parameters_of_the_peer_in_ready_order(void **state)
     assert_int_equal(count, 1 + 2 + 4 * 12 + 2);
     for (int k = 0; k < count; k++)
         total += p[k].count;
-    assert_int_equal(total, 256 * 256 + 128 * 256 + 4 * (2 * 256 + 256 * 768 + 768 + 256 * 256 + 256 + 2 * 256 + 256 * 1024 + 1024 + 1024 * 256 + 256) + 2 * 256 + 256 * 256);
+    assert_int_equal(
+        total, 256 * 256 + 128 * 256 +
+                   4 * (2 * 256 + 256 * 768 + 768 + 256 * 256 + 256 + 2 * 256 + 256 * 1024 + 1024 + 1024 * 256 + 256) +
+                   2 * 256 + 256 * 256);
     assert_int_equal(tutti_nn_params("gpt(layers=2,dim=8,heads=2)", &task, p, 64, &count, NULL), TUTTI_OK);
     for (size_t k = 0; k < TUTTI_LENGTH(names); k++)
         assert_string_equal(p[k].name, names[k]);
@@ -547,7 +624,8 @@ static void gpt_has_the_parameters_of_the_peer_in_ready_order(void **state)
     assert_int_equal(p[11].dim[1], 8);
 }
 
-/* Matrices normal with 0.02, norms 1 and 0, biases of linear layers uniform within the root of their inputs. Five standard errors. */
+/* Matrices normal with 0.02, norms 1 and 0, biases of linear layers uniform within the root of
+   their inputs. Five standard errors. */
 static void initial_values_are_those_of_the_peer(void **state)
 {
     const tutti_nn_task task = { .classes = 256, .context = 128 };
@@ -592,15 +670,22 @@ static void refused_list(const tutti_layer *layers, int count, tutti_nn_task tas
 static void lists_that_make_no_network_of_tokens_are_refused(void **state)
 {
     const tutti_nn_task task = { .classes = 9, .context = 4 };
-    const tutti_layer twice[] = { embed, embed, head }, late[] = { embed, norm, positions, head }, open[] = { embed, branch, norm, head }, shut[] = { embed, join, head },
-        idle[] = { embed, branch, norm, join, head }, unequal[] = { embed, branch, to11, join, head }, heads[] = { embed, to11, attention, head },
-        three[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 12 }, attention, head }, none[] = { embed, { .kind = TUTTI_LAYER_ATTENTION }, head },
-        end[] = { embed, head, gelu }, narrow[] = { embed, to6 }, relu[] = { embed, { .kind = TUTTI_LAYER_RELU }, head }, zero[] = { { .kind = TUTTI_LAYER_EMBEDDING }, head },
-        wide[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 1 << 21 }, head }, joined[] = { embed, branch, to6, branch, to6, join, join, head },
-        images[] = { LINEAR(4), gelu, LINEAR(9) }, fine[] = { embed, head };
+    const tutti_layer twice[] = { embed, embed, head }, late[] = { embed, norm, positions, head },
+                      open[] = { embed, branch, norm, head }, shut[] = { embed, join, head },
+                      idle[] = { embed, branch, norm, join, head }, unequal[] = { embed, branch, to11, join, head },
+                      heads[] = { embed, to11, attention, head },
+                      three[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 12 }, attention, head },
+                      none[] = { embed, { .kind = TUTTI_LAYER_ATTENTION }, head }, end[] = { embed, head, gelu },
+                      narrow[] = { embed, to6 }, relu[] = { embed, { .kind = TUTTI_LAYER_RELU }, head },
+                      zero[] = { { .kind = TUTTI_LAYER_EMBEDDING }, head },
+                      wide[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 1 << 21 }, head },
+                      joined[] = { embed, branch, to6, branch, to6, join, join, head },
+                      images[] = { LINEAR(4), gelu, LINEAR(9) }, fine[] = { embed, head };
 
     (void)state;
-    refused_list(twice, 3, task, "layer 1 (embedding): a network of tokens begins with an embedding and has no other, one of frames with frames");
+    refused_list(twice, 3, task,
+                 "layer 1 (embedding): a network of tokens begins with an embedding and has no other, one of frames "
+                 "with frames");
     refused_list(late, 4, task, "layer 2 (positions) must follow the embedding");
     refused_list(open, 4, task, "layer 1 (branch) is never joined");
     refused_list(shut, 3, task, "layer 1 (join) has no branch to join");
@@ -615,28 +700,38 @@ static void lists_that_make_no_network_of_tokens_are_refused(void **state)
     refused_list(zero, 2, task, "layer 0 (embedding) has a matrix of 9 x 0");
     refused_list(wide, 3, task, "layer 1 (linear) has a matrix of 2097152 x 6");
     refused_list(joined, 8, task, "layer 6 (join) directly follows another; put a layer between");
-    refused_list(fine, 2, (tutti_nn_task){ .classes = 9, .context = 65537 }, "a task of windows of 65537 tokens out of 9: windows must have from 1 to 65536");
+    refused_list(fine, 2, (tutti_nn_task){ .classes = 9, .context = 65537 },
+                 "a task of windows of 65537 tokens out of 9: windows must have from 1 to 65536");
     refused_list(fine, 2, (tutti_nn_task){ .classes = 1, .context = 3 }, "windows of 3 tokens out of 1");
-    refused_list(images, 3, (tutti_nn_task){ 1, 4, 4, 9, 0 }, "layer 1 (gelu) works on tokens or frames; a network of tokens begins with an embedding");
+    refused_list(images, 3, (tutti_nn_task){ 1, 4, 4, 9, 0 },
+                 "layer 1 (gelu) works on tokens or frames; a network of tokens begins with an embedding");
 }
 
 static void layers_in_places_where_they_cannot_be_are_refused(void **state)
 {
     const tutti_nn_task task = { .classes = 9, .context = 4 };
-    const tutti_layer alone[] = { embed, to18, rotary3, head }, others[] = { embed, to18, rotary3, attention1, head }, odd[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 27 }, rotary3, attention, head },
-        normed[] = { embed, norm, rotary3, attention, head }, last[] = { embed, to18, rotary3 }, certain[] = { embed, { .kind = TUTTI_LAYER_DROPOUT, .rate = 1 }, head },
-        never[] = { embed, { .kind = TUTTI_LAYER_DROPOUT, .rate = -0.1 }, head }, wide[] = { embed, to11, tied }, early[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 6, .bare = true, .tied = true }, head },
-        biased_tie[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 9, .tied = true } }, images[] = { LINEAR(4), drop, LINEAR(9) };
+    const tutti_layer alone[] = { embed, to18, rotary3, head }, others[] = { embed, to18, rotary3, attention1, head },
+                      odd[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 27 }, rotary3, attention, head },
+                      normed[] = { embed, norm, rotary3, attention, head }, last[] = { embed, to18, rotary3 },
+                      certain[] = { embed, { .kind = TUTTI_LAYER_DROPOUT, .rate = 1 }, head },
+                      never[] = { embed, { .kind = TUTTI_LAYER_DROPOUT, .rate = -0.1 }, head },
+                      wide[] = { embed, to11, tied },
+                      early[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 6, .bare = true, .tied = true }, head },
+                      biased_tie[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 9, .tied = true } },
+                      images[] = { LINEAR(4), drop, LINEAR(9) };
 
     (void)state;
-    refused_list(alone, 4, task, "layer 2 (rotary) of 3 heads must stand between a linear layer and an attention of as many heads");
+    refused_list(alone, 4, task,
+                 "layer 2 (rotary) of 3 heads must stand between a linear layer and an attention of as many heads");
     refused_list(others, 5, task, "layer 2 (rotary) of 3 heads must stand between");
     refused_list(normed, 5, task, "layer 2 (rotary) of 3 heads must stand between");
     refused_list(last, 3, task, "layer 2 (rotary) of 3 heads must stand between");
     refused_list(odd, 5, task, "layer 2 (rotary) of 3 heads on rows of 27 values: heads must be of an even width");
     refused_list(certain, 3, task, "layer 1 (dropout) has the rate 1; it must be from 0 to below 1");
     refused_list(never, 3, task, "layer 1 (dropout) has the rate -0.1");
-    refused_list(wide, 3, task, "layer 2 (linear) is tied to the embedding's matrix of 9 x 6: it must be the last layer, have no bias, and its rows of 11 values must be as wide");
+    refused_list(wide, 3, task,
+                 "layer 2 (linear) is tied to the embedding's matrix of 9 x 6: it must be the last layer, have no "
+                 "bias, and its rows of 11 values must be as wide");
     refused_list(early, 3, task, "layer 1 (linear) is tied to the embedding's matrix");
     refused_list(biased_tie, 2, task, "layer 1 (linear) is tied to the embedding's matrix");
     refused_list(images, 3, (tutti_nn_task){ 1, 4, 4, 9, 0 }, "layer 1 (dropout) works on tokens");
@@ -658,19 +753,24 @@ static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **st
     const tutti_nn_task windows = { .classes = 256, .context = 128 };
 
     (void)state;
-    refused_model("gpt", (tutti_nn_task){ 1, 28, 28, 10, 0 }, "gpt needs windows of tokens; this task has samples of 1 x 28 x 28 values");
+    refused_model("gpt", (tutti_nn_task){ 1, 28, 28, 10, 0 },
+                  "gpt needs windows of tokens; this task has samples of 1 x 28 x 28 values");
     refused_model("gpt(dim=10,heads=3)", windows, "gpt with dim=10 and heads=3: dim must be a multiple of heads");
-    refused_model("gpt(dim=6,heads=2,positions=rotary)", windows, "rotary positions turn pairs, so heads must be of an even width, not 3");
+    refused_model("gpt(dim=6,heads=2,positions=rotary)", windows,
+                  "rotary positions turn pairs, so heads must be of an even width, not 3");
     refused_model("gpt(dropout=1)", windows, "dropout");
     refused_model("gpt(norm=batch)", windows, "norm");
-    refused_model("gpt(context=64)", windows, "gpt with context=64 on windows of 128 tokens; give both the same context");
+    refused_model("gpt(context=64)", windows,
+                  "gpt with context=64 on windows of 128 tokens; give both the same context");
     refused_model("gpt(vocab=300)", windows, "gpt with vocab=300 on data of 256 different tokens");
     refused_model("gpt(layers=0)", windows, "layers");
     assert_true(tutti_nn_takes_tokens("gpt(2,8,2)"));
     assert_false(tutti_nn_takes_tokens("mlp"));
     assert_false(tutti_nn_takes_tokens("gtp"));
     assert_false(tutti_nn_takes_tokens("gpt("));
-    refused_model("mlp", windows, "this network takes images or vectors, and the task has windows of 128 tokens; gpt and wordlm take tokens");
+    refused_model(
+        "mlp", windows,
+        "this network takes images or vectors, and the task has windows of 128 tokens; gpt and wordlm take tokens");
 }
 
 static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
@@ -686,23 +786,33 @@ static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
 
     (void)state;
     t.tokens[6] = 5;
-    assert_int_equal(tutti_nn_pass_tokens(nn, t.tokens, t.next, 2, 2, false, false, values, t.gradients, NULL, &loss, &err), TUTTI_ERR_CORRUPT);
+    assert_int_equal(
+        tutti_nn_pass_tokens(nn, t.tokens, t.next, 2, 2, false, false, values, t.gradients, NULL, &loss, &err),
+        TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "the token of place 2 of sample 1 is 5; the vocabulary is 0 to 4");
     t.tokens[6] = 0;
     t.next[1] = UINT32_MAX;
-    assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 2, values, &loss, &correct, &err), TUTTI_ERR_CORRUPT);
+    assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 2, values, &loss, &correct, &err),
+                     TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "the label of place 1 of sample 0 is 4294967295; the vocabulary is 0 to 4");
     t.next[1] = 0;
-    assert_int_equal(tutti_nn_pass_tokens(nn, t.tokens, t.next, 3, 2, false, false, values, t.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_pass_tokens(nn, t.tokens, t.next, 3, 2, false, false, values, t.gradients, NULL, &loss, &err),
+        TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of 3 samples; the network was opened for 0 to 2");
-    assert_int_equal(tutti_nn_pass(nn, NULL, NULL, 0, 1, false, false, values, t.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_nn_pass(nn, NULL, NULL, 0, 1, false, false, values, t.gradients, NULL, &loss, &err),
+                     TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of images or vectors through a network that takes tokens");
     assert_int_equal(tutti_nn_evaluate(nn, NULL, NULL, 0, values, &loss, &correct, &err), TUTTI_ERR_USAGE);
-    assert_int_equal(tutti_nn_pass_tokens(images, t.tokens, t.next, 0, 1, false, false, values, t.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_pass_tokens(images, t.tokens, t.next, 0, 1, false, false, values, t.gradients, NULL, &loss, &err),
+        TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of tokens through a network that takes images or vectors");
     tutti_nn_close(images);
     images = NULL;
-    assert_int_equal(tutti_nn_open(&images, "gpt", &(tutti_nn_task){ .classes = 5, .context = 4 }, &(tutti_nn_options){ .backend = "reference", .batch = 1 }, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_nn_open(&images, "gpt", &(tutti_nn_task){ .classes = 5, .context = 4 },
+                                   &(tutti_nn_options){ .backend = "reference", .batch = 1 }, &err),
+                     TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "the backend 'reference' has no layers for tokens or frames; use onednn");
     assert_null(images);
     pass(nn, &t, 2, false, NULL);
@@ -739,7 +849,8 @@ static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **s
     (void)state;
     for (n = 0; status != TUTTI_OK; n++) {
         alloc_left = n;
-        status = tutti_nn_open(&nn, "gpt(layers=1,dim=8,heads=2,dropout=0.1,positions=rotary)", &task, &(tutti_nn_options){ .batch = 5 }, &err);
+        status = tutti_nn_open(&nn, "gpt(layers=1,dim=8,heads=2,dropout=0.1,positions=rotary)", &task,
+                               &(tutti_nn_options){ .batch = 5 }, &err);
         alloc_left = -1;
         assert_true(status == TUTTI_OK ? nn != NULL : nn == NULL);
         if (status != TUTTI_OK)
@@ -772,7 +883,8 @@ static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **s
     text_free(&t);
 }
 
-/* gpt(4,256,4,128), 8 windows: outputs kept for backward are 16 values a dim, row and block, 16 MiB each; slopes, logits and the ends share. */
+/* gpt(4,256,4,128), 8 windows: outputs kept for backward are 16 values a dim, row and block, 16 MiB
+   each; slopes, logits and the ends share. */
 static void memory_stays_within_what_is_kept_for_backward(void **state)
 {
     nn_net net = gpt_net("gpt(4,256,4,128)", 128, 256);

@@ -1,4 +1,5 @@
-/* Networks side by side: two workers as threads of one process share nothing; a worker's own threads; the loops at every level. */
+/* Networks side by side: two workers as threads of one process share nothing; a worker's own
+   threads; the loops at every level. */
 #include "nn/loops.h"
 #include "nn/parallel.h"
 #include "nn_test.h"
@@ -22,10 +23,12 @@ static tutti_status work(void *arg, tutti_error *err)
     status = tutti_nn_open(&nn, w->model, &task, &options, err);
     for (int i = 0; i < w->passes && status == TUTTI_OK; i++) {
         const int64_t n = i % 3 == 2 ? 13 : 21;
-        status = tutti_nn_pass(nn, w->e.x, w->e.labels, n, (double)n, i % 2 == 1, false, (const float *const *)w->e.values, w->e.gradients, NULL, &sum, err);
+        status = tutti_nn_pass(nn, w->e.x, w->e.labels, n, (double)n, i % 2 == 1, false,
+                               (const float *const *)w->e.values, w->e.gradients, NULL, &sum, err);
         w->loss += sum;
         if (status == TUTTI_OK && i % 4 == 3)
-            status = tutti_nn_evaluate(nn, w->e.x, w->e.labels, 21, (const float *const *)w->e.values, &sum, &correct, err);
+            status =
+                tutti_nn_evaluate(nn, w->e.x, w->e.labels, 21, (const float *const *)w->e.values, &sum, &correct, err);
         w->loss += sum;
     }
     tutti_nn_close(nn);
@@ -40,7 +43,9 @@ static worker worker_of(const char *model, uint64_t seed)
 
 static void two_networks_in_two_threads_give_the_bits_they_give_alone(void **state)
 {
-    static const char *const pairs[][2] = { { "cnn", "cnn" }, { "mlp(hidden=64)", "cnn" }, { "mlp(hidden=64)", "mlp(hidden=64)" } };
+    static const char *const pairs[][2] = { { "cnn", "cnn" },
+                                            { "mlp(hidden=64)", "cnn" },
+                                            { "mlp(hidden=64)", "mlp(hidden=64)" } };
     tutti_runtime *rt;
 
     (void)state;
@@ -63,7 +68,8 @@ static void two_networks_in_two_threads_give_the_bits_they_give_alone(void **sta
         for (int i = 0; i < 2; i++) {
             assert_true(alone[i].loss == together[i].loss);
             for (int k = 0; k < alone[i].e.count; k++)
-                assert_memory_equal(alone[i].e.gradients[k], together[i].e.gradients[k], alone[i].e.params[k].count * sizeof(float));
+                assert_memory_equal(alone[i].e.gradients[k], together[i].e.gradients[k],
+                                    alone[i].e.params[k].count * sizeof(float));
             example_free(&alone[i].e);
             example_free(&together[i].e);
         }
@@ -71,7 +77,8 @@ static void two_networks_in_two_threads_give_the_bits_they_give_alone(void **sta
     tutti_runtime_close(rt);
 }
 
-/* The simulated transport runs many workers on one thread: a pass leaves the thread's own setting as it was. */
+/* The simulated transport runs many workers on one thread: a pass leaves
+   the thread's own setting as it was. */
 static void a_pass_leaves_the_caller_s_number_of_threads_alone(void **state)
 {
     const nn_net net = net_of("cnn", 1, 10, 10, 3);
@@ -117,8 +124,8 @@ static void two_threads_of_one_network_agree_with_the_reference(void **state)
 #endif
 }
 
-/* Where few rows meet few columns a product's sums may be cut among threads, and its edges are another kernel's: shapes
-   of both kinds, which gave other bits with AVX2. */
+/* Where few rows meet few columns a product's sums may be cut among threads, and its edges are
+   another kernel's: shapes of both kinds, which gave other bits with AVX2. */
 static void products_have_the_same_bits_with_any_number_of_threads(void **state)
 {
 #if SANITIZED_THREAD
@@ -244,7 +251,8 @@ static size_t place_in(const nn_maps *m, size_t block, size_t row, size_t column
     return ((block * m->height + row) * m->width + column) * m->lanes + lane;
 }
 
-static void pool_plainly(const nn_maps *m, size_t side, const float *x, float *y, void *place, bool relu, const float *slope, float *dx)
+static void pool_plainly(const nn_maps *m, size_t side, const float *x, float *y, void *place, bool relu,
+                         const float *slope, float *dx)
 {
     const nn_maps out = { m->images, m->channels, m->height / side, m->width / side, m->lanes };
 
@@ -274,14 +282,18 @@ static void pool_plainly(const nn_maps *m, size_t side, const float *x, float *y
 
 static void pooling_is_its_definition_at_every_level(void **state)
 {
-    static const struct { nn_maps m; size_t side; } list[] = {
-        { { 2, 16, 6, 6, 8 }, 2 }, { { 1, 32, 7, 5, 16 }, 2 }, { { 3, 10, 5, 9, 10 }, 2 }, { { 2, 3, 8, 8, 1 }, 2 }, { { 1, 24, 9, 7, 24 }, 3 }, { { 1, 8, 5, 5, 8 }, 5 }, { { 1, 8, 16, 33, 8 }, 16 }, { { 1, 9, 36, 18, 9 }, 17 }, { { 2, 8, 3, 4, 8 }, 1 },
+    static const struct { nn_maps m; size_t side;
+    } list[] = {
+        { { 2, 16, 6, 6, 8 }, 2 },   { { 1, 32, 7, 5, 16 }, 2 },  { { 3, 10, 5, 9, 10 }, 2 },
+        { { 2, 3, 8, 8, 1 }, 2 },    { { 1, 24, 9, 7, 24 }, 3 },  { { 1, 8, 5, 5, 8 }, 5 },
+        { { 1, 8, 16, 33, 8 }, 16 }, { { 1, 9, 36, 18, 9 }, 17 }, { { 2, 8, 3, 4, 8 }, 1 },
     };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(list) * 2; i++) {
         const nn_maps *m = &list[i / 2].m;
-        const size_t side = list[i / 2].side, values = m->images * m->channels * m->height * m->width, lines = nn_pool_lines(m, side), n = lines * (m->width / side) * m->lanes;
+        const size_t side = list[i / 2].side, values = m->images * m->channels * m->height * m->width,
+                     lines = nn_pool_lines(m, side), n = lines * (m->width / side) * m->lanes;
         const bool relu = i % 2 == 1;
         float *x = calloc(values, sizeof *x), *dx = calloc(values, sizeof *dx), *ex = calloc(values, sizeof *ex);
         float *y = calloc(n, sizeof *y), *ey = calloc(n, sizeof *ey), *slope = calloc(n, sizeof *slope);
@@ -313,21 +325,26 @@ static void pooling_is_its_definition_at_every_level(void **state)
     }
 }
 
-/* ---- weights of a convolution of plain maps: near the sum in doubles, the same bits at every level and in any parts ---- */
+/* ---- weights of a convolution of plain maps: near the sum in doubles, the same bits at
+   every level and in any parts ---- */
 static void weights_of_plain_maps_are_their_definition_at_every_level(void **state)
 {
-    static const struct { nn_maps out; size_t channels, side; } list[] = {
-        { { 8, 32, 26, 26, 8 }, 1, 3 }, { { 2, 32, 5, 7, 16 }, 3, 3 }, { { 3, 16, 4, 9, 8 }, 2, 5 }, { { 1, 24, 6, 5, 24 }, 1, 1 }, { { 2, 8, 3, 4, 8 }, 2, 11 }, { { 1, 16, 2, 3, 16 }, 5, 2 },
+    static const struct { nn_maps out; size_t channels, side;
+    } list[] = {
+        { { 8, 32, 26, 26, 8 }, 1, 3 }, { { 2, 32, 5, 7, 16 }, 3, 3 }, { { 3, 16, 4, 9, 8 }, 2, 5 },
+        { { 1, 24, 6, 5, 24 }, 1, 1 },  { { 2, 8, 3, 4, 8 }, 2, 11 },  { { 1, 16, 2, 3, 16 }, 5, 2 },
     };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(list); i++) {
         const nn_maps *out = &list[i].out;
-        const size_t side = list[i].side, places = out->images * out->height * out->width, n = out->channels * list[i].channels * side * side;
+        const size_t side = list[i].side, places = out->images * out->height * out->width,
+                     n = out->channels * list[i].channels * side * side;
         const nn_maps in = { out->images, list[i].channels, out->height + side - 1, out->width + side - 1, 1 };
         const size_t values = in.images * in.channels * in.height * in.width;
         const tutti_rng rng = { .seed = i };
-        float *x = calloc(values, sizeof *x), *slope = calloc(places * out->channels, sizeof *slope), *w = calloc(n + GUARD, sizeof *w), *first = calloc(n + GUARD, sizeof *first);
+        float *x = calloc(values, sizeof *x), *slope = calloc(places * out->channels, sizeof *slope),
+              *w = calloc(n + GUARD, sizeof *w), *first = calloc(n + GUARD, sizeof *first);
         float bias[32 + GUARD], first_bias[32 + GUARD] = { 0 };
 
         for (size_t k = 0; k < values; k++)
@@ -348,11 +365,15 @@ static void weights_of_plain_maps_are_their_definition_at_every_level(void **sta
             assert_memory_equal(bias, first_bias, sizeof bias);
         }
         for (size_t k = 0; k < n; k++) {
-            const size_t o = k / (in.channels * side * side), c = k / (side * side) % in.channels, r = k / side % side, s = k % side;
+            const size_t o = k / (in.channels * side * side), c = k / (side * side) % in.channels, r = k / side % side,
+                         s = k % side;
             double exact = 0, size = 0, exact_bias = 0;
             for (size_t place = 0; place < places; place++) {
-                const size_t image = place / (out->height * out->width), p = place / out->width % out->height, q = place % out->width;
-                const double d = slope[place_in(out, image * (out->channels / out->lanes) + o / out->lanes, p, q, o % out->lanes)], v = x[((image * in.channels + c) * in.height + p + r) * in.width + q + s];
+                const size_t image = place / (out->height * out->width), p = place / out->width % out->height,
+                             q = place % out->width;
+                const double d = slope[place_in(out, image * (out->channels / out->lanes) + o / out->lanes, p, q,
+                                                o % out->lanes)],
+                             v = x[((image * in.channels + c) * in.height + p + r) * in.width + q + s];
                 exact += d * v;
                 exact_bias += d;
                 size += fabs(d * v) + fabs(d);
@@ -400,7 +421,8 @@ static void a_loop_is_cut_into_parts_that_together_are_all_of_it(void **state)
             }
 }
 
-/* Large enough that every loop is cut. Loops give one thread's bits; oneDNN's products may be cut otherwise, hence the tolerance. The same threads, the same bits. */
+/* Large enough that every loop is cut. Loops give one thread's bits; oneDNN's products may be cut
+   otherwise, hence the tolerance. The same threads, the same bits. */
 static void threads_of_a_network_of_rows_agree(void **state)
 {
 #if SANITIZED_THREAD
@@ -410,9 +432,11 @@ static void threads_of_a_network_of_rows_agree(void **state)
     enum { SAMPLES = 8, TOKENS = SAMPLES * 128, CLICKS = 64, TABLES = 8, VALUES = 13, FRAMES = 4, MOST = 64 };
     static const struct { const char *model; tutti_nn_task task; int64_t samples; } nets[] = {
         { "gpt(layers=1,dim=64,heads=2)", { .classes = 256, .context = 128 }, SAMPLES },
-        { "gpt(layers=1,dim=64,heads=2,dropout=0.1,positions=rotary,norm=rms)", { .classes = 256, .context = 128 }, SAMPLES },
+        { "gpt(layers=1,dim=64,heads=2,dropout=0.1,positions=rotary,norm=rms)", { .classes = 256, .context = 128 },
+          SAMPLES },
         { "gpt(layers=1,dim=64,heads=2,tied=off)", { .classes = 256, .context = 128 }, SAMPLES },
-        { "ctr(dim=128,layers=2,hidden=512)", { .channels = 1, .height = 1, .width = VALUES, .classes = 2, .tables = TABLES, .rows = 100 }, CLICKS },
+        { "ctr(dim=128,layers=2,hidden=512)",
+          { .channels = 1, .height = 1, .width = VALUES, .classes = 2, .tables = TABLES, .rows = 100 }, CLICKS },
         { "blstm(layers=1,hidden=128)", { .channels = 1, .height = FRAMES, .width = VALUES, .classes = 2 }, CLICKS },
     };
     static uint32_t tokens[TOKENS], next[TOKENS], rows[CLICKS * TABLES];
@@ -448,13 +472,18 @@ static void threads_of_a_network_of_rows_agree(void **state)
         for (int run = 0; run < 3; run++) {
             tutti_error err = { 0 };
             tutti_nn *nn;
-            tutti_status status = tutti_nn_open(&nn, model, &task, &(tutti_nn_options){ .batch = samples, .threads = run == 0 ? 1 : 2 }, &err);
+            tutti_status status = tutti_nn_open(
+                &nn, model, &task, &(tutti_nn_options){ .batch = samples, .threads = run == 0 ? 1 : 2 }, &err);
             if (status == TUTTI_OK)
-                status = task.tables > 0
-                    ? tutti_nn_pass_rows(nn, x, rows, labels, samples, (double)samples, false, false, (const float *const *)values, gradients[run], NULL, &loss[run], &err)
+                status =
+                    task.tables > 0
+                        ? tutti_nn_pass_rows(nn, x, rows, labels, samples, (double)samples, false, false,
+                                             (const float *const *)values, gradients[run], NULL, &loss[run], &err)
                     : task.context > 0
-                    ? tutti_nn_pass_tokens(nn, tokens, next, samples, (double)samples, false, false, (const float *const *)values, gradients[run], NULL, &loss[run], &err)
-                    : tutti_nn_pass(nn, x, labels, samples, (double)samples, false, false, (const float *const *)values, gradients[run], NULL, &loss[run], &err);
+                        ? tutti_nn_pass_tokens(nn, tokens, next, samples, (double)samples, false, false,
+                                               (const float *const *)values, gradients[run], NULL, &loss[run], &err)
+                        : tutti_nn_pass(nn, x, labels, samples, (double)samples, false, false,
+                                        (const float *const *)values, gradients[run], NULL, &loss[run], &err);
             if (status != TUTTI_OK)
                 fail_msg("%s: %s", model, err.text);
             tutti_nn_close(nn);
@@ -463,7 +492,8 @@ static void threads_of_a_network_of_rows_agree(void **state)
         for (int k = 0; k < count; k++) {
             assert_memory_equal(gradients[1][k], gradients[2][k], p[k].count * sizeof(float));
             if (distance(gradients[1][k], gradients[0][k], p[k].count) > 1e-4)
-                fail_msg("%s: two threads are %g off from one", p[k].name, distance(gradients[1][k], gradients[0][k], p[k].count));
+                fail_msg("%s: two threads are %g off from one", p[k].name,
+                         distance(gradients[1][k], gradients[0][k], p[k].count));
             free(values[k]);
             for (int run = 0; run < 3; run++)
                 free(gradients[run][k]);

@@ -1,4 +1,5 @@
-/* Networks of tokens against PyTorch: tokens.py says how tokens.h is made and by which formulas parameters and tokens are filled. */
+/* Networks of tokens against PyTorch: tokens.py says how tokens.h is made and by which formulas
+   parameters and tokens are filled. */
 #include "nn/sequence.h"
 #include "nn_test.h"
 #include "tokens.h"
@@ -15,12 +16,16 @@ static void fill(const tutti_nn_param *p, int k, float *values)
 
     for (size_t i = 0; i < p->count; i++) {
         const double wave = sin(0.37 * (double)i + 1.3 * k);
-        values[i] = (float)(p->start > 0 ? 1 + wave / 4 : p->dims == 1 ? wave / 4 : table ? wave : 2 * wave / sqrt((double)p->cols));
+        values[i] = (float)(p->start > 0   ? 1 + wave / 4
+                            : p->dims == 1 ? wave / 4
+                            : table        ? wave
+                                           : 2 * wave / sqrt((double)p->cols));
     }
 }
 
-/* Tolerances: 1e-5 of the loss, 2e-5 of a tensor's norm for the norm and single elements and, for a sum of n values, of norm sqrt(n), its largest; beside 2e-7 of all tensors' norm, which is
-   what remains of sums that cancel: the slope of a key's bias is exactly 0. */
+/* Tolerances: 1e-5 of the loss, 2e-5 of a tensor's norm for the norm and single elements and, for a
+   sum of n values, of norm sqrt(n), its largest; beside 2e-7 of all tensors' norm, which is what
+   remains of sums that cancel: the slope of a key's bias is exactly 0. */
 static void losses_and_gradients_are_pytorch_s(void **state)
 {
     (void)state;
@@ -48,8 +53,10 @@ static void losses_and_gradients_are_pytorch_s(void **state)
             tokens[i] = (uint32_t)((7 * i * i + 3 * i + 1) % (size_t)expected->vocabulary);
             next[i] = (uint32_t)((5 * i + i * i + 2) % (size_t)expected->vocabulary);
         }
-        if (tutti_nn_open(&nn, expected->model, &task, &(tutti_nn_options){ .batch = expected->samples }, &err) != TUTTI_OK ||
-            tutti_nn_pass_tokens(nn, tokens, next, expected->samples, (double)expected->samples, false, false, (const float *const *)values, gradients, NULL, &loss, &err) != TUTTI_OK)
+        if (tutti_nn_open(&nn, expected->model, &task, &(tutti_nn_options){ .batch = expected->samples }, &err) !=
+                TUTTI_OK ||
+            tutti_nn_pass_tokens(nn, tokens, next, expected->samples, (double)expected->samples, false, false,
+                                 (const float *const *)values, gradients, NULL, &loss, &err) != TUTTI_OK)
             fail_msg("%s", err.text);
         near(expected->model, "pass", "loss", loss, expected->loss, 1e-5 * expected->loss);
         for (int k = 0; k < count; k++)
@@ -72,7 +79,9 @@ static void losses_and_gradients_are_pytorch_s(void **state)
             for (int i = 0; i < 4; i++)
                 near(expected->model, t->name, "an element", (double)gradients[k][places[i]], t->at[i], tolerance);
         }
-        assert_int_equal(tutti_nn_evaluate_tokens(nn, tokens, next, expected->samples, (const float *const *)values, &loss, &correct, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_evaluate_tokens(nn, tokens, next, expected->samples, (const float *const *)values,
+                                                  &loss, &correct, NULL),
+                         TUTTI_OK);
         near(expected->model, "evaluation", "loss", loss, expected->loss, 1e-5 * expected->loss);
         assert_int_equal(correct, expected->correct);
         tutti_nn_close(nn);

@@ -1,4 +1,5 @@
-/* Both backends against PyTorch: vectors.py says how vectors.h is made and by which formulas parameters and samples are filled. */
+/* Both backends against PyTorch: vectors.py says how vectors.h is made and by which formulas
+   parameters and samples are filled. */
 #include "nn_test.h"
 #include "vectors.h"
 
@@ -6,7 +7,9 @@ static void fill(example *e)
 {
     for (int k = 0; k < e->count; k++) {
         const size_t fan_in = e->params[k].fan_in > 0 ? e->params[k].fan_in : 1;
-        int forward = 0; /* its place among the parameters in PyTorch's order: those of earlier units, and of its own the ones before it */
+        /* its place among the parameters in PyTorch's order: those of earlier units,
+           and of its own the ones before it */
+        int forward = 0;
         for (int j = 0; j < e->count; j++)
             forward += e->params[j].unit < e->params[k].unit || (e->params[j].unit == e->params[k].unit && j < k);
         for (size_t i = 0; i < e->params[k].count; i++)
@@ -18,13 +21,15 @@ static void fill(example *e)
         e->labels[i] = (uint8_t)((7 * i + 3) % VECTOR_CLASSES);
 }
 
-static void near(const char *backend, const char *model, const char *name, const char *what, double got, double expected, double tolerance)
+static void near(const char *backend, const char *model, const char *name, const char *what, double got,
+                 double expected, double tolerance)
 {
     if (!(fabs(got - expected) <= tolerance))
         fail_msg("%s, %s, %s: %s is %.9g, PyTorch has %.9g", backend, model, name, what, got, expected);
 }
 
-/* Tolerances are 1e-5 of a tensor's norm for the norm and single elements and, for a sum of n values, of norm sqrt(n), its largest. With batch norms 1e-4: rounding in a layer moves
+/* Tolerances are 1e-5 of a tensor's norm for the norm and single elements and, for a sum of
+   n values, of norm sqrt(n), its largest. With batch norms 1e-4: rounding in a layer moves
    the statistics of all that follow. */
 static void check(const char *backend)
 {
@@ -58,7 +63,9 @@ static void check(const char *backend)
             for (int i = 0; i < 4; i++)
                 near(backend, expected->model, t->name, "an element", (double)g[places[i]], t->at[i], bound * t->norm);
         }
-        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, expected->samples, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, expected->samples, (const float *const *)e.values, &loss,
+                                           &correct, NULL),
+                         TUTTI_OK);
         near(backend, expected->model, "evaluation", "loss", loss, expected->after, 1e-5 * expected->after);
         assert_int_equal(correct, expected->correct);
         example_free(&e);
