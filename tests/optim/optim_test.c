@@ -1,4 +1,5 @@
-/* The optimisers: PyTorch's numbers, ranges, scales, the slots they declare and the sentences they refuse with. */
+/* The optimisers: PyTorch's numbers, ranges, scales, the slots they declare
+   and the sentences they refuse with. */
 #include <dirent.h>
 #include <float.h>
 #include <math.h>
@@ -45,15 +46,17 @@ static double ulps(float a, float b, double size)
     return a == b ? 0 : fabs((double)a - b) / ldexp(1, ilogb(fmax(size, FLT_MIN)) - 23);
 }
 
-/* SGD to the bit; Adam's m and v too, unless L2 decay brings the weights back into the gradient. Adam's weights: PyTorch's square
-   root may be off by its last place in each step, so that the steps, below 4 lr here, differ in their last two; over these
-   twenty steps the tolerance is 2 ulp of the larger of |w| and 4 lr. With L2 decay 4 ulp of m and v themselves. */
+/* SGD to the bit; Adam's m and v too, unless L2 decay brings the weights back into the gradient.
+   Adam's weights: PyTorch's square root may be off by its last place in each step, so that the
+   steps, below 4 lr here, differ in their last two; over these twenty steps the tolerance is 2 ulp
+   of the larger of |w| and 4 lr. With L2 decay 4 ulp of m and v themselves. */
 static void the_numbers_are_pytorchs(void **state)
 {
     (void)state;
     for (int c = 0; c < CONFIGURATIONS; c++) {
         const char *spec = expected[c].spec;
-        const bool adam = strncmp(spec, "adam", 4) == 0, l2 = adam && spec[4] != 'w' && strstr(spec, "weight_decay") != NULL;
+        const bool adam = strncmp(spec, "adam", 4) == 0,
+                   l2 = adam && spec[4] != 'w' && strstr(spec, "weight_decay") != NULL;
         bench b = bench_open(spec, 0, COUNT, TUTTI_CPU_AVX512);
         float w[COUNT];
         double worst = 0;
@@ -68,7 +71,8 @@ static void the_numbers_are_pytorchs(void **state)
                 const double off = ulps(w[i], expected[c].kept[k][i], fmax(fabs(w[i]), 4 * expected[c].lr));
                 worst = fmax(worst, off);
                 if (off > (adam ? 2 : 0))
-                    fail_msg("%s: weight %d after step %d is %a, not %a (%g ulp)", spec, i, t, w[i], expected[c].kept[k][i], off);
+                    fail_msg("%s: weight %d after step %d is %a, not %a (%g ulp)", spec, i, t, w[i],
+                             expected[c].kept[k][i], off);
             }
             k++;
         }
@@ -107,7 +111,8 @@ static void any_split_and_any_level_give_the_same_bits(void **state)
     (void)state;
     for (size_t s = 0; s < TUTTI_LENGTH(specs); s++)
         for (int cpu = TUTTI_CPU_SCALAR; cpu <= (int)tutti_cpu_best(); cpu++) {
-            bench whole = bench_open(specs[s], FIRST, N, TUTTI_CPU_SCALAR), parts = bench_open(specs[s], FIRST, N, (tutti_cpu)cpu);
+            bench whole = bench_open(specs[s], FIRST, N, TUTTI_CPU_SCALAR),
+                  parts = bench_open(specs[s], FIRST, N, (tutti_cpu)cpu);
             float w[2][N], g[N];
             uint64_t index = 0;
             for (size_t i = 0; i < N; i++)
@@ -138,7 +143,8 @@ static void a_power_of_two_as_scale_equals_scaled_gradients(void **state)
     (void)state;
     for (size_t s = 0; s < TUTTI_LENGTH(specs); s++)
         for (int power = -8; power <= 8; power += 4) {
-            bench folded = bench_open(specs[s], 0, COUNT, TUTTI_CPU_AVX512), scaled = bench_open(specs[s], 0, COUNT, TUTTI_CPU_AVX512);
+            bench folded = bench_open(specs[s], 0, COUNT, TUTTI_CPU_AVX512),
+                  scaled = bench_open(specs[s], 0, COUNT, TUTTI_CPU_AVX512);
             const float factor = ldexpf(1, power);
             float w[2][COUNT], g[COUNT];
             memcpy(w[0], start, sizeof start);
@@ -156,12 +162,14 @@ static void a_power_of_two_as_scale_equals_scaled_gradients(void **state)
         }
 }
 
-/* Without eps a scale of 2^k changes nothing in Adam; with g = 0 and m = 0 a weight stays; AdamW without decay is Adam; the
-   first step is lr in the direction of -g. */
+/* Without eps a scale of 2^k changes nothing in Adam; with g = 0 and m = 0 a weight stays; AdamW
+   without decay is Adam; the first step is lr in the direction of -g. */
 static void adam_keeps_its_identities(void **state)
 {
-    bench one = bench_open("adam(eps=0)", 0, COUNT, TUTTI_CPU_AVX512), many = bench_open("adam(eps=0)", 0, COUNT, TUTTI_CPU_AVX512);
-    bench plain = bench_open("adam", 0, COUNT, TUTTI_CPU_AVX512), decoupled = bench_open("adamw(weight_decay=0)", 0, COUNT, TUTTI_CPU_AVX512);
+    bench one = bench_open("adam(eps=0)", 0, COUNT, TUTTI_CPU_AVX512),
+          many = bench_open("adam(eps=0)", 0, COUNT, TUTTI_CPU_AVX512);
+    bench plain = bench_open("adam", 0, COUNT, TUTTI_CPU_AVX512),
+          decoupled = bench_open("adamw(weight_decay=0)", 0, COUNT, TUTTI_CPU_AVX512);
     float w[4][COUNT];
     const float zero[COUNT] = { 0 };
     (void)state;
@@ -211,13 +219,15 @@ static void the_bias_corrections_follow_t(void **state)
     }
 }
 
-/* A thousand steps against the same rules in double: relative to the largest weight the difference stays below 1e-5. Decoupled
-   decay adds what rounding 1 - lr weight_decay to float costs, as in PyTorch: up to 2^-25 a step, always in one direction. */
+/* A thousand steps against the same rules in double: relative to the largest weight the difference
+   stays below 1e-5. Decoupled decay adds what rounding 1 - lr weight_decay to float costs, as in
+   PyTorch: up to 2^-25 a step, always in one direction. */
 static void a_thousand_steps_stay_near_double_arithmetic(void **state)
 {
     enum { N = 33, LONG = 1000 };
     static const struct { const char *spec; double beta1, beta2, l2, decoupled; } rows[] = {
-        { "adam(weight_decay=0.01)", 0.9, 0.999, 0.01, 0 }, { "adamw(beta1=0.8,beta2=0.99,weight_decay=0.05)", 0.8, 0.99, 0, 0.05 },
+        { "adam(weight_decay=0.01)", 0.9, 0.999, 0.01, 0 }, { "adamw(beta1=0.8,beta2=0.99,weight_decay=0.05)", 0.8,
+          0.99, 0, 0.05 },
         { "sgd(momentum=0.9,weight_decay=0.02)", 0.9, 0, 0.02, 0 },
     };
     (void)state;
@@ -254,7 +264,8 @@ static void a_thousand_steps_stay_near_double_arithmetic(void **state)
     }
 }
 
-/* Every allocation of the two open functions fails once: a status, a sentence, nothing given out, nothing leaked (sanitizers). */
+/* Every allocation of the two open functions fails once: a status, a sentence, nothing given
+   out, nothing leaked (sanitizers). */
 static int allocations_left = -1;
 void *__real_tutti_alloc(size_t count, size_t size);
 void *__wrap_tutti_alloc(size_t count, size_t size);
@@ -343,9 +354,12 @@ static void an_empty_shard_is_updated_to_nothing(void **state)
 static void the_defaults_are_pytorchs(void **state)
 {
     static const struct { const char *optim, *option; double value; } rows[] = {
-        { "sgd", "lr", 0.01 }, { "sgd", "momentum", 0 }, { "sgd", "dampening", 0 }, { "sgd", "nesterov", 0 }, { "sgd", "weight_decay", 0 },
-        { "adam", "lr", 0.001 }, { "adam", "beta1", 0.9 }, { "adam", "beta2", 0.999 }, { "adam", "eps", 1e-8 }, { "adam", "weight_decay", 0 },
-        { "adamw", "lr", 0.001 }, { "adamw", "beta1", 0.9 }, { "adamw", "beta2", 0.999 }, { "adamw", "eps", 1e-8 }, { "adamw", "weight_decay", 0.01 },
+        { "sgd", "lr", 0.01 }, { "sgd", "momentum", 0 }, { "sgd", "dampening", 0 }, { "sgd", "nesterov", 0 }, { "sgd",
+          "weight_decay", 0 },
+        { "adam", "lr", 0.001 }, { "adam", "beta1", 0.9 }, { "adam", "beta2", 0.999 }, { "adam", "eps",
+          1e-8 }, { "adam", "weight_decay", 0 },
+        { "adamw", "lr", 0.001 }, { "adamw", "beta1", 0.9 }, { "adamw", "beta2", 0.999 }, { "adamw", "eps",
+          1e-8 }, { "adamw", "weight_decay", 0.01 },
     };
     (void)state;
     for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {
@@ -374,24 +388,32 @@ static void what_makes_no_sense_is_refused_with_a_sentence(void **state)
     char long_prefix[300];
     (void)state;
 
-    refuse("sgd(nesterov=on)", "o", "optimizer 'sgd': nesterov=on needs a momentum above 0, and momentum is 0; add momentum=0.9 or leave "
+    refuse("sgd(nesterov=on)", "o",
+           "optimizer 'sgd': nesterov=on needs a momentum above 0, and momentum is 0; add momentum=0.9 or leave "
            "nesterov out");
-    refuse("sgd(momentum=0.9,nesterov=on,dampening=0.25)", "o", "optimizer 'sgd': nesterov=on needs dampening=0, and dampening is 0.25; "
+    refuse("sgd(momentum=0.9,nesterov=on,dampening=0.25)", "o",
+           "optimizer 'sgd': nesterov=on needs dampening=0, and dampening is 0.25; "
            "leave one of the two out");
-    refuse("adamx(lr=1)", "o", "unknown optimizer 'adamx'; did you mean 'adam' or 'adamw'? (there are sgd, adam, adamw)");
+    refuse("adamx(lr=1)", "o",
+           "unknown optimizer 'adamx'; did you mean 'adam' or 'adamw'? (there are sgd, adam, adamw)");
     memset(long_prefix, 'p', sizeof long_prefix - 1);
     long_prefix[sizeof long_prefix - 1] = '\0';
-    refuse("adam", long_prefix, "optimizer 'adam': its states cannot be named 'pppppppppppppppppppp...': a prefix has at most 200 bytes, "
+    refuse("adam", long_prefix,
+           "optimizer 'adam': its states cannot be named 'pppppppppppppppppppp...': a prefix has at most 200 bytes, "
            "and this has 299");
 }
 
-/* Values out of bounds come from the table; here only that each is refused, and that its name is said. */
+/* Values out of bounds come from the table; here only that each is
+   refused, and that its name is said. */
 static void values_out_of_bounds_are_refused(void **state)
 {
     static const struct { const char *spec, *option; } rows[] = {
-        { "sgd(lr=-0.1)", "lr" }, { "sgd(momentum=1.5)", "momentum" }, { "sgd(dampening=-1)", "dampening" }, { "sgd(weight_decay=-1e-4)", "weight_decay" },
-        { "sgd(lr=nan)", "lr" }, { "adam(beta1=1)", "beta1" }, { "adam(beta2=1)", "beta2" }, { "adam(beta1=-0.1)", "beta1" },
-        { "adam(eps=-1e-8)", "eps" }, { "adamw(weight_decay=-0.01)", "weight_decay" }, { "adamw(lr=inf)", "lr" }, { "sgd(nesterov=perhaps)", "nesterov" },
+        { "sgd(lr=-0.1)", "lr" }, { "sgd(momentum=1.5)", "momentum" }, { "sgd(dampening=-1)",
+          "dampening" }, { "sgd(weight_decay=-1e-4)", "weight_decay" },
+        { "sgd(lr=nan)", "lr" }, { "adam(beta1=1)", "beta1" }, { "adam(beta2=1)", "beta2" }, { "adam(beta1=-0.1)",
+          "beta1" },
+        { "adam(eps=-1e-8)", "eps" }, { "adamw(weight_decay=-0.01)", "weight_decay" }, { "adamw(lr=inf)",
+          "lr" }, { "sgd(nesterov=perhaps)", "nesterov" },
         { "adam(momentum=0.9)", "momentum" }, { "sgd(", "sgd(" },
     };
     (void)state;
@@ -400,7 +422,8 @@ static void values_out_of_bounds_are_refused(void **state)
         tutti_optim *o;
         tutti_error err = { .text = "" };
         assert_int_equal(tutti_plan_open(&plan, 10, NULL), TUTTI_OK);
-        assert_int_equal(tutti_optim_declare(&o, plan, rows[r].spec, "o", 0, 10, TUTTI_SAME, NULL, &err), TUTTI_ERR_USAGE);
+        assert_int_equal(tutti_optim_declare(&o, plan, rows[r].spec, "o", 0, 10, TUTTI_SAME, NULL, &err),
+                         TUTTI_ERR_USAGE);
         assert_null(o);
         assert_non_null(strstr(err.text, rows[r].option));
         assert_int_equal(strncmp(err.text, "optimizer", 9), 0);
@@ -430,7 +453,8 @@ static void the_registry_is_the_folder(void **state)
     while ((entry = readdir(folder)) != NULL) {
         char name[256];
         const size_t length = strlen(entry->d_name);
-        if (length < 3 || length >= sizeof name || strcmp(entry->d_name + length - 2, ".c") != 0 || part_of_the_room(entry->d_name))
+        if (length < 3 || length >= sizeof name || strcmp(entry->d_name + length - 2, ".c") != 0 ||
+            part_of_the_room(entry->d_name))
             continue;
         memcpy(name, entry->d_name, length - 2);
         name[length - 2] = '\0';

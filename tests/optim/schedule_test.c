@@ -1,4 +1,5 @@
-/* The schedules: exact values at their ends, the shape between, what happens after the run, what is refused. */
+/* The schedules: exact values at their ends, the shape between, what
+   happens after the run, what is refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +21,8 @@ static tutti_lr_schedule *schedule(const char *spec, uint64_t steps)
 
 static void warm_up_rises_to_exactly_one(void **state)
 {
-    static const char *const specs[] = { "constant(warmup=7)", "cosine(7)", "linear(warmup=7,floor=0.1)", "step(every=5,warmup=7)" };
+    static const char *const specs[] = { "constant(warmup=7)", "cosine(7)", "linear(warmup=7,floor=0.1)",
+                                         "step(every=5,warmup=7)" };
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
         tutti_lr_schedule *s = schedule(specs[k], 100);
@@ -74,7 +76,8 @@ static void cosine_and_linear_meet_one_and_the_floor(void **state)
                 char spec[100];
                 tutti_lr_schedule *s;
                 double before = 1;
-                snprintf(spec, sizeof spec, "%s(warmup=%d,floor=%.17g)", linear ? "linear" : "cosine", (int)warmup, floors[f]);
+                snprintf(spec, sizeof spec, "%s(warmup=%d,floor=%.17g)", linear ? "linear" : "cosine", (int)warmup,
+                         floors[f]);
                 s = schedule(spec, steps);
                 assert_true(tutti_lr_schedule_factor(s, warmup) == 1);
                 assert_true(tutti_lr_schedule_factor(s, steps) == floors[f]);
@@ -117,12 +120,14 @@ static void refuse(const char *spec, uint64_t steps, const char *sentence)
 static void what_makes_no_sense_is_refused_with_a_sentence(void **state)
 {
     static const char *const bad[] = {
-        "step(every=0)", "step(gamma=-0.1)", "step(gamma=1.5)", "cosine(floor=-0.1)", "linear(floor=2)", "constant(warmup=-1)",
-        "constant(floor=0.1)", "cosine(warmup=1.5)", "cosine(", "step(10,0.5,0,1)",
+        "step(every=0)",   "step(gamma=-0.1)",    "step(gamma=1.5)",     "cosine(floor=-0.1)",
+        "linear(floor=2)", "constant(warmup=-1)", "constant(floor=0.1)", "cosine(warmup=1.5)",
+        "cosine(",         "step(10,0.5,0,1)",
     };
     (void)state;
 
-    refuse("cosine(warmup=500)", 100, "schedule 'cosine': a warm-up of 500 steps is longer than the run of 100 steps; take a shorter "
+    refuse("cosine(warmup=500)", 100,
+           "schedule 'cosine': a warm-up of 500 steps is longer than the run of 100 steps; take a shorter "
            "warmup or a longer run");
     refuse("cosin", 100, "unknown schedule 'cosin'; did you mean 'cosine'? (there are constant, step, cosine, linear)");
     for (size_t k = 0; k < TUTTI_LENGTH(bad); k++) {
