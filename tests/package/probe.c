@@ -1,4 +1,5 @@
-/* probe.c: prints the help of a transport that is loaded by name, or the sentence why not. With a second word it goes to that folder first. */
+/* probe.c: prints the help of a transport that is loaded by name, or the sentence why not. With a
+   second word it goes to that folder first. */
 #include <stdio.h>
 #include <unistd.h>
 #include <tutti/transport.h>

@@ -1,4 +1,5 @@
-/* toy.c: a plug-in with nothing in it, for plugin_test.py: it is found, looked at and never opened. TOY_ABI and TOY_RUNTIME_ABI are the interfaces it claims to be built for. */
+/* toy.c: a plug-in with nothing in it, for plugin_test.py: it is found, looked at and never opened.
+   TOY_ABI and TOY_RUNTIME_ABI are the interfaces it claims to be built for. */
 #include <tutti/transport.h>
 
 #ifndef TOY_ABI
@@ -10,5 +11,10 @@
 
 extern const tutti_transport_ops tutti_transport_plugin;
 __attribute__((visibility("default"))) const tutti_transport_ops tutti_transport_plugin = {
-    .abi = TOY_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TOY_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops), .name = "toy", .help = TOY_HELP,
+    .abi = TOY_ABI,
+    .bytes = sizeof(tutti_transport_ops),
+    .runtime_abi = TOY_RUNTIME_ABI,
+    .runtime_bytes = sizeof(tutti_runtime_ops),
+    .name = "toy",
+    .help = TOY_HELP,
 };
