@@ -1,5 +1,6 @@
-/* Platforms as text: the same spec gives the same bytes, every shape is in the table, bad specs write nothing and say what would do. That the XML means what
-   the spec says is tests/cli/platform_test.py, with an XML parser. */
+/* Platforms as text: the same spec gives the same bytes, every shape is in the table, bad specs
+   write nothing and say what would do. That the XML means what the spec says is
+   tests/cli/platform_test.py, with an XML parser. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -42,7 +43,8 @@ static char *printed(const char *spec)
     return text;
 }
 
-/* By hand: under the address sanitizer each strstr measures the whole rest, which takes minutes for the largest platforms. */
+/* By hand: under the address sanitizer each strstr measures the whole rest, which takes
+   minutes for the largest platforms. */
 static int count(const char *text, const char *what)
 {
     const size_t length = strlen(what);
@@ -77,28 +79,31 @@ static void the_text_of_a_small_cluster_is_this(void **state)
     char *text = printed("cluster(2,10Gbps,50us,1.5Gf)");
 
     (void)state;
-    assert_string_equal(text,
-        "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<!-- tutti platform 'cluster(n=2,speed=1.5Gf)' -->\n"
-        "<platform version=\"4.1\">\n  <zone id=\"all\" routing=\"DijkstraCache\">\n"
-        "    <host id=\"w0\" speed=\"1500000000f\"/>\n    <host id=\"w1\" speed=\"1500000000f\"/>\n    <router id=\"s0\"/>\n"
-        "    <link id=\"loopback\" bandwidth=\"80Gbps\" latency=\"0s\" sharing_policy=\"FATPIPE\"/>\n"
-        "    <link id=\"w0_up\" bandwidth=\"10000000000bps\" latency=\"2.5e-05s\" sharing_policy=\"SHARED\"/>\n"
-        "    <link id=\"w0_down\" bandwidth=\"10000000000bps\" latency=\"2.5e-05s\" sharing_policy=\"SHARED\"/>\n"
-        "    <link id=\"w1_up\" bandwidth=\"10000000000bps\" latency=\"2.5e-05s\" sharing_policy=\"SHARED\"/>\n"
-        "    <link id=\"w1_down\" bandwidth=\"10000000000bps\" latency=\"2.5e-05s\" sharing_policy=\"SHARED\"/>\n"
-        "    <route src=\"w0\" dst=\"w0\" symmetrical=\"NO\"><link_ctn id=\"loopback\"/></route>\n"
-        "    <route src=\"w0\" dst=\"s0\" symmetrical=\"NO\"><link_ctn id=\"w0_up\"/></route>\n"
-        "    <route src=\"s0\" dst=\"w0\" symmetrical=\"NO\"><link_ctn id=\"w0_down\"/></route>\n"
-        "    <route src=\"w1\" dst=\"w1\" symmetrical=\"NO\"><link_ctn id=\"loopback\"/></route>\n"
-        "    <route src=\"w1\" dst=\"s0\" symmetrical=\"NO\"><link_ctn id=\"w1_up\"/></route>\n"
-        "    <route src=\"s0\" dst=\"w1\" symmetrical=\"NO\"><link_ctn id=\"w1_down\"/></route>\n"
-        "  </zone>\n</platform>\n");
+    assert_string_equal(
+        text, "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<!-- tutti "
+              "platform 'cluster(n=2,speed=1.5Gf)' -->\n"
+              "<platform version=\"4.1\">\n  <zone id=\"all\" routing=\"DijkstraCache\">\n"
+              "    <host id=\"w0\" speed=\"1500000000f\"/>\n    <host id=\"w1\" speed=\"1500000000f\"/>\n    <router "
+              "id=\"s0\"/>\n"
+              "    <link id=\"loopback\" bandwidth=\"80Gbps\" latency=\"0s\" sharing_policy=\"FATPIPE\"/>\n"
+              "    <link id=\"w0_up\" bandwidth=\"10000000000bps\" latency=\"2.5e-05s\" sharing_policy=\"SHARED\"/>\n"
+              "    <link id=\"w0_down\" bandwidth=\"10000000000bps\" latency=\"2.5e-05s\" sharing_policy=\"SHARED\"/>\n"
+              "    <link id=\"w1_up\" bandwidth=\"10000000000bps\" latency=\"2.5e-05s\" sharing_policy=\"SHARED\"/>\n"
+              "    <link id=\"w1_down\" bandwidth=\"10000000000bps\" latency=\"2.5e-05s\" sharing_policy=\"SHARED\"/>\n"
+              "    <route src=\"w0\" dst=\"w0\" symmetrical=\"NO\"><link_ctn id=\"loopback\"/></route>\n"
+              "    <route src=\"w0\" dst=\"s0\" symmetrical=\"NO\"><link_ctn id=\"w0_up\"/></route>\n"
+              "    <route src=\"s0\" dst=\"w0\" symmetrical=\"NO\"><link_ctn id=\"w0_down\"/></route>\n"
+              "    <route src=\"w1\" dst=\"w1\" symmetrical=\"NO\"><link_ctn id=\"loopback\"/></route>\n"
+              "    <route src=\"w1\" dst=\"s0\" symmetrical=\"NO\"><link_ctn id=\"w1_up\"/></route>\n"
+              "    <route src=\"s0\" dst=\"w1\" symmetrical=\"NO\"><link_ctn id=\"w1_down\"/></route>\n"
+              "  </zone>\n</platform>\n");
     free(text);
 }
 
 static void draws_are_those_of_the_seed(void **state)
 {
-    static const char *const pairs[][2] = { { "edge(seed=1)", "edge(seed=2)" }, { "random-stragglers(seed=1)", "random-stragglers(seed=2)" } };
+    static const char *const pairs[][2] = { { "edge(seed=1)", "edge(seed=2)" },
+                                            { "random-stragglers(seed=1)", "random-stragglers(seed=2)" } };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(pairs); i++) {
@@ -124,22 +129,34 @@ static void refused(const char *spec, const char *sentence)
 static void bad_specs_write_nothing_and_say_what_would_do(void **state)
 {
     (void)state;
-    refused("clutser", "there is no platform 'clutser'; did you mean 'cluster'?; platforms are cluster, two-level, straggler, random-stragglers, wan, edge");
+    refused("clutser", "there is no platform 'clutser'; did you mean 'cluster'?; platforms are cluster, two-level, "
+                       "straggler, random-stragglers, wan, edge");
     refused("cluster(n=0)", "platform 'cluster': option 'n' is 0; it must be from 1 to 16384 (hosts)");
     refused("cluster(m=3)", "platform 'cluster': unknown option 'm'; there are n, rate, latency and speed");
-    refused("cluster(rate=10)", "platform 'cluster': rate is '10'; write a number with bps, kbps, Mbps, Gbps or Tbps (bits a second), from 1bps to 1000Tbps");
-    refused("cluster(rate=-1Gbps)", "platform 'cluster': rate is '-1Gbps'; write a number with bps, kbps, Mbps, Gbps or Tbps (bits a second), from 1bps to 1000Tbps");
-    refused("cluster(rate=0x1pGbps)", "platform 'cluster': rate is '0x1pGbps'; write a number with bps, kbps, Mbps, Gbps or Tbps (bits a second), from 1bps to 1000Tbps");
-    refused("cluster(rate=1.2.3Gbps)", "platform 'cluster': rate is '1.2.3Gbps'; write a number with bps, kbps, Mbps, Gbps or Tbps (bits a second), from 1bps to 1000Tbps");
-    refused("cluster(latency=50Gbps)", "platform 'cluster': latency is '50Gbps'; write a number with ns, us, ms or s, from 0s to 1000s");
-    refused("cluster(latency=1001s)", "platform 'cluster': latency is '1001s'; write a number with ns, us, ms or s, from 0s to 1000s");
-    refused("cluster(speed=\"\")", "platform 'cluster': speed is ''; write a number with f, kf, Mf, Gf or Tf (floating-point operations a second), from 1f to 1000Tf");
+    refused("cluster(rate=10)", "platform 'cluster': rate is '10'; write a number with bps, kbps, Mbps, Gbps or Tbps "
+                                "(bits a second), from 1bps to 1000Tbps");
+    refused("cluster(rate=-1Gbps)", "platform 'cluster': rate is '-1Gbps'; write a number with bps, kbps, Mbps, Gbps "
+                                    "or Tbps (bits a second), from 1bps to 1000Tbps");
+    refused("cluster(rate=0x1pGbps)", "platform 'cluster': rate is '0x1pGbps'; write a number with bps, kbps, Mbps, "
+                                      "Gbps or Tbps (bits a second), from 1bps to 1000Tbps");
+    refused("cluster(rate=1.2.3Gbps)", "platform 'cluster': rate is '1.2.3Gbps'; write a number with bps, kbps, Mbps, "
+                                       "Gbps or Tbps (bits a second), from 1bps to 1000Tbps");
+    refused("cluster(latency=50Gbps)",
+            "platform 'cluster': latency is '50Gbps'; write a number with ns, us, ms or s, from 0s to 1000s");
+    refused("cluster(latency=1001s)",
+            "platform 'cluster': latency is '1001s'; write a number with ns, us, ms or s, from 0s to 1000s");
+    refused("cluster(speed=\"\")", "platform 'cluster': speed is ''; write a number with f, kf, Mf, Gf or Tf "
+                                   "(floating-point operations a second), from 1f to 1000Tf");
     refused("straggler(n=4,worker=4)", "platform 'straggler': worker is 4, but the 4 hosts are 0 to 3");
-    refused("random-stragglers(period=999ns)", "platform 'random-stragglers': period is '999ns'; it must be at least 1us");
-    refused("two-level(machines=16384,per_machine=2)", "platform 'two-level': machines x per_machine is 32768 hosts; at most 16384 are possible");
-    refused("wan(latency=1us)", "platform 'wan': latency is '1us' but inner_latency '5us': the way out leads through the inner network; raise the one or lower the other");
-    refused("edge(rate=1Mbps)", "platform 'edge': the slowest hosts would be the fastest: slow_rate 5Mbps, rate 1Mbps; slow_latency 60ms, latency 5ms (above 0); slow_speed 2Gf, "
-            "speed 50Gf");
+    refused("random-stragglers(period=999ns)",
+            "platform 'random-stragglers': period is '999ns'; it must be at least 1us");
+    refused("two-level(machines=16384,per_machine=2)",
+            "platform 'two-level': machines x per_machine is 32768 hosts; at most 16384 are possible");
+    refused("wan(latency=1us)", "platform 'wan': latency is '1us' but inner_latency '5us': the way out leads through "
+                                "the inner network; raise the one or lower the other");
+    refused("edge(rate=1Mbps)", "platform 'edge': the slowest hosts would be the fastest: slow_rate 5Mbps, rate 1Mbps; "
+                                "slow_latency 60ms, latency 5ms (above 0); slow_speed 2Gf, "
+                                "speed 50Gf");
     refused("cluster(n=2", "spec 'cluster(n=2': missing ')' at the end");
 }
 
