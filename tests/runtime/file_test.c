@@ -1,4 +1,5 @@
-/* file_test.c: files, on a real directory and on a table that cuts every operation short, interrupts it and fails the k-th. */
+/* file_test.c: files, on a real directory and on a table that cuts every operation short,
+   interrupts it and fails the k-th. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +11,8 @@
 #include <cmocka.h>
 #include "tutti/runtime.h"
 
-/* ---- a runtime of files that cannot be trusted: every call goes to the posix one, in small bites ---- */
+/* ---- a runtime of files that cannot be trusted: every call goes to
+   the posix one, in small bites ---- */
 typedef struct faults {
     tutti_runtime *below;
     size_t bite;                 /* most bytes of one read or write */
@@ -49,7 +51,9 @@ static int faulty_read(void *self, int fd, uint64_t offset, void *to, size_t byt
 {
     faults *f = self;
     const int cause = fault(f);
-    return cause != 0 ? cause : f->below->ops->file_read(f->below->self, fd, offset, to, bytes < f->bite ? bytes : f->bite, done);
+    return cause != 0
+               ? cause
+               : f->below->ops->file_read(f->below->self, fd, offset, to, bytes < f->bite ? bytes : f->bite, done);
 }
 
 static int faulty_write(void *self, int fd, const void *from, size_t bytes, size_t *done)
@@ -57,7 +61,9 @@ static int faulty_write(void *self, int fd, const void *from, size_t bytes, size
     faults *f = self;
     const int cause = fault(f);
     *done = 0;
-    return cause != 0 || f->stuck ? cause : f->below->ops->file_write(f->below->self, fd, from, bytes < f->bite ? bytes : f->bite, done);
+    return cause != 0 || f->stuck
+               ? cause
+               : f->below->ops->file_write(f->below->self, fd, from, bytes < f->bite ? bytes : f->bite, done);
 }
 
 static int faulty_reserve(void *self, int fd, uint64_t bytes)
@@ -72,7 +78,9 @@ static int faulty_write_at(void *self, int fd, uint64_t offset, const void *from
     faults *f = self;
     const int cause = fault(f);
     *done = 0;
-    return cause != 0 || f->stuck ? cause : f->below->ops->file_write_at(f->below->self, fd, offset, from, bytes < f->bite ? bytes : f->bite, done);
+    return cause != 0 || f->stuck ? cause
+                                  : f->below->ops->file_write_at(f->below->self, fd, offset, from,
+                                                                 bytes < f->bite ? bytes : f->bite, done);
 }
 
 static int faulty_sync(void *self, int fd)
@@ -144,7 +152,8 @@ static int teardown(void **state)
     return 0;
 }
 
-static tutti_status write_text(tutti_runtime *rt, const char *path, tutti_file_mode mode, const char *text, tutti_error *err)
+static tutti_status write_text(tutti_runtime *rt, const char *path, tutti_file_mode mode, const char *text,
+                               tutti_error *err)
 {
     tutti_file *f;
     tutti_status status = tutti_file_open(&f, rt, path, mode, err), closed;
@@ -186,7 +195,8 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(tutti_file_close(f, NULL), TUTTI_OK);
 }
 
-/* Mapped where the table can, read where it has no such call or the call fails; either way the descriptor is given back at once. */
+/* Mapped where the table can, read where it has no such call or the call fails; either way the
+   descriptor is given back at once. */
 static void all_of_a_file_is_mapped_or_else_read(void **state)
 {
     place *p = *state;
@@ -290,7 +300,8 @@ static void a_full_disk_is_told_with_what_mends_it(void **state)
 
     assert_int_equal(tutti_file_open(&f, p->rt, "/dev/full", TUTTI_FILE_APPEND, NULL), TUTTI_OK);
     assert_int_equal(tutti_file_write(f, "12345", 5, &err), TUTTI_ERR_IO);
-    assert_says(&err, "cannot write 5 bytes at offset 0 of '/dev/full'", "free space there or choose another place (No space left on device)");
+    assert_says(&err, "cannot write 5 bytes at offset 0 of '/dev/full'",
+                "free space there or choose another place (No space left on device)");
     assert_int_equal(err.cause, ENOSPC);
     tutti_file_close(f, NULL);
 }
@@ -319,8 +330,8 @@ static void short_and_interrupted_calls_are_made_whole(void **state)
     }
 }
 
-/* Method: fail the 1st, 2nd, 3rd ... call until all goes well; each failure has a sentence with the path and leaves no
-   descriptor open. */
+/* Method: fail the 1st, 2nd, 3rd ... call until all goes well; each failure has a sentence with the
+   path and leaves no descriptor open. */
 static void every_failing_call_is_told_and_leaks_nothing(void **state)
 {
     place *p = *state;
@@ -356,7 +367,8 @@ static void every_failing_call_is_told_and_leaks_nothing(void **state)
     assert_true(k > 10); /* open, three writes, sync, close, open, size, three reads, close */
 }
 
-/* Writes 5 blocks and 77 bytes, the last whole block first; at a block's start in memory if aligned. */
+/* Writes 5 blocks and 77 bytes, the last whole block first; at a
+   block's start in memory if aligned. */
 static tutti_status write_wide(tutti_runtime *rt, const char *path, const unsigned char *from, tutti_error *err)
 {
     enum { BLOCK = TUTTI_FILE_BLOCK };
@@ -376,7 +388,8 @@ static tutti_status write_wide(tutti_runtime *rt, const char *path, const unsign
     return status == TUTTI_OK ? closed : status;
 }
 
-/* Short and interrupted calls, memory at a block's start and beside it; every call fails once, with EINVAL too, which a disk says that wants larger blocks. */
+/* Short and interrupted calls, memory at a block's start and beside it; every call fails once, with
+   EINVAL too, which a disk says that wants larger blocks. */
 static void parts_in_any_order_make_the_file(void **state)
 {
     enum { BLOCK = TUTTI_FILE_BLOCK, BYTES = 5 * BLOCK + 77 };
@@ -390,7 +403,10 @@ static void parts_in_any_order_make_the_file(void **state)
         for (int cause = 0; cause < 3; cause++) {
             tutti_status status = TUTTI_ERR_IO;
             for (int k = cause == 0 ? 0 : 1; status != TUTTI_OK; k++) {
-                faults f = { .bite = cause == 0 ? 1000 : BLOCK, .interrupts = cause == 0 ? 3 : 0, .fail_at = k, .cause = cause == 1 ? ENOSPC : EINVAL };
+                faults f = { .bite = cause == 0 ? 1000 : BLOCK,
+                             .interrupts = cause == 0 ? 3 : 0,
+                             .fail_at = k,
+                             .cause = cause == 1 ? ENOSPC : EINVAL };
                 tutti_runtime_ops ops;
                 tutti_runtime made, *rt = faulty_runtime(&f, &ops, &made);
                 tutti_error err = { 0 };
@@ -398,7 +414,9 @@ static void parts_in_any_order_make_the_file(void **state)
                 assert_true(k < 30);
                 status = write_wide(rt, p->path, memory + shift, &err);
                 if (status != TUTTI_OK)
-                    assert_says(&err, p->path, cause == 1 ? "free space there or choose another place (No space left on device)" : "(Invalid argument)");
+                    assert_says(&err, p->path,
+                                cause == 1 ? "free space there or choose another place (No space left on device)"
+                                           : "(Invalid argument)");
                 assert_int_equal(f.opened, f.closed);
                 if (status == TUTTI_OK) {
                     assert_int_equal(tutti_file_open(&file, p->rt, p->path, TUTTI_FILE_READ, NULL), TUTTI_OK);
@@ -451,7 +469,9 @@ static void a_directory_that_is_shut_is_no_file(void **state)
     ops.directory_make = shut_directory_make;
     ops.exists = shut_exists;
     assert_int_equal(tutti_directory_make(rt, "/root/x", &err), TUTTI_ERR_IO);
-    assert_string_equal(err.text, "cannot make directory '/root/x'; check owner and permissions, or choose another place (Permission denied)");
+    assert_string_equal(
+        err.text,
+        "cannot make directory '/root/x'; check owner and permissions, or choose another place (Permission denied)");
     tutti_runtime_close(f.below);
 }
 
@@ -553,8 +573,9 @@ static void renaming_replaces_and_tells_both_names(void **state)
     assert_int_equal(bytes, 0);
 }
 
-/* Goal: under its name a file is whole: the old one or the new one; nothing else is left but after a kill. Method: fail the 1st, 2nd, 3rd ... call until all goes well, with and without an
-   old one; and an unfinished one of a try that was killed. */
+/* Goal: under its name a file is whole: the old one or the new one; nothing else is left but after
+   a kill. Method: fail the 1st, 2nd, 3rd ... call until all goes well, with and without an old one;
+   and an unfinished one of a try that was killed. */
 static void a_file_appears_whole_or_not_at_all(void **state)
 {
     place *p = *state;

@@ -1,5 +1,6 @@
-/* Goal: a name service that is slow, or never answers, costs its time limit and nothing else; answers and failures are passed on. Method: resolvers of the test's own, which wait
-   until they are let go; the sanitizers see what is left. */
+/* Goal: a name service that is slow, or never answers, costs its time limit and nothing else;
+   answers and failures are passed on. Method: resolvers of the test's own, which wait until they
+   are let go; the sanitizers see what is left. */
 #include "runtime/names.h"
 #include <errno.h>
 #include <netinet/in.h>
@@ -57,7 +58,8 @@ static void answers_and_failures_are_passed_on(void **state)
     assert_non_null(list);
     assert_int_equal(((struct sockaddr_in *)(void *)list->ai_addr)->sin_port, htons(80));
     freeaddrinfo(list);
-    assert_string_equal(tutti_lookup_by(refuses, "system", "80", &hints, TUTTI_LOOKUP_NS, &list), strerrordesc_np(EMFILE));
+    assert_string_equal(tutti_lookup_by(refuses, "system", "80", &hints, TUTTI_LOOKUP_NS, &list),
+                        strerrordesc_np(EMFILE));
     assert_null(list);
     assert_string_equal(tutti_lookup_by(refuses, "any", "80", &hints, TUTTI_LOOKUP_NS, &list), gai_strerror(EAI_FAIL));
     assert_null(list);
@@ -75,7 +77,8 @@ static void numbers_need_no_name_service(void **state)
     assert_null(list);
 }
 
-/* Given up, and answered later: by then the names that were asked for are gone, and nobody wants the answer. */
+/* Given up, and answered later: by then the names that were asked for are
+   gone, and nobody wants the answer. */
 static void a_late_answer_is_thrown_away(void **state)
 {
     char host[] = "here", service[] = "80";
@@ -84,7 +87,8 @@ static void a_late_answer_is_thrown_away(void **state)
     (void)state;
 
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    assert_string_equal(tutti_lookup_by(behind_a_gate, host, service, &hints, 20000000, &list), "the name service gives no answer within 5 s");
+    assert_string_equal(tutti_lookup_by(behind_a_gate, host, service, &hints, 20000000, &list),
+                        "the name service gives no answer within 5 s");
     clock_gettime(CLOCK_MONOTONIC, &end);
     assert_null(list);
     assert_true(end.tv_sec - begin.tv_sec < 10);

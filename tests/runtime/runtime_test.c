@@ -81,7 +81,8 @@ static void a_thread_has_megabytes_of_stack(void **state)
     assert_int_equal(tutti_thread_join(thread, NULL), TUTTI_OK);
 }
 
-/* Goal: a monitor excludes and wakes. Method: threads hand a turn round; each counts without atomics. */
+/* Goal: a monitor excludes and wakes. Method: threads hand a turn
+   round; each counts without atomics. */
 typedef struct { tutti_monitor *m; int turn, count; } table;
 typedef struct { table *t; int mine; } player;
 enum { PLAYERS = 4, TURNS = 500 };
