@@ -2,7 +2,9 @@
 #include "collective/conformance.h"
 #include "forked.h"
 
-static tutti_status as_actors(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
+static tutti_status as_actors(tutti_runtime *rt, const tutti_launch *launch,
+                              tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err),
+                              void *arg, tutti_error *err)
 {
     (void)rt;
     return forked_ranks("sim", launch->size, rank_main, arg, err);

@@ -1,5 +1,6 @@
-/* Goal: simulated messages carry the real values: the sign of one float of one message decides the final parameters. Method: sim's own table with a `send` that
-   flips one value of a copy on its way; without the flip the same table gives the same bits. */
+/* Goal: simulated messages carry the real values: the sign of one float of one message decides the
+   final parameters. Method: sim's own table with a `send` that flips one value of a copy on its
+   way; without the flip the same table gives the same bits. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -7,7 +8,8 @@
 #include "engine/toy.h"
 
 /* collective_internal.h, which does not go together with engine.h */
-tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n, tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg,
+tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,
+                                tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg,
                                 tutti_error *err);
 
 enum { RANKS = 4, STEPS = 7, AT_STEP = 2 };
@@ -25,7 +27,8 @@ static flip *now;              /* in the child; actors run one at a time */
 static bool due;
 static unsigned char *copy;
 
-static tutti_status send_flipped(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+static tutti_status send_flipped(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+                                 tutti_buffer payload, tutti_error *err)
 {
     const size_t bytes = payload.count * tutti_dtype_bytes(payload.dtype);
     float *values;
@@ -56,13 +59,15 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     t.options.method = f->method;
     TUTTI_TRY(toy_open(&e, world, &t, err));
     for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
-        due = due || (f->asked && s == AT_STEP && tutti_world_rank(world) == f->from); /* the next large message of anybody */
+        /* the next large message of anybody */
+        due = due || (f->asked && s == AT_STEP && tutti_world_rank(world) == f->from);
         status = toy_step(e, &t, err);
     }
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
     if (status == TUTTI_OK)
-        f->hash[tutti_world_rank(world)] = tutti_hash(tutti_engine_method(e)->x, tutti_engine_method(e)->layout->used * sizeof(float));
+        f->hash[tutti_world_rank(world)] =
+            tutti_hash(tutti_engine_method(e)->x, tutti_engine_method(e)->layout->used * sizeof(float));
     tutti_engine_close(e);
     return status;
 }
@@ -94,7 +99,8 @@ static flip *run(const char *method, bool asked, int from)
 
 static void one_flipped_sign_in_one_message_changes_the_final_parameters(void **state)
 {
-    static const char *const methods[] = { "ddp", "ddp(bucket_mb=0.01)", "local-sgd(period=3)", "d-psgd", "d-psgd(complete,order=atc)", "hetero-ring" };
+    static const char *const methods[] = { "ddp",    "ddp(bucket_mb=0.01)",        "local-sgd(period=3)",
+                                           "d-psgd", "d-psgd(complete,order=atc)", "hetero-ring" };
 
     (void)state;
     for (size_t m = 0; m < TUTTI_LENGTH(methods); m++) {
@@ -114,6 +120,7 @@ static void one_flipped_sign_in_one_message_changes_the_final_parameters(void **
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(one_flipped_sign_in_one_message_changes_the_final_parameters) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        one_flipped_sign_in_one_message_changes_the_final_parameters) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

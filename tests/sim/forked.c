@@ -32,7 +32,8 @@ tutti_status forked(tutti_status (*call)(void *arg, tutti_error *err), void *arg
         status = o->status;
         *err = o->err;
     } else
-        status = tutti_fail(err, TUTTI_ERR_IO, 0, "the child ended with %s %d", WIFSIGNALED(how) ? "signal" : "code", WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+        status = tutti_fail(err, TUTTI_ERR_IO, 0, "the child ended with %s %d", WIFSIGNALED(how) ? "signal" : "code",
+                            WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
     munmap(o, sizeof *o);
     return status;
 }
@@ -47,7 +48,12 @@ const tutti_transport_ops *forked_sim(void)
     return ops;
 }
 
-typedef struct ranks_call { const char *spec; int n; tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err); void *arg; } ranks_call;
+typedef struct ranks_call {
+    const char *spec;
+    int n;
+    tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err);
+    void *arg;
+} ranks_call;
 
 static tutti_status run_ranks(void *arg, tutti_error *err)
 {
@@ -62,7 +68,9 @@ static tutti_status run_ranks(void *arg, tutti_error *err)
     return status;
 }
 
-tutti_status forked_ranks(const char *spec, int n, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
+tutti_status forked_ranks(const char *spec, int n,
+                          tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg,
+                          tutti_error *err)
 {
     ranks_call c = { spec, n, rank_main, arg };
 

@@ -1,6 +1,7 @@
-/* Goal: nobody at a server waits for a slow link. Method: a toy client whose computation takes a time that is said, a
-   server of its own, hosts on links with rates that are said, in virtual time; bounds follow from bytes and rates. A
-   message takes latency + bytes / rate, and messages share a link evenly. */
+/* Goal: nobody at a server waits for a slow link. Method: a toy client whose computation takes
+   a time that is said, a server of its own, hosts on links with rates that are said, in
+   virtual time; bounds follow from bytes and rates. A message takes latency + bytes / rate,
+   and messages share a link evenly. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -151,7 +152,8 @@ static double took_s(const links *l)
     return seconds(last - l->begun_ns);
 }
 
-/* Alone, a worker computes, sends and receives. The slow link is a thousand times slower: 0.25 s each way. */
+/* Alone, a worker computes, sends and receives. The slow link is a
+   thousand times slower: 0.25 s each way. */
 static void a_slow_link_sets_nobody_else_s_pace(void **state)
 {
     static const char *const methods[] = {
@@ -172,7 +174,8 @@ static void a_slow_link_sets_nobody_else_s_pace(void **state)
     }
 }
 
-/* All links are alike, so the server's carries all gradients one way, and all answers the other way at the same time. */
+/* All links are alike, so the server's carries all gradients one way, and all
+   answers the other way at the same time. */
 static void a_server_s_own_link_is_full_in_both_directions(void **state)
 {
     static const char *const methods[] = { "asgd", "ringmaster-asgd" };
@@ -194,8 +197,8 @@ static void a_server_s_own_link_is_full_in_both_directions(void **state)
     }
 }
 
-/* Here the workers' links are narrow and the server's is wide: answers that waited for each other would take six times
-   as long. */
+/* Here the workers' links are narrow and the server's is wide: answers that waited for each
+   other would take six times as long. */
 static void answers_over_narrow_links_go_all_at_once(void **state)
 {
     const double alone = 1 / (COMPUTES_S + 2 * (LATENCY_S + BYTES * 8 / 1e7));

@@ -1,10 +1,12 @@
-/* Goal: what a collective takes in the simulator is what the cost formulas say, and what the cost model says of its lists. Method: the real world on the
-   `sim` transport, a forked child a run; members start at chosen virtual times, the last end counts; against the closed formulas (collectives.md,
-   stragglar.md) and tutti_schedule_cost.
+/* Goal: what a collective takes in the simulator is what the cost formulas say, and what the cost
+   model says of its lists. Method: the real world on the `sim` transport, a forked child a run;
+   members start at chosen virtual times, the last end counts; against the closed formulas
+   (collectives.md, stragglar.md) and tutti_schedule_cost.
 
-   The platform is a bare sim's: 10 Gbit/s full duplex, 50 us, 100 Gflop/s. A message carries a header of 40 bytes, so alpha = 50 us + 40 B beta.
-   Adding floats is charged, an operation an element: gamma = 1 / (4 x 100e9) s a byte; adding integers is not. With these three there is nothing left to
-   explain: the two percent of the promise are not used up. */
+   The platform is a bare sim's: 10 Gbit/s full duplex, 50 us, 100 Gflop/s. A message carries a
+   header of 40 bytes, so alpha = 50 us + 40 B beta. Adding floats is charged, an operation an
+   element: gamma = 1 / (4 x 100e9) s a byte; adding integers is not. With these three there is
+   nothing left to explain: the two percent of the promise are not used up. */
 #include "collective/collective_internal.h"
 #include "forked.h"
 #include <math.h>
@@ -81,7 +83,9 @@ static double simulated(const char *algorithm, int p, size_t n, bool floats, int
     double took;
 
     assert_true(t != MAP_FAILED);
-    *t = (trial){ .algorithm = algorithm, .p = p, .n = n, .floats = floats, .late = late, .delay_ns = llround(delay * 1e9) };
+    *t = (trial){
+        .algorithm = algorithm, .p = p, .n = n, .floats = floats, .late = late, .delay_ns = llround(delay * 1e9)
+    };
     if (forked(run_members, t, &err) != TUTTI_OK)
         fail_msg("%s over %d: %s", algorithm, p, err.text);
     if (t->wrong)
@@ -100,7 +104,12 @@ static double priced(const char *name, int p, size_t n, bool floats, int late, d
     tutti_error err = { 0 };
 
     for (int i = 0; i < p; i++) {
-        const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, name), p, i, late >= 0 && strcmp(name, "ring") != 0 ? late : 0, n };
+        const tutti_schedule_key key = { TUTTI_ALLREDUCE,
+                                         tutti_algorithm_find(TUTTI_ALLREDUCE, name),
+                                         p,
+                                         i,
+                                         late >= 0 && strcmp(name, "ring") != 0 ? late : 0,
+                                         n };
         assert_int_equal(tutti_schedule_open(&lists[i], &key, NULL), TUTTI_OK);
     }
     if (late >= 0)
@@ -136,12 +145,14 @@ static void a_ring_takes_its_formula(void **state)
         const double s = 4.0 * (double)n, formula = 2 * (p - 1) * (ALPHA + s / p * BETA);
         within("ring", p, simulated("ring(order=any)", p, n, false, -1, 0), formula, EXACT);
         if (p == 16)
-            within("ring of floats", p, simulated("ring(order=any)", p, n, true, -1, 0), formula + (p - 1.0) / p * s * GAMMA, EXACT);
+            within("ring of floats", p, simulated("ring(order=any)", p, n, true, -1, 0),
+                   formula + (p - 1.0) / p * s * GAMMA, EXACT);
     }
 }
 
-/* Two million messages are the bench's (bench/predicted). A short vector leaves most slices empty and those that there are go the same way at the same
-   speed: 2 (p - 1) rounds of one slice, as in the formula. */
+/* Two million messages are the bench's (bench/predicted). A short vector leaves most
+   slices empty and those that there are go the same way at the same speed: 2 (p - 1)
+   rounds of one slice, as in the formula. */
 static void a_thousand_members_take_the_formulas_too(void **state)
 {
     const int p = 1024;
@@ -149,7 +160,8 @@ static void a_thousand_members_take_the_formulas_too(void **state)
     (void)state;
     within("ring", p, simulated("ring(order=any)", p, 8 * 16, false, -1, 0), 2 * (p - 1) * (ALPHA + 64 * BETA), EXACT);
     within("tree", p, simulated("tree", p, 10000, false, -1, 0), 2 * lg(p) * (ALPHA + 40000 * BETA), EXACT);
-    within("halving", p, simulated("halving", p, 16384, false, -1, 0), 2 * lg(p) * ALPHA + 2 * (p - 1.0) / p * 65536 * BETA, EXACT);
+    within("halving", p, simulated("halving", p, 16384, false, -1, 0),
+           2 * lg(p) * ALPHA + 2 * (p - 1.0) / p * 65536 * BETA, EXACT);
 }
 
 static void a_tree_takes_its_formula(void **state)
@@ -169,14 +181,16 @@ static void direct_takes_its_formula(void **state)
     (void)state;
     for (int p = 4; p <= 64; p *= 2) {
         const size_t n = (size_t)p * 16 * 64;
-        const double s = 4.0 * (double)n, wire = 2 * (p - 1.0) / p * s * BETA + 2 * (p - 2.0) * 40 * BETA; /* the headers of messages that are under way together */
+        /* the headers of messages that are under way together */
+        const double s = 4.0 * (double)n, wire = 2 * (p - 1.0) / p * s * BETA + 2 * (p - 2.0) * 40 * BETA;
         const double took = simulated("direct", p, n, false, -1, 0);
         within("direct", p, took, 2 * ALPHA + wire, EXACT);
         within("direct by the sheet", p, took, 2 * ALPHA + 2 * (p - 1.0) / p * s * BETA, 0.02);
     }
 }
 
-/* Late by more than a ring takes: T = max(delta, T_RS) + T_SAR; the gain over a ring is the sheet's within 5 %. */
+/* Late by more than a ring takes: T = max(delta, T_RS) + T_SAR; the gain over
+   a ring is the sheet's within 5 %. */
 static void stragglar_gains_over_ring_what_its_sheet_says(void **state)
 {
     (void)state;
@@ -193,19 +207,24 @@ static void stragglar_gains_over_ring_what_its_sheet_says(void **state)
             within("ring behind a straggler", p, slow, ring, 0.02);
             within("stragglar", p, fast, rounds * chunk, EXACT);
             within("gain", p, slow / fast, ring / (rounds * chunk), 0.05);
-            within("stragglar without a delay", p, simulated(algorithm, p, n, false, -1, 0), (p - 2) * chunk + rounds * chunk, EXACT);
+            within("stragglar without a delay", p, simulated(algorithm, p, n, false, -1, 0),
+                   (p - 2) * chunk + rounds * chunk, EXACT);
         }
 }
 
-/* Any lists, uneven slices, unusual sizes: the cost model and the simulator agree. They differ where several messages are at one port: the model lets them take
-   turns, the simulator shares the link evenly. All together end at the same time, but the first of turns ends earlier (doubling over other than powers of
-   two: a member of a short block sends several, and one of its hearers goes on sooner), and with uneven slices a turn at one end may have to wait for a turn
-   at the other (direct, exchange: a message more). */
+/* Any lists, uneven slices, unusual sizes: the cost model and the simulator agree. They differ
+   where several messages are at one port: the model lets them take turns, the simulator shares the
+   link evenly. All together end at the same time, but the first of turns ends earlier (doubling
+   over other than powers of two: a member of a short block sends several, and one of its hearers
+   goes on sooner), and with uneven slices a turn at one end may have to wait for a turn at the
+   other (direct, exchange: a message more). */
 static void the_cost_model_and_the_simulator_agree(void **state)
 {
     static const struct { const char *name, *algorithm; int late; double margin; } rows[] = {
-        { "ring", "ring(order=any)", -1, EXACT }, { "ring", "ring(order=any)", 1, EXACT }, { "tree", "tree", -1, EXACT }, { "doubling", "doubling", -1, 0.15 },
-        { "direct", "direct", -1, 0.1 }, { "exchange", "exchange", -1, 0.1 }, { "stragglar", "stragglar(straggler=2,order=any)", 2, EXACT },
+        { "ring", "ring(order=any)", -1, EXACT }, { "ring", "ring(order=any)", 1, EXACT }, { "tree", "tree", -1,
+          EXACT }, { "doubling", "doubling", -1, 0.15 },
+        { "direct", "direct", -1, 0.1 }, { "exchange", "exchange", -1, 0.1 }, { "stragglar",
+          "stragglar(straggler=2,order=any)", 2, EXACT },
     };
     static const int sizes[] = { 3, 5, 7, 12 };
 
@@ -213,8 +232,10 @@ static void the_cost_model_and_the_simulator_agree(void **state)
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++)
         for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
             const size_t n = 5000 + 1000 * s;
-            const double delay = rows[k].late >= 0 ? 300e-6 : 0, model = priced(rows[k].name, sizes[s], n, true, rows[k].late, delay);
-            within(rows[k].name, sizes[s], simulated(rows[k].algorithm, sizes[s], n, true, rows[k].late, delay), model, rows[k].margin);
+            const double delay = rows[k].late >= 0 ? 300e-6 : 0,
+                         model = priced(rows[k].name, sizes[s], n, true, rows[k].late, delay);
+            within(rows[k].name, sizes[s], simulated(rows[k].algorithm, sizes[s], n, true, rows[k].late, delay), model,
+                   rows[k].margin);
         }
 }
 
@@ -232,14 +253,16 @@ static void line(const char *name, const char *algorithm, int p, size_t n, doubl
 {
     const double host = (double)clock_ns() * 1e-9, took = simulated(algorithm, p, n, false, -1, 0);
 
-    printf("%-10s %6d %10zu %14.6f %14.6f %9.5f %9.1f\n", name, p, 4 * n, 1e3 * took, 1e3 * formula, 100 * (took / formula - 1), (double)clock_ns() * 1e-9 - host);
+    printf("%-10s %6d %10zu %14.6f %14.6f %9.5f %9.1f\n", name, p, 4 * n, 1e3 * took, 1e3 * formula,
+           100 * (took / formula - 1), (double)clock_ns() * 1e-9 - host);
     fflush(stdout);
 }
 
 /* Vectors of about 1 MiB, slices even. */
 static void table(void)
 {
-    printf("%-10s %6s %10s %14s %14s %9s %9s\n", "all-reduce", "ranks", "bytes", "simulated ms", "formula ms", "off by %", "host s");
+    printf("%-10s %6s %10s %14s %14s %9s %9s\n", "all-reduce", "ranks", "bytes", "simulated ms", "formula ms",
+           "off by %", "host s");
     fflush(stdout); /* before a child inherits it */
     for (int p = 4; p <= 1024; p *= 2) {
         const size_t n = (size_t)1 << 18;
@@ -251,7 +274,8 @@ static void table(void)
         if (p <= 64)
             line("direct", "direct", p, n, 2 * ALPHA + 2 * shares * BETA);
         if (p <= 64)
-            line("stragglar", "stragglar(order=any)", p, 16384 / (size_t)p * 16 * (size_t)(p - 1), (2 * p - 4 + lg(p)) * (ALPHA + 4.0 * 16 * (16384.0 / p) * BETA));
+            line("stragglar", "stragglar(order=any)", p, 16384 / (size_t)p * 16 * (size_t)(p - 1),
+                 (2 * p - 4 + lg(p)) * (ALPHA + 4.0 * 16 * (16384.0 / p) * BETA));
     }
 }
 

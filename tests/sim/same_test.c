@@ -1,6 +1,8 @@
-/* Goal: ddp, local-sgd and d-psgd end with the same parameters to the bit whether workers are processes, threads or simulated. Method: the trainer in
-   threads of this process, the command with processes, the command with --transport sim, on the first samples of MNIST with short last steps; model.safetensors is compared
-   byte for byte. Methods whose bits follow the clock or the order of arrival are not here. */
+/* Goal: ddp, local-sgd and d-psgd end with the same parameters to the bit whether workers are
+   processes, threads or simulated. Method: the trainer in threads of this process, the command
+   with processes, the command with --transport sim, on the first samples of MNIST with short
+   last steps; model.safetensors is compared byte for byte. Methods whose bits follow the clock
+   or the order of arrival are not here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +33,9 @@ static int set_up(void **state)
     snprintf(folder, sizeof folder, "%s/same-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
     if (mkdtemp(folder) == NULL)
         return -1;
-    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; small_mnist(\"%s/data\", 200, 20)'", TUTTI_SOURCE_DIR, folder);
+    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
+          "small_mnist(\"%s/data\", 200, 20)'",
+          TUTTI_SOURCE_DIR, folder);
     return 0;
 }
 
@@ -82,7 +86,8 @@ static void in_threads(const char *method, int n, const char *out)
 
 static void by_command(const char *method, int n, const char *transport, const char *out)
 {
-    shell("'%s/bin/tutti' train --model 'mlp(hidden=24)' --method '%s' -n %d --batch 6 --steps 14 --threads 1 --seed 5 --final-eval off --quiet --transport %s --data '%s/data' --out '%s'",
+    shell("'%s/bin/tutti' train --model 'mlp(hidden=24)' --method '%s' -n %d --batch 6 --steps 14 --threads 1 --seed 5 "
+          "--final-eval off --quiet --transport %s --data '%s/data' --out '%s'",
           TUTTI_BINARY_DIR, method, n, transport, folder, out);
 }
 
@@ -124,6 +129,7 @@ static void processes_threads_and_simulated_workers_end_with_the_same_bits(void 
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(processes_threads_and_simulated_workers_end_with_the_same_bits) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        processes_threads_and_simulated_workers_end_with_the_same_bits) };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

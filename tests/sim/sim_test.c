@@ -1,5 +1,6 @@
-/* Goal: the simulator's time is what the platform says, its order is fixed, and what never ends is told with a sentence. Method: small runs, a forked
-   child each; ranks report by status and sentence, values come back through shared memory. */
+/* Goal: the simulator's time is what the platform says, its order is fixed, and what never ends is
+   told with a sentence. Method: small runs, a forked child each; ranks report by status and
+   sentence, values come back through shared memory. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,11 +13,16 @@
 #include "collective/collective_internal.h"
 #include "forked.h"
 
-#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s:%d: not so: %s", __FILE__, __LINE__, #condition); } while (0)
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s:%d: not so: %s", __FILE__, __LINE__, #condition); \
+    } while (0)
 enum { BIG = 16 << 20 };
 
 typedef struct rank { const tutti_transport_ops *ops; tutti_runtime *rt; void *t; int rank, size; } rank;
-typedef struct body { tutti_status (*run)(rank *r, void *arg, tutti_error *err); void *arg; char *unmet; } body; /* unmet: a CHECK's words: a run that has lost a rank tells of that first */
+/* unmet: a CHECK's words: a run that has lost a rank tells of that first */
+typedef struct body { tutti_status (*run)(rank *r, void *arg, tutti_error *err); void *arg; char *unmet; } body;
 
 static tutti_status rank_main(const tutti_launch *launch, void *arg, tutti_error *err)
 {
@@ -34,7 +40,8 @@ static tutti_status rank_main(const tutti_launch *launch, void *arg, tutti_error
     return status;
 }
 
-static tutti_status run_on(const char *spec, int n, tutti_status (*run)(rank *r, void *arg, tutti_error *err), void *arg, tutti_error *err)
+static tutti_status run_on(const char *spec, int n, tutti_status (*run)(rank *r, void *arg, tutti_error *err),
+                           void *arg, tutti_error *err)
 {
     body b = { run, arg, mmap(NULL, 480, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) };
     tutti_status status;
@@ -69,14 +76,18 @@ static tutti_status one(rank *r, tutti_request *request, tutti_error *err)
     size_t done;
 
     TUTTI_TRY(r->ops->wait_some(r->t, &request, 1, 1, TUTTI_FOREVER, &done, err));
-    return request->status == TUTTI_OK ? TUTTI_OK : tutti_fail_rank(err, request->status, request->rank, "a request ended with '%s' because of worker %d", tutti_status_name(request->status), request->rank);
+    return request->status == TUTTI_OK
+               ? TUTTI_OK
+               : tutti_fail_rank(err, request->status, request->rank, "a request ended with '%s' because of worker %d",
+                                 tutti_status_name(request->status), request->rank);
 }
 
 static tutti_status move(rank *r, bool send, int peer, uint64_t tag, void *data, size_t bytes, tutti_error *err)
 {
     tutti_request request = { 0 };
 
-    TUTTI_TRY(send ? r->ops->send(r->t, &request, peer, tag, NULL, tutti_host(data, bytes, TUTTI_U8), err) : r->ops->recv(r->t, &request, peer, tag, tutti_host(data, bytes, TUTTI_U8), err));
+    TUTTI_TRY(send ? r->ops->send(r->t, &request, peer, tag, NULL, tutti_host(data, bytes, TUTTI_U8), err)
+                   : r->ops->recv(r->t, &request, peer, tag, tutti_host(data, bytes, TUTTI_U8), err));
     return one(r, &request, err);
 }
 
@@ -105,7 +116,8 @@ static tutti_status timed(rank *r, void *arg, tutti_error *err)
             TUTTI_TRY(one(r, &g, err));
         took = tutti_now_ns(r->rt) - start;
         if (llabs(took - expected) > 1)
-            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "%zu bytes %s took %lld ns instead of %lld", bytes, both ? "both ways" : "one way", (long long)took, (long long)expected);
+            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "%zu bytes %s took %lld ns instead of %lld", bytes,
+                              both ? "both ways" : "one way", (long long)took, (long long)expected);
     }
     free(out);
     free(in);
@@ -118,7 +130,8 @@ static void a_message_costs_latency_and_bytes_by_bandwidth(void **state)
     well("sim", 2, timed, NULL);
 }
 
-/* The clock counts charged flops at once; a message posted after them starts after them, one posted before does not wait for them. */
+/* The clock counts charged flops at once; a message posted after them starts after them, one
+   posted before does not wait for them. */
 static tutti_status charged(rank *r, void *arg, tutti_error *err)
 {
     const int64_t start = tutti_now_ns(r->rt), wire = llround((50e-6 + 40 / 1.25e9) * 1e9);
@@ -207,7 +220,8 @@ static void equal_runs_are_equal_to_the_nanosecond(void **state)
     munmap(s, sizeof *s);
 }
 
-/* Two send to rank 0 in one nanosecond, itself one of them; late: a bit a rank, which is then woken by a thread of its own, so it comes later within that nanosecond. */
+/* Two send to rank 0 in one nanosecond, itself one of them; late: a bit a rank, which is then woken
+   by a thread of its own, so it comes later within that nanosecond. */
 typedef struct alarm_clock { tutti_runtime *rt; tutti_monitor *m; bool rings; } alarm_clock;
 typedef struct order { unsigned late; uint64_t hash; } order;
 
@@ -291,8 +305,10 @@ static void a_deadlock_says_who_waits_for_whom(void **state)
 
     (void)state;
     assert_int_equal(run_on("sim", 3, wait_in_a_ring, NULL, &err), TUTTI_ERR_STATE);
-    assert_non_null(strstr(err.text, "deadlock at 0.000000000 s of virtual time: 3 of 3 workers wait and none can go on: "));
-    assert_non_null(strstr(err.text, "worker 0 (worker-0) sends to worker 1, tag 0000000000000007, and it is not received; worker 1 (worker-1) sends to worker 2"));
+    assert_non_null(
+        strstr(err.text, "deadlock at 0.000000000 s of virtual time: 3 of 3 workers wait and none can go on: "));
+    assert_non_null(strstr(err.text, "worker 0 (worker-0) sends to worker 1, tag 0000000000000007, and it is not "
+                                     "received; worker 1 (worker-1) sends to worker 2"));
 }
 
 static tutti_status wait_on_a_monitor(rank *r, void *arg, tutti_error *err)
@@ -369,10 +385,13 @@ static void assert_platform_sentence(const tutti_error *err, const char *path, c
         fail_msg("not '%s' but '%s'", wanted, err->text);
 }
 
-#define HEAD "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\">\n<zone id=\"z\" routing=\"Full\">\n"
+#define HEAD \
+    "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform " \
+    "version=\"4.1\">\n<zone id=\"z\" routing=\"Full\">\n"
 #define TAIL "</zone></platform>\n"
 
-/* Rank 1's host fails at 2 s, with a message of rank 0 in transfer, one of rank 2 unmatched. arg: when the others hear of it. */
+/* Rank 1's host fails at 2 s, with a message of rank 0 in transfer, one of rank 2 unmatched.
+   arg: when the others hear of it. */
 static tutti_status outlive(rank *r, void *arg, tutti_error *err)
 {
     tutti_request g = { 0 };
@@ -394,7 +413,8 @@ static tutti_status outlive(rank *r, void *arg, tutti_error *err)
     TUTTI_TRY(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, err));
     CHECK(g.status == TUTTI_ERR_PEER && g.rank == 1);
     CHECK(tutti_now_ns(r->rt) == 1000000000 + *(const int64_t *)arg);
-    CHECK(r->ops->events(r->t, 0, &event, 1) == 1 && event.rank == 1 && event.epoch == 1 && event.change == TUTTI_PEER_LOST && event.at_ns == tutti_now_ns(r->rt));
+    CHECK(r->ops->events(r->t, 0, &event, 1) == 1 && event.rank == 1 && event.epoch == 1 &&
+          event.change == TUTTI_PEER_LOST && event.at_ns == tutti_now_ns(r->rt));
     CHECK(strcmp(event.why, "worker 1 was lost: its host 'h1' failed at 2.000000000 s of virtual time") == 0);
     CHECK(r->ops->dead_peer(r->t, why, sizeof why) == 1);
     CHECK(strcmp(why, "worker 1 was lost: its host 'h1' failed at 2.000000000 s of virtual time") == 0);
@@ -415,9 +435,12 @@ static void a_failing_host_is_a_peers_death(void **state)
     snprintf(profile, sizeof profile, "%s/down.txt", directory);
     snprintf(spec, sizeof spec, "sim(platform=%s,peer-timeout=0)", path);
     write_file(profile, "2.0 0\n");
-    snprintf(text, sizeof text, HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h1\" speed=\"1Gf\" state_file=\"down.txt\"/><host id=\"h2\" speed=\"1Gf\"/>\n"
-             "<link id=\"l\" bandwidth=\"1MBps\" latency=\"1ms\" sharing_policy=\"FATPIPE\"/>\n"
-             "<route src=\"h0\" dst=\"h1\"><link_ctn id=\"l\"/></route><route src=\"h0\" dst=\"h2\"><link_ctn id=\"l\"/></route><route src=\"h1\" dst=\"h2\"><link_ctn id=\"l\"/></route>\n" TAIL);
+    snprintf(text, sizeof text,
+             HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h1\" speed=\"1Gf\" state_file=\"down.txt\"/><host "
+                  "id=\"h2\" speed=\"1Gf\"/>\n"
+                  "<link id=\"l\" bandwidth=\"1MBps\" latency=\"1ms\" sharing_policy=\"FATPIPE\"/>\n"
+                  "<route src=\"h0\" dst=\"h1\"><link_ctn id=\"l\"/></route><route src=\"h0\" dst=\"h2\"><link_ctn "
+                  "id=\"l\"/></route><route src=\"h1\" dst=\"h2\"><link_ctn id=\"l\"/></route>\n" TAIL);
     write_file(path, text);
     assert_int_equal(run_on(spec, 3, outlive, &heard, &err), TUTTI_ERR_PEER);
     assert_string_equal(err.text, "worker 1 was lost: its host 'h1' failed at 2.000000000 s of virtual time");
@@ -438,7 +461,8 @@ static void a_failing_host_is_a_peers_death(void **state)
     assert_platform_sentence(&err, path, "SimGrid refuses the platform '%s': Parse error at %s:5: unknown unit: zz");
     write_file(path, HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h0\" speed=\"1Gf\"/>\n" TAIL);
     assert_int_equal(run_on(spec, 1, outlive, &heard, &err), TUTTI_ERR_USAGE);
-    assert_platform_sentence(&err, path, "SimGrid refuses the platform '%s': Refusing to create a second host named 'h0'.");
+    assert_platform_sentence(&err, path,
+                             "SimGrid refuses the platform '%s': Refusing to create a second host named 'h0'.");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(run_on(spec, 1, outlive, &heard, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "cannot read the platform"));
@@ -446,7 +470,8 @@ static void a_failing_host_is_a_peers_death(void **state)
     rmdir(directory);
 }
 
-/* Of three ranks the link between the first two fails: they lose each other, and rank 2 nobody. Of two, the one that may go on is the first: the other is no member any more. */
+/* Of three ranks the link between the first two fails: they lose each other, and rank 2 nobody. Of
+   two, the one that may go on is the first: the other is no member any more. */
 static tutti_status cut_off(rank *r, void *arg, tutti_error *err)
 {
     unsigned char *memory = calloc(1, BIG);
@@ -464,9 +489,11 @@ static tutti_status cut_off(rank *r, void *arg, tutti_error *err)
         free(memory);
         return TUTTI_OK;
     }
-    TUTTI_TRY(r->rank == 0 ? r->ops->send(r->t, &g, 1, 1, NULL, tutti_host(memory, BIG, TUTTI_U8), err) : r->ops->recv(r->t, &g, 0, 1, tutti_host(memory, BIG, TUTTI_U8), err));
+    TUTTI_TRY(r->rank == 0 ? r->ops->send(r->t, &g, 1, 1, NULL, tutti_host(memory, BIG, TUTTI_U8), err)
+                           : r->ops->recv(r->t, &g, 0, 1, tutti_host(memory, BIG, TUTTI_U8), err));
     if (r->size == 2 && r->rank == 1) {
-        CHECK(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, &told) == TUTTI_ERR_PEER && told.rank == 1 && strstr(told.text, "no member of the run any more: links have failed") != NULL);
+        CHECK(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, &told) == TUTTI_ERR_PEER && told.rank == 1 &&
+              strstr(told.text, "no member of the run any more: links have failed") != NULL);
         CHECK(g.done && g.status == TUTTI_ERR_PEER);
         free(memory);
         return TUTTI_OK;
@@ -475,8 +502,10 @@ static tutti_status cut_off(rank *r, void *arg, tutti_error *err)
     free(memory);
     CHECK(g.status == TUTTI_ERR_PEER && g.rank == 1 - r->rank);
     CHECK(tutti_now_ns(r->rt) == 1000000000 + INT64_C(3000000000));
-    CHECK(r->ops->dead_peer(r->t, why, sizeof why) == 1 - r->rank && strstr(why, "a link to it failed at 3.000000000 s") != NULL);
-    CHECK(r->ops->events(r->t, 0, &event, 1) == 1 && event.rank == 1 - r->rank && event.change == TUTTI_PEER_LOST && strcmp(event.why, why) == 0);
+    CHECK(r->ops->dead_peer(r->t, why, sizeof why) == 1 - r->rank &&
+          strstr(why, "a link to it failed at 3.000000000 s") != NULL);
+    CHECK(r->ops->events(r->t, 0, &event, 1) == 1 && event.rank == 1 - r->rank && event.change == TUTTI_PEER_LOST &&
+          strcmp(event.why, why) == 0);
     g = (tutti_request){ 0 };
     TUTTI_TRY(r->ops->recv(r->t, &g, 1 - r->rank, 7, tutti_nothing(), err)); /* what comes later ends as well */
     TUTTI_TRY(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, err));
@@ -495,9 +524,12 @@ static void a_failing_link_cuts_its_ends_off(void **state)
     snprintf(profile, sizeof profile, "%s/down.txt", directory);
     snprintf(spec, sizeof spec, "sim(platform=%s)", path);
     write_file(profile, "3.0 0\n");
-    snprintf(text, sizeof text, HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h1\" speed=\"1Gf\"/><host id=\"h2\" speed=\"1Gf\"/><link id=\"l\" bandwidth=\"1MBps\" latency=\"1ms\" state_file=\"down.txt\"/>\n"
-             "<link id=\"m\" bandwidth=\"1MBps\" latency=\"1ms\"/><route src=\"h0\" dst=\"h1\"><link_ctn id=\"l\"/></route><route src=\"h0\" dst=\"h2\"><link_ctn id=\"m\"/></route>"
-             "<route src=\"h1\" dst=\"h2\"><link_ctn id=\"m\"/></route>\n" TAIL);
+    snprintf(text, sizeof text,
+             HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h1\" speed=\"1Gf\"/><host id=\"h2\" speed=\"1Gf\"/><link "
+                  "id=\"l\" bandwidth=\"1MBps\" latency=\"1ms\" state_file=\"down.txt\"/>\n"
+                  "<link id=\"m\" bandwidth=\"1MBps\" latency=\"1ms\"/><route src=\"h0\" dst=\"h1\"><link_ctn "
+                  "id=\"l\"/></route><route src=\"h0\" dst=\"h2\"><link_ctn id=\"m\"/></route>"
+                  "<route src=\"h1\" dst=\"h2\"><link_ctn id=\"m\"/></route>\n" TAIL);
     write_file(path, text);
     well(spec, 3, cut_off, NULL);
     assert_int_equal(run_on(spec, 2, cut_off, NULL, &err), TUTTI_ERR_STATE);
@@ -508,7 +540,8 @@ static void a_failing_link_cuts_its_ends_off(void **state)
 }
 
 /* ---- fail=RANK@SECONDS ---- */
-/* Rank 1 fails at 1 s in the middle of a message that rank 0 receives from anybody; rank 2 has the next one ready. It is received when the loss is known, not before. */
+/* Rank 1 fails at 1 s in the middle of a message that rank 0 receives from anybody; rank 2 has the
+   next one ready. It is received when the loss is known, not before. */
 static tutti_status served_by_another(rank *r, void *arg, tutti_error *err)
 {
     unsigned char *memory = calloc(1, BIG);
@@ -524,14 +557,17 @@ static tutti_status served_by_another(rank *r, void *arg, tutti_error *err)
         TUTTI_TRY(r->ops->recv(r->t, &any, TUTTI_ANY, 1, tutti_host(memory, BIG, TUTTI_U8), err));
         TUTTI_TRY(one(r, &any, err));
         CHECK(any.note.from == 2 && any.note.bytes == 100);
-        CHECK(tutti_now_ns(r->rt) > 1000000000 + INT64_C(4000000000) && tutti_now_ns(r->rt) < 1000000000 + INT64_C(4001000000));
-        CHECK(r->ops->events(r->t, 0, &event, 1) == 1 && strcmp(event.why, "worker 1 was lost: its host 'worker-1' failed at 1.000000000 s of virtual time") == 0);
+        CHECK(tutti_now_ns(r->rt) > 1000000000 + INT64_C(4000000000) &&
+              tutti_now_ns(r->rt) < 1000000000 + INT64_C(4001000000));
+        CHECK(r->ops->events(r->t, 0, &event, 1) == 1 &&
+              strcmp(event.why, "worker 1 was lost: its host 'worker-1' failed at 1.000000000 s of virtual time") == 0);
     }
     free(memory);
     return TUTTI_OK;
 }
 
-/* Everybody sends everybody a number in each of 400 rounds of 1 ms and counts what it hears; who is left hears all who are left to the end. arg: a number a rank, of rounds in which it heard all. */
+/* Everybody sends everybody a number in each of 400 rounds of 1 ms and counts what it hears; who is
+   left hears all who are left to the end. arg: a number a rank, of rounds in which it heard all. */
 static tutti_status rounds_of_all(rank *r, void *arg, tutti_error *err)
 {
     uint64_t *trace = arg;
@@ -546,12 +582,14 @@ static tutti_status rounds_of_all(rank *r, void *arg, tutti_error *err)
         for (int k = 0; k < 2 * r->size; k++) {
             list[k] = &requests[k];
             numbers[k] = (int64_t)round * 100 + r->rank;
-            TUTTI_TRY(k % 2 == 0 ? r->ops->send(r->t, list[k], k / 2, round, NULL, tutti_host(&numbers[k], 1, TUTTI_I64), err)
-                                 : r->ops->recv(r->t, list[k], k / 2, round, tutti_host(&numbers[k], 1, TUTTI_I64), err));
+            TUTTI_TRY(k % 2 == 0
+                          ? r->ops->send(r->t, list[k], k / 2, round, NULL, tutti_host(&numbers[k], 1, TUTTI_I64), err)
+                          : r->ops->recv(r->t, list[k], k / 2, round, tutti_host(&numbers[k], 1, TUTTI_I64), err));
         }
         TUTTI_TRY(r->ops->wait_some(r->t, list, (size_t)r->size * 2, (size_t)r->size * 2, TUTTI_FOREVER, &done, err));
         for (int k = 1; k < 2 * r->size; k += 2) {
-            CHECK(list[k]->status == TUTTI_OK ? numbers[k] == (int64_t)round * 100 + k / 2 : list[k]->status == TUTTI_ERR_PEER && list[k]->rank == k / 2);
+            CHECK(list[k]->status == TUTTI_OK ? numbers[k] == (int64_t)round * 100 + k / 2
+                                              : list[k]->status == TUTTI_ERR_PEER && list[k]->rank == k / 2);
             trace[r->rank] = trace[r->rank] * 31 + (uint64_t)list[k]->status * 8 + (uint64_t)tutti_now_ns(r->rt);
         }
         for (int i = 0; r->ops->events(r->t, i, &event, 1) > i; i++)
@@ -562,9 +600,16 @@ static tutti_status rounds_of_all(rank *r, void *arg, tutti_error *err)
 
 static void those_who_are_asked_to_fail_do_and_the_others_go_on(void **state)
 {
-    /* at once, all but one; two of two watchers with the watched; one after the other; after the end; alone */
-    static const struct { int n; const char *fail; } cases[] = {
-        { 4, "fail=0@0.0123456:1@0.0123456:3@0.0123456" }, { 7, "fail=1@0.05:2@0.05:3@0.05:4@0.01" }, { 5, "fail=4@0.001:0@0.2:2@0.3501" }, { 3, "fail=1@0" }, { 2, "fail=1@1000" }, { 1, "fail=0@5" },
+    /* at once, all but one; two of two watchers with the watched; one
+       after the other; after the end; alone */
+    static const struct { int n; const char *fail;
+    } cases[] = {
+        { 4, "fail=0@0.0123456:1@0.0123456:3@0.0123456" },
+        { 7, "fail=1@0.05:2@0.05:3@0.05:4@0.01" },
+        { 5, "fail=4@0.001:0@0.2:2@0.3501" },
+        { 3, "fail=1@0" },
+        { 2, "fail=1@1000" },
+        { 1, "fail=0@5" },
     };
     uint64_t *trace = shared(16 * sizeof *trace), first[16];
     tutti_error err;
@@ -577,9 +622,12 @@ static void those_who_are_asked_to_fail_do_and_the_others_go_on(void **state)
             char spec[100];
             snprintf(spec, sizeof spec, "sim(%s,peer-timeout=0.02)", cases[k].fail);
             memset(trace, 0, 16 * sizeof *trace);
-            if (run_on(spec, cases[k].n, rounds_of_all, trace, &err) != TUTTI_OK && (err.status != TUTTI_ERR_PEER || (strstr(err.text, "was lost: its host 'worker-") == NULL && strstr(err.text, "opening the run") == NULL)))
+            if (run_on(spec, cases[k].n, rounds_of_all, trace, &err) != TUTTI_OK &&
+                (err.status != TUTTI_ERR_PEER || (strstr(err.text, "was lost: its host 'worker-") == NULL &&
+                                                  strstr(err.text, "opening the run") == NULL)))
                 fail_msg("%s: %s", spec, err.text);
-            assert_true((err.text[0] == '\0') == (k >= 4)); /* the run tells whom it lost; later than its end is never */
+            /* the run tells whom it lost; later than its end is never */
+            assert_true((err.text[0] == '\0') == (k >= 4));
             if (twice)
                 assert_memory_equal(first, trace, sizeof first);
             memcpy(first, trace, sizeof first);
@@ -590,9 +638,19 @@ static void those_who_are_asked_to_fail_do_and_the_others_go_on(void **state)
 static void what_is_no_fault_is_told_before_anything_begins(void **state)
 {
     static const char *const wrong[][2] = {
-        { "1", "write RANK@SECONDS" }, { "1@", "write RANK@SECONDS" }, { "@1", "write RANK@SECONDS" }, { "1@-1", "write RANK@SECONDS" }, { "1@nan", "write RANK@SECONDS" }, { "1@inf", "write RANK@SECONDS" },
-        { "-1@2", "write RANK@SECONDS" }, { "1@2:", "write RANK@SECONDS" }, { "1@2:2", "write RANK@SECONDS" }, { "1@2x", "write RANK@SECONDS" }, { "3@1", "no worker 3: with 3 workers they are 0 to 2" },
-        { "99999999999999999999@1", "no worker" }, { "1@2:0@3:1@4", "worker 1 cannot fail twice" },
+        { "1", "write RANK@SECONDS" },
+        { "1@", "write RANK@SECONDS" },
+        { "@1", "write RANK@SECONDS" },
+        { "1@-1", "write RANK@SECONDS" },
+        { "1@nan", "write RANK@SECONDS" },
+        { "1@inf", "write RANK@SECONDS" },
+        { "-1@2", "write RANK@SECONDS" },
+        { "1@2:", "write RANK@SECONDS" },
+        { "1@2:2", "write RANK@SECONDS" },
+        { "1@2x", "write RANK@SECONDS" },
+        { "3@1", "no worker 3: with 3 workers they are 0 to 2" },
+        { "99999999999999999999@1", "no worker" },
+        { "1@2:0@3:1@4", "worker 1 cannot fail twice" },
     };
     tutti_error err;
 
@@ -647,7 +705,8 @@ static void the_plug_in_is_found_by_name_and_nothing_else_is(void **state)
     assert_int_equal(tutti_transport_load("sim", &ops, tried, sizeof tried, &err), TUTTI_OK);
     assert_string_equal(ops->name, "sim");
     assert_true(ops->simulated && ops->publish == NULL);
-    assert_true(tutti_world_simulated("sim(seed=3)") && !tutti_world_simulated("shm") && !tutti_world_simulated("simm") && !tutti_world_simulated(""));
+    assert_true(tutti_world_simulated("sim(seed=3)") && !tutti_world_simulated("shm") &&
+                !tutti_world_simulated("simm") && !tutti_world_simulated(""));
     assert_int_equal(tutti_transport_load("simm", &ops, tried, sizeof tried, &err), TUTTI_ERR_USAGE);
     assert_null(ops);
     assert_non_null(strstr(tried, "/../lib/libtutti_transport_simm.so"));
@@ -658,12 +717,14 @@ static void the_plug_in_is_found_by_name_and_nothing_else_is(void **state)
 }
 
 /* ---- how much there may be ---- */
-/* Goal: a transfer that finds no wire waits for one and arrives. Method: everybody exchanges a number with worker 0 at once, many times as many as it has wires. */
+/* Goal: a transfer that finds no wire waits for one and arrives. Method: everybody exchanges a
+   number with worker 0 at once, many times as many as it has wires. */
 enum { CROWD = 256, EACH = 4 };
 
 static tutti_status crowd(rank *r, void *arg, tutti_error *err)
 {
-    tutti_request *requests = tutti_alloc((size_t)CROWD * EACH * 2, sizeof *requests), **all = tutti_alloc((size_t)CROWD * EACH * 2, sizeof *all);
+    tutti_request *requests = tutti_alloc((size_t)CROWD * EACH * 2, sizeof *requests),
+                  **all = tutti_alloc((size_t)CROWD * EACH * 2, sizeof *all);
     int *values = tutti_alloc((size_t)CROWD * EACH * 2, sizeof *values);
     size_t n = 0, done = 0;
     tutti_status status = requests != NULL && all != NULL && values != NULL ? TUTTI_OK : TUTTI_ERR_MEMORY;
@@ -686,7 +747,8 @@ static tutti_status crowd(rank *r, void *arg, tutti_error *err)
     for (size_t k = 0; status == TUTTI_OK && k < n; k++) {
         const int peer = r->rank == 0 ? 1 + (int)k / (2 * EACH) : 0, turn = (int)k / 2 % EACH;
         if (requests[k].status != TUTTI_OK || (k % 2 == 1 && values[k] != 1000 * peer + 10 * r->rank + turn))
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d has %d of worker %d, turn %d", r->rank, values[k], peer, turn);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d has %d of worker %d, turn %d", r->rank, values[k],
+                                peer, turn);
     }
     tutti_free(requests);
     tutti_free(all);
@@ -734,8 +796,11 @@ static void more_workers_than_the_system_has_memory_areas_for_are_refused(void *
     fclose(file);
     if (areas >= 2100152)
         skip();
-    snprintf(expected, sizeof expected, "a simulation of 65536 workers needs up to 2100152 memory areas and this system allows a process %lld; simulate fewer workers, or raise the limit: "
-             "sysctl vm.max_map_count=3673016", areas);
+    snprintf(expected, sizeof expected,
+             "a simulation of 65536 workers needs up to 2100152 memory areas and this system allows a process %lld; "
+             "simulate fewer workers, or raise the limit: "
+             "sysctl vm.max_map_count=3673016",
+             areas);
     assert_int_equal(run_on("sim", 65536, crowd, NULL, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, expected);
 }

@@ -14,7 +14,9 @@ static tutti_status as_actors(tutti_runtime *rt, int n, conformance_rank_main ra
 
 int main(int argc, char **argv)
 {
-    const conformance_subject subject = { .name = "sim, ranks are actors", .ops = forked_sim(), .run = as_actors, .strict = true };
+    const conformance_subject subject = {
+        .name = "sim, ranks are actors", .ops = forked_sim(), .run = as_actors, .strict = true
+    };
 
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

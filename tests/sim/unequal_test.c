@@ -1,5 +1,6 @@
-/* Goal: workers, hosts and links that are unequal, in virtual time. hetero-ring finds the balance it promises: what a pass takes is said here, so times are facts (sheet: hetero-ring.md).
-   It takes the all-reduce that the links make the faster one. All go on together after a quiet. */
+/* Goal: workers, hosts and links that are unequal, in virtual time. hetero-ring finds the balance
+   it promises: what a pass takes is said here, so times are facts (sheet: hetero-ring.md). It takes
+   the all-reduce that the links make the faster one. All go on together after a quiet. */
 #include <unistd.h>
 #include "forked.h"
 #include "method/dealt.h"
@@ -46,8 +47,8 @@ static void run(dealt *d, int n)
     run_on("sim", d, n);
 }
 
-/* A platform of hosts in two islands of `island` each, whose links have no latency to speak of, and a bridge of
-   `bytes_a_second` each way with `latency`. spec: "sim(platform=PATH)". */
+/* A platform of hosts in two islands of `island` each, whose links have no latency to speak of, and
+   a bridge of `bytes_a_second` each way with `latency`. spec: "sim(platform=PATH)". */
 enum { ISLAND_PATH = 64, ISLAND_SPEC = 96 };
 static void two_islands(int island, double bytes_a_second, double latency, char path[ISLAND_PATH],
                         char spec[ISLAND_SPEC])
@@ -66,7 +67,8 @@ static void two_islands(int island, double bytes_a_second, double latency, char 
         fprintf(file, "<host id=\"h%d\" speed=\"100Gf\"/><link id=\"out%d\" bandwidth=\"10GBps\" latency=\"1ns\"/>"
                       "<link id=\"in%d\" bandwidth=\"10GBps\" latency=\"1ns\"/>\n", r, r, r);
     for (int way = 0; way < 2; way++)
-        fprintf(file, "<link id=\"bridge%d\" bandwidth=\"%.9gBps\" latency=\"%.9gs\"/>\n", way, bytes_a_second, latency);
+        fprintf(file, "<link id=\"bridge%d\" bandwidth=\"%.9gBps\" latency=\"%.9gs\"/>\n", way, bytes_a_second,
+                latency);
     for (int from = 0; from < n; from++)
         for (int to = 0; to < n; to++) {
             if (from == to)
@@ -112,7 +114,8 @@ static void constant_speeds_are_balanced_after_one_update_and_then_nothing_moves
         for (int s = 0; s < 30; s++)
             for (int r = 0; r < n[c]; r++) {
                 assert_int_equal(d.rank[n[c] - 1].passes[s][r], s < 5 ? 8 : want[r]);
-                assert_true(fabs((double)d.rank[r].compute_ns[s] * 1e-6 - (s < 5 ? 8 : (double)want[r]) / speeds[c][r]) < 1e-3);
+                assert_true(
+                    fabs((double)d.rank[r].compute_ns[s] * 1e-6 - (s < 5 ? 8 : (double)want[r]) / speeds[c][r]) < 1e-3);
             }
         assert_int_equal(d.rank[0].events, 4); /* who sums; what was found, what follows from it, and that it stays */
         assert_non_null(strstr(d.rank[0].event[3], "; kept"));
@@ -123,7 +126,8 @@ static void constant_speeds_are_balanced_after_one_update_and_then_nothing_moves
 /* 3 % slower than the others: within the default of 5 % of the mean. */
 static void small_differences_move_nothing_unless_the_tolerance_is_smaller(void **state)
 {
-    dealt wide = dealt_of("hetero-ring(adapt_every=5,micro_batch=1)", 64, 1, 20), narrow = dealt_of("hetero-ring(adapt_every=5,micro_batch=1,tolerance=0)", 64, 1, 20);
+    dealt wide = dealt_of("hetero-ring(adapt_every=5,micro_batch=1)", 64, 1, 20),
+          narrow = dealt_of("hetero-ring(adapt_every=5,micro_batch=1,tolerance=0)", 64, 1, 20);
 
     (void)state;
     workers(3, (const double[]){ 1, 0.97, 1 }, NULL);
@@ -143,16 +147,20 @@ static void the_events_tell_what_was_measured_and_what_is_predicted(void **state
     (void)state;
     workers(2, (const double[]){ 2, 1 }, NULL);
     run(&d, 2);
-    assert_string_equal(d.rank[0].event[1], "4 allocation: micro-batches by worker: 8 (4 ms, idle 50 %), 8 (8 ms, idle 0 %); a step computes for 8 ms, with an equal split 8 ms");
+    assert_string_equal(d.rank[0].event[1], "4 allocation: micro-batches by worker: 8 (4 ms, idle 50 %), 8 (8 ms, idle "
+                                            "0 %); a step computes for 8 ms, with an equal split 8 ms");
     assert_string_equal(d.rank[0].event[2], "4 allocation: from step 5 on: 11, 5; predicted 5.5 ms");
-    assert_string_equal(d.rank[0].event[3], "9 allocation: micro-batches by worker: 11 (5.5 ms, idle 0 %), 5 (5 ms, idle 9 %); a step computes for 5.5 ms, with an equal split 8 ms; kept");
+    assert_string_equal(d.rank[0].event[3], "9 allocation: micro-batches by worker: 11 (5.5 ms, idle 0 %), 5 (5 ms, "
+                                            "idle 9 %); a step computes for 5.5 ms, with an equal split 8 ms; kept");
     dealt_drop(&d);
 }
 
-/* Equal: 8 units of the slow one; then 11/2 and 5: 1.4545 of the compute part. Whole steps with their exchange, after the first window. */
+/* Equal: 8 units of the slow one; then 11/2 and 5: 1.4545 of the compute part. Whole steps with
+   their exchange, after the first window. */
 static void speeds_of_two_to_one_make_steps_1_4_times_as_fast_as_an_equal_split(void **state)
 {
-    dealt equal = dealt_of("hetero-ring(allocation=equal,adapt_every=10)", 64, 1, 40), adaptive = dealt_of("hetero-ring(adapt_every=10)", 64, 1, 40);
+    dealt equal = dealt_of("hetero-ring(allocation=equal,adapt_every=10)", 64, 1, 40),
+          adaptive = dealt_of("hetero-ring(adapt_every=10)", 64, 1, 40);
     double took[2] = { 0, 0 };
 
     (void)state;
@@ -169,7 +177,8 @@ static void speeds_of_two_to_one_make_steps_1_4_times_as_fast_as_an_equal_split(
     dealt_drop(&adaptive);
 }
 
-/* t_i = o_i + a_i / v_i is not proportional to a_i: it takes more than one update, but not more than four. 64 micro-batches each, so that rounding is below the tolerance. */
+/* t_i = o_i + a_i / v_i is not proportional to a_i: it takes more than one update, but not more
+   than four. 64 micro-batches each, so that rounding is below the tolerance. */
 static void overheads_are_balanced_within_four_updates(void **state)
 {
     static const double speeds[4] = { 1, 2, 1.5, 0.5 }, overheads[4] = { 10, 0, 20, 5 };
@@ -193,7 +202,8 @@ static void overheads_are_balanced_within_four_updates(void **state)
 /* In the middle of a window: the first look after it sees a mixture, the second the new speed. */
 static void a_worker_that_slows_down_in_mid_run_is_balanced_within_two_windows(void **state)
 {
-    static const char *const methods[] = { "hetero-ring(adapt_every=10,micro_batch=1)", "hetero-ring(adapt_every=epoch,micro_batch=1)" };
+    static const char *const methods[] = { "hetero-ring(adapt_every=10,micro_batch=1)",
+                                           "hetero-ring(adapt_every=epoch,micro_batch=1)" };
 
     (void)state;
     for (size_t c = 0; c < 2; c++) {
@@ -220,10 +230,12 @@ static void a_worker_that_slows_down_in_mid_run_is_balanced_within_two_windows(v
     }
 }
 
-/* Due 32 / 3.02 x 0.02 of 32 micro-batches: less than one. With one it takes 50 ms a step; without it the others take 11. */
+/* Due 32 / 3.02 x 0.02 of 32 micro-batches: less than one. With one it takes 50 ms a
+   step; without it the others take 11. */
 static void a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_was_asked_for(void **state)
 {
-    dealt kept = dealt_of("hetero-ring(adapt_every=5)", 8, 1, 20), out = dealt_of("hetero-ring(adapt_every=5,exclude_below=0.1)", 8, 1, 20);
+    dealt kept = dealt_of("hetero-ring(adapt_every=5)", 8, 1, 20),
+          out = dealt_of("hetero-ring(adapt_every=5,exclude_below=0.1)", 8, 1, 20);
     dealt near = dealt_of("hetero-ring(adapt_every=5,exclude_below=0.6)", 8, 1, 20);
 
     (void)state;
@@ -235,7 +247,8 @@ static void a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_wa
     assert_int_equal(out.rank[0].passes[19][2], 0);
     assert_int_equal(out.rank[2].computed[19], 0);
     assert_true(fabs(slowest_ms(&out, 4, 19) - 11) < 0.01);
-    assert_non_null(strstr(out.rank[0].event[3], "excluded: worker 2 takes 50 ms for a micro-batch and computes nothing from step 5 on"));
+    assert_non_null(strstr(out.rank[0].event[3],
+                           "excluded: worker 2 takes 50 ms for a micro-batch and computes nothing from step 5 on"));
     assert_true(dealt_apart(&kept, &out) < 2e-6);
     workers(4, (const double[]){ 1, 1, 0.5, 1 }, NULL); /* below 0.6 of the mean, but without it steps are longer */
     run(&near, 4);
@@ -245,9 +258,10 @@ static void a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_wa
     dealt_drop(&near);
 }
 
-/* The all-reduce of 300 floats by up to 16 workers is one message from each to each: here n / 2 times n / 2 of them cross
-   the bridge each way. The ring has one on the bridge each way at a time, 2 (n - 1) in all, of a slice: whole cache lines,
-   so some are longer than others. A message's note has 40 bytes. */
+/* The all-reduce of 300 floats by up to 16 workers is one message from each to each: here n
+   / 2 times n / 2 of them cross the bridge each way. The ring has one on the bridge each way
+   at a time, 2 (n - 1) in all, of a slice: whole cache lines, so some are longer than
+   others. A message's note has 40 bytes. */
 static double usual_seconds(int n, double bytes_a_second, double latency)
 {
     return latency + 0.25 * n * n * (4.0 * DEALT_SIZE + 40) / bytes_a_second;
@@ -258,8 +272,8 @@ static double ring_seconds(int n, double slice, double bytes_a_second, double la
     return 2 * (n - 1) * (latency + (4 * slice + 40) / bytes_a_second);
 }
 
-/* Either all-reduce is the faster one on some links, and the run has its bits and its time, and says so: steps are as
-   long as computing, 8 ms, and the faster of the two. */
+/* Either all-reduce is the faster one on some links, and the run has its bits and its time, and
+   says so: steps are as long as computing, 8 ms, and the faster of the two. */
 static void the_faster_all_reduce_is_taken_by_all_and_its_time_is_the_steps(void **state)
 {
     static const struct { int n; double bytes_a_second, latency; bool ring; } cases[] = {
@@ -299,7 +313,8 @@ static void the_faster_all_reduce_is_taken_by_all_and_its_time_is_the_steps(void
         assert_true((ring < usual / 1.2) == cases[c].ring);
         assert_int_equal(best.rank[0].events, 1);
         if (strstr(best.rank[0].event[0], "0 collective: ") != best.rank[0].event[0] ||
-            strstr(best.rank[0].event[0], cases[c].ring ? ": the ring is taken for all" : ": the ring is taken for none") == NULL)
+            strstr(best.rank[0].event[0],
+                   cases[c].ring ? ": the ring is taken for all" : ": the ring is taken for none") == NULL)
             fail_msg("%d workers: %s", n, best.rank[0].event[0]);
         for (int r = 1; r < n; r++)
             assert_memory_equal(best.rank[0].x, best.rank[r].x, sizeof best.rank[0].x);
@@ -328,15 +343,20 @@ static dealt saved_run(const char *spec, const char *directory, bool load, int z
 static bool went_on_alike(const dealt *whole, const dealt *part)
 {
     const int before = whole->rank[0].events - part->rank[0].events;
-    bool same = dealt_same(whole, part) && memcmp(whole->rank[0].passes[33], part->rank[0].passes[33], 27 * sizeof part->rank[0].passes[0]) == 0 && before == 5;
+    bool same = dealt_same(whole, part) &&
+                memcmp(whole->rank[0].passes[33], part->rank[0].passes[33], 27 * sizeof part->rank[0].passes[0]) == 0 &&
+                before == 5;
 
     for (int k = 0; same && k < part->rank[0].events; k++)
         same = strcmp(part->rank[0].event[k], whole->rank[0].event[before + k]) == 0;
     return same;
 }
 
-/* Saved in the middle of a window, with a worker excluded. If a speed changes within that window, what follows needs the window so far; if it changes later, that the
-   window's figures have been told before; in either case the deal, the excluded one's speed, and, where the ring is taken, what that was decided by. So each declared state, zeroed after the load, must show in one of the two. */
+/* Saved in the middle of a window, with a worker excluded. If a speed changes within that
+   window, what follows needs the window so far; if it changes later, that the window's
+   figures have been told before; in either case the deal, the excluded one's speed, and,
+   where the ring is taken, what that was decided by. So each declared state, zeroed after the
+   load, must show in one of the two. */
 static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void **state)
 {
     char directory[] = "/tmp/tutti-unequal-XXXXXX", command[64], name[16][64] = { "" };
@@ -375,7 +395,8 @@ static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void *
     assert_int_equal(unlink(path), 0);
 }
 
-/* ---- what is served in order of arrival goes on after a checkpoint as it would have without ---- */
+/* ---- what is served in order of arrival goes on after a checkpoint as it would have without
+   ---- */
 
 enum { LEAVERS = 4, PHASES = 3 };
 typedef struct leaving { const char *method; int64_t left_ns[PHASES][LEAVERS]; } leaving;
@@ -402,7 +423,9 @@ static tutti_status leave_main(tutti_world *world, void *arg, tutti_error *err)
     tutti_engine *e;
     bool more;
 
-    TUTTI_TRY(tutti_engine_open(&e, world, &(tutti_param){ .name = "w", .dims = 1, .dim = { 64 } }, 1, &(tutti_engine_options){ .method = l->method, .optimizer = "sgd(lr=0.25)", .batch = 1, .seed = 3 }, err));
+    TUTTI_TRY(tutti_engine_open(
+        &e, world, &(tutti_param){ .name = "w", .dims = 1, .dim = { 64 } }, 1,
+        &(tutti_engine_options){ .method = l->method, .optimizer = "sgd(lr=0.25)", .batch = 1, .seed = 3 }, err));
     for (int phase = 0; phase < PHASES; phase++) {
         const int late = (rank + phase) % LEAVERS;
         tutti_sleep_until(rt, tutti_now_ns(rt) + late * late * (phase == 1 ? 1234567 : 77));
@@ -436,14 +459,16 @@ static void all_go_on_at_one_instant_whoever_came_when_and_whatever_the_links(vo
 
     (void)state;
     assert_true(l != MAP_FAILED && file != NULL);
-    fprintf(file, "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\">\n");
+    fprintf(file, "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform "
+                  "version=\"4.1\"><zone id=\"z\" routing=\"Full\">\n");
     for (int r = 0; r < LEAVERS; r++)
         fprintf(file, "<host id=\"h%d\" speed=\"%dGf\"/>\n", r, 7 + 12 * r);
     for (int r = 0; r < LEAVERS; r++)
         fprintf(file, "<link id=\"l%d\" bandwidth=\"%dMBps\" latency=\"%gus\"/>\n", r, 3 + 11 * r, latency_us[r]);
     for (int r = 0; r < LEAVERS; r++)
         for (int o = 0; o < r; o++)
-            fprintf(file, "<route src=\"h%d\" dst=\"h%d\"><link_ctn id=\"l%d\"/><link_ctn id=\"l%d\"/></route>\n", r, o, r, o);
+            fprintf(file, "<route src=\"h%d\" dst=\"h%d\"><link_ctn id=\"l%d\"/><link_ctn id=\"l%d\"/></route>\n", r, o,
+                    r, o);
     fprintf(file, "</zone></platform>\n");
     assert_int_equal(fclose(file), 0);
     snprintf(spec, sizeof spec, "sim(platform=%s)", path);
@@ -454,7 +479,9 @@ static void all_go_on_at_one_instant_whoever_came_when_and_whatever_the_links(vo
         for (int phase = 0; phase < PHASES; phase++)
             for (int r = 1; r < LEAVERS; r++)
                 if (l->left_ns[phase][r] != l->left_ns[phase][0])
-                    fail_msg("%s on %s links, phase %d: worker %d goes on %lld ns after worker 0", l->method, k < 2 ? "equal" : "unequal", phase, r, (long long)(l->left_ns[phase][r] - l->left_ns[phase][0]));
+                    fail_msg("%s on %s links, phase %d: worker %d goes on %lld ns after worker 0", l->method,
+                             k < 2 ? "equal" : "unequal", phase, r,
+                             (long long)(l->left_ns[phase][r] - l->left_ns[phase][0]));
     }
     munmap(l, sizeof *l);
     assert_int_equal(unlink(path), 0);
