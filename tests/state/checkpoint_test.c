@@ -1,5 +1,6 @@
-/* Checkpoints: what some ranks saved, any others read; equal saves are equal files; what does not fit together is refused on every
-   rank with the rank's name; what is damaged is seen and passed over. Files are in memory. */
+/* Checkpoints: what some ranks saved, any others read; equal saves are equal files; what does
+   not fit together is refused on every rank with the rank's name; what is damaged is seen and
+   passed over. Files are in memory. */
 #include "saved.h"
 
 typedef struct fixture { memory_files *m; } fixture;
@@ -60,7 +61,8 @@ static void a_rank_may_save_any_part_of_what_is_global(void **state)
 static void equal_saves_give_equal_files(void **state)
 {
     fixture *f = *state;
-    static const char *const names[] = { "manifest.json", "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors" };
+    static const char *const names[] = { "manifest.json", "rank-00000-of-00002.safetensors",
+                                         "rank-00001-of-00002.safetensors" };
 
     assert_int_equal(save_plain(&f->m->rt, "a", 2, 5, 1, 2), TUTTI_OK);
     assert_int_equal(save_plain(&f->m->rt, "b", 2, 5, 1, 2), TUTTI_OK);
@@ -112,7 +114,8 @@ static void only_the_newest_are_kept(void **state)
     expect_whole(&f->m->rt, "a/step-00000030", 1, 1, 30);
     expect_whole(&f->m->rt, "a/step-00000040", 1, 1, 40);
 
-    /* A run that went back to step 30 saves 35 now: it stays, though two others have higher numbers. */
+    /* A run that went back to step 30 saves 35 now: it stays,
+       though two others have higher numbers. */
     assert_int_equal(save_plain(&f->m->rt, "a", 1, 35, 35, 1), TUTTI_OK);
     assert_int_equal(memory_files_count(f->m, "a", ""), 1);
     expect_whole(&f->m->rt, "a/step-00000035", 1, 1, 35);
@@ -163,31 +166,51 @@ static void spoil_range(holding *h, int rank, int size) { (void)size; if (rank =
 static void spoil_data(holding *h, int rank, int size) { (void)size; if (rank == 1) h->items[2].data = NULL; }
 static void spoil_state(holding *h, int rank, int size) { (void)size; (void)rank; h->items[5].state = "a/b"; }
 static void spoil_twice(holding *h, int rank, int size) { (void)size; if (rank == 1) h->items[1] = h->items[0]; }
-static void spoil_huge(holding *h, int rank, int size) { (void)size; if (rank == 0) h->items[5].count = UINT64_C(1) << 62, h->items[5].dtype = TUTTI_F64; }
+static void spoil_huge(holding *h, int rank, int size)
+{
+    (void)size;
+    if (rank == 0)
+        h->items[5].count = UINT64_C(1) << 62, h->items[5].dtype = TUTTI_F64;
+}
 
 static void items_that_make_no_whole_are_refused_on_every_rank(void **state)
 {
     fixture *f = *state;
-    static const struct { void (*spoil)(holding *h, int rank, int size); int rank; const char *text; } cases[] = {
+    static const struct { void (*spoil)(holding *h, int rank, int size); int rank; const char *text;
+    } cases[] = {
         { spoil_hole, 0, "rank 0: the ranks' parts do not make a whole: 'x/0.weight' lacks elements [35, 37) of 37" },
-        { spoil_overlap, 0, "rank 0: the ranks' parts do not make a whole: 'x/0.weight' has elements from 11 in two ranges; each must be saved once" },
-        { spoil_count, 1, "rank 1: 'x/0.weight' is 38 elements of F32 kept 'same' on rank 1, but 37 of F32 kept 'same' on rank 0; all ranks must declare "
+        { spoil_overlap, 0,
+          "rank 0: the ranks' parts do not make a whole: 'x/0.weight' has elements from 11 in two ranges; each must be "
+          "saved once" },
+        { spoil_count, 1,
+          "rank 1: 'x/0.weight' is 38 elements of F32 kept 'same' on rank 1, but 37 of F32 kept 'same' on rank 0; all "
+          "ranks must declare "
           "it alike" },
-        { spoil_dtype, 1, "rank 1: 'x/0.weight' is 37 elements of I32 kept 'same' on rank 1, but 37 of F32 kept 'same' on rank 0; all ranks must declare "
+        { spoil_dtype, 1,
+          "rank 1: 'x/0.weight' is 37 elements of I32 kept 'same' on rank 1, but 37 of F32 kept 'same' on rank 0; all "
+          "ranks must declare "
           "it alike" },
         { spoil_keep, 1, "rank 1: 'optim.m/0.weight' is kept 'scratch', which is not saved" },
         { spoil_owner, 1, "rank 1: 'ef.residual/0.weight' is rank 0's own and only that rank can save it" },
-        { spoil_nobody, 0, "rank 0: the ranks' parts do not make a whole: 'ef.residual/0.weight' is kept 'own-sum' and cannot be owned by rank -1 of 3" },
+        { spoil_nobody, 0,
+          "rank 0: the ranks' parts do not make a whole: 'ef.residual/0.weight' is kept 'own-sum' and cannot be owned "
+          "by rank -1 of 3" },
         { spoil_range, 1, "rank 1: 'optim.m/0.weight' has no elements [12, 38) of 37 to save" },
         { spoil_data, 1, "rank 1: 'optim.m/0.weight' has no elements [12, 24) of 37 to save" },
-        { spoil_state, 0, "rank 0: the ranks' parts do not make a whole: no state can be named 'a/b/' (UTF-8, no '/' in the state, no '@' in the tensor, at "
+        { spoil_state, 0,
+          "rank 0: the ranks' parts do not make a whole: no state can be named 'a/b/' (UTF-8, no '/' in the state, no "
+          "'@' in the tensor, at "
           "most 1000 bytes in all)" },
-        { spoil_twice, 1, "rank 1: cannot write 'a/tmp-00000020-5a5a5a5a5a5a5a5a/rank-00001-of-00003.safetensors': two tensors are named 'x/0.weight@12'" },
+        { spoil_twice, 1,
+          "rank 1: cannot write 'a/tmp-00000020-5a5a5a5a5a5a5a5a/rank-00001-of-00003.safetensors': two tensors are "
+          "named 'x/0.weight@12'" },
         { spoil_huge, 0, "rank 0: 'note/' has 4611686018427387904 elements, more than memory can hold" },
     };
 
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
-        saving s = { .files = &f->m->rt, .dir = "a", .facts = "{\"seed\": 7}", .step = 20, .keep = 1, .spoil = cases[k].spoil };
+        saving s = {
+            .files = &f->m->rt, .dir = "a", .facts = "{\"seed\": 7}", .step = 20, .keep = 1, .spoil = cases[k].spoil
+        };
         char text[480];
         assert_int_equal(save_plain(&f->m->rt, "a", 2, 10, 1, 1), TUTTI_OK);
         assert_int_equal(save_by(&s, 3), TUTTI_ERR_USAGE);
@@ -202,10 +225,12 @@ static void items_that_make_no_whole_are_refused_on_every_rank(void **state)
 static void facts_must_be_one_object(void **state)
 {
     fixture *f = *state;
-    static const struct { const char *facts, *text; } cases[] = {
+    static const struct { const char *facts, *text;
+    } cases[] = {
         { "[]", "cannot save the checkpoint of step 20: rank 0: the checkpoint's facts are no JSON object" },
-        { "{", "cannot save the checkpoint of step 20: rank 0: text of the checkpoint's facts is not valid JSON: string or '}' expected near end of file "
-          "(line 1, byte 1)" },
+        { "{", "cannot save the checkpoint of step 20: rank 0: text of the checkpoint's facts is not valid JSON: "
+               "string or '}' expected near end of file "
+               "(line 1, byte 1)" },
     };
 
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
@@ -222,7 +247,8 @@ static tutti_status save_other_step(tutti_world *world, void *arg, tutti_error *
     saving *s = arg;
     const int rank = tutti_world_rank(world);
     (void)err;
-    s->status[rank] = tutti_checkpoint_save_through(world, s->files, s->dir, s->step, NULL, 0, rank == 1 ? "{\"a\":1}" : s->facts, s->keep, &s->err[rank]);
+    s->status[rank] = tutti_checkpoint_save_through(world, s->files, s->dir, s->step, NULL, 0,
+                                                    rank == 1 ? "{\"a\":1}" : s->facts, s->keep, &s->err[rank]);
     return TUTTI_OK;
 }
 
@@ -234,7 +260,8 @@ static void ranks_that_disagree_are_told_so(void **state)
     assert_int_equal(tutti_world_run("shm", 2, save_other_step, &s, NULL), TUTTI_OK);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(s.status[r], TUTTI_ERR_STATE);
-        assert_string_equal(s.err[r].text, "cannot save the checkpoint of step 20: rank 1 saves another step or other facts than rank 0; all must save the same");
+        assert_string_equal(s.err[r].text, "cannot save the checkpoint of step 20: rank 1 saves another step or other "
+                                           "facts than rank 0; all must save the same");
     }
 }
 
@@ -245,8 +272,9 @@ static void a_disk_too_small_is_refused_before_anything_is_touched(void **state)
 
     f->m->space = 70000;
     assert_int_equal(save_by(&s, 2), TUTTI_ERR_IO);
-    assert_string_equal(s.err[0].text, "cannot save the checkpoint of step 20: it needs 73627 bytes and rank 0 sees 70000 left at 'a/b/c'; free space there or "
-                        "keep fewer checkpoints");
+    assert_string_equal(s.err[0].text, "cannot save the checkpoint of step 20: it needs 73627 bytes and rank 0 sees "
+                                       "70000 left at 'a/b/c'; free space there or "
+                                       "keep fewer checkpoints");
     assert_int_equal(f->m->operations, 0);
     f->m->space = 73627;
     assert_int_equal(save_by(&s, 2), TUTTI_OK);
@@ -254,7 +282,8 @@ static void a_disk_too_small_is_refused_before_anything_is_touched(void **state)
 
 static tutti_status save_without_rank_one(tutti_world *world, void *arg, tutti_error *err)
 {
-    return tutti_world_rank(world) == 1 ? tutti_fail(err, TUTTI_ERR_NUMBER, 0, "rank 1 gives up") : save_rank(world, arg, err);
+    return tutti_world_rank(world) == 1 ? tutti_fail(err, TUTTI_ERR_NUMBER, 0, "rank 1 gives up")
+                                        : save_rank(world, arg, err);
 }
 
 static void a_rank_that_dies_ends_the_save_for_all(void **state)
@@ -279,18 +308,26 @@ static void targets_that_the_checkpoint_does_not_have_are_refused(void **state)
 {
     fixture *f = *state;
     uint8_t to[400];
-    static const struct { tutti_saved t; const char *text; } cases[] = {
-        { { .state = "y", .tensor = "0.weight" }, "checkpoint 'a/step-00000010' has no 'y/0.weight'; it was saved with another model, method, codec or optimizer" },
+    static const struct { tutti_saved t; const char *text;
+    } cases[] = {
+        { { .state = "y", .tensor = "0.weight" },
+          "checkpoint 'a/step-00000010' has no 'y/0.weight'; it was saved with another model, method, codec or "
+          "optimizer" },
         { { .state = "x", .tensor = "0.weight", .dtype = TUTTI_F64, .count = 37, .owner = -1 },
-          "checkpoint 'a/step-00000010' has 'x/0.weight' as F32, this run needs F64; use the settings it was saved with" },
+          "checkpoint 'a/step-00000010' has 'x/0.weight' as F32, this run needs F64; use the settings it was saved "
+          "with" },
         { { .state = "x", .tensor = "0.weight", .count = 36, .owner = -1 },
-          "checkpoint 'a/step-00000010' has 'x/0.weight' with 37 elements, this run needs 36; use the settings it was saved with" },
+          "checkpoint 'a/step-00000010' has 'x/0.weight' with 37 elements, this run needs 36; use the settings it was "
+          "saved with" },
         { { .state = "x", .tensor = "0.weight", .count = 37, .owner = 1 },
-          "checkpoint 'a/step-00000010', saved by 2 ranks, has no 'x/0.weight' of rank 1; use the settings it was saved with" },
+          "checkpoint 'a/step-00000010', saved by 2 ranks, has no 'x/0.weight' of rank 1; use the settings it was "
+          "saved with" },
         { { .state = "ef.residual", .tensor = "0.weight", .dtype = TUTTI_BF16, .count = 11, .owner = 2 },
-          "checkpoint 'a/step-00000010', saved by 2 ranks, has no 'ef.residual/0.weight' of rank 2; use the settings it was saved with" },
+          "checkpoint 'a/step-00000010', saved by 2 ranks, has no 'ef.residual/0.weight' of rank 2; use the settings "
+          "it was saved with" },
         { { .state = "ef.residual", .tensor = "0.weight", .dtype = TUTTI_BF16, .count = 11, .owner = -1 },
-          "checkpoint 'a/step-00000010' has 'ef.residual/0.weight' for each rank on its own, this run needs one for all; use the settings it was saved with" },
+          "checkpoint 'a/step-00000010' has 'ef.residual/0.weight' for each rank on its own, this run needs one for "
+          "all; use the settings it was saved with" },
         { { .state = "x", .tensor = "0.weight", .count = 37, .owner = -1, .begin = 3, .end = 38 },
           "no elements [3, 38) of the 37 of 'x/0.weight' can be read" },
     };
@@ -310,7 +347,8 @@ static void targets_that_the_checkpoint_does_not_have_are_refused(void **state)
     tutti_checkpoint_close(NULL);
 }
 
-/* Many targets on few keys, in an odd order and of one element each: every one filled, each key read once. */
+/* Many targets on few keys, in an odd order and of one element each:
+   every one filled, each key read once. */
 static void overlapping_and_scattered_targets_are_all_filled(void **state)
 {
     fixture *f = *state;
@@ -324,9 +362,13 @@ static void overlapping_and_scattered_targets_are_all_filled(void **state)
     assert_int_equal(tutti_checkpoint_open(&c, &f->m->rt, "a/step-00000010", NULL), TUTTI_OK);
     for (uint64_t k = 0; k < 37; k++) {
         const uint64_t e = k * 10 % 37;
-        t[k] = (tutti_saved){ .state = "x", .tensor = "0.weight", .owner = -1, .count = 37, .begin = e, .end = e + 1, .data = &x[e] };
+        t[k] = (tutti_saved){
+            .state = "x", .tensor = "0.weight", .owner = -1, .count = 37, .begin = e, .end = e + 1, .data = &x[e]
+        };
     }
-    t[37] = (tutti_saved){ .state = "x", .tensor = "0.weight", .owner = -1, .count = 37, .begin = 0, .end = 37, .data = all };
+    t[37] = (tutti_saved){
+        .state = "x", .tensor = "0.weight", .owner = -1, .count = 37, .begin = 0, .end = 37, .data = all
+    };
     before = f->m->reads;
     assert_int_equal(tutti_checkpoint_read(c, t, 38, NULL), TUTTI_OK);
     assert_int_equal(f->m->reads - before, 3 * 3); /* of three files: length, header, one key */
@@ -339,12 +381,14 @@ static void overlapping_and_scattered_targets_are_all_filled(void **state)
 
 /* ---- damage ---- */
 
-/* Any byte of any file: open, read or verify sees it and names the file; an older checkpoint is found instead where the manifest or
-   a size shows it. Every byte is tried with one flipped bit; the shards are small. */
+/* Any byte of any file: open, read or verify sees it and names the file; an older checkpoint
+   is found instead where the manifest or a size shows it. Every byte is tried with one
+   flipped bit; the shards are small. */
 static void no_flipped_byte_goes_unseen(void **state)
 {
     fixture *f = *state;
-    static const char *const names[] = { "manifest.json", "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors" };
+    static const char *const names[] = { "manifest.json", "rank-00000-of-00002.safetensors",
+                                         "rank-00001-of-00002.safetensors" };
 
     assert_int_equal(save_plain(&f->m->rt, "a", 1, 10, 1, 2), TUTTI_OK);
     assert_int_equal(save_plain(&f->m->rt, "a", 2, 20, 2, 2), TUTTI_OK);
@@ -378,7 +422,8 @@ static void no_flipped_byte_goes_unseen(void **state)
 
 static void damage_to_a_tensor_names_file_tensor_and_range(void **state)
 {
-    static const char begin[] = "'a/step-00000010/rank-00001-of-00002.safetensors', tensor 'optim.m/0.weight@18' (elements [18, 37)) has hash ",
+    static const char begin[] =
+        "'a/step-00000010/rank-00001-of-00002.safetensors', tensor 'optim.m/0.weight@18' (elements [18, 37)) has hash ",
                       end[] = "; it was damaged: use an older checkpoint";
     fixture *f = *state;
     holding h;
@@ -390,7 +435,8 @@ static void damage_to_a_tensor_names_file_tensor_and_range(void **state)
     assert_int_equal(save_plain(&f->m->rt, "a", 2, 10, 1, 1), TUTTI_OK);
     data = memory_files_get(f->m, "a/step-00000010/rank-00001-of-00002.safetensors", &n);
     for (size_t at = 8; at < n; at++) /* the F64 slice is first in the file: find its first value */
-        if (data[at] == value_of(2, -1, 144, 1) && data[at + 1] == value_of(2, -1, 145, 1) && data[at + 2] == value_of(2, -1, 146, 1)) {
+        if (data[at] == value_of(2, -1, 144, 1) && data[at + 1] == value_of(2, -1, 145, 1) &&
+            data[at + 2] == value_of(2, -1, 146, 1)) {
             data[at + 9] ^= 4;
             break;
         }
@@ -421,16 +467,24 @@ static void an_older_checkpoint_is_found_and_the_reason_told(void **state)
     memory_files_put(f->m, "run/checkpoints/step-00000040/rank-00000-of-00001.safetensors", data, n - 1);
     tutti_file_remove(&f->m->rt, "run/checkpoints/step-00000030/manifest.json", NULL);
     memory_files_put(f->m, "run/checkpoints/step-0000099/manifest.json", "", 0); /* no name of ours */
-    assert_int_equal(tutti_checkpoint_find(&f->m->rt, "run", found, sizeof found, skipped, sizeof skipped, NULL), TUTTI_OK);
+    assert_int_equal(tutti_checkpoint_find(&f->m->rt, "run", found, sizeof found, skipped, sizeof skipped, NULL),
+                     TUTTI_OK);
     assert_string_equal(found, "run/checkpoints/step-00000020");
-    assert_string_equal(skipped, "step-00000040: 'run/checkpoints/step-00000040/rank-00000-of-00001.safetensors' has 929 bytes, the manifest says 930; use an "
-                        "older checkpoint\nstep-00000030: cannot open 'run/checkpoints/step-00000030/manifest.json'; check the path (No such file or directory)\n");
+    assert_string_equal(skipped,
+                        "step-00000040: 'run/checkpoints/step-00000040/rank-00000-of-00001.safetensors' has 929 bytes, "
+                        "the manifest says 930; use an "
+                        "older checkpoint\nstep-00000030: cannot open 'run/checkpoints/step-00000030/manifest.json'; "
+                        "check the path (No such file or directory)\n");
     assert_int_equal(tutti_checkpoint_find(&f->m->rt, "run", found, sizeof found, small, sizeof small, NULL), TUTTI_OK);
     assert_string_equal(small, ""); /* no half lines */
-    assert_int_equal(tutti_checkpoint_find(&f->m->rt, "run/checkpoints/step-00000010", found, sizeof found, skipped, sizeof skipped, NULL), TUTTI_OK);
+    assert_int_equal(tutti_checkpoint_find(&f->m->rt, "run/checkpoints/step-00000010", found, sizeof found, skipped,
+                                           sizeof skipped, NULL),
+                     TUTTI_OK);
     assert_string_equal(found, "run/checkpoints/step-00000010");
     assert_string_equal(skipped, "");
-    assert_int_equal(tutti_checkpoint_find(&f->m->rt, "run/checkpoints/step-00000040", found, sizeof found, NULL, 0, &err), TUTTI_ERR_CORRUPT);
+    assert_int_equal(
+        tutti_checkpoint_find(&f->m->rt, "run/checkpoints/step-00000040", found, sizeof found, NULL, 0, &err),
+        TUTTI_ERR_CORRUPT);
     assert_string_equal(found, "");
     assert_int_equal(tutti_checkpoint_find(&f->m->rt, "run", found, 10, NULL, 0, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "the path 'run/checkpoints/step-00000020' is longer than the 10 bytes allowed");
@@ -446,12 +500,14 @@ static void a_place_without_checkpoints_says_what_was_looked_for(void **state)
     assert_string_equal(err.text, "no checkpoint at 'a' (No such file or directory)");
     memory_files_put(f->m, "a/metrics.jsonl", "", 0);
     assert_int_equal(tutti_checkpoint_find(&f->m->rt, "a", found, sizeof found, NULL, 0, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "no checkpoint in 'a': neither a manifest.json, nor a folder step-..., nor any in checkpoints/; give a run's --out or a "
-                        "checkpoint's own folder");
+    assert_string_equal(err.text, "no checkpoint in 'a': neither a manifest.json, nor a folder step-..., nor any in "
+                                  "checkpoints/; give a run's --out or a "
+                                  "checkpoint's own folder");
     memory_files_put(f->m, "a/step-00000001/manifest.json", "", 0);
     assert_int_equal(tutti_checkpoint_find(&f->m->rt, "a", found, sizeof found, NULL, 0, &err), TUTTI_ERR_CORRUPT);
-    assert_string_equal(err.text, "none of the 1 checkpoints in 'a' is whole; of the newest: 'a/step-00000001/manifest.json' has 0 bytes, fewer than any "
-                        "manifest; the manifest is damaged; use an older checkpoint");
+    assert_string_equal(err.text, "none of the 1 checkpoints in 'a' is whole; of the newest: "
+                                  "'a/step-00000001/manifest.json' has 0 bytes, fewer than any "
+                                  "manifest; the manifest is damaged; use an older checkpoint");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

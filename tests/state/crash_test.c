@@ -1,8 +1,10 @@
-/* Goal: at every instant a valid checkpoint can be found, and it is the old one or the new one, whole. Method: the k-th mutating
-   file operation is the last one that the process does, for every k until the save succeeds; then the machine goes on with all
-   that was done, or loses what was not synced: contents, directory entries, or both. The same k-th operation also fails with no
-   space, an error, or half the bytes: then the save says so on every rank, and leaves the older checkpoint and no trace.
-   The simulated files know what was synced; a real process killed on a real disk stands at the end. */
+/* Goal: at every instant a valid checkpoint can be found, and it is the old one or the new one,
+   whole. Method: the k-th mutating file operation is the last one that the process does, for
+   every k until the save succeeds; then the machine goes on with all that was done, or loses what
+   was not synced: contents, directory entries, or both. The same k-th operation also fails with
+   no space, an error, or half the bytes: then the save says so on every rank, and leaves the
+   older checkpoint and no trace. The simulated files know what was synced; a real process killed
+   on a real disk stands at the end. */
 #include "saved.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -28,7 +30,9 @@ static memory_files *begin(const scene *s, memory_fault fault, uint64_t at)
     if (s->old_step != 0)
         assert_int_equal(save_plain(&m->rt, "run/checkpoints", s->old_size, s->old_step, 1, s->keep), TUTTI_OK);
     if (s->damaged) {
-        assert_int_equal(tutti_file_rename(&m->rt, "run/checkpoints/step-00000010", "run/checkpoints/step-00000010-old", NULL), TUTTI_OK);
+        assert_int_equal(
+            tutti_file_rename(&m->rt, "run/checkpoints/step-00000010", "run/checkpoints/step-00000010-old", NULL),
+            TUTTI_OK);
         memory_files_put(m, "run/checkpoints/step-00000010/manifest.json", "x", 1);
     }
     m->operations = 0;
@@ -68,7 +72,11 @@ static void a_crash_at_any_operation_leaves_the_old_or_the_new(void **state)
             uint64_t k = 0, seen[3] = { 0 };
             bool ended = false;
             while (!ended) {
-                saving save = { .dir = "run/checkpoints", .facts = "{\"seed\": 7}", .step = s->new_step, .generation = 2, .keep = s->keep };
+                saving save = { .dir = "run/checkpoints",
+                                .facts = "{\"seed\": 7}",
+                                .step = s->new_step,
+                                .generation = 2,
+                                .keep = s->keep };
                 memory_files *m = begin(s, FAULT_STOP, ++k);
                 tutti_status status;
                 int generation;
@@ -94,7 +102,9 @@ static void a_crash_at_any_operation_leaves_the_old_or_the_new(void **state)
         }
 }
 
-/* A disk may take a later rename and not the one before it, as long as neither was synced. The process is killed at an operation, or some operations after one that has failed, while the save puts things back. */
+/* A disk may take a later rename and not the one before it, as long as neither was synced.
+   The process is killed at an operation, or some operations after one that has failed,
+   while the save puts things back. */
 static void a_crash_that_keeps_any_of_the_renames_leaves_the_old_or_the_new(void **state)
 {
     (void)state;
@@ -104,7 +114,11 @@ static void a_crash_that_keeps_any_of_the_renames_leaves_the_old_or_the_new(void
             uint64_t k = 0, seen[3] = { 0 };
             bool ended = false;
             while (!ended) {
-                saving save = { .dir = "run/checkpoints", .facts = "{\"seed\": 7}", .step = s->new_step, .generation = 2, .keep = s->keep };
+                saving save = { .dir = "run/checkpoints",
+                                .facts = "{\"seed\": 7}",
+                                .step = s->new_step,
+                                .generation = 2,
+                                .keep = s->keep };
                 memory_files *m = begin(s, FAULT_IO, ++k);
                 uint64_t draws;
                 tutti_status status;
@@ -138,7 +152,11 @@ static void a_failing_operation_is_everybodys_failure_and_leaves_no_trace(void *
             uint64_t k = 0, failed = 0;
             bool ended = false;
             while (!ended) {
-                saving save = { .dir = "run/checkpoints", .facts = "{\"seed\": 7}", .step = s->new_step, .generation = 2, .keep = s->keep };
+                saving save = { .dir = "run/checkpoints",
+                                .facts = "{\"seed\": 7}",
+                                .step = s->new_step,
+                                .generation = 2,
+                                .keep = s->keep };
                 memory_files *m = begin(s, fault, ++k);
                 tutti_status status;
                 int generation;
@@ -156,11 +174,13 @@ static void a_failing_operation_is_everybodys_failure_and_leaves_no_trace(void *
                     assert_int_equal(save.err[0].cause, fault == FAULT_NO_SPACE ? ENOSPC : EIO);
                     assert_true(save.err[0].rank >= 0 && save.err[0].rank < s->size);
                     assert_non_null(strstr(save.err[0].text, "cannot save the checkpoint of step "));
-                    assert_non_null(strstr(save.err[0].text, fault == FAULT_NO_SPACE ? "(No space left on device)" : "(Input/output error)"));
+                    assert_non_null(strstr(save.err[0].text, fault == FAULT_NO_SPACE ? "(No space left on device)"
+                                                                                     : "(Input/output error)"));
                     assert_int_equal(generation, s->old_step != 0 ? 1 : 0);
                     assert_int_equal(memory_files_count(m, "run/checkpoints", "tmp-"), 0);
                     assert_true(s->damaged || memory_files_count(m, "run/checkpoints", "") == (s->old_step != 0));
-                    assert_true(s->damaged || memory_files_count(m, "run/checkpoints", "step-00000010-old") == 0); /* it has its name back */
+                    /* it has its name back */
+                    assert_true(s->damaged || memory_files_count(m, "run/checkpoints", "step-00000010-old") == 0);
                 }
                 memory_files_close(m);
             }
@@ -179,13 +199,15 @@ static void the_rank_whose_disk_is_full_is_named(void **state)
         memory_files *m = begin(&s, FAULT_NO_SPACE, k);
         char text[200], path[64];
         save.files = &m->rt;
-        if (save_by(&save, 3) != TUTTI_OK && strstr(save.err[2].text, "cannot write") != NULL && strstr(save.err[2].text, "rank-") != NULL) {
+        if (save_by(&save, 3) != TUTTI_OK && strstr(save.err[2].text, "cannot write") != NULL &&
+            strstr(save.err[2].text, "rank-") != NULL) {
             const int rank = save.err[2].rank;
             snprintf(path, sizeof path, "rank-%05d-of-00003.safetensors.part", rank);
             snprintf(text, sizeof text, "cannot save the checkpoint of step 20: rank %d: cannot write ", rank);
             assert_memory_equal(save.err[2].text, text, strlen(text));
             assert_non_null(strstr(save.err[2].text, path));
-            assert_non_null(strstr(save.err[2].text, "; free space there or choose another place (No space left on device)"));
+            assert_non_null(
+                strstr(save.err[2].text, "; free space there or choose another place (No space left on device)"));
             named[rank] = true;
         }
         memory_files_close(m);
@@ -219,11 +241,31 @@ static int killed_write(void *self, int fd, const void *from, size_t bytes, size
     return c->real->ops->file_write(count_down(self), fd, from, bytes, done);
 }
 static int killed_sync(void *self, int fd) { counter *c = self; return c->real->ops->file_sync(count_down(self), fd); }
-static int killed_rename(void *self, const char *from, const char *to) { counter *c = self; return c->real->ops->file_rename(count_down(self), from, to); }
-static int killed_remove(void *self, const char *path) { counter *c = self; return c->real->ops->file_remove(count_down(self), path); }
-static int killed_make(void *self, const char *path) { counter *c = self; return c->real->ops->directory_make(count_down(self), path); }
-static int killed_directory_sync(void *self, const char *path) { counter *c = self; return c->real->ops->directory_sync(count_down(self), path); }
-static int plain_size(void *self, int fd, uint64_t *bytes) { counter *c = self; return c->real->ops->file_size(c->real->self, fd, bytes); }
+static int killed_rename(void *self, const char *from, const char *to)
+{
+    counter *c = self;
+    return c->real->ops->file_rename(count_down(self), from, to);
+}
+static int killed_remove(void *self, const char *path)
+{
+    counter *c = self;
+    return c->real->ops->file_remove(count_down(self), path);
+}
+static int killed_make(void *self, const char *path)
+{
+    counter *c = self;
+    return c->real->ops->directory_make(count_down(self), path);
+}
+static int killed_directory_sync(void *self, const char *path)
+{
+    counter *c = self;
+    return c->real->ops->directory_sync(count_down(self), path);
+}
+static int plain_size(void *self, int fd, uint64_t *bytes)
+{
+    counter *c = self;
+    return c->real->ops->file_size(c->real->self, fd, bytes);
+}
 static int plain_read(void *self, int fd, uint64_t at, void *to, size_t bytes, size_t *done)
 {
     counter *c = self;
@@ -235,18 +277,42 @@ static int plain_list(void *self, const char *path, void (*each)(void *user, con
     counter *c = self;
     return c->real->ops->directory_list(c->real->self, path, each, user);
 }
-static int plain_exists(void *self, const char *path) { counter *c = self; return c->real->ops->exists(c->real->self, path); }
-static int plain_space(void *self, const char *path, uint64_t *bytes) { counter *c = self; return c->real->ops->space_left(c->real->self, path, bytes); }
-static void plain_entropy(void *self, void *to, size_t bytes) { counter *c = self; c->real->ops->entropy(c->real->self, to, bytes); }
+static int plain_exists(void *self, const char *path)
+{
+    counter *c = self;
+    return c->real->ops->exists(c->real->self, path);
+}
+static int plain_space(void *self, const char *path, uint64_t *bytes)
+{
+    counter *c = self;
+    return c->real->ops->space_left(c->real->self, path, bytes);
+}
+static void plain_entropy(void *self, void *to, size_t bytes)
+{
+    counter *c = self;
+    c->real->ops->entropy(c->real->self, to, bytes);
+}
 
 static void open_counter(counter *c, tutti_runtime *real, int left)
 {
     *c = (counter){ .real = real, .left = left };
-    c->ops = (tutti_runtime_ops){ .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof c->ops, .name = "killed", .file_open = killed_open, .file_size = plain_size,
-                                  .file_read = plain_read, .file_write = killed_write, .file_sync = killed_sync, .file_close = plain_close,
-                                  .file_rename = killed_rename, .file_remove = killed_remove, .directory_make = killed_make,
-                                  .directory_sync = killed_directory_sync, .directory_list = plain_list, .exists = plain_exists,
-                                  .space_left = plain_space, .entropy = plain_entropy };
+    c->ops = (tutti_runtime_ops){ .abi = TUTTI_RUNTIME_ABI,
+                                  .bytes = sizeof c->ops,
+                                  .name = "killed",
+                                  .file_open = killed_open,
+                                  .file_size = plain_size,
+                                  .file_read = plain_read,
+                                  .file_write = killed_write,
+                                  .file_sync = killed_sync,
+                                  .file_close = plain_close,
+                                  .file_rename = killed_rename,
+                                  .file_remove = killed_remove,
+                                  .directory_make = killed_make,
+                                  .directory_sync = killed_directory_sync,
+                                  .directory_list = plain_list,
+                                  .exists = plain_exists,
+                                  .space_left = plain_space,
+                                  .entropy = plain_entropy };
     c->rt.ops = &c->ops;
     c->rt.self = c;
 }

@@ -1,6 +1,7 @@
-/* Goal: no memory is an ordinary result here too. Method: tutti_alloc is wrapped at link time; in each rank the 1st, 2nd, 3rd ...
-   allocation inside the call fails until the call succeeds. Everybody hears of it, the older checkpoint stays, nothing is left
-   behind, and the address sanitizer sees what leaks. */
+/* Goal: no memory is an ordinary result here too. Method: tutti_alloc is wrapped at link
+   time; in each rank the 1st, 2nd, 3rd ... allocation inside the call fails until the call
+   succeeds. Everybody hears of it, the older checkpoint stays, nothing is left behind, and
+   the address sanitizer sees what leaks. */
 #include "saved.h"
 
 static _Thread_local size_t until_failure = SIZE_MAX; /* of this rank; a failure makes it SIZE_MAX again */
@@ -37,7 +38,11 @@ static void saving_without_memory_fails_on_every_rank(void **state)
         size_t failures = 0;
         for (size_t at = 0; reached; at++) {
             memory_files *m = memory_files_open(NULL);
-            failing f = { .s = { .files = &m->rt, .dir = "a", .facts = "{\"seed\": 7}", .step = 20, .generation = 2, .keep = 1 }, .rank = rank, .at = at };
+            failing f = {
+                .s = { .files = &m->rt, .dir = "a", .facts = "{\"seed\": 7}", .step = 20, .generation = 2, .keep = 1 },
+                .rank = rank,
+                .at = at
+            };
             tutti_status status;
 
             assert_int_equal(save_plain(&m->rt, "a", 2, 10, 1, 1), TUTTI_OK);

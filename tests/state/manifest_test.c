@@ -1,4 +1,5 @@
-/* Manifests from an enemy: with a true seal, so that what is behind it is reached. Each lie has its sentence. */
+/* Manifests from an enemy: with a true seal, so that what is behind it is
+   reached. Each lie has its sentence. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -9,9 +10,11 @@
 
 #define H "\"0123456789abcdef\""
 #define FILES "[{\"bytes\": 1000, \"rank\": 0, \"xxh3\": " H "}, {\"bytes\": 100, \"rank\": 2, \"xxh3\": " H "}]"
-#define RANGE(begin, end, file, owner) "{\"begin\": " #begin ", \"end\": " #end ", \"file\": " #file ", \"owner\": " #owner ", \"xxh3\": " H "}"
+#define RANGE(begin, end, file, owner) \
+    "{\"begin\": " #begin ", \"end\": " #end ", \"file\": " #file ", \"owner\": " #owner ", \"xxh3\": " H "}"
 #define STATE(state, tensor, keep, count, ranges) \
-    "{\"count\": " #count ", \"dtype\": \"F32\", \"keep\": \"" keep "\", \"ranges\": [" ranges "], \"state\": \"" state "\", \"tensor\": \"" tensor "\"}"
+    "{\"count\": " #count ", \"dtype\": \"F32\", \"keep\": \"" keep "\", \"ranges\": [" ranges \
+    "], \"state\": \"" state "\", \"tensor\": \"" tensor "\"}"
 #define WHOLE(files, states, step, world) "{\"facts\": {}, \"files\": " files ", \"format\": \"tutti-checkpoint\", \"format_version\": 1, \"states\": [" states \
     "], \"step\": " step ", \"version\": \"0.1.0\", \"world\": " world
 #define M(states) WHOLE(FILES, states, "7", "3")
@@ -50,50 +53,83 @@ static void manifests_that_keep_the_rules_are_taken(void **state)
 
 static void manifests_that_lie_are_refused_in_sentences(void **state)
 {
-    static const struct { const char *manifest, *text; } cases[] = {
-        { M(STATE("x", "w", "same", 10, RANGE(0, 5, 0, -1) "," RANGE(4, 10, 1, -1))), "'m': 'x/w' has elements from 4 in two ranges; each must be saved once" },
-        { M(STATE("x", "w", "same", 10, RANGE(0, 4, 0, -1) "," RANGE(5, 10, 1, -1))), "'m': 'x/w' lacks elements [4, 5) of 10" },
+    static const struct { const char *manifest, *text;
+    } cases[] = {
+        { M(STATE("x", "w", "same", 10, RANGE(0, 5, 0, -1) "," RANGE(4, 10, 1, -1))),
+          "'m': 'x/w' has elements from 4 in two ranges; each must be saved once" },
+        { M(STATE("x", "w", "same", 10, RANGE(0, 4, 0, -1) "," RANGE(5, 10, 1, -1))),
+          "'m': 'x/w' lacks elements [4, 5) of 10" },
         { M(STATE("x", "w", "same", 10, RANGE(0, 4, 0, -1))), "'m': 'x/w' lacks elements [4, 10) of 10" },
         { M(STATE("x", "w", "same", 10, "")), "'m': 'x/w' lacks elements [0, 10) of 10" },
         { M(STATE("x", "w", "same", 10, RANGE(0, 11, 0, -1))), "'m': 'x/w' has a range [0, 11) of 10 elements" },
         { M(STATE("x", "w", "same", 10, RANGE(4, 4, 0, -1))), "'m': 'x/w' has a range [4, 4) of 10 elements" },
-        { M(STATE("x", "w", "own-mean", 10, RANGE(0, 10, 0, 1) "," RANGE(0, 9, 1, 2))), "'m': 'x/w' of rank 2 lacks elements [9, 10) of 10" },
-        { M(STATE("x", "w", "own-mean", 10, RANGE(0, 10, 0, 2) "," RANGE(0, 10, 1, 0))), "'m': 'x/w' has its ranges out of order at owner 0" },
-        { M(STATE("x", "w", "same", 10, RANGE(0, 10, 0, 1))), "'m': 'x/w' is kept 'same' and cannot be owned by rank 1 of 3" },
-        { M(STATE("x", "w", "own-zero", 10, RANGE(0, 10, 0, -1))), "'m': 'x/w' is kept 'own-zero' and cannot be owned by rank -1 of 3" },
-        { M(STATE("x", "w", "same", 10, RANGE(0, 10, 0, 3))), "'m': a range of state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
-        { M(STATE("x", "w", "same", 10, RANGE(0, 10, 2, -1))), "'m': a range of state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
-        { M(STATE("x", "w", "same", 10, RANGE(-1, 10, 0, -1))), "'m': a range of state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
-        { M(STATE("x", "w", "same", 10, RANGE(0, 10.0, 0, -1))), "'m': a range of state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
-        { M(STATE("x", "w", "scratch", 10, RANGE(0, 10, 0, -1))), "'m': state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
+        { M(STATE("x", "w", "own-mean", 10, RANGE(0, 10, 0, 1) "," RANGE(0, 9, 1, 2))),
+          "'m': 'x/w' of rank 2 lacks elements [9, 10) of 10" },
+        { M(STATE("x", "w", "own-mean", 10, RANGE(0, 10, 0, 2) "," RANGE(0, 10, 1, 0))),
+          "'m': 'x/w' has its ranges out of order at owner 0" },
+        { M(STATE("x", "w", "same", 10, RANGE(0, 10, 0, 1))),
+          "'m': 'x/w' is kept 'same' and cannot be owned by rank 1 of 3" },
+        { M(STATE("x", "w", "own-zero", 10, RANGE(0, 10, 0, -1))),
+          "'m': 'x/w' is kept 'own-zero' and cannot be owned by rank -1 of 3" },
+        { M(STATE("x", "w", "same", 10, RANGE(0, 10, 0, 3))),
+          "'m': a range of state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
+        { M(STATE("x", "w", "same", 10, RANGE(0, 10, 2, -1))),
+          "'m': a range of state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
+        { M(STATE("x", "w", "same", 10, RANGE(-1, 10, 0, -1))),
+          "'m': a range of state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
+        { M(STATE("x", "w", "same", 10, RANGE(0, 10.0, 0, -1))),
+          "'m': a range of state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
+        { M(STATE("x", "w", "scratch", 10, RANGE(0, 10, 0, -1))),
+          "'m': state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
         { M("7"), "'m': state 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
-        { M(STATE("x", "w", "same", 26, RANGE(0, 26, 1, -1))), "'m': the file of rank 2 has 100 bytes, fewer than its ranges need" },
-        { M(STATE("x", "w", "same", 4611686018427387904, RANGE(0, 4611686018427387904, 1, -1))), "'m': 'x/w' has 4611686018427387904 elements, more than memory can hold" },
-        { M(STATE("x", "w", "same", 9223372036854775808, RANGE(0, 1, 1, -1))), "manifest 'm' is not valid JSON: too big integer near '9223372036854775808' (line 1, byte 227)" },
-        { M(STATE("x", "w", "same", 0, "") "," STATE("x", "w", "same", 0, "")), "'m': 'x/w' stands twice or out of order" },
-        { M(STATE("x", "w", "same", 0, "") "," STATE("x", "a", "same", 0, "")), "'m': 'x/a' stands twice or out of order" },
-        { M(STATE("../x", "w", "same", 0, "")), "'m': no state can be named '../x/w' (UTF-8, no '/' in the state, no '@' in the tensor, at most 1000 bytes in all)" },
-        { M(STATE("x", "w@0", "same", 0, "")), "'m': no state can be named 'x/w@0' (UTF-8, no '/' in the state, no '@' in the tensor, at most 1000 bytes in all)" },
-        { M(STATE("", "w", "same", 0, "")), "'m': no state can be named '/w' (UTF-8, no '/' in the state, no '@' in the tensor, at most 1000 bytes in all)" },
+        { M(STATE("x", "w", "same", 26, RANGE(0, 26, 1, -1))),
+          "'m': the file of rank 2 has 100 bytes, fewer than its ranges need" },
+        { M(STATE("x", "w", "same", 4611686018427387904, RANGE(0, 4611686018427387904, 1, -1))),
+          "'m': 'x/w' has 4611686018427387904 elements, more than memory can hold" },
+        { M(STATE("x", "w", "same", 9223372036854775808, RANGE(0, 1, 1, -1))),
+          "manifest 'm' is not valid JSON: too big integer near '9223372036854775808' (line 1, byte 227)" },
+        { M(STATE("x", "w", "same", 0, "") "," STATE("x", "w", "same", 0, "")),
+          "'m': 'x/w' stands twice or out of order" },
+        { M(STATE("x", "w", "same", 0, "") "," STATE("x", "a", "same", 0, "")),
+          "'m': 'x/a' stands twice or out of order" },
+        { M(STATE("../x", "w", "same", 0, "")), "'m': no state can be named '../x/w' (UTF-8, no '/' in the state, no "
+                                                "'@' in the tensor, at most 1000 bytes in all)" },
+        { M(STATE("x", "w@0", "same", 0, "")), "'m': no state can be named 'x/w@0' (UTF-8, no '/' in the state, no '@' "
+                                               "in the tensor, at most 1000 bytes in all)" },
+        { M(STATE("", "w", "same", 0, "")), "'m': no state can be named '/w' (UTF-8, no '/' in the state, no '@' in "
+                                            "the tensor, at most 1000 bytes in all)" },
         { M(STATE("a\\u001b", "w", "same", 1, "")), "'m': 'a?/w' lacks elements [0, 1) of 1" },
-        { WHOLE("[{\"bytes\": 1, \"name\": \"../../etc/passwd\", \"xxh3\": " H "}]", "", "7", "3"), "'m': file 0 is not what the format says; the manifest is "
+        { WHOLE("[{\"bytes\": 1, \"name\": \"../../etc/passwd\", \"xxh3\": " H "}]", "", "7", "3"),
+          "'m': file 0 is not what the format says; the manifest is "
           "damaged; use an older checkpoint" },
-        { WHOLE("[{\"bytes\": 1, \"rank\": 3, \"xxh3\": " H "}]", "", "7", "3"), "'m': file 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
-        { WHOLE("[{\"bytes\": 1, \"rank\": -1, \"xxh3\": " H "}]", "", "7", "3"), "'m': file 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
-        { WHOLE("[{\"bytes\": 1, \"rank\": 0, \"xxh3\": \"0123456789ABCDEF\"}]", "", "7", "3"), "'m': file 0 is not what the format says; the manifest is damaged; use "
+        { WHOLE("[{\"bytes\": 1, \"rank\": 3, \"xxh3\": " H "}]", "", "7", "3"),
+          "'m': file 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
+        { WHOLE("[{\"bytes\": 1, \"rank\": -1, \"xxh3\": " H "}]", "", "7", "3"),
+          "'m': file 0 is not what the format says; the manifest is damaged; use an older checkpoint" },
+        { WHOLE("[{\"bytes\": 1, \"rank\": 0, \"xxh3\": \"0123456789ABCDEF\"}]", "", "7", "3"),
+          "'m': file 0 is not what the format says; the manifest is damaged; use "
           "an older checkpoint" },
-        { WHOLE("[{\"bytes\": 1, \"rank\": 0, \"xxh3\": " H "}, {\"bytes\": 1, \"rank\": 0, \"xxh3\": " H "}]", "", "7", "3"), "'m': file 1 is not what the format says; "
+        { WHOLE("[{\"bytes\": 1, \"rank\": 0, \"xxh3\": " H "}, {\"bytes\": 1, \"rank\": 0, \"xxh3\": " H "}]", "", "7",
+                "3"),
+          "'m': file 1 is not what the format says; "
           "the manifest is damaged; use an older checkpoint" },
-        { WHOLE("[1, 2]", "", "7", "1"), "'m' lists 2 files of 1 ranks; the manifest is damaged; use an older checkpoint" },
+        { WHOLE("[1, 2]", "", "7", "1"),
+          "'m' lists 2 files of 1 ranks; the manifest is damaged; use an older checkpoint" },
         { WHOLE("{}", "", "7", "1"), "'m' lists 0 files of 1 ranks; the manifest is damaged; use an older checkpoint" },
         { WHOLE("[]", "", "-1", "1"), "'m' has no step; the manifest is damaged; use an older checkpoint" },
-        { WHOLE("[]", "", "7", "0"), "'m' does not say how many ranks saved it; the manifest is damaged; use an older checkpoint" },
-        { WHOLE("[]", "", "7", "100000"), "'m' does not say how many ranks saved it; the manifest is damaged; use an older checkpoint" },
+        { WHOLE("[]", "", "7", "0"),
+          "'m' does not say how many ranks saved it; the manifest is damaged; use an older checkpoint" },
+        { WHOLE("[]", "", "7", "100000"),
+          "'m' does not say how many ranks saved it; the manifest is damaged; use an older checkpoint" },
         { "{\"format\": \"other\"", "'m' does not call itself \"tutti-checkpoint\"; it is another kind of file" },
-        { "{\"format\": \"tutti-checkpoint\", \"format_version\": 2", "'m' has format version 2, this library reads 1; use the version that wrote it" },
-        { "{\"format\": \"tutti-checkpoint\", \"format_version\": 1, \"step\": 1, \"world\": 1", "'m' has no facts; the manifest is damaged; use an older checkpoint" },
-        { "{\"facts\": {}, \"facts\": {}", "manifest 'm' is not valid JSON: duplicate object key near '\"facts\"' (line 1, byte 21)" },
-        { "{\"facts\": {\"a\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}", "manifest 'm' is nested deeper than 32 levels (byte 50); nothing "
+        { "{\"format\": \"tutti-checkpoint\", \"format_version\": 2",
+          "'m' has format version 2, this library reads 1; use the version that wrote it" },
+        { "{\"format\": \"tutti-checkpoint\", \"format_version\": 1, \"step\": 1, \"world\": 1",
+          "'m' has no facts; the manifest is damaged; use an older checkpoint" },
+        { "{\"facts\": {}, \"facts\": {}",
+          "manifest 'm' is not valid JSON: duplicate object key near '\"facts\"' (line 1, byte 21)" },
+        { "{\"facts\": {\"a\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}",
+          "manifest 'm' is nested deeper than 32 levels (byte 50); nothing "
           "we write is" },
     };
 

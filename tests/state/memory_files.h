@@ -1,16 +1,23 @@
-/* memory_files.h: a runtime whose files are in memory, to fail, stop and lose power at any operation. Time, threads and locks are
-   those of a real runtime (NULL: none, for what only reads files). Every file and directory has two states: what a process sees, and
-   what would be there after a loss of power, which only sync brings up to date:
+/* memory_files.h: a runtime whose files are in memory, to fail, stop and lose power at any
+   operation. Time, threads and locks are those of a real runtime (NULL: none, for what only reads
+   files). Every file and directory has two states: what a process sees, and what would be there
+   after a loss of power, which only sync brings up to date:
 
-     file: its bytes as of the last file_sync            directory: its entries as of the last directory_sync, and since then
-                                                          none of its changes, or any of them (memory_files_crash_with_some): a
-                                                          disk may take the later of two renames and not the earlier
+     file: its bytes as of the last file_sync            directory: its entries as of the
+                                                         last directory_sync, and since then
+                                                          none of its changes, or any of them
+                                                          (memory_files_crash_with_some): a
+                                                          disk may take the later of two
+                                                          renames and not the earlier
 
-   Mutating operations are counted: create, write, sync, rename, remove, make, sync of a directory. `fault` strikes at number
-   `fault_at` (from 1): STOP as if the process had been killed there (a write is torn in half, nothing later has an effect),
-   the others once, and with `stop_at` the process is killed at that number after it. Reads can be failed by `fail_read_at`. One lock makes it safe for ranks that are threads. memory_files_open_wide gives files
-   that several threads write at once (reserve and write_at are counted too); it needs a real runtime for the threads. With `dawdle_ns` a write_at that succeeds
-   comes back that much later, so that others are in flight beside it and one that fails is told first. */
+   Mutating operations are counted: create, write, sync, rename, remove, make, sync of a directory.
+   `fault` strikes at number `fault_at` (from 1): STOP as if the process had been killed there (a
+   write is torn in half, nothing later has an effect), the others once, and with `stop_at` the
+   process is killed at that number after it. Reads can be failed by `fail_read_at`. One lock makes
+   it safe for ranks that are threads. memory_files_open_wide gives files that several threads write
+   at once (reserve and write_at are counted too); it needs a real runtime for the threads. With
+   `dawdle_ns` a write_at that succeeds comes back that much later, so that others are in flight
+   beside it and one that fails is told first. */
 #ifndef TUTTI_TESTS_MEMORY_FILES_H
 #define TUTTI_TESTS_MEMORY_FILES_H
 #include "tutti/runtime.h"
@@ -24,8 +31,15 @@ typedef enum { FAULT_NONE, FAULT_STOP, FAULT_NO_SPACE, FAULT_IO, FAULT_SHORT } m
 enum { MEMORY_FDS = 64, MEMORY_ENTRIES = 64 };
 
 typedef struct memory_node memory_node;
-typedef struct memory_entries { size_t n; struct { char name[80]; memory_node *node; } at[MEMORY_ENTRIES]; } memory_entries;
-typedef struct memory_change { char from[80], to[80]; memory_node *node; } memory_change; /* from is this node's no more, to is; "": no such name */
+typedef struct memory_entries {
+    size_t n;
+    struct {
+        char name[80];
+        memory_node *node;
+    } at[MEMORY_ENTRIES];
+} memory_entries;
+/* from is this node's no more, to is; "": no such name */
+typedef struct memory_change { char from[80], to[80]; memory_node *node; } memory_change;
 struct memory_node {
     bool directory;
     uint8_t *data, *synced;
@@ -89,7 +103,8 @@ static inline void memory_entry_drop(memory_entries *e, const char *name)
 }
 
 /* The entries as they are after a change, which is told for a crash. */
-static inline void memory_change_entries(memory_node *directory, const char *from, const char *to, memory_node *node)
+static inline void memory_change_entries(memory_node *directory, const char *from, const char *to,
+                                         memory_node *node)
 {
     memory_change *more = realloc(directory->changes.at, (directory->changes.n + 1) * sizeof *more);
     if (more == NULL)
@@ -111,8 +126,10 @@ static inline void memory_entries_synced(memory_node *directory)
     directory->changes.n = 0;
 }
 
-/* The node of a path; *parent and name (the last component; 80 bytes) also when the node itself is not there. */
-static inline memory_node *memory_find(memory_files *m, const char *path, memory_node **parent, char *name)
+/* The node of a path; *parent and name (the last component; 80 bytes) also
+   when the node itself is not there. */
+static inline memory_node *memory_find(memory_files *m, const char *path, memory_node **parent,
+                                       char *name)
 {
     memory_node *at = m->root;
     *parent = NULL;
@@ -141,7 +158,8 @@ static inline memory_node *memory_find(memory_files *m, const char *path, memory
     return at;
 }
 
-/* Under the lock: counts a mutating operation; an errno when the fault says so. *half: this write is to be torn or short. */
+/* Under the lock: counts a mutating operation; an errno when the fault says so. *half:
+   this write is to be torn or short. */
 static inline int memory_strike(memory_files *m, bool *half)
 {
     *half = false;
@@ -223,7 +241,8 @@ static inline int memory_size(void *self, int fd, uint64_t *bytes)
     MEMORY_END(m);
 }
 
-static inline int memory_read(void *self, int fd, uint64_t offset, void *to, size_t bytes, size_t *done)
+static inline int memory_read(void *self, int fd, uint64_t offset, void *to, size_t bytes,
+                              size_t *done)
 {
     MEMORY_BEGIN(m);
     node = m->fds[fd];
@@ -260,9 +279,16 @@ static inline int memory_reserve(void *self, int fd, uint64_t bytes)
     MEMORY_END(m);
 }
 
-static inline int memory_direct(void *self, int fd, bool on) { (void)self; (void)fd; (void)on; return 0; }
+static inline int memory_direct(void *self, int fd, bool on)
+{
+    (void)self;
+    (void)fd;
+    (void)on;
+    return 0;
+}
 
-static inline int memory_write_at(void *self, int fd, uint64_t offset, const void *from, size_t bytes, size_t *done)
+static inline int memory_write_at(void *self, int fd, uint64_t offset, const void *from,
+                                  size_t bytes, size_t *done)
 {
     MEMORY_BEGIN(m);
     cause = memory_strike(m, &half);
@@ -301,7 +327,9 @@ static inline int memory_rename(void *self, const char *from, const char *to)
     MEMORY_BEGIN(m);
     node = memory_find(m, from, &parent, name);
     other = memory_find(m, to, &other_parent, other_name);
-    cause = node == NULL || other_parent == NULL ? ENOENT : other != NULL && other->directory && other->entries.n > 0 ? ENOTEMPTY : 0;
+    cause = node == NULL || other_parent == NULL                        ? ENOENT
+            : other != NULL && other->directory && other->entries.n > 0 ? ENOTEMPTY
+                                                                        : 0;
     if (cause == 0)
         cause = memory_strike(m, &half);
     if (cause == 0 && parent == other_parent) {
@@ -345,7 +373,8 @@ static inline int memory_sync_directory(void *self, const char *path)
     MEMORY_END(m);
 }
 
-static inline int memory_list(void *self, const char *path, void (*each)(void *user, const char *name), void *user)
+static inline int memory_list(void *self, const char *path,
+                              void (*each)(void *user, const char *name), void *user)
 {
     MEMORY_BEGIN(m);
     node = memory_find(m, path, &parent, name);
@@ -371,30 +400,97 @@ static inline int memory_space(void *self, const char *path, uint64_t *bytes)
 }
 
 /* What is not about files goes to the real runtime. */
-static inline int64_t memory_now(void *self) { memory_files *m = self; return m->real->ops->now(m->real->self); }
-static inline void memory_sleep(void *self, int64_t t) { memory_files *m = self; m->real->ops->sleep_until(m->real->self, t); }
-static inline void memory_charge(void *self, double flops, double bytes) { (void)self; (void)flops; (void)bytes; }
-static inline int memory_thread(void *self, void **thread, const char *name, void (*run)(void *), void *arg)
+static inline int64_t memory_now(void *self)
+{
+    memory_files *m = self;
+    return m->real->ops->now(m->real->self);
+}
+static inline void memory_sleep(void *self, int64_t t)
+{
+    memory_files *m = self;
+    m->real->ops->sleep_until(m->real->self, t);
+}
+static inline void memory_charge(void *self, double flops, double bytes)
+{
+    (void)self;
+    (void)flops;
+    (void)bytes;
+}
+static inline int memory_thread(void *self, void **thread, const char *name, void (*run)(void *),
+                                void *arg)
 {
     memory_files *m = self;
     return m->real->ops->thread_open(m->real->self, thread, name, run, arg);
 }
-static inline void memory_join(void *self, void *thread) { memory_files *m = self; m->real->ops->thread_join(m->real->self, thread); }
-static inline int memory_monitor(void *self, void **monitor) { memory_files *m = self; return m->real->ops->monitor_open(m->real->self, monitor); }
-static inline void memory_monitor_close(void *self, void *monitor) { memory_files *m = self; m->real->ops->monitor_close(m->real->self, monitor); }
-static inline void memory_lock(void *self, void *monitor) { memory_files *m = self; m->real->ops->lock(m->real->self, monitor); }
-static inline void memory_unlock(void *self, void *monitor) { memory_files *m = self; m->real->ops->unlock(m->real->self, monitor); }
-static inline bool memory_wait(void *self, void *monitor, int64_t t) { memory_files *m = self; return m->real->ops->wait(m->real->self, monitor, t); }
-static inline void memory_wake(void *self, void *monitor) { memory_files *m = self; m->real->ops->wake(m->real->self, monitor); }
-static inline void memory_entropy(void *self, void *to, size_t bytes) { (void)self; memset(to, 0x5a, bytes); }
+static inline void memory_join(void *self, void *thread)
+{
+    memory_files *m = self;
+    m->real->ops->thread_join(m->real->self, thread);
+}
+static inline int memory_monitor(void *self, void **monitor)
+{
+    memory_files *m = self;
+    return m->real->ops->monitor_open(m->real->self, monitor);
+}
+static inline void memory_monitor_close(void *self, void *monitor)
+{
+    memory_files *m = self;
+    m->real->ops->monitor_close(m->real->self, monitor);
+}
+static inline void memory_lock(void *self, void *monitor)
+{
+    memory_files *m = self;
+    m->real->ops->lock(m->real->self, monitor);
+}
+static inline void memory_unlock(void *self, void *monitor)
+{
+    memory_files *m = self;
+    m->real->ops->unlock(m->real->self, monitor);
+}
+static inline bool memory_wait(void *self, void *monitor, int64_t t)
+{
+    memory_files *m = self;
+    return m->real->ops->wait(m->real->self, monitor, t);
+}
+static inline void memory_wake(void *self, void *monitor)
+{
+    memory_files *m = self;
+    m->real->ops->wake(m->real->self, monitor);
+}
+static inline void memory_entropy(void *self, void *to, size_t bytes)
+{
+    (void)self;
+    memset(to, 0x5a, bytes);
+}
 
 static const tutti_runtime_ops memory_ops = {
-    .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof(tutti_runtime_ops), .name = "memory", .now = memory_now, .sleep_until = memory_sleep,
-    .charge = memory_charge, .thread_open = memory_thread, .thread_join = memory_join, .monitor_open = memory_monitor,
-    .monitor_close = memory_monitor_close, .lock = memory_lock, .unlock = memory_unlock, .wait = memory_wait, .wake = memory_wake,
-    .file_open = memory_open, .file_size = memory_size, .file_read = memory_read, .file_write = memory_write, .file_sync = memory_sync,
-    .file_close = memory_close, .file_rename = memory_rename, .file_remove = memory_remove, .directory_make = memory_make,
-    .directory_sync = memory_sync_directory, .directory_list = memory_list, .exists = memory_exists, .space_left = memory_space,
+    .abi = TUTTI_RUNTIME_ABI,
+    .bytes = sizeof(tutti_runtime_ops),
+    .name = "memory",
+    .now = memory_now,
+    .sleep_until = memory_sleep,
+    .charge = memory_charge,
+    .thread_open = memory_thread,
+    .thread_join = memory_join,
+    .monitor_open = memory_monitor,
+    .monitor_close = memory_monitor_close,
+    .lock = memory_lock,
+    .unlock = memory_unlock,
+    .wait = memory_wait,
+    .wake = memory_wake,
+    .file_open = memory_open,
+    .file_size = memory_size,
+    .file_read = memory_read,
+    .file_write = memory_write,
+    .file_sync = memory_sync,
+    .file_close = memory_close,
+    .file_rename = memory_rename,
+    .file_remove = memory_remove,
+    .directory_make = memory_make,
+    .directory_sync = memory_sync_directory,
+    .directory_list = memory_list,
+    .exists = memory_exists,
+    .space_left = memory_space,
     .entropy = memory_entropy,
 };
 
@@ -437,7 +533,8 @@ static inline void memory_files_close(memory_files *m)
     free(m);
 }
 
-/* The process is gone, and what it had open; with power, what was not synced is gone as well: contents, entries, or both. */
+/* The process is gone, and what it had open; with power, what was not synced is gone as
+   well: contents, entries, or both. */
 static inline void memory_files_crash(memory_files *m, bool lose_contents, bool lose_entries)
 {
     memset(m->fds, 0, sizeof m->fds);
@@ -469,7 +566,8 @@ static inline size_t memory_files_unsynced(const memory_files *m)
     return n;
 }
 
-/* A loss of power that finds some of the changes of entries on the disk, whatever their order: those that are drawn. Called again it is another outcome of the same loss. */
+/* A loss of power that finds some of the changes of entries on the disk, whatever their order:
+   those that are drawn. Called again it is another outcome of the same loss. */
 static inline void memory_files_crash_with_some(memory_files *m, bool lose_contents, tutti_rng draw)
 {
     uint64_t k = 0;
@@ -480,7 +578,8 @@ static inline void memory_files_crash_with_some(memory_files *m, bool lose_conte
             memory_node **there = memory_entry(&kept, change->from);
             if (tutti_random(draw, k++) % 2 == 0)
                 continue;
-            if (there != NULL && *there == change->node) /* else the name has come to be another's, or never was this one's */
+            /* else the name has come to be another's, or never was this one's */
+            if (there != NULL && *there == change->node)
                 memory_entry_drop(&kept, change->from);
             if (change->to[0] != '\0')
                 memory_entry_set(&kept, change->to, change->node);
@@ -491,7 +590,8 @@ static inline void memory_files_crash_with_some(memory_files *m, bool lose_conte
 }
 
 /* A file with these bytes, synced with all that leads to it; replaces one that is there. */
-static inline void memory_files_put(memory_files *m, const char *path, const void *data, size_t bytes)
+static inline void memory_files_put(memory_files *m, const char *path, const void *data,
+                                    size_t bytes)
 {
     char part[512];
     memory_node *parent, *node;

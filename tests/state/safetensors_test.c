@@ -1,5 +1,6 @@
-/* The file format: what is written is what is read, byte for byte as published; what is not the format is refused in a sentence, and
-   a failing disk leaves the earlier file. The attacks are made here rather than stored: the code says what is wrong with each. */
+/* The file format: what is written is what is read, byte for byte as published; what is not the
+   format is refused in a sentence, and a failing disk leaves the earlier file. The attacks are made
+   here rather than stored: the code says what is wrong with each. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -30,7 +31,8 @@ static int tear_down(void **state)
 
 static const char *const metadata[] = { "format", "pt", "quote", "\"\\\n", NULL };
 
-static const uint8_t bytes_of_all[64] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24 };
+static const uint8_t bytes_of_all[64] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
+                                          13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24 };
 
 /* One of each type; a scalar, an empty one, names that need escapes. */
 static size_t all_kinds(tutti_tensor_entry *e)
@@ -44,7 +46,11 @@ static size_t all_kinds(tutti_tensor_entry *e)
         { .name = "i64", .dtype = TUTTI_I64, .dims = 1, .dim = { 1 }, .data = bytes_of_all },
         { .name = "i32", .dtype = TUTTI_I32, .dims = 1, .dim = { 5 }, .data = bytes_of_all },
         { .name = "bf16", .dtype = TUTTI_BF16, .dims = 1, .dim = { 3 }, .data = bytes_of_all },
-        { .name = "f16 \"\xc3\xa9\n", .dtype = TUTTI_F16, .dims = 8, .dim = { 1, 1, 1, 1, 1, 1, 1, 7 }, .data = bytes_of_all },
+        { .name = "f16 \"\xc3\xa9\n",
+          .dtype = TUTTI_F16,
+          .dims = 8,
+          .dim = { 1, 1, 1, 1, 1, 1, 1, 7 },
+          .data = bytes_of_all },
     };
     memcpy(e, all, sizeof all);
     return TUTTI_LENGTH(all);
@@ -101,14 +107,17 @@ static void the_bytes_are_those_of_the_published_format(void **state)
 {
     fixture *f = *state;
     static const float w[2] = { 1.0f, -2.0f };
-    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},\"0.weight\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]},"
-                                 "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[8,9]}}";
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},\"0.weight\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]},"
+        "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[8,9]}}";
     tutti_tensor_entry e[] = { { .name = "b", .dtype = TUTTI_U8, .dims = 1, .dim = { 1 }, .data = "x" },
                                { .name = "0.weight", .dtype = TUTTI_F32, .dims = 2, .dim = { 2, 1 }, .data = w } };
     uint8_t *data;
     size_t bytes;
 
-    assert_int_equal(tutti_safetensors_write(&f->m->rt, "a", e, 2, (const char *const[]){ "format", "pt", NULL }, NULL, NULL), TUTTI_OK);
+    assert_int_equal(
+        tutti_safetensors_write(&f->m->rt, "a", e, 2, (const char *const[]){ "format", "pt", NULL }, NULL, NULL),
+        TUTTI_OK);
     data = memory_files_get(f->m, "a", &bytes);
     assert_int_equal(bytes, 192 + 9);
     assert_memory_equal(data, ((uint8_t[]){ 184, 0, 0, 0, 0, 0, 0, 0 }), 8);
@@ -151,23 +160,45 @@ static void what_no_file_can_hold_is_not_written(void **state)
 {
     fixture *f = *state;
     char long_name[1026];
-    const struct { tutti_tensor_entry e[2]; size_t n; const char *const *meta; const char *text; } cases[] = {
-        { { { .name = "x", .dtype = TUTTI_U8 , .data = "" }, { .name = "x", .dtype = TUTTI_F32, .data = bytes_of_all } }, 2, NULL,
+    const struct { tutti_tensor_entry e[2]; size_t n; const char *const *meta; const char *text;
+    } cases[] = {
+        { { { .name = "x", .dtype = TUTTI_U8, .data = "" }, { .name = "x", .dtype = TUTTI_F32, .data = bytes_of_all } },
+          2,
+          NULL,
           "cannot write 'a': two tensors are named 'x'" },
-        { { { .name = "__metadata__", .data = bytes_of_all } }, 1, NULL,
+        { { { .name = "__metadata__", .data = bytes_of_all } },
+          1,
+          NULL,
           "cannot write 'a': '__metadata__' is no name for a tensor (UTF-8, at most 1024 bytes, not __metadata__)" },
-        { { { .name = "\xc3(", .data = bytes_of_all } }, 1, NULL,
+        { { { .name = "\xc3(", .data = bytes_of_all } },
+          1,
+          NULL,
           "cannot write 'a': '(not UTF-8)' is no name for a tensor (UTF-8, at most 1024 bytes, not __metadata__)" },
-        { { { .name = "x", .dims = 9, .data = bytes_of_all } }, 1, NULL, "cannot write 'a': tensor 'x' has 9 dimensions; 0 to 8 are possible" },
-        { { { .name = "x", .dims = 2, .dim = { UINT64_C(1) << 40, UINT64_C(1) << 40 }, .data = bytes_of_all } }, 1, NULL,
+        { { { .name = "x", .dims = 9, .data = bytes_of_all } },
+          1,
+          NULL,
+          "cannot write 'a': tensor 'x' has 9 dimensions; 0 to 8 are possible" },
+        { { { .name = "x", .dims = 2, .dim = { UINT64_C(1) << 40, UINT64_C(1) << 40 }, .data = bytes_of_all } },
+          1,
+          NULL,
           "cannot write 'a': tensor 'x' is larger than a file can be" },
-        { { { .name = "x", .dims = 1, .dim = { 4 } } }, 1, NULL, "cannot write 'a': tensor 'x' has 16 bytes and no data" },
-        { { { .name = "x", .data = bytes_of_all } }, 1, (const char *const[]){ "k", "v", "k", "w", NULL },
+        { { { .name = "x", .dims = 1, .dim = { 4 } } },
+          1,
+          NULL,
+          "cannot write 'a': tensor 'x' has 16 bytes and no data" },
+        { { { .name = "x", .data = bytes_of_all } },
+          1,
+          (const char *const[]){ "k", "v", "k", "w", NULL },
           "cannot write 'a': metadata are pairs of UTF-8 texts with different keys; pair 2 is not" },
-        { { { .name = "x", .data = bytes_of_all } }, 1, (const char *const[]){ "k", "\xff", NULL },
+        { { { .name = "x", .data = bytes_of_all } },
+          1,
+          (const char *const[]){ "k", "\xff", NULL },
           "cannot write 'a': metadata are pairs of UTF-8 texts with different keys; pair 1 is not" },
-        { { { .name = long_name, .data = bytes_of_all } }, 1, NULL,
-          "cannot write 'a': 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...' is no name for a tensor (UTF-8, at most 1024 bytes, "
+        { { { .name = long_name, .data = bytes_of_all } },
+          1,
+          NULL,
+          "cannot write 'a': 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...' is no name for a tensor "
+          "(UTF-8, at most 1024 bytes, "
           "not __metadata__)" },
     };
 
@@ -179,7 +210,8 @@ static void what_no_file_can_hold_is_not_written(void **state)
         tutti_error err;
         uint64_t hash = 1;
         size_t bytes;
-        assert_int_equal(tutti_safetensors_write(&f->m->rt, "a", e, cases[k].n, cases[k].meta, &hash, &err), TUTTI_ERR_USAGE);
+        assert_int_equal(tutti_safetensors_write(&f->m->rt, "a", e, cases[k].n, cases[k].meta, &hash, &err),
+                         TUTTI_ERR_USAGE);
         assert_string_equal(err.text, cases[k].text);
         assert_int_equal(hash, 0);
         assert_memory_equal(memory_files_get(f->m, "a", &bytes), "before", 6);
@@ -187,7 +219,8 @@ static void what_no_file_can_hold_is_not_written(void **state)
     }
 }
 
-/* Fault number k for every k: an error and the earlier file whole, or success and the new one; no part file is left but by a kill. */
+/* Fault number k for every k: an error and the earlier file whole, or success and the new one; no
+   part file is left but by a kill. */
 static void a_failing_disk_leaves_the_earlier_file(void **state)
 {
     fixture *f = *state;
@@ -255,57 +288,88 @@ static tutti_status take(fixture *f, const char *header, size_t data, tutti_erro
     return status;
 }
 
-#define T(dtype, shape, begin, end) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+#define T(dtype, shape, begin, end) \
+    "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
 
 static void headers_that_lie_are_refused_in_sentences(void **state)
 {
-    static const struct { const char *header; size_t data; const char *text; } cases[] = {
+    static const struct { const char *header; size_t data; const char *text;
+    } cases[] = {
         { "[]", 0, "'a' has a header that does not begin with '{'; the file is damaged or not a safetensors file" },
         { "", 0, "'a' has a header that does not begin with '{'; the file is damaged or not a safetensors file" },
-        { "{\"x\":" T("F32", "[1]", 0, 4), 4, "header of 'a' is not valid JSON: '}' expected near end of file (line 1, byte 53)" },
-        { "{\"x\":" T("F32", "[1]", 0, 4) "}{}", 4, "header of 'a' is not valid JSON: end of file expected near '{' (line 1, byte 55)" },
+        { "{\"x\":" T("F32", "[1]", 0, 4), 4,
+          "header of 'a' is not valid JSON: '}' expected near end of file (line 1, byte 53)" },
+        { "{\"x\":" T("F32", "[1]", 0, 4) "}{}", 4,
+          "header of 'a' is not valid JSON: end of file expected near '{' (line 1, byte 55)" },
         { "{\"x\":" T("F32", "[1]", 0, 4) ",\"x\":" T("F32", "[1]", 0, 4) "}", 4,
           "header of 'a' is not valid JSON: duplicate object key near '\"x\"' (line 1, byte 57)" },
         { "{\"x\":" T("F32", "[2]", 0, 8) ",\"y\":" T("F32", "[1]", 4, 8) "}", 8,
-          "'a', tensor 'y': begins at 4 of the data, but the tensor before it ends at 8 (they overlap); the file is damaged or not a safetensors file" },
+          "'a', tensor 'y': begins at 4 of the data, but the tensor before it ends at 8 (they overlap); the file is "
+          "damaged or not a safetensors file" },
         { "{\"x\":" T("F32", "[1]", 0, 4) ",\"y\":" T("F32", "[1]", 8, 12) "}", 12,
-          "'a', tensor 'y': begins at 8 of the data, but the tensor before it ends at 4 (a hole); the file is damaged or not a safetensors file" },
+          "'a', tensor 'y': begins at 8 of the data, but the tensor before it ends at 4 (a hole); the file is damaged "
+          "or not a safetensors file" },
         { "{\"x\":" T("F32", "[1]", 4, 8) "}", 8,
-          "'a', tensor 'x': begins at 4 of the data, but the tensor before it ends at 0 (a hole); the file is damaged or not a safetensors file" },
+          "'a', tensor 'x': begins at 4 of the data, but the tensor before it ends at 0 (a hole); the file is damaged "
+          "or not a safetensors file" },
         { "{\"x\":" T("F32", "[1]", 0, 4) "}", 5,
           "'a' has 5 bytes of data, but its tensors end at 4; bytes were added, or its header is damaged" },
         { "{\"x\":" T("F32", "[1]", 0, 4) "}", 3,
-          "'a', tensor 'x': range [0, 4) does not lie in the 3 bytes of data; the file was cut short or its header is damaged" },
+          "'a', tensor 'x': range [0, 4) does not lie in the 3 bytes of data; the file was cut short or its header is "
+          "damaged" },
         { "{\"x\":" T("F32", "[1]", 4, 0) "}", 4,
-          "'a', tensor 'x': range [4, 0) does not lie in the 4 bytes of data; the file was cut short or its header is damaged" },
+          "'a', tensor 'x': range [4, 0) does not lie in the 4 bytes of data; the file was cut short or its header is "
+          "damaged" },
         { "{\"x\":" T("F32", "[2]", 0, 4) "}", 4,
-          "'a', tensor 'x': range [0, 4) has 4 bytes, shape and dtype ask for 8; the file is damaged or not a safetensors file" },
+          "'a', tensor 'x': range [0, 4) has 4 bytes, shape and dtype ask for 8; the file is damaged or not a "
+          "safetensors file" },
         { "{\"x\":" T("F32", "[4294967296,4294967296,4]", 0, 4) "}", 4,
-          "'a', tensor 'x': the shape's product overflows 64 bits at dimension 2 (4294967296); the file is damaged or not a safetensors file" },
-        { "{\"x\":" T("F32", "[9223372036854775808]", 0, 4) "}", 4, "header of 'a' is not valid JSON: too big integer near '9223372036854775808' "
+          "'a', tensor 'x': the shape's product overflows 64 bits at dimension 2 (4294967296); the file is damaged or "
+          "not a safetensors file" },
+        { "{\"x\":" T("F32", "[9223372036854775808]", 0, 4) "}", 4,
+          "header of 'a' is not valid JSON: too big integer near '9223372036854775808' "
           "(line 1, byte 48)" },
         { "{\"x\":" T("F32", "[9223372036854775807]", 0, 9223372036854775807) "}", 4,
-          "'a', tensor 'x': the shape's product overflows 64 bits at dimension 1 (9223372036854775807); the file is damaged or not a safetensors file" },
-        { "{\"x\":" T("F32", "[-1]", 0, 4) "}", 4, "'a', tensor 'x': dimension 1 is no whole number from 0 up; the file is damaged or not a safetensors file" },
-        { "{\"x\":" T("F32", "[1.0]", 0, 4) "}", 4, "'a', tensor 'x': dimension 1 is no whole number from 0 up; the file is damaged or not a safetensors file" },
+          "'a', tensor 'x': the shape's product overflows 64 bits at dimension 1 (9223372036854775807); the file is "
+          "damaged or not a safetensors file" },
+        { "{\"x\":" T("F32", "[-1]", 0, 4) "}", 4,
+          "'a', tensor 'x': dimension 1 is no whole number from 0 up; the file is damaged or not a safetensors file" },
+        { "{\"x\":" T("F32", "[1.0]", 0, 4) "}", 4,
+          "'a', tensor 'x': dimension 1 is no whole number from 0 up; the file is damaged or not a safetensors file" },
         { "{\"x\":" T("F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", 4, "'a', tensor 'x': 9 dimensions; at most 8 are read" },
-        { "{\"x\":" T("F32", "{}", 0, 4) "}", 4, "'a', tensor 'x': no shape; the file is damaged or not a safetensors file" },
-        { "{\"x\":" T("F32", "[1]", -4, 0) "}", 4, "'a', tensor 'x': data_offsets are not two whole numbers from 0 up; the file is damaged or not a "
+        { "{\"x\":" T("F32", "{}", 0, 4) "}", 4,
+          "'a', tensor 'x': no shape; the file is damaged or not a safetensors file" },
+        { "{\"x\":" T("F32", "[1]", -4, 0) "}", 4,
+          "'a', tensor 'x': data_offsets are not two whole numbers from 0 up; the file is damaged or not a "
           "safetensors file" },
         { "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4,
-          "'a', tensor 'x': data_offsets are not two whole numbers from 0 up; the file is damaged or not a safetensors file" },
+          "'a', tensor 'x': data_offsets are not two whole numbers from 0 up; the file is damaged or not a safetensors "
+          "file" },
         { "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":1}}", 4,
-          "'a', tensor 'x': 4 members where dtype, shape and data_offsets are all the format has; the file is damaged or not a safetensors file" },
-        { "{\"x\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "'a', tensor 'x': no dtype; the file is damaged or not a safetensors file" },
+          "'a', tensor 'x': 4 members where dtype, shape and data_offsets are all the format has; the file is damaged "
+          "or not a safetensors file" },
+        { "{\"x\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+          "'a', tensor 'x': no dtype; the file is damaged or not a safetensors file" },
         { "{\"x\":" T("F8_E4M3", "[4]", 0, 4) "}", 4,
-          "'a', tensor 'x': dtype 'F8_E4M3' is not read (F64, F32, F16, BF16, I64, I32, U8, I8 are); convert the file" },
-        { "{\"x\":" T("F4", "[8]", 0, 4) "}", 4, "'a', tensor 'x': dtype 'F4' is not read (F64, F32, F16, BF16, I64, I32, U8, I8 are); convert the file" },
-        { "{\"x\":7}", 0, "'a', tensor 'x': no object with dtype, shape and data_offsets; the file is damaged or not a safetensors file" },
-        { "{\"__metadata__\":[]}", 0, "'a' has __metadata__ that is no object; the file is damaged or not a safetensors file" },
-        { "{\"__metadata__\":{\"k\":1}}", 0, "'a' has metadata 'k' that is no text; the file is damaged or not a safetensors file" },
-        { "{\"x\\u0000y\":" T("F32", "[1]", 0, 4) "}", 4, "header of 'a' is not valid JSON: NUL byte in object key not supported near '\"x\\u0000y\"' (line 1, byte 11)" },
-        { "{\"\xc3(\":" T("F32", "[1]", 0, 4) "}", 4, "header of 'a' is not valid JSON: unable to decode byte 0xc3 near '\"' (line 1, byte 2)" },
-        { "{\"esc\\u001b[2J\":7}", 0, "'a', tensor 'esc?[2J': no object with dtype, shape and data_offsets; the file is damaged or not a safetensors file" },
+          "'a', tensor 'x': dtype 'F8_E4M3' is not read (F64, F32, F16, BF16, I64, I32, U8, I8 are); convert the "
+          "file" },
+        { "{\"x\":" T("F4", "[8]", 0, 4) "}", 4,
+          "'a', tensor 'x': dtype 'F4' is not read (F64, F32, F16, BF16, I64, I32, U8, I8 are); convert the file" },
+        { "{\"x\":7}", 0,
+          "'a', tensor 'x': no object with dtype, shape and data_offsets; the file is damaged or not a safetensors "
+          "file" },
+        { "{\"__metadata__\":[]}", 0,
+          "'a' has __metadata__ that is no object; the file is damaged or not a safetensors file" },
+        { "{\"__metadata__\":{\"k\":1}}", 0,
+          "'a' has metadata 'k' that is no text; the file is damaged or not a safetensors file" },
+        { "{\"x\\u0000y\":" T("F32", "[1]", 0, 4) "}", 4,
+          "header of 'a' is not valid JSON: NUL byte in object key not supported near '\"x\\u0000y\"' (line 1, "
+          "byte 11)" },
+        { "{\"\xc3(\":" T("F32", "[1]", 0, 4) "}", 4,
+          "header of 'a' is not valid JSON: unable to decode byte 0xc3 near '\"' (line 1, byte 2)" },
+        { "{\"esc\\u001b[2J\":7}", 0,
+          "'a', tensor 'esc?[2J': no object with dtype, shape and data_offsets; the file is damaged or not a "
+          "safetensors file" },
     };
 
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
@@ -323,9 +387,15 @@ static void unusual_headers_that_keep_the_rules_are_taken(void **state)
     assert_int_equal(take(*state, "{}      \n", 0, &err), TUTTI_OK);
     assert_int_equal(take(*state, "{\"__metadata__\":{}}", 0, &err), TUTTI_OK);
     assert_int_equal(take(*state, "{\"\":" T("F32", "[]", 0, 4) "}", 4, &err), TUTTI_OK);
-    assert_int_equal(take(*state, "{\"b\":" T("F32", "[1]", 4, 8) ",\"a\":" T("F32", "[1]", 0, 4) "}", 8, &err), TUTTI_OK);
-    assert_int_equal(take(*state, "{\"z\":" T("F32", "[0]", 4, 4) ",\"a\":" T("F32", "[1]", 0, 4) ",\"b\":" T("U8", "[1,0]", 0, 0) "}", 4, &err), TUTTI_OK);
-    assert_int_equal(take(*state, "{\"a\":" T("F32", "[0,9223372036854775807,9223372036854775807]", 0, 0) "}", 0, &err), TUTTI_OK);
+    assert_int_equal(take(*state, "{\"b\":" T("F32", "[1]", 4, 8) ",\"a\":" T("F32", "[1]", 0, 4) "}", 8, &err),
+                     TUTTI_OK);
+    assert_int_equal(
+        take(*state,
+             "{\"z\":" T("F32", "[0]", 4, 4) ",\"a\":" T("F32", "[1]", 0, 4) ",\"b\":" T("U8", "[1,0]", 0, 0) "}", 4,
+             &err),
+        TUTTI_OK);
+    assert_int_equal(take(*state, "{\"a\":" T("F32", "[0,9223372036854775807,9223372036854775807]", 0, 0) "}", 0, &err),
+                     TUTTI_OK);
 }
 
 static void depth_and_length_of_names_have_limits(void **state)
@@ -343,19 +413,30 @@ static void depth_and_length_of_names_have_limits(void **state)
     memset(header + 2, 'n', 1025);
     strcpy(header + 2 + 1025, "\":" T("F32", "[0]", 0, 0) "}");
     assert_int_equal(take(*state, header, 0, &err), TUTTI_ERR_CORRUPT);
-    assert_string_equal(err.text, "'a', tensor 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...': the name has 1025 bytes; at most 1024 are "
-                        "read");
+    assert_string_equal(err.text, "'a', tensor 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...': the "
+                                  "name has 1025 bytes; at most 1024 are "
+                                  "read");
     memmove(header + 2, header + 3, strlen(header + 3) + 1);
     assert_int_equal(take(*state, header, 0, &err), TUTTI_OK);
 }
 
 static void header_lengths_are_compared_with_the_file_first(void **state)
 {
-    static const struct { uint8_t head[8]; size_t have; uint64_t file; const char *text; } cases[] = {
-        { { 0 }, 7, 7, "'a' has 7 bytes, fewer than the 8 that give a safetensors file's header length; it was cut short" },
-        { { 0, 0, 0, 0, 0, 0, 0, 0x80 }, 8, 8, "'a' claims a header of 9223372036854775808 bytes; at most 16777216 are read; the file is damaged or not a "
+    static const struct { uint8_t head[8]; size_t have; uint64_t file; const char *text;
+    } cases[] = {
+        { { 0 },
+          7,
+          7,
+          "'a' has 7 bytes, fewer than the 8 that give a safetensors file's header length; it was cut short" },
+        { { 0, 0, 0, 0, 0, 0, 0, 0x80 },
+          8,
+          8,
+          "'a' claims a header of 9223372036854775808 bytes; at most 16777216 are read; the file is damaged or not a "
           "safetensors file" },
-        { { 255, 255, 255, 255, 255, 255, 255, 255 }, 8, UINT64_MAX, "'a' claims a header of 18446744073709551615 bytes; at most 16777216 are read; the "
+        { { 255, 255, 255, 255, 255, 255, 255, 255 },
+          8,
+          UINT64_MAX,
+          "'a' claims a header of 18446744073709551615 bytes; at most 16777216 are read; the "
           "file is damaged or not a safetensors file" },
         { { 9 }, 8, 16, "'a' claims a header of 9 bytes, but only 8 follow; it was cut short" },
         { { 9 }, 8, 17, "'a': 0 of the header's 9 bytes are there; it was cut short" },
@@ -365,7 +446,8 @@ static void header_lengths_are_compared_with_the_file_first(void **state)
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
         tutti_tensor_file *t;
         tutti_error err;
-        assert_int_equal(tutti_safetensors_parse(&t, "a", cases[k].head, cases[k].have, cases[k].file, &err), TUTTI_ERR_CORRUPT);
+        assert_int_equal(tutti_safetensors_parse(&t, "a", cases[k].head, cases[k].have, cases[k].file, &err),
+                         TUTTI_ERR_CORRUPT);
         assert_string_equal(err.text, cases[k].text);
         assert_null(t);
     }
@@ -401,7 +483,8 @@ static void reading_outside_a_tensor_is_refused(void **state)
     assert_int_equal(tutti_safetensors_open(&t, &f->m->rt, "a", NULL), TUTTI_OK);
     assert_int_equal(tutti_safetensors_read(t, tutti_safetensors_entry(t, 0), 4, to, 5, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "'a', tensor 'x': bytes [4, 4 + 5) were asked for, it has 8");
-    assert_int_equal(tutti_safetensors_read(t, tutti_safetensors_entry(t, 0), UINT64_MAX, to, 5, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_safetensors_read(t, tutti_safetensors_entry(t, 0), UINT64_MAX, to, 5, &err),
+                     TUTTI_ERR_USAGE);
     tutti_safetensors_close(t);
     data = memory_files_get(f->m, "a", &bytes);
     assert_int_equal(tutti_safetensors_parse(&t, "a", data, bytes - 8, bytes, NULL), TUTTI_OK);

@@ -1,5 +1,6 @@
-/* saved.h: a small run's state, saved by any number of ranks that are threads and read by any number of others. Every value is a
-   function of what it is and of the save's `generation`, so that old and new checkpoints can be told apart, and mixes found. */
+/* saved.h: a small run's state, saved by any number of ranks that are threads and read by any
+   number of others. Every value is a function of what it is and of the save's `generation`, so that
+   old and new checkpoints can be told apart, and mixes found. */
 #ifndef TUTTI_TESTS_STATE_SAVED_H
 #define TUTTI_TESTS_STATE_SAVED_H
 #include <stdarg.h>
@@ -11,7 +12,12 @@
 #include "state/state_internal.h"
 
 enum { KINDS = 6, WIDEST = 64 };
-typedef struct kind { const char *state, *tensor; tutti_keep keep; tutti_dtype dtype; uint64_t count; } kind;
+typedef struct kind {
+    const char *state, *tensor;
+    tutti_keep keep;
+    tutti_dtype dtype;
+    uint64_t count;
+} kind;
 static const kind kinds[KINDS] = {
     { "x", "0.weight", TUTTI_SAME, TUTTI_F32, 37 },
     { "x", "0.bias", TUTTI_SAME, TUTTI_F32, 2 },         /* three ranks: one has nothing of it */
@@ -30,7 +36,8 @@ typedef struct holding { tutti_saved items[KINDS]; uint8_t memory[KINDS][WIDEST 
 
 static inline uint8_t value_of(int k, int owner, uint64_t byte, int generation)
 {
-    return (uint8_t)(byte * 7 + (uint64_t)k * 31 + (uint64_t)(owner + 1) * 57 + (uint64_t)generation * 101);
+    return (uint8_t)(byte * 7 + (uint64_t)k * 31 + (uint64_t)(owner + 1) * 57 +
+                     (uint64_t)generation * 101);
 }
 
 static inline void hold(holding *h, int rank, int size, bool whole)
@@ -38,10 +45,17 @@ static inline void hold(holding *h, int rank, int size, bool whole)
     memset(h, 0, sizeof *h);
     for (int k = 0; k < KINDS; k++) {
         const bool own = kind_is_own(&kinds[k]), all = whole || own;
-        h->items[k] = (tutti_saved){ .state = kinds[k].state, .tensor = kinds[k].tensor, .keep = kinds[k].keep, .dtype = kinds[k].dtype,
-                                     .owner = own ? rank : -1, .count = kinds[k].count,
-                                     .begin = all ? 0 : kinds[k].count * (uint64_t)rank / (uint64_t)size,
-                                     .end = all ? kinds[k].count : kinds[k].count * (uint64_t)(rank + 1) / (uint64_t)size, .data = h->memory[k] };
+        h->items[k] =
+            (tutti_saved){ .state = kinds[k].state,
+                           .tensor = kinds[k].tensor,
+                           .keep = kinds[k].keep,
+                           .dtype = kinds[k].dtype,
+                           .owner = own ? rank : -1,
+                           .count = kinds[k].count,
+                           .begin = all ? 0 : kinds[k].count * (uint64_t)rank / (uint64_t)size,
+                           .end = all ? kinds[k].count
+                                      : kinds[k].count * (uint64_t)(rank + 1) / (uint64_t)size,
+                           .data = h->memory[k] };
     }
 }
 
@@ -75,7 +89,8 @@ static inline tutti_status save_rank(tutti_world *world, void *arg, tutti_error 
     fill(h, s->generation);
     if (s->spoil != NULL)
         s->spoil(h, rank, size);
-    s->status[rank] = tutti_checkpoint_save_through(world, s->files, s->dir, s->step, h->items, KINDS, s->facts, s->keep, &s->err[rank]);
+    s->status[rank] = tutti_checkpoint_save_through(world, s->files, s->dir, s->step, h->items,
+                                                    KINDS, s->facts, s->keep, &s->err[rank]);
     free(h);
     return TUTTI_OK;
 }
@@ -96,23 +111,32 @@ static inline tutti_status save_by(saving *s, int size)
     return s->status[0];
 }
 
-static inline tutti_status save_plain(tutti_runtime *files, const char *dir, int size, uint64_t step, int generation, int keep)
+static inline tutti_status save_plain(tutti_runtime *files, const char *dir, int size,
+                                      uint64_t step, int generation, int keep)
 {
-    saving s = { .files = files, .dir = dir, .facts = "{\"seed\": 7}", .step = step, .generation = generation, .keep = keep };
+    saving s = { .files = files,
+                 .dir = dir,
+                 .facts = "{\"seed\": 7}",
+                 .step = step,
+                 .generation = generation,
+                 .keep = keep };
     const tutti_status status = save_by(&s, size);
     if (status != TUTTI_OK)
         print_message("%s\n", s.err[0].text);
     return status;
 }
 
-/* What a reader of `size` ranks finds in this very checkpoint: every value of that generation, every hash sound. */
-static inline void expect_whole(tutti_runtime *files, const char *path, int saved_by, int size, int generation)
+/* What a reader of `size` ranks finds in this very checkpoint: every value of
+   that generation, every hash sound. */
+static inline void expect_whole(tutti_runtime *files, const char *path, int saved_by, int size,
+                                int generation)
 {
     tutti_checkpoint *c;
     tutti_error err = { 0 };
     holding *h = malloc(sizeof *h), *want = malloc(sizeof *h);
 
-    if (tutti_checkpoint_open(&c, files, path, &err) != TUTTI_OK || tutti_checkpoint_verify(c, &err) != TUTTI_OK)
+    if (tutti_checkpoint_open(&c, files, path, &err) != TUTTI_OK ||
+        tutti_checkpoint_verify(c, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     assert_int_equal(tutti_checkpoint_world(c), saved_by);
     assert_string_equal(tutti_checkpoint_facts(c), "{\"seed\":7}");

@@ -1,5 +1,6 @@
-/* Large files, which threads write and read ahead: the same bytes as by plain calls; a failure of any operation or allocation is told, and leaves the
-   earlier file and no trace; a stop at any operation leaves the old checkpoint or the new one. */
+/* Large files, which threads write and read ahead: the same bytes as by plain calls; a failure of
+   any operation or allocation is told, and leaves the earlier file and no trace; a stop at any
+   operation leaves the old checkpoint or the new one. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -48,8 +49,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-static tutti_status write_parts(tutti_runtime *rt, const char *path, const uint8_t *values, const size_t *parts, size_t n, uint64_t hashes[3], uint64_t *whole,
-                                tutti_error *err)
+static tutti_status write_parts(tutti_runtime *rt, const char *path, const uint8_t *values, const size_t *parts,
+                                size_t n, uint64_t hashes[3], uint64_t *whole, tutti_error *err)
 {
     static const char *const names[] = { "a", "b", "c" };
     tutti_tensor_entry e[3];
@@ -57,7 +58,9 @@ static tutti_status write_parts(tutti_runtime *rt, const char *path, const uint8
     size_t at = 0;
 
     for (size_t k = 0; k < n; k++) {
-        e[k] = (tutti_tensor_entry){ .name = names[k], .dtype = TUTTI_U8, .dims = 1, .dim = { parts[k] }, .data = values + at };
+        e[k] = (tutti_tensor_entry){
+            .name = names[k], .dtype = TUTTI_U8, .dims = 1, .dim = { parts[k] }, .data = values + at
+        };
         at += parts[k];
     }
     status = tutti_safetensors_write(rt, path, e, n, NULL, whole, err);
@@ -68,8 +71,13 @@ static tutti_status write_parts(tutti_runtime *rt, const char *path, const uint8
 
 static void a_file_is_the_same_whoever_writes_it(void **state)
 {
-    static const size_t cases[][3] = { { 8 * MIB - 64, 0, 1 }, { 8 * MIB, 0, 0 }, { 8 * MIB + 1, 4095, 4096 }, { 1, 9 * MIB, 77 }, { 3 * MIB + 5, 4 * MIB + 6, 2 * MIB },
-                                       { 16 * MIB - 4096, 4096, MIB }, { 23 * MIB, 1000, 10 } };
+    static const size_t cases[][3] = { { 8 * MIB - 64, 0, 1 },
+                                       { 8 * MIB, 0, 0 },
+                                       { 8 * MIB + 1, 4095, 4096 },
+                                       { 1, 9 * MIB, 77 },
+                                       { 3 * MIB + 5, 4 * MIB + 6, 2 * MIB },
+                                       { 16 * MIB - 4096, 4096, MIB },
+                                       { 23 * MIB, 1000, 10 } };
     fixture *f = *state;
     char base[] = "/tmp/tutti-stream-XXXXXX", path[64];
 
@@ -144,7 +152,10 @@ static void a_failing_operation_is_told_and_leaves_the_earlier_file(void **state
                 assert_int_equal(status, TUTTI_ERR_IO);
                 assert_true(bytes < 200);
                 assert_non_null(strstr(err.text, "'a"));
-                assert_non_null(strstr(err.text, fault == FAULT_NO_SPACE ? "free space there or choose another place (No space left on device)" : "(Input/output error)"));
+                assert_non_null(
+                    strstr(err.text, fault == FAULT_NO_SPACE
+                                         ? "free space there or choose another place (No space left on device)"
+                                         : "(Input/output error)"));
             }
             assert_int_equal(memory_files_count(m, "", ""), 1);
             nothing_is_open(m);
@@ -156,11 +167,27 @@ static void a_failing_operation_is_told_and_leaves_the_earlier_file(void **state
 
 /* ---- whole checkpoints ---- */
 
-typedef struct saving { fixture *f; tutti_runtime *files; const char *dir; uint64_t step; size_t fail_at; bool reached; tutti_status status; tutti_error err; } saving;
+typedef struct saving {
+    fixture *f;
+    tutti_runtime *files;
+    const char *dir;
+    uint64_t step;
+    size_t fail_at;
+    bool reached;
+    tutti_status status;
+    tutti_error err;
+} saving;
 
 static tutti_saved item_of(uint8_t *data, uint64_t bytes)
 {
-    return (tutti_saved){ .state = "x", .tensor = "w", .keep = TUTTI_SAME, .dtype = TUTTI_U8, .owner = -1, .count = bytes, .end = bytes, .data = data };
+    return (tutti_saved){ .state = "x",
+                          .tensor = "w",
+                          .keep = TUTTI_SAME,
+                          .dtype = TUTTI_U8,
+                          .owner = -1,
+                          .count = bytes,
+                          .end = bytes,
+                          .data = data };
 }
 
 static tutti_status save_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -372,7 +399,8 @@ int main(void)
     };
 #if SANITIZED_THREAD /* the rest fails an operation at a time, and takes minutes then */
     int failed = 0;
-    static const char *const threads[] = { "a_file_is_the_same_whoever_writes_it", "damage_and_failing_reads_are_found_while_reading_ahead" };
+    static const char *const threads[] = { "a_file_is_the_same_whoever_writes_it",
+                                           "damage_and_failing_reads_are_found_while_reading_ahead" };
     for (size_t k = 0; k < TUTTI_LENGTH(threads); k++) {
         cmocka_set_test_filter(threads[k]);
         failed += cmocka_run_group_tests(tests, NULL, NULL);
