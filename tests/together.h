@@ -1,7 +1,10 @@
-/* together.h: the tests of a program side by side, each in a process of its own. For programs that wait more than they compute: for a silence to last, for a grace to be over, for a job that is stopped.
-   What a test prints comes when it has ended, in one piece. One that has not ended after TOGETHER_SECONDS is named and killed with its children; when this program is killed, so are they.
+/* together.h: the tests of a program side by side, each in a process of its own. For programs that
+   wait more than they compute: for a silence to last, for a grace to be over, for a job that is
+   stopped. What a test prints comes when it has ended, in one piece. One that has not ended after
+   TOGETHER_SECONDS is named and killed with its children; when this program is killed, so are they.
 
-       int main(int argc, char **argv) { const struct CMUnitTest tests[] = { ... }; return together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL); }
+       int main(int argc, char **argv) { const struct CMUnitTest tests[] = { ... }; return
+       together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL); }
 
    With a name only that test is run, in this process, as a debugger likes it. */
 #ifndef TUTTI_TESTS_TOGETHER_H
@@ -38,8 +41,10 @@ static void together_print(FILE *file)
     fclose(file);
 }
 
-/* Group fixtures are for each test, which is a group by itself. Gives the number of tests that failed. */
-static int together(const struct CMUnitTest *tests, size_t n, CMFixtureFunction setup, CMFixtureFunction teardown, const char *only)
+/* Group fixtures are for each test, which is a group by itself. Gives
+   the number of tests that failed. */
+static int together(const struct CMUnitTest *tests, size_t n, CMFixtureFunction setup,
+                    CMFixtureFunction teardown, const char *only)
 {
     struct { pid_t pid; FILE *output; } running[TOGETHER_MOST];
     const double begin = together_now();
@@ -70,7 +75,8 @@ static int together(const struct CMUnitTest *tests, size_t n, CMFixtureFunction 
                 _exit(1);
             dup2(fileno(running[i].output), STDOUT_FILENO);
             dup2(fileno(running[i].output), STDERR_FILENO);
-            exit(_cmocka_run_group_tests(tests[i].name, &tests[i], 1, setup, teardown) == 0 ? 0 : 1);
+            exit(_cmocka_run_group_tests(tests[i].name, &tests[i], 1, setup, teardown) == 0 ? 0
+                                                                                            : 1);
         }
     }
     while (left > 0) {
@@ -80,14 +86,18 @@ static int together(const struct CMUnitTest *tests, size_t n, CMFixtureFunction 
             if (running[i].pid == 0)
                 continue;
             if (late) {
-                printf("together: %s has not ended after %d s and is killed; what it has printed:\n", tests[i].name, TOGETHER_SECONDS);
+                printf(
+                    "together: %s has not ended after %d s and is killed; what it has printed:\n",
+                    tests[i].name, TOGETHER_SECONDS);
                 kill(-running[i].pid, SIGKILL);
             }
             if (waitpid(running[i].pid, &how, late ? 0 : WNOHANG) != running[i].pid)
                 continue;
             together_print(running[i].output);
             if (how != 0)
-                printf("together: %s: %s %d\n", tests[i].name, WIFSIGNALED(how) ? "ended by signal" : "failed with code", WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+                printf("together: %s: %s %d\n", tests[i].name,
+                       WIFSIGNALED(how) ? "ended by signal" : "failed with code",
+                       WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
             failed += how != 0;
             running[i].pid = 0;
             left--;
