@@ -1,4 +1,5 @@
-/* Goal: a graph file becomes the graph it describes, or is refused with its line and what would mend it; nothing else happens whatever the bytes are. */
+/* Goal: a graph file becomes the graph it describes, or is refused with its line and what would
+   mend it; nothing else happens whatever the bytes are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +40,8 @@ static tutti_graph *graph(const char *text, int n, bool push)
 
 static void a_written_ring_is_a_ring(void **state)
 {
-    tutti_graph *g = graph("# a ring\ntutti-graph 5\n\n0 -- 1\n1 -- 2 # two\n\t2 --\t3\n3 -- 4\r\n4 -- 0", 5, false), *ring;
+    tutti_graph *g = graph("# a ring\ntutti-graph 5\n\n0 -- 1\n1 -- 2 # two\n\t2 --\t3\n3 -- 4\r\n4 -- 0", 5, false),
+                *ring;
     double w[25], expected[25];
 
     (void)state;
@@ -55,7 +57,8 @@ static void a_written_ring_is_a_ring(void **state)
     tutti_graph_close(ring);
 }
 
-/* Without weights a round that goes both ways is Metropolis-Hastings, which for a star is its table's row. */
+/* Without weights a round that goes both ways is Metropolis-Hastings,
+   which for a star is its table's row. */
 static void edges_without_weights_get_metropolis_or_the_sender_s_share(void **state)
 {
     tutti_graph *g = graph("tutti-graph 4\n0 -- 1\n0 -> 2\n2 -> 0\n3 -- 0\n", 4, false);
@@ -75,13 +78,16 @@ static void edges_without_weights_get_metropolis_or_the_sender_s_share(void **st
         for (int e = 0; e < 9; e++)
             assert_true(fabs(w[e] - expected[e]) < 1e-15);
     }
-    assert_true(tutti_graph_is(g, "column-stochastic") && !tutti_graph_is(g, "doubly-stochastic") && tutti_graph_is(g, "connected"));
+    assert_true(tutti_graph_is(g, "column-stochastic") && !tutti_graph_is(g, "doubly-stochastic") &&
+                tutti_graph_is(g, "connected"));
     tutti_graph_close(g);
 }
 
 static void rounds_with_weights_are_taken_as_they_stand(void **state)
 {
-    tutti_graph *g = graph("tutti-graph 4\nround\n0 -- 1 0.5\n2 -- 3 0.5\n2 keeps 0.5\nround\n0 -- 2 0.5\n1 -- 3 0.5\nround\n0 -> 1 0.25\n1 -> 2 0.25\n2 -> 3 0.25\n3 -> 0 0.25\n", 4, false);
+    tutti_graph *g = graph("tutti-graph 4\nround\n0 -- 1 0.5\n2 -- 3 0.5\n2 keeps 0.5\nround\n0 -- 2 0.5\n1 -- 3 "
+                           "0.5\nround\n0 -> 1 0.25\n1 -> 2 0.25\n2 -> 3 0.25\n3 -> 0 0.25\n",
+                           4, false);
     int in[4], out[4], n_in, n_out;
     double w_in[4], w_out[4], self, w[16];
 
@@ -102,31 +108,50 @@ static void rounds_with_weights_are_taken_as_they_stand(void **state)
 
 static void refusals_name_the_line_and_what_would_mend_it(void **state)
 {
-    static const struct { const char *text; int n; bool push; const char *sentence; } cases[] = {
+    static const struct { const char *text; int n; bool push; const char *sentence;
+    } cases[] = {
         { "", 3, false, PATH ":1: the file has no graph; it begins with 'tutti-graph 3'" },
         { "# nothing\n\n", 3, false, PATH ":2: the file has no graph; it begins with 'tutti-graph 3'" },
-        { "0 -- 1\n", 3, false, PATH ":1: a graph file begins with 'tutti-graph 3', the number of members; this line is '0'" },
+        { "0 -- 1\n", 3, false,
+          PATH ":1: a graph file begins with 'tutti-graph 3', the number of members; this line is '0'" },
         { "\ntutti-graph 4\n", 3, false, PATH ":2: the graph has 4 members and the run 3; one of them must change" },
-        { "tutti-graph x\n", 3, false, PATH ":1: option 'tutti-graph' is 'x'; it must be a whole number from 1 to 65536" },
+        { "tutti-graph x\n", 3, false,
+          PATH ":1: option 'tutti-graph' is 'x'; it must be a whole number from 1 to 65536" },
         { "tutti-graph 3\n0 -- 3\n", 3, false, PATH ":2: option 'member' is 3; it must be from 0 to 2" },
         { "tutti-graph 3\n0 -- 1 1.5\n", 3, false, PATH ":2: option 'weight' is 1.5; it must be from 0 to 1" },
-        { "tutti-graph 3\n0 -- 1 nan\n", 3, false, PATH ":2: option 'weight' is 'nan'; it must be a number from 0 to 1" },
+        { "tutti-graph 3\n0 -- 1 nan\n", 3, false,
+          PATH ":2: option 'weight' is 'nan'; it must be a number from 0 to 1" },
         { "tutti-graph 3\n0 -- 1 0\n", 3, false, PATH ":2: an edge of weight 0; leave the line out" },
-        { "tutti-graph 3\n1 -> 1\n", 3, false, PATH ":2: an edge from member 1 to itself; its own weight is what it does not give away, or '1 keeps W'" },
-        { "tutti-graph 3\n0 - 1\n", 3, false, PATH ":2: '0 -' is no line of a graph; there are 'round', 'I -- J', 'I -> J', each with a weight or without, and 'I keeps W'" },
+        { "tutti-graph 3\n1 -> 1\n", 3, false,
+          PATH ":2: an edge from member 1 to itself; its own weight is what it does not give away, or '1 keeps W'" },
+        { "tutti-graph 3\n0 - 1\n", 3, false,
+          PATH ":2: '0 -' is no line of a graph; there are 'round', 'I -- J', 'I -> J', each with a weight or without, "
+               "and 'I keeps W'" },
         { "tutti-graph 3\nround 2\n", 3, false, PATH ":2: 'round' stands alone in its line; it has 1 more word here" },
-        { "tutti-graph 3\n0 -- 1 0.5\n1 -- 2\n", 3, false, PATH ":3: this edge has no weight and one before has one; give all of them weights, or none" },
-        { "tutti-graph 3\n0 -- 1\n1 -- 2\n2 -> 1\n", 3, false, PATH ":4: in round 0 member 1 takes from member 2 already (line 3); keep one of the two" },
-        { "tutti-graph 3\n0 -- 1 0.6\n1 -- 2 0.6\n", 3, false, PATH ":3: in round 0 member 1 gives away 1.2 of its values, and 1 is all there is (column 1 of the weights); lower a weight "
-                                                               "of its edges" },
-        { "tutti-graph 3\n0 -- 1 0.25\n1 -- 2 0.25\n1 keeps 0.6\n", 3, false, PATH ":4: in round 0 member 1 keeps 0.6 and gives away 0.5, which sums to 1.1 instead of 1 (column 1 of the "
-                                                                              "weights); without this line it keeps 0.5" },
-        { "tutti-graph 3\n0 -- 1\n\x01", 3, false, PATH ":3: byte 1 is a control character (1); a graph file is plain text" },
-        { "tutti-graph 4\n0 -- 1\n2 -- 3\n", 4, false, "graph 'file(path=" PATH ")' of 4 members is not connected: the values of member 0 never reach member 2" },
-        { "tutti-graph 3\n0 -> 1\n1 -- 2\n", 3, true, "graph 'file(path=" PATH ")' of 3 members is not connected: the values of member 1 never reach member 0" },
-        { "tutti-graph 3\n0 -> 1 0.5\n0 -> 2 0.25\n1 -> 2 0.5\n2 -> 0 0.5\n", 3, false, "plain averaging would drift from the mean (push-sum would not): graph 'file(path=" PATH ")' of 3 "
-              "members is not doubly stochastic: in round 0 the weights that member 0 gives to all (row 0) sum to 0.75 instead of 1" },
-        { "tutti-graph 2\n0 -- 1 1\n", 2, false, PATH ": the members' values change places and never come closer; in round 0 member 0 gives away all of its own: let it keep a part" },
+        { "tutti-graph 3\n0 -- 1 0.5\n1 -- 2\n", 3, false,
+          PATH ":3: this edge has no weight and one before has one; give all of them weights, or none" },
+        { "tutti-graph 3\n0 -- 1\n1 -- 2\n2 -> 1\n", 3, false,
+          PATH ":4: in round 0 member 1 takes from member 2 already (line 3); keep one of the two" },
+        { "tutti-graph 3\n0 -- 1 0.6\n1 -- 2 0.6\n", 3, false,
+          PATH ":3: in round 0 member 1 gives away 1.2 of its values, and 1 is all there is (column 1 of the weights); "
+               "lower a weight "
+               "of its edges" },
+        { "tutti-graph 3\n0 -- 1 0.25\n1 -- 2 0.25\n1 keeps 0.6\n", 3, false,
+          PATH ":4: in round 0 member 1 keeps 0.6 and gives away 0.5, which sums to 1.1 instead of 1 (column 1 of the "
+               "weights); without this line it keeps 0.5" },
+        { "tutti-graph 3\n0 -- 1\n\x01", 3, false,
+          PATH ":3: byte 1 is a control character (1); a graph file is plain text" },
+        { "tutti-graph 4\n0 -- 1\n2 -- 3\n", 4, false,
+          "graph 'file(path=" PATH ")' of 4 members is not connected: the values of member 0 never reach member 2" },
+        { "tutti-graph 3\n0 -> 1\n1 -- 2\n", 3, true,
+          "graph 'file(path=" PATH ")' of 3 members is not connected: the values of member 1 never reach member 0" },
+        { "tutti-graph 3\n0 -> 1 0.5\n0 -> 2 0.25\n1 -> 2 0.5\n2 -> 0 0.5\n", 3, false,
+          "plain averaging would drift from the mean (push-sum would not): graph 'file(path=" PATH ")' of 3 "
+          "members is not doubly stochastic: in round 0 the weights that member 0 gives to all (row 0) sum to 0.75 "
+          "instead of 1" },
+        { "tutti-graph 2\n0 -- 1 1\n", 2, false,
+          PATH ": the members' values change places and never come closer; in round 0 member 0 gives away all of its "
+               "own: let it keep a part" },
     };
 
     (void)state;
@@ -151,7 +176,8 @@ static void long_lines_big_files_and_absent_ones_are_refused(void **state)
     memcpy(text, "tutti-graph 2", 13);
     assert_int_equal(open_text(&g, text, 2, false, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, PATH ":1: a line of 399 bytes; at most 255");
-    assert_int_equal(tutti_edges_parse(&e, "big", text, (size_t)(16 << 20) + 1, 2, &err), TUTTI_ERR_USAGE); /* nothing of it is read */
+    /* nothing of it is read */
+    assert_int_equal(tutti_edges_parse(&e, "big", text, (size_t)(16 << 20) + 1, 2, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "big: a graph of 16777217 bytes; at most 16777216 (16 MiB)");
     put("");
     assert_int_equal(truncate(PATH, (16 << 20) + 1), 0);
@@ -173,10 +199,12 @@ static void long_lines_big_files_and_absent_ones_are_refused(void **state)
     }
 }
 
-/* Every beginning of a good file is a graph or is refused with its sentence; so is every one of these with a byte changed. */
+/* Every beginning of a good file is a graph or is refused with its sentence; so is every
+   one of these with a byte changed. */
 static void cut_and_changed_files_are_graphs_or_refused(void **state)
 {
-    static const char good[] = "tutti-graph 4\nround\n0 -- 1 0.5\n2 -- 3 0.5\n2 keeps 0.5\nround\n0 -> 2 0.5 # to\n1 -> 3 0.5\n";
+    static const char good[] =
+        "tutti-graph 4\nround\n0 -- 1 0.5\n2 -- 3 0.5\n2 keeps 0.5\nround\n0 -> 2 0.5 # to\n1 -> 3 0.5\n";
     static const char put_in[] = { '\0', '\n', '-', '>', '9', ' ', '#', 'k', '\xff' };
     int taken = 0;
 

@@ -1,5 +1,6 @@
-/* Goal: rows of all families agree with each other and with topology.md: doubly stochastic, every send has its receive, gaps as known in closed form,
-   impossible sizes refused with what would do. Method: full matrices put together from the members' rows. */
+/* Goal: rows of all families agree with each other and with topology.md: doubly stochastic, every
+   send has its receive, gaps as known in closed form, impossible sizes refused with what would do.
+   Method: full matrices put together from the members' rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,11 +15,41 @@
 
 enum { MOST = 64 };
 static const double pi = 3.14159265358979323846;
-static const char *const specs[] = { "ring", "directed-ring", "complete", "star", "grid", "torus", "torus(rows=1)", "hypercube", "one-peer-hypercube", "exponential",
-                                     "one-peer-exponential", "bipartite-exp", "random(degree=2)", "random(degree=3,seed=5)", "random(6)", "ring-based", "double-ring",
-                                     "shift-one", "base", "base(2)", "base(k=4)", "hyper-hypercube", "hyper-hypercube(4)", "random-matching", "random-ring(seed=3)", "random-ring(weight=0.2,block=3)", "matcha",
-                                     "matcha(torus,0.3,seed=2)", "ring(lazy=true)", "star(lazy=yes)", "grid(weights=metropolis)", "torus(weights=laplacian)",
-                                     "complete(weights=laplacian)", "random(3,weights=laplacian,lazy=true)", "ring(weights=push)" };
+static const char *const specs[] = { "ring",
+                                     "directed-ring",
+                                     "complete",
+                                     "star",
+                                     "grid",
+                                     "torus",
+                                     "torus(rows=1)",
+                                     "hypercube",
+                                     "one-peer-hypercube",
+                                     "exponential",
+                                     "one-peer-exponential",
+                                     "bipartite-exp",
+                                     "random(degree=2)",
+                                     "random(degree=3,seed=5)",
+                                     "random(6)",
+                                     "ring-based",
+                                     "double-ring",
+                                     "shift-one",
+                                     "base",
+                                     "base(2)",
+                                     "base(k=4)",
+                                     "hyper-hypercube",
+                                     "hyper-hypercube(4)",
+                                     "random-matching",
+                                     "random-ring(seed=3)",
+                                     "random-ring(weight=0.2,block=3)",
+                                     "matcha",
+                                     "matcha(torus,0.3,seed=2)",
+                                     "ring(lazy=true)",
+                                     "star(lazy=yes)",
+                                     "grid(weights=metropolis)",
+                                     "torus(weights=laplacian)",
+                                     "complete(weights=laplacian)",
+                                     "random(3,weights=laplacian,lazy=true)",
+                                     "ring(weights=push)" };
 
 /* All rounds of a period, or many of a graph that is drawn anew. */
 static uint64_t rounds_of(const tutti_graph *g)
@@ -119,7 +150,8 @@ static double gap_of(const char *spec, int n)
 
 static void gaps_are_those_known_in_closed_form(void **state)
 {
-    static const double powers[] = { 0.66667, 0.5, 0.4, 0.33333, 0.28571, 0.25 }; /* n = 4 .. 128: static exponential and hypercube */
+    /* n = 4 .. 128: static exponential and hypercube */
+    static const double powers[] = { 0.66667, 0.5, 0.4, 0.33333, 0.28571, 0.25 };
 
     (void)state;
     for (int n = 3; n <= 130; n += n < 20 ? 1 : 11) {
@@ -137,7 +169,9 @@ static void gaps_are_those_known_in_closed_form(void **state)
     for (int n = 5; n <= 65; n += 2) /* theorem 1 of Ying et al.: strictly better for odd n */
         assert_true(gap_of("exponential", n) > 2.0 / (1 + ceil(log2(n))) + 1e-9);
     for (int a = 3; a <= 9; a++)
-        for (int b = a; b <= 11; b += 2) { /* every eigenvalue of the torus, and of the ring-based and double rings below, is a sum of cosines */
+        /* every eigenvalue of the torus, and of the ring-based and double
+           rings below, is a sum of cosines */
+        for (int b = a; b <= 11; b += 2) {
             char spec[32];
             double second = 0;
             snprintf(spec, sizeof spec, "torus(rows=%d)", a);
@@ -147,7 +181,8 @@ static void gaps_are_those_known_in_closed_form(void **state)
                         second = fmax(second, fabs(1 + 2 * cos(2 * pi * k / a) + 2 * cos(2 * pi * l / b)) / 5);
             assert_true(fabs(gap_of(spec, a * b) - (1 - second)) < 1e-12);
         }
-    assert_true(fabs(gap_of("ring-based", 8) - 0.5) < 1e-12 && fabs(gap_of("ring-based", 16) - 0.14645) < 1e-5 && fabs(gap_of("ring-based", 32) - 0.03806) < 1e-5);
+    assert_true(fabs(gap_of("ring-based", 8) - 0.5) < 1e-12 && fabs(gap_of("ring-based", 16) - 0.14645) < 1e-5 &&
+                fabs(gap_of("ring-based", 32) - 0.03806) < 1e-5);
     for (int n = 12; n <= 64; n += 4) {
         double second = 0;
         for (int k = 0; k < n / 2; k++)
@@ -157,12 +192,16 @@ static void gaps_are_those_known_in_closed_form(void **state)
         assert_true(fabs(gap_of("double-ring", n) - (1 - second)) < 1e-12);
     }
     for (int n = 4; n <= 40; n += 3) {
-        const double second = 2 - 2 * cos(2 * pi / n), last = 2 - 2 * cos(2 * pi * (n / 2) / n), slow = (1 + (1 + 2 * cos(2 * pi / n)) / 3) / 2;
-        assert_true(fabs(gap_of("ring(weights=laplacian)", n) - (1 - (last - second) / (last + second))) < 1e-11); /* the best constant weight: both ends alike */
+        const double second = 2 - 2 * cos(2 * pi / n), last = 2 - 2 * cos(2 * pi * (n / 2) / n),
+                     slow = (1 + (1 + 2 * cos(2 * pi / n)) / 3) / 2;
+        /* the best constant weight: both ends alike */
+        assert_true(fabs(gap_of("ring(weights=laplacian)", n) - (1 - (last - second) / (last + second))) < 1e-11);
         assert_true(fabs(gap_of("ring(lazy=true)", n) - (1 - slow)) < 1e-12);
         assert_true(fabs(gap_of("complete(weights=laplacian)", n) - 1) < 1e-11);
-        assert_true(fabs(gap_of("star(weights=laplacian,lazy=true)", 3) - 0.25) < 1e-12); /* eigenvalues of L: 1 and 3, alpha 1/2 */
-        assert_true(fabs(gap_of("random-matching", n) - (1 - sqrt((n % 2 == 0 ? (n - 2) / 2.0 : (n - 1) / 2.0) / (n - 1)))) < 1e-12);
+        /* eigenvalues of L: 1 and 3, alpha 1/2 */
+        assert_true(fabs(gap_of("star(weights=laplacian,lazy=true)", 3) - 0.25) < 1e-12);
+        assert_true(fabs(gap_of("random-matching", n) -
+                         (1 - sqrt((n % 2 == 0 ? (n - 2) / 2.0 : (n - 1) / 2.0) / (n - 1)))) < 1e-12);
         assert_true(fabs(gap_of("random-ring", n) - (1 - sqrt((n - 3) / (3.0 * (n - 1))))) < 1e-12);
     }
     assert_true(fabs(gap_of("torus", 16) - 0.4) < 1e-12);
@@ -172,11 +211,13 @@ static void gaps_are_those_known_in_closed_form(void **state)
     assert_true(fabs(gap_of("random(2,seed=4)", 12) - gap_of("ring", 12)) < 1e-12); /* one closed walk is a ring */
 }
 
-/* The gap bounds what a period does to any vector, and some vector attains it nearly: power iteration as an independent second opinion. */
+/* The gap bounds what a period does to any vector, and some vector attains it nearly: power
+   iteration as an independent second opinion. */
 static void power_iteration_finds_the_same_gap(void **state)
 {
     static double w[MOST][MOST];
-    static const char *const all[] = { "grid", "random(4,seed=9)", "random(3)", "bipartite-exp", "exponential", "one-peer-exponential", "torus(rows=2)" };
+    static const char *const all[] = { "grid",        "random(4,seed=9)",     "random(3)",    "bipartite-exp",
+                                       "exponential", "one-peer-exponential", "torus(rows=2)" };
 
     (void)state;
     for (size_t s = 0; s < TUTTI_LENGTH(all); s++)
@@ -239,7 +280,8 @@ static void exact_graphs_reach_the_mean_in_a_period_and_the_others_do_not(void *
     }
 }
 
-/* topology.md, invariant 4: the product of one period of the one-peer exponential graph is off by 0.0833 for n = 6, 0.0417 for n = 12. */
+/* topology.md, invariant 4: the product of one period of the one-peer exponential graph is off by
+   0.0833 for n = 6, 0.0417 for n = 12. */
 static void one_peer_exponential_of_six_misses_the_mean_by_a_twelfth(void **state)
 {
     static double w[MOST][MOST], p[MOST][MOST], q[MOST][MOST];
@@ -268,20 +310,34 @@ static void one_peer_exponential_of_six_misses_the_mean_by_a_twelfth(void **stat
     }
 }
 
-/* What a caller shows to a person: each property's own sentence, with the member, the round and the sum. */
+/* What a caller shows to a person: each property's own sentence, with
+   the member, the round and the sum. */
 static void what_does_not_hold_is_shown_by_a_member_and_a_number(void **state)
 {
-    static const struct { const char *spec; int n; const char *property, *sentence; } cases[] = {
+    static const struct { const char *spec; int n; const char *property, *sentence;
+    } cases[] = {
         { "base", 6, "static", "graph 'base' of 6 members changes with the round: it repeats after 4" },
-        { "random-ring", 6, "static", "graph 'random-ring' of 6 members changes with the round: it is drawn anew each time" },
-        { "ring", 7, "bipartite", "graph 'ring' of 7 members has no two roles: members 3 and 4 are neighbours, and a way of even length joins them as well" },
-        { "directed-ring", 5, "symmetric", "graph 'directed-ring' of 5 members is not symmetric: in round 0 member 0 gives to 1 and takes nothing" },
-        { "star", 5, "regular", "graph 'star' of 5 members is not regular: in round 0 member 1 has 1 neighbour, member 0 has 4 in round 0" },
-        { "ring", 8, "exact", "graph 'ring' of 8 members is not exact: a round leaves up to 0.80474 of the distance from the mean" },
-        { "star(weights=push)", 3, "symmetric", "graph 'star(weights=push)' of 3 members is not symmetric: in round 0 member 0 takes 0.5 of 1, which takes 0.333333333 of it" },
-        { "star(weights=push)", 3, "exact", "the spectral gap is the distance from the mean: graph 'star(weights=push)' of 3 members is not doubly stochastic: in round 0 the weights "
-                                           "that member 0 gives to all (row 0) sum to 1.33333333 instead of 1" },
-        { "ring", 5, "round", "graphs have no property 'round'; there are static, symmetric, regular, doubly-stochastic, column-stochastic, bipartite, connected and exact" },
+        { "random-ring", 6, "static",
+          "graph 'random-ring' of 6 members changes with the round: it is drawn anew each time" },
+        { "ring", 7, "bipartite",
+          "graph 'ring' of 7 members has no two roles: members 3 and 4 are neighbours, and a way of even length "
+          "joins them as well" },
+        { "directed-ring", 5, "symmetric",
+          "graph 'directed-ring' of 5 members is not symmetric: in round 0 member 0 gives to 1 and takes nothing" },
+        { "star", 5, "regular",
+          "graph 'star' of 5 members is not regular: in round 0 member 1 has 1 neighbour, member 0 has 4 in round 0" },
+        { "ring", 8, "exact",
+          "graph 'ring' of 8 members is not exact: a round leaves up to 0.80474 of the distance from the mean" },
+        { "star(weights=push)", 3, "symmetric",
+          "graph 'star(weights=push)' of 3 members is not symmetric: in round 0 member 0 takes 0.5 of 1, which "
+          "takes 0.333333333 of it" },
+        { "star(weights=push)", 3, "exact",
+          "the spectral gap is the distance from the mean: graph 'star(weights=push)' of 3 members is not doubly "
+          "stochastic: in round 0 the weights "
+          "that member 0 gives to all (row 0) sum to 1.33333333 instead of 1" },
+        { "ring", 5, "round",
+          "graphs have no property 'round'; there are static, symmetric, regular, doubly-stochastic, "
+          "column-stochastic, bipartite, connected and exact" },
     };
 
     (void)state;
@@ -299,20 +355,34 @@ static void what_does_not_hold_is_shown_by_a_member_and_a_number(void **state)
 static void properties_are_those_of_the_graph(void **state)
 {
     static const struct { const char *spec; int n; const char *is, *is_not; } cases[] = {
-        { "ring", 8, "static symmetric regular bipartite", "exact" }, { "ring", 7, "static symmetric regular", "bipartite" },
-        { "directed-ring", 5, "static regular", "symmetric bipartite" }, { "directed-ring", 6, "bipartite", "symmetric" },
-        { "complete", 5, "static symmetric regular exact", "bipartite" }, { "star", 5, "static symmetric bipartite", "regular exact" },
-        { "grid", 12, "symmetric bipartite", "regular" }, { "torus", 16, "symmetric regular bipartite", "exact" }, { "torus", 9, "symmetric regular", "bipartite" },
-        { "hypercube", 16, "symmetric regular bipartite", "exact" }, { "exponential", 8, "static regular", "symmetric bipartite" },
-        { "one-peer-exponential", 8, "regular exact", "static symmetric bipartite" }, { "one-peer-hypercube", 8, "regular exact symmetric bipartite", "static" },
-        { "bipartite-exp", 10, "static regular symmetric bipartite", "exact" }, { "random(5)", 12, "static symmetric", "exact no-such-property" },
-        { "ring-based", 8, "static symmetric regular", "bipartite exact" }, { "ring-based", 6, "bipartite regular", "exact" },
-        { "double-ring", 16, "static symmetric regular doubly-stochastic", "bipartite exact" }, { "shift-one", 4, "regular exact symmetric bipartite", "static" },
-        { "shift-one", 8, "regular symmetric bipartite connected", "exact static" }, { "base", 7, "exact symmetric connected", "static regular" },
-        { "base(2)", 9, "exact symmetric regular", "static" }, { "hyper-hypercube(2)", 12, "exact symmetric connected", "regular" },
-        { "random-matching", 8, "symmetric regular connected doubly-stochastic column-stochastic", "static exact bipartite" }, { "random-matching", 7, "connected", "regular exact" },
-        { "random-matching", 2, "exact bipartite", "static" }, { "random-ring", 9, "symmetric regular connected", "static exact bipartite" }, { "random-ring", 3, "exact", "static" },
-        { "matcha", 8, "symmetric connected bipartite doubly-stochastic", "static exact regular" }, { "matcha(ring)", 7, "connected", "bipartite" },
+        { "ring", 8, "static symmetric regular bipartite", "exact" }, { "ring", 7, "static symmetric regular",
+          "bipartite" },
+        { "directed-ring", 5, "static regular", "symmetric bipartite" }, { "directed-ring", 6, "bipartite",
+          "symmetric" },
+        { "complete", 5, "static symmetric regular exact", "bipartite" }, { "star", 5, "static symmetric bipartite",
+          "regular exact" },
+        { "grid", 12, "symmetric bipartite", "regular" }, { "torus", 16, "symmetric regular bipartite",
+          "exact" }, { "torus", 9, "symmetric regular", "bipartite" },
+        { "hypercube", 16, "symmetric regular bipartite", "exact" }, { "exponential", 8, "static regular",
+          "symmetric bipartite" },
+        { "one-peer-exponential", 8, "regular exact", "static symmetric bipartite" }, { "one-peer-hypercube", 8,
+          "regular exact symmetric bipartite", "static" },
+        { "bipartite-exp", 10, "static regular symmetric bipartite", "exact" }, { "random(5)", 12, "static symmetric",
+          "exact no-such-property" },
+        { "ring-based", 8, "static symmetric regular", "bipartite exact" }, { "ring-based", 6, "bipartite regular",
+          "exact" },
+        { "double-ring", 16, "static symmetric regular doubly-stochastic", "bipartite exact" }, { "shift-one", 4,
+          "regular exact symmetric bipartite", "static" },
+        { "shift-one", 8, "regular symmetric bipartite connected", "exact static" }, { "base", 7,
+          "exact symmetric connected", "static regular" },
+        { "base(2)", 9, "exact symmetric regular", "static" }, { "hyper-hypercube(2)", 12,
+          "exact symmetric connected", "regular" },
+        { "random-matching", 8, "symmetric regular connected doubly-stochastic column-stochastic",
+          "static exact bipartite" }, { "random-matching", 7, "connected", "regular exact" },
+        { "random-matching", 2, "exact bipartite", "static" }, { "random-ring", 9, "symmetric regular connected",
+          "static exact bipartite" }, { "random-ring", 3, "exact", "static" },
+        { "matcha", 8, "symmetric connected bipartite doubly-stochastic", "static exact regular" }, { "matcha(ring)",
+          7, "connected", "bipartite" },
     };
 
     (void)state;
@@ -332,13 +402,20 @@ static void properties_are_those_of_the_graph(void **state)
 static void neighbours_are_those_of_the_sheet(void **state)
 {
     static const struct { const char *spec; int n, i; uint64_t k; const char *in, *out; } cases[] = {
-        { "ring", 5, 0, 0, "1 4", "1 4" }, { "ring", 2, 0, 0, "1", "1" }, { "ring", 1, 0, 0, "", "" }, { "exponential", 6, 0, 0, "2 4 5", "1 2 4" },
-        { "one-peer-exponential", 6, 1, 5, "3", "5" }, { "hypercube", 8, 5, 3, "1 4 7", "1 4 7" }, { "one-peer-hypercube", 8, 5, 4, "7", "7" },
-        { "torus(rows=2)", 6, 4, 0, "1 3 5", "1 3 5" }, { "torus", 9, 0, 0, "1 2 3 6", "1 2 3 6" }, { "grid(2)", 6, 0, 0, "1 3", "1 3" }, { "star", 4, 0, 0, "1 2 3", "1 2 3" },
-        { "star", 4, 2, 0, "0", "0" }, { "bipartite-exp", 8, 0, 0, "1 3 5 7", "1 3 5 7" }, { "directed-ring", 4, 0, 0, "3", "1" },
-        { "ring-based", 8, 1, 0, "0 2 5", "0 2 5" }, { "ring-based", 2, 0, 0, "1", "1" }, { "ring-based", 4, 0, 0, "1 2 3", "1 2 3" },
-        { "double-ring", 16, 9, 0, "1 8 10 13", "1 8 10 13" }, { "double-ring", 4, 0, 0, "1 2", "1 2" }, { "shift-one", 8, 1, 2, "7", "7" }, { "shift-one", 8, 4, 5, "3", "3" },
-        { "base", 3, 0, 0, "1", "1" }, { "base", 3, 2, 1, "1", "1" }, { "base", 3, 0, 1, "", "" }, { "base", 3, 2, 0, "", "" }, { "base", 3, 0, 2, "1", "1" },
+        { "ring", 5, 0, 0, "1 4", "1 4" }, { "ring", 2, 0, 0, "1", "1" }, { "ring", 1, 0, 0, "",
+          "" }, { "exponential", 6, 0, 0, "2 4 5", "1 2 4" },
+        { "one-peer-exponential", 6, 1, 5, "3", "5" }, { "hypercube", 8, 5, 3, "1 4 7",
+          "1 4 7" }, { "one-peer-hypercube", 8, 5, 4, "7", "7" },
+        { "torus(rows=2)", 6, 4, 0, "1 3 5", "1 3 5" }, { "torus", 9, 0, 0, "1 2 3 6", "1 2 3 6" }, { "grid(2)", 6, 0,
+          0, "1 3", "1 3" }, { "star", 4, 0, 0, "1 2 3", "1 2 3" },
+        { "star", 4, 2, 0, "0", "0" }, { "bipartite-exp", 8, 0, 0, "1 3 5 7", "1 3 5 7" }, { "directed-ring", 4, 0, 0,
+          "3", "1" },
+        { "ring-based", 8, 1, 0, "0 2 5", "0 2 5" }, { "ring-based", 2, 0, 0, "1", "1" }, { "ring-based", 4, 0, 0,
+          "1 2 3", "1 2 3" },
+        { "double-ring", 16, 9, 0, "1 8 10 13", "1 8 10 13" }, { "double-ring", 4, 0, 0, "1 2",
+          "1 2" }, { "shift-one", 8, 1, 2, "7", "7" }, { "shift-one", 8, 4, 5, "3", "3" },
+        { "base", 3, 0, 0, "1", "1" }, { "base", 3, 2, 1, "1", "1" }, { "base", 3, 0, 1, "", "" }, { "base", 3, 2, 0,
+          "", "" }, { "base", 3, 0, 2, "1", "1" },
         { "hyper-hypercube(2)", 6, 4, 0, "5", "5" }, { "hyper-hypercube(2)", 6, 4, 1, "0 2", "0 2" },
         { "bipartite-exp", 16, 0, 0, "1 3 5 7 9 11 13 15", "1 3 5 7 9 11 13 15" },
     };
@@ -363,7 +440,8 @@ static void neighbours_are_those_of_the_sheet(void **state)
 static void random_graphs_are_drawn_by_their_seed_alone(void **state)
 {
     static double a[MOST][MOST], b[MOST][MOST];
-    tutti_graph *g = graph("random(4,seed=1)", 20), *same = graph("random(degree=4,seed=1)", 20), *other = graph("random(4,seed=2)", 20);
+    tutti_graph *g = graph("random(4,seed=1)", 20), *same = graph("random(degree=4,seed=1)", 20),
+                *other = graph("random(4,seed=2)", 20);
 
     (void)state;
     matrix(g, 0, a);
@@ -378,24 +456,53 @@ static void random_graphs_are_drawn_by_their_seed_alone(void **state)
 
 static void what_cannot_be_is_refused_with_what_would_do(void **state)
 {
-    static const struct { const char *spec; int n; const char *sentence; } cases[] = {
-        { "hypercube", 12, "graph 'hypercube' cannot have 12 members; their number must be a power of two: 8 or 16; ring, torus, exponential and one-peer-exponential take any number" },
-        { "bipartite-exp", 7, "graph 'bipartite-exp' cannot have 7 members; their number must be an even number: 6 or 8; ring and exponential take any number" },
-        { "torus(rows=3)", 8, "graph 'torus' cannot have 8 members; their number must be a multiple of its 3 rows: 6 or 9; leave rows out and the shape is chosen" },
-        { "grid(5)", 3, "graph 'grid' cannot have 3 members; their number must be a multiple of its 5 rows: at least 5; leave rows out and the shape is chosen" },
-        { "random(4)", 4, "graph 'random' cannot have 4 members; their number must be more than its degree of 4: 5 or more; or use degree=3 or fewer, or complete" },
-        { "random(1)", 4, "graph 'random' cannot have 4 members; their number must be exactly 2: pairs alone do not connect more; use degree=2 or more" },
-        { "double-ring", 10, "graph 'double-ring' cannot have 10 members; their number must be a multiple of 4: 8 or 12; ring-based takes any even number, ring any" },
-        { "double-ring", 2, "graph 'double-ring' cannot have 2 members; their number must be a multiple of 4: 4 or 8; ring-based takes any even number, ring any" },
-        { "random-ring(block=4)", 6, "graph 'random-ring' cannot have 6 members; their number must be a multiple of its block of 4: 4 or 8; block=1 is for any number" },
-        { "base(3)", 3, "graph 'base' cannot have 3 members; their number must be more than its k of 3: 4 or more; or use k=2 or less" },
-        { "hyper-hypercube(2)", 14, "graph 'hyper-hypercube' cannot have 14 members; their number must be a product of factors up to k + 1 = 3, and 14 has the factor 7; k=6 takes it, "
-                                    "base(2) takes any number" },
-        { "star(weights=uniform)", 5, "graph 'star' of 5 members: uniform weights need equal degrees, and member 1 has 1 neighbour, another 4; use weights=metropolis, or push for push-sum" },
-        { "star(weights=laplacian)", 5, "graph 'star' of 5 members: weights=laplacian gives 0.33333 to each edge, so a member with 4 neighbours would weigh itself -0.33333; use "
-                                        "weights=metropolis, or lazy=true" },
-        { "star(weights=push)", 4, "plain averaging would drift from the mean (push-sum would not): graph 'star(weights=push)' of 4 members is not doubly stochastic: in round 0 the weights "
-                                   "that member 0 gives to all (row 0) sum to 1.75 instead of 1" },
+    static const struct { const char *spec; int n; const char *sentence;
+    } cases[] = {
+        { "hypercube", 12,
+          "graph 'hypercube' cannot have 12 members; their number must be a power of two: 8 or 16; ring, torus, "
+          "exponential and one-peer-exponential take any number" },
+        { "bipartite-exp", 7,
+          "graph 'bipartite-exp' cannot have 7 members; their number must be an even number: 6 or 8; ring and "
+          "exponential take any number" },
+        { "torus(rows=3)", 8,
+          "graph 'torus' cannot have 8 members; their number must be a multiple of its 3 rows: 6 or 9; leave rows "
+          "out and the shape is chosen" },
+        { "grid(5)", 3,
+          "graph 'grid' cannot have 3 members; their number must be a multiple of its 5 rows: at least 5; leave "
+          "rows out and the shape is chosen" },
+        { "random(4)", 4,
+          "graph 'random' cannot have 4 members; their number must be more than its degree of 4: 5 or more; or use "
+          "degree=3 or fewer, or complete" },
+        { "random(1)", 4,
+          "graph 'random' cannot have 4 members; their number must be exactly 2: pairs alone do not connect more; "
+          "use degree=2 or more" },
+        { "double-ring", 10,
+          "graph 'double-ring' cannot have 10 members; their number must be a multiple of 4: 8 or 12; ring-based "
+          "takes any even number, ring any" },
+        { "double-ring", 2,
+          "graph 'double-ring' cannot have 2 members; their number must be a multiple of 4: 4 or 8; ring-based "
+          "takes any even number, ring any" },
+        { "random-ring(block=4)", 6,
+          "graph 'random-ring' cannot have 6 members; their number must be a multiple of its block of 4: 4 or 8; "
+          "block=1 is for any number" },
+        { "base(3)", 3,
+          "graph 'base' cannot have 3 members; their number must be more than its k of 3: 4 or more; or use k=2 or "
+          "less" },
+        { "hyper-hypercube(2)", 14,
+          "graph 'hyper-hypercube' cannot have 14 members; their number must be a product of factors up to k + 1 = 3, "
+          "and 14 has the factor 7; k=6 takes it, "
+          "base(2) takes any number" },
+        { "star(weights=uniform)", 5,
+          "graph 'star' of 5 members: uniform weights need equal degrees, and member 1 has 1 neighbour, another 4; "
+          "use weights=metropolis, or push for push-sum" },
+        { "star(weights=laplacian)", 5,
+          "graph 'star' of 5 members: weights=laplacian gives 0.33333 to each edge, so a member with 4 neighbours "
+          "would weigh itself -0.33333; use "
+          "weights=metropolis, or lazy=true" },
+        { "star(weights=push)", 4,
+          "plain averaging would drift from the mean (push-sum would not): graph 'star(weights=push)' of 4 members is "
+          "not doubly stochastic: in round 0 the weights "
+          "that member 0 gives to all (row 0) sum to 1.75 instead of 1" },
         { "random-ring(weights=push)", 4, "graph 'random-ring': unknown option 'weights'; did you mean 'weight'?" },
         { "rign", 4, "there is no graph 'rign'; did you mean 'ring'?; `tutti topology` lists them" },
         { "ring", 0, "a graph of 0 members; it must have from 1 to 65536" },
@@ -418,7 +525,8 @@ static void what_cannot_be_is_refused_with_what_would_do(void **state)
         assert_int_equal(tutti_graph_open(&g, "torus(rows=-1)", 4, &err), TUTTI_ERR_USAGE);
         g = graph("ring", 3000);
         assert_int_equal(tutti_graph_gap(g, &gap, &err), TUTTI_ERR_USAGE);
-        assert_string_equal(err.text, "the spectral gap of a graph of 3000 members; it is computed up to 2048, with full matrices");
+        assert_string_equal(
+            err.text, "the spectral gap of a graph of 3000 members; it is computed up to 2048, with full matrices");
         assert_false(tutti_graph_is(g, "exact"));
         tutti_graph_close(g);
         tutti_graph_close(NULL);
@@ -442,7 +550,8 @@ static bool meet(const tutti_graph *g, int i, int j)
     return false;
 }
 
-/* Whom each member may meet: only across roles, both say so, everybody is connected with everybody, and nothing but edges within a role is left out. */
+/* Whom each member may meet: only across roles, both say so, everybody is connected with everybody,
+   and nothing but edges within a role is left out. */
 static void roles_connect_every_graph_and_nobody_asks_one_who_asks(void **state)
 {
     (void)state;

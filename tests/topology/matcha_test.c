@@ -1,5 +1,7 @@
-/* Goal: the matchings of a base graph are matchings that cover it once; MATCHA's chances keep the budget and are no worse than equal ones; its weight is the best there is, and
-   the contraction it states is that of E[W^T W]. Method: full matrices, and the full eigenvalue solver as second opinion on the sparse one. */
+/* Goal: the matchings of a base graph are matchings that cover it once; MATCHA's chances keep
+   the budget and are no worse than equal ones; its weight is the best there is, and the
+   contraction it states is that of E[W^T W]. Method: full matrices, and the full eigenvalue
+   solver as second opinion on the sparse one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +15,9 @@
 #include "topology/topology_internal.h"
 
 enum { MOST = 40 };
-static const char *const bases[] = { "ring", "star", "grid", "torus", "complete", "hypercube", "random(3)", "random(6,seed=2)", "bipartite-exp", "ring-based", "double-ring" };
+static const char *const bases[] = { "ring",          "star",       "grid",       "torus",
+                                     "complete",      "hypercube",  "random(3)",  "random(6,seed=2)",
+                                     "bipartite-exp", "ring-based", "double-ring" };
 
 static tutti_graph *graph(const char *spec, int n)
 {
@@ -109,7 +113,8 @@ static double contraction(const double *lbar, const double *ltil, int n, double 
             double square = 0;
             for (int l = 0; l < n; l++)
                 square += lbar[i * n + l] * lbar[l * n + j];
-            a[i * n + j] = (i == j) - 1.0 / n - 2 * alpha * lbar[i * n + j] + alpha * alpha * (square + 2 * ltil[i * n + j]);
+            a[i * n + j] =
+                (i == j) - 1.0 / n - 2 * alpha * lbar[i * n + j] + alpha * alpha * (square + 2 * ltil[i * n + j]);
         }
     tutti_eigen_full(a, (size_t)n, room, 0, &smallest, &largest);
     return largest;
@@ -144,14 +149,16 @@ static void chances_keep_the_budget_and_the_weight_is_the_best(void **state)
                 laplacians(g, -1, lbar, ltil);
                 reached = second_smallest(lbar, n);
                 if (reached < second_smallest(even, n) - 1e-7)
-                    fail_msg("%s of %d: lambda_2 %.9f with its chances, %.9f with equal ones", spec, n, reached, second_smallest(even, n));
+                    fail_msg("%s of %d: lambda_2 %.9f with its chances, %.9f with equal ones", spec, n, reached,
+                             second_smallest(even, n));
                 here = contraction(lbar, ltil, n, m->alpha);
                 if (fabs(m->second - fmax(0, here)) > 1e-7)
                     fail_msg("%s of %d: states %.9f, is %.9f", spec, n, m->second, here);
                 for (int step = 0; step <= 200; step++) {
                     const double alpha = step / 200.0 / g->degree_max;
                     if (contraction(lbar, ltil, n, alpha) < here - 1e-5)
-                        fail_msg("%s of %d: alpha %.6f gives %.7f, %.6f gives %.7f", spec, n, m->alpha, here, alpha, contraction(lbar, ltil, n, alpha));
+                        fail_msg("%s of %d: alpha %.6f gives %.7f, %.6f gives %.7f", spec, n, m->alpha, here, alpha,
+                                 contraction(lbar, ltil, n, alpha));
                 }
                 assert_int_equal(tutti_graph_gap(g, &gap, NULL), TUTTI_OK);
                 assert_true(fabs((1 - gap) * (1 - gap) - m->second) < 1e-12);
@@ -193,8 +200,9 @@ static void no_random_chances_beat(const tutti_graph *g)
     }
 }
 
-/* Two cliques and one edge between them: all of the contraction hangs on that edge, so it must be drawn more often than the others (best by hand: 0.71 and 0.30, if it is a
-   matching of its own; lambda_2 0.173 instead of 0.142). */
+/* Two cliques and one edge between them: all of the contraction hangs on that edge, so it must be
+   drawn more often than the others (best by hand: 0.71 and 0.30, if it is a matching of its own;
+   lambda_2 0.173 instead of 0.142). */
 static void the_edge_that_matters_is_drawn_most(void **state)
 {
     static double lbar[MOST * MOST], ltil[MOST * MOST], even[MOST * MOST];
@@ -267,7 +275,8 @@ static void rounds_have_matchings_of_the_base_as_often_as_their_chances(void **s
     tutti_graph_close(base);
 }
 
-/* A budget of 1 is every edge in every round: the base with its best constant weight, unless that would be negative somewhere. */
+/* A budget of 1 is every edge in every round: the base with its best constant weight, unless
+   that would be negative somewhere. */
 static void a_budget_of_one_is_the_base_itself(void **state)
 {
     (void)state;
@@ -287,17 +296,32 @@ static void a_budget_of_one_is_the_base_itself(void **state)
 
 static void what_is_no_base_is_refused(void **state)
 {
-    static const struct { const char *spec; int n; const char *sentence; } cases[] = {
-        { "matcha(one-peer-hypercube)", 8, "graph 'matcha' takes a fixed, undirected base (ring, torus, random, ...): graph 'one-peer-hypercube' of 8 members changes with the round: "
-                                           "it repeats after 3" },
-        { "matcha(exponential)", 5, "graph 'matcha' takes a fixed, undirected base (ring, torus, random, ...): graph 'exponential' of 5 members is not symmetric: in round 0 member 0 "
-                                    "gives to 2 and takes nothing" },
-        { "matcha(matcha)", 4, "graph 'matcha' takes a fixed, undirected base (ring, torus, random, ...): graph 'matcha' of 4 members changes with the round: it is drawn anew each time" },
-        { "matcha(hypercube)", 6, "graph 'matcha': graph 'hypercube' cannot have 6 members; their number must be a power of two: 4 or 8; ring, torus, exponential and one-peer-exponential "
-                                  "take any number" },
-        { "matcha", 3000, "graph 'matcha' cannot have 3000 members; their number must be at most 2048, since chances and weight come from its eigenvalues; random-matching takes any number" },
-        { "matcha(ring,0)", 4, "graph 'matcha': option 'budget' is 0; it must be from 0.001 to 1 (part of its matchings that take part in a round, on average)" },
-        { "matcha(ring,1.5)", 4, "graph 'matcha': option 'budget' is 1.5; it must be from 0.001 to 1 (part of its matchings that take part in a round, on average)" },
+    static const struct { const char *spec; int n; const char *sentence;
+    } cases[] = {
+        { "matcha(one-peer-hypercube)", 8,
+          "graph 'matcha' takes a fixed, undirected base (ring, torus, random, ...): graph 'one-peer-hypercube' of 8 "
+          "members changes with the round: "
+          "it repeats after 3" },
+        { "matcha(exponential)", 5,
+          "graph 'matcha' takes a fixed, undirected base (ring, torus, random, ...): graph 'exponential' of 5 members "
+          "is not symmetric: in round 0 member 0 "
+          "gives to 2 and takes nothing" },
+        { "matcha(matcha)", 4,
+          "graph 'matcha' takes a fixed, undirected base (ring, torus, random, ...): graph 'matcha' of 4 members "
+          "changes with the round: it is drawn anew each time" },
+        { "matcha(hypercube)", 6,
+          "graph 'matcha': graph 'hypercube' cannot have 6 members; their number must be a power of two: 4 or 8; ring, "
+          "torus, exponential and one-peer-exponential "
+          "take any number" },
+        { "matcha", 3000,
+          "graph 'matcha' cannot have 3000 members; their number must be at most 2048, since chances and weight "
+          "come from its eigenvalues; random-matching takes any number" },
+        { "matcha(ring,0)", 4,
+          "graph 'matcha': option 'budget' is 0; it must be from 0.001 to 1 (part of its matchings that take part "
+          "in a round, on average)" },
+        { "matcha(ring,1.5)", 4,
+          "graph 'matcha': option 'budget' is 1.5; it must be from 0.001 to 1 (part of its matchings that take "
+          "part in a round, on average)" },
     };
 
     (void)state;

@@ -1,5 +1,6 @@
-/* Goal: graphs of several rounds do what their papers say: base(k) and hyper-hypercube(k) end a period at the mean within the length of the sheet, drawn graphs contract
-   as the closed formulas say, whoever asks gets the same round. Method: products of full matrices; many seeded rounds. */
+/* Goal: graphs of several rounds do what their papers say: base(k) and hyper-hypercube(k) end a
+   period at the mean within the length of the sheet, drawn graphs contract as the closed formulas
+   say, whoever asks gets the same round. Method: products of full matrices; many seeded rounds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +44,8 @@ static bool has_small_factors(int n, int k)
     return n == 1;
 }
 
-/* topology.md: base(k) is exact for every n after at most 2 log_(k+1) n + 2 rounds, with at most k neighbours. */
+/* topology.md: base(k) is exact for every n after at most 2 log_(k+1) n + 2
+   rounds, with at most k neighbours. */
 static void base_ends_each_period_at_the_mean_for_every_number_of_members(void **state)
 {
     (void)state;
@@ -95,7 +97,9 @@ static void hyper_hypercube_is_exact_after_one_round_a_factor(void **state)
 /* The worked example of topology.md: pair (0, 1), then (1, 2) with 2/3, then (0, 1) again. */
 static void base_of_three_is_the_worked_example(void **state)
 {
-    static const double expected[3][9] = { { .5, .5, 0, .5, .5, 0, 0, 0, 1 }, { 1, 0, 0, 0, 1. / 3, 2. / 3, 0, 2. / 3, 1. / 3 }, { .5, .5, 0, .5, .5, 0, 0, 0, 1 } };
+    static const double expected[3][9] = { { .5, .5, 0, .5, .5, 0, 0, 0, 1 },
+                                           { 1, 0, 0, 0, 1. / 3, 2. / 3, 0, 2. / 3, 1. / 3 },
+                                           { .5, .5, 0, .5, .5, 0, 0, 0, 1 } };
     tutti_graph *g = graph("base", 3);
     double w[9];
 
@@ -111,7 +115,8 @@ static void base_of_three_is_the_worked_example(void **state)
     tutti_graph_close(g);
 }
 
-/* topology.md: shift-one is exact after two rounds for four members; off by 0.0625 and 0.074 after n/2 for 8 and 16. */
+/* topology.md: shift-one is exact after two rounds for four members; off by 0.0625
+   and 0.074 after n/2 for 8 and 16. */
 static void shift_one_has_the_tail_of_the_sheet(void **state)
 {
     static const struct { int n; double off; } cases[] = { { 2, 0 }, { 4, 0 }, { 8, 0.0625 }, { 16, 0.074 } };
@@ -125,12 +130,14 @@ static void shift_one_has_the_tail_of_the_sheet(void **state)
     }
 }
 
-/* spectral-gap.md, invariant 2: with models orthogonal to the mean, the mean of |W z|^2 / |z|^2 over many rounds is lambda_2(E[W^T W]), within 2 %. */
+/* spectral-gap.md, invariant 2: with models orthogonal to the mean, the mean of |W z|^2 / |z|^2
+   over many rounds is lambda_2(E[W^T W]), within 2 %. */
 static void drawn_rounds_contract_as_the_formula_says(void **state)
 {
     static const struct { const char *spec; int n; double factor; } cases[] = {
         { "random-ring(seed=11)", 8, 0.23810 }, { "random-ring", 16, 0.28889 }, { "random-ring(seed=5)", 32, 0.31183 },
-        { "random-matching", 8, 3. / 7 }, { "random-matching(seed=3)", 16, 0.46667 }, { "random-matching", 9, 0.5 }, { "random-matching", 32, 30. / 62 },
+        { "random-matching", 8, 3. / 7 }, { "random-matching(seed=3)", 16, 0.46667 }, { "random-matching", 9,
+          0.5 }, { "random-matching", 32, 30. / 62 },
         { "random-ring", 5, 2. / 12 },
     };
 
@@ -167,12 +174,20 @@ static void drawn_rounds_contract_as_the_formula_says(void **state)
     }
 }
 
-/* spectral-gap.md, `locality=block`: what is constant in each block and what sums to 0 in each contract by one factor each, and the gap is the slower of the two; a block has
-   two edges that leave it (invariant 7). */
+/* spectral-gap.md, `locality=block`: what is constant in each block and what sums to 0 in
+   each contract by one factor each, and the gap is the slower of the two; a block has two
+   edges that leave it (invariant 7). */
 static void blocks_of_a_ring_stay_together_and_contract_as_the_formula_says(void **state)
 {
-    static const struct { const char *spec; int n, block; } cases[] = { { "random-ring(block=4)", 16, 4 }, { "random-ring(block=2,seed=3)", 12, 2 },
-        { "random-ring(block=5,weight=0.2)", 15, 5 }, { "random-ring(block=1,weight=0.45)", 10, 1 }, { "random-ring(weight=0.1)", 9, 1 }, { "random-ring(block=8)", 8, 8 } };
+    static const struct {
+        const char *spec;
+        int n, block;
+    } cases[] = { { "random-ring(block=4)", 16, 4 },
+                  { "random-ring(block=2,seed=3)", 12, 2 },
+                  { "random-ring(block=5,weight=0.2)", 15, 5 },
+                  { "random-ring(block=1,weight=0.45)", 10, 1 },
+                  { "random-ring(weight=0.1)", 9, 1 },
+                  { "random-ring(block=8)", 8, 8 } };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
@@ -211,7 +226,8 @@ static void blocks_of_a_ring_stay_together_and_contract_as_the_formula_says(void
         assert_int_equal(tutti_graph_gap(g, &gap, NULL), TUTTI_OK);
         slower = fmax(sum[0], sum[1]);
         if (fabs((1 - gap) * (1 - gap) - slower) > 0.03 * slower)
-            fail_msg("%s of %d: %.5f and %.5f measured, %.5f by the formula", cases[c].spec, n, sum[0], sum[1], (1 - gap) * (1 - gap));
+            fail_msg("%s of %d: %.5f and %.5f measured, %.5f by the formula", cases[c].spec, n, sum[0], sum[1],
+                     (1 - gap) * (1 - gap));
         tutti_graph_close(g);
     }
 }
@@ -228,7 +244,8 @@ static void every_pair_meets_about_as_often_as_any_other(void **state)
                 int in, out, n_in, n_out;
                 double w_in, w_out, self;
                 tutti_graph_round(g, (uint64_t)k, i, &in, &w_in, &n_in, &out, &w_out, &n_out, &self);
-                assert_true(n_in <= 1 && n_in == n_out && self == (n_in == 1 ? 0.5 : 1.0) && (n_in == 0 || (w_in == 0.5 && in == out && in != i)));
+                assert_true(n_in <= 1 && n_in == n_out && self == (n_in == 1 ? 0.5 : 1.0) &&
+                            (n_in == 0 || (w_in == 0.5 && in == out && in != i)));
                 if (n_in == 1)
                     met[i][in]++;
             }
@@ -243,10 +260,13 @@ static void every_pair_meets_about_as_often_as_any_other(void **state)
     }
 }
 
-/* A row is a function of (seed, round, member) and nothing else: two graphs, asked in different orders, agree; other seeds and rounds differ. */
+/* A row is a function of (seed, round, member) and nothing else: two graphs, asked in different
+   orders, agree; other seeds and rounds differ. */
 static void whoever_asks_whenever_gets_the_same_round(void **state)
 {
-    static const char *const specs[] = { "random-matching(seed=4)", "random-ring(seed=4)", "matcha(random(4),0.5,seed=4)", "base(2)", "one-peer-exponential", "shift-one" };
+    static const char *const specs[] = { "random-matching(seed=4)",      "random-ring(seed=4)",
+                                         "matcha(random(4),0.5,seed=4)", "base(2)",
+                                         "one-peer-exponential",         "shift-one" };
     static double one[MOST * MOST], other[MOST * MOST];
 
     (void)state;
@@ -267,7 +287,8 @@ static void whoever_asks_whenever_gets_the_same_round(void **state)
         tutti_graph_close(same);
     }
     for (int turn = 0; turn < 3; turn++) {
-        static const char *const pairs[][2] = { { "random-matching(seed=1)", "random-matching(seed=2)" }, { "random-ring", "random-ring(seed=9)" },
+        static const char *const pairs[][2] = { { "random-matching(seed=1)", "random-matching(seed=2)" },
+                                                { "random-ring", "random-ring(seed=9)" },
                                                 { "matcha(seed=1)", "matcha(seed=2)" } };
         tutti_graph *g = graph(pairs[turn][0], 20), *differs = graph(pairs[turn][1], 20);
         bool differ = false;
@@ -282,7 +303,8 @@ static void whoever_asks_whenever_gets_the_same_round(void **state)
     }
 }
 
-/* Push-sum's columns: a sender's shares sum to 1 whatever its degree, and z = x / w comes to the mean where x alone does not (sgp.md, invariants 5 and 8). */
+/* Push-sum's columns: a sender's shares sum to 1 whatever its degree, and z = x / w comes to the
+   mean where x alone does not (sgp.md, invariants 5 and 8). */
 static void push_weights_keep_the_mass_on_irregular_graphs(void **state)
 {
     tutti_graph *g;
