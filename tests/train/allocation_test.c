@@ -1,9 +1,12 @@
-/* Goal: a step allocates nothing of ours once it is warm: not the engine, the network, the loader, a lane, a service, a collective or the transport.
-   Method: the trainer itself, its ranks threads of this program, in which malloc and its kin are ours and count. tutti_engine_pass and tutti_engine_step
-   are wrapped by the linker, so that a rank's own thread counts from the first pass of a step to the step's end and not while it reports or
-   evaluates; all other threads (lanes, loaders, services) count from when every rank is warm until one comes near its end.
-   oneDNN allocates when it executes (5 to 7 times a primitive, and no setting avoids it): calls that come from its library, or from
-   the C++ and OpenMP libraries under it, are told apart by their return address and not counted. */
+/* Goal: a step allocates nothing of ours once it is warm: not the engine, the network, the loader,
+   a lane, a service, a collective or the transport. Method: the trainer itself, its ranks threads
+   of this program, in which malloc and its kin are ours and count. tutti_engine_pass and
+   tutti_engine_step are wrapped by the linker, so that a rank's own thread counts from the first
+   pass of a step to the step's end and not while it reports or evaluates; all other threads
+   (lanes, loaders, services) count from when every rank is warm until one comes near its end.
+   oneDNN allocates when it executes (5 to 7 times a primitive, and no setting avoids it): calls
+   that come from its library, or from the C++ and OpenMP libraries under it, are told apart by
+   their return address and not counted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,7 +114,8 @@ static int note_library(struct dl_phdr_info *info, size_t size, void *unused)
         for (int i = 0; strstr(info->dlpi_name, names[k]) != NULL && i < info->dlpi_phnum; i++) {
             const ElfW(Phdr) *part = &info->dlpi_phdr[i];
             if (part->p_type == PT_LOAD && (part->p_flags & PF_X) != 0 && n_foreign < LIBRARIES_MOST)
-                foreign[n_foreign++] = (range){ info->dlpi_addr + part->p_vaddr, info->dlpi_addr + part->p_vaddr + part->p_memsz };
+                foreign[n_foreign++] =
+                    (range){ info->dlpi_addr + part->p_vaddr, info->dlpi_addr + part->p_vaddr + part->p_memsz };
         }
     return 0;
 }
@@ -180,7 +184,10 @@ static int set_up(void **state)
     if (mkdtemp(folder) == NULL)
         return -1;
     make_data();
-    snprintf(command, sizeof command, "python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; small_mnist(\"%s/data\")'", TUTTI_SOURCE_DIR, folder);
+    snprintf(command, sizeof command,
+             "python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
+             "small_mnist(\"%s/data\")'",
+             TUTTI_SOURCE_DIR, folder);
     return system(command);
 }
 
@@ -206,8 +213,10 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* An epoch of 600 samples is shorter than the warm-up, so that its last, shorter step and an evaluation have been by then. */
-static void watch_on(const char *spec, const char *method, const char *model, const char *codec, int n, int64_t accumulate)
+/* An epoch of 600 samples is shorter than the warm-up, so that its last, shorter step and
+   an evaluation have been by then. */
+static void watch_on(const char *spec, const char *method, const char *model, const char *codec, int n,
+                     int64_t accumulate)
 {
     char data[600], out[600];
     tutti_train_config c;
@@ -249,8 +258,8 @@ static void watch_on(const char *spec, const char *method, const char *model, co
     assert_true(watched >= STEPS - WARM); /* at their own pace one rank may have made most of them */
     if (ours > 0) {
         backtrace_symbols_fd(first_trace, first_frames, STDERR_FILENO);
-        fail_msg("%s, %s: %llu allocations of ours in %llu steps; the first came from the trace above (addr2line -fe)", method, model, (unsigned long long)ours,
-                 (unsigned long long)watched);
+        fail_msg("%s, %s: %llu allocations of ours in %llu steps; the first came from the trace above (addr2line -fe)",
+                 method, model, (unsigned long long)ours, (unsigned long long)watched);
     }
 }
 

@@ -1,5 +1,6 @@
-/* Goal: the trainer gives the same bits whether its ranks are threads of this process or processes of the command, and fails cleanly where files do.
-   Method: the first samples of MNIST; model.safetensors compared byte for byte. */
+/* Goal: the trainer gives the same bits whether its ranks are threads of this process or processes
+   of the command, and fails cleanly where files do. Method: the first samples of MNIST;
+   model.safetensors compared byte for byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +36,9 @@ static int set_up(void **state)
     snprintf(folder, sizeof folder, "%s/train-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
     if (mkdtemp(folder) == NULL)
         return -1;
-    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; small_mnist(\"%s/data\")'", TUTTI_SOURCE_DIR, folder);
+    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
+          "small_mnist(\"%s/data\")'",
+          TUTTI_SOURCE_DIR, folder);
     return 0;
 }
 
@@ -88,8 +91,13 @@ static tutti_status train_in_threads(tutti_train_config *c, int n, tutti_error *
 
 static void threads_and_processes_give_the_same_bits(void **state)
 {
-    static const struct { const char *model, *method; int n; } cases[] = { { "mlp(hidden=48)", "ddp", 3 }, { "cnn", "ddp", 2 }, { "mlp(hidden=48)", "single", 2 },
-                                                                          { "mlp(hidden=48)", "ddp", 1 } };
+    static const struct {
+        const char *model, *method;
+        int n;
+    } cases[] = { { "mlp(hidden=48)", "ddp", 3 },
+                  { "cnn", "ddp", 2 },
+                  { "mlp(hidden=48)", "single", 2 },
+                  { "mlp(hidden=48)", "ddp", 1 } };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
@@ -102,8 +110,9 @@ static void threads_and_processes_give_the_same_bits(void **state)
         if (train_in_threads(&c, cases[i].n, &err) != TUTTI_OK)
             fail_msg("%s", err.text);
 #if !SANITIZED_THREAD /* there the command is not what is under test */
-        shell("'%s/bin/tutti' train --model '%s' --method '%s' -n %d --batch 16 --threads 1 --seed 5 --quiet --data '%s/data' --out '%s/processes-%zu'", TUTTI_BINARY_DIR,
-              cases[i].model, cases[i].method, cases[i].n, folder, folder, i);
+        shell("'%s/bin/tutti' train --model '%s' --method '%s' -n %d --batch 16 --threads 1 --seed 5 --quiet --data "
+              "'%s/data' --out '%s/processes-%zu'",
+              TUTTI_BINARY_DIR, cases[i].model, cases[i].method, cases[i].n, folder, folder, i);
         shell("cmp '%s/threads-%zu/model.safetensors' '%s/processes-%zu/model.safetensors'", folder, i, folder, i);
 #endif
     }
@@ -158,7 +167,8 @@ static tutti_status telling_rank_main(tutti_world *world, void *arg, tutti_error
     return tutti_train_worker(world, arg, &io, err);
 }
 
-/* Six pieces of 500, a look at the clock before each: said at once, then when 200 ms have passed. */
+/* Six pieces of 500, a look at the clock before each: said at once, then when 200 ms have
+   passed. */
 static void how_far_an_evaluation_is_is_told_a_few_times_a_second(void **state)
 {
     tutti_train_config c = configure("told");
@@ -167,7 +177,8 @@ static void how_far_an_evaluation_is_is_told_a_few_times_a_second(void **state)
     tutti_error err = { .rank = -1 };
 
     (void)state;
-    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; small_mnist(\"%s/long\", 60, 3000)'",
+    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
+          "small_mnist(\"%s/long\", 60, 3000)'",
           TUTTI_SOURCE_DIR, folder);
     snprintf(data, sizeof data, "%s/long", folder);
     c.data = data;
@@ -217,10 +228,14 @@ static void count_run(const char *out, int n, int64_t report_every)
         fail_msg("%s", err.text);
 }
 
-/* Up a binomial tree: every worker but the first sends one message, with seven doubles for each worker that speaks through it. */
+/* Up a binomial tree: every worker but the first sends one message, with seven doubles for
+   each worker that speaks through it. */
 static void a_report_takes_a_message_of_every_worker_but_the_first(void **state)
 {
-    static const struct { int n; uint64_t rows; } cases[] = { { 1, 0 }, { 2, 1 }, { 3, 2 }, { 5, 5 }, { 7, 9 }, { 8, 12 } };
+    static const struct {
+        int n;
+        uint64_t rows;
+    } cases[] = { { 1, 0 }, { 2, 1 }, { 3, 2 }, { 5, 5 }, { 7, 9 }, { 8, 12 } };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
@@ -269,7 +284,9 @@ static void a_directory_that_cannot_be_written_is_named(void **state)
 
 static void targets_are_read_strictly(void **state)
 {
-    static const char *const bad[] = { "accuracy", "accuracy=", "accuracy=2", "accuracy=nan", "accuracy=0.5x", "loss=-1", "loss=0", "speed=3", "=" };
+    static const char *const bad[] = { "accuracy",     "accuracy=",     "accuracy=2",
+                                       "accuracy=nan", "accuracy=0.5x", "loss=-1",
+                                       "loss=0",       "speed=3",       "=" };
     static const char *const good[] = { "accuracy=0.98", "accuracy=1", "loss=1.5", "loss=1e-3" };
     tutti_error err;
 
@@ -278,7 +295,9 @@ static void targets_are_read_strictly(void **state)
         char sentence[200];
         tutti_train_config c = configure("t");
         c.target = bad[i];
-        snprintf(sentence, sizeof sentence, "target is '%s'; write accuracy=A with A from 0 to 1, loss=L with L above 0, or, of clicks, auc=A", bad[i]);
+        snprintf(sentence, sizeof sentence,
+                 "target is '%s'; write accuracy=A with A from 0 to 1, loss=L with L above 0, or, of clicks, auc=A",
+                 bad[i]);
         assert_int_equal(tutti_train_check(&c, 2, &err), TUTTI_ERR_USAGE);
         assert_string_equal(err.text, sentence);
     }
