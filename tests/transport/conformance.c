@@ -12,14 +12,22 @@
 
 /* In memory that forked ranks share: a survivor's failure must not hide behind the victim's. */
 typedef struct survivors { _Atomic int failed; char text[480]; } survivors;
-typedef struct body_arg { const conformance_subject *subject; rank_body body; uint64_t seed; unsigned victims; survivors *survivors; } body_arg;
+typedef struct body_arg {
+    const conformance_subject *subject;
+    rank_body body;
+    uint64_t seed;
+    unsigned victims;
+    survivors *survivors;
+} body_arg;
 
 static bool is_in(unsigned set, int rank) { return rank >= 0 && rank < 32 && (set >> rank & 1) != 0; }
 
 static tutti_status with_rank(const tutti_launch *launch, void *arg, tutti_error *err)
 {
     const body_arg *a = arg;
-    rank_context c = { .subject = a->subject, .ops = a->subject->ops, .rank = launch->rank, .size = launch->size, .seed = a->seed };
+    rank_context c = {
+        .subject = a->subject, .ops = a->subject->ops, .rank = launch->rank, .size = launch->size, .seed = a->seed
+    };
     tutti_status status;
 
     if (launch->rt != NULL)
@@ -34,14 +42,16 @@ static tutti_status with_rank(const tutti_launch *launch, void *arg, tutti_error
         c.ops->close(c.t);
     }
     /* One that fails because of a victim does as it should. */
-    if (status != TUTTI_OK && !is_in(a->victims, c.rank) && !(status == TUTTI_ERR_PEER && is_in(a->victims, err->rank)) && atomic_fetch_add(&a->survivors->failed, 1) == 0)
+    if (status != TUTTI_OK && !is_in(a->victims, c.rank) &&
+        !(status == TUTTI_ERR_PEER && is_in(a->victims, err->rank)) && atomic_fetch_add(&a->survivors->failed, 1) == 0)
         snprintf(a->survivors->text, sizeof a->survivors->text, "%s", err->text);
     if (launch->rt == NULL)
         tutti_runtime_close(c.rt);
     return status;
 }
 
-static tutti_status run_ranks(const conformance_subject *subject, int n, uint64_t seed, unsigned victims, rank_body body, tutti_error *err)
+static tutti_status run_ranks(const conformance_subject *subject, int n, uint64_t seed, unsigned victims,
+                              rank_body body, tutti_error *err)
 {
     survivors *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     body_arg arg = { subject, body, seed, victims, shared };
@@ -54,7 +64,8 @@ static tutti_status run_ranks(const conformance_subject *subject, int n, uint64_
     status = subject->run(rt, n, with_rank, &arg, err);
     tutti_runtime_close(rt);
     if (atomic_load(&shared->failed) > 0 && victims != 0)
-        fail_msg("%s, %d ranks, seed %llu: a survivor failed: %s", subject->name, n, (unsigned long long)seed, shared->text);
+        fail_msg("%s, %d ranks, seed %llu: a survivor failed: %s", subject->name, n, (unsigned long long)seed,
+                 shared->text);
     munmap(shared, sizeof *shared);
     return status;
 }
@@ -65,7 +76,8 @@ void all_well(const conformance_subject *subject, int n, uint64_t seed, rank_bod
     const tutti_status status = run_ranks(subject, n, seed, 0, body, &err);
 
     if (status != TUTTI_OK)
-        fail_msg("%s, %d ranks, seed %llu: %s: %s", subject->name, n, (unsigned long long)seed, tutti_status_name(status), err.text);
+        fail_msg("%s, %d ranks, seed %llu: %s: %s", subject->name, n, (unsigned long long)seed,
+                 tutti_status_name(status), err.text);
 }
 
 void dies(const conformance_subject *subject, int n, uint64_t seed, int victim, rank_body body)
@@ -76,7 +88,8 @@ void dies(const conformance_subject *subject, int n, uint64_t seed, int victim, 
 
     snprintf(who, sizeof who, "worker %d ", victim);
     if (status == TUTTI_OK || strstr(err.text, who) == NULL)
-        fail_msg("%s, %d ranks, seed %llu: %sshould have been the failure, not: %s: %s", subject->name, n, (unsigned long long)seed, who, tutti_status_name(status), err.text);
+        fail_msg("%s, %d ranks, seed %llu: %sshould have been the failure, not: %s: %s", subject->name, n,
+                 (unsigned long long)seed, who, tutti_status_name(status), err.text);
 }
 
 void some_die(const conformance_subject *subject, int n, uint64_t seed, unsigned victims, rank_body body)
@@ -117,7 +130,8 @@ static tutti_status result_of(const tutti_request *r, tutti_error *err)
 {
     if (r->status == TUTTI_OK)
         return TUTTI_OK;
-    return tutti_fail_rank(err, r->status, r->rank, "a word's request ended with '%s' because of worker %d", tutti_status_name(r->status), r->rank);
+    return tutti_fail_rank(err, r->status, r->rank, "a word's request ended with '%s' because of worker %d",
+                           tutti_status_name(r->status), r->rank);
 }
 
 tutti_status send_word(rank_context *c, int to, uint64_t tag, int64_t word, tutti_error *err)
@@ -158,14 +172,15 @@ tutti_status meet(rank_context *c, uint64_t tag, tutti_error *err)
     return recv_word(c, 0, tag, NULL, err);
 }
 
-/* Eight bytes of the pattern from i on, a multiple of 8. Byte j is 131 j + 17 (j / 256) + 101 (j / 65536) + what the
-   seed makes: within a word all but the first are the same, so the multiples of 131 are added to one byte in eight places
-   at once, none into its neighbour. Gigabytes go through here in a run of the suite, and the thread sanitizer looks at
-   every access. */
+/* Eight bytes of the pattern from i on, a multiple of 8. Byte j is 131 j + 17 (j / 256) + 101 (j /
+   65536) + what the seed makes: within a word all but the first are the same, so the multiples of
+   131 are added to one byte in eight places at once, none into its neighbour. Gigabytes go through
+   here in a run of the suite, and the thread sanitizer looks at every access. */
 static uint64_t pattern_word(size_t i, uint64_t seed)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7, steps = UINT64_C(0x95128f0c89068300);
-    const uint64_t byte = (i * 131 + (i >> 8) * 17 + (i >> 16) * 101 + seed * 29 + (seed >> 8)) & 255, first = byte * ones;
+    const uint64_t byte = (i * 131 + (i >> 8) * 17 + (i >> 16) * 101 + seed * 29 + (seed >> 8)) & 255,
+                   first = byte * ones;
 
     return ((first & ~high) + (steps & ~high)) ^ ((first ^ steps) & high);
 }
@@ -221,7 +236,8 @@ static void run_bound(void **state)
 
 int conformance_run(const conformance_subject *subject)
 {
-    const conformance_test *const lists[] = { conformance_messages, conformance_cancels, conformance_endings, conformance_losses, conformance_windows };
+    const conformance_test *const lists[] = { conformance_messages, conformance_cancels, conformance_endings,
+                                              conformance_losses, conformance_windows };
     struct CMUnitTest tests[64];
     bound_test bound[64];
     size_t n = 0;
@@ -229,7 +245,8 @@ int conformance_run(const conformance_subject *subject)
     memset(tests, 0, sizeof tests);
     for (size_t l = 0; l < TUTTI_LENGTH(lists); l++) {
         for (const conformance_test *t = lists[l]; t->name != NULL; t++) {
-            if ((t->needs_windows && subject->ops->window == NULL) || (t->needs_flags && subject->ops->publish == NULL) || (t->needs_events && subject->ops->events == NULL))
+            if ((t->needs_windows && subject->ops->window == NULL) ||
+                (t->needs_flags && subject->ops->publish == NULL) || (t->needs_events && subject->ops->events == NULL))
                 continue;
             bound[n] = (bound_test){ t, subject };
             tests[n] = (struct CMUnitTest){ .name = t->name, .test_func = run_bound, .initial_state = &bound[n] };

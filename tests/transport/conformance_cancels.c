@@ -7,8 +7,10 @@ enum { CANCEL_ROUNDS = 8 };
 
 static tutti_buffer bytes_of(void *data, size_t bytes) { return tutti_host(data, bytes, TUTTI_U8); }
 
-/* A message of which not all gets through while a few words are exchanged. How much that is depends on buffers of the machine's and on who is held up for how long, so it is found out: whoever takes something back tells
-   the other whether it was through already; then both begin again with twice as much. */
+/* A message of which not all gets through while a few words are exchanged. How much that is
+   depends on buffers of the machine's and on who is held up for how long, so it is found
+   out: whoever takes something back tells the other whether it was through already; then
+   both begin again with twice as much. */
 enum { MUCH = 4 << 20, TOO_MUCH = 1 << 30, TOLD = 99 };
 typedef struct transfer { size_t bytes; unsigned char *data, *trap; } transfer;
 
@@ -19,10 +21,13 @@ static tutti_status grow(transfer *t, tutti_error *err)
     free(t->trap);
     t->data = t->trap = NULL;
     if (t->bytes > TOO_MUCH)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a message of %zu bytes was through when it was to be taken back midway", t->bytes / 2);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "a message of %zu bytes was through when it was to be taken back midway", t->bytes / 2);
     t->data = malloc(t->bytes);
     t->trap = malloc(t->bytes);
-    return t->data != NULL && t->trap != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a message of %zu bytes", t->bytes);
+    return t->data != NULL && t->trap != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a message of %zu bytes", t->bytes);
 }
 
 static void drop(transfer *t)
@@ -90,8 +95,9 @@ static void a_cancelled_receive_has_consumed_nothing(const conformance_subject *
     all_well(s, 7, 1, cancel_unmatched);
 }
 
-/* Goal: the same in the middle of a transfer. Method: rank 0 sends much and makes progress only between words; rank 1 cancels
-   after a few words, and at last receives the message whole, in its place before a later one. */
+/* Goal: the same in the middle of a transfer. Method: rank 0 sends much and makes progress
+   only between words; rank 1 cancels after a few words, and at last receives the message
+   whole, in its place before a later one. */
 static tutti_status receive_midway(rank_context *c, transfer *t, tutti_error *err)
 {
     tutti_request big = { 0 }, later = { 0 };
@@ -111,7 +117,8 @@ static tutti_status receive_midway(rank_context *c, transfer *t, tutti_error *er
                 c->ops->cancel(c->t, &r);
             TUTTI_TRY(tell(c, 1, &through, err));
             if (through && c->rank == 1 && (r.status != TUTTI_OK || !filled(t->trap, t->bytes, 1)))
-                return tutti_fail(err, TUTTI_ERR_STATE, 0, "a message was through when its receive was cancelled, and is not whole");
+                return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                  "a message was through when its receive was cancelled, and is not whole");
             if (c->rank == 1)
                 memset(t->trap, 0xEE, 4096);
             if (!through)
@@ -185,7 +192,8 @@ static tutti_status pass_on_with(rank_context *c, transfer *t, tutti_error *err)
             TUTTI_TRY(wait_one(c, &first, err));
         else if (!through) {
             TUTTI_TRY(wait_one(c, &second, err));
-            if (second.status != TUTTI_OK || !filled(t->data, t->bytes, 2) || t->trap[0] != 0xEE || t->trap[t->bytes - 1] != 0xEE)
+            if (second.status != TUTTI_OK || !filled(t->data, t->bytes, 2) || t->trap[0] != 0xEE ||
+                t->trap[t->bytes - 1] != 0xEE)
                 return tutti_fail(err, TUTTI_ERR_STATE, 0, "the second receive did not get what the first gave up");
         }
     }
@@ -206,8 +214,8 @@ static void a_message_given_up_goes_to_the_next_receive(const conformance_subjec
     all_well(s, 2, 1, pass_on);
 }
 
-/* Goal: a cancelled send vanishes: unmatched, or in mid-transfer, when its receive goes on to wait for the next message. The
-   sender's memory is its own again at once. */
+/* Goal: a cancelled send vanishes: unmatched, or in mid-transfer, when its receive goes on to wait
+   for the next message. The sender's memory is its own again at once. */
 static tutti_status send_midway(rank_context *c, transfer *t, tutti_error *err)
 {
     unsigned char small[8];
@@ -237,15 +245,20 @@ static tutti_status send_midway(rank_context *c, transfer *t, tutti_error *err)
             if (round % 2 == 1)
                 TUTTI_TRY(c->ops->recv(c->t, &r, 0, 1, bytes_of(t->data, t->bytes), err));
             TUTTI_TRY(wait_one(c, &r, err));
-            if (r.status == TUTTI_OK && r.note.bytes == t->bytes && filled(t->data, t->bytes, 3)) { /* it had all come before its sender heard that it had */
+            /* it had all come before its sender heard that it had */
+            if (r.status == TUTTI_OK && r.note.bytes == t->bytes && filled(t->data, t->bytes, 3)) {
                 through = true;
                 r = (tutti_request){ 0 };
                 TUTTI_TRY(c->ops->recv(c->t, &r, 0, 1, bytes_of(t->data, t->bytes), err));
                 TUTTI_TRY(wait_one(c, &r, err));
             } else if (through)
-                return tutti_fail(err, TUTTI_ERR_STATE, 0, "round %d: a message was through when it was to be taken back, and is not whole", round);
+                return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                  "round %d: a message was through when it was to be taken back, and is not whole",
+                                  round);
             if (r.status != TUTTI_OK || r.note.bytes != sizeof small || !filled(t->data, sizeof small, 9))
-                return tutti_fail(err, TUTTI_ERR_STATE, 0, "round %d: the receive got %llu bytes instead of the message after the cancelled one", round, (unsigned long long)r.note.bytes);
+                return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                  "round %d: the receive got %llu bytes instead of the message after the cancelled one",
+                                  round, (unsigned long long)r.note.bytes);
         }
         TUTTI_TRY(tell(c, 1, &through, err));
         TUTTI_TRY(meet(c, 3, err));
@@ -301,9 +314,10 @@ static void a_cancelled_send_to_oneself_vanishes(const conformance_subject *s)
     all_well(s, 3, 1, cancel_to_self);
 }
 
-/* Goal: cancelling at random moments, both ends at once, loses nothing and corrupts nothing. Method: rank 0 sends numbered
-   messages, sometimes takes one back and sends it again; rank 1 receives with random short deadlines. Every number arrives
-   once, in order, whole: a send that is taken back either has not arrived or says that it is done. */
+/* Goal: cancelling at random moments, both ends at once, loses nothing and corrupts nothing.
+   Method: rank 0 sends numbered messages, sometimes takes one back and sends it again; rank 1
+   receives with random short deadlines. Every number arrives once, in order, whole: a send that is
+   taken back either has not arrived or says that it is done. */
 static tutti_status random_cancels(rank_context *c, tutti_error *err)
 {
     enum { COUNT = 60, MOST = 2000000 };
@@ -338,9 +352,12 @@ static tutti_status random_cancels(rank_context *c, tutti_error *err)
                 continue;
         }
         if (status == TUTTI_OK && r.status != TUTTI_OK)
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "message %lld ended with '%s'", (long long)i, tutti_status_name(r.status));
-        if (status == TUTTI_OK && c->rank == 1 && (r.note.a != i || r.note.bytes != bytes || !filled(data, bytes, (uint64_t)i)))
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "message %lld came in the place of %lld, or damaged", (long long)r.note.a, (long long)i);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "message %lld ended with '%s'", (long long)i,
+                                tutti_status_name(r.status));
+        if (status == TUTTI_OK && c->rank == 1 &&
+            (r.note.a != i || r.note.bytes != bytes || !filled(data, bytes, (uint64_t)i)))
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "message %lld came in the place of %lld, or damaged",
+                                (long long)r.note.a, (long long)i);
         i++;
     }
     free(data);
@@ -353,8 +370,8 @@ static void receives_with_short_deadlines_lose_nothing(const conformance_subject
         all_well(s, 2, seed, random_cancels);
 }
 
-/* Goal: cancels from both ends at random: no crash, no hang, and afterwards all works. Contents are not the matter here: a
-   message whose send is cancelled may or may not have come. */
+/* Goal: cancels from both ends at random: no crash, no hang, and afterwards all works. Contents are
+   not the matter here: a message whose send is cancelled may or may not have come. */
 static tutti_status storm(rank_context *c, tutti_error *err)
 {
     enum { COUNT = 200, MOST = 700000, SLOTS = 6 };
@@ -398,7 +415,8 @@ static void a_storm_of_cancels_leaves_all_in_order(const conformance_subject *s)
 
 const conformance_test conformance_cancels[] = {
     { "a_cancelled_receive_has_consumed_nothing", a_cancelled_receive_has_consumed_nothing, false },
-    { "a_receive_cancelled_midway_leaves_the_message_whole", a_receive_cancelled_midway_leaves_the_message_whole, false },
+    { "a_receive_cancelled_midway_leaves_the_message_whole", a_receive_cancelled_midway_leaves_the_message_whole,
+      false },
     { "a_message_given_up_goes_to_the_next_receive", a_message_given_up_goes_to_the_next_receive, false },
     { "a_cancelled_send_vanishes_and_its_receive_waits_on", a_cancelled_send_vanishes_and_its_receive_waits_on, false },
     { "a_cancelled_send_to_oneself_vanishes", a_cancelled_send_to_oneself_vanishes, false },

@@ -5,7 +5,8 @@
 
 static tutti_buffer bytes_of(void *data, size_t bytes) { return tutti_host(data, bytes, TUTTI_U8); }
 
-/* Goal: what a rank sent before it left is received; what it cannot send any more ends with PEER and its rank. */
+/* Goal: what a rank sent before it left is received; what it cannot send any
+   more ends with PEER and its rank. */
 static tutti_status leave_early(rank_context *c, tutti_error *err)
 {
     enum { COUNT = 30 };
@@ -68,8 +69,9 @@ static tutti_status meet_without(rank_context *c, int victim, uint64_t tag, tutt
     return TUTTI_OK;
 }
 
-/* Goal: every kind of request that needs a dead rank ends with PEER and its rank: small and large sends, receives, one in
-   transfer; those that do not need it go on; a receive from ANY ends only when nobody is left. */
+/* Goal: every kind of request that needs a dead rank ends with PEER and its rank: small and
+   large sends, receives, one in transfer; those that do not need it go on; a receive from
+   ANY ends only when nobody is left. */
 static tutti_status need_the_dead(rank_context *c, tutti_error *err)
 {
     enum { BIG = 4 << 20 };
@@ -106,9 +108,11 @@ static tutti_status need_the_dead(rank_context *c, tutti_error *err)
         status = send_word(c, victim, 9, 0, err);
     if (status == TUTTI_OK)
         status = wait_all(c, list, 4, err);
-    for (int i = c->rank == 0 && r[0].status == TUTTI_OK ? 1 : 0; i < 4 && status == TUTTI_OK; i++) { /* the first may have got through */
+    /* the first may have got through */
+    for (int i = c->rank == 0 && r[0].status == TUTTI_OK ? 1 : 0; i < 4 && status == TUTTI_OK; i++) {
         if (r[i].status != TUTTI_ERR_PEER || r[i].rank != victim)
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "request %d of rank %d ended with '%s', rank %d", i, c->rank, tutti_status_name(r[i].status), r[i].rank);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "request %d of rank %d ended with '%s', rank %d", i, c->rank,
+                                tutti_status_name(r[i].status), r[i].rank);
     }
     free(data);
     TUTTI_TRY(status);
@@ -134,7 +138,9 @@ static void requests_that_need_a_dead_rank_end_and_others_go_on(const conformanc
     dies(s, 7, 1, 6, need_the_dead);
 }
 
-/* Goal: who receives from anybody when nobody is left is told so, whether it asked before the last one went or asks afterwards, and whether they left or died; what has come, or comes from itself, is received. */
+/* Goal: who receives from anybody when nobody is left is told so, whether it asked
+   before the last one went or asks afterwards, and whether they left or died; what has
+   come, or comes from itself, is received. */
 static tutti_status nobody_left(rank_context *c, tutti_error *err)
 {
     tutti_request before = { 0 }, own = { 0 };
@@ -190,10 +196,11 @@ static void who_receives_from_anybody_is_told_that_nobody_is_left(const conforma
     dies(s, 2, 1, 1, nobody_lives);
 }
 
-/* Goal: a rank may die at any moment. Method: all exchange with all in rounds of random sizes; the victim dies in a random
-   round after a random number of its posts. In each round every request of a survivor is done or PEER by the victim; data that
-   is OK is whole. Who has small messages to and from the victim only may be a round behind the others in hearing of its death, so all go through all rounds; in
-   the last one survivors still wait for a word of it. */
+/* Goal: a rank may die at any moment. Method: all exchange with all in rounds of random sizes; the
+   victim dies in a random round after a random number of its posts. In each round every request of
+   a survivor is done or PEER by the victim; data that is OK is whole. Who has small messages to and
+   from the victim only may be a round behind the others in hearing of its death, so all go through
+   all rounds; in the last one survivors still wait for a word of it. */
 static tutti_status random_death(rank_context *c, tutti_error *err)
 {
     enum { ROUNDS = 12, MOST = 300000 };
@@ -234,8 +241,11 @@ static tutti_status random_death(rank_context *c, tutti_error *err)
             if (list[k]->status == TUTTI_ERR_PEER && list[k]->rank == victim && (int)(k / 2) == victim)
                 dead = true;
             else if (list[k]->status != TUTTI_OK)
-                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a request of rank %d with rank %zu ended with '%s', rank %d", c->rank, k / 2, tutti_status_name(list[k]->status), list[k]->rank);
-            else if (k % 2 == 1 && (list[k]->note.bytes != bytes || !filled(memory + k * MOST, bytes, round * 100 + k / 2)))
+                status =
+                    tutti_fail(err, TUTTI_ERR_STATE, 0, "a request of rank %d with rank %zu ended with '%s', rank %d",
+                               c->rank, k / 2, tutti_status_name(list[k]->status), list[k]->rank);
+            else if (k % 2 == 1 &&
+                     (list[k]->note.bytes != bytes || !filled(memory + k * MOST, bytes, round * 100 + k / 2)))
                 status = tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d got damaged data from rank %zu", c->rank, k / 2);
         }
     }
@@ -252,7 +262,8 @@ static tutti_status random_death(rank_context *c, tutti_error *err)
 static void a_rank_may_die_at_any_moment(const conformance_subject *s)
 {
     static const int sizes[] = { 2, 3, 7 };
-    const uint64_t seeds = s->ops->events == NULL ? 12 : 4; /* else ranks_may_be_killed_at_any_moment has more of them */
+    /* else ranks_may_be_killed_at_any_moment has more of them */
+    const uint64_t seeds = s->ops->events == NULL ? 12 : 4;
 
     for (size_t i = 0; i < TUTTI_LENGTH(sizes); i++) {
         for (uint64_t seed = 0; seed < seeds; seed++)
@@ -260,7 +271,8 @@ static void a_rank_may_die_at_any_moment(const conformance_subject *s)
     }
 }
 
-/* Goal: a third rank names the root. Rank 2 dies; rank 1 fails because of it; rank 0 only knows rank 1. */
+/* Goal: a third rank names the root. Rank 2 dies; rank 1 fails because
+   of it; rank 0 only knows rank 1. */
 static tutti_status chain(rank_context *c, tutti_error *err)
 {
     tutti_request r = { 0 };
@@ -326,7 +338,8 @@ static tutti_status close_in_flight(rank_context *c, tutti_error *err)
     if (status == TUTTI_OK && !(r[0].done && r[1].done && r[2].done && w.r.done))
         status = tutti_fail(err, TUTTI_ERR_STATE, 0, "closing left a request in flight");
     if (status == TUTTI_OK && r[2].status != TUTTI_CLOSED && r[2].status != TUTTI_ERR_PEER)
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "closing ended a request with '%s'", tutti_status_name(r[2].status));
+        status =
+            tutti_fail(err, TUTTI_ERR_STATE, 0, "closing ended a request with '%s'", tutti_status_name(r[2].status));
     free(out);
     free(in);
     free(vain);
@@ -342,8 +355,10 @@ static void closing_ends_what_is_in_flight(const conformance_subject *s)
 
 const conformance_test conformance_endings[] = {
     { "what_was_sent_before_leaving_is_received", what_was_sent_before_leaving_is_received, false },
-    { "requests_that_need_a_dead_rank_end_and_others_go_on", requests_that_need_a_dead_rank_end_and_others_go_on, false },
-    { "who_receives_from_anybody_is_told_that_nobody_is_left", who_receives_from_anybody_is_told_that_nobody_is_left, false },
+    { "requests_that_need_a_dead_rank_end_and_others_go_on", requests_that_need_a_dead_rank_end_and_others_go_on,
+      false },
+    { "who_receives_from_anybody_is_told_that_nobody_is_left", who_receives_from_anybody_is_told_that_nobody_is_left,
+      false },
     { "a_rank_may_die_at_any_moment", a_rank_may_die_at_any_moment, false },
     { "a_third_rank_hears_of_the_root", a_third_rank_hears_of_the_root, false },
     { "closing_ends_what_is_in_flight", closing_ends_what_is_in_flight, false },

@@ -1,4 +1,5 @@
-/* conformance_losses.c: ranks that are lost while the others go on, for transports that outlive that: events, several losses, expulsion, silence. */
+/* conformance_losses.c: ranks that are lost while the others go on, for transports that outlive
+   that: events, several losses, expulsion, silence. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,8 @@ static tutti_buffer bytes_of(void *data, size_t bytes) { return tutti_host(data,
 static bool is_in(unsigned set, int rank) { return (set >> rank & 1) != 0; }
 
 /* Waits, by looking only, until there are `wanted` events of that kind; gives the last of them. */
-static tutti_status await_events(rank_context *c, tutti_peer_change change, int wanted, tutti_peer_event *last, tutti_error *err)
+static tutti_status await_events(rank_context *c, tutti_peer_change change, int wanted, tutti_peer_event *last,
+                                 tutti_error *err)
 {
     const int64_t until = soon(c, 30000);
 
@@ -24,12 +26,14 @@ static tutti_status await_events(rank_context *c, tutti_peer_change change, int 
         if (seen >= wanted)
             return TUTTI_OK;
         if (tutti_now_ns(c->rt) > until)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d has seen %d of %d events of kind %d", c->rank, seen, wanted, (int)change);
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d has seen %d of %d events of kind %d", c->rank, seen,
+                              wanted, (int)change);
         tutti_sleep_until(c->rt, soon(c, 1));
     }
 }
 
-/* The losses are those of the set, each once, with epochs 1, 2, ...; nothing else was learnt but warnings. */
+/* The losses are those of the set, each once, with epochs 1, 2, ...;
+   nothing else was learnt but warnings. */
 static tutti_status check_losses(rank_context *c, unsigned victims, tutti_error *err)
 {
     tutti_peer_event event;
@@ -41,7 +45,8 @@ static tutti_status check_losses(rank_context *c, unsigned victims, tutti_error 
         if (event.change != TUTTI_PEER_LOST)
             continue;
         CHECK(event.rank >= 0 && event.rank < c->size && is_in(victims, event.rank) && !is_in(seen, event.rank));
-        CHECK(event.epoch == ++epoch && event.at_ns <= tutti_now_ns(c->rt) && event.at_ns > tutti_now_ns(c->rt) - INT64_C(120000000000));
+        CHECK(event.epoch == ++epoch && event.at_ns <= tutti_now_ns(c->rt) &&
+              event.at_ns > tutti_now_ns(c->rt) - INT64_C(120000000000));
         snprintf(why, sizeof why, "worker %d ", event.rank);
         CHECK(strncmp(event.why, why, strlen(why)) == 0);
         seen |= 1u << event.rank;
@@ -51,7 +56,8 @@ static tutti_status check_losses(rank_context *c, unsigned victims, tutti_error 
     return TUTTI_OK;
 }
 
-/* Two rounds of words between all members of the set. All at once: a strict transport's send is over only when it is received. */
+/* Two rounds of words between all members of the set. All at once: a strict transport's send
+   is over only when it is received. */
 static tutti_status meet_members(rank_context *c, unsigned members, uint64_t tag, tutti_error *err)
 {
     for (uint64_t round = 0; round < 2; round++) {
@@ -77,16 +83,18 @@ static tutti_status meet_members(rank_context *c, unsigned members, uint64_t tag
         for (size_t k = 0; k < n; k++) {
             const int peer = (int)(list[k] - r) / 2;
             if (list[k]->status != TUTTI_OK)
-                return tutti_fail_rank(err, list[k]->status, list[k]->rank, "a word between members %d and %d ended with '%s' because of worker %d", c->rank, peer, tutti_status_name(list[k]->status),
-                                       list[k]->rank);
+                return tutti_fail_rank(err, list[k]->status, list[k]->rank,
+                                       "a word between members %d and %d ended with '%s' because of worker %d", c->rank,
+                                       peer, tutti_status_name(list[k]->status), list[k]->rank);
             CHECK((list[k] - r) % 2 == 0 || list[k]->note.a == peer * 10 + (int64_t)round);
         }
     }
     return TUTTI_OK;
 }
 
-/* Goal: each loss is an event, learnt without waiting for anything. Method: ranks leave the world of the living one after the other, the first rank too; after each the
-   others see it, meet, and go on, down to the last. */
+/* Goal: each loss is an event, learnt without waiting for anything. Method: ranks leave the
+   world of the living one after the other, the first rank too; after each the others see it,
+   meet, and go on, down to the last. */
 static tutti_status one_after_the_other(rank_context *c, tutti_error *err)
 {
     unsigned lost = 0;
@@ -115,9 +123,11 @@ static void each_loss_is_an_event_and_the_others_go_on(const conformance_subject
     some_die(s, 7, 5, all_but(7, 4), one_after_the_other);
 }
 
-/* Goal: ranks may be killed at any moment, several and together, and the others exchange everything among themselves. Method: all with all in rounds of random sizes; each
-   victim dies in a random round after a random number of its posts, with all its requests in flight. Between survivors every request is done and whole, in every round, and
-   receives from ANY are only ever served by what somebody sent whole. */
+/* Goal: ranks may be killed at any moment, several and together, and the others exchange
+   everything among themselves. Method: all with all in rounds of random sizes; each victim dies in
+   a random round after a random number of its posts, with all its requests in flight. Between
+   survivors every request is done and whole, in every round, and receives from ANY are only ever
+   served by what somebody sent whole. */
 enum { ROUNDS = 10, MOST = 300000 };
 static unsigned victims_of(const rank_context *c)
 {
@@ -164,8 +174,11 @@ static tutti_status under_load(rank_context *c, tutti_error *err)
             if (is_in(victims, peer) && list[k]->status == TUTTI_ERR_PEER && is_in(victims, list[k]->rank))
                 continue;
             if (list[k]->status != TUTTI_OK)
-                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a request of rank %d with rank %d ended with '%s', rank %d", c->rank, peer, tutti_status_name(list[k]->status), list[k]->rank);
-            else if (k % 2 == 1 && (list[k]->note.bytes != bytes || list[k]->note.from != peer || !filled(memory + k * MOST, bytes, round * 100 + k / 2)))
+                status =
+                    tutti_fail(err, TUTTI_ERR_STATE, 0, "a request of rank %d with rank %d ended with '%s', rank %d",
+                               c->rank, peer, tutti_status_name(list[k]->status), list[k]->rank);
+            else if (k % 2 == 1 && (list[k]->note.bytes != bytes || list[k]->note.from != peer ||
+                                    !filled(memory + k * MOST, bytes, round * 100 + k / 2)))
                 status = tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d got damaged data from rank %d", c->rank, peer);
         }
     }
@@ -196,7 +209,8 @@ static void ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing(const 
         }
 }
 
-/* Goal: a receive from ANY that was just being filled by a rank that dies goes back, and others serve it. */
+/* Goal: a receive from ANY that was just being filled by a rank that
+   dies goes back, and others serve it. */
 static tutti_status any_is_served_by_others(rank_context *c, tutti_error *err)
 {
     enum { BIG = 8 << 20, SMALL = 5000 };
@@ -212,13 +226,17 @@ static tutti_status any_is_served_by_others(rank_context *c, tutti_error *err)
         if (status == TUTTI_OK)
             status = await_events(c, TUTTI_PEER_LOST, 1, &event, err);
         if (status == TUTTI_OK && any.done && any.status != TUTTI_OK)
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a receive from any ended with '%s' though worker 2 is there", tutti_status_name(any.status));
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a receive from any ended with '%s' though worker 2 is there",
+                                tutti_status_name(any.status));
         if (status == TUTTI_OK)
             status = send_word(c, 2, 3, 0, err);
         if (status == TUTTI_OK)
             status = wait_one(c, &any, err);
-        if (status == TUTTI_OK && !(any.status == TUTTI_OK && ((any.note.from == 2 && any.note.bytes == SMALL && filled(room, SMALL, 9)) || (any.note.from == 1 && any.note.bytes == BIG))))
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s', %d bytes from %d", tutti_status_name(any.status), (int)any.note.bytes, any.note.from);
+        if (status == TUTTI_OK &&
+            !(any.status == TUTTI_OK && ((any.note.from == 2 && any.note.bytes == SMALL && filled(room, SMALL, 9)) ||
+                                         (any.note.from == 1 && any.note.bytes == BIG))))
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s', %d bytes from %d", tutti_status_name(any.status),
+                                (int)any.note.bytes, any.note.from);
         c->ops->cancel(c->t, &any);
         if (status == TUTTI_OK)
             status = send_word(c, 2, 4, any.note.from, err);
@@ -249,8 +267,9 @@ static void a_receive_from_any_goes_back_when_who_filled_it_dies(const conforman
         some_die(s, 3, seed, 1u << 1, any_is_served_by_others);
 }
 
-/* Goal: an expelled rank learns who expelled it and why, whatever it does then; the others go on without it; what it sends later comes to nobody. The seed is 8 times how
-   many expel it at once, and who it is. */
+/* Goal: an expelled rank learns who expelled it and why, whatever it does then; the others
+   go on without it; what it sends later comes to nobody. The seed is 8 times how many
+   expel it at once, and who it is. */
 static tutti_status expel(rank_context *c, tutti_error *err)
 {
     enum { BIG = 4 << 20 };
@@ -273,17 +292,24 @@ static tutti_status expel(rank_context *c, tutti_error *err)
             status = c->ops->recv(c->t, &r[2], TUTTI_ANY, 52, tutti_nothing(), err);
         for (int k = 0; k < 3 && status == TUTTI_OK; k++) {
             const tutti_status waited = c->ops->wait_some(c->t, list, 3, 3, soon(c, 60000), &done, &told);
-            if (waited != TUTTI_ERR_PEER || told.rank != c->rank || strstr(told.text, "has expelled it: it is in the way") == NULL || strstr(told.text, "no member of the run any more") == NULL)
-                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the expelled one heard '%s', rank %d: %s", tutti_status_name(waited), told.rank, told.text);
+            if (waited != TUTTI_ERR_PEER || told.rank != c->rank ||
+                strstr(told.text, "has expelled it: it is in the way") == NULL ||
+                strstr(told.text, "no member of the run any more") == NULL)
+                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the expelled one heard '%s', rank %d: %s",
+                                    tutti_status_name(waited), told.rank, told.text);
         }
         for (int k = 0; k < 3 && status == TUTTI_OK; k++)
             if (!r[k].done || r[k].status != TUTTI_ERR_PEER || r[k].rank != c->rank)
-                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "request %d of the expelled one ended with '%s', rank %d", k, tutti_status_name(r[k].status), r[k].rank);
+                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "request %d of the expelled one ended with '%s', rank %d",
+                                    k, tutti_status_name(r[k].status), r[k].rank);
         for (int k = 0; k < 2 && status == TUTTI_OK; k++) { /* later ones end at once */
             memset(&r[k], 0, sizeof r[k]);
-            status = k == 0 ? c->ops->send(c->t, &r[k], other, 60, NULL, tutti_nothing(), err) : c->ops->recv(c->t, &r[k], other, 60, tutti_nothing(), err);
+            status = k == 0 ? c->ops->send(c->t, &r[k], other, 60, NULL, tutti_nothing(), err)
+                            : c->ops->recv(c->t, &r[k], other, 60, tutti_nothing(), err);
             if (status == TUTTI_OK && (!r[k].done || r[k].status != TUTTI_ERR_PEER || r[k].rank != c->rank))
-                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a later request of the expelled one ended with '%s', rank %d", tutti_status_name(r[k].status), r[k].rank);
+                status =
+                    tutti_fail(err, TUTTI_ERR_STATE, 0, "a later request of the expelled one ended with '%s', rank %d",
+                               tutti_status_name(r[k].status), r[k].rank);
         }
         for (int k = 0; k < 3; k++)
             c->ops->cancel(c->t, &r[k]);
@@ -298,7 +324,8 @@ static tutti_status expel(rank_context *c, tutti_error *err)
         c->ops->expel(c->t, victim, "it is in the way");
     TUTTI_TRY(await_events(c, TUTTI_PEER_LOST, 1, &event, err));
     c->ops->expel(c->t, victim, "it was in the way"); /* nothing */
-    CHECK(event.rank == victim && strstr(event.why, "has expelled it: it is in the way") != NULL); /* the expeller's words, or those with which it left */
+    /* the expeller's words, or those with which it left */
+    CHECK(event.rank == victim && strstr(event.why, "has expelled it: it is in the way") != NULL);
     TUTTI_TRY(c->ops->recv(c->t, &r[0], victim, 60, tutti_nothing(), err));
     TUTTI_TRY(wait_one(c, &r[0], err));
     CHECK(r[0].status == TUTTI_ERR_PEER && r[0].rank == victim);
@@ -315,7 +342,8 @@ static void an_expelled_rank_is_told_and_the_others_go_on(const conformance_subj
     some_die(s, 2, 1 * 8 + 0, 1u << 0, expel);
 }
 
-/* Goal: a rank that is blamed by one that has failed is not told that it is expelled itself. Method: the victim leaves with words that blame rank 0, which lives. */
+/* Goal: a rank that is blamed by one that has failed is not told that it is expelled itself.
+   Method: the victim leaves with words that blame rank 0, which lives. */
 static tutti_status blames_the_first(rank_context *c, tutti_error *err)
 {
     const int victim = (int)c->seed;
@@ -325,15 +353,18 @@ static tutti_status blames_the_first(rank_context *c, tutti_error *err)
 
     TUTTI_TRY(meet_members(c, ~0u, 1, err));
     if (c->rank == victim)
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, 0, "worker %d dies as the test wants it, and says that worker 0 did it", victim);
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, 0,
+                               "worker %d dies as the test wants it, and says that worker 0 did it", victim);
     TUTTI_TRY(c->ops->recv(c->t, &r[0], victim, 50, tutti_nothing(), err));
     TUTTI_TRY(wait_one(c, &r[0], err));
     TUTTI_TRY(await_events(c, TUTTI_PEER_LOST, 1, &event, err));
     TUTTI_TRY(c->ops->recv(c->t, &r[1], victim, 51, tutti_nothing(), err)); /* after it is known */
     TUTTI_TRY(wait_one(c, &r[1], err));
     for (int k = 0; k < 2; k++)
-        CHECK(r[k].status == TUTTI_ERR_PEER && (r[k].rank == victim || (r[k].rank == 0 && c->rank != 0))); /* the words may come after the end */
-    CHECK(c->rank != 0 || (c->ops->dead_peer(c->t, why, sizeof why) == victim && strstr(why, "says that worker 0 did it") != NULL));
+        /* the words may come after the end */
+        CHECK(r[k].status == TUTTI_ERR_PEER && (r[k].rank == victim || (r[k].rank == 0 && c->rank != 0)));
+    CHECK(c->rank != 0 ||
+          (c->ops->dead_peer(c->t, why, sizeof why) == victim && strstr(why, "says that worker 0 did it") != NULL));
     return meet_members(c, ~(1u << victim), 100, err);
 }
 
@@ -354,7 +385,8 @@ static tutti_status flags_after_a_loss(rank_context *c, tutti_error *err)
     TUTTI_TRY(c->ops->window(c->t, "flags", 64, parts, err));
     if (c->rank == victim)
         return die(c, err);
-    CHECK(c->ops->await(c->t, victim, parts[victim], 1, soon(c, 60000), &told) == TUTTI_ERR_PEER && told.rank == victim);
+    CHECK(c->ops->await(c->t, victim, parts[victim], 1, soon(c, 60000), &told) == TUTTI_ERR_PEER &&
+          told.rank == victim);
     for (uint32_t round = 1; round < 200; round++) {
         c->ops->publish(c->t, parts[c->rank], round);
         for (int r = 0; r < c->size; r++)
@@ -372,7 +404,8 @@ static void flags_of_the_living_come_through_after_a_loss(const conformance_subj
     some_die(s, 7, 3, 1u << 3, flags_after_a_loss);
 }
 
-/* Goal: a process that is stopped is silent, then back; stopped for longer it is lost, to all, and when it goes on it is told. The seed says which. */
+/* Goal: a process that is stopped is silent, then back; stopped for longer it is lost, to all, and
+   when it goes on it is told. The seed says which. */
 static tutti_status silence(rank_context *c, tutti_error *err)
 {
     const int victim = c->size - 1;
@@ -389,7 +422,8 @@ static tutti_status silence(rank_context *c, tutti_error *err)
         if (!for_good)
             return meet_members(c, ~0u, 20, err);
         TUTTI_TRY(c->ops->recv(c->t, &r, 0, 11, tutti_nothing(), err));
-        CHECK(c->ops->wait_some(c->t, &list, 1, 1, soon(c, 60000), &done, &told) == TUTTI_ERR_PEER && told.rank == c->rank && strstr(told.text, "no member of the run any more") != NULL);
+        CHECK(c->ops->wait_some(c->t, &list, 1, 1, soon(c, 60000), &done, &told) == TUTTI_ERR_PEER &&
+              told.rank == c->rank && strstr(told.text, "no member of the run any more") != NULL);
         return told.status;
     }
     if (c->rank == 0) {
@@ -428,11 +462,16 @@ static void a_stopped_process_is_silent_then_back_or_lost(const conformance_subj
 
 const conformance_test conformance_losses[] = {
     { "each_loss_is_an_event_and_the_others_go_on", each_loss_is_an_event_and_the_others_go_on, false, false, true },
-    { "ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing", ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing, false, false, true },
-    { "a_receive_from_any_goes_back_when_who_filled_it_dies", a_receive_from_any_goes_back_when_who_filled_it_dies, false, false, true },
+    { "ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing",
+      ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing, false, false, true },
+    { "a_receive_from_any_goes_back_when_who_filled_it_dies", a_receive_from_any_goes_back_when_who_filled_it_dies,
+      false, false, true },
     { "who_is_blamed_is_not_expelled", who_is_blamed_is_not_expelled, false, false, true },
-    { "an_expelled_rank_is_told_and_the_others_go_on", an_expelled_rank_is_told_and_the_others_go_on, false, false, true },
-    { "flags_of_the_living_come_through_after_a_loss", flags_of_the_living_come_through_after_a_loss, false, true, true },
-    { "a_stopped_process_is_silent_then_back_or_lost", a_stopped_process_is_silent_then_back_or_lost, false, false, true },
+    { "an_expelled_rank_is_told_and_the_others_go_on", an_expelled_rank_is_told_and_the_others_go_on, false, false,
+      true },
+    { "flags_of_the_living_come_through_after_a_loss", flags_of_the_living_come_through_after_a_loss, false, true,
+      true },
+    { "a_stopped_process_is_silent_then_back_or_lost", a_stopped_process_is_silent_then_back_or_lost, false, false,
+      true },
     { NULL, NULL, false, false, false },
 };

@@ -10,8 +10,9 @@ enum { GUARD = 32 };
 
 static tutti_buffer bytes_of(void *data, size_t bytes) { return tutti_host(data, bytes, TUTTI_U8); }
 
-/* Goal: every payload arrives whole, with its note, and nothing is written beyond it. Method: all to all and to oneself, sizes
-   round every edge, guard bytes behind the room; receives posted before the sends on even ranks, after them on odd ones. */
+/* Goal: every payload arrives whole, with its note, and nothing is written beyond it. Method: all
+   to all and to oneself, sizes round every edge, guard bytes behind the room; receives posted
+   before the sends on even ranks, after them on odd ones. */
 static tutti_status exchange(rank_context *c, size_t bytes, uint64_t tag, tutti_error *err)
 {
     const size_t n = (size_t)c->size;
@@ -22,7 +23,9 @@ static tutti_status exchange(rank_context *c, size_t bytes, uint64_t tag, tutti_
     memset(in, 0xEE, n * (bytes + GUARD));
     for (int half = 0; half < 2; half++) {
         for (size_t r = 0; r < n && status == TUTTI_OK; r++) {
-            const tutti_note note = { .from = -5, .kind = 3, .a = INT64_MIN + (int64_t)r, .b = c->rank, .ticket = UINT64_MAX - tag, .bytes = 1 };
+            const tutti_note note = {
+                .from = -5, .kind = 3, .a = INT64_MIN + (int64_t)r, .b = c->rank, .ticket = UINT64_MAX - tag, .bytes = 1
+            };
             if (half == c->rank % 2) {
                 list[r] = &requests[r];
                 status = c->ops->recv(c->t, list[r], (int)r, tag, bytes_of(in + r * (bytes + GUARD), bytes), err);
@@ -38,12 +41,14 @@ static tutti_status exchange(rank_context *c, size_t bytes, uint64_t tag, tutti_
     for (size_t r = 0; r < n && status == TUTTI_OK; r++) {
         const tutti_note *got = &requests[r].note;
         bool well = requests[r].status == TUTTI_OK && requests[n + r].status == TUTTI_OK;
-        well = well && got->from == (int)r && got->kind == 3 && got->a == INT64_MIN + c->rank && got->b == (int64_t)r && got->ticket == UINT64_MAX - tag && got->bytes == bytes;
+        well = well && got->from == (int)r && got->kind == 3 && got->a == INT64_MIN + c->rank && got->b == (int64_t)r &&
+               got->ticket == UINT64_MAX - tag && got->bytes == bytes;
         well = well && filled(in + r * (bytes + GUARD), bytes, r * 1000 + (uint64_t)c->rank);
         for (size_t k = 0; k < GUARD; k++)
             well = well && in[r * (bytes + GUARD) + bytes + k] == 0xEE;
         if (!well)
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "%zu bytes from rank %zu to rank %d did not arrive as sent", bytes, r, c->rank);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "%zu bytes from rank %zu to rank %d did not arrive as sent",
+                                bytes, r, c->rank);
     }
     free(requests);
     free(list);
@@ -91,7 +96,8 @@ static tutti_status keep_order(rank_context *c, tutti_error *err)
         list[i] = &requests[i];
     for (size_t i = 0; i < COUNT && status == TUTTI_OK; i++) {
         const tutti_note note = { .a = (int64_t)i };
-        status = c->ops->send(c->t, &requests[i], to, 9, &note, bytes_of(payload, size_from(c->subject, sizes, i)), err);
+        status =
+            c->ops->send(c->t, &requests[i], to, 9, &note, bytes_of(payload, size_from(c->subject, sizes, i)), err);
     }
     for (size_t i = 0; i < COUNT && status == TUTTI_OK; i++) {
         if (i % 7 == 3) /* let some come before their receive */
@@ -104,7 +110,8 @@ static tutti_status keep_order(rank_context *c, tutti_error *err)
     for (size_t i = 0; i < COUNT && status == TUTTI_OK; i++) {
         const tutti_request *r = &requests[COUNT + i];
         if (r->status != TUTTI_OK || r->note.a != (int64_t)i || r->note.bytes != size_from(c->subject, sizes, i))
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "receive %zu of rank %d got message %lld", i, c->rank, (long long)r->note.a);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "receive %zu of rank %d got message %lld", i, c->rank,
+                                (long long)r->note.a);
     }
     free(requests);
     free(payload);
@@ -119,8 +126,8 @@ static void messages_of_one_sender_and_tag_keep_their_order(const conformance_su
         all_well(s, n, 11, keep_order);
 }
 
-/* Goal: a receive takes its own tag only. Method: many tags, received in the reverse order of sending; near tags differ in
-   every bit position. */
+/* Goal: a receive takes its own tag only. Method: many tags, received in the reverse order of
+   sending; near tags differ in every bit position. */
 static tutti_status match_tags(rank_context *c, tutti_error *err)
 {
     const int to = (c->rank + 1) % c->size, from = (c->rank + c->size - 1) % c->size;
@@ -137,7 +144,8 @@ static tutti_status match_tags(rank_context *c, tutti_error *err)
     for (int bit = 63; bit >= 0 && status == TUTTI_OK; bit--) {
         status = recv_word(c, from, UINT64_C(1) << bit, &word, err);
         if (status == TUTTI_OK && word != bit)
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the receive of tag bit %d took the message of bit %lld", bit, (long long)word);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the receive of tag bit %d took the message of bit %lld", bit,
+                                (long long)word);
     }
     if (status == TUTTI_OK)
         status = wait_all(c, list, 64, err);
@@ -153,7 +161,8 @@ static void a_receive_takes_its_own_tag_only(const conformance_subject *s)
         all_well(s, n, 1, match_tags);
 }
 
-/* Goal: a receive takes its own sender only, and one from ANY takes whoever comes, each sender's in order. */
+/* Goal: a receive takes its own sender only, and one from ANY takes
+   whoever comes, each sender's in order. */
 static tutti_status match_any(rank_context *c, tutti_error *err)
 {
     enum { EACH = 20 };
@@ -233,7 +242,8 @@ static tutti_status misuse(rank_context *c, tutti_error *err)
     CHECK(c->ops->send(c->t, &r, TUTTI_ANY, 1, NULL, tutti_nothing(), &said) == TUTTI_ERR_USAGE && !r.posted);
     CHECK(c->ops->recv(c->t, &r, -2, 1, tutti_nothing(), &said) == TUTTI_ERR_USAGE && !r.posted);
     CHECK(c->ops->send(c->t, &r, 0, 1, NULL, tutti_host(NULL, 4, TUTTI_F32), &said) == TUTTI_ERR_USAGE && !r.posted);
-    CHECK(c->ops->recv(c->t, &r, 0, 1, tutti_host(&byte, SIZE_MAX / 2, TUTTI_F32), &said) == TUTTI_ERR_USAGE && !r.posted);
+    CHECK(c->ops->recv(c->t, &r, 0, 1, tutti_host(&byte, SIZE_MAX / 2, TUTTI_F32), &said) == TUTTI_ERR_USAGE &&
+          !r.posted);
     TUTTI_TRY(c->ops->recv(c->t, &r, c->rank, 1, tutti_nothing(), err));
     CHECK(c->ops->recv(c->t, &r, c->rank, 1, tutti_nothing(), &said) == TUTTI_ERR_STATE && r.posted);
     CHECK(strstr(said.text, "in flight") != NULL);
@@ -248,7 +258,8 @@ static void bad_calls_are_refused_with_a_sentence(const conformance_subject *s)
     all_well(s, 2, 1, misuse);
 }
 
-/* Goal: a payload larger than the room is CORRUPT at the receiver with its size, done at the sender, and harms no other. */
+/* Goal: a payload larger than the room is CORRUPT at the receiver with its size, done
+   at the sender, and harms no other. */
 static tutti_status too_large(rank_context *c, tutti_error *err)
 {
     static const size_t sizes[] = { 2, 100, 5000, 3000000 };
@@ -271,9 +282,11 @@ static tutti_status too_large(rank_context *c, tutti_error *err)
             status = c->ops->recv(c->t, &b, from, 1, bytes_of(small, room), err);
         if (status == TUTTI_OK)
             status = wait_all(c, list, 2, err);
-        if (status == TUTTI_OK && (a.status != TUTTI_OK || b.status != TUTTI_ERR_CORRUPT || b.note.bytes != bytes || b.note.from != from || small[room] != 0xEE))
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "%zu bytes into %zu: sender %s, receiver %s, %llu bytes", bytes, room, tutti_status_name(a.status),
-                                tutti_status_name(b.status), (unsigned long long)b.note.bytes);
+        if (status == TUTTI_OK && (a.status != TUTTI_OK || b.status != TUTTI_ERR_CORRUPT || b.note.bytes != bytes ||
+                                   b.note.from != from || small[room] != 0xEE))
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "%zu bytes into %zu: sender %s, receiver %s, %llu bytes",
+                                bytes, room, tutti_status_name(a.status), tutti_status_name(b.status),
+                                (unsigned long long)b.note.bytes);
         b = (tutti_request){ 0 };
         if (status == TUTTI_OK)
             status = c->ops->recv(c->t, &b, from, 1, tutti_nothing(), err);
@@ -317,7 +330,8 @@ static tutti_status flood(rank_context *c, tutti_error *err)
             status = wait_one(c, &r, err);
         word = r.note.a;
         if (status == TUTTI_OK && (r.status != TUTTI_OK || word != i))
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "message %lld came instead of %lld", (long long)word, (long long)i);
+            status =
+                tutti_fail(err, TUTTI_ERR_STATE, 0, "message %lld came instead of %lld", (long long)word, (long long)i);
     }
     if (status == TUTTI_OK)
         status = wait_all(c, list, COUNT, err);
@@ -356,8 +370,10 @@ static tutti_status thread_traffic(void *arg, tutti_error *err)
             status = wait_one(c, &r, err);
         if (status == TUTTI_OK)
             status = wait_one(c, &s, err);
-        if (status == TUTTI_OK && (r.status != TUTTI_OK || r.note.bytes != bytes || !filled(in, bytes, a->index * 100 + i)))
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "thread %llu of rank %d got something else", (unsigned long long)a->index, c->rank);
+        if (status == TUTTI_OK &&
+            (r.status != TUTTI_OK || r.note.bytes != bytes || !filled(in, bytes, a->index * 100 + i)))
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "thread %llu of rank %d got something else",
+                                (unsigned long long)a->index, c->rank);
     }
     free(out);
     free(in);
@@ -420,8 +436,8 @@ static void a_thread_is_woken_by_its_own_rank(const conformance_subject *s)
     all_well(s, 3, 1, wake_own_thread);
 }
 
-/* Goal: any traffic arrives as sent. Method: a schedule that all ranks draw from the seed; each posts its part in an order
-   of its own, in batches, and checks every byte. */
+/* Goal: any traffic arrives as sent. Method: a schedule that all ranks draw from the seed; each
+   posts its part in an order of its own, in batches, and checks every byte. */
 static tutti_status random_traffic(rank_context *c, tutti_error *err)
 {
     enum { MESSAGES = 120, ROOM = 600001 };
@@ -433,7 +449,8 @@ static tutti_status random_traffic(rank_context *c, tutti_error *err)
 
     for (uint64_t k = 0; k < 2 * MESSAGES && status == TUTTI_OK; k++) {
         const uint64_t place = tutti_permuted(order, 2 * MESSAGES, k), i = place / 2;
-        const int from = (int)(tutti_random(draw, 4 * i) % (uint64_t)c->size), to = (int)(tutti_random(draw, 4 * i + 1) % (uint64_t)c->size);
+        const int from = (int)(tutti_random(draw, 4 * i) % (uint64_t)c->size),
+                  to = (int)(tutti_random(draw, 4 * i + 1) % (uint64_t)c->size);
         const size_t bytes = size_from(c->subject, draw, 4 * i + 2);
         const tutti_note note = { .b = (int64_t)i };
         if (place % 2 == 0 && from == c->rank) {
@@ -454,8 +471,10 @@ static tutti_status random_traffic(rank_context *c, tutti_error *err)
     for (uint64_t i = 0; i < MESSAGES && status == TUTTI_OK; i++) {
         const tutti_request *r = list[2 * i + 1];
         const size_t bytes = size_from(c->subject, draw, 4 * i + 2);
-        if (r != NULL && (r->status != TUTTI_OK || r->note.b != (int64_t)i || r->note.bytes != bytes || !filled(memory[2 * i + 1], bytes, i)))
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "message %llu of %zu bytes did not arrive as sent", (unsigned long long)i, bytes);
+        if (r != NULL && (r->status != TUTTI_OK || r->note.b != (int64_t)i || r->note.bytes != bytes ||
+                          !filled(memory[2 * i + 1], bytes, i)))
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "message %llu of %zu bytes did not arrive as sent",
+                                (unsigned long long)i, bytes);
     }
     for (size_t k = 0; k < 2 * MESSAGES; k++)
         free(memory[k]);
@@ -474,8 +493,8 @@ static void random_traffic_arrives_as_sent(const conformance_subject *s)
     }
 }
 
-/* Goal: nobody burns a core while it waits. Method: the CPU time of a thread that waits 300 ms, for a message that does come
-   and for one that does not. */
+/* Goal: nobody burns a core while it waits. Method: the CPU time of a thread that waits 300 ms, for
+   a message that does come and for one that does not. */
 static int64_t cpu_ns(void)
 {
     struct timespec t;
@@ -515,9 +534,11 @@ const conformance_test conformance_messages[] = {
     { "messages_of_one_sender_and_tag_keep_their_order", messages_of_one_sender_and_tag_keep_their_order, false },
     { "a_receive_takes_its_own_tag_only", a_receive_takes_its_own_tag_only, false },
     { "a_receive_from_any_takes_whoever_comes", a_receive_from_any_takes_whoever_comes, false },
-    { "wait_some_counts_what_is_done_and_keeps_its_deadline", wait_some_counts_what_is_done_and_keeps_its_deadline, false },
+    { "wait_some_counts_what_is_done_and_keeps_its_deadline", wait_some_counts_what_is_done_and_keeps_its_deadline,
+      false },
     { "bad_calls_are_refused_with_a_sentence", bad_calls_are_refused_with_a_sentence, false },
-    { "a_payload_larger_than_its_room_is_corrupt_with_its_size", a_payload_larger_than_its_room_is_corrupt_with_its_size, false },
+    { "a_payload_larger_than_its_room_is_corrupt_with_its_size",
+      a_payload_larger_than_its_room_is_corrupt_with_its_size, false },
     { "a_flood_loses_nothing", a_flood_loses_nothing, false },
     { "threads_of_a_rank_do_not_disturb_each_other", threads_of_a_rank_do_not_disturb_each_other, false },
     { "a_thread_is_woken_by_its_own_rank", a_thread_is_woken_by_its_own_rank, false },

@@ -8,7 +8,8 @@ enum { RANKS_MOST = 16 };
 static const int awkward[] = { 1, 2, 3, 7, 11 };
 #define FOR_EACH_SIZE(n) for (size_t i_ = 0; i_ < TUTTI_LENGTH(awkward) && ((n) = awkward[i_], true); i_++)
 
-/* Goal: each rank's part is zeroed, aligned, its own to write and everybody's to read; parts differ in size, some are empty. */
+/* Goal: each rank's part is zeroed, aligned, its own to write and everybody's to read;
+   parts differ in size, some are empty. */
 static tutti_status share(rank_context *c, tutti_error *err)
 {
     static const size_t sizes[][3] = { { 1, 70000, 0 }, { 4096, 4097, 4095 }, { 3000000, 64, 0 } };
@@ -38,7 +39,8 @@ static void windows_are_zeroed_aligned_and_shared(const conformance_subject *s)
         all_well(s, n, 1, share);
 }
 
-/* Goal: what cannot be is refused on every rank, with need and mend, and a window that can be opens afterwards. */
+/* Goal: what cannot be is refused on every rank, with need and mend, and a
+   window that can be opens afterwards. */
 static tutti_status refuse(rank_context *c, tutti_error *err)
 {
     const uint64_t too_much = UINT64_C(1) << 45;
@@ -47,11 +49,13 @@ static tutti_status refuse(rank_context *c, tutti_error *err)
 
     CHECK(c->ops->window(c->t, "huge", c->rank == c->size - 1 ? too_much : 100, parts, &said) == TUTTI_ERR_MEMORY);
     CHECK(parts[0] == NULL);
-    CHECK(strstr(said.text, "'huge'") != NULL && strstr(said.text, "bytes") != NULL && strstr(said.text, "MiB") != NULL && strstr(said.text, "use fewer workers") != NULL);
+    CHECK(strstr(said.text, "'huge'") != NULL && strstr(said.text, "bytes") != NULL &&
+          strstr(said.text, "MiB") != NULL && strstr(said.text, "use fewer workers") != NULL);
     CHECK(c->ops->window(c->t, "overflow", SIZE_MAX - 10, parts, &said) == TUTTI_ERR_MEMORY);
     if (c->size > 1) {
         CHECK(c->ops->window(c->t, c->rank == 1 ? "other" : "one", 10, parts, &said) == TUTTI_ERR_STATE);
-        CHECK(strstr(said.text, "'one'") != NULL && strstr(said.text, "'other'") != NULL && strstr(said.text, "worker 1") != NULL);
+        CHECK(strstr(said.text, "'one'") != NULL && strstr(said.text, "'other'") != NULL &&
+              strstr(said.text, "worker 1") != NULL);
     }
     return share(c, err);
 }
@@ -63,8 +67,8 @@ static void a_window_without_room_is_refused_on_every_rank(const conformance_sub
     all_well(s, 7, 1, refuse);
 }
 
-/* Goal: publish and await order plain data and lose no wake-up. Method: a token with a plain word beside the flag goes round;
-   the values pass 2^32. */
+/* Goal: publish and await order plain data and lose no wake-up. Method: a token with a plain word
+   beside the flag goes round; the values pass 2^32. */
 static tutti_status ring(rank_context *c, tutti_error *err)
 {
     typedef struct { _Atomic uint32_t flag; uint32_t word; } place;
@@ -101,7 +105,8 @@ static void published_words_arrive_with_what_was_written_before(const conformanc
         all_well(s, n, 1, ring);
 }
 
-/* Goal: who awaits a word serves his messages meanwhile: rank 1 publishes only after it has got a large one from rank 0. */
+/* Goal: who awaits a word serves his messages meanwhile: rank 1 publishes only after it
+   has got a large one from rank 0. */
 static tutti_status serve_while_awaiting(rank_context *c, tutti_error *err)
 {
     enum { BIG = 3 << 20 };
@@ -146,7 +151,8 @@ static tutti_status await_the_dead(rank_context *c, tutti_error *err)
         tutti_sleep_until(c->rt, soon(c, 10));
         return die(c, err);
     }
-    CHECK(c->ops->await(c->t, victim, parts[victim], 4, soon(c, 60000), &said) == TUTTI_ERR_PEER && said.rank == victim);
+    CHECK(c->ops->await(c->t, victim, parts[victim], 4, soon(c, 60000), &said) == TUTTI_ERR_PEER &&
+          said.rank == victim);
     CHECK(strstr(said.text, "worker") != NULL);
     return c->ops->await(c->t, victim, parts[victim], 3, TUTTI_FOREVER, err);
 }
@@ -214,7 +220,8 @@ static void closing_ends_an_await(const conformance_subject *s)
 const conformance_test conformance_windows[] = {
     { "windows_are_zeroed_aligned_and_shared", windows_are_zeroed_aligned_and_shared, true },
     { "a_window_without_room_is_refused_on_every_rank", a_window_without_room_is_refused_on_every_rank, true },
-    { "published_words_arrive_with_what_was_written_before", published_words_arrive_with_what_was_written_before, true, true },
+    { "published_words_arrive_with_what_was_written_before", published_words_arrive_with_what_was_written_before,
+      true, true },
     { "who_awaits_serves_its_messages", who_awaits_serves_its_messages, true, true },
     { "awaiting_a_dead_rank_ends", awaiting_a_dead_rank_ends, true, true },
     { "opening_a_window_without_a_dead_rank_fails", opening_a_window_without_a_dead_rank_fails, true },

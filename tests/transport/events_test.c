@@ -1,4 +1,5 @@
-/* events_test.c: what is noted of peers, and the rule by which one side of a divided run goes on. */
+/* events_test.c: what is noted of peers, and the rule by which one side of a divided run goes
+   on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +54,8 @@ static void words_are_cut_at_whole_characters_and_harmless(void **state)
     assert_string_equal(to, "");
 }
 
-/* Goal: of two sides exactly one goes on, of three at most one, whoever is dead. Method: every division of up to 7 ranks into dead and two or three sides. */
+/* Goal: of two sides exactly one goes on, of three at most one, whoever is dead. Method: every
+   division of up to 7 ranks into dead and two or three sides. */
 static void of_disjoint_sides_exactly_one_goes_on(void **state)
 {
     (void)state;
@@ -94,7 +96,8 @@ static void of_disjoint_sides_exactly_one_goes_on(void **state)
 
 static void of_equal_halves_the_one_with_the_lowest_rank_goes_on(void **state)
 {
-    static const bool low[4] = { true, false, false, true }, high[4] = { false, true, true, false }, nobody[4] = { false };
+    static const bool low[4] = { true, false, false, true }, high[4] = { false, true, true, false },
+                      nobody[4] = { false };
     static const bool one[4] = { false, true, false, false }, zero_is_dead[4] = { true, false, false, false };
 
     (void)state;

@@ -1,4 +1,5 @@
-/* Goal: what a peer may leave lying at a receiver is bounded, whatever it announces. Method: the matcher alone, with a carrier that sends nothing. */
+/* Goal: what a peer may leave lying at a receiver is bounded, whatever it announces. Method: the
+   matcher alone, with a carrier that sends nothing. */
 #include "transport/match.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,7 @@
-/* Goal: ports and collectives hold over MPI too, with the transport as a program uses it: it starts MPI itself and ends it with the process. Method: jobs of several sizes run
-   the part of the suite that is for processes; what a rank finds wrong it says on standard error, and the job's exit code tells. */
+/* Goal: ports and collectives hold over MPI too, with the transport as a program uses it:
+   it starts MPI itself and ends it with the process. Method: jobs of several sizes run the
+   part of the suite that is for processes; what a rank finds wrong it says on standard
+   error, and the job's exit code tells. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +24,10 @@ static int rank_of_suite(void)
     tutti_status status = tutti_launch_find_place(environ, &place, &err);
 
     if (status == TUTTI_OK)
-        status = tutti_world_open_on(&world, &tutti_transport_plugin, &(tutti_launch){ .rank = place.rank, .size = place.size, .spec = "mpi", .environment = environ }, NULL, &err);
+        status = tutti_world_open_on(
+            &world, &tutti_transport_plugin,
+            &(tutti_launch){ .rank = place.rank, .size = place.size, .spec = "mpi", .environment = environ }, NULL,
+            &err);
     if (status == TUTTI_OK)
         status = collective_conformance_rank(world, &err);
     if (status != TUTTI_OK) {

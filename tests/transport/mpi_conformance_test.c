@@ -1,9 +1,12 @@
-/* mpi_conformance_test.c: the transport for one MPI under the suite. One job of as many ranks as the largest test wants; all of them go through the suite side by side, and a
-   test of n ranks is done by the first n while the others wait. The program starts MPI, the transport finds it started.
+/* mpi_conformance_test.c: the transport for one MPI under the suite. One job of as
+   many ranks as the largest test wants; all of them go through the suite side by side,
+   and a test of n ranks is done by the first n while the others wait. The program
+   starts MPI, the transport finds it started.
 
-   A rank dies by its last words: MPI kills the whole job when a process is killed. Arguments: thread level ("serialized", "multiple", "funneled"), and one test by name
-   (* and ? allowed). Memory of ours is counted: all of it must have been given back once MPI has ended,
-   which may hold what a world left that was closed while a peer took no notice. */
+   A rank dies by its last words: MPI kills the whole job when a process is killed. Arguments:
+   thread level ("serialized", "multiple", "funneled"), and one test by name (* and ? allowed).
+   Memory of ours is counted: all of it must have been given back once MPI has ended, which may hold
+   what a world left that was closed while a peer took no notice. */
 #include <mpi.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,10 +59,12 @@ static tutti_status as_job(tutti_runtime *rt, int n, conformance_rank_main rank_
     MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
     for (int r = 0; r < here.size; r++) {
         if (all[r].run != mine.run || all[r].n != n) { /* one of them has left a test early: it has said why */
-            fprintf(stderr, "rank %d is at run %d, rank %d at run %d: a test has failed on one of them\n", here.rank, mine.run, r, all[r].run);
+            fprintf(stderr, "rank %d is at run %d, rank %d at run %d: a test has failed on one of them\n", here.rank,
+                    mine.run, r, all[r].run);
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
-        if (all[r].status != TUTTI_OK && (root == NULL || (root->status == TUTTI_ERR_PEER && all[r].status != TUTTI_ERR_PEER)))
+        if (all[r].status != TUTTI_OK &&
+            (root == NULL || (root->status == TUTTI_ERR_PEER && all[r].status != TUTTI_ERR_PEER)))
             root = &all[r];
     }
     return root != NULL ? tutti_fail_rank(err, (tutti_status)root->status, root->rank, "%s", root->text) : TUTTI_OK;
@@ -93,7 +98,8 @@ int main(int argc, char **argv)
     MPI_Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     MPI_Finalize();
     if (mpi_memory_pieces() != 0) {
-        fprintf(stderr, "rank %d: %d pieces of memory were not given back, %d before MPI ended\n", here.rank, mpi_memory_pieces(), kept);
+        fprintf(stderr, "rank %d: %d pieces of memory were not given back, %d before MPI ended\n", here.rank,
+                mpi_memory_pieces(), kept);
         any = 1;
     }
     return any;

@@ -14,7 +14,8 @@ bool mpi_job_inside(void)
     return getenv("OMPI_COMM_WORLD_SIZE") != NULL || getenv("PMI_RANK") != NULL;
 }
 
-/* MPI leaves memory behind at its end, much of it from modules that are closed by then and so cannot be named in a list of suppressions. Leaks of ours are counted by the tests. */
+/* MPI leaves memory behind at its end, much of it from modules that are closed by then and so
+   cannot be named in a list of suppressions. Leaks of ours are counted by the tests. */
 static void without_leak_check(void)
 {
     const char *given = getenv("ASAN_OPTIONS");

@@ -1,4 +1,5 @@
-/* mpi_memory.h: how many pieces of memory of ours a process holds, by the linker's --wrap of tutti_alloc and tutti_free. MPI's own leaks do not count. */
+/* mpi_memory.h: how many pieces of memory of ours a process holds, by the linker's --wrap of
+   tutti_alloc and tutti_free. MPI's own leaks do not count. */
 #ifndef TUTTI_TESTS_MPI_MEMORY_H
 #define TUTTI_TESTS_MPI_MEMORY_H
 int mpi_memory_pieces(void);

@@ -1,5 +1,6 @@
-/* mpi_test.c: what is the mpi transport's own: whose launcher started this process, thread levels, how a job ends. Method: environments as text for what is settled before MPI is
-   started; jobs of few ranks for the rest, each part of which is a function here, and whose exit code tells. */
+/* mpi_test.c: what is the mpi transport's own: whose launcher started this process, thread levels,
+   how a job ends. Method: environments as text for what is settled before MPI is started; jobs of
+   few ranks for the rest, each part of which is a function here, and whose exit code tells. */
 #include <mpi.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -41,7 +42,8 @@ static char *text(const char *constant)
 }
 
 /* ---- before MPI is started ---- */
-static void refused(const tutti_transport_ops *ops, const char *spec, char *const *environment, const char *word, const char *another)
+static void refused(const tutti_transport_ops *ops, const char *spec, char *const *environment, const char *word,
+                    const char *another)
 {
     const tutti_launch launch = { .rank = 0, .size = 4, .spec = spec, .environment = environment };
     tutti_error err = { .rank = -1 };
@@ -105,7 +107,14 @@ static void the_chooser_refuses_the_same(void **state)
 }
 
 /* ---- jobs ---- */
-typedef struct rank { tutti_runtime *rt; void *t; const tutti_transport_ops *ops; tutti_launch_place place; int pieces; } rank; /* pieces: of memory, before opening */
+/* pieces: of memory, before opening */
+typedef struct rank {
+    tutti_runtime *rt;
+    void *t;
+    const tutti_transport_ops *ops;
+    tutti_launch_place place;
+    int pieces;
+} rank;
 
 static int fails(const char *doing, const tutti_error *err)
 {
@@ -131,14 +140,17 @@ static tutti_status from_a_thread(void *arg, tutti_error *err)
     tutti_error said = { .rank = -1 };
     size_t done;
 
-    if (c->ops->recv(c->t, &r, 0, 9, tutti_nothing(), &said) != TUTTI_ERR_STATE || strstr(said.text, "MPI_THREAD_FUNNELED") == NULL || r.posted)
+    if (c->ops->recv(c->t, &r, 0, 9, tutti_nothing(), &said) != TUTTI_ERR_STATE ||
+        strstr(said.text, "MPI_THREAD_FUNNELED") == NULL || r.posted)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "a receive in another thread was not refused: %s", said.text);
     if (c->ops->send(c->t, &r, 0, 9, NULL, tutti_nothing(), &said) != TUTTI_ERR_STATE || r.posted)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "a send in another thread was not refused");
-    if (c->ops->wait_some(c->t, &list, 1, 1, 0, &done, &said) != TUTTI_OK || done != 1) /* there is nothing to wait for */
+    /* there is nothing to wait for */
+    if (c->ops->wait_some(c->t, &list, 1, 1, 0, &done, &said) != TUTTI_OK || done != 1)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "looking at what is done was refused: %s", said.text);
     r.posted = true;
-    if (c->ops->wait_some(c->t, &list, 1, 1, TUTTI_FOREVER, &done, &said) != TUTTI_ERR_STATE || strstr(said.text, "background threads") == NULL)
+    if (c->ops->wait_some(c->t, &list, 1, 1, TUTTI_FOREVER, &done, &said) != TUTTI_ERR_STATE ||
+        strstr(said.text, "background threads") == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "waiting in another thread was not refused: %s", said.text);
     return TUTTI_OK;
 }
@@ -149,7 +161,8 @@ static int funneled(rank *c, tutti_error *err)
     tutti_request got = { 0 };
     const int next = (c->place.rank + 1) % c->place.size, before = (c->place.rank + c->place.size - 1) % c->place.size;
 
-    if (tutti_thread_open(&thread, c->rt, "other", from_a_thread, c, err) != TUTTI_OK || tutti_thread_join(thread, err) != TUTTI_OK)
+    if (tutti_thread_open(&thread, c->rt, "other", from_a_thread, c, err) != TUTTI_OK ||
+        tutti_thread_join(thread, err) != TUTTI_OK)
         return fails("another thread", err);
     if (word(c, next, before, 70 + c->place.rank, &got, err) != TUTTI_OK || got.note.a != 70 + before)
         return fails("the thread that opened", err);
@@ -164,7 +177,8 @@ static int leaves(rank *c, tutti_error *err)
     if (c->place.rank == 0)
         return 0;
     tutti_sleep_until(c->rt, tutti_now_ns(c->rt) + 300000000);
-    if (word(c, 3 - c->place.rank, 3 - c->place.rank, c->place.rank, &got, err) != TUTTI_OK || got.note.a != 3 - c->place.rank)
+    if (word(c, 3 - c->place.rank, 3 - c->place.rank, c->place.rank, &got, err) != TUTTI_OK ||
+        got.note.a != 3 - c->place.rank)
         return fails("after rank 0 has left", err);
     return 0;
 }
@@ -175,10 +189,13 @@ static int waits_for(rank *c, int victim, tutti_error *err)
     size_t done;
     char why[200];
 
-    if (c->ops->recv(c->t, &r, victim, 1, tutti_nothing(), err) != TUTTI_OK || c->ops->wait_some(c->t, &list, 1, 1, tutti_now_ns(c->rt) + INT64_C(60000000000), &done, err) != TUTTI_OK)
+    if (c->ops->recv(c->t, &r, victim, 1, tutti_nothing(), err) != TUTTI_OK ||
+        c->ops->wait_some(c->t, &list, 1, 1, tutti_now_ns(c->rt) + INT64_C(60000000000), &done, err) != TUTTI_OK)
         return fails("waiting for the victim", err);
-    if (r.status != TUTTI_ERR_PEER || r.rank != victim || c->ops->dead_peer(c->t, why, sizeof why) != victim || strstr(why, "not a number") == NULL) {
-        fprintf(stderr, "rank %d was not told of rank %d: %s, %s\n", c->place.rank, victim, tutti_status_name(r.status), why);
+    if (r.status != TUTTI_ERR_PEER || r.rank != victim || c->ops->dead_peer(c->t, why, sizeof why) != victim ||
+        strstr(why, "not a number") == NULL) {
+        fprintf(stderr, "rank %d was not told of rank %d: %s, %s\n", c->place.rank, victim, tutti_status_name(r.status),
+                why);
         return 7;
     }
     tutti_fail_rank(err, TUTTI_ERR_PEER, victim, "%s", why);
@@ -212,10 +229,13 @@ static int last_message(rank *c, tutti_error *err)
 
     memset(data, c->place.rank == 0 ? 77 : 0, sizeof data);
     if (c->place.rank == 0)
-        return c->ops->send(c->t, &r, 1, 3, NULL, tutti_host(data, sizeof data, TUTTI_U8), err) == TUTTI_OK ? 0 : fails("sending", err);
+        return c->ops->send(c->t, &r, 1, 3, NULL, tutti_host(data, sizeof data, TUTTI_U8), err) == TUTTI_OK
+                   ? 0
+                   : fails("sending", err);
     tutti_sleep_until(c->rt, tutti_now_ns(c->rt) + 300000000);
     if (c->ops->recv(c->t, &r, 0, 3, tutti_host(data, sizeof data, TUTTI_U8), err) != TUTTI_OK ||
-        c->ops->wait_some(c->t, &list, 1, 1, tutti_now_ns(c->rt) + INT64_C(60000000000), &done, err) != TUTTI_OK || r.status != TUTTI_OK || data[999] != 77)
+        c->ops->wait_some(c->t, &list, 1, 1, tutti_now_ns(c->rt) + INT64_C(60000000000), &done, err) != TUTTI_OK ||
+        r.status != TUTTI_OK || data[999] != 77)
         return fails("receiving what was sent before the end", err);
     return 0;
 }
@@ -234,9 +254,12 @@ static int forgets(rank *c, tutti_error *err)
 static int wrong_size(rank *c, tutti_error *err)
 {
     void *t = c;
-    const tutti_launch launch = { .rank = c->place.rank, .size = c->place.size + 1, .spec = "mpi", .environment = environ };
+    const tutti_launch launch = {
+        .rank = c->place.rank, .size = c->place.size + 1, .spec = "mpi", .environment = environ
+    };
 
-    if (c->ops->open(&t, c->rt, &launch, err) != TUTTI_ERR_USAGE || t != NULL || strstr(err->text, "of MPI's 2") == NULL || strstr(err->text, "of 3") == NULL)
+    if (c->ops->open(&t, c->rt, &launch, err) != TUTTI_ERR_USAGE || t != NULL ||
+        strstr(err->text, "of MPI's 2") == NULL || strstr(err->text, "of 3") == NULL)
         return fails("opening as one of 3 in a job of 2", err);
     return 0;
 }
@@ -246,7 +269,8 @@ static int places(rank *c, tutti_error *err)
 {
     for (int r = 0; r < c->place.size; r++) {
         if (c->ops->host(c->t, r) != 0 || c->ops->node(c->t, r) < -1) {
-            fprintf(stderr, "rank %d is said to be on host %d, node %d\n", r, c->ops->host(c->t, r), c->ops->node(c->t, r));
+            fprintf(stderr, "rank %d is said to be on host %d, node %d\n", r, c->ops->host(c->t, r),
+                    c->ops->node(c->t, r));
             return 8;
         }
     }
@@ -255,7 +279,8 @@ static int places(rank *c, tutti_error *err)
     return leaves(c, err);
 }
 
-/* Rank 0 closes its world while rank 1 takes no notice of anything: messages are under way to it, and one from it. What MPI holds of them then is freed at MPI's end, and no sooner. Rank 1 wakes
+/* Rank 0 closes its world while rank 1 takes no notice of anything: messages are under way to it,
+   and one from it. What MPI holds of them then is freed at MPI's end, and no sooner. Rank 1 wakes
    when rank 0 has closed, of which a file tells it. The program has started MPI, and ends it. */
 static int unheard(rank *c, tutti_error *err)
 {
@@ -280,7 +305,8 @@ static int unheard(rank *c, tutti_error *err)
     status = c->ops->recv(c->t, &r[MANY], 1, 2, tutti_host(data, LARGE, TUTTI_U8), err);
     for (int i = 0; i < MANY && status == TUTTI_OK; i++)
         status = c->ops->send(c->t, &r[i], 1, 3, NULL, tutti_host(data, SMALL, TUTTI_U8), err);
-    if (status == TUTTI_OK && c->ops->wait_some(c->t, &list, 1, 1, tutti_now_ns(c->rt) + 500000000, &done, err) != TUTTI_TIMEOUT)
+    if (status == TUTTI_OK &&
+        c->ops->wait_some(c->t, &list, 1, 1, tutti_now_ns(c->rt) + 500000000, &done, err) != TUTTI_TIMEOUT)
         return fails("a message came whose sender took no notice", err);
     c->ops->close(c->t);
     c->t = NULL;
@@ -317,7 +343,8 @@ static int one_rank(const char *part)
 
     if (own_mpi)
         MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
-    if (tutti_runtime_open_posix(&c.rt, &err) != TUTTI_OK || tutti_launch_find_place(environ, &c.place, &err) != TUTTI_OK)
+    if (tutti_runtime_open_posix(&c.rt, &err) != TUTTI_OK ||
+        tutti_launch_find_place(environ, &c.place, &err) != TUTTI_OK)
         return fails("starting", &err);
     for (size_t i = 0; i < TUTTI_LENGTH(parts); i++) {
         if (strcmp(parts[i].name, part) != 0)
@@ -326,7 +353,10 @@ static int one_rank(const char *part)
             return fails("loading the chooser", &err);
         c.pieces = mpi_memory_pieces();
         if (!parts[i].closed &&
-            c.ops->open(&c.t, c.rt, &(tutti_launch){ .rank = c.place.rank, .size = c.place.size, .spec = parts[i].spec, .environment = environ }, &err) != TUTTI_OK)
+            c.ops->open(&c.t, c.rt,
+                        &(tutti_launch){
+                            .rank = c.place.rank, .size = c.place.size, .spec = parts[i].spec, .environment = environ },
+                        &err) != TUTTI_OK)
             return fails("opening", &err);
         code = parts[i].run(&c, &err);
         c.ops->close(c.t);
@@ -355,7 +385,11 @@ static void job(const char *part, int n, int expected)
 static void below_serialized_other_threads_are_refused(void **state) { (void)state; job("funneled", 2, 0); }
 static void a_rank_that_leaves_early_is_waited_for_at_the_end_only(void **state) { (void)state; job("leaves", 3, 0); }
 static void a_message_sent_right_before_the_end_arrives(void **state) { (void)state; job("last_message", 2, 0); }
-static void the_others_hear_why_a_rank_failed_and_the_job_ends_with_its_code(void **state) { (void)state; job("failing", 3, 1); }
+static void the_others_hear_why_a_rank_failed_and_the_job_ends_with_its_code(void **state)
+{
+    (void)state;
+    job("failing", 3, 1);
+}
 static void a_number_of_workers_that_is_not_mpis_is_refused(void **state) { (void)state; job("wrong_size", 2, 0); }
 static void a_world_that_is_not_closed_keeps_nobody_waiting(void **state) { (void)state; job("forgets", 3, 0); }
 static void the_chooser_opens_the_one_of_the_launcher(void **state) { (void)state; job("chosen", 3, 0); }

@@ -1,5 +1,5 @@
-/* Goal: a process is on a node (NUMA) if all CPUs that it may use are of that node, and the transports tell each other. Method: a runtime whose file system says which CPUs
-   a node has. */
+/* Goal: a process is on a node (NUMA) if all CPUs that it may use are of that node, and the
+   transports tell each other. Method: a runtime whose file system says which CPUs a node has. */
 #include "transport/node.h"
 #include "tutti/transport.h"
 #include <errno.h>
@@ -46,7 +46,8 @@ static void a_process_on_the_cpus_of_one_node_is_on_that_node(void **state)
     fake.runtime = (tutti_runtime){ &fake.ops, rt->self };
     fake.without = -1;
     fake.asked = 0;
-    assert_int_equal(tutti_node_here(&fake.runtime), (int)node); /* on this machine; with several nodes the scheduler may move us between the calls */
+    /* on this machine; with several nodes the scheduler may move us between the calls */
+    assert_int_equal(tutti_node_here(&fake.runtime), (int)node);
     assert_int_equal(fake.asked, CPU_COUNT(&mine));
     for (int k = 0; k < CPU_SETSIZE; k++) {
         fake.without = k;
@@ -70,7 +71,8 @@ static tutti_status rank_main(const tutti_launch *launch, void *arg, tutti_error
     status = ops->open(&t, rt, launch, err);
     for (int r = 0; r < launch->size && status == TUTTI_OK; r++)
         if (ops->node(t, r) != here)
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d says that rank %d is on node %d, not %d", launch->rank, r, ops->node(t, r), here);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d says that rank %d is on node %d, not %d",
+                                launch->rank, r, ops->node(t, r), here);
     ops->close(t);
     tutti_runtime_close(rt);
     return status;

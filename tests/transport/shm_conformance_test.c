@@ -1,6 +1,6 @@
-/* shm_conformance_test.c: shared memory under the suite, once with ranks that are threads and once with processes. The process
-   ranks are forked here, with the launcher's protocol: the region's descriptor in the environment, the parent writes down
-   who ended how. */
+/* shm_conformance_test.c: shared memory under the suite, once with ranks that are threads and once
+   with processes. The process ranks are forked here, with the launcher's protocol: the region's
+   descriptor in the environment, the parent writes down who ended how. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -56,7 +56,8 @@ static tutti_status as_processes(tutti_runtime *rt, int n, conformance_rank_main
         while (pids[r] != pid)
             r++;
         if (WIFSIGNALED(how)) {
-            tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (%s)", (long)pid, WTERMSIG(how), strsignal(WTERMSIG(how)));
+            tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (%s)", (long)pid, WTERMSIG(how),
+                       strsignal(WTERMSIG(how)));
             tutti_shm_depart(&region, r, TUTTI_SHM_LOST, &why, WTERMSIG(how));
         } else if (WEXITSTATUS(how) != 0) {
             tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d", (long)pid, WEXITSTATUS(how));

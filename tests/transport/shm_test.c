@@ -1,5 +1,6 @@
-/* shm_test.c: what is shm's own: finding the region, its sentences, damaged rings, who is to blame, and memory: none is
-   allocated in a steady state, and any allocation may fail. Linked with --wrap=tutti_alloc. */
+/* shm_test.c: what is shm's own: finding the region, its sentences, damaged rings, who
+   is to blame, and memory: none is allocated in a steady state, and any allocation may
+   fail. Linked with --wrap=tutti_alloc. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -78,11 +79,14 @@ static void the_registry_lists_each_folder(void **state)
     assert_null(tutti_transport_find(""));
 }
 
-static tutti_status open_as(tutti_runtime *rt, int rank, int size, const char *spec, const char *variable, void **t, tutti_error *err)
+static tutti_status open_as(tutti_runtime *rt, int rank, int size, const char *spec, const char *variable, void **t,
+                            tutti_error *err)
 {
     char copy[100];
     char *environment[] = { copy, NULL };
-    const tutti_launch launch = { .rank = rank, .size = size, .spec = spec, .environment = variable != NULL ? environment : NULL };
+    const tutti_launch launch = {
+        .rank = rank, .size = size, .spec = spec, .environment = variable != NULL ? environment : NULL
+    };
 
     snprintf(copy, sizeof copy, "%s", variable != NULL ? variable : "");
     return shm()->open(t, rt, &launch, err);
@@ -92,14 +96,18 @@ static void a_place_that_is_none_is_refused_with_a_sentence(void **state)
 {
     char file[] = "/tmp/tutti-shm-XXXXXX", not_ours[40];
     const int fd = mkstemp(file);
-    const struct { int rank, size; const char *spec, *variable; tutti_status status; const char *says; } cases[] = {
-        { 1, 4, "shm", NULL, TUTTI_ERR_USAGE, "worker 1 of 4 has no shared memory: TUTTI_SHM_FD is not set; start the workers with the launcher" },
+    const struct { int rank, size; const char *spec, *variable; tutti_status status; const char *says;
+    } cases[] = {
+        { 1, 4, "shm", NULL, TUTTI_ERR_USAGE,
+          "worker 1 of 4 has no shared memory: TUTTI_SHM_FD is not set; start the workers with the launcher" },
         { 0, 2, "shm", "TUTTI_SHM_FD=", TUTTI_ERR_USAGE, "TUTTI_SHM_FD='' is not the number of a file descriptor" },
         { 0, 2, "shm", "TUTTI_SHM_FD=7x", TUTTI_ERR_USAGE, "TUTTI_SHM_FD='7x' is not the number" },
         { 0, 2, "shm", "TUTTI_SHM_FD=-1", TUTTI_ERR_USAGE, "TUTTI_SHM_FD='-1' is not the number" },
         { 0, 2, "shm", "TUTTI_SHM_FD=99999999999999999999", TUTTI_ERR_USAGE, "is not the number" },
         { 0, 2, "shm", "TUTTI_SHM_FD=1000000", TUTTI_ERR_USAGE, "TUTTI_SHM_FD=1000000 is not open in this process" },
-        { 0, 2, "shm", not_ours, TUTTI_ERR_USAGE, "is not the shared memory of a run; start the workers with the launcher, or unset TUTTI_SHM_FD, TUTTI_RANK and TUTTI_SIZE to run alone" },
+        { 0, 2, "shm", not_ours, TUTTI_ERR_USAGE,
+          "is not the shared memory of a run; start the workers with the launcher, or unset TUTTI_SHM_FD, TUTTI_RANK "
+          "and TUTTI_SIZE to run alone" },
         { -1, 2, "shm", NULL, TUTTI_ERR_USAGE, "worker -1 of 2 cannot be" },
         { 2, 2, "shm", NULL, TUTTI_ERR_USAGE, "worker 2 of 2 cannot be" },
         { 0, 0, "shm", NULL, TUTTI_ERR_USAGE, "worker 0 of 0 cannot be" },
@@ -114,10 +122,12 @@ static void a_place_that_is_none_is_refused_with_a_sentence(void **state)
         for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
             tutti_error err = { 0 };
             void *t = &err;
-            assert_int_equal(open_as(*state, cases[i].rank, cases[i].size, cases[i].spec, cases[i].variable, &t, &err), cases[i].status);
+            assert_int_equal(open_as(*state, cases[i].rank, cases[i].size, cases[i].spec, cases[i].variable, &t, &err),
+                             cases[i].status);
             assert_null(t);
             assert_says(err.text, cases[i].says);
-            assert_int_equal(open_as(*state, cases[i].rank, cases[i].size, cases[i].spec, cases[i].variable, &t, NULL), cases[i].status);
+            assert_int_equal(open_as(*state, cases[i].rank, cases[i].size, cases[i].spec, cases[i].variable, &t, NULL),
+                             cases[i].status);
         }
         assert_int_equal(ftruncate(fd, 100000), 0);
     }
@@ -206,7 +216,10 @@ static void a_limit_of_file_size_is_a_sentence(void **state)
         tutti_shm_region region;
         tutti_error err = { 0 };
         setrlimit(RLIMIT_FSIZE, &limit);
-        _exit(tutti_shm_region_open(&region, 2, false, &err) == TUTTI_ERR_MEMORY && strstr(err.text, "ulimit -f") != NULL ? 0 : 1);
+        _exit(tutti_shm_region_open(&region, 2, false, &err) == TUTTI_ERR_MEMORY &&
+                      strstr(err.text, "ulimit -f") != NULL
+                  ? 0
+                  : 1);
     }
     waitpid(pid, &how, 0);
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
@@ -285,7 +298,8 @@ static tutti_status damage_rings(shm_endpoint *e, damage how)
         atomic_store(&p->out->data_tail, 32);
         break;
     default:
-        for (uint64_t i = 0; i < 60; i++) { /* answers to what was never asked, of slots that are free, in use, or do not exist */
+        /* answers to what was never asked, of slots that are free, in use, or do not exist */
+        for (uint64_t i = 0; i < 60; i++) {
             static const shm_kind kinds[] = { SHM_CLEAR, SHM_TAKEN, SHM_REWIND, SHM_WITHDRAW };
             entry.kind = kinds[i % 4];
             entry.send_id = i < 30 ? i : i << 32 | i % 3;
@@ -327,7 +341,9 @@ static tutti_status damaged(const tutti_launch *launch, void *arg, tutti_error *
         }
     }
     if (t != NULL)
-        shm()->close(t); /* the other one hears that this one has left: for the data ring that is when it is looked at */
+        /* the other one hears that this one has left: for the data
+           ring that is when it is looked at */
+        shm()->close(t);
     tutti_runtime_close(rt);
     return status;
 }
@@ -352,7 +368,8 @@ static void damaged_rings_are_told_not_followed(void **state)
 /* ---- memory ---- */
 enum { SLOTS = 8, MOST = 100000 };
 
-static tutti_status one_round(const shm_endpoint *e, void *t, tutti_request *requests, unsigned char *out, unsigned char *in, tutti_error *err)
+static tutti_status one_round(const shm_endpoint *e, void *t, tutti_request *requests, unsigned char *out,
+                              unsigned char *in, tutti_error *err)
 {
     static const size_t sizes[SLOTS] = { 0, 8, TUTTI_SHM_INLINE, TUTTI_SHM_INLINE + 1, 5000, MOST, 1, 70000 };
     tutti_request *list[2 * SLOTS];
@@ -364,7 +381,8 @@ static tutti_status one_round(const shm_endpoint *e, void *t, tutti_request *req
         TUTTI_TRY(shm()->send(t, list[i], (e->rank + 1) % e->size, i, NULL, tutti_host(out, sizes[i], TUTTI_U8), err));
     }
     for (uint64_t i = 0; i < SLOTS; i++)
-        TUTTI_TRY(shm()->recv(t, list[SLOTS + i], (e->rank + e->size - 1) % e->size, i, tutti_host(in, sizes[i], TUTTI_U8), err));
+        TUTTI_TRY(shm()->recv(t, list[SLOTS + i], (e->rank + e->size - 1) % e->size, i,
+                              tutti_host(in, sizes[i], TUTTI_U8), err));
     TUTTI_TRY(shm()->wait_some(t, list, 2 * SLOTS, 2 * SLOTS, TUTTI_FOREVER, &done, err));
     for (size_t i = 0; i < 2 * SLOTS; i++) {
         if (requests[i].status != TUTTI_OK)
@@ -438,8 +456,8 @@ static void nothing_is_allocated_in_a_steady_state(void **state)
     }
 }
 
-/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak (the address sanitizer sees), and
-   a status that says what happened. */
+/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak (the
+   address sanitizer sees), and a status that says what happened. */
 static void any_allocation_may_fail(void **state)
 {
     long k;

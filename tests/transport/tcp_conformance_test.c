@@ -1,5 +1,7 @@
-/* tcp_conformance_test.c: sockets under the suite: ranks that are threads and ranks that are processes, over local sockets and over loopback, with one and with
-   several connections a pair. The process ranks are forked here, with a launcher's part: the parent serves the meeting place, and tells it who ended how. */
+/* tcp_conformance_test.c: sockets under the suite: ranks that are threads and ranks that are
+   processes, over local sockets and over loopback, with one and with several connections a pair.
+   The process ranks are forked here, with a launcher's part: the parent serves the meeting
+   place, and tells it who ended how. */
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -50,7 +52,8 @@ static void note_end(tutti_meet *meet, int rank, pid_t pid, int how)
     tutti_error why = { .rank = -1 };
 
     if (WIFSIGNALED(how))
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (%s)", (long)pid, WTERMSIG(how), strsignal(WTERMSIG(how)));
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (%s)", (long)pid, WTERMSIG(how),
+                   strsignal(WTERMSIG(how)));
     else if (WEXITSTATUS(how) != 0)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d", (long)pid, WEXITSTATUS(how));
     tutti_meet_lost(meet, rank, &why, WIFSIGNALED(how) ? WTERMSIG(how) : 0);
@@ -100,7 +103,9 @@ static tutti_status as_processes(tutti_runtime *rt, int n, conformance_rank_main
 
 int main(int argc, char **argv)
 {
-    conformance_subject subject = { .name = "tcp", .ops = tutti_transport_find("tcp"), .run = as_threads, .edges = { 256, 65536, 256 << 10 } };
+    conformance_subject subject = {
+        .name = "tcp", .ops = tutti_transport_find("tcp"), .run = as_threads, .edges = { 256, 65536, 256 << 10 }
+    };
 
     for (form = 0; argc > 1 && strcmp(argv[1], forms[form].name) != 0;) {
         if (++form == TUTTI_LENGTH(forms)) {

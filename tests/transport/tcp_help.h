@@ -1,4 +1,5 @@
-/* tcp_help.h: a run whose every end the test holds: a meeting place, real ranks as threads, and a rank that is the test's own, byte for byte. */
+/* tcp_help.h: a run whose every end the test holds: a meeting place, real ranks as threads, and a
+   rank that is the test's own, byte for byte. */
 #ifndef TUTTI_TESTS_TCP_HELP_H
 #define TUTTI_TESTS_TCP_HELP_H
 #include <setjmp.h>
@@ -21,7 +22,8 @@ typedef struct run_of { /* one run */
     _Atomic bool stop;
     tutti_monitor *lock;         /* round the meeting place */
 } run_of;
-void run_open(run_of *r, tutti_runtime *rt, const char *address, int size, int64_t gather_ns); /* asserts */
+/* asserts */
+void run_open(run_of *r, tutti_runtime *rt, const char *address, int size, int64_t gather_ns);
 void run_close(run_of *r);
 int run_missing(run_of *r);
 uint64_t run_strangers(run_of *r);
@@ -46,9 +48,15 @@ void rank_start(real_rank *r, run_of *run, int rank, const char *spec, rank_work
 void rank_begin(real_rank *r);   /* of one whose members were set by hand */
 tutti_status rank_end(real_rank *r);
 
-typedef struct fake_rank { run_of *run; int rank; tcp_rules rules; tcp_line control, peer; } fake_rank;
+typedef struct fake_rank {
+    run_of *run;
+    int rank;
+    tcp_rules rules;
+    tcp_line control, peer;
+} fake_rank;
 void fake_hello(const run_of *run, int rank, tcp_hello *h);
 void fake_call(const run_of *run, tcp_call *c);     /* until it is DONE; asserts */
-void fake_join(fake_rank *f, run_of *run, int rank); /* of 2; waits for the table and calls rank 0 */
+/* of 2; waits for the table and calls rank 0 */
+void fake_join(fake_rank *f, run_of *run, int rank);
 void fake_close(fake_rank *f);
 #endif

@@ -1,5 +1,7 @@
-/* tcp_losses_test.c: divided runs. Ranks stop hearing each other in every direction that a test wants, while all live; exactly one side goes on, whether a launcher's meeting
-   place decides or each side counts. A way is cut by taking its connection out of the receiver's epoll: what comes is never read, as if it had never come. */
+/* tcp_losses_test.c: divided runs. Ranks stop hearing each other in every direction that a test
+   wants, while all live; exactly one side goes on, whether a launcher's meeting place decides or
+   each side counts. A way is cut by taking its connection out of the receiver's epoll: what comes
+   is never read, as if it had never come. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -83,7 +85,8 @@ static void divide(tutti_runtime *rt, const division *d)
     for (int r = 0; r < d->size; r++) /* those of the other sides end by themselves; then the others may */
         if (d->sides[r] != d->goes_on[0]) {
             if (rank_end(&ranks[r]) != TUTTI_ERR_PEER || ranks[r].err.rank != r)
-                fail_msg("%s: rank %d ended with '%s', rank %d: %s", d->sides, r, tutti_status_name(ranks[r].status), ranks[r].err.rank, ranks[r].err.text);
+                fail_msg("%s: rank %d ended with '%s', rank %d: %s", d->sides, r, tutti_status_name(ranks[r].status),
+                         ranks[r].err.rank, ranks[r].err.text);
             assert_says(members[r].told, "is no member of the run any more: ");
             assert_says(members[r].told, d->counts ? "hears only" : "goes on, ");
             stopped++;
@@ -92,7 +95,8 @@ static void divide(tutti_runtime *rt, const division *d)
     for (int r = 0; r < d->size; r++)
         if (d->sides[r] == d->goes_on[0]) {
             if (rank_end(&ranks[r]) != TUTTI_OK)
-                fail_msg("%s: rank %d ended with '%s': %s", d->sides, r, tutti_status_name(ranks[r].status), ranks[r].err.text);
+                fail_msg("%s: rank %d ended with '%s': %s", d->sides, r, tutti_status_name(ranks[r].status),
+                         ranks[r].err.text);
             assert_int_equal(members[r].lost, stopped);
             goes++;
         }
@@ -100,8 +104,10 @@ static void divide(tutti_runtime *rt, const division *d)
     run_close(&run);
 }
 
-static const struct { int size; const char *sides, *goes_on; } divisions[] = {
-    { 2, "ab", "a" }, { 4, "aabb", "a" }, { 4, "abba", "a" }, { 3, "abb", "b" }, { 5, "aabbb", "b" }, { 4, "abbb", "b" }, { 7, "bbbabab", "b" },
+static const struct { int size; const char *sides, *goes_on;
+} divisions[] = {
+    { 2, "ab", "a" },    { 4, "aabb", "a" }, { 4, "abba", "a" },    { 3, "abb", "b" },
+    { 5, "aabbb", "b" }, { 4, "abbb", "b" }, { 7, "bbbabab", "b" },
 };
 
 static void the_meeting_place_takes_the_larger_side(void **state)
@@ -122,13 +128,21 @@ static void of_two_that_others_hear_the_higher_one_goes(void **state)
     divide(*state, &(division){ 4, "aaba", false, "a", true });
 }
 
-/* ---- how long a silence may last: by clocks that the test holds, so that the bound is looked at and not ten times it ---- */
-#define EXPECT(condition) do { if (!(condition)) { status = tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); goto out; } } while (0)
+/* ---- how long a silence may last: by clocks that the test holds, so that the bound is
+   looked at and not ten times it ---- */
+#define EXPECT(condition) \
+    do { \
+        if (!(condition)) { \
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); \
+            goto out; \
+        } \
+    } while (0)
 static const double timeout = 60; /* so long that the real clock never finds what the test asks for */
 
 static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
 
-/* Worker 1 joins and says no more. A third of the time is worth a word, five sixths and a tick end it; an arbiter has a second to answer. */
+/* Worker 1 joins and says no more. A third of the time is worth a word, five sixths and a tick end
+   it; an arbiter has a second to answer. */
 static tutti_status judges_silence(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
 {
     const bool counts = *(const bool *)arg;
@@ -155,7 +169,8 @@ static tutti_status judges_silence(void *t, tutti_runtime *rt, void *arg, tutti_
     EXPECT(e->match.peers[1].gone);
 out:
     tutti_unlock(e->lock);
-    if (status == TUTTI_OK && (tcp()->dead_peer(t, why, sizeof why) != 1 || strstr(why, counts ? "silent for 50.4 s" : "silent for 51.4 s") == NULL))
+    if (status == TUTTI_OK && (tcp()->dead_peer(t, why, sizeof why) != 1 ||
+                               strstr(why, counts ? "silent for 50.4 s" : "silent for 51.4 s") == NULL))
         status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the words are '%s'", why);
     return status;
 }
@@ -164,7 +179,8 @@ static tutti_status looks_at_its_options(void *t, tutti_runtime *rt, void *arg, 
 {
     (void)rt;
     (void)arg;
-    return ((tcp_endpoint *)t)->options.peer_timeout == 3 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_STATE, 0, "the promise is 3 s");
+    return ((tcp_endpoint *)t)->options.peer_timeout == 3 ? TUTTI_OK
+                                                          : tutti_fail(err, TUTTI_ERR_STATE, 0, "the promise is 3 s");
 }
 
 static void a_rank_judges_a_silence_by_peer_timeout(void **state)
@@ -175,7 +191,8 @@ static void a_rank_judges_a_silence_by_peer_timeout(void **state)
         fake_rank f;
         run_of run;
         run_open(&run, *state, "unix", 2, 0);
-        rank_start(&r, &run, 0, k < 2 ? "tcp(peer-timeout=60)" : "tcp", k < 2 ? judges_silence : looks_at_its_options, (void *)(uintptr_t)&counts);
+        rank_start(&r, &run, 0, k < 2 ? "tcp(peer-timeout=60)" : "tcp", k < 2 ? judges_silence : looks_at_its_options,
+                   (void *)(uintptr_t)&counts);
         fake_join(&f, &run, 1);
         if (rank_end(&r) != TUTTI_OK)
             fail_msg("%s", r.err.text);
@@ -184,7 +201,8 @@ static void a_rank_judges_a_silence_by_peer_timeout(void **state)
     }
 }
 
-/* A runtime whose clock goes on when the test says so. Its waits are those of the real one, so only who never waits until a time may have it: a meeting place. */
+/* A runtime whose clock goes on when the test says so. Its waits are those of the real one, so only
+   who never waits until a time may have it: a meeting place. */
 static _Atomic int64_t held_ns;
 static int64_t held_now(void *self) { (void)self; return atomic_load(&held_ns); }
 
@@ -244,7 +262,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(without_a_launcher_each_side_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(of_two_that_others_hear_the_higher_one_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(a_rank_judges_a_silence_by_peer_timeout, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_meeting_place_takes_who_says_nothing_for_lost_within_three_seconds, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_meeting_place_takes_who_says_nothing_for_lost_within_three_seconds, setup,
+                                        teardown),
     };
 
     return together(tests, TUTTI_LENGTH(tests), NULL, NULL, argc > 1 ? argv[1] : NULL);

@@ -1,6 +1,7 @@
-/* tcp_strangers_test.c: who is not of the run, and who is but sends nonsense. Goal: nobody is taken for a rank who has not the key; none of them holds more than its
-   slot, delays the run or ends it; and what a rank with the key sends is checked all the same. Method: raw sockets at the door of a meeting place while a run
-   comes about, and a rank played by hand (tcp_help.h). */
+/* tcp_strangers_test.c: who is not of the run, and who is but sends nonsense. Goal: nobody is taken
+   for a rank who has not the key; none of them holds more than its slot, delays the run or ends it;
+   and what a rank with the key sends is checked all the same. Method: raw sockets at the door of a
+   meeting place while a run comes about, and a rank played by hand (tcp_help.h). */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -212,7 +213,8 @@ static void a_replayed_handshake_is_turned_away(void **state)
     fd = knock(&run);
     say(&run, fd, hello, sizeof hello);
     say(&run, fd, proof, sizeof proof);
-    assert_int_equal(heard_until_hung_up(fd, first, sizeof first), TCP_ANSWER_BYTES); /* an answer to whoever has the key; not taken */
+    /* an answer to whoever has the key; not taken */
+    assert_int_equal(heard_until_hung_up(fd, first, sizeof first), TCP_ANSWER_BYTES);
     close(fd);
     assert_int_equal(run_strangers(&run), strangers + 1);
     assert_int_equal(run_missing(&run), 2);
@@ -296,11 +298,36 @@ static void versions_that_do_not_overlap_are_told_both_ways(void **state)
 }
 
 /* ---- a rank that has the key and sends nonsense ---- */
-typedef enum { BAD_MAC, AGAIN, BAD_KIND, BAD_RUN, TOO_LONG, EXTRA_CREDIT, BAD_PAYLOAD, BAD_PIECE, MEET_FRAME, FALSE_WORDS, HANG_UP, EARLIER_EPOCH, NO_EPOCH, NONSENSES } nonsense;
+typedef enum {
+    BAD_MAC,
+    AGAIN,
+    BAD_KIND,
+    BAD_RUN,
+    TOO_LONG,
+    EXTRA_CREDIT,
+    BAD_PAYLOAD,
+    BAD_PIECE,
+    MEET_FRAME,
+    FALSE_WORDS,
+    HANG_UP,
+    EARLIER_EPOCH,
+    NO_EPOCH,
+    NONSENSES
+} nonsense;
 static const char *const told[NONSENSES] = {
-    [BAD_MAC] = "that it did not write", [AGAIN] = "that it did not write", [BAD_KIND] = "of kind 99", [BAD_RUN] = "came in run", [TOO_LONG] = "it may have", [EXTRA_CREDIT] = "credits",
-    [BAD_PAYLOAD] = "not those that were sent", [BAD_PIECE] = "not those that were sent", [MEET_FRAME] = "no meaning between workers", [FALSE_WORDS] = "last words make no sense", [HANG_UP] = "without a word",
-    [EARLIER_EPOCH] = "a frame of epoch 0 came after one of epoch 1", [NO_EPOCH] = "whose epochs are 0 to 2",
+    [BAD_MAC] = "that it did not write",
+    [AGAIN] = "that it did not write",
+    [BAD_KIND] = "of kind 99",
+    [BAD_RUN] = "came in run",
+    [TOO_LONG] = "it may have",
+    [EXTRA_CREDIT] = "credits",
+    [BAD_PAYLOAD] = "not those that were sent",
+    [BAD_PIECE] = "not those that were sent",
+    [MEET_FRAME] = "no meaning between workers",
+    [FALSE_WORDS] = "last words make no sense",
+    [HANG_UP] = "without a word",
+    [EARLIER_EPOCH] = "a frame of epoch 0 came after one of epoch 1",
+    [NO_EPOCH] = "whose epochs are 0 to 2",
 };
 
 static void put(fake_rank *f, tcp_frame *frame, const void *payload, nonsense what)
@@ -334,7 +361,10 @@ static void send_bad_piece(fake_rank *f)
         assert_int_equal(tutti_tcp_line_read(&f->peer, f->run->rt, NULL), TUTTI_OK);
         tutti_tcp_line_next(&f->peer, &frame, &payload, &status, NULL);
     }
-    frame = (tcp_frame){ .kind = TCP_DATA, .bytes = 2048, .message_id = frame.message_id, .hash = tutti_tcp_hash_data(f->peer.session.send_seed, piece, 2048) };
+    frame = (tcp_frame){ .kind = TCP_DATA,
+                         .bytes = 2048,
+                         .message_id = frame.message_id,
+                         .hash = tutti_tcp_hash_data(f->peer.session.send_seed, piece, 2048) };
     piece[1000] ^= 1;
     put(f, &frame, piece, NONSENSES);
 }
@@ -348,10 +378,16 @@ static void send_nonsense(fake_rank *f, nonsense what)
     case BAD_KIND: frame.kind = 99; break;
     case TOO_LONG: frame = (tcp_frame){ .kind = TCP_ANNOUNCE, .bytes = 100000, .note.bytes = 100000 }; break;
     case EXTRA_CREDIT: frame.credit = 5; break;
-    case BAD_PAYLOAD: frame = (tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 1, .bytes = 300, .note.bytes = 300, .hash = 12345 }; break;
+    case BAD_PAYLOAD:
+        frame = (tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 1, .bytes = 300, .note.bytes = 300, .hash = 12345 };
+        break;
     case BAD_PIECE: send_bad_piece(f); return;
     case MEET_FRAME: frame.kind = TCP_SHUT; break;
-    case FALSE_WORDS: frame = (tcp_frame){ .kind = TCP_DEPART, .message_id = TUTTI_MEET_LOST, .hash = tutti_tcp_hash_words(f->peer.session.send_key, "", 0) }; break;
+    case FALSE_WORDS:
+        frame = (tcp_frame){ .kind = TCP_DEPART,
+                             .message_id = TUTTI_MEET_LOST,
+                             .hash = tutti_tcp_hash_words(f->peer.session.send_key, "", 0) };
+        break;
     case EARLIER_EPOCH: /* after one that has gone on, and again the same */
         for (int k = 0; k < 2; k++) {
             f->rules.epoch = 1;
@@ -394,7 +430,8 @@ static void nonsense_from_a_rank_ends_its_connection_with_a_sentence(void **stat
         assert_int_equal(rank_end(&r), TUTTI_ERR_PEER);
         assert_says(r.err.text, "worker 1 was lost: ");
         assert_says(r.err.text, told[what]);
-        for (int i = 0; what == HANG_UP && i < 10000 && run_state(&run, 1) != TUTTI_MEET_LOST; i++) /* the meeting place has seen it too */
+        /* the meeting place has seen it too */
+        for (int i = 0; what == HANG_UP && i < 10000 && run_state(&run, 1) != TUTTI_MEET_LOST; i++)
             pause_ms(*state, 1);
         assert_int_equal(run_state(&run, 1), what == HANG_UP ? TUTTI_MEET_LOST : TUTTI_MEET_RUNNING);
         fake_close(&fake);
@@ -416,7 +453,9 @@ static void strange_ids_are_dropped(void **state)
     rank_start(&r, &run, 0, "tcp", exchange, &zero);
     fake_join(&fake, &run, 1);
     for (uint64_t i = 0; i < 200; i++) {
-        tcp_frame frame = { .kind = kinds[i % 4], .send_id = i < 100 ? i : i << 32 | i % 3, .message_id = i % 7 << 32 | i };
+        tcp_frame frame = { .kind = kinds[i % 4],
+                            .send_id = i < 100 ? i : i << 32 | i % 3,
+                            .message_id = i % 7 << 32 | i };
         put(&fake, &frame, NULL, NONSENSES);
         frame = (tcp_frame){ .kind = TCP_DATA, .bytes = sizeof piece, .message_id = i, .tag = i << 60 };
         put(&fake, &frame, piece, NONSENSES);
@@ -440,7 +479,9 @@ static void more_unasked_messages_than_the_credit_end_the_connection(void **stat
     rank_start(&r, &run, 0, "tcp", receive_from_1, NULL);
     fake_join(&fake, &run, 1);
     for (uint64_t i = 0; i <= TCP_CREDITS; i++)
-        put(&fake, &(tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 9, .bytes = sizeof payload, .note.bytes = sizeof payload }, payload, NONSENSES);
+        put(&fake,
+            &(tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 9, .bytes = sizeof payload, .note.bytes = sizeof payload },
+            payload, NONSENSES);
     assert_int_equal(rank_end(&r), TUTTI_ERR_PEER);
     assert_says(r.err.text, "more than 16 messages that nobody had asked for");
     fake_close(&fake);

@@ -1,4 +1,5 @@
-/* tcp_test.c: what is tcp's own: keys, finding the run, the meeting place, silence, memory. Strangers are in tcp_strangers_test.c. Linked with --wrap=tutti_alloc. */
+/* tcp_test.c: what is tcp's own: keys, finding the run, the meeting place, silence, memory.
+   Strangers are in tcp_strangers_test.c. Linked with --wrap=tutti_alloc. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -91,7 +92,8 @@ static void a_key_file_that_others_can_read_is_refused(void **state)
 }
 
 /* ---- finding the run ---- */
-static tutti_status open_with(tutti_runtime *rt, int rank, int size, const char *spec, char **environment, tutti_error *err)
+static tutti_status open_with(tutti_runtime *rt, int rank, int size, const char *spec, char **environment,
+                              tutti_error *err)
 {
     const tutti_launch launch = { .rank = rank, .size = size, .spec = spec, .environment = environment };
     void *t;
@@ -103,16 +105,35 @@ static tutti_status open_with(tutti_runtime *rt, int rank, int size, const char 
 
 static void an_environment_that_leads_nowhere_is_refused_with_a_sentence(void **state)
 {
-    static char id[] = "TUTTI_RUN_ID=00112233445566778899aabbccddeeff", key[] = "TUTTI_RUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-    static char file[] = "TUTTI_RUN_KEY_FILE=/nowhere/key", place[] = "TUTTI_MEET=127.0.0.1:1", name[] = "TUTTI_MEET=no-such-host.invalid:1", bad[] = "TUTTI_MEET=::1:77";
-    const struct { char *environment[5]; const char *spec, *says; tutti_status status; } cases[] = {
-        { { NULL }, "tcp", "worker 1 of 2 does not know where to meet the others: TUTTI_MEET is not set; start the workers with the launcher", TUTTI_ERR_USAGE },
+    static char id[] = "TUTTI_RUN_ID=00112233445566778899aabbccddeeff",
+                key[] = "TUTTI_RUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    static char file[] = "TUTTI_RUN_KEY_FILE=/nowhere/key", place[] = "TUTTI_MEET=127.0.0.1:1",
+                name[] = "TUTTI_MEET=no-such-host.invalid:1", bad[] = "TUTTI_MEET=::1:77";
+    const struct { char *environment[5]; const char *spec, *says; tutti_status status;
+    } cases[] = {
+        { { NULL },
+          "tcp",
+          "worker 1 of 2 does not know where to meet the others: TUTTI_MEET is not set; start the workers with the "
+          "launcher",
+          TUTTI_ERR_USAGE },
         { { place, NULL }, "tcp", "TUTTI_MEET is set, but not TUTTI_RUN_ID", TUTTI_ERR_USAGE },
-        { { place, id, NULL }, "tcp", "TUTTI_MEET is set, but not TUTTI_RUN_KEY or TUTTI_RUN_KEY_FILE", TUTTI_ERR_USAGE },
-        { { place, id, key, file, NULL }, "tcp", "both TUTTI_RUN_KEY and TUTTI_RUN_KEY_FILE are set; unset one of them", TUTTI_ERR_USAGE },
+        { { place, id, NULL },
+          "tcp",
+          "TUTTI_MEET is set, but not TUTTI_RUN_KEY or TUTTI_RUN_KEY_FILE",
+          TUTTI_ERR_USAGE },
+        { { place, id, key, file, NULL },
+          "tcp",
+          "both TUTTI_RUN_KEY and TUTTI_RUN_KEY_FILE are set; unset one of them",
+          TUTTI_ERR_USAGE },
         { { place, id, file, NULL }, "tcp", "cannot read the run's key from '/nowhere/key'", TUTTI_ERR_USAGE },
-        { { bad, id, key, NULL }, "tcp", "TUTTI_MEET='::1:77' is no place to meet: write host:port, [IPv6 address]:port or unix:NAME", TUTTI_ERR_USAGE },
-        { { place, id, key, NULL }, "tcp(open-timeout=0.3)", "worker 1 did not reach the meeting place at 127.0.0.1:1 within 0.3 s (TUTTI_MEET); is the launcher running, and does it listen there? (Connection refused)",
+        { { bad, id, key, NULL },
+          "tcp",
+          "TUTTI_MEET='::1:77' is no place to meet: write host:port, [IPv6 address]:port or unix:NAME",
+          TUTTI_ERR_USAGE },
+        { { place, id, key, NULL },
+          "tcp(open-timeout=0.3)",
+          "worker 1 did not reach the meeting place at 127.0.0.1:1 within 0.3 s (TUTTI_MEET); is the launcher running, "
+          "and does it listen there? (Connection refused)",
           TUTTI_ERR_IO },
         { { name, id, key, NULL }, "tcp", "no address is known for the host 'no-such-host.invalid'", TUTTI_ERR_IO },
         { { NULL }, "tcp(streams=99)", "streams", TUTTI_ERR_USAGE },
@@ -120,7 +141,8 @@ static void an_environment_that_leads_nowhere_is_refused_with_a_sentence(void **
 
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
         tutti_error err = { 0 };
-        assert_int_equal(open_with(*state, 1, 2, cases[i].spec, (char **)(uintptr_t)cases[i].environment, &err), cases[i].status);
+        assert_int_equal(open_with(*state, 1, 2, cases[i].spec, (char **)(uintptr_t)cases[i].environment, &err),
+                         cases[i].status);
         assert_says(err.text, cases[i].says);
     }
 }
@@ -153,7 +175,9 @@ static void a_rank_may_be_alone(void **state)
 /* As torchrun starts them: a port that all know, and nobody but rank 0 to serve it. */
 static void rank_0_may_serve_the_meeting_place(void **state)
 {
-    char meet[64], at_0[] = "TUTTI_MEET_AT_RANK_0=1", key[] = "TUTTI_RUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff", id[] = "TUTTI_RUN_ID=00112233445566778899aabbccddeeff";
+    char meet[64], at_0[] = "TUTTI_MEET_AT_RANK_0=1",
+                   key[] = "TUTTI_RUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+                   id[] = "TUTTI_RUN_ID=00112233445566778899aabbccddeeff";
     char *environment[] = { meet, at_0, key, id, NULL };
     tcp_address a;
     int fd = -1, how;
@@ -161,8 +185,11 @@ static void rank_0_may_serve_the_meeting_place(void **state)
 
     if (!FORKS)
         skip();
-    for (int k = 0; fd < 0 && k < 1000; k++) { /* a port that is free now, below those (from 32768 on) that the kernel gives to others meanwhile */
-        assert_int_equal(tutti_tcp_resolve_host("127.0.0.1", 15000 + (getpid() * 7 + k) % 17000, true, &a, NULL), TUTTI_OK);
+    /* a port that is free now, below those (from 32768 on) that the
+       kernel gives to others meanwhile */
+    for (int k = 0; fd < 0 && k < 1000; k++) {
+        assert_int_equal(tutti_tcp_resolve_host("127.0.0.1", 15000 + (getpid() * 7 + k) % 17000, true, &a, NULL),
+                         TUTTI_OK);
         tutti_tcp_listen(&a, &fd);
     }
     assert_true(fd >= 0);
@@ -247,7 +274,9 @@ static void a_meeting_place_gives_up_by_name(void **state)
     run_open(&run, *state, "unix", 4, 400 * TCP_MS);
     rank_start(&r, &run, 1, "tcp", nothing, NULL);
     assert_int_equal(rank_end(&r), TUTTI_ERR_PEER);
-    assert_says(r.err.text, "the run did not come about: 3 of 4 workers had not come to the meeting place when its time was up: 0, 2, 3;");
+    assert_says(
+        r.err.text,
+        "the run did not come about: 3 of 4 workers had not come to the meeting place when its time was up: 0, 2, 3;");
     run_close(&run);
 }
 
@@ -262,7 +291,9 @@ static void places_that_cannot_be_had_are_refused_with_a_sentence(void **state)
     assert_true(o.port > 0);
     assert_int_equal(tutti_meet_open(&second, *state, &o, &err), TUTTI_ERR_IO);
     assert_null(second);
-    assert_says(err.text, "another program has the port; take another, or 0 to leave the choice to the kernel (Address already in use)");
+    assert_says(
+        err.text,
+        "another program has the port; take another, or 0 to leave the choice to the kernel (Address already in use)");
     tutti_meet_close(first);
     o.port = 0;
     o.address = "192.0.2.77"; /* of nobody */
@@ -312,7 +343,8 @@ static tutti_status wait_for_word(void *t, tutti_runtime *rt, void *arg, tutti_e
     return TUTTI_OK;
 }
 
-/* A stopped process answers nothing while its kernel still acknowledges: only the missing heartbeats tell. One that computes for long is not silent. */
+/* A stopped process answers nothing while its kernel still acknowledges: only the missing
+   heartbeats tell. One that computes for long is not silent. */
 static void a_stopped_rank_is_lost_and_a_busy_one_is_not(void **state)
 {
     silence *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -365,7 +397,8 @@ static void a_stopped_rank_is_lost_and_a_busy_one_is_not(void **state)
         tutti_meet_progress(meet, NULL);
         if (atomic_load(&shared->ready) == 3 && busy_since == 0)
             busy_since = tutti_now_ns(*state);
-        if (!stopped && busy_since != 0 && tutti_now_ns(*state) - busy_since > 4500 * TCP_MS) { /* longer than a silence: and all are there */
+        /* longer than a silence: and all are there */
+        if (!stopped && busy_since != 0 && tutti_now_ns(*state) - busy_since > 4500 * TCP_MS) {
             for (int r = 0; r < 3; r++)
                 assert_int_equal(tutti_meet_rank_of(meet, r)->state, TUTTI_MEET_RUNNING);
             atomic_store(&shared->stopped_ns, tutti_now_ns(*state));
@@ -398,7 +431,8 @@ static void a_stopped_rank_is_lost_and_a_busy_one_is_not(void **state)
 enum { MOST = 300000, SLOTS = 4 };
 typedef struct { _Atomic long before, after; int rounds; _Atomic int at; } counts;
 
-static tutti_status one_round(void *t, const tutti_launch *launch, tutti_runtime *rt, int n, unsigned char *out, unsigned char *in, tutti_error *err)
+static tutti_status one_round(void *t, const tutti_launch *launch, tutti_runtime *rt, int n, unsigned char *out,
+                              unsigned char *in, tutti_error *err)
 {
     static const size_t sizes[SLOTS] = { 0, 200, 9000, MOST };
     tutti_request requests[2 * SLOTS], *list[2 * SLOTS];
@@ -419,7 +453,8 @@ static tutti_status one_round(void *t, const tutti_launch *launch, tutti_runtime
         status = tcp()->wait_some(t, list, 2 * SLOTS, 2 * SLOTS, tutti_now_ns(rt) + 60000 * TCP_MS, &done, err);
     for (size_t i = 0; i < 2 * SLOTS; i++) {
         if (status == TUTTI_OK && requests[i].status != TUTTI_OK)
-            status = tutti_fail_rank(err, requests[i].status, requests[i].rank, "request %zu ended because of worker %d", i, requests[i].rank);
+            status = tutti_fail_rank(err, requests[i].status, requests[i].rank,
+                                     "request %zu ended because of worker %d", i, requests[i].rank);
         tcp()->cancel(t, &requests[i]);
     }
     return status;
@@ -466,7 +501,8 @@ static void nothing_is_allocated_in_a_steady_state(void **state)
     }
 }
 
-/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak (the address sanitizer sees), and a status that says what happened. */
+/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak (the
+   address sanitizer sees), and a status that says what happened. */
 static void any_allocation_may_fail(void **state)
 {
     long k;
@@ -482,7 +518,8 @@ static void any_allocation_may_fail(void **state)
         atomic_store(&fail_at, 0);
         if (status == TUTTI_OK && atomic_load(&allocations) < k)
             break;
-        if (status != TUTTI_OK && status != TUTTI_ERR_MEMORY && status != TUTTI_ERR_PEER && status != TUTTI_ERR_IO) /* IO: the meeting place had none for its end of the line */
+        /* IO: the meeting place had none for its end of the line */
+        if (status != TUTTI_OK && status != TUTTI_ERR_MEMORY && status != TUTTI_ERR_PEER && status != TUTTI_ERR_IO)
             fail_msg("allocation %ld: %s: %s", k, tutti_status_name(status), err.text);
     }
     assert_int_equal(status, TUTTI_OK);

@@ -1,5 +1,7 @@
-/* Goal: the hash of payloads is XXH3 with a seed, whichever instructions this processor has: two hosts need not be alike. Method: against the header's plain C, compiled
-   here, for all short lengths, the edges of XXH3's own cases and of a chunk, at every misalignment. Frames and handshakes are fuzzed (tests/fuzz). */
+/* Goal: the hash of payloads is XXH3 with a seed, whichever instructions this processor has: two
+   hosts need not be alike. Method: against the header's plain C, compiled here, for all short
+   lengths, the edges of XXH3's own cases and of a chunk, at every misalignment. Frames and
+   handshakes are fuzzed (tests/fuzz). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -11,7 +13,9 @@
 
 static void the_hash_of_a_payload_is_the_same_on_every_processor(void **state)
 {
-    static const size_t longer[] = { 240, 241, 256, 1023, 1024, 1025, 4096, 65535, 65536, 262143, 262144, TCP_CHUNK_MOST };
+    static const size_t longer[] = {
+        240, 241, 256, 1023, 1024, 1025, 4096, 65535, 65536, 262143, 262144, TCP_CHUNK_MOST
+    };
     static const uint64_t seeds[] = { 0, 1, UINT64_C(0x9E3779B97F4A7C15), UINT64_MAX };
     unsigned char *data = malloc(TCP_CHUNK_MOST + 64);
 
@@ -21,10 +25,12 @@ static void the_hash_of_a_payload_is_the_same_on_every_processor(void **state)
         data[i] = (unsigned char)(i * i >> 7 ^ i);
     for (size_t s = 0; s < sizeof seeds / sizeof *seeds; s++) {
         for (size_t bytes = 0; bytes <= 600; bytes++)
-            assert_int_equal(tutti_tcp_hash_data(seeds[s], data + bytes % 64, bytes), XXH3_64bits_withSeed(data + bytes % 64, bytes, seeds[s]));
+            assert_int_equal(tutti_tcp_hash_data(seeds[s], data + bytes % 64, bytes),
+                             XXH3_64bits_withSeed(data + bytes % 64, bytes, seeds[s]));
         for (size_t k = 0; k < sizeof longer / sizeof *longer; k++)
             for (size_t at = 0; at < 64; at += 1 + longer[k] / 4096)
-                assert_int_equal(tutti_tcp_hash_data(seeds[s], data + at, longer[k]), XXH3_64bits_withSeed(data + at, longer[k], seeds[s]));
+                assert_int_equal(tutti_tcp_hash_data(seeds[s], data + at, longer[k]),
+                                 XXH3_64bits_withSeed(data + at, longer[k], seeds[s]));
     }
     free(data);
 }
