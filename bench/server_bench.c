@@ -70,17 +70,6 @@ static tutti_status timed_declare(tutti_method *m, tutti_plan *plan, tutti_error
                                 &(tutti_server_setup){ .rule = timed_rule, .service = SERVE }, err);
 }
 
-static tutti_status timed_open(tutti_method *m, tutti_error *err)
-{
-    return tutti_server_open(((timed *)m->self)->server, err);
-}
-
-static void timed_close(tutti_method *m)
-{
-    if (m->self != NULL)
-        tutti_server_close(((timed *)m->self)->server);
-}
-
 static tutti_status timed_step(tutti_method *m, tutti_error *err)
 {
     tutti_server_answers answers;
@@ -109,8 +98,6 @@ static const tutti_method_ops timed_ops = { .name = "rows",
                                             .traits = TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS,
                                             .services = timed_services,
                                             .declare = timed_declare,
-                                            .open = timed_open,
-                                            .close = timed_close,
                                             .step = timed_step,
                                             .agree = timed_agree,
                                             .need_rows = timed_need_rows };

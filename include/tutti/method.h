@@ -10,6 +10,7 @@
    none allocates. A hook or service that fails ends the run, with its sentence. */
 #ifndef TUTTI_METHOD_H
 #define TUTTI_METHOD_H
+#include "checkpoint.h"
 #include "comm.h"
 #include "lane.h"
 #include "optim.h"
@@ -256,79 +257,6 @@ tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
    g is the mean over the samples of all these steps. Steps that wait count for schedules, which go by samples, and not for rate.t. A run's last step never waits. A checkpoint may be made in between. */
 tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
 int64_t tutti_merged(const tutti_method *m);                      /* steps of the update under way, this one included */
-typedef int64_t tutti_mass;              /* push-sum's weight, in whole parts of TUTTI_MASS_ONE: up to 65536 workers' fit */
-#define TUTTI_MASS_ONE ((tutti_mass)1 << 44)
-static inline double tutti_mass_real(tutti_mass mass) { return (double)mass / (double)TUTTI_MASS_ONE; }
-/* Neighbour averaging over a graph spec, shared by all gossip methods. declare: within declare(); refuses the graph; its receive buffers become state.
-   push: for push-sum, which needs only the columns of W to sum to 1 (topology.h).
-   encode: where the run has a codec, models travel through it as differences to public copies (src/engine/mixer_codec.c: CHOCO), which become state, a model a neighbour and one's own.
-   x := u + gamma sum_j W_ij (p_j - p_i) is what rounds compute then: as without a codec where gamma is 1 and nothing is lost, but for the last bits. gamma 0: by what the codec keeps. TUTTI_ERR_USAGE: a
-   graph that changes, a codec that needs all workers or does not contract, gamma without a codec. Without `encode` nothing is refused, and the codec is left to others.
-   open: within open(); ahead: tutti_mix_start gets a thread of its own, unless the model is too small for that to pay or the run has no lanes. */
-typedef struct tutti_mixer tutti_mixer;
-typedef struct tutti_mixer_options { const char *graph; bool push, encode; double gamma; } tutti_mixer_options;
-tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const tutti_mixer_options *options, tutti_error *err);
-tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err);
-void tutti_mixer_close(tutti_mixer *mixer);                       /* within close(); NULL-safe; waits for its thread */
-/* x := W_ii u + sum_j W_ij u_j with W of round k (x may be u; otherwise apart). Summed as a collective would: products rounded, then the tree over ascending rank, so
-   the complete graph gives tutti_average's bits. Blocks for the neighbours of round k only.
-   mass: NULL, or of a push mixer this worker's push-sum weight m_i (TUTTI_MASS_ONE each at the beginning). Then u_i is the de-biased model, numerator / weight, and so is what comes:
-   x := sum_j P_ij m_j u_j / m_i', m_i' = sum_j P_ij m_j, P = W of round k. It is split among the out-neighbours at once: what *mass holds then is what this worker keeps, u with it; what came is
-   added at the end. Summed over all workers, and what is under way, it never changes, exactly.
-   All members mix the same rounds in the same order. Under GOES_ON a neighbour that is lost is left out, what it would have weighed goes to W_ii (src/engine/mixer.c), and a kind
-   of event, "disconnected", tells when the graph falls apart. Client thread. */
-tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass, tutti_error *err);
-/* The same in two halves: between them u stays as it is and x is the mixer's; *mass is the part that is kept until wait, the whole after it. One at a time. Wait gives OK at
-   once if nothing was started. Whenever all is quiet (engine.h) what was started has come, so x and *mass can be saved with u, and wait has nothing left to do. */
-void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass);
-tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);
-
-/* A model that is averaged beside the computation, in delta form, so that no gradient is lost and the sum of the models is kept (src/engine/averager.c): shared by the methods that differ only in with whom and
-   when. graph: with the neighbours of a spec; NULL: with all, by an all-reduce. rounds 0: the method owes rounds to its service that runs average, as often on all
-   workers; graph NULL asks for it. Else (TUTTI_OWN_PACE) so many rounds are due for every `workers` gradients of the run, by four services of the method that run tell (which `hears`), beat, mix and average.
-   They are made beside the computation, by all or by nobody: those that would be more than `ahead` x `rounds` ahead of what the slowest member has made are left out (figures `rounds`, `rounds_left_out`).
-   services: their indexes, of tell, beat, mix and average; only the last counts where rounds is 0. Goes on after losses, either way. */
-typedef struct tutti_averager tutti_averager;
-tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, int64_t rounds, int64_t ahead, const int services[4],
-                                    tutti_error *err);
-tutti_status tutti_averager_open(tutti_averager *a, tutti_error *err);   /* within open() */
-void tutti_averager_close(tutti_averager *a);                            /* within close(); NULL-safe */
-void tutti_averager_hold(tutti_averager *a);                             /* within hold() and release() */
-void tutti_averager_release(tutti_averager *a);
-void tutti_averager_read(tutti_averager *a);                             /* within pass(), before the first: x := the model as it is now */
-/* Within step(): tutti_base_step_on on the model; staleness: rounds since read. With `rounds`: tells of the gradient, and waits until at most `outstanding` of those told are not yet heard, and the rounds
-   of at most so many not yet made that were granted; -1: waits for nobody. */
-tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti_error *err);
-tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err); /* run() of a service: each round that it is owed */
-tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err);   /* run() of three more */
-tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err);
-tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err);
-
-/* A model that is averaged with one other at a time, beside the computation, in delta form on both sides (src/engine/pairs.c): ad-psgd's. Of a team the first worker's is averaged, and all take it over. options: kept.
-   services: two of the method's, that run ask and answer: their indexes. TUTTI_PAIRS_OPTIONS: the rows of a method's table that fill them in; whose: "workers". */
-typedef struct tutti_pairs_options {
-    const char *graph;                   /* of the teams */
-    int peer, roles;                     /* random, cyclic; any, bipartite */
-    int64_t exchanges, outstanding;
-    bool lr_staleness;
-} tutti_pairs_options;
-#define TUTTI_PAIRS_OPTIONS(self, options, whose) \
-    { "graph", TUTTI_SPEC, TUTTI_AT(self, options.graph), 0, 0, 0, "", "who may average with whom; `tutti topology` lists them; none: bipartite-exp, complete for an odd number of " whose }, \
-    { "peer", TUTTI_CHOICE, TUTTI_AT(self, options.peer), 0, 0, 1, "random|cyclic", "which neighbour is asked next" }, \
-    { "roles", TUTTI_CHOICE, TUTTI_AT(self, options.roles), 0, 0, 1, "any|bipartite", "any: all ask and answer; bipartite: the paper's, one group asks the other; no odd cycles" }, \
-    { "exchanges", TUTTI_INT, TUTTI_AT(self, options.exchanges), 1, 0, 1e6, NULL, "averagings a step of who asks; 0: as often as the network allows" }, \
-    { "outstanding", TUTTI_INT, TUTTI_AT(self, options.outstanding), 1, -1, 1e6, NULL, "averagings that may be owed when the next gradient begins, without those whose answer is late; 0: no overlap; -1: any number" }, \
-    { "lr_staleness", TUTTI_BOOL, TUTTI_AT(self, options.lr_staleness), 0, 0, 1, NULL, "divide the learning rate by 1 + staleness" }
-typedef struct tutti_pairs tutti_pairs;
-tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan, const tutti_pairs_options *options, const int services[2], tutti_error *err); /* m->team is set */
-tutti_status tutti_pairs_open(tutti_pairs *p, tutti_error *err);         /* within open() */
-void tutti_pairs_close(tutti_pairs *p);                                  /* within close(); NULL-safe */
-tutti_status tutti_pairs_hold(tutti_pairs *p, tutti_error *err);         /* within hold() and release() */
-void tutti_pairs_release(tutti_pairs *p);
-tutti_status tutti_pairs_read(tutti_pairs *p, tutti_error *err);         /* within pass(), before the first: x := the model as it is now */
-tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err);       /* within step(): tutti_base_step_on on the model; owes and awaits averagings */
-tutti_status tutti_pairs_ask(tutti_pairs *p, tutti_error *err);          /* run() of two services */
-tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err);
 
 /* ---- services: `service` is an index of ops->services ---- */
 /* [safe] The service's next round: blocks until a round is owed or, `free`, at once; TUTTI_CLOSED: the end. What is owed is done before all is quiet. */
@@ -356,6 +284,54 @@ void tutti_metric(tutti_method *m, const char *name, int worker, double value);
 void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value);
 void tutti_metric_histogram(tutti_method *m, const char *name, int worker, const tutti_histogram *h);
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- facilities ---- */
+
+/* What several methods share, such as a mixer (gossip.h) or servers (server.h): a facility stands
+   between the engine and the methods. The method declares it within its declare(), and there it
+   adds itself. From then on the engine calls the functions below beside the method's hooks, so the
+   method says nothing of them.
+
+   Order: facilities in the order in which they were added, and then the method's own hook of that
+   name, which may use them. Close is the other way round: the method, then facilities in reverse.
+   All functions may be NULL, and the client's thread calls them all, unless noted. A function that
+   fails ends the run, with its sentence. */
+typedef struct tutti_saved_run {         /* how the run that saved a checkpoint differs */
+    int64_t slices;                      /* in which it had values of x; 0: it had none */
+    bool resized;                        /* another number of workers is here than saved it */
+    bool changed;                        /* or as many, but others: some were lost */
+} tutti_saved_run;
+typedef struct tutti_facility_ops {
+    /* All members; x is rank 0's on all; may communicate. */
+    tutti_status (*open)(void *self, tutti_error *err);
+    /* Services have ended, and the lane. Once for each that was added, however far it came. */
+    void (*close)(void *self);
+    /* All are about to come to rest: what the client has started and not waited for is over on
+       return, and no message of it is under way. May communicate. It is called in runs without
+       services, too. */
+    tutti_status (*arrive)(void *self, tutti_error *err);
+    /* All is quiet: x and declared state get what has to survive. May communicate with those that
+       are left. / Services are about to run, on no worker yet: take it from there. */
+    tutti_status (*hold)(void *self, tutti_error *err);
+    tutti_status (*release)(void *self, tutti_error *err);
+    /* After release: all have left the barriers behind it, and this worker goes on. Times are
+       counted from here. */
+    void (*begun)(void *self);
+    /* That rank is lost, and why: TUTTI_OK: the run can go on without it. Else the sentence with
+       which it ends. Any thread; does not block. */
+    tutti_status (*without)(const void *self, int rank, const char *why, tutti_error *err);
+    /* Values of x are kept in so many slices, beside the workers': a checkpoint says how many. */
+    int64_t (*slices)(const void *self);
+    /* Is the declared state at `memory` one that cannot be read as it stands from a checkpoint of
+       such a run? Then load reads it, after all the others. Both send nothing. */
+    bool (*recuts)(const void *self, const tutti_saved_run *run, const void *memory);
+    tutti_status (*load)(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
+                         tutti_error *err);
+} tutti_facility_ops;
+/* Within declare(), by the facility itself, once it has memory that close can free: before anything
+   in it can fail. ops: kept. */
+enum { TUTTI_FACILITIES_MOST = 8 };
+void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *self);
 #ifdef __cplusplus
 }
 #endif

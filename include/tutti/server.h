@@ -1,9 +1,9 @@
-/* server.h: values cut into slices, each kept by one of the workers, or by a rank that only serves, which answers requests about its own: what all methods with servers stand on (src/engine/server.c). The parameter server of Li et al.,
+/* server.h: values cut into slices, each kept by one of the workers, or by a rank that only serves, which answers requests about its own: what all methods with servers stand on (src/server/server.c). The parameter server of Li et al.,
    OSDI 2014, with its server threads beside the computation ("co-located"): a server is a service (method.h) of its worker, so it rests when all is quiet, is saved with everything else and needs no command.
 
      client thread       tutti_server_push: the gradient's slices to their servers, what they answer into x; blocks until all have answered
      server's thread     tutti_server_run: takes requests one by one, in order of arrival, and hands each to the method's rule, which says what becomes of it.
-                         Uploads and answers of all go on meanwhile: nobody waits for the link of another (src/engine/desk.c)
+                         Uploads and answers of all go on meanwhile: nobody waits for the link of another (src/engine/service/desk.c)
 
    Slices: servers 0 .. S-1 cut a range of the flat space evenly (all elements have 4 bytes), at multiples of 16 elements from its beginning (a cache line), so shares differ by less than 128 bytes. A part may be empty, of small
    models; then nothing is sent. A server handles one request at a time, so what it sends is of one version. Slices know nothing of each other: a read is consistent within a slice, and each slice has its own
@@ -31,7 +31,7 @@ typedef struct tutti_server_request {
     int64_t b;                   /* the method's own */
     uint64_t delay;              /* updates of this slice since that worker last got its values; 0 with `pieces` */
     float *in;                   /* the slice of what was sent, `words` floats, the rule's own until it returns; NULL: nothing was. count elements as they are; where the method knows rows and a table lies within,
-                                    its rows only (src/engine/slice.h): for tutti_server_update, _collect and _sum */
+                                    its rows only (src/server/slice.h): for tutti_server_update, _collect and _sum */
     size_t words;
     bool stays;                  /* `in` lies in the worker's own memory, so that it is the rule's until the request is answered */
     size_t first, count;         /* this server's part: where in the flat space */
@@ -68,8 +68,6 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
 void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *name, int64_t **slot);
 /* Within declare(), of one server: may it have a table of one vector a worker? TUTTI_ERR_USAGE, on all, in a sentence that ends with `mend`: it has more than limit_mb MiB; on who serves, where limit_mb is 0: than its machine has. */
 tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, double limit_mb, const char *mend, tutti_error *err);
-tutti_status tutti_server_open(tutti_server *s, tutti_error *err);       /* within open(): values := x */
-void tutti_server_close(tutti_server *s);                                /* within close(); NULL-safe */
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err);        /* the service's; returns at once where nothing is served */
 tutti_status tutti_server_agree(tutti_server *s, tutti_error *err);      /* within agree(): x := the values of all servers, on all workers */
 

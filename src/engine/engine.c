@@ -267,13 +267,13 @@ tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t f
                                keep, m->device, err);
 }
 
-/* Everything that outlives a step, in one place. */
 void tutti_engine_declare_history(tutti_engine *e)
 {
     if ((e->m.traits & TUTTI_REPLICAS_EQUAL) == 0)
         tutti_declare_late_value(e->plan, "engine.history", TUTTI_OWN_ZERO, &e->history, sizeof e->history);
 }
 
+/* Everything that outlives a step, in one place. */
 static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -430,7 +430,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));
     TUTTI_TRY(tutti_engine_members_open(e, err));
-    return e->m.ops->open != NULL ? e->m.ops->open(&e->m, err) : TUTTI_OK;
+    return tutti_hooks_open(e, err);
 }
 
 tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,
@@ -483,8 +483,7 @@ void tutti_engine_close(tutti_engine *e)
     tutti_engine_services_close(e);
     tutti_lane_close(e->lane);
     tutti_members_close(e->members);
-    if (e->m.ops != NULL && e->m.ops->close != NULL)
-        e->m.ops->close(&e->m);
+    tutti_hooks_close(e);
     tutti_engine_exchange_close(e);
     tutti_optim_close(e->m.optim);
     tutti_lr_schedule_close(e->schedule);
@@ -535,6 +534,29 @@ float *tutti_engine_gradient(tutti_engine *e, int tensor)
 float *tutti_engine_own(tutti_engine *e)
 {
     return e->own_state;
+}
+
+/* ---- what facilities ask ---- */
+
+bool tutti_engine_has_lanes(const tutti_engine *e)
+{
+    return e->options.lane >= 0;
+}
+
+const char *tutti_engine_codec(const tutti_engine *e, bool *checked)
+{
+    *checked = e->options.codec_checksum;
+    return e->options.codec;
+}
+
+void tutti_engine_take_codec(tutti_engine *e)
+{
+    e->codec_is_used = true;
+}
+
+float *tutti_engine_kept(tutti_engine *e)
+{
+    return e->kept;
 }
 
 /* ---- the agreed model ---- */

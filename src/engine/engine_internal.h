@@ -2,8 +2,7 @@
    client thread owns everything here except what is marked. */
 #ifndef TUTTI_ENGINE_INTERNAL_H
 #define TUTTI_ENGINE_INTERNAL_H
-#include "tutti/engine.h"
-#include "tutti/server.h"
+#include "engine_facility.h"
 
 enum { TUTTI_METRIC_NAME = 64 };
 
@@ -15,15 +14,6 @@ typedef enum {
     STAGE_FINISHED,
     STAGE_FAILED
 } tutti_engine_stage;
-
-/* A gradient that is not finite, as the piece's job found it. decoded: not mine, but the mean of
-   all, as the codec decoded it; another worker's own, or an overflow in the codec. */
-typedef struct tutti_engine_bad {
-    bool found, decoded;
-    int tensor;
-    size_t element;
-    float value;
-} tutti_engine_bad;
 
 typedef struct tutti_engine_piece {
     tutti_job job;
@@ -86,8 +76,8 @@ typedef struct tutti_engine_sent {
 } tutti_engine_sent;
 /* Where a service takes requests and answers them (desk.c). Its thread's,
    but for what was seen of the link. */
-typedef struct tutti_engine_desk {
-    struct tutti_engine *engine;
+struct tutti_engine_desk {
+    tutti_engine *engine;
     int index;                   /* of the service */
     /* requests that may come at a time; of what answers carry; answers to be sent */
     int rooms, copies, answers;
@@ -116,10 +106,10 @@ typedef struct tutti_engine_desk {
     double quick, all;
     /* quick is of one that went alone; ranks: has an answer to it been taken? */
     bool alone, *seen;
-} tutti_engine_desk;
+};
 
 /* Under services.monitor, but for thread (client's), desk and what is constant. */
-typedef struct tutti_engine_service {
+struct tutti_engine_service {
     tutti_engine *engine;
     tutti_status (*run)(tutti_method *m, tutti_error *err);
     const char *name;
@@ -134,30 +124,23 @@ typedef struct tutti_engine_service {
     tutti_note *unanswered;      /* requests taken and not answered */
     size_t n_unanswered, room_unanswered;
     tutti_engine_desk desk;      /* open once it takes requests */
-} tutti_engine_service;
-
-typedef struct tutti_engine_call {       /* begun and not ended; stays where it is */
-    tutti_request request, reply;
-    tutti_request leave, left;           /* to and by itself, when the worker closes */
-    bool pending;                        /* a call, not an answer */
-    bool told;                           /* to leave */
-    uint64_t ticket;
-    struct tutti_engine_call *next;      /* of services.calls */
-} tutti_engine_call;
+};
 
 /* given: blocks of its team's, in this phase */
 typedef struct tutti_engine_customer {
     tutti_request answer;
     uint64_t given;
 } tutti_engine_customer;
-/* What a team was dealt in this phase, in blocks of as many gradients as it has workers. None of it
-   comes for a block before all have come for the last but one. */
-/* of messages: exchange_message.c */
+/* How codecs' messages go (exchange/message.c). */
 typedef enum { TUTTI_WAY_AUTO, TUTTI_WAY_GATHER, TUTTI_WAY_OWNERS } tutti_way;
 enum { TUTTI_ENGINE_BLOCKS = 4 };
+/* What a team was dealt in this phase, in blocks of as many gradients as it has workers. None of it
+   comes for a block before all have come for the last but one. */
 typedef struct tutti_engine_dealt {
     uint64_t blocks, first[TUTTI_ENGINE_BLOCKS];
 } tutti_engine_dealt;
+
+typedef struct tutti_engine_facility { const tutti_facility_ops *ops; void *self; } tutti_engine_facility;
 
 struct tutti_engine {
     tutti_world *world;
@@ -226,7 +209,7 @@ struct tutti_engine {
         bool waits;                  /* this step does */
     } merge;
     bool codec_is_used;              /* the run's, by a mixer */
-    /* workers whose gradients go through the codec as one: exchange_team.c */
+    /* workers whose gradients go through the codec as one: exchange/team.c */
     int codec_team;
     bool own_pace;                   /* TUTTI_OWN_PACE */
     /* everyone, while the engine is opened: who gives up in the run (tutti_engine_settle) must not
@@ -236,7 +219,7 @@ struct tutti_engine {
     int *team_ranks;
     /* workers: the first of the world, where others only serve; else NULL */
     int *worker_ranks;
-    tutti_server *server;            /* the method's (server.c); NULL: it has none */
+    tutti_engine_facility facility[TUTTI_FACILITIES_MOST]; int n_facilities; /* in order: facility.c */
     int member;                      /* index in share: mine, or 0 of 1 at its own pace */
     uint64_t steps_here;             /* this worker's, in this process: turns of its groups */
     tutti_engine_scaler scaler;
@@ -297,7 +280,6 @@ struct tutti_engine {
     bool values_changed;             /* x differs from the client's copies */
     bool told_unused;
 
-    tutti_mixer *mixers;             /* the method's, open */
     struct { uint64_t step, samples, skipped; } progress; /* declared: survives a resume */
 
     tutti_engine_clock clock;
@@ -316,16 +298,11 @@ struct tutti_engine {
 tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int n,
                                 tutti_error *err);
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
-/* engine.c: within declare(), by what gradients are late for: what is
-   told of them is of the whole run. */
-void tutti_engine_declare_history(tutti_engine *e);
 /* rows.c */
 tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_rows_close(tutti_engine *e);
 /* gradients of tables are 0, and no rows touched */
 void tutti_engine_rows_clear(tutti_engine *e);
-/* any row may have been written */
-void tutti_engine_rows_all(tutti_engine *e, int tensor);
 /* besides those before; ids below rows */
 void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, size_t n);
 tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
@@ -364,10 +341,6 @@ void tutti_engine_merge_end(tutti_engine *e);
 tutti_group *tutti_engine_together(tutti_engine *e);
 bool tutti_engine_passes_left(const tutti_engine *e);               /* of this step */
 /* finite.c */
-/* x, of the flat space: the first element that is not finite, of `tensors` from
-   `first` on; false: there is none. */
-bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors,
-                           tutti_engine_bad *bad);
 /* a step whose gradients are not finite is left out, rather than the end */
 bool tutti_engine_may_skip(const tutti_engine *e);
 /* steps without an update: of all where replicas are equal, else mine */
@@ -392,8 +365,6 @@ int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step);
 /* Of what a team has done together: without one of its own it cannot go on, though the run does; so
    its workers fail by themselves, and are lost to the others. */
 tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, tutti_error *err);
-/* lowest worker that is left, as last agreed */
-int tutti_engine_first(const tutti_engine *e);
 /* fingerprint.c */
 tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 /* exchange.c */
@@ -423,94 +394,20 @@ tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err);
 int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers);
 /* the step that began is left out: what codecs keep is as if it had not been */
 void tutti_engine_exchange_left_out(tutti_engine *e);
-/* mixer.c */
-/* what was started is over, though it has not been waited for: no message of it is under way */
-tutti_status tutti_engine_mixers_arrive(tutti_engine *e, tutti_error *err);
-/* tutti_mix on a service's thread: not the client's time */
-tutti_status tutti_engine_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
-                                    tutti_error *err);
-/* client thread, no round being made: what losses have done to the graph from round k on */
-void tutti_engine_mixer_tell(tutti_mixer *mixer, uint64_t k);
 /* service.c */
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_services_close(tutti_engine *e);
-/* is it lost to this worker, and the run goes on? All need not have agreed on it yet */
-bool tutti_engine_misses(const tutti_engine *e, int rank);
-/* A service that serves and is owed a round gets that from tutti_serve in place of a request. Is it
-   that? Then nobody is to be answered. */
-bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note);
-/* has one failed? its sentence */
-tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err);
 /* Of a call of the client that a lost worker has ended: one that asked a service of mine which
    failed meanwhile has left because of me, and then mine is the cause. */
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err);
-/* For who answers otherwise than by tutti_reply. Gives the service that took the request. */
-tutti_engine_service *tutti_engine_answered(tutti_engine *e, const tutti_note *request);
-/* tutti_serve of a service whose desk is open. *in (may be NULL): the room of the request, the
-   service's until it asks for the next. */
-tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in,
-                                int64_t deadline_ns, tutti_error *err);
-/* desk.c: requests come, and answers go, many at a time. rooms 0: one for each rank, without
-   memory. stays: what answers carry is left as it is until they are taken, so copies may be 0.
-   at_once: no answer waits for its turn: for who has few to answer. */
-typedef struct tutti_desk_setup {
-    int rooms, copies;
-    void *in, *out;
-    size_t in_bytes, out_bytes;
-    bool stays, at_once;
-} tutti_desk_setup;
-tutti_status tutti_desk_open(tutti_engine_desk *d, tutti_engine *e, int index,
-                             const tutti_desk_setup *setup, tutti_error *err);
 /* takes one that is not open */
 void tutti_desk_close(tutti_engine_desk *d);
-/* What was seen of the link. Takes one that is not open. services.monitor is held. */
-void tutti_desk_forget(tutti_engine_desk *d);
-/* Several answers with one payload. Does not wait until they are taken; blocks while there is no
-   room, TUTTI_CLOSED: the end. there: bytes of each that stand in the window of who asked already,
-   in place of the payload; 0, or NULL for all: none. The service's thread. */
-tutti_status tutti_desk_answer(tutti_engine_desk *d, const tutti_note *requests,
-                               const tutti_note *answers, int n, tutti_buffer payload,
-                               const size_t *there, tutti_error *err);
-/* The same of a request to a service, whose answer says nothing and is waited for by nobody. *told:
-   false while the last one by this call is unanswered, or to who is lost. call: zeroed at first;
-   its reply is to be cancelled in the end. */
-tutti_status tutti_desk_tell(tutti_engine_desk *d, tutti_engine_call *call, int service, int member,
-                             const tutti_note *note, tutti_buffer payload, bool *told,
-                             tutti_error *err);
-/* service_calls.c */
-tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index,
-                                     int member, tutti_note *note, tutti_buffer request,
-                                     size_t there, tutti_buffer reply, tutti_error *err);
-/* note: the reply's */
-tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note,
-                                   tutti_error *err);
-void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
+/* service/calls.c */
 /* tutti_post_send, counted as the services', with the bytes that are read or written
    in windows in place of a payload */
 tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port,
                                const tutti_note *note, tutti_buffer payload, size_t there,
                                tutti_error *err);
-/* Several calls of a service at once, and all their answers: tutti_call, without counting
-   the time. there: bytes of each that stay in my window, where it reads them; NULL: none.
-   calls, each: n, the caller's memory. */
-tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members,
-                                tutti_note *notes, const tutti_buffer *requests,
-                                const size_t *there, const tutti_buffer *replies,
-                                tutti_engine_call *calls, tutti_request **each, tutti_error *err);
-/* The same note to several services at once, and all their answers, which say nothing. Who is left
-   out gives none, and that is well. calls, each: n, the caller's memory. */
-tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members,
-                                   const tutti_note *note, tutti_engine_call *calls,
-                                   tutti_request **each, tutti_error *err);
-/* For services: until all of n have ended, or this worker closes
-   (TUTTI_CLOSED). The first failure among them. */
-tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n,
-                                        tutti_error *err);
-/* For services: until one of n calls under way, or other requests, has ended, however it did, or it
-   is that time; TUTTI_CLOSED: this worker closes, or one of its services has failed, so that an
-   answer need not come. wanted: room for one more. */
-tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n,
-                                   int64_t deadline_ns, tutti_error *err);
 /* An answer, until it has been taken: for who changes what it carries. */
 tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *request,
                                  const tutti_note *answer, tutti_buffer payload, tutti_error *err);
@@ -537,42 +434,30 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
 /* of this step, under OWN_PACE: all of my team's */
 void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all);
 void tutti_engine_pace_end(tutti_engine *e);
-/* server.c */
-/* By its traits: it pushes whole gradients to servers, which read g and write x where they are. */
-static inline bool tutti_engine_pushes(const tutti_method *m)
-{
-    return (m->traits & TUTTI_SERVERS) != 0 && m->ops->exchange == NULL;
-}
-/* Does the run need this rank, since it has a slice? Then a sentence that it is lost, with why. */
-bool tutti_engine_serves(const tutti_engine *e, int rank);
-tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char *why,
-                                     tutti_error *err);
-/* ranks that only serve, and slices; 0 and 0 without servers */
-void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2]);
-/* State of servers and of what workers have of them that is no range of x, or their own x, so that
-   other servers, or another number of workers, cannot read it as it stands. */
-bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory);
-/* services are about to run, */
-void tutti_engine_server_begins(tutti_engine *e);
-/* and all go on from here */
-void tutti_engine_server_begun(tutti_engine *e);
-/* with other workers, be they as many as have saved */
-bool tutti_engine_server_begins_anew(const tutti_engine *e);
-/* The same, of a checkpoint with other slices or of other workers: they begin at the servers'
-   model, each slice at the version of the furthest of those it was cut from. */
-tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpoint, int64_t slices,
-                                      tutti_error *err);
+/* facility.c: the method's facilities, as method.h says when */
+/* these, and the method's own hook */
+tutti_status tutti_hooks_open(tutti_engine *e, tutti_error *err);
+void tutti_hooks_close(tutti_engine *e);
+tutti_status tutti_hooks_hold(tutti_engine *e, tutti_error *err);
+tutti_status tutti_hooks_release(tutti_engine *e, tutti_error *err);
+/* does one of them hold or release? */
+bool tutti_hooks_rest(const tutti_engine *e);
+/* these alone */
+tutti_status tutti_facilities_arrive(tutti_engine *e, tutti_error *err);
+void tutti_facilities_begun(tutti_engine *e);
+/* a rank that is lost: TUTTI_OK, or the sentence with which the run ends */
+tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_error *err);
+/* false: none keeps values of x in slices */
+bool tutti_facilities_slices(const tutti_engine *e, int64_t *slices);
+bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, const void *memory);
+tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint,
+                                   const tutti_saved_run *run, tutti_error *err);
 /* clock.c */
 /* those of ranks that only serve, to all; collective over everyone, in this group: */
 tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err);
 tutti_group tutti_engine_metrics_group(const tutti_engine *e);
 void tutti_engine_clock_start(tutti_engine *e);
 void tutti_engine_clock_stop(tutti_engine *e);
-/* EXPOSED, unless the client is aside (OUTSIDE, REPORT) and stays so; gives what it was */
-tutti_doing tutti_engine_expose(tutti_engine *e);
-/* counts and traces it, unless the client is aside or the clock stands */
-void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns,
-                       int64_t end_ns);
 /* an event; worker -1: about none */
 void tutti_engine_note(tutti_engine *e, const char *kind, int worker, uint32_t epoch,
                        const char *text);

@@ -124,11 +124,8 @@ static void leave_out_servers(const tutti_engine *e, tutti_group *group)
 static tutti_status can_go_on(const tutti_engine *e, tutti_error *err)
 {
     for (int r = 0; r < e->m.workers + e->m.servers; r++)
-        if (!tutti_members_has(e->members, r) && tutti_engine_serves(e, r)) {
-            char why[300] = "";
-            tutti_world_lost(e->world, r, why, sizeof why);
-            return tutti_engine_slice_lost(e, r, why, err);
-        }
+        if (!tutti_members_has(e->members, r))
+            TUTTI_TRY(tutti_facilities_without(e, r, err));
     return e->m.all.size > 0
                ? TUTTI_OK
                : tutti_fail_rank(err, TUTTI_ERR_PEER, 0,

@@ -109,6 +109,41 @@ void tutti_engine_rows_all(tutti_engine *e, int tensor)
     e->rows[tensor].known.all = true;
 }
 
+const tutti_rows *tutti_engine_rows_known(const tutti_engine *e, int tensor)
+{
+    return e->rows[tensor].knows ? &e->rows[tensor].known : NULL;
+}
+
+void tutti_engine_rows_sum(tutti_engine *e, int tensor, bool anew)
+{
+    tutti_engine_rows *r = &e->rows[tensor];
+
+    r->summed = true;
+    if (anew) {
+        r->known.n = 0;
+        r->known.all = false;
+    }
+}
+
+void tutti_engine_rows_add(tutti_engine *e, int tensor, const uint32_t *ids, size_t first, size_t n)
+{
+    tutti_engine_rows *r = &e->rows[tensor];
+
+    if (n == 0 || (ids != NULL && r->known.all))
+        return;
+    if (ids != NULL)
+        memcpy(r->ids + r->known.n, ids, n * sizeof *ids);
+    for (size_t k = 0; k < n && ids == NULL; k++)
+        r->ids[r->known.n + k] = (uint32_t)(first + k);
+    r->known.n += n;
+}
+
+void tutti_engine_rows_whole(tutti_engine *e)
+{
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        e->tensors[i].asked = false;
+}
+
 void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, size_t n)
 {
     tutti_engine_rows *r = &e->rows[tensor];

@@ -20,7 +20,7 @@ typedef struct items { tutti_saved *at; size_t count, room; } items;
 typedef struct savers {      /* of a checkpoint */
     int began, left;         /* workers of that run at its beginning; those who were there to save it */
     int64_t *rank;           /* left: which of them those were; ascending */
-    bool resized, changed;   /* another number is here than saved it; or others */
+    tutti_saved_run run;     /* how it differs from this one */
 } savers;
 
 static tutti_status add(items *list, const tutti_saved *item, tutti_error *err)
@@ -103,10 +103,10 @@ static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_st
     return TUTTI_OK;
 }
 
-/* What this rank saves, or (checkpoint) what it needs of one. recut: not what goes by the servers,
-   which it reads otherwise. Who only serves has slices and nothing of its own, and x as it was. */
+/* What this rank saves, or (checkpoint) what it needs of one, but for what facilities read
+   themselves. A rank that only serves has slices and nothing of its own, and x as it was. */
 static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint, const savers *by,
-                            bool recut, tutti_error *err)
+                            tutti_error *err)
 {
     const tutti_method *m = &e->m;
     const bool serves = m->rank >= m->workers, reading = checkpoint != NULL;
@@ -119,12 +119,12 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         const bool same = s->keep == TUTTI_SAME, mine = !same && s->keep != TUTTI_SLICE;
         const int owner = mine ? m->all.index : -1;
-        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || (reading && by->resized))) ||
-            (recut && tutti_engine_server_recuts(e, memory)))
+        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || (reading && by->run.resized))) ||
+            (reading && tutti_facilities_recut(e, &by->run, memory)))
             continue;
         if (reading && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved before it was declared */
             continue;
-        if (s->of_workers && reading && by->changed) {
+        if (s->of_workers && reading && by->run.changed) {
             if (!same)
                 TUTTI_TRY(add_parts(e, list, s, memory, checkpoint, by, err));
         } else if (s->placed) {
@@ -234,11 +234,11 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
                                      : NULL;
     const tutti_saved of_servers = parts_item(parts), of_team = team_item(&team);
     const bool enough = text != NULL && (numbers != NULL || e->members == NULL || tutti_members_epoch(e->members) == 0);
-    tutti_status status = enough ? collect(e, &list, NULL, NULL, false, err)
+    tutti_status status = enough ? collect(e, &list, NULL, NULL, err)
                                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
 
-    tutti_engine_server_parts(e, parts);
-    if (status == TUTTI_OK && e->server != NULL && group.index == 0)
+    parts[0] = e->m.servers;
+    if (tutti_facilities_slices(e, &parts[1]) && status == TUTTI_OK && group.index == 0)
         status = add(&list, &of_servers, err);
     if (status == TUTTI_OK && team > 1 && group.index == 0)
         status = add(&list, &of_team, err);
@@ -343,14 +343,14 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
 
 /* States of each worker, from a checkpoint of another number of them. `reads`
    false: whether that is possible. */
-static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, bool recut,
-                                   bool reads, tutti_error *err)
+static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, bool reads,
+                                   tutti_error *err)
 {
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         if (memory == (void *)e->own_state || (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN) ||
-            (recut && tutti_engine_server_recuts(e, memory)))
+            tutti_facilities_recut(e, &by->run, memory))
             continue;
         if (!s->placed || s->dtype != TUTTI_F32 || s->first != 0 || s->count != e->m.n)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -400,18 +400,20 @@ static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpo
         }
     }
     tutti_free(numbers);
-    by->resized = left != e->m.workers;
-    by->changed = by->resized || by->began != e->m.workers;
+    by->run.resized = left != e->m.workers;
+    by->run.changed = by->run.resized || by->began != e->m.workers;
     return status;
 }
 
 /* Another number of workers: where nobody has a state of its own, or all can begin at what
    servers have, or the method knows how. */
-static tutti_status check_number(const tutti_engine *e, const savers *by, const int64_t parts[2], tutti_error *err)
+static tutti_status check_number(const tutti_engine *e, const savers *by, tutti_error *err)
 {
     char of_them[48] = "";
+    int64_t slices;
 
-    if (!by->resized || (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || parts[1] > 0 || e->m.ops->resized != NULL)
+    tutti_facilities_slices(e, &slices);
+    if (!by->run.resized || (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || slices > 0 || e->m.ops->resized != NULL)
         return TUTTI_OK;
     if (by->began > by->left)
         snprintf(of_them, sizeof of_them, ", who were left of %d,", by->began);
@@ -421,38 +423,35 @@ static tutti_status check_number(const tutti_engine *e, const savers *by, const 
                       by->left, of_them, e->m.ops->name, by->left, e->m.workers);
 }
 
-static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, bool recut, int64_t slices,
-                         tutti_error *err)
+static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
 {
     items list = { 0 };
-    tutti_status status = by->resized ? change_workers(e, checkpoint, by, recut, false, err) : TUTTI_OK;
+    tutti_status status = by->run.resized ? change_workers(e, checkpoint, by, false, err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
-        status = collect(e, &list, checkpoint, by, recut, err);
+        status = collect(e, &list, checkpoint, by, err);
     if (status == TUTTI_OK)
         status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
     tutti_free(list.at);
     TUTTI_TRY(status);
-    if (by->resized)
-        TUTTI_TRY(change_workers(e, checkpoint, by, recut, true, err));
-    if (recut)
-        TUTTI_TRY(tutti_engine_server_load(e, checkpoint, slices, err));
+    if (by->run.resized)
+        TUTTI_TRY(change_workers(e, checkpoint, by, true, err));
+    TUTTI_TRY(tutti_facilities_load(e, checkpoint, &by->run, err));
     if (e->passes_of != NULL)
         TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
                                     "the checkpoint was saved with another cut of a step"));
-    return by->changed && e->m.ops->resized != NULL ? e->m.ops->resized(&e->m, by->began, by->left, err) : TUTTI_OK;
+    return by->run.changed && e->m.ops->resized != NULL ? e->m.ops->resized(&e->m, by->began, by->left, err) : TUTTI_OK;
 }
 
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err)
 {
-    int64_t parts[2], saved_parts[2] = { 0 }, saved_team = 1;
+    int64_t saved_parts[2] = { 0 }, saved_team = 1;
     const tutti_saved of_servers = parts_item(saved_parts), of_team = team_item(&saved_team);
     savers by = { 0 };
     tutti_status status;
 
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "load is legal before the first pass only (engine.h)");
-    tutti_engine_server_parts(e, parts);
     if (tutti_checkpoint_has(checkpoint, of_servers.state))
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_servers, 1, err));
     if (saved_parts[0] < 0 || saved_parts[0] >= tutti_checkpoint_world(checkpoint))
@@ -464,13 +463,11 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     TUTTI_TRY(
         tutti_exchange_check_saved_team(e, saved_team, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], err));
     status = read_savers(e, checkpoint, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], &by, err);
+    by.run.slices = saved_parts[1];
     if (status == TUTTI_OK)
-        status = check_number(e, &by, parts, err);
+        status = check_number(e, &by, err);
     if (status == TUTTI_OK)
-        status = load(e, checkpoint, &by,
-                      e->server != NULL && (saved_parts[1] != parts[1] || by.resized ||
-                                            (by.changed && tutti_engine_server_begins_anew(e))),
-                      saved_parts[1], err);
+        status = load(e, checkpoint, &by, err);
     tutti_free(by.rank);
     TUTTI_TRY(status); /* the same engine may be given another checkpoint */
     if (e->own_pace)

@@ -1,6 +1,6 @@
 /* ad-psgd: asynchronous decentralised parallel SGD: every worker goes at its own pace and its model
    is averaged with one neighbour's at a time, beside the computation. Lian, Zhang, Zhang, Liu, ICML
-   2018, arXiv 1710.06952. Sheet: ad-psgd.md. The averaging is src/engine/pairs.c.
+   2018, arXiv 1710.06952. Sheet: ad-psgd.md. The averaging is src/gossip/pairs.c.
    roles=any        every worker asks and answers.
    roles=bipartite  the paper's: two groups, of which one asks and one answers, each averaging
                     atomic, a = 1/2; refuses graphs with odd cycles.
@@ -10,7 +10,7 @@
    made before a checkpoint, an evaluation or the end, so bytes are exactly 4 params x 2 x exchanges
    x gradients of those who ask. Staleness counts the averagings that s took part in between
    snapshot and update. The final model is the mean. Momentum stays local. */
-#include "tutti/method.h"
+#include "tutti/gossip.h"
 
 typedef struct ad_psgd {
     tutti_pairs_options options;
@@ -28,29 +28,6 @@ static tutti_status ad_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_err
     static const int services[2] = { ASK, ANSWER };
     ad_psgd *s = m->self;
     return tutti_pairs_declare(&s->pairs, m, plan, &s->options, services, err);
-}
-
-static tutti_status ad_psgd_open(tutti_method *m, tutti_error *err)
-{
-    return tutti_pairs_open(((ad_psgd *)m->self)->pairs, err);
-}
-
-static void ad_psgd_close(tutti_method *m)
-{
-    if (m->self != NULL)
-        tutti_pairs_close(((ad_psgd *)m->self)->pairs);
-}
-
-static tutti_status ad_psgd_hold(tutti_method *m, tutti_error *err)
-{
-    return tutti_pairs_hold(((ad_psgd *)m->self)->pairs, err);
-}
-
-static tutti_status ad_psgd_release(tutti_method *m, tutti_error *err)
-{
-    (void)err;
-    tutti_pairs_release(((ad_psgd *)m->self)->pairs);
-    return TUTTI_OK;
 }
 
 static tutti_status ad_psgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -99,10 +76,6 @@ const tutti_method_ops tutti_method_ad_psgd = {
     .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON,
     .services = ad_psgd_services,
     .declare = ad_psgd_declare,
-    .open = ad_psgd_open,
-    .close = ad_psgd_close,
     .pass = ad_psgd_pass,
     .step = ad_psgd_step,
-    .hold = ad_psgd_hold,
-    .release = ad_psgd_release,
 };

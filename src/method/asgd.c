@@ -178,13 +178,7 @@ static unsigned asgd_traits(const void *self)
 static tutti_status asgd_open(tutti_method *m, tutti_error *err)
 {
     asgd *s = m->self;
-    return s->hogwild ? hogwild_open(m, s, err) : tutti_server_open(s->server, err);
-}
-
-static void asgd_close(tutti_method *m)
-{
-    if (m->self != NULL)
-        tutti_server_close(((asgd *)m->self)->server);
+    return s->hogwild ? hogwild_open(m, s, err) : TUTTI_OK;
 }
 
 /* Slices and their counts are as many as there are servers, and nobody weighs by the number of
@@ -396,7 +390,6 @@ const tutti_method_ops tutti_method_asgd = {
     .services = asgd_services,
     .declare = asgd_declare,
     .open = asgd_open,
-    .close = asgd_close,
     .pass = asgd_pass,
     .step = asgd_step,
     .agree = asgd_agree,

@@ -7,7 +7,7 @@
                     on all workers from (seed, round)
      delay-by-one   x <- mean_j(x_j) - eta opt(g(x)): an all-reduce of the models that the gradients
                     are being taken at. The models differ by their last step only. Steps are common
-   Rounds are matched by beats (src/engine/averager.c): `rounds` for every `workers` gradients
+   Rounds are matched by beats (src/gossip/averager.c): `rounds` for every `workers` gradients
    of the run, whoever computed them; the paper's run free. So a slow worker's computation holds
    up nobody, its service takes part in every round. No gradient waits for a round, as in the
    paper; rounds that are slower than gradients are left out, but for the next `ahead` (the
@@ -16,7 +16,7 @@
    ring is a pair, 1/2 each; with one, SGD. */
 #include <stdio.h>
 
-#include "tutti/method.h"
+#include "tutti/gossip.h"
 
 typedef struct asr_adpsgd {
     int mixing;
@@ -58,31 +58,6 @@ static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);
     snprintf(ring, sizeof ring, s->mixing == RANDOM_RING ? "random-ring(seed=%lld)" : "ring", (long long)s->seed);
     return tutti_averager_declare(&s->averager, m, plan, ring, s->rounds, s->ahead, services, err);
-}
-
-static tutti_status asr_adpsgd_open(tutti_method *m, tutti_error *err)
-{
-    return tutti_averager_open(((asr_adpsgd *)m->self)->averager, err);
-}
-
-static void asr_adpsgd_close(tutti_method *m)
-{
-    if (m->self != NULL)
-        tutti_averager_close(((asr_adpsgd *)m->self)->averager);
-}
-
-static tutti_status asr_adpsgd_hold(tutti_method *m, tutti_error *err)
-{
-    (void)err;
-    tutti_averager_hold(((asr_adpsgd *)m->self)->averager);
-    return TUTTI_OK;
-}
-
-static tutti_status asr_adpsgd_release(tutti_method *m, tutti_error *err)
-{
-    (void)err;
-    tutti_averager_release(((asr_adpsgd *)m->self)->averager);
-    return TUTTI_OK;
 }
 
 static tutti_status asr_adpsgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -162,10 +137,6 @@ const tutti_method_ops tutti_method_asr_adpsgd = {
     .traits_of = asr_adpsgd_traits,
     .services = asr_adpsgd_services,
     .declare = asr_adpsgd_declare,
-    .open = asr_adpsgd_open,
-    .close = asr_adpsgd_close,
     .pass = asr_adpsgd_pass,
     .step = asr_adpsgd_step,
-    .hold = asr_adpsgd_hold,
-    .release = asr_adpsgd_release,
 };

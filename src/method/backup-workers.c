@@ -105,7 +105,7 @@ static tutti_status backup_workers_open(tutti_method *m, tutti_error *err)
     if (s->has == NULL || s->note == NULL || s->part == NULL || s->weight == NULL || s->waits == NULL ||
         s->wants == NULL || s->waiting == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'backup-workers'");
-    return tutti_server_open(s->server, err);
+    return TUTTI_OK;
 }
 
 static void backup_workers_close(tutti_method *m)
@@ -114,7 +114,6 @@ static void backup_workers_close(tutti_method *m)
 
     if (s == NULL)
         return;
-    tutti_server_close(s->server);
     tutti_free(s->has);
     tutti_free(s->note);
     tutti_free(s->part);

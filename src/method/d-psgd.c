@@ -7,14 +7,14 @@
      atc:                        x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))): adapt, then combine;
                                  nothing to overlap with, but the models stay closer.
    With a codec (`--codec`) what travels is each worker's difference to its public copy, CHOCO-SGD
-   (src/engine/mixer_codec.c): atc is its order of 2019, awc that of 2020, and gamma its consensus
+   (src/gossip/mixer_codec.c): atc is its order of 2019, awc that of 2020, and gamma its consensus
    step. W is the graph's (topology.h): non-negative, doubly stochastic, W_ii > 0, so the mean of
    the models moves by the mean gradient whatever the graph. Differs from the paper: any
    optimiser, whose buffers stay local (with momentum: DSGDm); graphs may be directed or change
    with the step as long as W is doubly stochastic. The final model is the mean of all, as in the
    paper; of all who are left, since the run goes on without workers it has lost: the paper has no
    such case, the mixer says what becomes of W. */
-#include "tutti/method.h"
+#include "tutti/gossip.h"
 
 typedef struct d_psgd {
     const char *graph;
@@ -45,20 +45,11 @@ static tutti_status d_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     if (s->order == AWC && m->workers > 1)
         tutti_declare_vector(plan, "d-psgd.mixed", TUTTI_SCRATCH, &s->mixed);
     return tutti_mixer_declare(&s->mixer, m, plan,
-                               &(tutti_mixer_options){ .graph = s->graph, .encode = true, .gamma = s->gamma }, err);
-}
-
-static tutti_status d_psgd_open(tutti_method *m, tutti_error *err)
-{
-    d_psgd *s = m->self;
-    return tutti_mixer_open(s->mixer, s->order == AWC && s->overlap, err);
-}
-
-static void d_psgd_close(tutti_method *m)
-{
-    d_psgd *s = m->self;
-    if (s != NULL)
-        tutti_mixer_close(s->mixer);
+                               &(tutti_mixer_options){ .graph = s->graph,
+                                                       .encode = true,
+                                                       .ahead = s->order == AWC && s->overlap,
+                                                       .gamma = s->gamma },
+                               err);
 }
 
 static tutti_status d_psgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -112,8 +103,6 @@ const tutti_method_ops tutti_method_d_psgd = {
     .self_bytes = sizeof(d_psgd),
     .traits = TUTTI_GOES_ON | TUTTI_ENCODES,
     .declare = d_psgd_declare,
-    .open = d_psgd_open,
-    .close = d_psgd_close,
     .pass = d_psgd_pass,
     .step = d_psgd_step,
 };

@@ -2,7 +2,7 @@
    step as ddp does; super-learners go at their own pace, and their models are averaged two at a
    time beside the computation. Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury,
    Kung, Picheny, INTERSPEECH 2019, arXiv 1907.05701. Sheet: asr-adpsgd.md, H-ADPSGD; the
-   averaging is ad-psgd's (src/engine/pairs.c).
+   averaging is ad-psgd's (src/gossip/pairs.c).
      inside     g <- mean of the gradients of the c workers, weighted by
                 samples (all-reduce);  all apply it
      between    the first worker of each machine asks and answers on the one model of the machine,
@@ -15,7 +15,7 @@
    the machine, not the difference the averagings made to it: as many bytes, and the replicas are
    the same to the bit. `exchanges` is counted for each step of a machine, that is for c
    gradients. */
-#include "tutti/method.h"
+#include "tutti/gossip.h"
 
 typedef struct h_adpsgd {
     const char *super_learner;
@@ -43,29 +43,12 @@ static tutti_status h_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_er
 
 static tutti_status h_adpsgd_open(tutti_method *m, tutti_error *err)
 {
+    (void)err;
     if (m->team == m->workers && m->workers > 1)
         tutti_event(m, "one super-learner",
                     "all %d workers are one super-learner: they sum gradients in every step, as ddp, and nobody "
                     "averages; super_learner=N, with N a part of %d, makes several",
                     m->workers, m->workers);
-    return tutti_pairs_open(((h_adpsgd *)m->self)->pairs, err);
-}
-
-static void h_adpsgd_close(tutti_method *m)
-{
-    if (m->self != NULL)
-        tutti_pairs_close(((h_adpsgd *)m->self)->pairs);
-}
-
-static tutti_status h_adpsgd_hold(tutti_method *m, tutti_error *err)
-{
-    return tutti_pairs_hold(((h_adpsgd *)m->self)->pairs, err);
-}
-
-static tutti_status h_adpsgd_release(tutti_method *m, tutti_error *err)
-{
-    (void)err;
-    tutti_pairs_release(((h_adpsgd *)m->self)->pairs);
     return TUTTI_OK;
 }
 
@@ -129,11 +112,8 @@ const tutti_method_ops tutti_method_h_adpsgd = {
     .services = h_adpsgd_services,
     .declare = h_adpsgd_declare,
     .open = h_adpsgd_open,
-    .close = h_adpsgd_close,
     .pass = h_adpsgd_pass,
     .exchange = h_adpsgd_exchange,
     .step = h_adpsgd_step,
     .agree = h_adpsgd_agree,
-    .hold = h_adpsgd_hold,
-    .release = h_adpsgd_release,
 };

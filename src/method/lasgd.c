@@ -14,7 +14,7 @@
    one before ends with it: between steps nothing is under way unless max_delay exceeds 1, and the
    models after the last step are averaged by the end anyway. warmup: that many steps of averaged
    gradients first. Momentum stays local. */
-#include "tutti/method.h"
+#include "tutti/gossip.h"
 
 typedef struct lasgd {
     int64_t local_steps, max_delay, warmup;
@@ -45,31 +45,6 @@ static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error
     if (s->max_delay < 0)
         s->max_delay = s->local_steps;
     return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);
-}
-
-static tutti_status lasgd_open(tutti_method *m, tutti_error *err)
-{
-    return tutti_averager_open(((lasgd *)m->self)->averager, err);
-}
-
-static void lasgd_close(tutti_method *m)
-{
-    if (m->self != NULL)
-        tutti_averager_close(((lasgd *)m->self)->averager);
-}
-
-static tutti_status lasgd_hold(tutti_method *m, tutti_error *err)
-{
-    (void)err;
-    tutti_averager_hold(((lasgd *)m->self)->averager);
-    return TUTTI_OK;
-}
-
-static tutti_status lasgd_release(tutti_method *m, tutti_error *err)
-{
-    (void)err;
-    tutti_averager_release(((lasgd *)m->self)->averager);
-    return TUTTI_OK;
 }
 
 static unsigned lasgd_traits(const void *self)
@@ -157,11 +132,7 @@ const tutti_method_ops tutti_method_lasgd = {
     .traits_of = lasgd_traits,
     .services = lasgd_services,
     .declare = lasgd_declare,
-    .open = lasgd_open,
-    .close = lasgd_close,
     .pass = lasgd_pass,
     .exchange = lasgd_exchange,
     .step = lasgd_step,
-    .hold = lasgd_hold,
-    .release = lasgd_release,
 };

@@ -401,7 +401,7 @@ static tutti_status oscars_open(tutti_method *m, tutti_error *err)
     s->present = m->workers;
     for (int i = 0; i < m->workers && s->person != NULL; i++)
         s->person[i].quota = 1;
-    return tutti_server_open(s->server, err);
+    return TUTTI_OK;
 }
 
 /* The view is of those who are here. Another number of workers has no
@@ -425,7 +425,6 @@ static void oscars_close(tutti_method *m)
 
     if (s == NULL)
         return;
-    tutti_server_close(s->server);
     tutti_free(s->seat);
     tutti_free(s->requests);
     tutti_free(s->quotas);

@@ -103,7 +103,6 @@ static tutti_status parameter_server_open(tutti_method *m, tutti_error *err)
     const size_t workers = (size_t)m->workers;
     size_t at = 0;
 
-    TUTTI_TRY(tutti_server_open(s->server, err));
     if (tutti_server_index(s->server) < 0 || m->workers == 1)
         return TUTTI_OK;
     s->sums = tutti_alloc((size_t)m->layout->n_pieces, sizeof *s->sums);
@@ -131,7 +130,6 @@ static void parameter_server_close(tutti_method *m)
 
     if (s == NULL)
         return;
-    tutti_server_close(s->server);
     for (int k = 0; k < s->n_pieces; k++) {
         tutti_free(s->sums[k].has);
         tutti_free(s->sums[k].note);

@@ -5,7 +5,7 @@
                                             probability of the rest;  sent: N, signs, l;
                                             decoded: N sign l / s, whose expectation is v
    The quantiser is the codec's (src/codec/qsgd.c). From four workers up the mean is quantised once
-   more by the owners of its parts (exchange_message.c): the variance of both adds, and it is still
+   more by the owners of its parts (exchange/message.c): the variance of both adds, and it is still
    unbiased; with requantize=off all have the codes of all instead, as in the paper, which is more
    than float32 from 64 / bits workers on. `bits` counts the sign: s = 2^(bits-1) - 1; levels says s
    itself. Layers of fewer than skip_below elements travel as they are, as in the paper, whose bound

@@ -6,7 +6,7 @@
                                W_ij x_j with W of the next round
      mixing=GRAPH, pace=own    every worker computes when it likes; `rounds` rounds for every
                                `workers` gradients of the run, or as many as the network lets there
-                               be, beside the computation and in delta form (src/engine/averager.c)
+                               be, beside the computation and in delta form (src/gossip/averager.c)
      mixing=delay-by-one       x <- mean_j(x_j) - eta opt(g(x)): the all-reduce of models travels
                                while the gradient is computed at them
    GRAPH is any of topology.h that keeps the mean; the paper's are random-ring (the default: a ring
@@ -16,7 +16,7 @@
    delay-by-one skips the first step, in which the models are equal. Momentum stays local. */
 #include <string.h>
 
-#include "tutti/method.h"
+#include "tutti/gossip.h"
 
 typedef struct rand_psgd {
     const char *mixing;
@@ -73,42 +73,6 @@ static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_e
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);
     return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds, s->ahead, services, err)
                           : tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->mixing }, err);
-}
-
-static tutti_status rand_psgd_open(tutti_method *m, tutti_error *err)
-{
-    rand_psgd *s = m->self;
-    return s->mixer != NULL ? tutti_mixer_open(s->mixer, false, err) : tutti_averager_open(s->averager, err);
-}
-
-static void rand_psgd_close(tutti_method *m)
-{
-    rand_psgd *s = m->self;
-
-    if (s == NULL)
-        return;
-    tutti_mixer_close(s->mixer);
-    tutti_averager_close(s->averager);
-}
-
-static tutti_status rand_psgd_hold(tutti_method *m, tutti_error *err)
-{
-    const rand_psgd *s = m->self;
-
-    (void)err;
-    if (s->averager != NULL)
-        tutti_averager_hold(s->averager);
-    return TUTTI_OK;
-}
-
-static tutti_status rand_psgd_release(tutti_method *m, tutti_error *err)
-{
-    const rand_psgd *s = m->self;
-
-    (void)err;
-    if (s->averager != NULL)
-        tutti_averager_release(s->averager);
-    return TUTTI_OK;
 }
 
 static tutti_status rand_psgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -195,10 +159,6 @@ const tutti_method_ops tutti_method_rand_psgd = {
     .traits_of = rand_psgd_traits,
     .services = rand_psgd_services,
     .declare = rand_psgd_declare,
-    .open = rand_psgd_open,
-    .close = rand_psgd_close,
     .pass = rand_psgd_pass,
     .step = rand_psgd_step,
-    .hold = rand_psgd_hold,
-    .release = rand_psgd_release,
 };

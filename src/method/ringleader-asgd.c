@@ -475,7 +475,7 @@ static tutti_status ringleader_open(tutti_method *m, tutti_error *err)
     s->held = tutti_alloc(workers, sizeof *s->held);
     if (s->answered == NULL || s->leaves == NULL || s->held == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ringleader-asgd'");
-    return tutti_server_open(s->server, err);
+    return TUTTI_OK;
 }
 
 /* Other workers begin a round of their own, at the servers' model: delays would else
@@ -506,7 +506,6 @@ static void ringleader_close(tutti_method *m)
 
     if (s == NULL)
         return;
-    tutti_server_close(s->server);
     tutti_free(s->answered);
     tutti_free(s->leaves);
     tutti_free(s->held);

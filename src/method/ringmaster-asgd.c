@@ -303,8 +303,7 @@ static tutti_status ringmaster_open(tutti_method *m, tutti_error *err)
     s->gone = tutti_alloc((size_t)m->workers, sizeof *s->gone);
     if (s->gone == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ringmaster-asgd'");
-    TUTTI_TRY(tutti_monitor_open(&s->door, m->rt, err));
-    return tutti_server_open(s->server, err);
+    return tutti_monitor_open(&s->door, m->rt, err);
 }
 
 /* Another number of workers has the server's model. R may be that number, so the
@@ -326,7 +325,6 @@ static void ringmaster_close(tutti_method *m)
 
     if (s == NULL)
         return;
-    tutti_server_close(s->server);
     tutti_monitor_close(s->door);
     tutti_free(s->gone);
 }

@@ -6,7 +6,7 @@
      overlap=tau  at the beginning of every tau-th step what was sent tau steps ago is added, then
                   (x, w) is split and sent again; gradients are taken and applied meanwhile
    P is the graph's, of the sender: columns sum to 1 (topology.h, tutti_graph_open_push). What is
-   kept here is z and w: x = w z is never formed (src/engine/mixer.c), so a step on x is one of
+   kept here is z and w: x = w z is never formed (src/gossip/mixer.c), so a step on x is one of
    eta / w on z, and with w = 1, which regular graphs keep for ever, this is d-psgd(order=atc) to
    the bit. Gradients, weight decay and momentum are of z, and local. w is a whole number of
    parts, so the weights of all, and of what is under way, sum to exactly the number of workers;
@@ -16,7 +16,7 @@
    drained, so saving disturbs nothing. The agreed model is the sum of all x over the sum of all
    w: push-sum's mean, not the mean of z. Of a lost worker what it held is gone; the others'
    weights are those of what is left. */
-#include "tutti/method.h"
+#include "tutti/gossip.h"
 
 typedef struct sgp {
     const char *graph;
@@ -63,20 +63,7 @@ static tutti_status sgp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         tutti_declare_vector(plan, "sgp.sent", TUTTI_OWN_ZERO, &s->sent);
         tutti_declare_vector(plan, "sgp.mixed", TUTTI_OWN_ZERO, &s->mixed);
     }
-    return tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .push = true }, err);
-}
-
-static tutti_status sgp_open(tutti_method *m, tutti_error *err)
-{
-    sgp *s = m->self;
-    return tutti_mixer_open(s->mixer, overlaps(m), err);
-}
-
-static void sgp_close(tutti_method *m)
-{
-    sgp *s = m->self;
-    if (s != NULL)
-        tutti_mixer_close(s->mixer);
+    return tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .push = true, .ahead = overlaps(m) }, err);
 }
 
 static tutti_status check_weight(const tutti_method *m, tutti_mass mass, tutti_error *err)
@@ -198,8 +185,6 @@ const tutti_method_ops tutti_method_sgp = {
     .self_bytes = sizeof(sgp),
     .traits = TUTTI_GOES_ON,
     .declare = sgp_declare,
-    .open = sgp_open,
-    .close = sgp_close,
     .pass = sgp_pass,
     .step = sgp_step,
     .agree = sgp_agree,

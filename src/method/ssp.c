@@ -97,7 +97,7 @@ static tutti_status ssp_open(tutti_method *m, tutti_error *err)
     if (s->clock == NULL || s->waiting == NULL || s->waits == NULL || s->released == NULL || s->behind_of == NULL ||
         s->granted == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ssp'");
-    return tutti_server_open(s->server, err);
+    return TUTTI_OK;
 }
 
 static void ssp_close(tutti_method *m)
@@ -106,7 +106,6 @@ static void ssp_close(tutti_method *m)
 
     if (s == NULL)
         return;
-    tutti_server_close(s->server);
     tutti_free(s->clock);
     tutti_free(s->waiting);
     tutti_free(s->waits);

@@ -1,5 +1,5 @@
 /* Goal: what a worker announces and sends to the others through a codec is not trusted
-   (src/engine/exchange_message.c): lengths beyond what the codec makes, negative ones, lengths
+   (src/engine/exchange/message.c): lengths beyond what the codec makes, negative ones, lengths
    that do not fit what came, and any bytes at all end with the sender's name and nothing read
    or written out of bounds (which a sanitizer sees), by gather and by the owners of parts;
    whatever is taken leaves the others alike. Method: ranks that are threads; rank 1 takes part
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../src/engine/exchange_message.c"
+#include "../../src/engine/exchange/message.c"
 
 #define CHECK(condition) \
     do { \

@@ -1,4 +1,4 @@
-/* Pieces: where services take requests and answer them (src/engine/desk.c), with few rooms and
+/* Pieces: where services take requests and answer them (src/engine/service/desk.c), with few rooms and
    fewer copies, so that services wait for both. Who asks knows what it must get. */
 #include "engine/engine_internal.h"
 #include "explore.h"

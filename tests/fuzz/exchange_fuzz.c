@@ -1,11 +1,11 @@
 /* Any bytes as what a worker has sent of the tensors of a piece, one message behind the other:
-   what exchange_message.c cuts it into (`take`), and what it decodes of that (`add`). Byte 0
+   what exchange/message.c cuts it into (`take`), and what it decodes of that (`add`). Byte 0
    chooses the codec, byte 1 how many tensors (1 to 4), bytes 2 and 3 their elements, byte 4 how:
    bit 0, the rest is laid over valid messages; bit 1, they have checksums. Every cut lies within
    what came; what is refused has a sentence; what was decoded before stays. The source is taken in
    whole: its functions are its own. */
 #include <stdlib.h>
-#include "../../src/engine/exchange_message.c"
+#include "../../src/engine/exchange/message.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

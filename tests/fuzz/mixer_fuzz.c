@@ -5,7 +5,7 @@
    would not be given, since they do not contract, are among them: their messages say their lengths.
    The source is taken in whole: its functions are its own. */
 #include <stdlib.h>
-#include "../../src/engine/mixer_codec.c"
+#include "../../src/gossip/mixer_codec.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

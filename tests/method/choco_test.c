@@ -1,4 +1,4 @@
-/* Goal: neighbours' averages through a codec (src/engine/mixer_codec.c), under d-psgd:
+/* Goal: neighbours' averages through a codec (src/gossip/mixer_codec.c), under d-psgd:
    CHOCO's recursion itself, to the bit where it is a formula; the mean; that models
    agree in the end; the bytes of every pair; its rate and its memory; what is refused.
    Resuming is in tests/engine/state_test.c, losses in goes_on_test.c, other transports

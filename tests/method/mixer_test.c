@@ -1,6 +1,7 @@
 /* Goal: the mixer alone, with a method made for it: the complete graph gives an all-reduce's bits,
    rounds contract as the gap says, push-sum's weight travels, chunks and places do not matter. */
 #include "trial.h"
+#include "tutti/gossip.h"
 
 typedef struct probe {
     const char *graph;
@@ -22,20 +23,15 @@ static tutti_status probe_declare(tutti_method *m, tutti_plan *plan, tutti_error
     probe *s = m->self;
     s->mass = (m->rank + 1) * TUTTI_MASS_ONE;
     tutti_declare_vector(plan, "probe.u", TUTTI_SCRATCH, &s->u);
-    return tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .push = s->push }, err);
+    return tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .push = s->push, .ahead = true }, err);
 }
 
 static tutti_status probe_open(tutti_method *m, tutti_error *err)
 {
-    probe *s = m->self;
+    (void)err;
     for (size_t i = 0; i < m->layout->used; i++) /* unlike on all workers */
         m->x[i] = (float)tutti_normal((tutti_rng){ 5, (uint64_t)m->rank, 0 }, i);
-    return tutti_mixer_open(s->mixer, true, err);
-}
-
-static void probe_close(tutti_method *m)
-{
-    tutti_mixer_close(((probe *)m->self)->mixer);
+    return TUTTI_OK;
 }
 
 static tutti_status probe_step(tutti_method *m, tutti_error *err)
@@ -70,7 +66,6 @@ static const tutti_method_ops probe_ops = { .name = "probe",
                                             .self_bytes = sizeof(probe),
                                             .declare = probe_declare,
                                             .open = probe_open,
-                                            .close = probe_close,
                                             .step = probe_step,
                                             .agree = probe_agree,
                                             .traits = TUTTI_OWNS_UPDATE };
@@ -79,7 +74,6 @@ static const tutti_method_ops mean_ops = { .name = "mean",
                                            .self_bytes = sizeof(probe),
                                            .declare = probe_declare,
                                            .open = probe_open,
-                                           .close = probe_close,
                                            .step = mean_step,
                                            .agree = probe_agree,
                                            .traits = TUTTI_OWNS_UPDATE };

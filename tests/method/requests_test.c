@@ -1,4 +1,4 @@
-/* Goal: a server (src/engine/server.c) takes no request that no client of its version makes:
+/* Goal: a server (src/server/server.c) takes no request that no client of its version makes:
    twice before an answer, with a version that does not exist yet, with another slice's length,
    in a window that is none, with rows that a table has not got. Nor does who sums rows of tables
    (src/engine/rows.c) take ids, numbers and bits beyond the table. The run ends, with the name
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/server_internal.h"
+#include "server/server_internal.h"
 #include "tutti/engine.h"
 #include "tutti/server.h"
 
@@ -43,11 +43,6 @@ static tutti_status asks_declare(tutti_method *m, tutti_plan *plan, tutti_error 
                                 &(tutti_server_setup){ .rule = asks_rule, .service = 0, .servers = 1 }, err);
 }
 
-static tutti_status asks_open(tutti_method *m, tutti_error *err)
-{
-    return tutti_server_open(((asks *)m->self)->server, err);
-}
-static void asks_close(tutti_method *m) { tutti_server_close(((asks *)m->self)->server); }
 static tutti_status asks_serve(tutti_method *m, tutti_error *err)
 {
     return tutti_server_run(((asks *)m->self)->server, err);
@@ -105,8 +100,6 @@ static const tutti_method_ops asks_ops = { .name = "asks",
                                            .traits = TUTTI_UPDATES_SLICES,
                                            .services = services,
                                            .declare = asks_declare,
-                                           .open = asks_open,
-                                           .close = asks_close,
                                            .step = asks_step,
                                            .agree = asks_agree };
 static const tutti_method_ops asks_rows_ops = { .name = "asks-rows",
@@ -114,8 +107,6 @@ static const tutti_method_ops asks_rows_ops = { .name = "asks-rows",
                                                 .traits = TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS,
                                                 .services = services,
                                                 .declare = asks_declare,
-                                                .open = asks_open,
-                                                .close = asks_close,
                                                 .step = asks_step,
                                                 .agree = asks_agree };
 

@@ -1,4 +1,4 @@
-/* service_calls.c: services call each other, and answer: requests and replies under tickets, and
+/* calls.c: services call each other, and answer: requests and replies under tickets, and
    how the waiting for them ends when nobody is left to answer, when a service has failed or when
    the worker closes (service.c says why). */
 #include "service_internal.h"
@@ -244,9 +244,7 @@ tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note
     const tutti_status status =
         tutti_engine_calls(e, index, 1, &member, note, &request, NULL, &reply, &call, each, err);
 
-    tutti_lock(e->services.monitor);
-    e->services.comm_ns += tutti_now_ns(e->rt) - begin;
-    tutti_unlock(e->services.monitor);
+    tutti_engine_service_comm(e, begin);
     return status;
 }
 
@@ -277,8 +275,6 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
         else
             tutti_engine_call_drop(e, &calls[k]);
     }
-    tutti_lock(e->services.monitor);
-    e->services.comm_ns += tutti_now_ns(e->rt) - begin;
-    tutti_unlock(e->services.monitor);
+    tutti_engine_service_comm(e, begin);
     return status;
 }

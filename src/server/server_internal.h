@@ -1,5 +1,5 @@
 /* server_internal.h: what the two halves of server.h share: server.c is the
-   server's, server_calls.c its clients'. */
+   server's, calls.c its clients'. */
 #ifndef TUTTI_SERVER_INTERNAL_H
 #define TUTTI_SERVER_INTERNAL_H
 #include <stdatomic.h>
@@ -94,7 +94,11 @@ static inline tutti_buffer tutti_server_half(const tutti_server *s, void *from, 
                            s->setup.wire };
 }
 
-/* server_calls.c, of tutti_server_open and _close. false: no memory. */
+/* Is a slice at that rank? Its loss then, in a sentence, with why it is lost. */
+bool tutti_server_is_at(const tutti_server *s, int rank);
+tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char *why,
+                                     tutti_error *err);
+/* calls.c, of opening and closing. false: no memory. */
 bool tutti_server_callers_open(tutti_server *s);
 void tutti_server_callers_close(tutti_server *s);
 /* n numbers to where they stand as the wire has them, from element 0 on; they are x's

@@ -30,7 +30,7 @@
 
 #include "service_internal.h"
 
-enum { AT_ONCE_MOST = 256, PATIENCE = 4 };
+enum { PATIENCE = 4 };
 enum { FREE, WAITS, GOES }; /* an answer */
 
 typedef struct tutti_engine_desk desk;
@@ -58,7 +58,7 @@ static tutti_status post_word(desk *d, tutti_error *err)
 
 tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_desk_setup *setup, tutti_error *err)
 {
-    const int ranks = e->m.workers + e->m.servers, most = ranks < AT_ONCE_MOST ? ranks : AT_ONCE_MOST;
+    const int ranks = e->m.workers + e->m.servers, most = ranks < TUTTI_DESK_MOST ? ranks : TUTTI_DESK_MOST;
     const size_t rooms = (size_t)(setup->rooms > 0 ? setup->rooms : most);
     const size_t answers = rooms + (size_t)most; /* to each request one, and what is told */
     bool enough;
@@ -112,10 +112,16 @@ void tutti_desk_close(desk *d)
 
 void tutti_desk_forget(desk *d)
 {
+    tutti_engine *e = d->engine;
+
+    if (e == NULL)
+        return;
+    tutti_lock(e->services.monitor);
     d->quick = d->all = 0;
     d->alone = false;
-    for (int r = 0; d->seen != NULL && r < d->engine->m.workers + d->engine->m.servers; r++)
+    for (int r = 0; d->seen != NULL && r < e->m.workers + e->m.servers; r++)
         d->seen[r] = false;
+    tutti_unlock(e->services.monitor);
 }
 
 /* ---- what was seen of the link ---- */

@@ -33,13 +33,13 @@
 #include "server_internal.h"
 
 enum { ALIGNMENT = 16 };         /* elements */
-enum { AT_ONCE_MOST = 256, AT_ONCE_BYTES = 1 << 30 }; /* of requests that come at a time, and of answers that go */
+enum { AT_ONCE_BYTES = 1 << 30 }; /* of requests that come at a time, and of answers that go */
 
 /* Between rows of tables: a row is read and written by one server. */
 static size_t cut(const tutti_server *s, int k, size_t first, size_t count)
 {
     const size_t even = count / ALIGNMENT * (size_t)k / (size_t)s->servers * ALIGNMENT;
-    return k == s->servers ? count : tutti_slice_cut(s->m->engine, first + even) - first;
+    return k == s->servers ? count : tutti_slice_cut(s->m, first + even) - first;
 }
 
 /* Elements that a request is about, at most: a piece is cut once it is full,
@@ -70,17 +70,19 @@ static int as_many(const tutti_server *s, int wanted)
 
     if (s->index < 0)
         return 0;
-    wanted = wanted > AT_ONCE_MOST ? AT_ONCE_MOST : wanted;
+    wanted = wanted > TUTTI_DESK_MOST ? TUTTI_DESK_MOST : wanted;
     return fit >= (size_t)wanted ? wanted : fit > 2 ? (int)fit : 2;
 }
 
 size_t tutti_server_slack(const tutti_method *m)
 {
-    const tutti_engine *e = m->engine;
     size_t words = 0;
 
-    for (int i = 0; i < e->layout.n_tensors; i++)
-        words += e->rows[i].knows ? 1 + e->tensors[i].cols + (tutti_optim_lazy(m->optim) ? e->tensors[i].rows : 0) : 0;
+    for (int i = 0; i < m->layout->n_tensors; i++) {
+        const tutti_tensor *t = &m->layout->tensor[i];
+        if (tutti_engine_rows_known(m->engine, i) != NULL)
+            words += 1 + t->cols + (tutti_optim_lazy(m->optim) ? t->rows : 0);
+    }
     return words;
 }
 
@@ -92,7 +94,7 @@ size_t tutti_server_words(const tutti_server *s, size_t first, size_t count)
     if (s->index < 0)
         return 0;
     part = tutti_server_part(s, s->index, first, count, &at);
-    slice = tutti_slice_of(s->m->engine, at, part);
+    slice = tutti_slice_of(s->m, at, part);
     return tutti_slice_room(&slice);
 }
 
@@ -210,10 +212,11 @@ static void declare_desk(tutti_server *s, tutti_plan *plan)
     s->out_bytes = told * tutti_dtype_bytes(s->setup.wire);
 }
 
+static const tutti_facility_ops facility; /* at the end */
+
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
                                   const tutti_server_setup *setup, tutti_error *err)
 {
-    tutti_engine *e = m->engine;
     tutti_server *s;
 
     *out = NULL;
@@ -229,19 +232,19 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     s->m = m;
     s->setup = *setup;
     s->servers = m->servers > 0 ? m->servers : setup->servers == 0 ? m->workers : setup->servers;
-    e->server = s;
+    tutti_facility_add(m, &facility, s);
     s->wake_at_ns = TUTTI_FOREVER;
     s->member = tutti_alloc((size_t)s->servers, sizeof *s->member);
     if (s->member == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
     place(s);
-    for (int i = 0; i < m->layout->n_tensors && setup->whole; i++)
-        e->tensors[i].asked = false;
+    if (setup->whole)
+        tutti_engine_rows_whole(m->engine);
     if (s->index >= 0)
         s->count = tutti_server_part(s, s->index, 0, m->layout->used, &s->first);
     if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && !setup->pieces) /* before slices: how tables travel depends on it */
         TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
-    s->slice = tutti_slice_of(m->engine, s->first, s->count);
+    s->slice = tutti_slice_of(m, s->first, s->count);
     s->there = tutti_world_shares(m->world) && tutti_server_is_float(s) && (setup->pieces || tutti_engine_pushes(m));
     declare_desk(s, plan);
     tutti_declare(
@@ -289,11 +292,11 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
                                   .count = (size_t)s->servers },
                   &s->got);
     tutti_server_declare_count(s, plan, "server.version", &s->version);
-    tutti_engine_declare_history(e);
+    tutti_engine_declare_history(m->engine);
     if (setup->collects) {
         size_t first;
-        const size_t rows = tutti_slice_marks(e, &s->slice, &first),
-                     all = tutti_slice_marks(e, &(tutti_slice){ .count = m->layout->used }, &(size_t){ 0 });
+        const size_t rows = tutti_slice_marks(m, &s->slice, &first),
+                     all = tutti_slice_marks(m, &(tutti_slice){ .count = m->layout->used }, &(size_t){ 0 });
         if (all > 0)
             tutti_declare(plan,
                           &(tutti_state){ .name = "server.marks",
@@ -376,11 +379,12 @@ static bool open_sums(tutti_server *s)
 
 static tutti_engine_desk *desk_of(const tutti_server *s)
 {
-    return &((tutti_engine *)s->m->engine)->services.at[s->setup.service].desk;
+    return tutti_engine_desk_of(s->m->engine, s->setup.service);
 }
 
-tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
+static tutti_status open_server(void *self, tutti_error *err)
 {
+    tutti_server *s = self;
     tutti_engine *e = s->m->engine;
     const size_t workers = (size_t)s->m->workers, everyone = (size_t)s->m->everyone.size;
     bool enough;
@@ -400,7 +404,7 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
              s->answer != NULL && s->placed != NULL && s->told != NULL && open_sums(s) && tutti_server_callers_open(s);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
-    e->services.at[s->setup.service].hears = true;
+    tutti_engine_service_hears(e, s->setup.service);
     if (s->index >= 0) {
         const tutti_desk_setup desk = { .rooms = s->rooms,
                                         .in = s->desk_in,
@@ -414,10 +418,10 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
     return tutti_monitor_open(&s->monitor, s->m->rt, err);
 }
 
-void tutti_server_close(tutti_server *s)
+static void close_server(void *self)
 {
-    if (s == NULL)
-        return;
+    tutti_server *s = self;
+
     tutti_monitor_close(s->monitor);
     tutti_server_callers_close(s);
     tutti_free(s->summand);
@@ -441,8 +445,9 @@ tutti_status tutti_server_agree(tutti_server *s, tutti_error *err)
 {
     tutti_method *m = s->m;
     tutti_engine *e = m->engine;
+    float *const kept = tutti_engine_kept(e);
     const tutti_doing was = tutti_engine_expose(e);
-    const int64_t begin = tutti_now_ns(e->rt);
+    const int64_t begin = tutti_now_ns(s->m->rt);
     tutti_status status;
 
     for (int i = 0, k = 0; i < m->everyone.size; i++) { /* both ascend */
@@ -458,26 +463,28 @@ tutti_status tutti_server_agree(tutti_server *s, tutti_error *err)
 
     /* rows that a worker asks for are nobody's own: what it has of them is old, and no model of
        its */
-    for (int i = 0; i < e->layout.n_tensors && e->kept != NULL; i++)
-        if (e->tensors[i].asked)
-            tutti_copy(m->device, e->tensors[i].count, m->x + e->tensors[i].first, e->kept + e->tensors[i].first);
-    tutti_engine_comm(e, "gather", 0, begin, tutti_now_ns(e->rt));
+    for (int i = 0; i < m->layout->n_tensors && kept != NULL; i++) {
+        const tutti_tensor *t = &m->layout->tensor[i];
+        if (t->asked)
+            tutti_copy(m->device, t->count, m->x + t->first, kept + t->first);
+    }
+    tutti_engine_comm(e, "gather", 0, begin, tutti_now_ns(s->m->rt));
     tutti_engine_doing(e, was);
     return status;
 }
 
 /* ---- losses ---- */
 
-bool tutti_engine_serves(const tutti_engine *e, int rank)
+bool tutti_server_is_at(const tutti_server *s, int rank)
 {
     bool serves = false;
 
-    for (int k = 0; e->server != NULL && k < e->server->servers; k++)
-        serves = serves || e->server->member[k] == rank;
+    for (int k = 0; k < s->servers; k++)
+        serves = serves || s->member[k] == rank;
     return serves;
 }
 
-tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char *why, tutti_error *err)
+tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char *why, tutti_error *err)
 {
     char text[300];
 
@@ -485,33 +492,39 @@ tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char
     return tutti_fail_rank(err, TUTTI_ERR_PEER, rank,
                            "%s %d is lost, and with it its slice of the model, without which '%s' cannot go on; resume "
                            "from a checkpoint (%s)",
-                           rank < e->m.workers ? "worker" : "server of rank", rank, e->m.ops->name, text);
+                           rank < s->m->workers ? "worker" : "server of rank", rank, s->m->ops->name, text);
+}
+
+static tutti_status without(const void *self, int rank, const char *why, tutti_error *err)
+{
+    return tutti_server_is_at(self, rank) ? tutti_server_slice_lost(self, rank, why, err) : TUTTI_OK;
 }
 
 /* ---- a checkpoint ---- */
 
-void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2])
+static int64_t slices(const void *self)
 {
-    parts[0] = e->m.servers;
-    parts[1] = e->server != NULL && !e->server->setup.pieces ? e->server->servers : 0;
+    const tutti_server *s = self;
+    return s->setup.pieces ? 0 : s->servers;
 }
 
-bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory)
+/* With other slices or other workers all begin at the servers' model. */
+static bool begins_anew(const tutti_server *s, const tutti_saved_run *run)
 {
-    const tutti_server *s = e->server;
-    bool one_of_them =
-        s != NULL && memory != NULL &&
-        (memory == (const void *)s->got || memory == (const void *)s->read || memory == (const void *)s->seconds ||
-         (memory == (const void *)e->m.x && !(e->m.traits & TUTTI_REPLICAS_EQUAL)));
+    return run->slices != slices(s) || run->resized || (run->changed && s->setup.anew);
+}
 
-    for (int i = 0; s != NULL && memory != NULL && i < s->n_counts; i++)
+/* State of servers and of what workers have of them that is no range of x, or their own x. */
+static bool recuts(const void *self, const tutti_saved_run *run, const void *memory)
+{
+    const tutti_server *s = self;
+    bool one_of_them = memory == (const void *)s->got || memory == (const void *)s->read ||
+                       memory == (const void *)s->seconds ||
+                       (memory == (const void *)s->m->x && (s->m->traits & TUTTI_REPLICAS_EQUAL) == 0);
+
+    for (int i = 0; i < s->n_counts; i++)
         one_of_them = one_of_them || memory == (const void *)*s->counts[i].slot;
-    return one_of_them;
-}
-
-bool tutti_engine_server_begins_anew(const tutti_engine *e)
-{
-    return e->server != NULL && e->server->setup.anew;
+    return memory != NULL && one_of_them && begins_anew(s, run);
 }
 
 /* Of each slice the greatest of those that it overlaps. old: n. */
@@ -567,23 +580,23 @@ static tutti_status read_model(const tutti_server *s, tutti_checkpoint *checkpoi
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpoint, int64_t slices, tutti_error *err)
+static tutti_status load(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run, tutti_error *err)
 {
-    tutti_server *s = e->server;
+    tutti_server *s = self;
     int64_t *old;
     tutti_status status;
 
-    if (s->setup.pieces || (s->m->traits & TUTTI_REPLICAS_EQUAL) != 0)
+    if (!begins_anew(s, run) || s->setup.pieces || (s->m->traits & TUTTI_REPLICAS_EQUAL) != 0)
         return TUTTI_OK;
-    if (slices < 1 || slices > 1 << 20)
+    if (run->slices < 1 || run->slices > 1 << 20)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "the checkpoint has no slices of servers, as method '%s' needs them; it was saved by another method",
             s->m->ops->name);
-    old = tutti_alloc((size_t)slices, sizeof *old);
+    old = tutti_alloc((size_t)run->slices, sizeof *old);
     if (old == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the counts of %lld slices", (long long)slices);
-    status = read_counts(s, checkpoint, old, slices, err);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the counts of %lld slices", (long long)run->slices);
+    status = read_counts(s, checkpoint, old, run->slices, err);
     tutti_free(old);
     if (status == TUTTI_OK)
         status = read_model(s, checkpoint, err);
@@ -594,22 +607,22 @@ tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpo
 
 /* Who has left the barriers before this worker's client asks this worker's service at once: so the
    client tells the time by itself, and who asks sooner has taken none. */
-void tutti_engine_server_begins(tutti_engine *e)
+static tutti_status release(void *self, tutti_error *err)
 {
-    if (e->server == NULL)
-        return;
-    for (int w = 0; w < e->m.workers; w++)
-        e->server->given_ns[w] = 0;
-    tutti_lock(e->services.monitor);
-    tutti_desk_forget(desk_of(e->server));
-    tutti_unlock(e->services.monitor);
-    atomic_store_explicit(&e->server->begun_ns, 0, memory_order_relaxed);
+    tutti_server *s = self;
+
+    (void)err;
+    for (int w = 0; w < s->m->workers; w++)
+        s->given_ns[w] = 0;
+    tutti_desk_forget(desk_of(s));
+    atomic_store_explicit(&s->begun_ns, 0, memory_order_relaxed);
+    return TUTTI_OK;
 }
 
-void tutti_engine_server_begun(tutti_engine *e)
+static void begun(void *self)
 {
-    if (e->server != NULL)
-        atomic_store_explicit(&e->server->begun_ns, tutti_now_ns(e->rt), memory_order_relaxed);
+    tutti_server *s = self;
+    atomic_store_explicit(&s->begun_ns, tutti_now_ns(s->m->rt), memory_order_relaxed);
 }
 
 /* ---- requests, and the rule's side ---- */
@@ -652,7 +665,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
     r->count = tutti_server_part(s, s->index, first, count, &r->first);
     r->in = note->bytes > 0 ? in : NULL;
     r->words = (size_t)note->bytes / sizeof(float);
-    slice = tutti_slice_of(m->engine, r->first, r->count);
+    slice = tutti_slice_of(m, r->first, r->count);
     if ((note->kind & KINDS) != 0 &&
         (!s->there || slice.tables > 0 || ((note->kind & FROM_THERE) != 0 && note->bytes > 0)))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
@@ -664,7 +677,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
         r->words = r->count;
         r->stays = true;
     } else if (slice.tables > 0 && r->in != NULL)
-        TUTTI_TRY(tutti_slice_check(m->engine, &slice, r->in, r->words, worker, err));
+        TUTTI_TRY(tutti_slice_check(m, &slice, r->in, r->words, worker, err));
     else if (note->bytes > 0 && note->bytes != r->count * tutti_dtype_bytes(s->setup.wire))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
                                "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker,
@@ -731,7 +744,7 @@ static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, con
         if (gives) {
             s->answer[k].a = *s->version;
             s->answer[k].b = (int64_t)s->delay[requests[k].from];
-            s->given_ns[requests[k].from] = tutti_now_ns(e->rt);
+            s->given_ns[requests[k].from] = tutti_now_ns(s->m->rt);
         }
         s->asks[requests[k].from] = false;
         tutti_engine_answered(e, &requests[k]);
@@ -749,9 +762,9 @@ static tutti_status tell_there(tutti_server *s, const tutti_note *request, size_
 /* Rows of a table as they are now, to who is about to read them. What is asked is not trusted. */
 static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const uint32_t *ids, tutti_error *err)
 {
-    const tutti_engine *e = s->m->engine;
+    const tutti_layout *l = s->m->layout;
     const tutti_tensor *t =
-        note->b >= 0 && note->b < e->layout.n_tensors && e->tensors[note->b].asked ? &e->tensors[note->b] : NULL;
+        note->b >= 0 && note->b < l->n_tensors && l->tensor[note->b].asked ? &l->tensor[note->b] : NULL;
     const size_t begin = t == NULL || t->first < s->first ? s->first : t->first,
                  end =
                      t == NULL || t->first + t->count > s->first + s->count ? s->first + s->count : t->first + t->count;
@@ -865,39 +878,39 @@ uint64_t tutti_server_version(const tutti_server *s)
 
 void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate)
 {
-    tutti_slice_update(s->m->engine, &s->slice, g, s->values, s->zeros, rate);
+    tutti_slice_update(s->m, &s->slice, g, s->values, s->zeros, rate);
     ++*s->version;
 }
 
 void tutti_server_collect(tutti_server *s, float a, const float *in, float *sum)
 {
-    tutti_slice_add(s->m->engine, &s->slice, a, in, sum, s->marks);
+    tutti_slice_add(s->m, &s->slice, a, in, sum, s->marks);
 }
 
 void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate *rate)
 {
-    tutti_slice_update_added(s->m->engine, &s->slice, sum, s->marks, s->values, rate);
+    tutti_slice_update_added(s->m, &s->slice, sum, s->marks, s->values, rate);
     ++*s->version;
 }
 
 void tutti_server_compensate(tutti_server *s, const tutti_server_request *r, const tutti_compensation *c, float *mean)
 {
     if (r->delay > 0 || mean != NULL) /* else nothing has moved */
-        tutti_slice_compensate(s->m->engine, &s->slice, c, s->values, s->read + (size_t)r->worker * s->count, r->in,
+        tutti_slice_compensate(s->m, &s->slice, c, s->values, s->read + (size_t)r->worker * s->count, r->in,
                                mean);
 }
 
 float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts,
                         const float *weights, size_t *words)
 {
-    const tutti_slice slice = tutti_slice_of(s->m->engine, r->first, r->count);
+    const tutti_slice slice = tutti_slice_of(s->m, r->first, r->count);
 
     *words = r->count;
     if (slice.tables == 0) {
         tutti_tree_sum(s->m->device, r->count, n, (const float *const *)parts, weights, parts[0]);
         return parts[0];
     }
-    *words = tutti_slice_sum(s->m->engine, &slice, n, (const float *const *)parts, weights, s->summand, s->from,
+    *words = tutti_slice_sum(s->m, &slice, n, (const float *const *)parts, weights, s->summand, s->from,
                              s->no_row, s->words);
     return s->words;
 }
@@ -978,11 +991,11 @@ static tutti_status give(tutti_server *s, const tutti_note *requests, int n, con
                          tutti_error *err)
 {
     for (int k = 0; s->read != NULL && k < n; k++)
-        tutti_slice_given(s->m->engine, &s->slice, s->values, s->read + (size_t)requests[k].from * s->count);
+        tutti_slice_given(s->m, &s->slice, s->values, s->read + (size_t)requests[k].from * s->count);
     if (s->slice.tables == 0)
         return answer(s, requests, n, kinds, each, true, tutti_f32(s->m->device, s->values, s->count), err);
     return answer(s, requests, n, kinds, each, true,
-                  tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m->engine, &s->slice, s->values, s->words)),
+                  tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m, &s->slice, s->values, s->words)),
                   err);
 }
 
@@ -1002,7 +1015,7 @@ tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *request
 {
     if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has moved */
         return tutti_server_give(s, requests, n + late, kind, err);
-    tutti_slice_fetch(s->m->engine, &s->slice, s->values, along);
+    tutti_slice_fetch(s->m, &s->slice, s->values, along);
     TUTTI_TRY(answer(s, requests, n, &kind, false, true, tutti_f32(s->m->device, along, words), err));
     return late > 0 ? tutti_server_give(s, requests + n, late, kind, err) : TUTTI_OK;
 }
@@ -1027,3 +1040,8 @@ tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *t
 
     return tutti_desk_tell(desk_of(s), &s->told[worker], service, worker, &note, values, told, err);
 }
+
+static const tutti_facility_ops facility = {
+    .open = open_server, .close = close_server, .release = release, .begun = begun, .without = without,
+    .slices = slices, .recuts = recuts, .load = load
+};

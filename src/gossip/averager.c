@@ -55,7 +55,7 @@
                   heard and not yet granted is forgotten. */
 #include <errno.h>
 
-#include "engine_internal.h"
+#include "mixer_internal.h"
 
 struct tutti_averager {
     tutti_method *m;
@@ -89,6 +89,8 @@ struct tutti_averager {
     tutti_request **each;
 };
 
+static const tutti_facility_ops facility; /* at the end */
+
 tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph,
                                     int64_t rounds, int64_t ahead, const int services[4], tutti_error *err)
 {
@@ -99,6 +101,7 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
     if (a == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
     a->m = m;
+    tutti_facility_add(m, &facility, a);
     tutti_engine_declare_history(m->engine);
     a->rounds = rounds;
     a->most = (uint64_t)(ahead * rounds);
@@ -125,23 +128,20 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
     return tutti_mixer_declare(&a->mixer, m, plan, &(tutti_mixer_options){ .graph = graph }, err);
 }
 
-tutti_status tutti_averager_open(tutti_averager *a, tutti_error *err)
+static tutti_status open_averager(void *self, tutti_error *err)
 {
-    const tutti_engine *e = a->m->engine;
+    tutti_averager *a = self;
 
-    if (a->mixer != NULL)
-        TUTTI_TRY(tutti_mixer_open(a->mixer, false, err));
-    else if (e->members != NULL)
+    if (a->mixer == NULL && tutti_engine_goes_on(a->m->engine))
         TUTTI_TRY(tutti_members_open(&a->members, a->m->world, tutti_port_of("averager", 0, 0), err));
     return tutti_monitor_open(&a->door, a->m->rt, err);
 }
 
-void tutti_averager_close(tutti_averager *a)
+static void close_averager(void *self)
 {
-    if (a == NULL)
-        return;
+    tutti_averager *a = self;
+
     tutti_monitor_close(a->door);
-    tutti_mixer_close(a->mixer);
     tutti_members_close(a->members);
     tutti_free(a->made);
     tutti_free(a->gone);
@@ -176,23 +176,31 @@ static void tell_client(tutti_averager *a)
                 (unsigned long long)a->round, (unsigned long long)left_out);
 }
 
-void tutti_averager_hold(tutti_averager *a)
+static tutti_status hold(void *self, tutti_error *err)
 {
+    tutti_averager *a = self;
+
+    (void)err;
     tutti_copy(a->m->device, a->m->n, a->s, a->m->x);
     if (a->mixer == NULL)
-        return;
-    tutti_engine_mixer_tell(a->mixer, a->round);
+        return TUTTI_OK;
+    tutti_mixer_tell(a->mixer, a->round);
     tell_client(a);
+    return TUTTI_OK;
 }
 
-void tutti_averager_release(tutti_averager *a)
+static tutti_status release(void *self, tutti_error *err)
 {
+    tutti_averager *a = self;
+
+    (void)err;
     tutti_copy(a->m->device, a->m->n, a->m->x, a->s);
     a->granted = a->handed = a->round;
     for (int r = 0; a->gone != NULL && r < a->m->workers; r++) {
         a->gone[r] = !tutti_engine_has(a->m->engine, r);
         a->made[r] = a->round;
     }
+    return TUTTI_OK;
 }
 
 void tutti_averager_read(tutti_averager *a)
@@ -253,21 +261,18 @@ static tutti_status with_all(tutti_averager *a, tutti_error *err)
 static tutti_status make_round(tutti_averager *a, tutti_error *err)
 {
     tutti_method *m = a->m;
-    tutti_engine *e = m->engine;
     const int64_t begin = tutti_now_ns(m->rt);
 
     tutti_lock(a->door);
     tutti_copy(m->device, m->n, a->s, a->sent);
     tutti_unlock(a->door);
-    TUTTI_TRY(a->mixer != NULL ? tutti_engine_mix_aside(a->mixer, a->round, a->sent, a->mean, err) : with_all(a, err));
+    TUTTI_TRY(a->mixer != NULL ? tutti_mixer_mix_aside(a->mixer, a->round, a->sent, a->mean, err) : with_all(a, err));
     tutti_lock(a->door);
     tutti_add_diff(m->device, m->layout->used, 1, a->mean, a->sent, a->s);
     a->averaged++;
     a->round++;
     tutti_unlock(a->door);
-    tutti_lock(e->services.monitor);
-    e->services.comm_ns += tutti_now_ns(m->rt) - begin;
-    tutti_unlock(e->services.monitor);
+    tutti_engine_service_comm(m->engine, begin);
     return TUTTI_OK;
 }
 
@@ -284,8 +289,7 @@ tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err)
 
 static int events(const tutti_averager *a)
 {
-    const tutti_engine *e = a->m->engine;
-    return e->members != NULL ? tutti_world_events(a->m->world, 0, NULL, 0) : 0;
+    return tutti_engine_goes_on(a->m->engine) ? tutti_world_events(a->m->world, 0, NULL, 0) : 0;
 }
 
 /* Is anybody lost to me who may be there for others? */
@@ -458,3 +462,7 @@ tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err)
     }
     return status;
 }
+
+static const tutti_facility_ops facility = {
+    .open = open_averager, .close = close_averager, .hold = hold, .release = release
+};

@@ -1,4 +1,4 @@
-/* server_calls.c: requests to servers, by the client and, of pieces, by the lane's
+/* calls.c: requests to servers, by the client and, of pieces, by the lane's
    threads: one call to each server that has a part, all at once (server.c says why).
    Values go and come as they are; of slices with tables what slice.h makes of them; as
    halves where the method's wire has those. */
@@ -122,14 +122,14 @@ static void add(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, i
 }
 
 /* Words of an answer to a push, at most: rows that are asked for do not come with it. */
-static size_t words_back(const tutti_engine *e, const tutti_slice *s)
+static size_t words_back(const tutti_layout *l, const tutti_slice *s)
 {
     size_t words = tutti_slice_room(s);
 
-    for (int i = s->tensor; i < e->layout.n_tensors && e->tensors[i].first < s->first + s->count; i++)
-        if (e->tensors[i].asked) {
-            const size_t begin = e->tensors[i].first > s->first ? e->tensors[i].first : s->first,
-                         end = e->tensors[i].first + e->tensors[i].count;
+    for (int i = s->tensor; i < l->n_tensors && l->tensor[i].first < s->first + s->count; i++)
+        if (l->tensor[i].asked) {
+            const size_t begin = l->tensor[i].first > s->first ? l->tensor[i].first : s->first,
+                         end = l->tensor[i].first + l->tensor[i].count;
             words -= (end < s->first + s->count ? end : s->first + s->count) - begin;
         }
     return words;
@@ -152,17 +152,17 @@ static tutti_status grow(void **memory, size_t *room, size_t words, tutti_error 
 static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, size_t first, size_t count, bool values,
                                 bool into, tutti_error *err)
 {
-    const tutti_engine *e = s->m->engine;
+    const tutti_method *m = s->m;
     size_t out = 0, back = 0;
 
     for (int k = 0; k < s->servers; k++) {
         size_t at;
         const size_t part = tutti_server_part(s, k, first, count, &at);
-        const tutti_slice slice = tutti_slice_of(e, at, part);
+        const tutti_slice slice = tutti_slice_of(m, at, part);
         if (slice.tables == 0)
             continue;
-        out += values ? tutti_slice_words(e, &slice) : 0;
-        back += into ? words_back(e, &slice) : 0;
+        out += values ? tutti_slice_words(m, &slice) : 0;
+        back += into ? words_back(m->layout, &slice) : 0;
     }
     TUTTI_TRY(grow((void **)&c->out, &c->out_room, out, err));
     return grow((void **)&c->back, &c->back_room, back, err);
@@ -193,13 +193,13 @@ static void leave_there(const tutti_server *s, tutti_server_caller *c, const flo
 static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t kind, int64_t b, size_t first,
                               size_t count, float *values, float *into, tutti_error *err)
 {
-    const tutti_engine *e = s->m->engine;
+    const tutti_method *m = s->m;
 
     TUTTI_TRY(grow_caller(s, c, first, count, values != NULL, into != NULL, err));
     for (int k = 0; k < s->servers; k++) {
         size_t at;
         const size_t part = tutti_server_part(s, k, first, count, &at);
-        const tutti_slice slice = tutti_slice_of(e, at, part);
+        const tutti_slice slice = tutti_slice_of(m, at, part);
         tutti_buffer request = tutti_nothing(), reply = tutti_nothing();
         if (part == 0)
             continue;
@@ -212,12 +212,12 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
                                                : tutti_server_half(s, s->half[1], at, part);
         }
         if (slice.tables > 0 && values != NULL) {
-            request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words), tutti_slice_words(e, &slice));
-            tutti_slice_pack(e, &slice, values, request.data);
+            request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words), tutti_slice_words(m, &slice));
+            tutti_slice_pack(m, &slice, values, request.data);
             c->out_words += request.count;
         }
         if (slice.tables > 0 && into != NULL) {
-            reply = tutti_f32(s->m->device, c->back + c->back_words, words_back(e, &slice));
+            reply = tutti_f32(s->m->device, c->back + c->back_words, words_back(m->layout, &slice));
             c->back_words += reply.count;
         }
         add(s, c, k, kind, b, request, reply);
@@ -237,10 +237,10 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
                                                    c->reply, c->call, c->each, err);
     const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
 
-    if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_engine_serves(e, err->rank) &&
-        tutti_world_lost(e->world, err->rank, NULL, 0)) {
+    if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_server_is_at(s, err->rank) &&
+        tutti_world_lost(s->m->world, err->rank, NULL, 0)) {
         const tutti_error why = *err;
-        return tutti_engine_slice_lost(e, why.rank, why.text, err);
+        return tutti_server_slice_lost(s, why.rank, why.text, err);
     }
     for (int k = 0; k < c->n && status == TUTTI_OK; k++) {
         const size_t wanted =
@@ -259,14 +259,12 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
 /* What came by way of `back` to its place in `into`. */
 static tutti_status store(const tutti_server *s, const tutti_server_caller *c, float *into, tutti_error *err)
 {
-    const tutti_engine *e = s->m->engine;
-
     for (int k = 0; k < c->n; k++) {
         if (c->slice[k].count == 0 || c->note[k].bytes == 0)
             continue;
-        TUTTI_TRY(tutti_slice_check(e, &c->slice[k], c->reply[k].data, (size_t)c->note[k].bytes / sizeof(float),
+        TUTTI_TRY(tutti_slice_check(s->m, &c->slice[k], c->reply[k].data, (size_t)c->note[k].bytes / sizeof(float),
                                     c->member[k], err));
-        tutti_slice_store(e, &c->slice[k], c->reply[k].data, into);
+        tutti_slice_store(s->m, &c->slice[k], c->reply[k].data, into);
     }
     return TUTTI_OK;
 }
@@ -294,14 +292,14 @@ static tutti_status call_exposed(tutti_server *s, tutti_server_caller *c, const 
 {
     tutti_engine *e = s->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
-    const int64_t begin = tutti_now_ns(e->rt);
+    const int64_t begin = tutti_now_ns(s->m->rt);
     tutti_status status = call_all(s, c, err);
 
     if (status == TUTTI_OK)
         status = store(s, c, into, err);
     if (status == TUTTI_OK && answers != NULL)
         read_answers(s, c, answers);
-    tutti_engine_comm(e, what, 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_comm(e, what, 0, begin, tutti_now_ns(s->m->rt));
     tutti_engine_doing(e, was);
     return status;
 }
@@ -413,11 +411,10 @@ void tutti_server_took(tutti_server *s, uint64_t version)
 
 tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err)
 {
-    tutti_engine *e = s->m->engine;
     tutti_server_caller *c;
     tutti_status status;
 
-    e->rows[p->first_tensor].summed = true;
+    tutti_engine_rows_sum(s->m->engine, p->first_tensor, false);
     if (s->m->workers == 1) /* my rows are all rows */
         return TUTTI_OK;
     c = take_caller(s);
@@ -434,7 +431,7 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
                 "the server at worker %d answered nothing about bucket %d; all workers must run one version",
                 c->member[k], p->index);
         else if (p->rows != NULL)
-            tutti_slice_known(e, &c->slice[k], c->reply[k].data, k == 0);
+            tutti_slice_known(s->m, &c->slice[k], c->reply[k].data, k == 0);
     give_back(s, c);
     return status;
 }

@@ -9,7 +9,7 @@
    every row is touched. A range begins and ends between rows (tutti_slice_cut). */
 #ifndef TUTTI_SLICE_H
 #define TUTTI_SLICE_H
-#include "engine_internal.h"
+#include "../engine/engine_facility.h"
 
 /* tensor: the first that it meets; tables: so many it meets whose rows are known; ids: words by
    which those may exceed the whole */
@@ -24,19 +24,19 @@ typedef struct tutti_slice_part {
     const float *values;                 /* count, or n rows */
 } tutti_slice_part;
 typedef struct tutti_slice_reader {
-    const tutti_engine *e;
+    const tutti_method *m;
     const tutti_slice *slice;
     const float *at;
     int tensor;
 } tutti_slice_reader;
 /* checked, or one's own */
-tutti_slice_reader tutti_slice_read(const tutti_engine *e, const tutti_slice *s,
+tutti_slice_reader tutti_slice_read(const tutti_method *m, const tutti_slice *s,
                                     const float *words);
 bool tutti_slice_next(tutti_slice_reader *r, tutti_slice_part *p);
 
 /* the beginning of the row that `at` lies in; elsewhere `at` */
-size_t tutti_slice_cut(const tutti_engine *e, size_t at);
-tutti_slice tutti_slice_of(const tutti_engine *e, size_t first, size_t count);
+size_t tutti_slice_cut(const tutti_method *m, size_t at);
+tutti_slice tutti_slice_of(const tutti_method *m, size_t first, size_t count);
 /* words at most */
 static inline size_t tutti_slice_room(const tutti_slice *s)
 {
@@ -44,24 +44,24 @@ static inline size_t tutti_slice_room(const tutti_slice *s)
 }
 /* The gradient g (flat) as it is known now. words: how many it makes;
    without tables they are g itself. */
-size_t tutti_slice_words(const tutti_engine *e, const tutti_slice *s);
-void tutti_slice_pack(const tutti_engine *e, const tutti_slice *s, const float *g, float *words);
+size_t tutti_slice_words(const tutti_method *m, const tutti_slice *s);
+void tutti_slice_pack(const tutti_method *m, const tutti_slice *s, const float *g, float *words);
 /* All values (of element s->first on), but no rows of tables that workers
    ask for (asked). Gives the words. */
-size_t tutti_slice_whole(const tutti_engine *e, const tutti_slice *s, const float *values,
+size_t tutti_slice_whole(const tutti_method *m, const tutti_slice *s, const float *values,
                          float *words);
 /* Is that a slice? What came from a worker is not trusted: it names what is
    read and written. TUTTI_ERR_CORRUPT. */
-tutti_status tutti_slice_check(const tutti_engine *e, const tutti_slice *s, const float *words,
+tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, const float *words,
                                size_t n, int worker, tutti_error *err);
 /* x: flat; rows that are not there stay */
-void tutti_slice_store(const tutti_engine *e, const tutti_slice *s, const float *words, float *x);
+void tutti_slice_store(const tutti_method *m, const tutti_slice *s, const float *words, float *x);
 /* the same rows, of values (of element s->first on), in place of what stands there */
-void tutti_slice_fetch(const tutti_engine *e, const tutti_slice *s, const float *values,
+void tutti_slice_fetch(const tutti_method *m, const tutti_slice *s, const float *values,
                        float *words);
 /* Of an exchange's sum: these are the rows of the table's gradient now, besides those
    known before unless it `begins`. */
-void tutti_slice_known(tutti_engine *e, const tutti_slice *s, const float *words, bool begins);
+void tutti_slice_known(const tutti_method *m, const tutti_slice *s, const float *words, bool begins);
 /* n rows; rows: row `low` */
 void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float *rows, uint32_t low,
                         float *out);
@@ -70,23 +70,23 @@ void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *f
                       uint32_t low);
 /* One step of the run's optimiser on values (of element s->first on). zeros: count of the slice, 0
    before and after, for optimisers that want every row; NULL where tutti_optim_by_rows. */
-void tutti_slice_update(const tutti_engine *e, const tutti_slice *s, const float *words,
+void tutti_slice_update(const tutti_method *m, const tutti_slice *s, const float *words,
                         float *values, float *zeros, const tutti_rate *rate);
 /* What tutti_slice_whole gives: of values (of element s->first on) to the same place in `to`. */
-void tutti_slice_given(const tutti_engine *e, const tutti_slice *s, const float *values, float *to);
+void tutti_slice_given(const tutti_method *m, const tutti_slice *s, const float *values, float *to);
 /* words := tutti_compensate of them, from read to values; mean may be NULL. All three of element
    s->first on; of tables the rows that words has. */
-void tutti_slice_compensate(const tutti_engine *e, const tutti_slice *s,
+void tutti_slice_compensate(const tutti_method *m, const tutti_slice *s,
                             const tutti_compensation *c, const float *values, const float *read,
                             float *words, float *mean);
 /* sum += a words, over the slice as it stands in full; marks the rows, 1 each, of the
    slice's tables one after another. */
-void tutti_slice_add(const tutti_engine *e, const tutti_slice *s, float a, const float *words,
+void tutti_slice_add(const tutti_method *m, const tutti_slice *s, float a, const float *words,
                      float *sum, uint8_t *marks);
 /* how many; first: among those of the whole model */
-size_t tutti_slice_marks(const tutti_engine *e, const tutti_slice *s, size_t *first);
+size_t tutti_slice_marks(const tutti_method *m, const tutti_slice *s, size_t *first);
 /* Along what was added, where marked or no table; it is 0 afterwards, and nothing marked. */
-void tutti_slice_update_added(const tutti_engine *e, const tutti_slice *s, float *sum,
+void tutti_slice_update_added(const tutti_method *m, const tutti_slice *s, float *sum,
                               uint8_t *marks, float *values, const tutti_rate *rate);
 /* out := the tree sum of a[r] parts[r], n of them, a missing row being zeros: the
    bits of tutti_tree_sum over slices in full. scratch: n each; zeros: a row of
@@ -96,7 +96,7 @@ typedef struct tutti_slice_summand {
     tutti_slice_part part;
     size_t at;
 } tutti_slice_summand;
-size_t tutti_slice_sum(const tutti_engine *e, const tutti_slice *s, int n,
+size_t tutti_slice_sum(const tutti_method *m, const tutti_slice *s, int n,
                        const float *const *parts, const float *a, tutti_slice_summand *scratch,
                        const float **from, const float *zeros, float *out);
 #endif

@@ -136,7 +136,7 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     tutti_doing was;
     tutti_status status = TUTTI_OK;
 
-    TUTTI_TRY(tutti_engine_mixers_arrive(e, err));
+    TUTTI_TRY(tutti_facilities_arrive(e, err));
     if (e->services.monitor == NULL || e->services.held)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
@@ -156,8 +156,8 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
         status = come_to_rest(e, err);
     if (status == TUTTI_OK)
         status = keep_quiet(e, err);
-    if (status == TUTTI_OK && e->m.ops->hold != NULL)
-        status = e->m.ops->hold(&e->m, err);
+    if (status == TUTTI_OK)
+        status = tutti_hooks_hold(e, err);
     tutti_engine_doing(e, was);
     return status;
 }
@@ -214,17 +214,15 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
 tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
 {
     tutti_doing was;
-    tutti_status status = TUTTI_OK;
+    tutti_status status;
 
     if (e->services.monitor == NULL || !e->services.held)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
-    if (e->m.ops->release != NULL)
-        status = e->m.ops->release(&e->m, err);
-    tutti_engine_server_begins(e);
+    status = tutti_hooks_release(e, err);
     if (status == TUTTI_OK)
         status = leave_together(e, err);
-    tutti_engine_server_begun(e);
+    tutti_facilities_begun(e);
     tutti_lock(e->services.monitor);
     e->services.held = e->services.quiet = false;
     for (int i = 0; i < e->services.n; i++)

@@ -30,6 +30,10 @@
 enum { CHUNK = 1 << 20, SLOTS = 2, TERMS_MAX = 4096 }; /* tutti_tree_sum's limit */
 static const size_t ahead_bytes = 256 * 1024; /* as for pieces: below, handing over costs more than it hides */
 
+/* ---- from declare to close ---- */
+
+static const tutti_facility_ops facility; /* at the end */
+
 tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan,
                                  const tutti_mixer_options *options, tutti_error *err)
 {
@@ -40,6 +44,8 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     if (mixer == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     mixer->m = m;
+    mixer->ahead = options->ahead;
+    tutti_facility_add(m, &facility, mixer);
     TUTTI_TRY(tutti_fail_within(
         err, (options->push ? tutti_graph_open_push : tutti_graph_open)(&mixer->graph, options->graph, m->workers, err),
         "method '%s'", m->ops->name));
@@ -76,26 +82,26 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     return TUTTI_OK;
 }
 
-tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err)
+static tutti_status open_mixer(void *self, tutti_error *err)
 {
-    tutti_engine *e = mixer->m->engine;
+    tutti_mixer *mixer = self;
+    const tutti_method *m = mixer->m;
 
     TUTTI_TRY(tutti_mixer_codec_open(mixer, err));
-    mixer->next = e->mixers;
-    e->mixers = mixer;
-    if (e->members == NULL) { /* declare() comes before the engine knows */
+    if (!tutti_engine_goes_on(m->engine)) { /* declare() comes before the engine knows */
         tutti_free(mixer->lost);
         mixer->lost = NULL;
     }
-    if (!ahead || e->options.lane < 0 || mixer->m->workers == 1 || mixer->m->layout->used * sizeof(float) < ahead_bytes)
+    if (!mixer->ahead || !tutti_engine_has_lanes(m->engine) || m->workers == 1 ||
+        m->layout->used * sizeof(float) < ahead_bytes)
         return TUTTI_OK;
-    return tutti_lane_open(&mixer->lane, mixer->m->rt, "mixer", 1, err);
+    return tutti_lane_open(&mixer->lane, m->rt, "mixer", 1, err);
 }
 
-void tutti_mixer_close(tutti_mixer *mixer)
+static void close_mixer(void *self)
 {
-    if (mixer == NULL)
-        return;
+    tutti_mixer *mixer = self;
+
     tutti_lane_close(mixer->lane);
     tutti_mixer_codec_close(mixer->codec);
     tutti_graph_close(mixer->graph);
@@ -194,7 +200,7 @@ static int falls_apart(tutti_mixer *mixer, uint64_t k)
     return -1;
 }
 
-void tutti_engine_mixer_tell(tutti_mixer *mixer, uint64_t k)
+void tutti_mixer_tell(tutti_mixer *mixer, uint64_t k)
 {
     int other;
 
@@ -408,17 +414,17 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
 {
     tutti_engine *e = mixer->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
-    const int64_t started_ns = tutti_now_ns(e->rt);
+    const int64_t started_ns = tutti_now_ns(mixer->m->rt);
     tutti_mixer_round r = begin(mixer, k, u, x, mass);
     const tutti_status status = carry_out(mixer, &r, err);
 
-    tutti_engine_mixer_tell(mixer, k);
-    tutti_engine_comm(e, "mix", 0, started_ns, tutti_now_ns(e->rt));
+    tutti_mixer_tell(mixer, k);
+    tutti_engine_comm(e, "mix", 0, started_ns, tutti_now_ns(mixer->m->rt));
     tutti_engine_doing(e, was);
     return status;
 }
 
-tutti_status tutti_engine_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err)
+tutti_status tutti_mixer_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err)
 {
     tutti_mixer_round r = begin(mixer, k, u, x, NULL);
     r.aside = true;
@@ -454,13 +460,13 @@ static tutti_status arrive(tutti_mixer *mixer, tutti_error *err)
 {
     tutti_engine *e = mixer->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
-    int64_t from_ns = tutti_now_ns(e->rt), to_ns;
+    int64_t from_ns = tutti_now_ns(mixer->m->rt), to_ns;
     tutti_status status;
 
     mixer->arrived = true;
     if (mixer->lane == NULL) {
         status = carry_out(mixer, &mixer->started, err);
-        to_ns = tutti_now_ns(e->rt);
+        to_ns = tutti_now_ns(mixer->m->rt);
     } else {
         status = tutti_job_wait(mixer->lane, &mixer->job, err);
         from_ns = mixer->job.started_ns;
@@ -468,24 +474,24 @@ static tutti_status arrive(tutti_mixer *mixer, tutti_error *err)
     }
     if (mixer->mass != NULL)
         *mixer->mass = mixer->moving;
-    tutti_engine_mixer_tell(mixer, mixer->started.k);
+    tutti_mixer_tell(mixer, mixer->started.k);
     tutti_engine_comm(e, "mix", mixer->lane != NULL, from_ns, to_ns);
     tutti_engine_doing(e, was);
     return status;
 }
 
+static tutti_status arrive_started(void *self, tutti_error *err)
+{
+    tutti_mixer *mixer = self;
+    return mixer->pending && !mixer->arrived ? arrive(mixer, err) : TUTTI_OK;
+}
+
 tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err)
 {
-    const tutti_status status = mixer->pending && !mixer->arrived ? arrive(mixer, err) : TUTTI_OK;
+    const tutti_status status = arrive_started(mixer, err);
 
     mixer->pending = false;
     return status;
 }
 
-tutti_status tutti_engine_mixers_arrive(tutti_engine *e, tutti_error *err)
-{
-    for (tutti_mixer *mixer = e->mixers; mixer != NULL; mixer = mixer->next)
-        if (mixer->pending && !mixer->arrived)
-            TUTTI_TRY(arrive(mixer, err));
-    return TUTTI_OK;
-}
+static const tutti_facility_ops facility = { .open = open_mixer, .close = close_mixer, .arrive = arrive_started };

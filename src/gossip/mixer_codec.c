@@ -35,7 +35,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exchange_internal.h"
 #include "mixer_internal.h"
 #include "tutti/codec.h"
 
@@ -201,8 +200,8 @@ static tutti_status check_contracts(const tutti_codec *c, tutti_error *err)
 tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, double gamma, tutti_error *err)
 {
     tutti_method *m = mixer->m;
-    tutti_engine *e = m->engine;
-    const char *name = m->ops->name, *spec = e->options.codec;
+    bool checked;
+    const char *name = m->ops->name, *spec = tutti_engine_codec(m->engine, &checked);
     tutti_mixer_codec *c;
 
     if (spec[0] == 0) {
@@ -224,14 +223,14 @@ tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, dou
     if (c == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", name);
     c->gamma = gamma;
-    c->checked = e->options.codec_checksum;
+    c->checked = checked;
     TUTTI_TRY(list_tensors(m, c, err));
     TUTTI_TRY(tutti_codec_declare(&c->codec, plan, spec, "mixer.codec", &c->space, err));
     TUTTI_TRY(tutti_fail_within(err, tutti_codec_check_point(c->codec, err), "method '%s' sends to neighbours", name));
     TUTTI_TRY(tutti_fail_within(err, check_contracts(c->codec, err), "method '%s'", name));
     cut_messages(c);
     TUTTI_TRY(declare_memory(mixer, plan, err));
-    e->codec_is_used = true;
+    tutti_engine_take_codec(m->engine);
     return TUTTI_OK;
 }
 

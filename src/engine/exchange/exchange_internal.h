@@ -1,8 +1,8 @@
-/* exchange_internal.h: what exchange.c and exchange_message.c share: one tensor of a
+/* exchange_internal.h: what exchange.c and message.c share: one tensor of a
    piece on its way through a codec. */
 #ifndef TUTTI_ENGINE_EXCHANGE_INTERNAL_H
 #define TUTTI_ENGINE_EXCHANGE_INTERNAL_H
-#include "engine_internal.h"
+#include "../engine_internal.h"
 #include "tutti/codec.h"
 
 enum { TUTTI_EXCHANGE_WRAPPERS = 4, TUTTI_EXCHANGE_ROUNDS = 8 };
@@ -53,7 +53,7 @@ typedef struct tutti_engine_exchange {
     uint64_t *payload;           /* bytes by tensor, in this process */
     uint64_t report_every, report_from; /* codec_report; steps of the run before this process */
     tutti_codec_record *records; /* n_tensors; NULL: it is 0 */
-    struct tutti_exchange_measured *measured; /* n_tensors; of exchange_report.c */
+    struct tutti_exchange_measured *measured; /* n_tensors; of report.c */
     /* a step has begun in this process: whatever codec-cost has to tell is told */
     bool weighed;
     /* TUTTI_EXCHANGE_ ...; declared where codec-cost may leave the codec away.
@@ -84,32 +84,24 @@ float tutti_exchange_account(const tutti_exchange_unit *u, int wrapper, const tu
 /* exchange.c: the first codec that encodes, in the order of the spec,
    for which `is` holds; NULL: none. */
 const tutti_codec *tutti_exchange_leaf(const tutti_codec *c, bool (*is)(const tutti_codec *c));
-/* checksum.c: of a message that worker `from` makes of v. check: in is what came in front of it;
-   TUTTI_ERR_CORRUPT with tensor and sender. */
-enum { TUTTI_CHECKSUM_BYTES = 8 };
-void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message,
-                        size_t bytes, uint8_t *out);
-tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int from,
-                                  const uint8_t *message, size_t bytes, const uint8_t *in,
-                                  tutti_error *err);
 /* checksum.c: worker 0 says once what is not looked at. */
 void tutti_checksum_tell(tutti_engine *e);
-/* exchange_team.c: who is this worker's team, and the space as the teams' codecs see it. */
+/* team.c: who is this worker's team, and the space as the teams' codecs see it. */
 tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err);
 bool tutti_exchange_leads(const tutti_engine *e); /* this worker encodes, for its team */
 /* `inside` or `between`, for a piece of this step */
 tutti_group tutti_exchange_team_group(const tutti_engine *e, const tutti_piece *p,
                                       const tutti_group *group);
-/* exchange_message.c: nothing hinders the owners of parts of these units from encoding anew, where
+/* message.c: nothing hinders the owners of parts of these units from encoding anew, where
    collective=alltoall asks for it. */
 tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job,
                                          tutti_error *err);
-/* exchange_message.c: does this unit go by the owners of its parts? */
+/* message.c: does this unit go by the owners of its parts? */
 bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_way way);
-/* exchange_cost.c: measures, tells, and decides where that is asked for; collective,
+/* cost.c: measures, tells, and decides where that is asked for; collective,
    before the first view of a step. */
 tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err);
-/* exchange_report.c. begin: what is wrapped is not changed yet; measure: a view of stage 0 is
+/* report.c. begin: what is wrapped is not changed yet; measure: a view of stage 0 is
    encoded, and neither x nor what was kept of it is changed yet; message NULL: linear; end: u->y is
    the mean as decoded. All but open do nothing where this exchange is not to be measured. */
 tutti_status tutti_exchange_report_open(tutti_engine *e, tutti_error *err);

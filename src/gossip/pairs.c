@@ -40,7 +40,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "engine_internal.h"
+#include "../engine/engine_facility.h"
+#include "tutti/gossip.h"
 
 enum { RANDOM, CYCLIC };
 enum { ANY, BIPARTITE };
@@ -132,6 +133,8 @@ static void declare_rooms(const tutti_pairs *p, tutti_plan *plan, const char *na
                   rooms);
 }
 
+static const tutti_facility_ops facility; /* at the end */
+
 tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan,
                                  const tutti_pairs_options *options, const int services[2], tutti_error *err)
 {
@@ -143,6 +146,7 @@ tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan 
     if (p == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
     p->m = m;
+    tutti_facility_add(m, &facility, p);
     tutti_engine_declare_history(m->engine);
     p->o = options;
     p->ask = services[ASK];
@@ -172,12 +176,12 @@ tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan 
 
 static tutti_engine_desk *desk_of(const tutti_pairs *p)
 {
-    tutti_engine *e = p->m->engine;
-    return &e->services.at[p->answer].desk;
+    return tutti_engine_desk_of(p->m->engine, p->answer);
 }
 
-tutti_status tutti_pairs_open(tutti_pairs *p, tutti_error *err)
+static tutti_status open_pairs(void *self, tutti_error *err)
 {
+    tutti_pairs *p = self;
     const size_t bytes = p->m->n * sizeof(float);
     const tutti_desk_setup setup = { .rooms = p->rooms, .copies = p->rooms, .in = p->in, .in_bytes = bytes,
                                      .out = p->out, .out_bytes = bytes, .at_once = true };
@@ -187,10 +191,10 @@ tutti_status tutti_pairs_open(tutti_pairs *p, tutti_error *err)
     return tutti_monitor_open(&p->door, p->m->rt, err);
 }
 
-void tutti_pairs_close(tutti_pairs *p)
+static void close_pairs(void *self)
 {
-    if (p == NULL)
-        return;
+    tutti_pairs *p = self;
+
     tutti_cancel(p->m->world, &p->waking);
     tutti_monitor_close(p->door);
     tutti_graph_close(p->graph);
@@ -253,8 +257,9 @@ static void look_for_losses(tutti_pairs *p)
                     m->rank, other * m->team);
 }
 
-tutti_status tutti_pairs_hold(tutti_pairs *p, tutti_error *err)
+static tutti_status hold(void *self, tutti_error *err)
 {
+    tutti_pairs *p = self;
     tutti_doing was;
     tutti_status status;
 
@@ -269,8 +274,11 @@ tutti_status tutti_pairs_hold(tutti_pairs *p, tutti_error *err)
     return status;
 }
 
-void tutti_pairs_release(tutti_pairs *p)
+static tutti_status release(void *self, tutti_error *err)
 {
+    tutti_pairs *p = self;
+
+    (void)err;
     /* A resumed run knows no times either, and nothing wakes it. The asking service rests. */
     memset(p->took_ns, 0, (size_t)(p->m->workers / p->m->team) * sizeof *p->took_ns);
     tutti_cancel(p->m->world, &p->wake);
@@ -279,6 +287,7 @@ void tutti_pairs_release(tutti_pairs *p)
     p->waits = p->woken = false;
     if (p->leads)
         tutti_copy(p->m->device, p->m->n, p->m->x, p->s);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_pairs_read(tutti_pairs *p, tutti_error *err)
@@ -353,18 +362,14 @@ static void leave_out(tutti_pairs *p, int peer)
 /* It is over, however. One that a loss has ended is made with another. */
 static tutti_status end(tutti_pairs *p, question *q, tutti_status status, tutti_error *err)
 {
-    tutti_engine *e = p->m->engine;
     const int peer = q->peer;
 
     q->peer = -1;
     tutti_lock(p->door);
     p->asking--;
     tutti_unlock(p->door);
-    if (p->asking == 0) {
-        tutti_lock(e->services.monitor);
-        e->services.comm_ns += tutti_now_ns(p->m->rt) - p->busy_ns;
-        tutti_unlock(e->services.monitor);
-    }
+    if (p->asking == 0)
+        tutti_engine_service_comm(p->m->engine, p->busy_ns);
     if (!tutti_is_left_out(p->m, status, err))
         return status;
     leave_out(p, peer);
@@ -462,17 +467,6 @@ static int next_peer(tutti_pairs *p, int64_t *from_ns)
     return peer;
 }
 
-static bool is_owed(const tutti_pairs *p)
-{
-    tutti_engine *e = p->m->engine;
-    bool owed;
-
-    tutti_lock(e->services.monitor);
-    owed = e->services.at[p->ask].owed > 0;
-    tutti_unlock(e->services.monitor);
-    return owed;
-}
-
 /* Until an answer has come, or something is owed, or that time. */
 static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_error *err)
 {
@@ -518,7 +512,7 @@ static tutti_status go_on(tutti_pairs *p, tutti_error *err)
     tutti_lock(p->door);
     p->waits = p->asking > 0;
     tutti_unlock(p->door);
-    owed = p->again > 0 || p->asking == 0 || is_owed(p); /* what is owed from here on wakes */
+    owed = p->again > 0 || p->asking == 0 || tutti_engine_owes(p->m->engine, p->ask); /* what is owed from here on wakes */
     if (p->asking > 0 && (peer < 0 || !owed))
         return await_answers(p, owed ? from_ns : TUTTI_FOREVER, err);
     if (p->again > 0)
@@ -572,3 +566,7 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
     }
     return status;
 }
+
+static const tutti_facility_ops facility = {
+    .open = open_pairs, .close = close_pairs, .hold = hold, .release = release
+};

@@ -1,4 +1,4 @@
-/* exchange_cost.c: does the run's codec pay? What an exchange takes with it and without, by a model
+/* cost.c: does the run's codec pay? What an exchange takes with it and without, by a model
    whose numbers are measured on this run's own tensors, workers and network; told to the person,
    and, where asked for, acted upon (wire-formats.md, "When does it pay"; Agarwal et al., MLSys
    2022: in most networks it does not).
@@ -201,7 +201,7 @@ static void close_probe(probe *p)
         tutti_free(p->wire[r].at);
 }
 
-/* As exchange.c and exchange_message.c do it, of a worker who is alone. */
+/* As exchange.c and message.c do it, of a worker who is alone. */
 static tutti_status encode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u, trial *t, tutti_error *err)
 {
     const tutti_codec_ops *ops = u->codec->ops;

@@ -1,4 +1,4 @@
-/* exchange_team.c: codec-hierarchy: the workers of a machine, where bytes are cheap, sum their
+/* team.c: codec-hierarchy: the workers of a machine, where bytes are cheap, sum their
    gradients as they are; the mean goes through the codec once, from the first of them to the
    first of each other machine, and what it has become is handed to the others as it is. So
    links between machines carry what as many workers as there are machines would send, and what

@@ -1,4 +1,4 @@
-/* exchange_message.c: the mean over the workers of what only its decoder understands. Two ways,
+/* message.c: the mean over the workers of what only its decoder understands. Two ways,
    whichever costs less without losing what was promised:
 
      gather   each sends its message to all; all decode all of them, in DESIGN's tree over the

@@ -1,7 +1,7 @@
-/* service_internal.h: what service.c, service_calls.c, desk.c and quiet.c share. */
+/* service_internal.h: what service.c, calls.c, desk.c and quiet.c share. */
 #ifndef TUTTI_SERVICE_INTERNAL_H
 #define TUTTI_SERVICE_INTERNAL_H
-#include "engine_internal.h"
+#include "../engine_internal.h"
 
 /* Kinds of notes: what a worker sends to itself so that its server wakes up for the
    end; in a reply: the service has failed, a is whose fault it was; what wakes a
@@ -34,7 +34,7 @@ tutti_status tutti_service_start(tutti_engine *e, tutti_error *err);
 void tutti_service_tell_losses(tutti_engine *e);
 /* a server, for what it is owed. The monitor is held */
 void tutti_service_wake(tutti_engine *e, int index);
-/* service_calls.c */
+/* calls.c */
 /* whoever waits in one goes on. The monitor is held */
 void tutti_service_end_calls(tutti_engine *e, bool answers);
 /* a request to it is on its way: its ticket */

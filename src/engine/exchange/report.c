@@ -1,4 +1,4 @@
-/* exchange_report.c: what the run's codec makes of gradients, measured as they travel
+/* report.c: what the run's codec makes of gradients, measured as they travel
    (--codec-report): how much of what was encoded is lost, in how many bytes, how many elements of
    it are left, how much waits to be made good. What can be seen from outside is measured here, the
    same for all codecs: each encoded view is decoded once more, by the one who encoded it, and

@@ -2,7 +2,8 @@
    and who of its neighbours is lost. */
 #ifndef TUTTI_ENGINE_MIXER_INTERNAL_H
 #define TUTTI_ENGINE_MIXER_INTERNAL_H
-#include "engine_internal.h"
+#include "../engine/engine_facility.h"
+#include "tutti/gossip.h"
 
 typedef struct tutti_mixer_codec tutti_mixer_codec;
 
@@ -19,6 +20,7 @@ typedef struct tutti_mixer_round {
 struct tutti_mixer {
     tutti_method *m;
     tutti_graph *graph;
+    bool ahead;              /* what is started runs beside the client, if that pays */
     size_t chunk;            /* elements of a message, but for the last */
     float *room;             /* SLOTS x degree x chunk; without a codec */
     tutti_request *requests; /* SLOTS x 2 degree: receives, then sends */
@@ -41,7 +43,6 @@ struct tutti_mixer {
     tutti_mass moving, *mass;
     bool pending, arrived;   /* started and not waited for; the round is over all the same */
     tutti_mixer_codec *codec; /* NULL: models travel as they are */
-    tutti_mixer *next;       /* of the engine's */
 };
 
 bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank);
@@ -49,6 +50,12 @@ bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank);
    taken out: `posted` is false then. */
 tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r,
                                tutti_request *request, tutti_error *err);
+
+/* tutti_mix on a service's thread: not the client's time. */
+tutti_status tutti_mixer_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
+                                   tutti_error *err);
+/* Client thread, no round being made: what losses have done to the graph from round k on. */
+void tutti_mixer_tell(tutti_mixer *mixer, uint64_t k);
 
 /* ---- mixer_codec.c ---- */
 /* where the run has a codec; else mixer->codec stays NULL */

@@ -8,9 +8,9 @@
 enum { AHEAD = 12, LINE = 16 }; /* rows asked for ahead; floats of a cache line */
 static const uint32_t whole_table = UINT32_MAX; /* a table has fewer rows (layout.c) */
 
-static bool is_table(const tutti_engine *e, int tensor)
+static bool is_table(const tutti_method *m, int tensor)
 {
-    return e->rows[tensor].knows;
+    return tutti_engine_rows_known(m->engine, tensor) != NULL;
 }
 
 static uint32_t word_at(const float *at)
@@ -34,13 +34,13 @@ static float *put(float *at, const float *values, size_t n)
 }
 
 /* The tensor that element `at` lies in, or the last. */
-static int tensor_at(const tutti_engine *e, size_t at)
+static int tensor_at(const tutti_method *m, size_t at)
 {
-    int low = 0, high = e->layout.n_tensors - 1;
+    int low = 0, high = m->layout->n_tensors - 1;
 
     while (low < high) {
         const int middle = (low + high + 1) / 2;
-        if (e->tensors[middle].first <= at)
+        if (m->layout->tensor[middle].first <= at)
             low = middle;
         else
             high = middle - 1;
@@ -48,49 +48,49 @@ static int tensor_at(const tutti_engine *e, size_t at)
     return low;
 }
 
-size_t tutti_slice_cut(const tutti_engine *e, size_t at)
+size_t tutti_slice_cut(const tutti_method *m, size_t at)
 {
-    const int tensor = tensor_at(e, at);
-    const tutti_tensor *t = &e->tensors[tensor];
+    const int tensor = tensor_at(m, at);
+    const tutti_tensor *t = &m->layout->tensor[tensor];
 
-    return is_table(e, tensor) && at < t->first + t->count ? at - (at - t->first) % t->cols : at;
+    return is_table(m, tensor) && at < t->first + t->count ? at - (at - t->first) % t->cols : at;
 }
 
 /* The part of `tensor` that lies within; its first row there. */
-static size_t within(const tutti_engine *e, const tutti_slice *s, int tensor, size_t *first)
+static size_t within(const tutti_method *m, const tutti_slice *s, int tensor, size_t *first)
 {
-    const tutti_tensor *t = &e->tensors[tensor];
+    const tutti_tensor *t = &m->layout->tensor[tensor];
     const size_t end = t->first + t->count < s->first + s->count ? t->first + t->count : s->first + s->count;
 
     *first = t->first > s->first ? t->first : s->first;
     return end > *first ? end - *first : 0;
 }
 
-tutti_slice tutti_slice_of(const tutti_engine *e, size_t first, size_t count)
+tutti_slice tutti_slice_of(const tutti_method *m, size_t first, size_t count)
 {
-    tutti_slice s = { .first = first, .count = count, .tensor = tensor_at(e, first) };
+    tutti_slice s = { .first = first, .count = count, .tensor = tensor_at(m, first) };
     size_t begin;
 
-    for (int i = s.tensor; i < e->layout.n_tensors && e->tensors[i].first < first + count && count > 0; i++)
-        if (is_table(e, i)) {
+    for (int i = s.tensor; i < m->layout->n_tensors && m->layout->tensor[i].first < first + count && count > 0; i++)
+        if (is_table(m, i)) {
             s.tables++;
-            s.ids += tutti_optim_lazy(e->m.optim) ? within(e, &s, i, &begin) / e->tensors[i].cols : 0;
+            s.ids += tutti_optim_lazy(m->optim) ? within(m, &s, i, &begin) / m->layout->tensor[i].cols : 0;
         }
     return s;
 }
 
 /* Tensors up to the next table are one range of values: as long as it is, from
    `tensor` on, which moves past it. */
-static size_t values_from(const tutti_engine *e, const tutti_slice *s, int *tensor, size_t *first)
+static size_t values_from(const tutti_method *m, const tutti_slice *s, int *tensor, size_t *first)
 {
     size_t begin;
 
-    within(e, s, *tensor, first);
+    within(m, s, *tensor, first);
     for (begin = *first;
-         *tensor < e->layout.n_tensors && e->tensors[*tensor].first < s->first + s->count && !is_table(e, *tensor);
+         *tensor < m->layout->n_tensors && m->layout->tensor[*tensor].first < s->first + s->count && !is_table(m, *tensor);
          ++*tensor) {
         size_t at;
-        const size_t count = within(e, s, *tensor, &at);
+        const size_t count = within(m, s, *tensor, &at);
         begin = at + count;
     }
     return begin - *first;
@@ -98,60 +98,60 @@ static size_t values_from(const tutti_engine *e, const tutti_slice *s, int *tens
 
 /* ---- reading ---- */
 
-tutti_slice_reader tutti_slice_read(const tutti_engine *e, const tutti_slice *s, const float *words)
+tutti_slice_reader tutti_slice_read(const tutti_method *m, const tutti_slice *s, const float *words)
 {
-    return (tutti_slice_reader){ e, s, words, s->tensor };
+    return (tutti_slice_reader){ m, s, words, s->tensor };
 }
 
 bool tutti_slice_next(tutti_slice_reader *r, tutti_slice_part *p)
 {
-    const tutti_engine *e = r->e;
+    const tutti_method *m = r->m;
 
-    if (r->tensor >= e->layout.n_tensors || e->tensors[r->tensor].first >= r->slice->first + r->slice->count ||
+    if (r->tensor >= m->layout->n_tensors || m->layout->tensor[r->tensor].first >= r->slice->first + r->slice->count ||
         r->slice->count == 0)
         return false;
     *p = (tutti_slice_part){ .tensor = -1 };
-    if (!is_table(e, r->tensor)) {
-        p->count = values_from(e, r->slice, &r->tensor, &p->first);
+    if (!is_table(m, r->tensor)) {
+        p->count = values_from(m, r->slice, &r->tensor, &p->first);
         p->values = r->at;
         r->at += p->count;
         return true;
     }
     p->tensor = r->tensor++;
-    p->count = within(e, r->slice, p->tensor, &p->first);
+    p->count = within(m, r->slice, p->tensor, &p->first);
     p->n = word_at(r->at);
     p->whole = p->n == whole_table;
     p->ids = (const uint32_t *)(const void *)(r->at + 1);
     p->values = r->at + 1 + (p->whole ? 0 : p->n);
-    r->at = p->values + (p->whole ? p->count : p->n * e->tensors[p->tensor].cols);
+    r->at = p->values + (p->whole ? p->count : p->n * m->layout->tensor[p->tensor].cols);
     return true;
 }
 
 /* Where row `id` of the part's table stands among the values of the slice. */
 static size_t place(const tutti_slice_reader *r, const tutti_slice_part *p, uint32_t id)
 {
-    const tutti_tensor *t = &r->e->tensors[p->tensor];
+    const tutti_tensor *t = &r->m->layout->tensor[p->tensor];
     return t->first + id * t->cols - r->slice->first;
 }
 
-tutti_status tutti_slice_check(const tutti_engine *e, const tutti_slice *s, const float *words, size_t n, int worker,
+tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, const float *words, size_t n, int worker,
                                tutti_error *err)
 {
     const float *at = words, *end = words + n;
     int tensor = s->tensor;
 
-    while (tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count) {
-        const tutti_tensor *t = &e->tensors[tensor];
+    while (tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count) {
+        const tutti_tensor *t = &m->layout->tensor[tensor];
         size_t first, count, rows, low;
         uint32_t told;
-        if (!is_table(e, tensor)) {
-            count = values_from(e, s, &tensor, &first);
+        if (!is_table(m, tensor)) {
+            count = values_from(m, s, &tensor, &first);
             if ((size_t)(end - at) < count)
                 break;
             at += count;
             continue;
         }
-        count = within(e, s, tensor++, &first);
+        count = within(m, s, tensor++, &first);
         if (at == end)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
                                    "worker %d sent %zu bytes, which end before %s; all workers must run one version",
@@ -177,7 +177,7 @@ tutti_status tutti_slice_check(const tutti_engine *e, const tutti_slice *s, cons
         }
         at += told == whole_table ? count : told * (1 + t->cols);
     }
-    return at == end && (tensor >= e->layout.n_tensors || e->tensors[tensor].first >= s->first + s->count)
+    return at == end && (tensor >= m->layout->n_tensors || m->layout->tensor[tensor].first >= s->first + s->count)
                ? TUTTI_OK
                : tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
                                  "worker %d sent %zu bytes, which do not make a slice of %zu values; all workers must "
@@ -188,18 +188,18 @@ tutti_status tutti_slice_check(const tutti_engine *e, const tutti_slice *s, cons
 /* ---- writing ---- */
 
 /* The known rows of g within the slice: where they begin in the list. */
-static size_t rows_within(const tutti_engine *e, int tensor, size_t first, size_t count, size_t *begin)
+static size_t rows_within(const tutti_method *m, int tensor, size_t first, size_t count, size_t *begin)
 {
-    const tutti_tensor *t = &e->tensors[tensor];
-    const tutti_engine_rows *r = &e->rows[tensor];
+    const tutti_tensor *t = &m->layout->tensor[tensor];
+    const tutti_rows *known = tutti_engine_rows_known(m->engine, tensor);
     const size_t bound[2] = { (first - t->first) / t->cols, (first + count - t->first) / t->cols };
     size_t at[2];
 
     for (int k = 0; k < 2; k++) {
-        size_t low = 0, high = r->known.n;
+        size_t low = 0, high = known->n;
         while (low < high) {
             const size_t middle = low + (high - low) / 2;
-            if (r->ids[middle] < bound[k])
+            if (known->ids[middle] < bound[k])
                 low = middle + 1;
             else
                 high = middle;
@@ -211,56 +211,57 @@ static size_t rows_within(const tutti_engine *e, int tensor, size_t first, size_
 }
 
 /* Does the whole go for so many of its rows? */
-static bool is_whole(const tutti_engine *e, int tensor, size_t count, size_t n)
+static bool is_whole(const tutti_method *m, int tensor, size_t count, size_t n)
 {
-    const size_t cols = e->tensors[tensor].cols;
-    return n * (cols + (tutti_optim_lazy(e->m.optim) ? 0 : 1)) >= count;
+    const size_t cols = m->layout->tensor[tensor].cols;
+    return n * (cols + (tutti_optim_lazy(m->optim) ? 0 : 1)) >= count;
 }
 
 /* How many rows go, from *begin on. */
-static bool goes_whole(const tutti_engine *e, int tensor, size_t first, size_t count, size_t *begin, size_t *n)
+static bool goes_whole(const tutti_method *m, int tensor, size_t first, size_t count, size_t *begin, size_t *n)
 {
     *n = *begin = 0;
-    if (e->rows[tensor].known.all)
+    if (tutti_engine_rows_known(m->engine, tensor)->all)
         return true;
-    *n = rows_within(e, tensor, first, count, begin);
-    return is_whole(e, tensor, count, *n);
+    *n = rows_within(m, tensor, first, count, begin);
+    return is_whole(m, tensor, count, *n);
 }
 
-size_t tutti_slice_words(const tutti_engine *e, const tutti_slice *s)
+size_t tutti_slice_words(const tutti_method *m, const tutti_slice *s)
 {
     size_t words = s->tables, first, begin, n;
 
     for (int tensor = s->tensor;
-         tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+         tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count && s->count > 0;) {
         size_t count;
-        if (!is_table(e, tensor)) {
-            words += values_from(e, s, &tensor, &first);
+        if (!is_table(m, tensor)) {
+            words += values_from(m, s, &tensor, &first);
             continue;
         }
-        count = within(e, s, tensor, &first);
-        words += goes_whole(e, tensor, first, count, &begin, &n) ? count : n * (1 + e->tensors[tensor].cols);
+        count = within(m, s, tensor, &first);
+        words += goes_whole(m, tensor, first, count, &begin, &n) ? count : n * (1 + m->layout->tensor[tensor].cols);
         tensor++;
     }
     return words;
 }
 
-void tutti_slice_pack(const tutti_engine *e, const tutti_slice *s, const float *g, float *words)
+void tutti_slice_pack(const tutti_method *m, const tutti_slice *s, const float *g, float *words)
 {
     size_t first, begin, n;
 
     for (int tensor = s->tensor;
-         tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
-        const tutti_tensor *t = &e->tensors[tensor];
-        const uint32_t *ids = e->rows[tensor].ids;
+         tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count && s->count > 0;) {
+        const tutti_tensor *t = &m->layout->tensor[tensor];
+        const uint32_t *ids;
         size_t count;
-        if (!is_table(e, tensor)) {
-            count = values_from(e, s, &tensor, &first);
+        if (!is_table(m, tensor)) {
+            count = values_from(m, s, &tensor, &first);
             words = put(words, g + first, count);
             continue;
         }
-        count = within(e, s, tensor++, &first);
-        if (goes_whole(e, (int)(t - e->tensors), first, count, &begin, &n)) {
+        ids = tutti_engine_rows_known(m->engine, tensor)->ids;
+        count = within(m, s, tensor++, &first);
+        if (goes_whole(m, (int)(t - m->layout->tensor), first, count, &begin, &n)) {
             words = put(put_word(words, whole_table), g + first, count);
             continue;
         }
@@ -278,15 +279,15 @@ void tutti_slice_pack(const tutti_engine *e, const tutti_slice *s, const float *
     }
 }
 
-size_t tutti_slice_whole(const tutti_engine *e, const tutti_slice *s, const float *values, float *words)
+size_t tutti_slice_whole(const tutti_method *m, const tutti_slice *s, const float *values, float *words)
 {
     float *at = words;
     size_t first;
 
     for (int tensor = s->tensor;
-         tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
-        const bool table = is_table(e, tensor), asked = table && e->tensors[tensor].asked;
-        const size_t count = table ? within(e, s, tensor, &first) : values_from(e, s, &tensor, &first);
+         tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count && s->count > 0;) {
+        const bool table = is_table(m, tensor), asked = table && m->layout->tensor[tensor].asked;
+        const size_t count = table ? within(m, s, tensor, &first) : values_from(m, s, &tensor, &first);
         tensor += table;
         if (table)
             at = put_word(at, asked ? 0 : whole_table);
@@ -296,23 +297,23 @@ size_t tutti_slice_whole(const tutti_engine *e, const tutti_slice *s, const floa
     return (size_t)(at - words);
 }
 
-void tutti_slice_store(const tutti_engine *e, const tutti_slice *s, const float *words, float *x)
+void tutti_slice_store(const tutti_method *m, const tutti_slice *s, const float *words, float *x)
 {
-    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
 
     while (tutti_slice_next(&r, &p)) {
         if (p.tensor < 0 || p.whole)
             memcpy(x + p.first, p.values, p.count * sizeof *x);
         else
-            for (size_t k = 0, cols = e->tensors[p.tensor].cols; k < p.n; k++)
+            for (size_t k = 0, cols = m->layout->tensor[p.tensor].cols; k < p.n; k++)
                 memcpy(x + s->first + place(&r, &p, p.ids[k]), p.values + k * cols, cols * sizeof *x);
     }
 }
 
-void tutti_slice_fetch(const tutti_engine *e, const tutti_slice *s, const float *values, float *words)
+void tutti_slice_fetch(const tutti_method *m, const tutti_slice *s, const float *values, float *words)
 {
-    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
 
     while (tutti_slice_next(&r, &p)) {
@@ -320,34 +321,25 @@ void tutti_slice_fetch(const tutti_engine *e, const tutti_slice *s, const float 
         if (p.tensor < 0 || p.whole)
             memcpy(to, values + (p.first - s->first), p.count * sizeof *to);
         else
-            for (size_t k = 0, cols = e->tensors[p.tensor].cols; k < p.n; k++)
+            for (size_t k = 0, cols = m->layout->tensor[p.tensor].cols; k < p.n; k++)
                 memcpy(to + k * cols, values + place(&r, &p, p.ids[k]), cols * sizeof *to);
     }
 }
 
-void tutti_slice_known(tutti_engine *e, const tutti_slice *s, const float *words, bool begins)
+void tutti_slice_known(const tutti_method *m, const tutti_slice *s, const float *words, bool begins)
 {
-    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
 
     while (tutti_slice_next(&r, &p)) {
-        tutti_engine_rows *rows = &e->rows[p.tensor];
-        if (begins) {
-            rows->known.n = 0;
-            rows->known.all = false;
-        }
-        rows->summed = true;
-        if (p.whole && tutti_optim_lazy(e->m.optim)) { /* that part of it */
-            const tutti_tensor *t = &e->tensors[p.tensor];
-            for (size_t row = (p.first - t->first) / t->cols, end = row + p.count / t->cols; row < end; row++)
-                rows->ids[rows->known.n++] = (uint32_t)row;
-            continue;
-        }
-        rows->known.all = rows->known.all || p.whole;
-        if (rows->known.all || p.n == 0)
-            continue;
-        memcpy(rows->ids + rows->known.n, p.ids, p.n * sizeof *p.ids);
-        rows->known.n += p.n;
+        const tutti_tensor *t = &m->layout->tensor[p.tensor];
+        tutti_engine_rows_sum(m->engine, p.tensor, begins);
+        if (p.whole && tutti_optim_lazy(m->optim)) /* that part of it */
+            tutti_engine_rows_add(m->engine, p.tensor, NULL, (p.first - t->first) / t->cols, p.count / t->cols);
+        else if (p.whole)
+            tutti_engine_rows_all(m->engine, p.tensor);
+        else
+            tutti_engine_rows_add(m->engine, p.tensor, p.ids, 0, p.n);
     }
 }
 
@@ -377,7 +369,7 @@ void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *f
 /* Rows that follow each other go in one call. */
 static void update_rows(const tutti_slice_reader *r, const tutti_slice_part *p, float *values, const tutti_rate *rate)
 {
-    const size_t cols = r->e->tensors[p->tensor].cols;
+    const size_t cols = r->m->layout->tensor[p->tensor].cols;
     size_t asked = 0;
 
     for (size_t k = 0, run; k < p->n; k += run) {
@@ -387,7 +379,7 @@ static void update_rows(const tutti_slice_reader *r, const tutti_slice_part *p, 
         for (; asked < k + run + AHEAD && asked < p->n; asked++)
             for (size_t c = 0; c < cols; c += LINE)
                 __builtin_prefetch(values + place(r, p, p->ids[asked]) + c, 1);
-        tutti_update(r->e->m.optim, r->slice->first + at, run * cols, values + at, p->values + k * cols, rate);
+        tutti_update(r->m->optim, r->slice->first + at, run * cols, values + at, p->values + k * cols, rate);
     }
 }
 
@@ -395,94 +387,94 @@ static void update_rows(const tutti_slice_reader *r, const tutti_slice_part *p, 
 static void update_all(const tutti_slice_reader *r, const tutti_slice_part *p, float *values, float *zeros,
                        const tutti_rate *rate)
 {
-    const size_t cols = r->e->tensors[p->tensor].cols, at = p->first - r->slice->first;
+    const size_t cols = r->m->layout->tensor[p->tensor].cols, at = p->first - r->slice->first;
 
     for (size_t k = 0; k < p->n; k++)
         memcpy(zeros + place(r, p, p->ids[k]), p->values + k * cols, cols * sizeof *zeros);
-    tutti_update(r->e->m.optim, p->first, p->count, values + at, zeros + at, rate);
+    tutti_update(r->m->optim, p->first, p->count, values + at, zeros + at, rate);
     for (size_t k = 0; k < p->n; k++)
         memset(zeros + place(r, p, p->ids[k]), 0, cols * sizeof *zeros);
 }
 
-void tutti_slice_update(const tutti_engine *e, const tutti_slice *s, const float *words, float *values, float *zeros,
+void tutti_slice_update(const tutti_method *m, const tutti_slice *s, const float *words, float *values, float *zeros,
                         const tutti_rate *rate)
 {
-    const bool by_rows = tutti_optim_by_rows(e->m.optim);
-    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    const bool by_rows = tutti_optim_by_rows(m->optim);
+    tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
 
     while (tutti_slice_next(&r, &p))
         if (p.tensor < 0 || p.whole)
-            tutti_update(e->m.optim, p.first, p.count, values + (p.first - s->first), p.values, rate);
+            tutti_update(m->optim, p.first, p.count, values + (p.first - s->first), p.values, rate);
         else if (by_rows)
             update_rows(&r, &p, values, rate);
         else
             update_all(&r, &p, values, zeros, rate);
 }
 
-void tutti_slice_given(const tutti_engine *e, const tutti_slice *s, const float *values, float *to)
+void tutti_slice_given(const tutti_method *m, const tutti_slice *s, const float *values, float *to)
 {
     size_t first;
 
     for (int tensor = s->tensor;
-         tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
-        const bool table = is_table(e, tensor), asked = table && e->tensors[tensor].asked;
-        const size_t count = table ? within(e, s, tensor, &first) : values_from(e, s, &tensor, &first);
+         tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count && s->count > 0;) {
+        const bool table = is_table(m, tensor), asked = table && m->layout->tensor[tensor].asked;
+        const size_t count = table ? within(m, s, tensor, &first) : values_from(m, s, &tensor, &first);
         tensor += table;
         if (!asked)
-            tutti_copy(e->m.device, count, values + (first - s->first), to + (first - s->first));
+            tutti_copy(m->device, count, values + (first - s->first), to + (first - s->first));
     }
 }
 
-void tutti_slice_compensate(const tutti_engine *e, const tutti_slice *s, const tutti_compensation *c,
+void tutti_slice_compensate(const tutti_method *m, const tutti_slice *s, const tutti_compensation *c,
                             const float *values, const float *read, float *words, float *mean)
 {
-    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
 
     while (tutti_slice_next(&r, &p)) {
         float *g = words + (p.values - words);
         const size_t at = p.first - s->first;
         if (p.tensor < 0 || p.whole)
-            tutti_compensate(e->m.device, p.count, c, values + at, read + at, g, mean == NULL ? NULL : mean + at);
+            tutti_compensate(m->device, p.count, c, values + at, read + at, g, mean == NULL ? NULL : mean + at);
         else
-            for (size_t k = 0, cols = e->tensors[p.tensor].cols; k < p.n; k++) {
+            for (size_t k = 0, cols = m->layout->tensor[p.tensor].cols; k < p.n; k++) {
                 const size_t row = place(&r, &p, p.ids[k]);
-                tutti_compensate(e->m.device, cols, c, values + row, read + row, g + k * cols,
+                tutti_compensate(m->device, cols, c, values + row, read + row, g + k * cols,
                                  mean == NULL ? NULL : mean + row);
             }
     }
 }
 
-size_t tutti_slice_marks(const tutti_engine *e, const tutti_slice *s, size_t *first)
+size_t tutti_slice_marks(const tutti_method *m, const tutti_slice *s, size_t *first)
 {
     size_t rows = 0;
 
     *first = 0;
-    for (int i = 0; i < e->layout.n_tensors && e->tensors[i].first < s->first + s->count; i++) {
-        const tutti_tensor *t = &e->tensors[i];
+    for (int i = 0; i < m->layout->n_tensors && m->layout->tensor[i].first < s->first + s->count; i++) {
+        const tutti_tensor *t = &m->layout->tensor[i];
         size_t at;
-        if (!is_table(e, i))
+        if (!is_table(m, i))
             continue;
-        rows += within(e, s, i, &at) / t->cols;
+        rows += within(m, s, i, &at) / t->cols;
         *first +=
             (t->first < s->first ? (t->first + t->count < s->first ? t->count : s->first - t->first) : 0) / t->cols;
     }
     return rows;
 }
 
-void tutti_slice_add(const tutti_engine *e, const tutti_slice *s, float a, const float *words, float *sum,
+void tutti_slice_add(const tutti_method *m, const tutti_slice *s, float a, const float *words, float *sum,
                      uint8_t *marks)
 {
-    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
 
     while (tutti_slice_next(&r, &p)) {
-        const tutti_tensor *t = p.tensor < 0 ? NULL : &e->tensors[p.tensor];
+        const tutti_tensor *t = p.tensor < 0 ? NULL : &m->layout->tensor[p.tensor];
         if (t == NULL || p.whole)
-            tutti_axpy(e->m.device, p.count, a, p.values, sum + (p.first - s->first));
+            tutti_axpy(m->device, p.count, a, p.values, sum + (p.first - s->first));
         for (size_t k = 0; t != NULL && !p.whole && k < p.n; k++) {
-            tutti_axpy(e->m.device, t->cols, a, p.values + k * t->cols, sum + place(&r, &p, p.ids[k]));
+            tutti_axpy(m->device, t->cols, a, p.values + k * t->cols, sum + place(&r, &p, p.ids[k]));
             marks[p.ids[k] - (p.first - t->first) / t->cols] = 1;
         }
         if (p.whole)
@@ -492,7 +484,7 @@ void tutti_slice_add(const tutti_engine *e, const tutti_slice *s, float a, const
 }
 
 /* A table's marked rows; those that follow each other in one call. */
-static void update_marked(const tutti_engine *e, size_t first, size_t cols, size_t rows, float *sum,
+static void update_marked(const tutti_method *m, size_t first, size_t cols, size_t rows, float *sum,
                           const uint8_t *marks, float *values, const tutti_rate *rate)
 {
     for (size_t k = 0, run; k < rows; k += run) {
@@ -502,28 +494,28 @@ static void update_marked(const tutti_engine *e, size_t first, size_t cols, size
         k = (size_t)(next - marks);
         for (run = 1; k + run < rows && marks[k + run] != 0; run++)
             ;
-        tutti_update(e->m.optim, first + k * cols, run * cols, values + k * cols, sum + k * cols, rate);
-        tutti_fill(e->m.device, run * cols, 0, sum + k * cols);
+        tutti_update(m->optim, first + k * cols, run * cols, values + k * cols, sum + k * cols, rate);
+        tutti_fill(m->device, run * cols, 0, sum + k * cols);
     }
 }
 
-void tutti_slice_update_added(const tutti_engine *e, const tutti_slice *s, float *sum, uint8_t *marks, float *values,
+void tutti_slice_update_added(const tutti_method *m, const tutti_slice *s, float *sum, uint8_t *marks, float *values,
                               const tutti_rate *rate)
 {
-    const bool by_rows = tutti_optim_by_rows(e->m.optim);
+    const bool by_rows = tutti_optim_by_rows(m->optim);
     size_t first;
 
     for (int tensor = s->tensor;
-         tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
-        const bool table = is_table(e, tensor);
-        const size_t cols = e->tensors[tensor].cols,
-                     count = table ? within(e, s, tensor, &first) : values_from(e, s, &tensor, &first),
+         tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count && s->count > 0;) {
+        const bool table = is_table(m, tensor);
+        const size_t cols = m->layout->tensor[tensor].cols,
+                     count = table ? within(m, s, tensor, &first) : values_from(m, s, &tensor, &first),
                      at = first - s->first;
         if (table && by_rows)
-            update_marked(e, first, cols, count / cols, sum + at, marks, values + at, rate);
+            update_marked(m, first, cols, count / cols, sum + at, marks, values + at, rate);
         else {
-            tutti_update(e->m.optim, first, count, values + at, sum + at, rate);
-            tutti_fill(e->m.device, count, 0, sum + at);
+            tutti_update(m->optim, first, count, values + at, sum + at, rate);
+            tutti_fill(m->device, count, 0, sum + at);
         }
         if (table)
             memset(marks, 0, count / cols);
@@ -550,10 +542,10 @@ static size_t next_row(const tutti_slice_summand *each, int n, uint32_t low, siz
 
 /* A table: all rows that anybody has, in turn. ids: where those go; NULL: every row goes. Gives how
    many; sums them unless `rows_out` is NULL. */
-static size_t sum_rows(const tutti_engine *e, tutti_slice_summand *each, int n, const float *a, const float **from,
+static size_t sum_rows(const tutti_method *m, tutti_slice_summand *each, int n, const float *a, const float **from,
                        const float *zeros, uint32_t low, size_t rows, bool every, float *ids, float *rows_out)
 {
-    const size_t cols = e->tensors[each[0].part.tensor].cols;
+    const size_t cols = m->layout->tensor[each[0].part.tensor].cols;
     size_t count = 0;
 
     for (int k = 0; k < n; k++)
@@ -569,18 +561,18 @@ static size_t sum_rows(const tutti_engine *e, tutti_slice_summand *each, int n, 
         if (ids != NULL)
             put_word(ids + count, low + (uint32_t)row);
         if (rows_out != NULL)
-            tutti_tree_sum(e->m.device, cols, n, from, a, rows_out + count * cols);
+            tutti_tree_sum(m->device, cols, n, from, a, rows_out + count * cols);
     }
     return count;
 }
 
-size_t tutti_slice_sum(const tutti_engine *e, const tutti_slice *s, int n, const float *const *parts, const float *a,
+size_t tutti_slice_sum(const tutti_method *m, const tutti_slice *s, int n, const float *const *parts, const float *a,
                        tutti_slice_summand *each, const float **from, const float *zeros, float *out)
 {
     float *at = out;
 
     for (int k = 0; k < n; k++)
-        each[k].reader = tutti_slice_read(e, s, parts[k]);
+        each[k].reader = tutti_slice_read(m, s, parts[k]);
     for (;;) {
         bool more = false, every = false;
         size_t cols, rows, count;
@@ -593,17 +585,17 @@ size_t tutti_slice_sum(const tutti_engine *e, const tutti_slice *s, int n, const
         if (!more)
             return (size_t)(at - out);
         if (each[0].part.tensor < 0) {
-            tutti_tree_sum(e->m.device, each[0].part.count, n, from, a, at);
+            tutti_tree_sum(m->device, each[0].part.count, n, from, a, at);
             at += each[0].part.count;
             continue;
         }
-        cols = e->tensors[each[0].part.tensor].cols;
+        cols = m->layout->tensor[each[0].part.tensor].cols;
         rows = each[0].part.count / cols;
-        low = (uint32_t)((each[0].part.first - e->tensors[each[0].part.tensor].first) / cols);
-        count = every ? rows : sum_rows(e, each, n, a, from, zeros, low, rows, false, NULL, NULL);
-        every = every || is_whole(e, each[0].part.tensor, each[0].part.count, count);
+        low = (uint32_t)((each[0].part.first - m->layout->tensor[each[0].part.tensor].first) / cols);
+        count = every ? rows : sum_rows(m, each, n, a, from, zeros, low, rows, false, NULL, NULL);
+        every = every || is_whole(m, each[0].part.tensor, each[0].part.count, count);
         at = put_word(at, every ? whole_table : (uint32_t)count);
-        sum_rows(e, each, n, a, from, zeros, low, rows, every, every ? NULL : at, every ? at : at + count);
+        sum_rows(m, each, n, a, from, zeros, low, rows, every, every ? NULL : at, every ? at : at + count);
         at += every ? each[0].part.count : count * (1 + cols);
     }
 }

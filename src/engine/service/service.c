@@ -1,5 +1,5 @@
 /* service.c: the method's own threads: they are opened and closed, take rounds and requests, and
-   are watched; how they call each other is in service_calls.c, where they take requests and answer
+   are watched; how they call each other is in calls.c, where they take requests and answer
    in desk.c, how they come to rest all over the run in quiet.c.
 
    A service rests in tutti_round and tutti_serve only. A caller's rounds run out before it rests
@@ -191,15 +191,16 @@ void tutti_service_tell_losses(tutti_engine *e)
             tutti_owe(&e->m, i, 1);
 }
 
-/* Whoever has a slice nobody can do without: its loss ends the run. */
-static bool misses_a_slice(tutti_engine *e, tutti_error *err)
+/* The loss of a rank that a facility cannot do without ends the run. */
+static bool cannot_go_on(tutti_engine *e, tutti_error *err)
 {
     for (int r = 0; r < e->m.workers + e->m.servers; r++)
-        if (tutti_engine_misses(e, r) && tutti_engine_serves(e, r)) {
-            char why[300] = "";
-            tutti_world_lost(e->world, r, why, sizeof why);
-            set_failed(e, tutti_engine_slice_lost(e, r, why, err), err);
-            return true;
+        if (tutti_engine_misses(e, r)) {
+            const tutti_status status = tutti_facilities_without(e, r, err);
+            if (status != TUTTI_OK) {
+                set_failed(e, status, err);
+                return true;
+            }
         }
     return false;
 }
@@ -226,7 +227,7 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
             status =
                 tutti_wait_some(e->world, e->services.wanted, (size_t)ranks, ended + 1, TUTTI_FOREVER, &ended, err);
             tutti_service_tell_losses(e);
-            failed = tutti_is_left_out(m, status, err) && misses_a_slice(e, err);
+            failed = tutti_is_left_out(m, status, err) && cannot_go_on(e, err);
         }
     while (!failed && tutti_is_left_out(m, status, err) && !tutti_request_done(e->services.wanted[m->rank]));
     /* the end, or the others have given this worker up: its own message says who and why */
@@ -262,7 +263,7 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     }
     e->services.n = n;
     e->services.held = e->services.quiet = true;
-    if (n == 0 && !e->own_pace && e->m.ops->hold == NULL && e->m.ops->release == NULL)
+    if (n == 0 && !e->own_pace && !tutti_hooks_rest(e))
         return TUTTI_OK;
     e->services.sent = tutti_alloc(ranks, sizeof *e->services.sent);
     e->services.received = tutti_alloc(ranks, sizeof *e->services.received);
@@ -509,4 +510,33 @@ tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti
     if (s != NULL && payload.count == 0)
         return tutti_desk_answer(&s->desk, request, answer, 1, payload, NULL, err);
     return tutti_engine_answer(e, request, answer, payload, err);
+}
+
+/* ---- for facilities ---- */
+
+void tutti_engine_service_hears(tutti_engine *e, int index)
+{
+    e->services.at[index].hears = true;
+}
+
+bool tutti_engine_owes(tutti_engine *e, int index)
+{
+    bool owed;
+
+    tutti_lock(e->services.monitor);
+    owed = e->services.at[index].owed > 0;
+    tutti_unlock(e->services.monitor);
+    return owed;
+}
+
+tutti_engine_desk *tutti_engine_desk_of(tutti_engine *e, int index)
+{
+    return &e->services.at[index].desk;
+}
+
+void tutti_engine_service_comm(tutti_engine *e, int64_t begin_ns)
+{
+    tutti_lock(e->services.monitor);
+    e->services.comm_ns += tutti_now_ns(e->rt) - begin_ns;
+    tutti_unlock(e->services.monitor);
 }

@@ -1,0 +1,152 @@
+/* gossip.h: models that are averaged with some of the other workers, rather than with all at once.
+   Three facilities (method.h), of which a gossip method declares one:
+
+     mixer       each worker averages its model with its neighbours in a graph, once a round;
+     averager    a model beside the computation is averaged with all, or with neighbours, while the
+                 client computes on;
+     pairs       a model beside the computation is averaged with one other worker at a time.
+
+   Each is declared within the method's declare(). From then on the engine opens it, brings it to
+   rest, saves it and closes it: the method's hooks say nothing of that. */
+#ifndef TUTTI_GOSSIP_H
+#define TUTTI_GOSSIP_H
+#include "method.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- mixer ---- */
+
+/* Push-sum's weight, in whole parts of TUTTI_MASS_ONE. Those of up to 65536 workers fit. */
+typedef int64_t tutti_mass;
+#define TUTTI_MASS_ONE ((tutti_mass)1 << 44)
+static inline double tutti_mass_real(tutti_mass mass)
+{
+    return (double)mass / (double)TUTTI_MASS_ONE;
+}
+
+/* Neighbour averaging over a graph (src/gossip/mixer.c).
+
+   encode: where the run has a codec, models travel through it as differences to public copies
+   (src/gossip/mixer_codec.c: CHOCO). The copies become state: one model a neighbour, and one's own.
+   A round then computes x := u + gamma sum_j W_ij (p_j - p_i). Where gamma is 1 and nothing is lost
+   that is the round without a codec, but for the last bits. TUTTI_ERR_USAGE: a graph that changes;
+   a codec that needs all workers or does not contract; gamma without a codec. Without `encode`
+   nothing is refused, and the codec is left to others. */
+typedef struct tutti_mixer tutti_mixer;
+typedef struct tutti_mixer_options {
+    const char *graph;                   /* spec of topology.h */
+    bool push;                           /* for push-sum: only W's columns must sum to 1 */
+    bool encode;                         /* see above */
+    bool ahead;                          /* tutti_mix_start gets a thread of its own, unless the
+                                            model is too small for that to pay or the run has no
+                                            lanes */
+    double gamma;                        /* 0: by what the codec keeps */
+} tutti_mixer_options;
+/* Within declare(). Refuses the graph; its receive buffers become state. */
+tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan,
+                                 const tutti_mixer_options *options, tutti_error *err);
+/* x := W_ii u + sum_j W_ij u_j with W of round k. x may be u, and otherwise lies apart. It is
+   summed as a collective would: products are rounded, then added in the tree over ascending rank.
+   So the complete graph gives tutti_average's bits. Blocks for the neighbours of round k only.
+
+   mass: NULL, or of a push mixer this worker's push-sum weight m_i, which is TUTTI_MASS_ONE at the
+   beginning. Then u_i is the de-biased model, numerator / weight, and so is what comes:
+   x := sum_j P_ij m_j u_j / m_i', m_i' = sum_j P_ij m_j, P = W of round k. The weight is split
+   among the out-neighbours at once. What *mass holds then is what this worker keeps, u with it;
+   what came is added at the end. Summed over all workers, and what is under way, it never changes,
+   exactly.
+
+   All members mix the same rounds in the same order. Under TUTTI_GOES_ON a neighbour that is lost
+   is left out, and what it would have weighed goes to W_ii. An event of kind "disconnected" tells
+   when the graph falls apart. Client thread. */
+tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass,
+                       tutti_error *err);
+/* The same in two halves, one at a time. Between them u stays as it is, x is the mixer's, and *mass
+   is the part that is kept; after wait it is the whole. Wait gives OK at once if nothing was
+   started. Whenever all is quiet (engine.h) what was started has come. So x and *mass can be saved
+   with u, and wait has nothing left to do. */
+void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass);
+tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);
+
+/* ---- averager ---- */
+
+/* A model that is averaged beside the computation, in delta form (src/gossip/averager.c): no
+   gradient is lost, and the sum of the models is kept. It is shared by the methods that differ only
+   in with whom they average, and when.
+
+   graph: the spec of one: with its neighbours; NULL: with all, by an all-reduce.
+   rounds 0: the method owes rounds to its service that runs tutti_averager_average, as often on all
+   workers. graph NULL asks for it.
+   rounds > 0 (under TUTTI_OWN_PACE): so many rounds are due for every `workers` gradients of the
+   run. Four services of the method make them: they run tell (which `hears`), beat, mix and average.
+   A round is made by all or by nobody. One that would be more than `ahead` x `rounds` ahead of what
+   the slowest member has made is left out (figures `rounds`, `rounds_left_out`).
+   services: the indexes of tell, beat, mix and average; where rounds is 0 only the last counts.
+   It goes on after losses, either way. */
+typedef struct tutti_averager tutti_averager;
+tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan,
+                                    const char *graph, int64_t rounds, int64_t ahead,
+                                    const int services[4], tutti_error *err);
+/* Within pass(), before the first: x := the model as it is now. */
+void tutti_averager_read(tutti_averager *a);
+/* Within step(): tutti_base_step_on on the model. Its staleness is how many rounds were made since
+   the model was read. With `rounds` it tells of the gradient, and then waits until
+   1. at most `outstanding` of the gradients that were told are not yet heard, and
+   2. the rounds of at most so many that were granted are not yet made.
+   outstanding -1: it waits for nobody. */
+tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti_error *err);
+/* run() of a service: makes each round that it is owed. */
+tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err);
+/* run() of three more. */
+tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err);
+tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err);
+tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err);
+
+/* ---- pairs ---- */
+
+/* A model that is averaged with one other at a time, beside the computation, in delta form on both
+   sides (src/gossip/pairs.c): ad-psgd's. Of a team (method.h) the model of the first worker is
+   averaged, and all take it over. */
+typedef struct tutti_pairs_options {
+    const char *graph;                   /* of the teams */
+    int peer;                            /* random, cyclic */
+    int roles;                           /* any, bipartite */
+    int64_t exchanges, outstanding;
+    bool lr_staleness;
+} tutti_pairs_options;
+/* The rows of a method's option table that fill them in. whose: "workers". */
+#define TUTTI_PAIRS_OPTIONS(self, options, whose) \
+    { "graph", TUTTI_SPEC, TUTTI_AT(self, options.graph), 0, 0, 0, "", \
+      "who may average with whom; `tutti topology` lists them; none: bipartite-exp, complete for an odd number of " \
+      whose }, \
+    { "peer", TUTTI_CHOICE, TUTTI_AT(self, options.peer), 0, 0, 1, "random|cyclic", \
+      "which neighbour is asked next" }, \
+    { "roles", TUTTI_CHOICE, TUTTI_AT(self, options.roles), 0, 0, 1, "any|bipartite", \
+      "any: all ask and answer; bipartite: the paper's, one group asks the other; no odd cycles" }, \
+    { "exchanges", TUTTI_INT, TUTTI_AT(self, options.exchanges), 1, 0, 1e6, NULL, \
+      "averagings a step of who asks; 0: as often as the network allows" }, \
+    { "outstanding", TUTTI_INT, TUTTI_AT(self, options.outstanding), 1, -1, 1e6, NULL, \
+      "averagings that may be owed when the next gradient begins, without those whose answer is late; " \
+      "0: no overlap; -1: any number" }, \
+    { "lr_staleness", TUTTI_BOOL, TUTTI_AT(self, options.lr_staleness), 0, 0, 1, NULL, \
+      "divide the learning rate by 1 + staleness" }
+/* Within declare(), when m->team is set. options: kept. services: the indexes of two of the
+   method's, which run ask and answer. */
+typedef struct tutti_pairs tutti_pairs;
+tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan,
+                                 const tutti_pairs_options *options, const int services[2],
+                                 tutti_error *err);
+/* Within pass(), before the first: x := the model as it is now. */
+tutti_status tutti_pairs_read(tutti_pairs *p, tutti_error *err);
+/* Within step(): tutti_base_step_on on the model; owes and awaits averagings. */
+tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err);
+/* run() of the two services. */
+tutti_status tutti_pairs_ask(tutti_pairs *p, tutti_error *err);
+tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err);
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

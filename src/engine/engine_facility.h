@@ -1,0 +1,171 @@
+/* engine_facility.h: what the engine offers to the rooms that stand between it and the methods
+   (gossip, server), besides what method.h offers to everybody. They see the engine through these
+   functions only: what it keeps, and how, stays its own.
+
+   A facility (method.h: tutti_facility_ops) is handed the method, and m->engine is the engine. */
+#ifndef TUTTI_ENGINE_FACILITY_H
+#define TUTTI_ENGINE_FACILITY_H
+#include "tutti/codec.h"
+#include "tutti/engine.h"
+#include "tutti/method.h"
+#pragma GCC visibility push(default) /* of rooms, not of the library: cmake/Install.cmake */
+
+/* ---- the run ---- */
+
+/* tutti_engine_goes_on is known from open() on, and not yet within declare(). Is that rank lost to this worker, in a run that goes on? All need not have agreed on it yet. */
+bool tutti_engine_misses(const tutti_engine *e, int rank);
+/* The lowest worker that is left, as last agreed. */
+int tutti_engine_first(const tutti_engine *e);
+/* May there be threads beside the client's (--lane)? */
+bool tutti_engine_has_lanes(const tutti_engine *e);
+/* Whole gradients go to servers, which read g and write x where they are: both are windows then.
+   It follows from the method's traits. */
+static inline bool tutti_engine_pushes(const tutti_method *m)
+{
+    return (m->traits & TUTTI_SERVERS) != 0 && m->ops->exchange == NULL;
+}
+/* Within declare(), where gradients may be late: what is told of it is of the whole run. */
+void tutti_engine_declare_history(tutti_engine *e);
+/* n: the worker's own x while the agreed model is in x; NULL: it is the same. Within agree(). */
+float *tutti_engine_kept(tutti_engine *e);
+
+/* ---- time (clock.c) ---- */
+
+/* EXPOSED, unless the client is aside (OUTSIDE, REPORT) and stays so. Gives what it was. */
+tutti_doing tutti_engine_expose(tutti_engine *e);
+/* The client has communicated: counted and traced, unless it is aside or the clock stands. */
+void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns,
+                       int64_t end_ns);
+/* A service has communicated, from then until now. */
+void tutti_engine_service_comm(tutti_engine *e, int64_t begin_ns);
+
+/* ---- the run's codec ---- */
+
+/* Within declare(): its spec; "": there is none. checked: do messages carry checksums? */
+const char *tutti_engine_codec(const tutti_engine *e, bool *checked);
+/* Within declare(): models go through it, and gradients as they are. */
+void tutti_engine_take_codec(tutti_engine *e);
+/* Of a message that worker `from` makes of v (checksum.c). check: `in` is what came in front of
+   it; TUTTI_ERR_CORRUPT names tensor and sender. */
+enum { TUTTI_CHECKSUM_BYTES = 8 };
+void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message,
+                        size_t bytes, uint8_t *out);
+tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int from,
+                                  const uint8_t *message, size_t bytes, const uint8_t *in,
+                                  tutti_error *err);
+/* A number that is not finite. decoded: not this worker's own, but the mean of all as the codec
+   decoded it: another worker's, or an overflow in the codec. */
+typedef struct tutti_engine_bad {
+    bool found, decoded;
+    int tensor;
+    size_t element;
+    float value;
+} tutti_engine_bad;
+/* x, of the flat space: the first of them in `tensors` tensors from `first` on. false: none. */
+bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors,
+                           tutti_engine_bad *bad);
+
+/* ---- rows of tables (rows.c) ---- */
+
+/* Rows of g that may be other than 0. NULL: no table, or one whose rows are not known. */
+const tutti_rows *tutti_engine_rows_known(const tutti_engine *e, int tensor);
+/* This exchange has summed the table's gradient. anew: its known rows are those named from here. */
+void tutti_engine_rows_sum(tutti_engine *e, int tensor, bool anew);
+/* Behind those that are known: ids, n of them and none known yet; ids NULL: n from `first` on. */
+void tutti_engine_rows_add(tutti_engine *e, int tensor, const uint32_t *ids, size_t first,
+                           size_t n);
+/* Any row may be other than 0. */
+void tutti_engine_rows_all(tutti_engine *e, int tensor);
+/* Within declare(): x has every row at any time, and none is asked for. */
+void tutti_engine_rows_whole(tutti_engine *e);
+
+/* ---- services: calls (service/calls.c) ---- */
+
+/* A call that has begun and not ended. Stays where it is meanwhile. */
+typedef struct tutti_engine_call {
+    tutti_request request, reply;
+    tutti_request leave, left;           /* to and by itself, when the worker closes */
+    bool pending;
+    bool told;                           /* to leave */
+    uint64_t ticket;
+    struct tutti_engine_call *next;      /* of the engine's list */
+} tutti_engine_call;
+/* there: bytes of the request that stay in my window, where the service reads them. */
+tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index,
+                                     int member, tutti_note *note, tutti_buffer request,
+                                     size_t there, tutti_buffer reply, tutti_error *err);
+/* note: becomes the reply's. */
+tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note,
+                                   tutti_error *err);
+void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
+/* Several calls of a service at once, and all their answers: tutti_call without counting the time.
+   there: as above, of each; NULL: none. calls, each: n, the caller's memory. */
+tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members,
+                                tutti_note *notes, const tutti_buffer *requests,
+                                const size_t *there, const tutti_buffer *replies,
+                                tutti_engine_call *calls, tutti_request **each, tutti_error *err);
+/* The same note to several members at once, and all their answers, which say nothing. A member that
+   is left out gives none, and that is well. calls, each: n, the caller's memory. */
+tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members,
+                                   const tutti_note *note, tutti_engine_call *calls,
+                                   tutti_request **each, tutti_error *err);
+/* For services: until all of n have ended, or this worker closes (TUTTI_CLOSED). The first failure
+   among them. */
+tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n,
+                                        tutti_error *err);
+/* For services: until one of n has ended, however it did, or it is that time. TUTTI_CLOSED: this
+   worker closes, or one of its services has failed, so that an answer need not come. wanted: room
+   for one more. */
+tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n,
+                                   int64_t deadline_ns, tutti_error *err);
+/* Has a service failed? Its sentence. */
+tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err);
+
+/* ---- services: requests and answers (service/service.c, service/desk.c) ---- */
+
+/* Within open(): this service is owed a round when this worker has learnt of losses. */
+void tutti_engine_service_hears(tutti_engine *e, int index);
+/* Is it owed rounds? */
+bool tutti_engine_owes(tutti_engine *e, int index);
+/* A service that serves and is owed a round gets that from tutti_engine_serve in place of a
+   request. Is it that? Then nobody is to be answered. */
+bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note);
+/* tutti_serve of a service whose desk is open. *in (may be NULL): the room of the request, the
+   service's until it asks for the next. */
+tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in,
+                                int64_t deadline_ns, tutti_error *err);
+/* The request is about to be answered at the desk. Gives the service that took it. */
+typedef struct tutti_engine_service tutti_engine_service;
+tutti_engine_service *tutti_engine_answered(tutti_engine *e, const tutti_note *request);
+
+/* A desk is where a service takes requests and answers them, many at a time. */
+typedef struct tutti_engine_desk tutti_engine_desk;
+enum { TUTTI_DESK_MOST = 256 };          /* requests that come, and answers that go, at a time */
+typedef struct tutti_desk_setup {
+    int rooms;                           /* of requests; 0: one for each rank, without memory */
+    int copies;                          /* of what answers carry */
+    void *in, *out;                      /* rooms x in_bytes, copies x out_bytes: the owner's */
+    size_t in_bytes, out_bytes;
+    bool stays;                          /* what answers carry is left as it is until taken */
+    bool at_once;                        /* no answer waits for its turn: there are few */
+} tutti_desk_setup;
+/* Of that service. */
+tutti_engine_desk *tutti_engine_desk_of(tutti_engine *e, int index);
+tutti_status tutti_desk_open(tutti_engine_desk *d, tutti_engine *e, int index,
+                             const tutti_desk_setup *setup, tutti_error *err);
+/* What was seen of the link. A desk that is not open is well, too. */
+void tutti_desk_forget(tutti_engine_desk *d);
+/* Several answers with one payload. Does not wait until they are taken; blocks while there is no
+   room; TUTTI_CLOSED: the end. there: bytes of each that stand in the window of the worker that
+   asked already, in place of the payload; 0, or NULL for all: none. The service's thread. */
+tutti_status tutti_desk_answer(tutti_engine_desk *d, const tutti_note *requests,
+                               const tutti_note *answers, int n, tutti_buffer payload,
+                               const size_t *there, tutti_error *err);
+/* The same of a request to a service, whose answer says nothing and is waited for by nobody. *told:
+   false while the last one by this call is unanswered, or to a member that is lost. call: zeroed
+   at first; its reply is to be cancelled in the end. */
+tutti_status tutti_desk_tell(tutti_engine_desk *d, tutti_engine_call *call, int service, int member,
+                             const tutti_note *note, tutti_buffer payload, bool *told,
+                             tutti_error *err);
+#pragma GCC visibility pop
+#endif

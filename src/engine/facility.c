@@ -1,0 +1,118 @@
+/* facility.c: what the engine asks of a method is asked of its facilities, too (method.h): a mixer,
+   an averager, servers. They are called in the order in which they added themselves, and before the
+   method's own hook, which may use them; when all is closed, in reverse and behind it. */
+#include <assert.h>
+
+#include "engine_internal.h"
+
+void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *self)
+{
+    tutti_engine *e = m->engine;
+
+    assert(e->n_facilities < TUTTI_FACILITIES_MOST);
+    e->facility[e->n_facilities++] = (tutti_engine_facility){ ops, self };
+}
+
+/* ---- beside the method's hooks ---- */
+
+tutti_status tutti_hooks_open(tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->open != NULL)
+            TUTTI_TRY(e->facility[i].ops->open(e->facility[i].self, err));
+    return e->m.ops->open != NULL ? e->m.ops->open(&e->m, err) : TUTTI_OK;
+}
+
+void tutti_hooks_close(tutti_engine *e)
+{
+    if (e->m.ops != NULL && e->m.ops->close != NULL)
+        e->m.ops->close(&e->m);
+    while (e->n_facilities > 0) {
+        const tutti_engine_facility *f = &e->facility[--e->n_facilities];
+        if (f->ops->close != NULL)
+            f->ops->close(f->self);
+    }
+}
+
+tutti_status tutti_hooks_hold(tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->hold != NULL)
+            TUTTI_TRY(e->facility[i].ops->hold(e->facility[i].self, err));
+    return e->m.ops->hold != NULL ? e->m.ops->hold(&e->m, err) : TUTTI_OK;
+}
+
+tutti_status tutti_hooks_release(tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->release != NULL)
+            TUTTI_TRY(e->facility[i].ops->release(e->facility[i].self, err));
+    return e->m.ops->release != NULL ? e->m.ops->release(&e->m, err) : TUTTI_OK;
+}
+
+bool tutti_hooks_rest(const tutti_engine *e)
+{
+    bool rest = e->m.ops->hold != NULL || e->m.ops->release != NULL;
+
+    for (int i = 0; i < e->n_facilities; i++)
+        rest = rest || e->facility[i].ops->hold != NULL || e->facility[i].ops->release != NULL;
+    return rest;
+}
+
+/* ---- facilities alone ---- */
+
+tutti_status tutti_facilities_arrive(tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->arrive != NULL)
+            TUTTI_TRY(e->facility[i].ops->arrive(e->facility[i].self, err));
+    return TUTTI_OK;
+}
+
+void tutti_facilities_begun(tutti_engine *e)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->begun != NULL)
+            e->facility[i].ops->begun(e->facility[i].self);
+}
+
+tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_error *err)
+{
+    char why[300] = "";
+
+    tutti_world_lost(e->world, rank, why, sizeof why);
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->without != NULL)
+            TUTTI_TRY(e->facility[i].ops->without(e->facility[i].self, rank, why, err));
+    return TUTTI_OK;
+}
+
+bool tutti_facilities_slices(const tutti_engine *e, int64_t *slices)
+{
+    bool any = false;
+
+    *slices = 0;
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->slices != NULL) {
+            any = true;
+            *slices += e->facility[i].ops->slices(e->facility[i].self);
+        }
+    return any;
+}
+
+bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, const void *memory)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->recuts != NULL && e->facility[i].ops->recuts(e->facility[i].self, run, memory))
+            return true;
+    return false;
+}
+
+tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
+                                   tutti_error *err)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->load != NULL)
+            TUTTI_TRY(e->facility[i].ops->load(e->facility[i].self, checkpoint, run, err));
+    return TUTTI_OK;
+}
