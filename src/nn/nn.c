@@ -1,6 +1,5 @@
 /* nn.c: a network's life, its accounts and the public calls (driver.h). */
 #include "driver.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -372,18 +371,6 @@ size_t tutti_nn_bytes(const tutti_nn *nn)
     return sizeof *nn + table + nn->statistics * (2 * sizeof(float) + sizeof(double)) +
            (size_t)nn->sets * (nn->values * sizeof(float) + (size_t)nn->params * sizeof *nn->set_pointers) +
            nn->ops->bytes(nn->backend);
-}
-
-int tutti_nn_say(char *text, size_t bytes, int length, const char *format, ...)
-{
-    const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
-    va_list args;
-    int more;
-
-    va_start(args, format);
-    more = vsnprintf(used < bytes ? text + used : NULL, bytes - used, format, args);
-    va_end(args);
-    return length + more;
 }
 
 bool tutti_nn_widens(const tutti_nn *nn)

@@ -1,0 +1,16 @@
+/* say.c: a line more of what a backend says of itself (describe of nn_internal.h). */
+#include "nn_internal.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+int tutti_nn_say(char *text, size_t bytes, int length, const char *format, ...)
+{
+    const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
+    va_list args;
+    int more;
+
+    va_start(args, format);
+    more = vsnprintf(used < bytes ? text + used : NULL, bytes - used, format, args);
+    va_end(args);
+    return length + more;
+}
