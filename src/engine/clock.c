@@ -93,6 +93,11 @@ static uint64_t own_steps(const tutti_engine *e)
     return e->m.rank < e->m.workers ? e->progress.step : 0;
 }
 
+uint64_t *tutti_engine_skipped(tutti_engine *e)
+{
+    return e->m.traits & TUTTI_REPLICAS_EQUAL ? &e->progress.skipped : &e->own.skipped;
+}
+
 void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
 {
     tutti_engine_clock *c = &e->clock;
@@ -282,6 +287,13 @@ void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, 
     }
     e->metrics[e->n_metrics++] = (tutti_metric_record){ name, worker, value, at };
     *slot = e->n_metrics;
+}
+
+void tutti_metric_histogram(tutti_method *m, const char *name, int worker, const tutti_histogram *h)
+{
+    for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++)
+        if (h->count[bin] > 0)
+            tutti_metric_at(m, name, worker, (int64_t)tutti_histogram_least(bin), (double)h->count[bin]);
 }
 
 /* A name that lives as long as the engine; NULL without memory. */

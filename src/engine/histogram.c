@@ -31,10 +31,3 @@ void tutti_histogram_add(tutti_histogram *h, uint64_t value)
 {
     h->count[tutti_histogram_bin(value)]++;
 }
-
-void tutti_metric_histogram(tutti_method *m, const char *name, int worker, const tutti_histogram *h)
-{
-    for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++)
-        if (h->count[bin] > 0)
-            tutti_metric_at(m, name, worker, (int64_t)tutti_histogram_least(bin), (double)h->count[bin]);
-}

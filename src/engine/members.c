@@ -71,6 +71,11 @@ int tutti_engine_first(const tutti_engine *e)
     return tutti_group_rank(&e->m.all, 0);
 }
 
+bool tutti_engine_misses(const tutti_engine *e, int rank)
+{
+    return e->members != NULL && rank != e->m.rank && tutti_world_lost(e->world, rank, NULL, 0);
+}
+
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err)
 {
     const tutti_engine *e = m->engine;
@@ -99,6 +104,12 @@ static uint64_t not_computed(const tutti_engine *e, int worker)
     for (uint64_t step = e->agreed_step; step < e->progress.step; step++)
         sum += tutti_share_step(&e->share, step, worker);
     return (uint64_t)sum;
+}
+
+/* Who makes this step with me. */
+tutti_group *tutti_engine_together(tutti_engine *e)
+{
+    return e->own_pace ? &e->team : &e->m.all;
 }
 
 /* Of one step, by those who are members. */

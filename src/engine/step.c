@@ -27,12 +27,6 @@ static tutti_status failed(tutti_engine *e, tutti_status status, tutti_error *er
     return tutti_engine_cause(e, status, err);
 }
 
-/* Who makes this step with me. */
-tutti_group *tutti_engine_together(tutti_engine *e)
-{
-    return e->own_pace ? &e->team : &e->m.all;
-}
-
 /* ---- pieces ---- */
 
 /* p->g becomes this worker's gradient of the update. */
@@ -578,54 +572,4 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     tutti_engine_watch(e);
     e->stage = STAGE_READY;
     return TUTTI_OK;
-}
-
-tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err)
-{
-    tutti_engine *e = m->engine;
-    const tutti_doing was = tutti_engine_expose(e);
-    const int64_t begin = tutti_now_ns(e->rt);
-    tutti_status status;
-
-    m->all.algorithm = e->collective;
-    status = tutti_allreduce(&m->all, TUTTI_MEAN, tutti_f32(m->device, x, m->layout->used), err);
-    m->all.algorithm = NULL;
-    tutti_engine_comm(e, "average", 0, begin, tutti_now_ns(e->rt));
-    tutti_engine_doing(e, was);
-    return status;
-}
-
-tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err)
-{
-    tutti_engine *e = m->engine;
-    const tutti_doing was = tutti_engine_expose(e);
-    const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status =
-        m->team > 1 ? tutti_engine_with_team(
-                          e, tutti_broadcast(&e->team, 0, tutti_f32(m->device, x, m->layout->used), err), err)
-                    : TUTTI_OK;
-
-    tutti_engine_comm(e, "take over", 0, begin, tutti_now_ns(e->rt));
-    tutti_engine_doing(e, was);
-    return status;
-}
-
-tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all, tutti_error *err)
-{
-    tutti_engine *e = m->engine;
-    const tutti_doing was = tutti_engine_expose(e);
-    const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = tutti_allgather(&m->all, tutti_host((float *)(uintptr_t)mine, n, TUTTI_F32),
-                                                tutti_host(all, n * (size_t)m->all.size, TUTTI_F32), err);
-    int from = m->all.size;
-
-    /* members' rows come one behind the other, in order of rank */
-    for (int r = m->workers - 1; r >= 0 && status == TUTTI_OK && m->all.size < m->workers; r--)
-        if (from > 0 && m->all.ranks[from - 1] == r)
-            memmove(all + (size_t)r * n, all + (size_t)--from * n, n * sizeof *all);
-        else
-            memset(all + (size_t)r * n, 0, n * sizeof *all);
-    tutti_engine_comm(e, "gather", 0, begin, tutti_now_ns(e->rt));
-    tutti_engine_doing(e, was);
-    return status;
 }

@@ -32,6 +32,13 @@ tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_
     return status;
 }
 
+void tutti_engine_service_comm(tutti_engine *e, int64_t begin_ns)
+{
+    tutti_lock(e->services.monitor);
+    e->services.comm_ns += tutti_now_ns(e->rt) - begin_ns;
+    tutti_unlock(e->services.monitor);
+}
+
 /* ---- calls and answers that end when the worker does ---- */
 
 static uint64_t next_ticket(tutti_engine *e, int index)

@@ -27,11 +27,6 @@
 
 typedef struct tutti_engine_service service;
 
-bool tutti_engine_misses(const tutti_engine *e, int rank)
-{
-    return e->members != NULL && rank != e->m.rank && tutti_world_lost(e->world, rank, NULL, 0);
-}
-
 static bool is_end(const tutti_engine *e, const tutti_note *note)
 {
     return note->kind == (uint32_t)KIND_END && note->from == tutti_world_rank(e->world);
@@ -532,11 +527,4 @@ bool tutti_engine_owes(tutti_engine *e, int index)
 tutti_engine_desk *tutti_engine_desk_of(tutti_engine *e, int index)
 {
     return &e->services.at[index].desk;
-}
-
-void tutti_engine_service_comm(tutti_engine *e, int64_t begin_ns)
-{
-    tutti_lock(e->services.monitor);
-    e->services.comm_ns += tutti_now_ns(e->rt) - begin_ns;
-    tutti_unlock(e->services.monitor);
 }
