@@ -113,7 +113,7 @@ typedef struct tutti_method_default {
     const char *value;                   /* as it would be given; a number with /n behind it is divided by the workers */
 } tutti_method_default;
 typedef struct tutti_method_ops {
-    const char *name, *title, *authors, *family, *sheet;
+    const char *name, *title, *authors, *family; /* its page: docs/methods/NAME.md */
     int year;
     tutti_axes axes;
     const char *const *constraints;      /* sentences, NULL-ended; NULL: none */

@@ -32,7 +32,7 @@ static json_t *method_json(size_t k)
     json_object_set_new(object, "options", options);
     json_object_set_new(object, "defaults", defaults);
     json_object_set_new(object, "constraints", constraints);
-    json_object_set_new(object, "sheet", m->sheet[0] != 0 ? json_string(m->sheet) : json_null());
+    json_object_set_new(object, "sheet", json_sprintf("docs/methods/%s.md", m->name));
     return object;
 }
 
@@ -40,8 +40,8 @@ static void print_one(size_t k)
 {
     const tutti_method_ops *m = tutti_methods[k];
 
-    printf("%s: %s\n  %s, %d. Family: %s%s%s\n", m->name, m->title, m->authors, m->year, m->family,
-           m->sheet[0] != 0 ? "; sheet: " : "", m->sheet);
+    printf("%s: %s\n  %s, %d. Family: %s; page: docs/methods/%s.md\n", m->name, m->title, m->authors, m->year, m->family,
+           m->name);
     printf("  topology: %s; synchrony: %s; codec: %s; schedule: %s; placement: %s; update: %s\n", m->axes.topology,
            m->axes.synchrony, m->axes.codec, m->axes.schedule, m->axes.placement, m->axes.update);
     if (m->options != NULL) {

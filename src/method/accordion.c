@@ -413,7 +413,6 @@ const tutti_method_ops tutti_method_accordion = {
     .authors = "Agarwal, Wang, Lee, Venkataraman, Papailiopoulos",
     .year = 2021,
     .family = "all-reduce",
-    .sheet = "accordion.md",
     .constraints = accordion_constraints,
     .options = accordion_options,
     .self_bytes = sizeof(accordion),

@@ -68,7 +68,6 @@ const tutti_method_ops tutti_method_ad_psgd = {
     .authors = "Lian, Zhang, Zhang, Liu",
     .year = 2018,
     .family = "gossip",
-    .sheet = "ad-psgd.md",
     .axes = { "graph", "none, pairs", "fp32", "overlap", "a model each", "any" },
     .constraints = ad_psgd_constraints,
     .options = ad_psgd_options,

@@ -48,7 +48,6 @@ const tutti_method_ops tutti_method_alq = {
     .authors = "Faghri, Tabrizian, Markov, Alistarh, Roy, Ramezani-Kebrya",
     .year = 2020,
     .family = "all-reduce",
-    .sheet = "alq-amq.md",
     .constraints = alq_constraints,
     .options = alq_options,
     .self_bytes = sizeof(alq),

@@ -21,7 +21,6 @@ const tutti_method_ops tutti_method_amq = {
     .authors = "Faghri, Tabrizian, Markov, Alistarh, Roy, Ramezani-Kebrya",
     .year = 2020,
     .family = "all-reduce",
-    .sheet = "alq-amq.md",
     .constraints = amq_constraints,
     .options = amq_options,
     .self_bytes = sizeof(fitted),

@@ -379,7 +379,6 @@ const tutti_method_ops tutti_method_asgd = {
     .authors = "Dean, Corrado, Monga, Chen, Devin, Le, Mao, Ranzato, Senior, Tucker, Yang, Ng",
     .year = 2012,
     .family = "server",
-    .sheet = "async-sgd.md",
     .axes = { "servers", "none", "fp32", "none", "sliced", "any, on slices" },
     .constraints = asgd_constraints,
     .options = asgd_options,

@@ -127,7 +127,6 @@ const tutti_method_ops tutti_method_asr_adpsgd = {
     .authors = "Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung",
     .year = 2021,
     .family = "gossip",
-    .sheet = "asr-adpsgd.md",
     .axes = { "ring, or all-reduce", "none, matched rounds; or one step late", "fp32", "overlap", "a model each",
               "any" },
     .constraints = asr_adpsgd_constraints,

@@ -284,7 +284,6 @@ const tutti_method_ops tutti_method_ata = {
     .authors = "Maranjyan, Saad, Richtarik, Orabona",
     .year = 2025,
     .family = "all-reduce",
-    .sheet = "ata.md",
     .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
     .constraints = ata_constraints,
     .options = ata_options,

@@ -355,7 +355,6 @@ const tutti_method_ops tutti_method_backup_workers = {
     .authors = "Chen, Pan, Monga, Bengio, Jozefowicz",
     .year = 2016,
     .family = "server",
-    .sheet = "async-sgd.md",
     .axes = { "servers", "every step, without the last b", "fp32", "none", "sliced", "any, on slices" },
     .constraints = backup_workers_constraints,
     .options = backup_workers_options,

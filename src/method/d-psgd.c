@@ -96,7 +96,6 @@ const tutti_method_ops tutti_method_d_psgd = {
     .authors = "Lian, Zhang, Zhang, Hsieh, Zhang, Liu",
     .year = 2017,
     .family = "gossip",
-    .sheet = "d-psgd.md",
     .axes = { "graph", "every step, neighbours", "fp32 or contractive", "overlap", "a model each", "any" },
     .constraints = d_psgd_constraints,
     .options = d_psgd_options,

@@ -47,7 +47,6 @@ const tutti_method_ops tutti_method_ddp = {
     .authors = "Li, Zhao, Varma, Salpekar, Noordhuis, Li, Paszke, Smith, Vaughan, Damania, Chintala",
     .year = 2020,
     .family = "all-reduce",
-    .sheet = "ddp.md",
     .constraints = ddp_constraints,
     .options = ddp_options,
     .self_bytes = sizeof(ddp),

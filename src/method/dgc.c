@@ -161,7 +161,6 @@ const tutti_method_ops tutti_method_dgc = {
     .authors = "Lin, Han, Mao, Wang, Dally",
     .year = 2018,
     .family = "all-reduce",
-    .sheet = "sparsification.md",
     .constraints = dgc_constraints,
     .options = dgc_options,
     .defaults = dgc_defaults,

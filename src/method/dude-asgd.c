@@ -489,7 +489,6 @@ const tutti_method_ops tutti_method_dude_asgd = {
     .authors = "Wang, Sun, Wai, Zhang",
     .year = 2024,
     .family = "server",
-    .sheet = "dude-asgd.md",
     .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server",
               "any, at the server" },
     .constraints = dude_constraints,

@@ -84,7 +84,6 @@ const tutti_method_ops tutti_method_gradient_sparsification = {
     .authors = "Wangni, Wang, Liu, Zhang",
     .year = 2018,
     .family = "all-reduce",
-    .sheet = "sparsification.md",
     .constraints = sparsification_constraints,
     .options = sparsification_options,
     .defaults = sparsification_defaults,

@@ -102,7 +102,6 @@ const tutti_method_ops tutti_method_h_adpsgd = {
     .authors = "Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury, Kung, Picheny",
     .year = 2019,
     .family = "gossip",
-    .sheet = "asr-adpsgd.md",
     .axes = { "all-reduce inside machines, graph between", "every step inside; none between, pairs", "fp32",
               "buckets inside, overlap between", "a model each machine", "any" },
     .constraints = h_adpsgd_constraints,

@@ -783,7 +783,6 @@ const tutti_method_ops tutti_method_hermes = {
     .authors = "Basani, Vivek, Krishna, Paul",
     .year = 2024,
     .family = "server",
-    .sheet = "hermes.md",
     .axes = { "one server", "when a worker's loss has fallen", "fp16 differences", "at once",
               "a model each, one at the server", "any, at the workers" },
     .constraints = hermes_constraints,

@@ -385,7 +385,6 @@ const tutti_method_ops tutti_method_hetero_ring = {
     .authors = "Chao, Liao, Gao",
     .year = 2021,
     .family = "all-reduce",
-    .sheet = "heterogeneity-aware-ring-allreduce.md",
     .axes = { "ring or all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
     .constraints = hetero_ring_constraints,
     .options = hetero_ring_options,

@@ -123,7 +123,6 @@ const tutti_method_ops tutti_method_lasgd = {
     .authors = "Avidor, Tal Israel",
     .year = 2022,
     .family = "periodic",
-    .sheet = "topology.md",
     .axes = { "all-reduce", "every local_steps steps, max_delay late", "fp32", "overlap", "a model each", "any" },
     .constraints = lasgd_constraints,
     .options = lasgd_options,

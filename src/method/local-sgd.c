@@ -138,7 +138,6 @@ const tutti_method_ops tutti_method_local_sgd = {
     .authors = "Stich",
     .year = 2019,
     .family = "periodic",
-    .sheet = "local-sgd.md",
     .traits = TUTTI_ENCODES,
     .axes = { "all-reduce", "every period steps", "fp32 or any", "none", "a model each", "any, and an outer one" },
     .constraints = local_sgd_constraints,

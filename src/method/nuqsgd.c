@@ -60,7 +60,6 @@ const tutti_method_ops tutti_method_nuqsgd = {
     .authors = "Ramezani-Kebrya, Faghri, Markov, Aksenov, Alistarh, Roy",
     .year = 2021,
     .family = "all-reduce",
-    .sheet = "nuqsgd.md",
     .constraints = nuqsgd_constraints,
     .options = nuqsgd_options,
     .self_bytes = sizeof(nuqsgd),

@@ -48,7 +48,6 @@ const tutti_method_ops tutti_method_onebit_adam = {
     .authors = "Tang, Gan, Awan, Rajbhandari, Li, Lian, Liu, Zhang, He",
     .year = 2021,
     .family = "all-reduce",
-    .sheet = "onebit.md",
     .constraints = onebit_adam_constraints,
     .options = onebit_adam_options,
     .defaults = onebit_adam_defaults,

@@ -547,7 +547,6 @@ const tutti_method_ops tutti_method_oscars = {
     .authors = "Huang",
     .year = 2021,
     .family = "server",
-    .sheet = "oscars.md",
     .axes = { "one server", "rounds of unequal steps, without who is late", "fp32", "none", "a model each",
               "any, local" },
     .constraints = oscars_constraints,

@@ -269,7 +269,6 @@ const tutti_method_ops tutti_method_parameter_server = {
     .authors = "Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su",
     .year = 2014,
     .family = "server",
-    .sheet = "async-sgd.md",
     .axes = { "servers", "every step", "fp32", "buckets, overlap", "replicated, sums at servers", "any" },
     .constraints = parameter_server_constraints,
     .options = parameter_server_options,

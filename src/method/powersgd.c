@@ -87,7 +87,6 @@ const tutti_method_ops tutti_method_powersgd = {
     .authors = "Vogels, Karimireddy, Jaggi",
     .year = 2019,
     .family = "all-reduce",
-    .sheet = "powersgd.md",
     .constraints = powersgd_constraints,
     .options = powersgd_options,
     .defaults = powersgd_defaults,

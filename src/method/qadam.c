@@ -45,7 +45,6 @@ const tutti_method_ops tutti_method_qadam = {
     .authors = "Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu, Zhang",
     .year = 2022,
     .family = "all-reduce",
-    .sheet = "onebit.md",
     .constraints = qadam_constraints,
     .options = qadam_options,
     .defaults = qadam_defaults,

@@ -64,7 +64,6 @@ const tutti_method_ops tutti_method_qsgd = {
     .authors = "Alistarh, Grubic, Li, Tomioka, Vojnovic",
     .year = 2017,
     .family = "all-reduce",
-    .sheet = "qsgd.md",
     .constraints = qsgd_constraints,
     .options = qsgd_options,
     .self_bytes = sizeof(qsgd),

@@ -149,7 +149,6 @@ const tutti_method_ops tutti_method_rand_psgd = {
     .authors = "Zhang, Cui, Kayi, Liu, Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, Kung, Picheny",
     .year = 2020,
     .family = "gossip",
-    .sheet = "spectral-gap.md",
     .axes = { "graph drawn each round, or all-reduce", "every step; or none, matched rounds; or one step late", "fp32",
               "overlap", "a model each", "any" },
     .constraints = rand_psgd_constraints,

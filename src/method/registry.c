@@ -1,52 +1,17 @@
-/* registry.c: the built-in methods, a line each. A test compares this
-   list with the files of the folder. */
+/* registry.c: the table of the built-in methods, made from methods.def. A test compares it with the
+   files of the folder. */
 #include <string.h>
 
 #include "tutti/method.h"
 
-extern const tutti_method_ops tutti_method_accordion, tutti_method_ad_psgd, tutti_method_alq, tutti_method_amq,
-    tutti_method_asgd, tutti_method_asr_adpsgd, tutti_method_ata, tutti_method_backup_workers, tutti_method_d_psgd,
-    tutti_method_ddp, tutti_method_dgc, tutti_method_dude_asgd, tutti_method_gradient_sparsification,
-    tutti_method_h_adpsgd, tutti_method_hermes, tutti_method_hetero_ring, tutti_method_lasgd, tutti_method_local_sgd,
-    tutti_method_nuqsgd, tutti_method_onebit_adam, tutti_method_oscars, tutti_method_parameter_server,
-    tutti_method_powersgd, tutti_method_qadam, tutti_method_qsgd, tutti_method_rand_psgd, tutti_method_ringleader_asgd,
-    tutti_method_ringmaster_asgd, tutti_method_sgp, tutti_method_signum, tutti_method_single, tutti_method_ssp,
-    tutti_method_stragglar;
+#define METHOD(name) extern const tutti_method_ops tutti_method_##name;
+#include "methods.def"
+#undef METHOD
 
 const tutti_method_ops *const tutti_methods[] = {
-    &tutti_method_single,
-    &tutti_method_ddp,
-    &tutti_method_parameter_server,
-    &tutti_method_local_sgd,
-    &tutti_method_lasgd,
-    &tutti_method_d_psgd,
-    &tutti_method_sgp,
-    &tutti_method_ad_psgd,
-    &tutti_method_rand_psgd,
-    &tutti_method_asr_adpsgd,
-    &tutti_method_h_adpsgd,
-    &tutti_method_asgd,
-    &tutti_method_ssp,
-    &tutti_method_backup_workers,
-    &tutti_method_ringmaster_asgd,
-    &tutti_method_ringleader_asgd,
-    &tutti_method_dude_asgd,
-    &tutti_method_hermes,
-    &tutti_method_oscars,
-    &tutti_method_hetero_ring,
-    &tutti_method_ata,
-    &tutti_method_stragglar,
-    &tutti_method_powersgd,
-    &tutti_method_qsgd,
-    &tutti_method_nuqsgd,
-    &tutti_method_alq,
-    &tutti_method_amq,
-    &tutti_method_gradient_sparsification,
-    &tutti_method_dgc,
-    &tutti_method_accordion,
-    &tutti_method_onebit_adam,
-    &tutti_method_qadam,
-    &tutti_method_signum,
+#define METHOD(name) &tutti_method_##name,
+#include "methods.def"
+#undef METHOD
     NULL
 };
 

@@ -595,7 +595,6 @@ const tutti_method_ops tutti_method_ringleader_asgd = {
     .authors = "Maranjyan, Richtarik",
     .year = 2025,
     .family = "server",
-    .sheet = "ringleader-asgd.md",
     .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server",
               "any, at the server" },
     .constraints = ringleader_constraints,

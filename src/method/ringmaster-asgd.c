@@ -449,7 +449,6 @@ const tutti_method_ops tutti_method_ringmaster_asgd = {
     .authors = "Maranjyan, Tyurin, Richtarik",
     .year = 2025,
     .family = "server",
-    .sheet = "ringmaster-asgd.md",
     .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server", "any, at the server" },
     .constraints = ringmaster_constraints,
     .options = ringmaster_options,

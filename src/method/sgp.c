@@ -178,7 +178,6 @@ const tutti_method_ops tutti_method_sgp = {
     .authors = "Assran, Loizou, Ballas, Rabbat",
     .year = 2019,
     .family = "gossip",
-    .sheet = "sgp.md",
     .axes = { "directed graph", "every step, neighbours", "fp32", "overlap", "a model each", "any" },
     .constraints = sgp_constraints,
     .options = sgp_options,

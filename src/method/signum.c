@@ -82,7 +82,6 @@ const tutti_method_ops tutti_method_signum = {
     .authors = "Bernstein, Zhao, Azizzadenesheli, Anandkumar",
     .year = 2019,
     .family = "all-reduce",
-    .sheet = "onebit.md",
     .constraints = signum_constraints,
     .options = signum_options,
     .defaults = signum_defaults,

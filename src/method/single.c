@@ -10,7 +10,6 @@ const tutti_method_ops tutti_method_single = {
     .authors = "Zinkevich, Weimer, Smola, Li",
     .year = 2010,
     .family = "baseline",
-    .sheet = "single.md",
     .traits = TUTTI_GOES_ON | TUTTI_KNOWS_ROWS,
     .axes = { "none", "at the end", "fp32", "none", "replicated", "any" },
 };

@@ -258,7 +258,6 @@ const tutti_method_ops tutti_method_ssp = {
     .authors = "Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing",
     .year = 2013,
     .family = "server",
-    .sheet = "async-sgd.md",
     .axes = { "servers", "bounded staleness", "fp32", "none", "sliced", "any, on slices" },
     .constraints = ssp_constraints,
     .options = ssp_options,

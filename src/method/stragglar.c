@@ -255,7 +255,6 @@ const tutti_method_ops tutti_method_stragglar = {
     .authors = "Devraj, Ding, Vijaya Kumar, Kleinberg, Singh",
     .year = 2025,
     .family = "all-reduce",
-    .sheet = "stragglar.md",
     .axes = { "all-reduce, one late", "every step", "fp32", "buckets, overlap", "replicated", "any" },
     .constraints = stragglar_constraints,
     .options = stragglar_options,

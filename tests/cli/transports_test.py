@@ -26,7 +26,7 @@ METHODS = {
     "amq": ["amq(bucket=256,first=1,second=4)"], "dgc": ["dgc(ratio=0.05)"], "accordion": ["accordion(unit=step,interval=1)", "accordion(mode=batch,batch_high=32,unit=step,interval=1)"],
     "onebit-adam": ["onebit-adam(freeze_step=2)"], "qadam": ["qadam(warmup_steps=2)"],
 }
-WITH = {"hermes": ("--validation", 60), "dgc": ("--optimizer", "sgd(lr=0.02)"), "onebit-adam": ("--optimizer", "sgd(lr=0.001)"), "qadam": ("--optimizer", "sgd(lr=0.001)"), "signum": ("--optimizer", "sgd(lr=0.001)")}
+WITH = {"hermes": ("--validation", 60), "dgc": ("--optimizer", "sgd(lr=0.02)")}
 
 
 def pushes(s):

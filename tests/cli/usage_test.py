@@ -8,10 +8,12 @@ class Usage(Case):
         done = tutti("methods", "--json")
         self.assertEqual(done.returncode, 0)
         methods = json.loads(done.stdout)
-        self.assertEqual([m["name"] for m in methods], ["single", "ddp", "parameter-server", "local-sgd", "lasgd", "d-psgd", "sgp", "ad-psgd", "rand-psgd", "asr-adpsgd", "h-adpsgd", "asgd", "ssp", "backup-workers", "ringmaster-asgd", "ringleader-asgd", "dude-asgd", "hermes", "oscars", "hetero-ring", "ata", "stragglar", "powersgd", "qsgd", "nuqsgd",
-                                                      "alq", "amq", "gradient-sparsification", "dgc", "accordion", "onebit-adam", "qadam", "signum"])
+        with open(os.path.join(os.path.dirname(__file__), "../../src/method/methods.def")) as f:
+            listed = re.findall(r"(?m)^METHOD\((\w+)\)$", f.read())
+        self.assertEqual([m["name"].replace("-", "_") for m in methods], listed)
         for m in methods:
             self.assertEqual(set(m), {"name", "title", "authors", "year", "family", "axes", "options", "defaults", "constraints", "sheet"})
+            self.assertEqual(m["sheet"], "docs/methods/%s.md" % m["name"])
             self.assertEqual(set(m["axes"]), {"topology", "synchrony", "codec", "schedule", "placement", "update"})
             for o in m["options"]:
                 self.assertLessEqual({"name", "type", "default", "min", "max", "help"}, set(o))

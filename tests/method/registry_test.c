@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "tutti/method.h"
@@ -35,6 +36,33 @@ static void every_file_of_the_folder_is_a_row_and_every_row_a_file(void **state)
     assert_int_equal(files, rows);
 }
 
+/* METHOD(ad_psgd) is "ad-psgd" with docs/methods/ad-psgd.md, in the order of the list. */
+static void every_line_of_the_list_is_a_row_with_a_page(void **state)
+{
+    static const char *const listed[] = {
+#define METHOD(name) #name,
+#include "method/methods.def"
+#undef METHOD
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(listed); i++) {
+        const char *name = tutti_methods[i] != NULL ? tutti_methods[i]->name : "";
+        char as_listed[64], page[512];
+        FILE *file;
+        snprintf(as_listed, sizeof as_listed, "%s", name);
+        for (char *c = strchr(as_listed, '-'); c != NULL; c = strchr(c, '-'))
+            *c = '_';
+        assert_string_equal(as_listed, listed[i]);
+        snprintf(page, sizeof page, TUTTI_SOURCE_DIR "/docs/methods/%s.md", name);
+        file = fopen(page, "r");
+        if (file == NULL)
+            fail_msg("method '%s' has no page %s", name, page);
+        fclose(file);
+    }
+    assert_null(tutti_methods[TUTTI_LENGTH(listed)]);
+}
+
 static void every_row_is_complete(void **state)
 {
     (void)state;
@@ -59,6 +87,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_file_of_the_folder_is_a_row_and_every_row_a_file),
+        cmocka_unit_test(every_line_of_the_list_is_a_row_with_a_page),
         cmocka_unit_test(every_row_is_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
