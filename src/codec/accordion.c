@@ -34,6 +34,7 @@
    that takes over follows the other. */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <tutti/regime.h>
@@ -51,13 +52,11 @@ typedef struct accordion {
     tutti_regime_turn turn;      /* of this step */
 } accordion;
 static const tutti_option options[] = {
-    { "low", TUTTI_SPEC, TUTTI_AT(accordion, low), 0, 0, 0, "", "the codec of low compression, for critical regimes" },
-    { "high", TUTTI_SPEC, TUTTI_AT(accordion, high), 0, 0, 0, "", "the codec of high compression" },
+    TUTTI_ROW_ACCORDION_LOW(TUTTI_AT(accordion, low), "", NULL),
+    TUTTI_ROW_ACCORDION_HIGH(TUTTI_AT(accordion, high), "", NULL),
     TUTTI_REGIME_OPTIONS(accordion, rule),
-    { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), LAYER, 0, 0, "layer|model",
-      "a decision for each tensor, or one for all" },
-    { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), LOCAL, 0, 0, "local|rank0|averaged",
-      "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean" },
+    TUTTI_ROW_ACCORDION_SCOPE(TUTTI_AT(accordion, scope), NULL),
+    TUTTI_ROW_ACCORDION_NORM_SOURCE(TUTTI_AT(accordion, source), NULL),
     TUTTI_REGIME_REPLAY(accordion, replay),
     TUTTI_REGIME_DRY_RUN(accordion, dry_run),
     { "dense", TUTTI_SPEC, TUTTI_AT(accordion, dense), 0, 0, 0, "fp32", "codec of all gradients meanwhile",

@@ -40,10 +40,11 @@
 #include "codec_internal.h"
 #include "mixture.h"
 #include "registry.h"
+#include "rows.h"
 #include <assert.h>
 #include <stdio.h>
 
-enum { COMPONENTS_MOST = 512, FIELDS = 3, NORM2 = 0, SINGLE = 1, NORMAL = 0 };
+enum { COMPONENTS_MOST = TUTTI_ALQ_COMPONENTS_MOST, FIELDS = 3, NORM2 = 0, SINGLE = 1, NORMAL = 0 };
 #define VARIANCE_MOST 1.25 /* of the gradient's square, beyond which what is begun with is warned of: as under nuqsgd */
 typedef struct alq {
     tutti_codec_quantiser q;
@@ -63,44 +64,14 @@ typedef struct alq {
 } alq;
 #define NEVER UINT64_MAX
 
-#define BITS_OPTION TUTTI_CODEC_QUANTISER_BITS(3, 2, "bits of an element with its sign: 2^bits levels")
-#define FIT_OPTIONS                                                                                                                           \
-    { "initial", TUTTI_CHOICE, TUTTI_AT(alq, initial), NORMAL, 0, 0, "normal|powers", \
-      "what levels begin as: fitted to normally distributed gradients, or the powers of a half (with more than 5 " \
-      "bits of more, so that they can be told apart), as in the authors' code" }, \
-    { "fit", TUTTI_CHOICE, TUTTI_AT(alq, fit), 0, 0, 0, "mixture|single", \
-      "of a distribution to the buckets of greatest norm, one each, or of one to all" }, \
-    { "components", TUTTI_INT, TUTTI_AT(alq, components), 64, 2, COMPONENTS_MOST, NULL, \
-      "fit=mixture: buckets that count, those of greatest norm of all workers", "fit=mixture" }, \
-    { "weight", TUTTI_CHOICE, TUTTI_AT(alq, weight), NORM2, 0, 0, "norm2|norm", \
-      "fit=mixture: of a bucket, its squared norm or its norm", "fit=mixture" }, \
-    { "samples", TUTTI_INT, TUTTI_AT(alq, samples), 1, 1, 1000, NULL, \
-      "steps whose gradients a fit sees, those before it" }, \
-    { "first", TUTTI_INT, TUTTI_AT(alq, first), 100, 0, 1e12, NULL, \
-      "step before which levels are fitted for the first time; 0: none such" }, \
-    { "second", TUTTI_INT, TUTTI_AT(alq, second), 2000, 0, 1e12, NULL, \
-      "and for the second time; 0: none such" }, \
-    { "every", TUTTI_INT, TUTTI_AT(alq, every), 10000, 0, 1e12, NULL, \
-      "and before each multiple of this many steps; 0: none such" }, \
-    { "on_lr_drop", TUTTI_BOOL, TUTTI_AT(alq, on_lr_drop), 1, 0, 1, NULL, \
-      "and after the learning rate has fallen to a half or less" }
-static const tutti_option alq_options[] = {
-    BITS_OPTION,
-    TUTTI_CODEC_QUANTISER_OPTIONS(8192, 1, "fixed|huffman"),
-    { "variant", TUTTI_CHOICE, TUTTI_AT(alq, variant), 0, 0, 0, "cd|gd",
-      "how levels are found: coordinate descent or projected gradient descent" },
-    { "zero_level", TUTTI_BOOL, TUTTI_AT(alq, zero_level), 0, 0, 1, NULL,
-      "one level stays 0: zeros are sent as they are" },
-    { "sweeps", TUTTI_INT, TUTTI_AT(alq, sweeps), 200, 1, 10000, NULL,
-      "over the levels in a fit at most; it ends before where none moves by a millionth" },
-    { "symmetric", TUTTI_BOOL, TUTTI_AT(alq, symmetric), 0, 0, 1, NULL,
-      "levels -l and l come in pairs, fitted to the distribution and its mirror image", "zero_level=off" },
-    FIT_OPTIONS,
-    { 0 }
-};
-static const tutti_option amq_options[] = {
-    BITS_OPTION, TUTTI_CODEC_QUANTISER_OPTIONS(8192, 1, "fixed|huffman"), FIT_OPTIONS, { 0 }
-};
+#define QUANTISER_ROWS \
+    TUTTI_ROW_ALQ_BITS(TUTTI_AT(tutti_codec_quantiser, bits)), \
+    TUTTI_ROW_BUCKET(TUTTI_AT(tutti_codec_quantiser, bucket), 8192), \
+    TUTTI_ROW_NORM(TUTTI_AT(tutti_codec_quantiser, l2), 1), \
+    TUTTI_ROW_CODING(TUTTI_AT(tutti_codec_quantiser, coding), "coding"), \
+    TUTTI_ROW_TAIL(TUTTI_AT(tutti_codec_quantiser, tail))
+static const tutti_option alq_options[] = { QUANTISER_ROWS, TUTTI_ROWS_ALQ(alq), TUTTI_ROWS_FIT(alq), { 0 } };
+static const tutti_option amq_options[] = { QUANTISER_ROWS, TUTTI_ROWS_FIT(alq), { 0 } };
 
 static int levels_of(const alq *s)
 {

@@ -84,7 +84,6 @@ typedef enum {
     TUTTI_CODEC_GAMMA,
     TUTTI_CODEC_OMEGA
 } tutti_codec_coding;
-#define TUTTI_CODEC_CODINGS "fixed|huffman|elias|omega"
 /* The struct of a quantising codec begins with this; options write the
    upper half, `declare` the lower one. */
 typedef struct tutti_codec_quantiser {
@@ -105,19 +104,12 @@ static inline int tutti_codec_steps(const tutti_codec_quantiser *q)
 {
     return q->steps > 0 ? (int)q->steps : (1 << (q->bits - 1)) - 1;
 }
-#define TUTTI_CODEC_QUANTISER_BITS(first, least, help) \
-    { \
-        "bits", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bits), first, least, 8, NULL, help \
-    }
-#define TUTTI_CODEC_QUANTISER_OPTIONS(bucket_first, norm_first, codings)                                                                      \
-    { "bucket", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bucket), bucket_first, 16, 1 << 24, NULL, \
-      "elements with a scale of their own; a power of two" }, \
-    { "norm", TUTTI_CHOICE, TUTTI_AT(tutti_codec_quantiser, l2), norm_first, 0, 0, "max|l2", \
-      "scale of a bucket: greatest magnitude or 2-norm" }, \
-    { "coding", TUTTI_CHOICE, TUTTI_AT(tutti_codec_quantiser, coding), 0, 0, 0, codings, \
-      "of the codes: fixed width, or fewer bits for what is frequent" }, \
-    { "tail", TUTTI_CHOICE, TUTTI_AT(tutti_codec_quantiser, tail), TUTTI_CODEC_SHORT, 0, 0, "short|dense", \
-      "a tensor's last elements that fill no bucket: one that is shorter, or float32 as they are" }
+/* qsgd, nuqsgd: the rows behind bits (rows.h) */
+#define TUTTI_CODEC_QUANTISER_ROWS(bucket_first, norm_first) \
+    TUTTI_ROW_BUCKET(TUTTI_AT(tutti_codec_quantiser, bucket), bucket_first), \
+    TUTTI_ROW_NORM(TUTTI_AT(tutti_codec_quantiser, l2), norm_first), \
+    TUTTI_ROW_CODING_ANY(TUTTI_AT(tutti_codec_quantiser, coding), "coding", "elias|omega"), \
+    TUTTI_ROW_TAIL(TUTTI_AT(tutti_codec_quantiser, tail))
 /* The entries of their tables of operations. Fixed width: 4 ceil(n / bucket) + ceil(n
    bits / 8) bytes, scales first; else see huffman.c, elias.c. tail=dense: n without the
    tail, which follows, four bytes each. */
@@ -202,15 +194,6 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_
 /* ---- sparse.c: index and value lists; topk and threshold ---- */
 /* The struct of a codec that sends them begins with this. */
 typedef struct tutti_codec_sparse { int value, index; } tutti_codec_sparse;
-#define TUTTI_CODEC_SPARSE_OPTIONS \
-    { "value_dtype",    TUTTI_CHOICE,           TUTTI_AT(tutti_codec_sparse, value), 0, 0, 0, \
-      "fp32|fp16|bf16", "what values travel as" }, \
-    { \
-        "index_code", TUTTI_CHOICE, TUTTI_AT(tutti_codec_sparse, index), 0, 0, 0, \
-            "int32|delta|bitmap|auto", \
-            "what indexes travel as: four bytes; steps as Elias codes; a bit an element; the " \
-            "shorter of int32 and bitmap" \
-    }
 /* k elements of n always take bound(n, k) bytes */
 bool tutti_codec_sparse_is_fixed(const tutti_codec_sparse *s);
 /* values travel as they are */

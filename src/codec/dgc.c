@@ -19,6 +19,7 @@
    1), which no worker could know of. */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 
 typedef struct dgc {
     const char *codec;
@@ -29,14 +30,11 @@ typedef struct dgc {
 } dgc;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(dgc, codec), 0, 0, 0, "topk(ratio=0.001,warmup=4)", "that selects" },
-    { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL,
-      "of each worker's gradients; the optimiser should have none" },
-    { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL, "Nesterov's momentum", "momentum>0" },
-    { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL, "forget the momentum of what was sent" },
-    { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL,
-      "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
-    { "server", TUTTI_BOOL, TUTTI_AT(dgc, server), 1, 0, 1, NULL,
-      "a residual for what the owner of a sum loses when it encodes it" },
+    TUTTI_ROW_DGC_MOMENTUM(TUTTI_AT(dgc, momentum)),
+    TUTTI_ROW_DGC_NESTEROV(TUTTI_AT(dgc, nesterov)),
+    TUTTI_ROW_DGC_MASKING(TUTTI_AT(dgc, masking)),
+    TUTTI_ROW_DGC_CLIP(TUTTI_AT(dgc, clip)),
+    TUTTI_ROW_SERVER(TUTTI_AT(dgc, server), "server", 1),
     { 0 }
 };
 

@@ -21,6 +21,7 @@
    would be another than one that was not. */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 
 enum { OUTSIDE, INSIDE, CODEC = 0, FLUSH };
 typedef struct ef {
@@ -33,8 +34,7 @@ typedef struct ef {
 } ef;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(ef, codec), 0, 0, 0, "", "whose losses are made good" },
-    { "server", TUTTI_BOOL, TUTTI_AT(ef, server), 0, 0, 1, NULL,
-      "a second residual for what the owner of a sum loses when it encodes it" },
+    TUTTI_ROW_SERVER(TUTTI_AT(ef, server), "server", 0),
     { "momentum", TUTTI_REAL, TUTTI_AT(ef, momentum), 0, 0, 0.9999, NULL,
       "of each worker's gradients, before they are encoded; the optimiser should have none then" },
     { "nesterov", TUTTI_BOOL, TUTTI_AT(ef, nesterov), 0, 0, 1, NULL, "with momentum: Nesterov's", "momentum>0" },

@@ -5,6 +5,7 @@
    in which '*' stands for '.' and '/' too. */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 #include <fnmatch.h>
 #include <stdio.h>
 
@@ -13,8 +14,7 @@ static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(large, codec), 0, 0, 0, "", "of tensors of at least `min` elements" },
     { "min", TUTTI_INT, TUTTI_AT(large, min), 1024, 0, 1e12, NULL, "elements from which on a tensor is large" },
     { "small", TUTTI_SPEC, TUTTI_AT(large, small), 0, 0, 0, "fp32", "codec of smaller tensors" },
-    { "exclude", TUTTI_TEXT, TUTTI_AT(large, exclude), 0, 0, 0, "",
-      "tensors that count as small whatever their size, by name: patterns a:b:c of *, ? and [...]" },
+    TUTTI_ROW_LARGE_EXCLUDE(TUTTI_AT(large, exclude), "tensors that count as small whatever their size"),
     { 0 }
 };
 

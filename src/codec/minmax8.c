@@ -6,11 +6,11 @@
    most (max - min) / 510 and the rounding. */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 
 typedef struct minmax8 { int64_t chunk; } minmax8;
 static const tutti_option options[] = {
-    { "chunk", TUTTI_INT, TUTTI_AT(minmax8, chunk), 0, 0, 1 << 24, NULL,
-      "elements with extremes of their own, 256 or more; 0: all" },
+    TUTTI_ROW_MINMAX8_CHUNK(TUTTI_AT(minmax8, chunk)),
     { 0 }
 };
 

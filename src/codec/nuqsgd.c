@@ -14,16 +14,16 @@
 #include "codec_internal.h"
 #include "mixture.h"
 #include "registry.h"
+#include "rows.h"
 #include <stdio.h>
 
 #define VARIANCE_MOST 1.25 /* of the gradient's square, beyond which it is warned of */
 typedef struct nuqsgd { tutti_codec_quantiser q; double multiplier; bool zero_level; tutti_levels levels; } nuqsgd;
 static const tutti_option options[] = {
-    TUTTI_CODEC_QUANTISER_BITS(4, 3, "bits of an element with its sign; two would be ternary, which is qsgd(bits=2)"),
-    TUTTI_CODEC_QUANTISER_OPTIONS(512, 1, TUTTI_CODEC_CODINGS),
-    { "multiplier", TUTTI_REAL, TUTTI_AT(nuqsgd, multiplier), 0.5, 0.01, 0.999999, NULL, "p: of a level to the next" },
-    { "zero_level", TUTTI_BOOL, TUTTI_AT(nuqsgd, zero_level), 1, 0, 1, NULL,
-      "one level is 0; without it what is near 0 becomes one of the two least levels at random" },
+    TUTTI_ROW_NUQSGD_BITS(TUTTI_AT(tutti_codec_quantiser, bits)),
+    TUTTI_CODEC_QUANTISER_ROWS(512, 1),
+    TUTTI_ROW_NUQSGD_MULTIPLIER(TUTTI_AT(nuqsgd, multiplier)),
+    TUTTI_ROW_NUQSGD_ZERO_LEVEL(TUTTI_AT(nuqsgd, zero_level)),
     { 0 }
 };
 

@@ -49,6 +49,7 @@
    after it. A dead layer's Q is 0, and so is P; orth draws new directions then (orthogonal.c). */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 #include <assert.h>
 #include <stdio.h>
 
@@ -63,24 +64,18 @@ typedef struct powersgd {
     float *size;    /* 16 bits: of the columns of all Q of a tensor, the exponent of their norm in the step before */
 } powersgd;
 enum { LOCAL, AGGREGATED };
-enum { RANK_MOST = 512, ITERS_MOST = 4, PANEL = 32, SIZE_MOST = 100, SIZE_UNKNOWN = -1000, SIZE_LESS = 8 };
+enum { RANK_MOST = TUTTI_POWERSGD_RANK_MOST, ITERS_MOST = TUTTI_POWERSGD_ITERS_MOST };
+enum { PANEL = 32, SIZE_MOST = 100, SIZE_UNKNOWN = -1000, SIZE_LESS = 8 };
 static const tutti_dtype factors[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
 
 static const tutti_option options[] = {
-    { "rank", TUTTI_INT, TUTTI_AT(powersgd, rank), 1, 1, RANK_MOST, NULL,
-      "of the approximation; at most the lesser side of a matrix" },
-    { "iters_per_step", TUTTI_INT, TUTTI_AT(powersgd, iters_per_step), 1, 1, ITERS_MOST, NULL,
-      "products of that rank in a step, each of what the ones before have left" },
-    { "min_compression_rate", TUTTI_REAL, TUTTI_AT(powersgd, min_compression_rate), 2, 1, 1e9, NULL,
-      "matrices that shrink less travel as they are" },
-    { "start_iter", TUTTI_INT, TUTTI_AT(powersgd, start_iter), 0, 0, 1e12, NULL,
-      "steps before the first that compresses" },
-    { "warm_start", TUTTI_BOOL, TUTTI_AT(powersgd, warm_start), 1, 0, 1, NULL,
-      "begin from the previous step's factor, not from a drawn one" },
-    { "ef_rule", TUTTI_CHOICE, TUTTI_AT(powersgd, ef_rule), 0, 0, 0, "local|aggregated",
-      "what ef(...) takes for sent: this worker's part, or the mean" },
-    { "factor_dtype", TUTTI_CHOICE, TUTTI_AT(powersgd, factor), 0, 0, 0, "fp32|fp16|bf16",
-      "what factors travel as; sums are made in fp32" },
+    TUTTI_ROW_POWERSGD_RANK(TUTTI_AT(powersgd, rank)),
+    TUTTI_ROW_POWERSGD_ITERS_PER_STEP(TUTTI_AT(powersgd, iters_per_step)),
+    TUTTI_ROW_POWERSGD_MIN_COMPRESSION_RATE(TUTTI_AT(powersgd, min_compression_rate)),
+    TUTTI_ROW_POWERSGD_START_ITER(TUTTI_AT(powersgd, start_iter)),
+    TUTTI_ROW_POWERSGD_WARM_START(TUTTI_AT(powersgd, warm_start)),
+    TUTTI_ROW_POWERSGD_EF_RULE(TUTTI_AT(powersgd, ef_rule), NULL),
+    TUTTI_ROW_POWERSGD_FACTOR_DTYPE(TUTTI_AT(powersgd, factor)),
     { 0 }
 };
 

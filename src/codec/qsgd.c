@@ -9,13 +9,13 @@
    layer then, one of the sheet's variants. */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 
-enum { BITS = 4, LEVELS_MOST = 127 };
+enum { BITS = 4 };
 static const tutti_option options[] = {
-    TUTTI_CODEC_QUANTISER_BITS(0, 0, "bits of an element with its sign, 2 or more; 0: as few as hold `levels`, or 4"),
-    TUTTI_CODEC_QUANTISER_OPTIONS(512, 0, TUTTI_CODEC_CODINGS),
-    { "levels", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, steps), 0, 0, LEVELS_MOST, NULL,
-      "s, levels above 0, in place of bits, of which 8 hold no more than 127; 0: all that bits hold" },
+    TUTTI_ROW_QSGD_BITS(TUTTI_AT(tutti_codec_quantiser, bits)),
+    TUTTI_CODEC_QUANTISER_ROWS(512, 0),
+    TUTTI_ROW_QSGD_LEVELS(TUTTI_AT(tutti_codec_quantiser, steps)),
     { 0 }
 };
 

@@ -8,15 +8,14 @@
    factor n/k (here: the length of the stratum). */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 
 typedef struct randomk { double ratio; int64_t block, seed; bool unbiased; } randomk;
 enum { AT_ONCE = 64 };
 static const tutti_option options[] = {
     { "ratio", TUTTI_REAL, TUTTI_AT(randomk, ratio), 0.01, 1e-9, 1, NULL,
       "blocks sent, as a share of all: k = ceil(ratio blocks), at least 1" },
-    { "block", TUTTI_INT, TUTTI_AT(randomk, block), 1, 1, 1 << 24, NULL,
-      "consecutive elements that are drawn together, a shorter tensor as a whole; the last block travels filled "
-      "with 0" },
+    TUTTI_ROW_RANDOMK_BLOCK(TUTTI_AT(randomk, block), 1, 1, NULL),
     { "shared_seed", TUTTI_INT, TUTTI_AT(randomk, seed), 0, 0, 1e15, NULL,
       "of the draws, the same on all workers; 0: the run's" },
     { "unbiased", TUTTI_BOOL, TUTTI_AT(randomk, unbiased), 0, 0, 1, NULL,

@@ -7,21 +7,20 @@
    4 ceil(n / block) + ceil(n / 8) bytes: scales, then bits (1: negative). */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 
 /* RUN: elements whose magnitudes are added up before what they come to is
    added to the others; a multiple of 8 */
 enum { L1, L2, RUN = 2048 };
 typedef struct sign { int scale; int64_t block; } sign;
 static const tutti_option sign_options[] = {
-    { "scale", TUTTI_CHOICE, TUTTI_AT(sign, scale), L1, 0, 0, "l1|l2", "|x|_1 / n or |x|_2 / sqrt(n)" },
-    { "block", TUTTI_INT, TUTTI_AT(sign, block), 0, 0, 1 << 24, NULL,
-      "elements with a scale of their own, rounded up to a multiple of 8; 0: all" },
+    TUTTI_ROW_SIGN_SCALE(TUTTI_AT(sign, scale), L1),
+    TUTTI_ROW_SIGN_BLOCK(TUTTI_AT(sign, block)),
     { 0 }
 };
 static const tutti_option onebit_options[] = {
-    { "scale", TUTTI_CHOICE, TUTTI_AT(sign, scale), L2, 0, 0, "l1|l2", "|x|_1 / n or |x|_2 / sqrt(n)" },
-    { "block", TUTTI_INT, TUTTI_AT(sign, block), 0, 0, 1 << 24, NULL,
-      "elements with a scale of their own, rounded up to a multiple of 8; 0: all" },
+    TUTTI_ROW_SIGN_SCALE(TUTTI_AT(sign, scale), L2),
+    TUTTI_ROW_SIGN_BLOCK(TUTTI_AT(sign, block)),
     { 0 }
 };
 

@@ -3,13 +3,15 @@
    or with another index_code than int32 from its first four bytes. */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 
 enum { INT32 }; /* of index_code */
 
 typedef struct threshold { tutti_codec_sparse list; double value; } threshold;
 static const tutti_option options[] = {
     { "value", TUTTI_REAL, TUTTI_AT(threshold, value), 0.001, 1e-30, 1e30, NULL, "least magnitude that is sent" },
-    TUTTI_CODEC_SPARSE_OPTIONS,
+    TUTTI_ROW_VALUE_DTYPE(TUTTI_AT(tutti_codec_sparse, value), NULL),
+    TUTTI_ROW_INDEX_CODE(TUTTI_AT(tutti_codec_sparse, index), NULL),
     { 0 }
 };
 

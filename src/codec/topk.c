@@ -9,8 +9,9 @@
    machines on which an exact selection is slow, here it is two passes over memory (select.c). */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 
-enum { WARMUP_MOST = 1000 };     /* epochs */
+enum { WARMUP_MOST = TUTTI_TOPK_WARMUP_MOST };
 typedef struct topk {
     tutti_codec_sparse list;
     double ratio;
@@ -20,13 +21,11 @@ typedef struct topk {
     double now;                  /* the ratio of this epoch */
 } topk;
 static const tutti_option options[] = {
-    { "ratio", TUTTI_REAL, TUTTI_AT(topk, ratio), 0.01, 1e-9, 1, NULL,
-      "elements sent, as a share of all (of a factor of 100: 0.01): k = ceil(ratio n), at least 1" },
-    { "warmup", TUTTI_INT, TUTTI_AT(topk, warmup), 0, 0, WARMUP_MOST, NULL,
-      "epochs over which the ratio comes down to its value" },
-    TUTTI_CODEC_SPARSE_OPTIONS,
-    { "warmup_ratios", TUTTI_TEXT, TUTTI_AT(topk, ratios), 0, 0, 0, "",
-      "in place of warmup: the ratio of each of its epochs, a:b:c, none above the one before it or below `ratio`" },
+    TUTTI_ROW_TOPK_RATIO(TUTTI_AT(topk, ratio), 0.01, "100: 0.01"),
+    TUTTI_ROW_TOPK_WARMUP(TUTTI_AT(topk, warmup), 0, NULL),
+    TUTTI_ROW_VALUE_DTYPE(TUTTI_AT(tutti_codec_sparse, value), NULL),
+    TUTTI_ROW_INDEX_CODE(TUTTI_AT(tutti_codec_sparse, index), NULL),
+    TUTTI_ROW_TOPK_WARMUP_RATIOS(TUTTI_AT(topk, ratios), NULL),
     { 0 }
 };
 

@@ -14,6 +14,7 @@
    is sent as A = { element 0: NaN }. */
 #include "codec_internal.h"
 #include "registry.h"
+#include "rows.h"
 #include <float.h>
 
 enum { GREEDY, CLOSED };
@@ -21,10 +22,8 @@ typedef struct wangni { double sparsity, epsilon; int solver; } wangni;
 static const tutti_option options[] = {
     { "sparsity", TUTTI_REAL, TUTTI_AT(wangni, sparsity), 0.02, 1e-9, 1, NULL,
       "solver=greedy: expected share of elements kept", "solver=greedy" },
-    { "epsilon", TUTTI_REAL, TUTTI_AT(wangni, epsilon), 1, 0, 1e9, NULL,
-      "solver=closed: variance may grow by this factor of |g|^2", "solver=closed" },
-    { "solver", TUTTI_CHOICE, TUTTI_AT(wangni, solver), 0, 0, 0, "greedy|closed",
-      "given a sparsity (greedy) or a variance (closed)" },
+    TUTTI_ROW_WANGNI_EPSILON(TUTTI_AT(wangni, epsilon)),
+    TUTTI_ROW_WANGNI_SOLVER(TUTTI_AT(wangni, solver), NULL),
     { 0 }
 };
 

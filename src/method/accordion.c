@@ -43,10 +43,7 @@
    they are, an update has batch_low samples, models are averaged every period_low steps. It shows
    what an eta and an interval would find in a run before a run depends on them. */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
-#include "tutti/codec.h"
-#include "tutti/method.h"
+#include "coded.h"
 #include "tutti/regime.h"
 
 enum { CODEC, BATCH, LOCALSTEPS, TIMES = 8 };
@@ -71,10 +68,8 @@ typedef struct accordion {
 } accordion;
 
 static const tutti_option accordion_options[] = {
-    { "low", TUTTI_SPEC, TUTTI_AT(accordion, low), 0, 0, 0, "powersgd(rank=4)",
-      "the codec of low compression, for critical regimes; `tutti codecs` lists them", "mode=codec" },
-    { "high", TUTTI_SPEC, TUTTI_AT(accordion, high), 0, 0, 0, "powersgd(rank=1)", "the codec of high compression",
-      "mode=codec" },
+    TUTTI_ROW_ACCORDION_LOW(TUTTI_AT(accordion, low), "powersgd(rank=4)", "mode=codec"),
+    TUTTI_ROW_ACCORDION_HIGH(TUTTI_AT(accordion, high), "powersgd(rank=1)", "mode=codec"),
     TUTTI_REGIME_OPTIONS(accordion, rule),
     { "mode", TUTTI_CHOICE, TUTTI_AT(accordion, mode), CODEC, 0, 0, "codec|batch|localsteps",
       "what changes with the regime: the codec of each tensor, how many samples make an update, or how many steps "
@@ -85,18 +80,14 @@ static const tutti_option accordion_options[] = {
     { "period_low", TUTTI_INT, TUTTI_AT(accordion, period_low), 1, 1, 1e9, NULL,
       "steps between averagings of the models in critical regimes", "mode=localsteps" },
     { "period_high", TUTTI_INT, TUTTI_AT(accordion, period_high), 8, 1, 1e9, NULL, "and elsewhere", "mode=localsteps" },
-    { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), 0, 0, 0, "layer|model",
-      "a decision for each tensor, or one for all", "mode=codec" },
-    { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), 0, 0, 0, "local|rank0|averaged",
-      "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean", "mode=codec" },
+    TUTTI_ROW_ACCORDION_SCOPE(TUTTI_AT(accordion, scope), "mode=codec"),
+    TUTTI_ROW_ACCORDION_NORM_SOURCE(TUTTI_AT(accordion, source), "mode=codec"),
     TUTTI_REGIME_REPLAY(accordion, replay),
     TUTTI_REGIME_DRY_RUN(accordion, dry_run),
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(accordion, error_feedback), 1, 0, 1, NULL,
       "what was not sent is added to the next gradient; off for unbiased codecs (qsgd, nuqsgd, wangni)", "mode=codec" },
-    { "min_numel", TUTTI_INT, TUTTI_AT(accordion, min_numel), 1024, 0, 1e12, NULL,
-      "tensors of fewer elements travel as they are", "mode=codec" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(accordion, bucket_mb), 25, 1.0 / 1048576, 65536, NULL,
-      "gradients in MiB that are exchanged as one", "mode=codec|batch" },
+    CODED_LEAST(TUTTI_AT(accordion, min_numel), "min_numel", 1024, "mode=codec"),
+    CODED_BUCKET(TUTTI_AT(accordion, bucket_mb), "gradients in MiB that are", "mode=codec|batch"),
     { 0 }
 };
 
@@ -120,25 +111,20 @@ static tutti_status check_plain(const char *which, const char *text, tutti_error
 
 static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    static const char *const windows[] = { "epoch", "interval" }, *const sources[] = { "local", "rank0", "averaged" };
-    static const char form[] = "%s%saccordion(low=%s,high=%s,eta=%.17g,interval=%lld,unit=%s,norm_window=%s,lr_drop=%."
-                               "17g,scope=%s,norm_source=%s%s%s%s)%s%s";
+    enum { MOST = 4096, TEXTS_MOST = 3811 }; /* of low, high and replay, beside the other options */
     const accordion *s = m->self;
-    char spec[4096], min[40] = "";
+    char coded[CODED_SPEC], fed[CODED_SPEC], spec[CODED_SPEC];
 
     TUTTI_TRY(check_plain("low", s->low, err));
     TUTTI_TRY(check_plain("high", s->high, err));
-    if (s->min_numel > 0)
-        snprintf(min, sizeof min, ",min=%lld)", (long long)s->min_numel);
-    if ((size_t)snprintf(spec, sizeof spec, form, min[0] != 0 ? "large(" : "", s->error_feedback ? "ef(" : "", s->low,
-                         s->high, s->rule.eta, (long long)s->rule.interval, tutti_regime_unit(&s->rule),
-                         windows[s->rule.window], s->rule.lr_drop, s->scope == 0 ? "layer" : "model",
-                         sources[s->source], s->replay[0] != 0 ? ",replay=" : "", s->replay,
-                         s->dry_run ? ",dry_run=on" : "", s->error_feedback ? ")" : "", min) >= sizeof spec)
+    coded_spec("accordion", m->ops->options, s, NULL, NULL, coded);
+    coded_print(fed, s->error_feedback ? "ef(%s)" : "%s", coded);
+    coded_print(spec, s->min_numel > 0 ? "large(%s,min=%lld)" : "%s", fed, (long long)s->min_numel);
+    if (strlen(spec) >= MOST)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "method 'accordion': low, high and replay have more than %zu characters together; leave defaults away",
-            sizeof spec - sizeof form - 160);
+            "method 'accordion': low, high and replay have more than %d characters together; leave defaults away",
+            TEXTS_MOST);
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
@@ -198,8 +184,7 @@ static tutti_status accordion_declare(tutti_method *m, tutti_plan *plan, tutti_e
 {
     const accordion *s = m->self;
 
-    m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
-    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    coded_cut(m, s->bucket_mb);
     return (s->mode == BATCH        ? declare_batch
             : s->mode == LOCALSTEPS ? declare_localsteps
                                     : declare_codec)(m, plan, err);

@@ -18,26 +18,14 @@ typedef struct alq { fitted f; int64_t sweeps; int variant; bool zero_level, sym
 
 static const tutti_option alq_options[] = {
     FITTED_QUANTISER,
-    { "variant", TUTTI_CHOICE, TUTTI_AT(alq, variant), 0, 0, 0, "cd|gd",
-      "how levels are found: coordinate descent, or projected gradient descent" },
-    { "zero_level", TUTTI_BOOL, TUTTI_AT(alq, zero_level), 0, 0, 1, NULL,
-      "one level stays 0, so that weights without a gradient get no noise" },
-    { "sweeps", TUTTI_INT, TUTTI_AT(alq, sweeps), 200, 1, 10000, NULL,
-      "over the levels in a fit at most; it ends before where none moves by a millionth; 30 in the authors' runs" },
-    { "symmetric", TUTTI_BOOL, TUTTI_AT(alq, symmetric), 0, 0, 1, NULL, "levels -l and l come in pairs",
-      "zero_level=off" },
+    TUTTI_ROWS_ALQ(alq),
     FITTED_SCHEDULE,
     { 0 }
 };
 
 static tutti_status alq_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    const alq *s = m->self;
-    char more[100];
-
-    snprintf(more, sizeof more, ",variant=%s,zero_level=%s,sweeps=%lld,symmetric=%s", s->variant == 0 ? "cd" : "gd",
-             s->zero_level ? "on" : "off", (long long)s->sweeps, s->symmetric ? "on" : "off");
-    return fitted_declare(m, plan, "alq", more, err);
+    return fitted_declare(m, plan, "alq", err);
 }
 
 static const char *const alq_constraints[] = { FITTED_CONSTRAINTS };

@@ -10,7 +10,7 @@ static const tutti_option amq_options[] = { FITTED_QUANTISER, FITTED_SCHEDULE, {
 
 static tutti_status amq_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    return fitted_declare(m, plan, "amq", "", err);
+    return fitted_declare(m, plan, "amq", err);
 }
 
 static const char *const amq_constraints[] = { FITTED_CONSTRAINTS };

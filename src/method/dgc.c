@@ -25,7 +25,7 @@
    momentum, which its step computes. */
 #include <math.h>
 #include <string.h>
-#include "large.h"
+#include "coded.h"
 #include "tutti/kernels.h"
 
 enum { WARMUP = 4 };
@@ -41,25 +41,20 @@ typedef struct dgc {
 } dgc;
 
 static const tutti_option dgc_options[] = {
-    { "ratio", TUTTI_REAL, TUTTI_AT(dgc, ratio), 0.001, 1e-9, 1, NULL,
-      "share of a tensor's elements sent; of a factor of 1000: 0.001" },
-    LARGE_WARMUP(dgc, WARMUP, NULL),
-    { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL,
-      "m, of each worker's gradients before they are sent; the optimiser has none" },
-    { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL,
-      "Nesterov's momentum, in the form of the authors' code: u = m (u + g), v = v + u + g", "momentum>0" },
-    { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL,
-      "forget the momentum of what was sent, so that it does not push twice" },
-    { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL,
-      "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
-    { "server_ef", TUTTI_BOOL, TUTTI_AT(dgc, server_ef), 1, 0, 1, NULL,
-      "error feedback of the owners of the mean too" },
+    TUTTI_ROW_TOPK_RATIO(TUTTI_AT(dgc, ratio), 0.001, "1000: 0.001"),
+    TUTTI_ROW_TOPK_WARMUP(TUTTI_AT(dgc, warmup), WARMUP, NULL),
+    TUTTI_ROW_DGC_MOMENTUM(TUTTI_AT(dgc, momentum)),
+    TUTTI_ROW_DGC_NESTEROV(TUTTI_AT(dgc, nesterov)),
+    TUTTI_ROW_DGC_MASKING(TUTTI_AT(dgc, masking)),
+    TUTTI_ROW_DGC_CLIP(TUTTI_AT(dgc, clip)),
+    TUTTI_ROW_SERVER(TUTTI_AT(dgc, server_ef), "server_ef", 1),
     { "min_numel", TUTTI_INT, TUTTI_AT(dgc, min_numel), 1024, 0, 1e12, NULL,
       "tensors of fewer elements travel as they are, with their momentum" },
-    LARGE_BUCKET(dgc),
-    LARGE_LIST(dgc, NULL),
-    LARGE_EXCLUDE(dgc),
-    LARGE_WARMUP_RATIOS(dgc, NULL),
+    CODED_BUCKET(TUTTI_AT(dgc, bucket_mb), "gradients in MiB that are", NULL),
+    TUTTI_ROW_VALUE_DTYPE(TUTTI_AT(dgc, value), NULL),
+    TUTTI_ROW_INDEX_CODE(TUTTI_AT(dgc, index), NULL),
+    CODED_EXCLUDE(TUTTI_AT(dgc, exclude)),
+    TUTTI_ROW_TOPK_WARMUP_RATIOS(TUTTI_AT(dgc, ratios), NULL),
     { 0 }
 };
 
@@ -71,10 +66,13 @@ static double weight_decay(const tutti_optim *o)
     return decay;
 }
 
+static const coded_name dgc_names[] = { { "server", "server_ef" }, { 0 } };
+
 static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     dgc *s = m->self;
-    char selected[LARGE_CODED], coded[LARGE_SPEC], spec[LARGE_SPEC + 160];
+    dgc selecting = *s;
+    char selected[CODED_SPEC], coded[CODED_SPEC], spec[CODED_SPEC];
 
     if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -82,7 +80,7 @@ static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *
                           "everything twice; write --optimizer 'sgd(lr=0.1)', without "
                           "momentum, instead of '%s', and the momentum as --method 'dgc(momentum=0.9)'",
                           m->optim->ops->name);
-    large_cut(m, s->bucket_mb);
+    coded_cut(m, s->bucket_mb);
     s->decay = weight_decay(m->optim);
     if (s->decay > 0 && s->momentum > 0)
         tutti_declare_vector(plan, "dgc.decay", TUTTI_SAME, &s->b);
@@ -90,10 +88,10 @@ static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         tutti_declare_vector(plan, "dgc.u", TUTTI_SAME, &s->u);
         return TUTTI_OK;
     }
-    large_topk(m, s->ratio, s->warmup, s->warmup != WARMUP, s->value, s->index, selected);
-    snprintf(spec, sizeof spec, "dgc(codec=%s,momentum=%.17g,nesterov=%s,masking=%s,clip=%.17g,server=%s)",
-             large_spec(m, selected, s->min_numel, coded), s->momentum, s->nesterov ? "on" : "off",
-             s->masking ? "on" : "off", s->clip, s->server_ef ? "on" : "off");
+    selecting.warmup = coded_warmup(s->warmup, WARMUP, s->ratios);
+    coded_spec("topk", m->ops->options, &selecting, NULL, NULL, selected);
+    coded_large(m, selected, s->min_numel, coded);
+    coded_spec("dgc", m->ops->options, s, dgc_names, coded, spec);
     return tutti_exchange_declare(m, plan, spec, err);
 }
 

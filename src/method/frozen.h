@@ -30,10 +30,8 @@
 #define TUTTI_METHOD_FROZEN_H
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
+#include "coded.h"
 #include "tutti/kernels.h"
-#include "tutti/method.h"
 
 typedef struct frozen {              /* begins the struct of either method */
     double warmup, beta1, beta2, eps, bucket;
@@ -63,13 +61,11 @@ enum { FROZEN_WINDOW_MOST = 1 << 20 };
     { "bias_correction", TUTTI_BOOL, TUTTI_AT(frozen, bias_correction), correct, 0, 1, NULL, \
       "of moments that begin at 0, as Adam's; that of the second moment is frozen with it" }
 #define FROZEN_SENT                                                                                                                                                        \
-    { "skip_below", TUTTI_INT, TUTTI_AT(frozen, skip_below), 0, 0, 1e12, NULL, \
-      "tensors of fewer elements travel as they are" }, \
+    CODED_LEAST(TUTTI_AT(frozen, skip_below), "skip_below", 0, NULL), \
     { "mask", TUTTI_CHOICE, TUTTI_AT(frozen, mask), FROZEN_AUTO, 0, 0, "auto|none", \
       "weights whose second moment is 0 when it is frozen stay as they are, and those with next to none move " \
       "little; none: they follow the noise" }, \
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(frozen, bucket), 25, 1.0 / 1048576, 65536, NULL, \
-      "momentum in MiB that is exchanged as one" }
+    CODED_BUCKET(TUTTI_AT(frozen, bucket), "momentum in MiB that is", NULL)
 
 /* Momentum goes through `codec`. option: what `warmup` is called in the method's table. */
 static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, const char *option,
@@ -77,7 +73,7 @@ static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, con
 {
     frozen *s = m->self;
     const double window = ceil(1 / (1 - s->beta2) - 1e-6);
-    char spec[240];
+    char spec[CODED_SPEC];
 
     s->option = option;
     if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
@@ -97,9 +93,7 @@ static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, con
                           "method '%s': beta2 is %.9g, so the second moment is looked at over %.0f "
                           "steps, and at most %d can be kept; give %s",
                           m->ops->name, s->beta2, window, FROZEN_WINDOW_MOST, option);
-    m->piece_bytes = (size_t)(s->bucket * 1048576);
-    m->first_piece_bytes =
-        m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    coded_cut(m, s->bucket);
     s->window = (size_t)window;
     tutti_declare_vector(plan, "frozen.m", TUTTI_SAME, &s->m);
     tutti_declare_vector(plan, "frozen.v", TUTTI_SAME, &s->v);
@@ -114,7 +108,7 @@ static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, con
     tutti_declare_value(plan, "frozen.now", TUTTI_SAME, &s->now, sizeof s->now);
     if (m->workers == 1)
         return TUTTI_OK;
-    snprintf(spec, sizeof spec, s->skip_below > 0 ? "large(%s,min=%lld)" : "%s", codec,
+    coded_print(spec, s->skip_below > 0 ? "large(%s,min=%lld)" : "%s", codec,
              (long long)s->skip_below);
     return tutti_exchange_declare(m, plan, spec, err);
 }

@@ -12,7 +12,7 @@
                       travel and are summed on the way; the rest stays in e, or with ef=off what is
                       sent is multiplied by n/k, which is unbiased
    Selection is by tensor; tensors of fewer than min_numel elements travel as they are. */
-#include "large.h"
+#include "coded.h"
 
 enum { WANGNI, TOPK, RANDK, BLOCKK };
 enum { GREEDY, CLOSED };
@@ -29,22 +29,18 @@ static const tutti_option sparsification_options[] = {
       "which elements: at random in proportion to magnitude, the greatest, or drawn alike on all workers" },
     { "ratio", TUTTI_REAL, TUTTI_AT(sparsification, ratio), 0.01, 1e-9, 1, NULL,
       "share of elements sent; of a factor of 100: 0.01", "solver=greedy" },
-    { "solver", TUTTI_CHOICE, TUTTI_AT(sparsification, solver), GREEDY, 0, 0, "greedy|closed",
-      "wangni: what is given, the share of elements (greedy: ratio) or the variance (closed: epsilon)",
-      "select=wangni" },
-    { "epsilon", TUTTI_REAL, TUTTI_AT(sparsification, epsilon), 1, 0, 1e9, NULL,
-      "the variance that the selection adds, of |g|^2", "solver=closed" },
+    TUTTI_ROW_WANGNI_SOLVER(TUTTI_AT(sparsification, solver), "select=wangni"),
+    TUTTI_ROW_WANGNI_EPSILON(TUTTI_AT(sparsification, epsilon)),
     { "ef", TUTTI_BOOL, TUTTI_AT(sparsification, ef), 1, 0, 1, NULL,
       "error feedback: what was not sent is added to the next gradient; wangni has none and needs none" },
-    { "block", TUTTI_INT, TUTTI_AT(sparsification, block), 256, 2, 1 << 24, NULL,
-      "blockk: consecutive elements that are drawn together", "select=blockk" },
-    { "min_numel", TUTTI_INT, TUTTI_AT(sparsification, min_numel), 1024, 0, 1e12, NULL,
-      "tensors of fewer elements travel as they are" },
-    LARGE_BUCKET(sparsification),
-    LARGE_LIST(sparsification, "select=topk"),
-    LARGE_EXCLUDE(sparsification),
-    LARGE_WARMUP(sparsification, 0, "select=topk"),
-    LARGE_WARMUP_RATIOS(sparsification, "select=topk"),
+    TUTTI_ROW_RANDOMK_BLOCK(TUTTI_AT(sparsification, block), 256, 2, "select=blockk"),
+    CODED_LEAST(TUTTI_AT(sparsification, min_numel), "min_numel", 1024, NULL),
+    CODED_BUCKET(TUTTI_AT(sparsification, bucket_mb), "gradients in MiB that are", NULL),
+    TUTTI_ROW_VALUE_DTYPE(TUTTI_AT(sparsification, value), "select=topk"),
+    TUTTI_ROW_INDEX_CODE(TUTTI_AT(sparsification, index), "select=topk"),
+    CODED_EXCLUDE(TUTTI_AT(sparsification, exclude)),
+    TUTTI_ROW_TOPK_WARMUP(TUTTI_AT(sparsification, warmup), 0, "select=topk"),
+    TUTTI_ROW_TOPK_WARMUP_RATIOS(TUTTI_AT(sparsification, ratios), "select=topk"),
     { 0 }
 };
 
@@ -52,20 +48,22 @@ static tutti_status sparsification_declare(tutti_method *m, tutti_plan *plan, tu
 {
     const sparsification *s = m->self;
     const bool ef = s->ef && s->select != WANGNI;
-    char selected[LARGE_CODED], coded[LARGE_CODED + 8], spec[LARGE_SPEC];
+    sparsification selecting = *s;
+    char selected[CODED_SPEC], coded[CODED_SPEC], spec[CODED_SPEC];
 
-    large_cut(m, s->bucket_mb);
+    coded_cut(m, s->bucket_mb);
+    selecting.warmup = coded_warmup(s->warmup, 0, s->ratios);
     if (s->select == WANGNI && s->solver == CLOSED)
-        snprintf(selected, sizeof selected, "wangni(epsilon=%.17g,solver=closed)", s->epsilon);
+        coded_print(selected, "wangni(epsilon=%.17g,solver=closed)", s->epsilon);
     else if (s->select == WANGNI)
-        snprintf(selected, sizeof selected, "wangni(sparsity=%.17g)", s->ratio);
+        coded_print(selected, "wangni(sparsity=%.17g)", s->ratio);
     else if (s->select == TOPK)
-        large_topk(m, s->ratio, s->warmup, s->warmup != 0, s->value, s->index, selected);
+        coded_spec("topk", m->ops->options, &selecting, NULL, NULL, selected);
     else
-        snprintf(selected, sizeof selected, "randomk(ratio=%.17g,block=%lld,unbiased=%s)", s->ratio,
-                 s->select == RANDK ? 1LL : (long long)s->block, ef ? "off" : "on");
-    snprintf(coded, sizeof coded, "%s%s%s", ef ? "ef(" : "", selected, ef ? ")" : "");
-    return tutti_exchange_declare(m, plan, large_spec(m, coded, s->min_numel, spec), err);
+        coded_print(selected, "randomk(ratio=%.17g,block=%lld,unbiased=%s)", s->ratio,
+                    s->select == RANDK ? 1LL : (long long)s->block, ef ? "off" : "on");
+    coded_print(coded, ef ? "ef(%s)" : "%s", selected);
+    return tutti_exchange_declare(m, plan, coded_large(m, coded, s->min_numel, spec), err);
 }
 
 static const char *const sparsification_constraints[] = {

@@ -6,7 +6,7 @@
                                             2^-s, ..., 1/2, 1 so that the expectation is r
    The quantiser is the codec's (src/codec/nuqsgd.c), which says the bound of its
    variance where that is more than 5/4. */
-#include "large.h"
+#include "coded.h"
 
 typedef struct nuqsgd {
     int64_t bits, bucket, skip_below;
@@ -17,38 +17,29 @@ typedef struct nuqsgd {
 } nuqsgd;
 
 static const tutti_option nuqsgd_options[] = {
-    { "bits", TUTTI_INT, TUTTI_AT(nuqsgd, bits), 4, 3, 8, NULL,
-      "of an element with its sign: s = 2^(bits-1) - 2 levels between 0 and 1; with 2 bits it would be qsgd(bits=2)" },
-    { "bucket", TUTTI_INT, TUTTI_AT(nuqsgd, bucket), 512, 16, 1 << 24, NULL,
-      "d: elements with a scale of their own, a power of two; fewer vary less, most of all with few bits" },
-    { "norm", TUTTI_CHOICE, TUTTI_AT(nuqsgd, norm), 0, 0, 0, "l2|max", "N: the 2-norm, or the greatest magnitude" },
-    { "multiplier", TUTTI_REAL, TUTTI_AT(nuqsgd, multiplier), 0.5, 0.01, 0.999999, NULL,
-      "p: levels 0, p^s, ..., p, 1; the paper's is a half" },
-    { "zero_level", TUTTI_BOOL, TUTTI_AT(nuqsgd, zero_level), 1, 0, 1, NULL,
-      "one level is 0; without it what is near 0 becomes one of the two least levels at random" },
-    { "code", TUTTI_CHOICE, TUTTI_AT(nuqsgd, code), 0, 0, 0, LARGE_CODES,
-      "of the levels: fixed width, or fewer bits for what is frequent; Elias codes count levels from the most "
-      "frequent one of a bucket" },
-    { "skip_below", TUTTI_INT, TUTTI_AT(nuqsgd, skip_below), 1024, 0, 1e12, NULL,
-      "tensors of fewer elements travel as they are" },
-    LARGE_BUCKET(nuqsgd),
-    { "tail", TUTTI_CHOICE, TUTTI_AT(nuqsgd, tail), 0, 0, 0, "short|dense",
-      "a tensor's last elements that fill no bucket: one that is shorter, or float32 as they are" },
-    LARGE_EXCLUDE(nuqsgd),
+    TUTTI_ROW_NUQSGD_BITS(TUTTI_AT(nuqsgd, bits)),
+    TUTTI_ROW_BUCKET(TUTTI_AT(nuqsgd, bucket), 512),
+    TUTTI_ROW_NORM(TUTTI_AT(nuqsgd, norm), 1),
+    TUTTI_ROW_NUQSGD_MULTIPLIER(TUTTI_AT(nuqsgd, multiplier)),
+    TUTTI_ROW_NUQSGD_ZERO_LEVEL(TUTTI_AT(nuqsgd, zero_level)),
+    TUTTI_ROW_CODING_ANY(TUTTI_AT(nuqsgd, code), "code", "elias-gamma|elias-omega"),
+    CODED_LEAST(TUTTI_AT(nuqsgd, skip_below), "skip_below", 1024, NULL),
+    CODED_BUCKET(TUTTI_AT(nuqsgd, bucket_mb), "gradients in MiB that are", NULL),
+    TUTTI_ROW_TAIL(TUTTI_AT(nuqsgd, tail)),
+    CODED_EXCLUDE(TUTTI_AT(nuqsgd, exclude)),
     { 0 }
 };
+
+static const coded_name nuqsgd_names[] = { { "coding", "code" }, { 0 } };
 
 static tutti_status nuqsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     const nuqsgd *s = m->self;
-    char coded[240], spec[LARGE_SPEC];
+    char coded[CODED_SPEC], spec[CODED_SPEC];
 
-    large_cut(m, s->bucket_mb);
-    snprintf(coded, sizeof coded,
-             "nuqsgd(bits=%lld,bucket=%lld,norm=%s,coding=%s,multiplier=%.17g,zero_level=%s,tail=%s)",
-             (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max", large_code(s->code), s->multiplier,
-             s->zero_level ? "on" : "off", s->tail == 0 ? "short" : "dense");
-    return tutti_exchange_declare(m, plan, large_spec(m, coded, s->skip_below, spec), err);
+    coded_cut(m, s->bucket_mb);
+    coded_spec("nuqsgd", m->ops->options, s, nuqsgd_names, NULL, coded);
+    return tutti_exchange_declare(m, plan, coded_large(m, coded, s->skip_below, spec), err);
 }
 
 static const char *const nuqsgd_constraints[] = { "bucket must be a power of two", "clip-norm acts on the decoded mean",

@@ -16,12 +16,9 @@ static const tutti_option onebit_adam_options[] = {
       "steps of dense Adam before the second moment is frozen, or below 1 their share of the run: 0.15 to 0.25; 0: "
       "when it has become stable" },
     FROZEN_ADAM(0),
-    { "scale", TUTTI_CHOICE, TUTTI_AT(onebit_adam, scale), 0, 0, 0, "l1|l2",
-      "of the bits: |x|_1 / n, which always contracts, or |x|_2 / sqrt(n), the reference's" },
-    { "block", TUTTI_INT, TUTTI_AT(onebit_adam, block), 0, 0, 1 << 24, NULL,
-      "elements with a scale of their own; 0: a tensor, or an owner's part of it" },
-    { "server_ef", TUTTI_BOOL, TUTTI_AT(onebit_adam, server_ef), 1, 0, 1, NULL,
-      "error feedback of the owners of the mean too; without it the bits of all go to all" },
+    TUTTI_ROW_SIGN_SCALE(TUTTI_AT(onebit_adam, scale), 0),
+    TUTTI_ROW_SIGN_BLOCK(TUTTI_AT(onebit_adam, block)),
+    TUTTI_ROW_SERVER(TUTTI_AT(onebit_adam, server_ef), "server_ef", 1),
     FROZEN_SENT,
     { 0 }
 };
@@ -29,10 +26,10 @@ static const tutti_option onebit_adam_options[] = {
 static tutti_status onebit_adam_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     const onebit_adam *s = m->self;
-    char codec[120];
+    char signs[CODED_SPEC], codec[CODED_SPEC];
 
-    snprintf(codec, sizeof codec, "ef(onebit(scale=%s,block=%lld),server=%s)", s->scale == 0 ? "l1" : "l2",
-             (long long)s->block, s->server_ef ? "on" : "off");
+    coded_spec("onebit", m->ops->options, s, NULL, NULL, signs);
+    coded_print(codec, "ef(%s,server=%s)", signs, s->server_ef ? "on" : "off");
     return frozen_declare(m, plan, "freeze_step", codec, err);
 }
 

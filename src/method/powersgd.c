@@ -8,8 +8,7 @@
    defaults. Momentum comes after decompression: it is the run's optimiser, which every worker
    applies to the same G. Tensors with one dimension, and matrices that would not shrink by
    min_compression_rate, travel as they are, with the first factor. */
-#include <stdio.h>
-#include "tutti/method.h"
+#include "coded.h"
 
 typedef struct powersgd {
     int64_t rank, iters_per_step, start_iter;
@@ -19,44 +18,27 @@ typedef struct powersgd {
 } powersgd;
 
 static const tutti_option powersgd_options[] = {
-    { "rank", TUTTI_INT, TUTTI_AT(powersgd, rank), 1, 1, 512, NULL,
-      "of the approximation; of a matrix with a lesser side that side. 2 to 4 for images, 16 to 32 for large "
-      "transformers" },
-    { "iters_per_step", TUTTI_INT, TUTTI_AT(powersgd, iters_per_step), 1, 1, 4, NULL,
-      "products of that rank in a step, each of what the ones before have left, with two all-reduces each" },
-    { "start_iter", TUTTI_INT, TUTTI_AT(powersgd, start_iter), 0, 0, 1e12, NULL,
-      "steps before the first that compresses; until then gradients travel as they are" },
-    { "min_compression_rate", TUTTI_REAL, TUTTI_AT(powersgd, min_compression_rate), 2, 1, 1e9, NULL,
-      "matrices that shrink less travel as they are" },
+    TUTTI_ROW_POWERSGD_RANK(TUTTI_AT(powersgd, rank)),
+    TUTTI_ROW_POWERSGD_ITERS_PER_STEP(TUTTI_AT(powersgd, iters_per_step)),
+    TUTTI_ROW_POWERSGD_START_ITER(TUTTI_AT(powersgd, start_iter)),
+    TUTTI_ROW_POWERSGD_MIN_COMPRESSION_RATE(TUTTI_AT(powersgd, min_compression_rate)),
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(powersgd, error_feedback), 1, 0, 1, NULL,
       "what was not sent is added to the next gradient" },
-    { "ef_rule", TUTTI_CHOICE, TUTTI_AT(powersgd, ef_rule), 0, 0, 0, "local|aggregated",
-      "what counts as sent: this worker's part (residuals stay small), or the mean (as PyTorch); the model is the "
-      "same", "error_feedback=on" },
-    { "warm_start", TUTTI_BOOL, TUTTI_AT(powersgd, warm_start), 1, 0, 1, NULL,
-      "begin from the previous step's factor, not from a drawn one" },
-    { "factor_dtype", TUTTI_CHOICE, TUTTI_AT(powersgd, factor), 0, 0, 0, "fp32|fp16|bf16",
-      "what factors travel as, columns scaled by powers of two; sums are made in fp32" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(powersgd, bucket), 25, 1.0 / 1048576, 65536, NULL,
-      "gradients in MiB that are exchanged as one" },
+    TUTTI_ROW_POWERSGD_EF_RULE(TUTTI_AT(powersgd, ef_rule), "error_feedback=on"),
+    TUTTI_ROW_POWERSGD_WARM_START(TUTTI_AT(powersgd, warm_start)),
+    TUTTI_ROW_POWERSGD_FACTOR_DTYPE(TUTTI_AT(powersgd, factor)),
+    CODED_BUCKET(TUTTI_AT(powersgd, bucket), "gradients in MiB that are", NULL),
     { 0 }
 };
-
-static const char *const factors[] = { "fp32", "fp16", "bf16" };
 
 static tutti_status powersgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     const powersgd *s = m->self;
-    char spec[240];
+    char coded[CODED_SPEC], spec[CODED_SPEC];
 
-    m->piece_bytes = (size_t)(s->bucket * 1048576);
-    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
-    snprintf(spec, sizeof spec,
-             "%spowersgd(rank=%lld,iters_per_step=%lld,min_compression_rate=%.17g,start_iter=%lld,warm_start=%s,ef_"
-             "rule=%s,factor_dtype=%s)%s",
-             s->error_feedback ? "ef(" : "", (long long)s->rank, (long long)s->iters_per_step, s->min_compression_rate,
-             (long long)s->start_iter, s->warm_start ? "on" : "off", s->ef_rule == 0 ? "local" : "aggregated",
-             factors[s->factor], s->error_feedback ? ")" : "");
+    coded_cut(m, s->bucket);
+    coded_spec("powersgd", m->ops->options, s, NULL, NULL, coded);
+    coded_print(spec, s->error_feedback ? "ef(%s)" : "%s", coded);
     return tutti_exchange_declare(m, plan, spec, err);
 }
 

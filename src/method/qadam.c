@@ -17,8 +17,7 @@ static const tutti_option qadam_options[] = {
       "steps of dense Adam before the second moment is frozen, or below 1 their share of the run; 0: when it has "
       "become stable" },
     FROZEN_ADAM(1),
-    { "chunk", TUTTI_INT, TUTTI_AT(qadam, chunk), 0, 0, 1 << 24, NULL,
-      "elements with extremes of their own, 256 or more; 0: a tensor, or an owner's part of it" },
+    TUTTI_ROW_MINMAX8_CHUNK(TUTTI_AT(qadam, chunk)),
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(qadam, error_feedback), 0, 0, 1, NULL,
       "what rounding leaves out is sent with the next momentum, by workers and owners" },
     FROZEN_SENT,
@@ -28,10 +27,10 @@ static const tutti_option qadam_options[] = {
 static tutti_status qadam_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     const qadam *s = m->self;
-    char codec[80];
+    char bytes[CODED_SPEC], codec[CODED_SPEC];
 
-    snprintf(codec, sizeof codec, "%sminmax8(chunk=%lld)%s", s->error_feedback ? "ef(" : "", (long long)s->chunk,
-             s->error_feedback ? ",server=on)" : "");
+    coded_spec("minmax8", m->ops->options, s, NULL, NULL, bytes);
+    coded_print(codec, s->error_feedback ? "ef(%s,server=on)" : "%s", bytes);
     return frozen_declare(m, plan, "warmup_steps", codec, err);
 }
 

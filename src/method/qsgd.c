@@ -10,7 +10,7 @@
    than float32 from 64 / bits workers on. `bits` counts the sign: s = 2^(bits-1) - 1; levels says s
    itself. Layers of fewer than skip_below elements travel as they are, as in the paper, whose bound
    is 10000, and so do those that `exclude` names. The seed of the draws is the run's. */
-#include "large.h"
+#include "coded.h"
 
 typedef struct qsgd {
     int64_t bits, bucket, skip_below, levels;
@@ -21,35 +21,29 @@ typedef struct qsgd {
 } qsgd;
 
 static const tutti_option qsgd_options[] = {
-    { "bits", TUTTI_INT, TUTTI_AT(qsgd, bits), 0, 0, 8, NULL,
-      "of an element with its sign, 2 or more; 0: as few as hold `levels`, or 4" },
-    { "bucket", TUTTI_INT, TUTTI_AT(qsgd, bucket), 512, 16, 1 << 24, NULL,
-      "d: elements with a scale of their own, a power of two; the variance grows with it" },
-    { "norm", TUTTI_CHOICE, TUTTI_AT(qsgd, norm), 0, 0, 0, "max|l2",
-      "N: the greatest magnitude (QSGD-inf), or the 2-norm of the paper's bound" },
-    { "code", TUTTI_CHOICE, TUTTI_AT(qsgd, code), 0, 0, 0, LARGE_CODES,
-      "of the levels; Elias codes are shorter where most levels are 0 (2 bits, norm=l2), Huffman's wherever some "
-      "levels are more frequent" },
-    { "skip_below", TUTTI_INT, TUTTI_AT(qsgd, skip_below), 1024, 0, 1e12, NULL,
-      "tensors of fewer elements travel as they are" },
-    LARGE_BUCKET(qsgd),
-    { "levels", TUTTI_INT, TUTTI_AT(qsgd, levels), 0, 0, 127, NULL,
-      "s, levels above 0, in place of bits, of which 8 hold no more than 127; 0: all that bits hold" },
+    TUTTI_ROW_QSGD_BITS(TUTTI_AT(qsgd, bits)),
+    TUTTI_ROW_BUCKET(TUTTI_AT(qsgd, bucket), 512),
+    TUTTI_ROW_NORM(TUTTI_AT(qsgd, norm), 0),
+    TUTTI_ROW_CODING_ANY(TUTTI_AT(qsgd, code), "code", "elias-gamma|elias-omega"),
+    CODED_LEAST(TUTTI_AT(qsgd, skip_below), "skip_below", 1024, NULL),
+    CODED_BUCKET(TUTTI_AT(qsgd, bucket_mb), "gradients in MiB that are", NULL),
+    TUTTI_ROW_QSGD_LEVELS(TUTTI_AT(qsgd, levels)),
     { "requantize", TUTTI_BOOL, TUTTI_AT(qsgd, requantize), 1, 0, 1, NULL,
       "from four workers up the owners of parts of the mean quantise it anew; off: all have the codes of all" },
-    LARGE_EXCLUDE(qsgd),
+    CODED_EXCLUDE(TUTTI_AT(qsgd, exclude)),
     { 0 }
 };
+
+static const coded_name qsgd_names[] = { { "coding", "code" }, { 0 } };
 
 static tutti_status qsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     const qsgd *s = m->self;
-    char coded[160], spec[LARGE_SPEC];
+    char coded[CODED_SPEC], spec[CODED_SPEC];
 
-    large_cut(m, s->bucket_mb);
-    snprintf(coded, sizeof coded, "qsgd(bits=%lld,bucket=%lld,norm=%s,coding=%s,levels=%lld)", (long long)s->bits,
-             (long long)s->bucket, s->norm == 0 ? "max" : "l2", large_code(s->code), (long long)s->levels);
-    TUTTI_TRY(tutti_exchange_declare(m, plan, large_spec(m, coded, s->skip_below, spec), err));
+    coded_cut(m, s->bucket_mb);
+    coded_spec("qsgd", m->ops->options, s, qsgd_names, NULL, coded);
+    TUTTI_TRY(tutti_exchange_declare(m, plan, coded_large(m, coded, s->skip_below, spec), err));
     return s->requantize ? TUTTI_OK : tutti_exchange_once(m, "requantize=off", err);
 }
 

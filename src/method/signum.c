@@ -11,9 +11,8 @@
    (src/codec/sign-vote.c): ties of an even number of workers count as +, and so does a gradient of
    0. Momentum is each worker's own and is saved with it. Clipping would change no sign but through
    the momentum, and no worker knows the mean gradient: clip-norm is refused. */
-#include <string.h>
+#include "coded.h"
 #include "tutti/kernels.h"
-#include "tutti/method.h"
 
 typedef struct signum {
     double beta, bucket;
@@ -23,8 +22,7 @@ typedef struct signum {
 static const tutti_option signum_options[] = {
     { "beta", TUTTI_REAL, TUTTI_AT(signum, beta), 0.9, 0, 0.999999, NULL,
       "decay of each worker's momentum, whose signs it sends; 0: signSGD" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(signum, bucket), 25, 1.0 / 1048576, 65536, NULL,
-      "momentum in MiB that is exchanged as one" },
+    CODED_BUCKET(TUTTI_AT(signum, bucket), "momentum in MiB that is", NULL),
     { 0 }
 };
 
@@ -38,8 +36,7 @@ static tutti_status signum_declare(tutti_method *m, tutti_plan *plan, tutti_erro
                           "of a plain optimiser; write --optimizer 'sgd(lr=0.0001)', without momentum, "
                           "instead of '%s'",
                           m->optim->ops->name);
-    m->piece_bytes = (size_t)(s->bucket * 1048576);
-    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    coded_cut(m, s->bucket);
     tutti_declare_vector(plan, "signum.m", TUTTI_OWN_MEAN, &s->m);
     tutti_declare_vector(plan, "signum.moved", TUTTI_SCRATCH, &s->moved);
     return tutti_exchange_declare(m, plan, "sign-vote", err);
