@@ -36,16 +36,15 @@
    worker's last one, so its change has the rows of both, and each update moves every row of any
    entry, which soon is most of them. */
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
-#include "tutti/server.h"
+#include "arrivals.h"
 
 typedef struct dude {
+    tutti_server *server;        /* first: arrivals.h */
     int table, start;
     int64_t group, refresh_mean, evict_after;
     double table_limit_mb;
-    tutti_server *server;
     /* the server's, as all below up to mine; here: workers that have an entry; declared */
     struct { int64_t here, updates, refreshed, oldest_most, evicted; } at;
     float *mean;                 /* count. Declared, at the server */
@@ -66,7 +65,6 @@ typedef struct dude {
 enum { AT_SERVER, AT_WORKER };
 enum { BARRIER, PARTIAL };
 enum { SERVE };                  /* services */
-enum { GRADIENT, LEAVES };       /* kinds of requests */
 enum { REFRESH = 1000, OVERDUE = 10 }; /* OVERDUE: times the usual */
 
 static const tutti_option dude_options[] = {
@@ -113,12 +111,6 @@ static void refresh(tutti_method *m)
     tutti_tree_sum(m->device, m->layout->used, m->workers, s->each, s->nth, s->mean);
 }
 
-static void learn(dude *s, int worker, double updates)
-{
-    updates = fmax(updates, 1);
-    s->usual[worker] = s->usual[worker] > 0 ? 0.8 * s->usual[worker] + 0.2 * updates : updates;
-}
-
 static void take(tutti_method *m, const tutti_server_request *r)
 {
     dude *s = m->self;
@@ -133,7 +125,7 @@ static void take(tutti_method *m, const tutti_server_request *r)
     else
         tutti_copy(m->device, r->count, r->in, s->mean);
     if (tutti_server_version(s->server) > 0) /* else nobody could make any */
-        learn(s, r->worker, (double)r->delay);
+        arrivals_learn(&s->usual[r->worker], (double)r->delay);
     s->at.here += s->has[r->worker] == 0;
     s->has[r->worker] = 1;
     s->version[r->worker] = (int64_t)(tutti_server_version(s->server) - r->delay);
@@ -234,24 +226,18 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     if (r->kind == LEAVES) {
         s->leaves[r->worker] = true;
         TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err));
-    } else if (r->in == NULL)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d sent a gradient without its numbers; all workers must run one version",
-                               r->worker);
-    else
+    } else {
+        TUTTI_TRY(arrivals_check(r, err));
         take(m, r);
+    }
     return proceed(m, err);
 }
 
 static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
 {
     dude *s = m->self;
-    int kept = 0;
 
-    for (int k = 0; k < s->waiting; k++)
-        if (s->waits[k].from != worker)
-            s->waits[kept++] = s->waits[k];
-    s->waiting = kept;
+    s->waiting = arrivals_forget(s->waits, s->waiting, worker);
     if (s->entry != NULL && s->has[worker] != 0)
         drop(m, worker);
     return proceed(m, err);
@@ -286,12 +272,6 @@ static tutti_status check(const tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void declare_ages(tutti_plan *plan, const char *name, size_t workers, tutti_histogram **slot)
-{
-    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .of_workers = true,
-                                        .count = workers * TUTTI_HISTOGRAM_BINS, .late = true }, slot);
-}
-
 static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     dude *s = m->self;
@@ -310,39 +290,16 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
     if (count > 0) {
         tutti_declare_value(plan, "dude.at", TUTTI_SLICE, &s->at, sizeof s->at);
-        tutti_declare(
-            plan,
-            &(tutti_state){
-                .name = "dude.has", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true },
-            &s->has);
-        tutti_declare(
-            plan,
-            &(tutti_state){
-                .name = "dude.version", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true },
-            &s->version);
-        tutti_declare(
-            plan,
-            &(tutti_state){
-                .name = "dude.entered", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true },
-            &s->entered);
-        declare_ages(plan, "dude.model_ages", workers, &s->model_age);
-        declare_ages(plan, "dude.data_ages", workers, &s->data_age);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.usual", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
-                                            .count = workers, .of_workers = true, .late = true }, &s->usual);
-        tutti_declare(
-            plan,
-            &(tutti_state){
-                .name = "dude.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true },
-            &s->mean);
+        arrivals_declare(plan, "dude.has", TUTTI_I64, workers, false, &s->has);
+        arrivals_declare(plan, "dude.version", TUTTI_I64, workers, false, &s->version);
+        arrivals_declare(plan, "dude.entered", TUTTI_I64, workers, false, &s->entered);
+        arrivals_declare(plan, "dude.model_ages", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, true, &s->model_age);
+        arrivals_declare(plan, "dude.data_ages", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, true, &s->data_age);
+        arrivals_declare(plan, "dude.usual", TUTTI_F64, workers, true, &s->usual);
+        arrivals_declare_model(plan, "dude.mean", count, &s->mean);
     }
     if (count > 0 && has_table(m) && s->table == AT_SERVER) {
-        tutti_declare(plan,
-                      &(tutti_state){ .name = "dude.table",
-                                      .keep = TUTTI_SLICE,
-                                      .dtype = TUTTI_F32,
-                                      .count = workers * count,
-                                      .of_workers = true },
-                      &s->entry);
+        arrivals_declare(plan, "dude.table", TUTTI_F32, workers * count, false, &s->entry);
         tutti_declare(
             plan, &(tutti_state){ .name = "dude.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
             &s->change);
@@ -414,35 +371,24 @@ static void dude_close(tutti_method *m)
     tutti_free(s->leaves);
 }
 
-static tutti_status dude_step(tutti_method *m, tutti_error *err)
+/* table=worker: what the gradient changes of this worker's entry. */
+static void change_entry(tutti_method *m)
 {
     dude *s = m->self;
-    tutti_server_answers answers;
-    tutti_rate rate;
-    bool skip;
 
-    TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
-    if (skip)
-        return TUTTI_OK;
     if (s->mine != NULL)
         fold(m, m->layout->used, m->g, s->mine, m->g);
-    TUTTI_TRY(tutti_server_push(s->server, GRADIENT, (int64_t)rate.t - 1, m->g, m->x, &answers, err));
-    if (answers.values)
+}
+
+static tutti_status dude_step(tutti_method *m, tutti_error *err)
+{
+    tutti_server_answers answers;
+    bool sent;
+
+    TUTTI_TRY(arrivals_push(m, change_entry, &sent, &answers, err));
+    if (sent && answers.values)
         tutti_stale(m, answers.delay);
     return TUTTI_OK;
-}
-
-static tutti_status dude_agree(tutti_method *m, tutti_error *err)
-{
-    const dude *s = m->self;
-    return tutti_server_agree(s->server, err);
-}
-
-static tutti_status dude_leave(tutti_method *m, tutti_error *err)
-{
-    const dude *s = m->self;
-    tutti_server_answers answers;
-    return tutti_server_ask(s->server, 0, LEAVES, 0, &answers, err);
 }
 
 static tutti_status dude_hold(tutti_method *m, tutti_error *err)
@@ -501,8 +447,8 @@ const tutti_method_ops tutti_method_dude_asgd = {
     .open = dude_open,
     .close = dude_close,
     .step = dude_step,
-    .agree = dude_agree,
-    .leave = dude_leave,
+    .agree = arrivals_agree,
+    .leave = arrivals_leave,
     .hold = dude_hold,
     .resized = dude_resized,
 };

@@ -51,15 +51,14 @@
    an update goes along the means of all workers' gradients, so it moves every row that any of them
    has touched in the round, and an answer by rows would have to know which a worker lacks. */
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
-#include "tutti/server.h"
+#include "arrivals.h"
 
 typedef struct ringleader {
+    tutti_server *server;        /* first: arrivals.h */
     int table, point, table_dtype;
     double table_limit_mb, overdue;
-    tutti_server *server;
     /* the server's, as all below up to mine; turn: which of mean[] is this
        round's; unserved: of phase 2. Declared */
     struct { int64_t phase2, turn, unserved, rounds, updates, delay_most; } at;
@@ -94,7 +93,6 @@ enum { STICKY, FRESH };
 enum { F32, BF16 };
 enum { WIDE = 1 << 14 };         /* floats that stay in the cache */
 enum { SERVE };                  /* services */
-enum { GRADIENT, LEAVES };       /* kinds of requests */
 enum { GO_ON, SERVED };          /* kinds of answers */
 enum { UNKNOWN = 10 };           /* times slower than the others: who has not come yet */
 
@@ -326,19 +324,14 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     /* of the model that it was computed at */
     const int64_t version = (int64_t)(tutti_server_version(s->server) - r->delay);
     const float *change = r->in;
-    double meanwhile;
 
     if (r->kind == LEAVES) {
         s->leaves[i] = true;
         TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, GO_ON, NULL, 0, err));
         return release_held(m, err);
     }
-    if (r->in == NULL)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d sent a gradient without its numbers; all workers must run one version",
-                               r->worker);
-    meanwhile = fmax((double)(s->come++ - s->answered[i]), 1);
-    s->usual[i] = s->usual[i] > 0 ? 0.8 * s->usual[i] + 0.2 * meanwhile : meanwhile;
+    TUTTI_TRY(arrivals_check(r, err));
+    arrivals_learn(&s->usual[i], (double)(s->come++ - s->answered[i]));
     s->oldest[i] = s->filled[i] == 0 || version < s->oldest[i] ? version : s->oldest[i];
     s->filled[i]++;
     if (s->table == AT_SERVER) {
@@ -365,12 +358,8 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
 static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
 {
     ringleader *s = m->self;
-    int kept = 0;
 
-    for (int k = 0; k < s->holds; k++)
-        if (s->held[k].from != worker)
-            s->held[kept++] = s->held[k];
-    s->holds = kept;
+    s->holds = arrivals_forget(s->held, s->holds, worker);
     if (s->at.phase2 != 0 && s->served[worker] == 0 && --s->at.unserved == 0)
         end_round(m, m->layout->used);
     return release_held(m, err);
@@ -383,13 +372,6 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 }
 
 /* ---- client thread ---- */
-
-/* Of the server's, equal parts for each worker. */
-static void declare_late(tutti_plan *plan, const char *name, tutti_dtype dtype, size_t count, void *slot)
-{
-    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = dtype, .count = count,
-                                        .of_workers = true, .late = true }, slot);
-}
 
 static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
@@ -422,33 +404,15 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
                             sizeof s->harmonic_least);
         tutti_declare_value(plan, "ringleader.harmonic_sum", TUTTI_SLICE, &s->harmonic_sum, sizeof s->harmonic_sum);
         for (int k = 0; k < 5; k++)
-            tutti_declare(
-                plan,
-                &(tutti_state){
-                    .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true },
-                lists[k]);
-        declare_late(plan, "ringleader.counts_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, &s->count_of);
-        declare_late(plan, "ringleader.delays_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, &s->delay_of);
-        declare_late(plan, "ringleader.usual", TUTTI_F64, workers, &s->usual);
+            arrivals_declare(plan, names[k], TUTTI_I64, workers, false, lists[k]);
+        arrivals_declare(plan, "ringleader.counts_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, true, &s->count_of);
+        arrivals_declare(plan, "ringleader.delays_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, true, &s->delay_of);
+        arrivals_declare(plan, "ringleader.usual", TUTTI_F64, workers, true, &s->usual);
         tutti_declare_value(plan, "ringleader.timed", TUTTI_SLICE, &s->timed, sizeof s->timed);
-        tutti_declare(
-            plan,
-            &(tutti_state){
-                .name = "ringleader.mean0", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true },
-            &s->mean[0]);
-        tutti_declare(
-            plan,
-            &(tutti_state){
-                .name = "ringleader.mean1", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true },
-            &s->mean[1]);
+        arrivals_declare_model(plan, "ringleader.mean0", count, &s->mean[0]);
+        arrivals_declare_model(plan, "ringleader.mean1", count, &s->mean[1]);
         if (s->table == AT_SERVER) {
-            tutti_declare(plan,
-                          &(tutti_state){ .name = "ringleader.table",
-                                          .keep = TUTTI_SLICE,
-                                          .dtype = dtype_of(s),
-                                          .count = workers * count,
-                                          .of_workers = true },
-                          &s->entry);
+            arrivals_declare(plan, "ringleader.table", dtype_of(s), workers * count, false, &s->entry);
             tutti_declare(plan,
                           &(tutti_state){
                               .name = "ringleader.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
@@ -511,36 +475,27 @@ static void ringleader_close(tutti_method *m)
     tutti_free(s->held);
 }
 
+/* table=worker: what the gradient changes of this worker's mean. */
+static void change_mean(tutti_method *m)
+{
+    ringleader *s = m->self;
+
+    if (s->table == AT_WORKER)
+        fold(m, m->layout->used, ++s->mine_filled, m->g, s->mine, 0, m->g);
+}
+
 static tutti_status ringleader_step(tutti_method *m, tutti_error *err)
 {
     ringleader *s = m->self;
     tutti_server_answers answers;
-    tutti_rate rate;
-    bool skip;
+    bool sent;
 
-    TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
-    if (skip)
-        return TUTTI_OK;
-    if (s->table == AT_WORKER)
-        fold(m, m->layout->used, ++s->mine_filled, m->g, s->mine, 0, m->g);
-    TUTTI_TRY(tutti_server_push(s->server, GRADIENT, (int64_t)rate.t - 1, m->g, m->x, &answers, err));
-    s->mine_filled = answers.kind == SERVED ? 0 : s->mine_filled;
-    if (answers.values)
+    TUTTI_TRY(arrivals_push(m, change_mean, &sent, &answers, err));
+    if (sent && answers.kind == SERVED)
+        s->mine_filled = 0;
+    if (sent && answers.values)
         tutti_stale(m, answers.delay);
     return TUTTI_OK;
-}
-
-static tutti_status ringleader_agree(tutti_method *m, tutti_error *err)
-{
-    const ringleader *s = m->self;
-    return tutti_server_agree(s->server, err);
-}
-
-static tutti_status ringleader_leave(tutti_method *m, tutti_error *err)
-{
-    const ringleader *s = m->self;
-    tutti_server_answers answers;
-    return tutti_server_ask(s->server, 0, LEAVES, 0, &answers, err);
 }
 
 static tutti_status ringleader_hold(tutti_method *m, tutti_error *err)
@@ -607,8 +562,8 @@ const tutti_method_ops tutti_method_ringleader_asgd = {
     .open = ringleader_open,
     .close = ringleader_close,
     .step = ringleader_step,
-    .agree = ringleader_agree,
-    .leave = ringleader_leave,
+    .agree = arrivals_agree,
+    .leave = arrivals_leave,
     .hold = ringleader_hold,
     .resized = ringleader_resized,
 };

@@ -27,16 +27,16 @@
    leave out rows that are asked for. Not built. */
 #include <errno.h>
 
-#include "tutti/server.h"
+#include "arrivals.h"
 
 typedef struct ringmaster {
+    tutti_server *server;        /* first: arrivals.h */
     int64_t max_delay, collect;
     int lr_delay;
     bool stops, adapts;
     /* R that adapts, what was computed since it was last looked at; the
        server's, of its thread; declared */
     struct { int64_t limit, greatest, computed, applied; } now;
-    tutti_server *server;
     /* workers: version of the model that each was last sent; this and the next three: the
        server's, of its thread; declared */
     int64_t *given;
@@ -55,7 +55,6 @@ typedef struct ringmaster {
 } ringmaster;
 enum { NONE, INVERSE, N_OVER_MAX };
 enum { SERVE, HEED };            /* services */
-enum { GRADIENT, LEAVES };       /* kinds of requests */
 enum { LIMIT_MOST_BITS = 40 };   /* of an R that adapts */
 
 static const tutti_option ringmaster_options[] = {
@@ -181,10 +180,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         s->gone[r->worker] = s->any_gone = true;
         return tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err);
     }
-    if (r->in == NULL)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d sent a gradient without its numbers; all workers must run one version",
-                               r->worker);
+    TUTTI_TRY(arrivals_check(r, err));
     if (applies) {
         tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
         rate.t = tutti_server_version(s->server) + 1;
@@ -264,23 +260,11 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
                                    err));
     if (tutti_server_index(s->server) >= 0) {
         for (int k = 0; k < 5; k++)
-            tutti_declare(plan,
-                          &(tutti_state){ .name = names[k],
-                                          .keep = TUTTI_SLICE,
-                                          .dtype = TUTTI_I64,
-                                          .count = (size_t)m->workers,
-                                          .of_workers = true },
-                          counts[k]);
+            arrivals_declare(plan, names[k], TUTTI_I64, (size_t)m->workers, false, counts[k]);
         tutti_declare_value(plan, "ringmaster.window_ns", TUTTI_SLICE, &s->window_ns, sizeof s->window_ns);
         tutti_declare_value(plan, "ringmaster.collected", TUTTI_SLICE, &s->collected, sizeof s->collected);
         if (s->collect > 1)
-            tutti_declare(plan,
-                          &(tutti_state){ .name = "ringmaster.sum",
-                                          .keep = TUTTI_SLICE,
-                                          .dtype = TUTTI_F32,
-                                          .count = m->layout->used,
-                                          .placed = true },
-                          &s->sum);
+            arrivals_declare_model(plan, "ringmaster.sum", m->layout->used, &s->sum);
         tutti_declare_value(plan, "ringmaster.most", TUTTI_SLICE, &s->most, sizeof s->most);
         tutti_declare_value(plan, "ringmaster.now", TUTTI_SLICE, &s->now, sizeof s->now);
     }
@@ -368,30 +352,13 @@ static tutti_status ringmaster_done(tutti_method *m, int unit, bool backward, tu
 
 static tutti_status ringmaster_step(tutti_method *m, tutti_error *err)
 {
-    ringmaster *s = m->self;
     tutti_server_answers answers;
-    tutti_rate rate;
-    bool skip;
+    bool sent;
 
-    TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
-    if (skip)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti_server_push(s->server, GRADIENT, (int64_t)rate.t - 1, m->g, m->x, &answers, err));
-    tutti_stale(m, answers.delay);
+    TUTTI_TRY(arrivals_push(m, NULL, &sent, &answers, err));
+    if (sent)
+        tutti_stale(m, answers.delay);
     return TUTTI_OK;
-}
-
-static tutti_status ringmaster_agree(tutti_method *m, tutti_error *err)
-{
-    const ringmaster *s = m->self;
-    return tutti_server_agree(s->server, err);
-}
-
-static tutti_status ringmaster_leave(tutti_method *m, tutti_error *err)
-{
-    const ringmaster *s = m->self;
-    tutti_server_answers answers;
-    return tutti_server_ask(s->server, 0, LEAVES, 0, &answers, err);
 }
 
 static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
@@ -462,8 +429,8 @@ const tutti_method_ops tutti_method_ringmaster_asgd = {
     .pass = ringmaster_pass,
     .done = ringmaster_done,
     .step = ringmaster_step,
-    .agree = ringmaster_agree,
-    .leave = ringmaster_leave,
+    .agree = arrivals_agree,
+    .leave = arrivals_leave,
     .hold = ringmaster_hold,
     .resized = ringmaster_resized,
 };

@@ -1,0 +1,94 @@
+/* arrivals.h: what dude-asgd, ringmaster-asgd and ringleader-asgd share. Each worker sends a gradient
+   to one server as soon as it is done, says so when it makes no more steps, and the server's rule
+   decides what becomes of what arrives. The struct of each method begins with its server. */
+#ifndef TUTTI_METHOD_ARRIVALS_H
+#define TUTTI_METHOD_ARRIVALS_H
+#include <math.h>
+
+#include "tutti/server.h"
+
+enum { GRADIENT, LEAVES }; /* kinds of requests */
+
+static inline tutti_server *arrivals_server(const tutti_method *m)
+{
+    return *(tutti_server *const *)m->self;
+}
+
+/* ---- state of the server's ---- */
+
+/* count elements, an equal part of them for each worker. late: not in checkpoints of before. */
+static inline void arrivals_declare(tutti_plan *plan, const char *name, tutti_dtype dtype, size_t count, bool late,
+                                    void *slot)
+{
+    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = dtype, .count = count,
+                                        .of_workers = true, .late = late }, slot);
+}
+
+/* count floats, one for each element of the model. */
+static inline void arrivals_declare_model(tutti_plan *plan, const char *name, size_t count, float **slot)
+{
+    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count,
+                                        .placed = true }, slot);
+}
+
+/* ---- the server's thread ---- */
+
+static inline tutti_status arrivals_check(const tutti_server_request *r, tutti_error *err)
+{
+    if (r->in == NULL)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                               "worker %d sent a gradient without its numbers; all workers must run one version",
+                               r->worker);
+    return TUTTI_OK;
+}
+
+/* How much comes while a worker computes: a running mean, 0 as long as it is unknown. */
+static inline void arrivals_learn(double *usual, double came)
+{
+    came = fmax(came, 1);
+    *usual = *usual > 0 ? 0.8 * *usual + 0.2 * came : came;
+}
+
+/* Takes a worker that is lost out of those that wait; gives how many are left. */
+static inline int arrivals_forget(tutti_note *waits, int n, int worker)
+{
+    int kept = 0;
+
+    for (int k = 0; k < n; k++)
+        if (waits[k].from != worker)
+            waits[kept++] = waits[k];
+    return kept;
+}
+
+/* ---- client thread ---- */
+
+/* In step(): the gradient, of which `change` (NULL: nothing) makes what is sent, goes to the server,
+   and x is what comes back. *sent false: the step is left out. */
+static inline tutti_status arrivals_push(tutti_method *m, void (*change)(tutti_method *m), bool *sent,
+                                         tutti_server_answers *answers, tutti_error *err)
+{
+    tutti_rate rate;
+    bool skip;
+
+    *sent = false;
+    TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
+    if (skip)
+        return TUTTI_OK;
+    if (change != NULL)
+        change(m);
+    *sent = true;
+    return tutti_server_push(arrivals_server(m), GRADIENT, (int64_t)rate.t - 1, m->g, m->x, answers, err);
+}
+
+static inline tutti_status arrivals_agree(tutti_method *m, tutti_error *err)
+{
+    return tutti_server_agree(arrivals_server(m), err);
+}
+
+static inline tutti_status arrivals_leave(tutti_method *m, tutti_error *err)
+{
+    tutti_server_answers answers;
+
+    return tutti_server_ask(arrivals_server(m), 0, LEAVES, 0, &answers, err);
+}
+#endif
