@@ -1,6 +1,6 @@
 """`tutti bench`: rows and tables have what they promise, absent peers are said, nothing is left behind. What bench/run
 notes with a row; what docs/PERFORMANCE.md makes of rows and bounds. No figure is judged."""
-import contextlib, io, json, os, signal, subprocess, sys, time, unittest, unittest.mock
+import contextlib, io, json, os, re, signal, subprocess, sys, time, unittest, unittest.mock
 from command import *
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../netlab"))
@@ -458,17 +458,29 @@ class Rows(Tree):
 
 
 class Page(Tree):
-    def page(self, folder=None):
-        words = [sys.executable, "-B", ROOT + "/tools/performance-doc", folder or self.tree + "/bench"]
+    def page(self, folder=None, *options):
+        words = [sys.executable, "-B", ROOT + "/tools/performance-doc", *options, folder or self.tree + "/bench"]
         done = subprocess.run(words, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
     def cells(self, name, page=None):
-        """value, ratio, bound, since, verdict, taken, measured"""
-        lines = [line for line in (page or self.page()).splitlines() if line.startswith(f"| {name} |")]
-        self.assertEqual(len(lines), 1, name)
-        return [cell.strip() for cell in lines[0].split("|")[2:-1]]
+        """value, ratio, bound, since, verdict, taken, measured: of the ledger, in which a name has a line (or begins one and
+        goes on, indented by two), what is known of it the next, indented by four, and what is above, after a #, is how
+        and when it was measured."""
+        found, lines = [], re.sub("\n  (?! )", " ", page or self.page()).splitlines()
+        for k, line in enumerate(lines):
+            if line != name:
+                continue
+            how = next(line for line in lines[k::-1] if line.startswith("# "))
+            taken, measured = how[2:].split(", ", 1)
+            below = lines[k + 1] + ("  " + lines[k + 2].strip() if lines[k + 2].startswith(" " * 8) else "")
+            verdict, value, ratio, promise = re.split("  +", below.strip())
+            bound, since = promise.split(", since ") if promise != "-" else ("", "")
+            blank = lambda word: "" if word == "-" else word
+            found.append([value, blank(ratio), bound, since, blank(verdict), taken, measured])
+        self.assertEqual(len(found), 1, name)
+        return found[0]
 
     def test_a_row_says_how_often_it_was_taken_and_whether_others_were_at_work_or_the_tree_had_changes(self):
         at = self.git("rev-parse", "--short=7", "HEAD")
@@ -493,9 +505,9 @@ class Page(Tree):
         self.write("src/a.c", "int b;")
         self.keep("f")
         self.assertIn("2 of 3 bounds are met, by rows that are quiet, clean, of a commit that is there, and younger than the "
-                      "bound.\n3 more have rows that do not count (2 noisy, 1 dirty, 0 rebased, 0 late): 2 of 3 are met. "
-                      "1 lines of `bench/bounds` have no row yet.", self.page())
-        self.assertIn("Not measured yet: codec fp16: encode (at most 1 (ratio)).", self.page())
+                      "bound. Rows of 3 more do not count (2 noisy, 1 dirty, 0 rebased, 0 late): 2 of 3 are met. "
+                      "Without a row yet are 1 lines of `bench/bounds`.", " ".join(self.page().split()))
+        self.assertIn("Not measured yet:\n\n- codec fp16: encode (at most 1 (ratio))\n", self.page())
 
     def test_a_bound_that_came_after_its_row_is_not_said_to_be_older(self):
         self.keep("direct read, 512MiB", 0.9)
@@ -504,11 +516,11 @@ class Page(Tree):
         self.assertIn("0 of 0 bounds are met", self.page())
         self.assertIn("(0 noisy, 0 dirty, 0 rebased, 1 late): 1 of 1 are met", self.page())
         self.keep("direct read, 512MiB", 0.7)
-        self.assertEqual(self.cells("direct read, 512MiB")[2:5], ["at least 0.8 (ratio)", since, "**missed**"])
+        self.assertEqual(self.cells("direct read, 512MiB")[2:5], ["at least 0.8 (ratio)", since, "MISSED"])
 
     def test_a_miss_stays_until_the_same_figure_meets_the_same_bound(self):
         name = "checkpoint read, 512MiB"
-        missed = lambda: self.cells(name)[4] == "**missed**" and f"Missed: {name}" in self.page()
+        missed = lambda: self.cells(name)[4] == "MISSED" and f"Missed: {name}" in self.page()
         self.keep(ratio=0.27)
         self.assertTrue(missed())
         self.keep("checkpoint read, 1GiB", 0.9)         # another figure
@@ -522,8 +534,8 @@ class Page(Tree):
         self.bounds("io ratio >= 0.8 direct *")         # none at all
         self.keep(ratio=0.3)
         self.assertTrue(missed())
-        retired = f"Missed: {name} (bound 0.8) (the bench no longer makes this figure): no cause found yet."
-        self.assertIn(retired, self.page())
+        retired = f"Missed: {name} (bound 0.8) (the bench no longer makes this figure). No cause found yet."
+        self.assertIn(retired, self.page().replace("\n  ", " "))
         self.bounds("io ratio >= 0.8 checkpoint *, 512MiB")
         self.keep(ratio=0.81)
         self.assertFalse(missed())
@@ -532,7 +544,7 @@ class Page(Tree):
     def test_a_stricter_bound_judges_the_rows_that_are_there(self):
         self.keep(ratio=0.85)
         self.bounds("io ratio >= 0.9 checkpoint *, 512MiB")
-        self.assertEqual(self.cells("checkpoint read, 512MiB")[2:5:2], ["at least 0.9 (ratio)", "**missed**"])
+        self.assertEqual(self.cells("checkpoint read, 512MiB")[2:5:2], ["at least 0.9 (ratio)", "MISSED"])
 
     def test_a_commit_that_a_rebase_took_away_is_replaced_by_the_one_that_brought_the_row(self):
         at = self.git("rev-parse", "--short=7", "HEAD")
@@ -574,7 +586,7 @@ class Page(Tree):
         for name in ("checkpoint write, 512MiB", "checkpoint write, older removed, 512MiB", "checkpoint read, 512MiB", *between):
             cells = self.cells(name, page)
             self.assertRegex(cells[2], r"^at least 0\.[0-9]+ \(ratio\)$", name)
-            self.assertIs(float(cells[1].split()[0]) < float(cells[2].split()[2]), cells[4] == "**missed**", name)
+            self.assertIs(float(cells[1].split()[0]) < float(cells[2].split()[2]), cells[4] == "MISSED", name)
 
     def test_what_is_beaten_is_called_no_lower_bound(self):
         figures = [f"{r['name']}, of {r['against']}" for r in record.read() if not r["name"].startswith("allreduce/")]
@@ -584,6 +596,23 @@ class Page(Tree):
     def test_the_page_of_figures_is_that_of_the_rows(self):
         old = "docs/PERFORMANCE.md is old: tools/performance-doc > docs/PERFORMANCE.md"
         self.assertEqual(read(ROOT + "/docs/PERFORMANCE.md").decode(), self.page(ROOT + "/bench"), old)
+
+    def test_the_picture_of_figures_is_that_of_the_rows_and_shows_losses(self):
+        picture = self.page(ROOT + "/bench", "--picture")
+        old = "docs/performance.svg is old: tools/performance-doc --picture > docs/performance.svg"
+        self.assertEqual(read(ROOT + "/docs/performance.svg").decode(), picture, old)
+        screen = [line.split("|")[1:-1] for line in self.page(ROOT + "/bench").split("## ")[0].splitlines()
+                  if line.startswith("| ")][1:]
+        self.assertEqual((len(screen), picture.count("<rect x=")), (10, 10))
+        self.assertTrue(any(float(cells[3]) < 1 for cells in screen))
+
+    def test_each_miss_has_one_sentence(self):
+        with open(ROOT + "/bench/results/causes.json") as f:
+            causes = json.load(f)
+        for name, cause in causes.items():
+            why = cause if isinstance(cause, str) else cause["why"]
+            self.assertLessEqual(len(why.split()), 35, name)
+            self.assertNotRegex(why, r"[.!?] [A-Z]", name)
 
 
 if __name__ == "__main__":
