@@ -3,6 +3,7 @@
    Build: cc regression.c -ltutti -lm. It prints what it found and fails if that is wrong. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <tutti/tutti.h>
 
 enum { DIM = 8, SAMPLES = 4096, EPOCHS = 12 };
@@ -18,33 +19,24 @@ static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
     const tutti_param params[] = { { .name = "bias", .dims = 1, .dim = { 1 } },
                                    { .name = "weight", .dims = 1, .dim = { DIM } } };
     job *j = arg;
+    const tutti_engine_options options = { .method = j->method, .optimizer = "sgd(lr=0.1)", .batch = share.batch,
+                                           .data_samples = SAMPLES, .seed = share.seed };
     tutti_engine *e;
     tutti_pass pass;
     bool more;
-    tutti_status status = tutti_engine_open(&e, world, params, 2,
-                                            &(tutti_engine_options){ .method = j->method,
-                                                                     .optimizer = "sgd(lr=0.1)",
-                                                                     .batch = share.batch,
-                                                                     .data_samples = SAMPLES,
-                                                                     .seed = share.seed },
-                                            err);
+    tutti_status status = tutti_engine_open(&e, world, params, 2, &options, err);
 
     while (status == TUTTI_OK && (status = tutti_engine_more_epochs(e, EPOCHS, &more, err)) == TUTTI_OK && more) {
         while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
-            float *w = tutti_engine_values(e, 1), *b = tutti_engine_values(e, 0), *gw = tutti_engine_gradient(e, 1),
-                  *gb = tutti_engine_gradient(e, 0);
+            const float *w = tutti_engine_values(e, 1), *b = tutti_engine_values(e, 0);
+            float *gw = memset(tutti_engine_gradient(e, 1), 0, DIM * sizeof *gw), *gb = tutti_engine_gradient(e, 0);
             double loss = 0;
             *gb = 0;
-            for (int k = 0; k < DIM; k++)
-                gw[k] = 0;
             for (int64_t i = 0; i < pass.samples; i++) {
                 const uint64_t id = tutti_share_sample(&share, pass.epoch, pass.position + (uint64_t)i);
-                double y = truth(DIM), guess = *b, off;
-                for (int k = 0; k < DIM; k++) {
-                    y += truth(k) * feature(id, k);
-                    guess += w[k] * feature(id, k);
-                }
-                off = guess - y;
+                double off = *b - truth(DIM); /* the guess less y */
+                for (int k = 0; k < DIM; k++)
+                    off += (w[k] - truth(k)) * feature(id, k);
                 loss += off * off / 2;
                 *gb += (float)(off / (double)pass.divisor);
                 for (int k = 0; k < DIM; k++)
