@@ -39,9 +39,10 @@ lint: dev         ## clang-tidy and the house's own rules
 format:           ## clang-format every C file in place
 	@git ls-files '*.c' '*.h' | grep -v '/vectors.h$$' | xargs clang-format -i
 
-docs: release     ## the pages made from headers and options: docs/api, docs/OPTIONS.md
+docs: release     ## what is made from headers, options and rooms: docs/api, docs/OPTIONS.md, docs/rooms.svg
 	@tools/api-doc
 	@tools/options-doc build/release/bin/tutti >build/OPTIONS.md && mv build/OPTIONS.md docs/OPTIONS.md
+	@tools/rooms
 
 # Configured for its place, because that decides where libraries go and where the command looks for plug-ins.
 install:          ## to $(PREFIX), libraries to $(LIBDIR) if given, all below $(DESTDIR) if given
