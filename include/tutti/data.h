@@ -1,4 +1,5 @@
-/* data.h: data sets, their parts and the loader; who uses which samples when is share.h. */
+/* data.h: data sets, their parts and the loader. Which worker uses which samples when is share.h's
+   business. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
 #include "device.h"
@@ -10,124 +11,213 @@
 extern "C" {
 #endif
 
-/* ---- IDX files (LeCun): magic 0 0 type rank, big-endian dimensions, data. Plain or gzip. Only type 0x08 (unsigned byte) is read. ---- */
-typedef struct tutti_idx_header { int rank; uint64_t dim[4]; uint64_t bytes; /* of data */ } tutti_idx_header;
-/* The first `have` bytes of a file (16 + 4 x rank suffice). `path` for messages. */
-tutti_status tutti_idx_parse(const char *path, const uint8_t *head, size_t have, tutti_idx_header *header, tutti_error *err);
+/* ---- IDX files (LeCun): magic 0 0 type rank, big-endian dimensions, data. Plain or gzip. Only
+   type 0x08 (unsigned byte) is read. ---- */
+typedef struct tutti_idx_header {
+    int rank;
+    uint64_t dim[4];
+    uint64_t bytes;               /* of data */
+} tutti_idx_header;
+/* head: the first `have` bytes of a file (16 + 4 x rank suffice). `path` for messages. */
+tutti_status tutti_idx_parse(const char *path, const uint8_t *head, size_t have,
+                             tutti_idx_header *header, tutti_error *err);
 
-/* ---- a data set of samples and labels: a directory of IDX files with the four MNIST names, plain or .gz, kept as bytes; or the samples of a synthetic
-   problem (problem.h), kept as floats; a text: windows of tokens, with the token after each as its label, of a file that is mapped; or a click log (clicks.h). ---- */
+/* ---- data sets: samples and labels. One of four:
+     1. A directory of IDX files with the four MNIST names, plain or .gz, kept as bytes.
+     2. The samples of a synthetic problem (problem.h), kept as floats.
+     3. A text: windows of tokens, with the token after each as its label, of a file that is mapped.
+     4. A click log (clicks.h). ---- */
 typedef struct tutti_data tutti_data;
 typedef enum { TUTTI_TRAIN, TUTTI_TEST } tutti_split;
+
+/* classes, mean and deviation are known after filling, classes of a text at once.
+
+   tables, rows: of a click log, else 0: categories of a sample, each a row of a table of that many.
+   Its values are those of the 13 integers: log(1 + x), less the mean and over the deviation of the
+   field's integers that are there in the training split. 0, the mean, where one is missing. */
 typedef struct tutti_data_shape {
     uint64_t samples[2];          /* of each split */
     int channels, height, width;  /* 1, 28, 28; of a problem 1, 1, dim */
     int value_bytes;              /* 1: pixels; 4: floats of a problem; 0: a text */
     int context;                  /* of a text: tokens of a sample, and width; else 0 */
-    int tables; uint32_t rows;    /* of a click log: categories of a sample, each a row of a table of that many; else 0. Its values are log(1 + x) of the 13 integers, less the mean
-                                     and over the deviation of the field's integers that are there in the training split; 0, the mean, where one is missing */
-    int classes;                  /* largest label of both splits + 1; known after filling. Of a text the vocabulary, known at once */
+    int tables;
+    uint32_t rows;
+    int classes;                  /* largest label of both splits + 1; of a text the vocabulary */
     uint64_t bytes;               /* memory that fill needs */
-    float mean, deviation;        /* of the training pixels / 255, over all of them (population); known after filling. Of a problem 0, 1 */
+    /* Of the training pixels / 255, over all of them (population). Of a problem 0, 1. */
+    float mean, deviation;
 } tutti_data_shape;
+
 /* The sets with a name of their own; what `tutti data list` and the docs show. */
 typedef struct tutti_data_set {
     const char *name, *title;
     const tutti_option *options;
     bool drawn;                   /* a problem: made from its options, found everywhere */
     bool text, clicks;            /* its samples are windows of tokens; or clicks */
-    int classes;                  /* of labelled files: how many it has; a label beyond them is damage (TUTTI_ERR_CORRUPT when filling). 0: as many as the labels say, as for a directory given by its path */
-    const char *file;             /* of a text that is in $TUTTI_DATA/name or the like; NULL: the option `file` says */
-    const char *maker;            /* the command that makes it, where it is not part of Tutti; NULL: it is */
+    /* Of labelled files: how many classes. A label beyond them is damage (TUTTI_ERR_CORRUPT when
+       filling). 0: as many as the labels say, as for a directory given by its path. */
+    int classes;
+    /* Of a text that is in $TUTTI_DATA/name or the like. NULL: the option `file` says. */
+    const char *file;
+    const char *maker;            /* the command that makes it; NULL: it is part of Tutti */
 } tutti_data_set;
 extern const tutti_data_set tutti_data_sets[]; /* {0}-ended */
-/* Where a text leads: a problem to its canonical spec; "mnist" or a spec of it, "mnist(distort=0.5)", is $TUTTI_DATA/mnist, else ./data/mnist, else `installed`/mnist (may be NULL).
-   speech and moby-dick are found likewise; text(file=PATH), tokens(file=PATH) and clicks(file=PATH) lead to PATH. What exists under the text as it stands, and any text with a '/', is a path: of a directory
-   of IDX files, of a token file (text.h), or of a text in UTF-8. A bad spec or an absent place: TUTTI_ERR_USAGE, with near names or the
-   places tried. */
-tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes, tutti_error *err);
+
+/* Where a text leads:
+     - A problem leads to its canonical spec.
+     - "mnist" or a spec of it, "mnist(distort=0.5)", is $TUTTI_DATA/mnist, else ./data/mnist, else
+       `installed`/mnist (may be NULL). speech and moby-dick are found likewise.
+     - text(file=PATH), tokens(file=PATH) and clicks(file=PATH) lead to PATH.
+     - What exists under the text as it stands, and any text with a '/', is a path: of a directory
+       of IDX files, of a token file (text.h), or of a text in UTF-8.
+
+   A bad spec or an absent place: TUTTI_ERR_USAGE, with near names or the places tried. */
+tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed,
+                             char *path, size_t bytes, tutti_error *err);
+
 /* Finds and opens (as tutti_data_open), and takes the options of the spec: what --data takes. */
-tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text, const char *installed, tutti_error *err);
-/* Reads and checks the headers of all four files; counts of images and labels must agree. Nothing big is read. */
-tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *path, tutti_error *err);
+tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text,
+                                  const char *installed, tutti_error *err);
+
+/* Reads and checks the headers of all four files; counts of images and labels must agree. Nothing
+   big is read. */
+tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                             tutti_error *err);
 void tutti_data_close(tutti_data *data);
 const tutti_data_shape *tutti_data_shape_of(const tutti_data *data);
-/* memory: shape->bytes, kept. fill: read everything into it (checks sizes to the last byte, trailing bytes, labels < 256 classes) and distort it if the
-   spec says so; otherwise
-   another rank of this host has filled it (shape's late facts travel in it). */
+
+/* memory: shape->bytes, kept. fill: reads everything into it and distorts it if the spec says so.
+   It checks sizes to the last byte, trailing bytes, and labels < 256 classes. Without fill another
+   rank of this host has filled it (shape's late facts travel in it). */
 tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_error *err);
 bool tutti_data_attached(const tutti_data *data);
-const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split); /* NULL of a text, and before attach */
-/* Of a text: n windows of `context` tokens, and the token after each. ids as below. Tokens are below `classes`. */
-void tutti_data_gather_tokens(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint32_t *tokens, uint32_t *next);
-/* Of a click log: tables row numbers of each of n samples, each below `rows`. x and labels come from tutti_data_gather. */
-void tutti_data_gather_rows(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint32_t *rows);
-/* Normalised floats of n samples and their labels: (pixel / 255 - mean) / deviation (a deviation of 0 counts as 1), from a table of 256. ids: indexes in the split.
-   A problem that drifts is taken at step 0. */
-void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels);
-/* The same at a step counted from the run's beginning, which matters to a problem that drifts and to nothing else. */
-void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint64_t step, float *x, uint8_t *labels);
-/* The x of least loss over either split at that step, for a model of this data's own kind: true for quadratic; false (nothing written) where it is not
-   known. After attach. x: width values. */
-bool tutti_data_optimum(const tutti_data *data, uint64_t step, float *x);
-uint64_t tutti_data_hash(const tutti_data *data);   /* of shapes and contents, of a problem of its options too: part of the fingerprint; after attach */
 
-/* ---- a partition: the training set cut by labels into parts, one a worker (share.h, tutti_parts), so that workers see unlike data ---- */
-typedef enum { TUTTI_PARTITION_IID, TUTTI_PARTITION_DIRICHLET, TUTTI_PARTITION_CLASS, TUTTI_PARTITION_SHARD } tutti_partition_kind;
+/* NULL of a text, and before attach. */
+const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split);
+
+/* Of a text: n windows of `context` tokens, and the token after each. ids: indexes in the split.
+   Tokens are below `classes`. */
+void tutti_data_gather_tokens(const tutti_data *data, tutti_split split, const uint64_t *ids,
+                              size_t n, uint32_t *tokens, uint32_t *next);
+
+/* Of a click log: `tables` row numbers of each of n samples, each below `rows`. x and labels come
+   from tutti_data_gather. */
+void tutti_data_gather_rows(const tutti_data *data, tutti_split split, const uint64_t *ids,
+                            size_t n, uint32_t *rows);
+
+/* Normalised floats of n samples and their labels: (pixel / 255 - mean) / deviation (a deviation of
+   0 counts as 1), from a table of 256. ids: indexes in the split. A problem that drifts is taken at
+   step 0. */
+void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
+                       float *x, uint8_t *labels);
+
+/* The same at a step counted from the run's beginning, which matters to a problem that drifts and
+   to nothing else. */
+void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
+                          uint64_t step, float *x, uint8_t *labels);
+
+/* The x of least loss over either split at that step, for a model of this data's own kind: true for
+   quadratic; false (nothing written) where it is not known. After attach. x: width values. */
+bool tutti_data_optimum(const tutti_data *data, uint64_t step, float *x);
+
+/* Of shapes and contents, of a problem of its options too: part of the fingerprint; after
+   attach. */
+uint64_t tutti_data_hash(const tutti_data *data);
+
+/* ---- a partition: the training set cut by labels into parts, one a worker (share.h, tutti_parts),
+   so that workers see unlike data ---- */
+typedef enum {
+    TUTTI_PARTITION_IID,
+    TUTTI_PARTITION_DIRICHLET,
+    TUTTI_PARTITION_CLASS,
+    TUTTI_PARTITION_SHARD
+} tutti_partition_kind;
 typedef struct tutti_partition {
     tutti_partition_kind kind;
     double alpha;                 /* dirichlet */
-    int64_t least, k, seed;       /* dirichlet: samples a worker has at least; class, shard: how many a worker; seed: of the draw, -1: the run's */
+    int64_t least;                /* dirichlet: samples that a worker has at least */
+    int64_t k;                    /* class, shard: how many a worker */
+    int64_t seed;                 /* of the draw; -1: the run's */
     bool even;                    /* dirichlet: all parts of one size */
 } tutti_partition;
-typedef struct tutti_partition_set { const char *name, *title; const tutti_option *options; tutti_partition_kind kind; } tutti_partition_set;
-extern const tutti_partition_set tutti_partitions[];         /* {0}-ended; src/data/partition.c says how each is drawn */
+typedef struct tutti_partition_set {
+    const char *name, *title;
+    const tutti_option *options;
+    tutti_partition_kind kind;
+} tutti_partition_set;
+/* {0}-ended; src/data/partition.c says how each is drawn. */
+extern const tutti_partition_set tutti_partitions[];
+
 /* Reads "iid", "dirichlet(alpha=0.1)", "class(k=2)", "shard(k=2)". */
 tutti_status tutti_partition_read(tutti_partition *p, const char *text, tutti_error *err);
-/* Memory that the parts need, aligned to 8 bytes; false: more than there can be. tutti_partition_at finds them in it. */
+
+/* Memory that the parts need, aligned to 8 bytes; false: more than there can be. tutti_partition_at
+   finds them in it. */
 bool tutti_partition_bytes(uint64_t samples, int workers, size_t *bytes);
 void tutti_partition_at(tutti_parts *parts, const void *memory, int workers);
-/* Draws the parts into memory: every sample is in exactly one, none is empty, each ascends. Not for iid, which has no parts. labels below classes (1 to 256). A partition
-   that these labels and workers do not allow is TUTTI_ERR_USAGE. Deterministic; allocates. */
-tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *labels, uint64_t samples, int classes, int workers, uint64_t seed, void *memory, tutti_error *err);
-/* count[0..classes): samples of each class in the worker's part; labels: of all samples. Gives the distance of its mixture p from that of the whole set q, sum_c |p_c - q_c|: 0 alike, 2 nothing in
-   common (Zhao et al. 2018 call it earth mover's). */
-double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels, uint64_t samples, int classes, uint64_t *count);
 
-/* ---- arrivals: samples that come at a rate of their own and wait until they are taken (the streams of ScaDLES, Tyagi & Swany 2022). Plain data; one thread at a time. ---- */
+/* Draws the parts into memory: every sample is in exactly one, none is empty, each ascends. Not for
+   iid, which has no parts. labels: below classes (1 to 256). TUTTI_ERR_USAGE: a partition that
+   these labels and workers do not allow. Deterministic; allocates. */
+tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *labels,
+                                  uint64_t samples, int classes, int workers, uint64_t seed,
+                                  void *memory, tutti_error *err);
+
+/* count[0..classes): samples of each class in the worker's part; labels: of all samples. Gives the
+   distance of its mixture p from that of the whole set q, sum_c |p_c - q_c|: 0 alike, 2 nothing in
+   common (Zhao et al. 2018 call it earth mover's). */
+double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels,
+                                 uint64_t samples, int classes, uint64_t *count);
+
+/* ---- arrivals: samples that come at a rate of their own and wait until they are taken (the
+   streams of ScaDLES, Tyagi & Swany 2022). Plain data; one thread at a time. ---- */
 typedef struct tutti_arrivals {
     double rate;                  /* samples a second */
-    uint64_t buffer;              /* so many may wait, what comes while they do is dropped; 0: all wait */
+    uint64_t buffer;              /* so many may wait, later ones are dropped; 0: all wait */
     int64_t begin_ns;
     uint64_t arrived, taken, dropped; /* arrived - taken - dropped wait */
     int64_t waited_ns;            /* in takes */
 } tutti_arrivals;
+
 /* From now on, with none waiting. rate above 0. */
 void tutti_arrivals_begin(tutti_arrivals *a, double rate, uint64_t buffer, int64_t now_ns);
 uint64_t tutti_arrivals_waiting(tutti_arrivals *a, int64_t now_ns);
-/* Blocks until n wait and takes them; without a buffer, or n at most that. */
+
+/* Blocks until n wait and takes them. With a buffer n is at most that. */
 void tutti_arrivals_take(tutti_arrivals *a, tutti_runtime *rt, uint64_t n);
 
-/* ---- loader: one thread that gathers ahead of the trainer. Batches come in (step, pass) order from where it was started. ---- */
+/* ---- the loader: one thread that gathers ahead of the trainer. Batches come in (step, pass) order
+   from where it was started. ---- */
 typedef struct tutti_loader tutti_loader;
 typedef struct tutti_batch {
-    const float *x; const uint8_t *labels;
-    const uint32_t *tokens, *next;  /* of a text, in place of x and labels: samples x context each */
+    const float *x;
+    const uint8_t *labels;
+    const uint32_t *tokens, *next;  /* of a text, instead of x and labels: samples x context each */
     const uint32_t *rows;           /* of a click log, besides x and labels: samples x tables */
     int64_t samples;
     uint64_t step;
     int64_t pass;
 } tutti_batch;
-/* depth: batches gathered ahead (1..16). No thread and a gather at take() if depth is 0. data (attached), rt: kept. */
-tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data, const tutti_share *share, int worker,
-                               uint64_t first_step, int depth, tutti_error *err);
-void tutti_loader_close(tutti_loader *loader);   /* ends the thread wherever it is; blocks until it has */
-/* The next batch; valid until the next take or close. Blocks while it is being gathered. A pass of a tail step that has nothing for this
-   worker comes too, with no samples. */
+
+/* depth: batches gathered ahead (1..16). 0: no thread, and a gather at take(). data (attached), rt:
+   kept. */
+tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data,
+                               const tutti_share *share, int worker, uint64_t first_step,
+                               int depth, tutti_error *err);
+
+/* Ends the thread wherever it is; blocks until it has. */
+void tutti_loader_close(tutti_loader *loader);
+
+/* The next batch, valid until the next take or close. Blocks while it is being gathered. A pass of
+   a tail step that has nothing for this worker comes too, with no samples. */
 tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_error *err);
-/* The next batch is to be these samples, which are those of that pass: in a run whose order does not follow from the share, or of a method that decides itself what a pass is over. For a loader of depth 0.
-   epoch, position: as tutti_share_sample_of takes them. samples: at most the share's batch (TUTTI_ERR_USAGE). */
-tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch, uint64_t position, int64_t samples, tutti_error *err);
+
+/* The next batch is to be these samples, which are those of that pass. For a run whose order does
+   not follow from the share, or a method that decides itself what a pass is over, and a loader of
+   depth 0. epoch, position: as tutti_share_sample_of takes them. samples: at most the share's batch
+   (TUTTI_ERR_USAGE). */
+tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch,
+                               uint64_t position, int64_t samples, tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

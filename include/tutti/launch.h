@@ -1,5 +1,5 @@
-/* launch.h: worker processes, on this host or on several: started, pinned, watched, ended. The launcher computes nothing. And which place a process has that
-   somebody else's launcher started. */
+/* launch.h: worker processes, on this host or on several: started, pinned, watched, ended. The
+   launcher computes nothing. Also the place of a process that somebody else's launcher started. */
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
 #include "base.h"
@@ -8,130 +8,217 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- one host ---- */
+/* environment: NULL: this process's. The launcher adds its own variables and, unless they are set,
+   OMP_NUM_THREADS and how OpenMP's threads wait. They wait passively; where each of several threads
+   has a core they wait actively, for as many looks (GOMP_SPINCOUNT) as take 20 us.
+
+   told: hears of each worker that was started (ended: false; code and signal 0) and that has ended.
+   Both are 0 also for a worker that the launcher has ended itself, after a loss or a signal. Called
+   between waits; must not block for long. NULL: nobody.
+
+   goes_on: the run goes on without a worker that is lost once it had joined. That starts no grace,
+   and the result is that of the others. A worker that refuses its command line (TUTTI_ERR_USAGE) or
+   never joined ends the run all the same. */
 typedef struct tutti_launch_options {
     int workers;
     int threads;                 /* compute threads a worker: how many cores each is pinned to */
-    const char *const *argv;     /* NULL-ended; argv[0] is the path to execute (no search, no shell) */
-    char *const *environment;    /* NULL: this process's; the launcher adds its own variables and, unless set, OMP_NUM_THREADS and how OpenMP's threads wait: passive, or, where each of several has a core, active for as many looks (GOMP_SPINCOUNT) as take 20 us */
-    bool pin;                    /* worker r to its own cores by hwloc; with more workers than cores they share round robin */
-    int64_t grace_ns;            /* from the first failure or signal to SIGKILL of what is left; 0: 1 s */
-    bool meet;                   /* a meeting place of this host is served meanwhile: the workers talk by the transport tcp, without a port of ours */
-    int first, size;             /* the workers are ranks first, first + 1, ... of size in all; size 0: they are all there is */
-    int local_first, local_size; /* on this machine's cores they are workers local_first, local_first + 1, ... of local_size, the others being those of other launchers of the run; local_size 0: all there are */
-    /* Told of each worker that was started (ended: false; code and signal 0) and that has ended (both 0 also for one that the
-       launcher has ended itself, after a loss or a signal); NULL: nobody. Called between waits; must not block for long. */
+    const char *const *argv;     /* NULL-ended; argv[0] is the path (no search, no shell) */
+    char *const *environment;
+    /* Worker r to its own cores by hwloc; with more workers than cores they share round robin. */
+    bool pin;
+    int64_t grace_ns;            /* from the first failure or signal to SIGKILL; 0: 1 s */
+    /* A meeting place of this host is served meanwhile. The workers talk by the transport tcp,
+       without a port of ours. */
+    bool meet;
+    /* The workers are ranks first, first + 1, ... of size in all. size 0: they are all there is. */
+    int first, size;
+    /* On this machine's cores they are workers local_first, local_first + 1, ... of local_size. The
+       others are those of other launchers of the run. local_size 0: they are all there are. */
+    int local_first, local_size;
     void (*told)(void *user, int rank, long pid, bool ended, int code, int signal);
     void *user;
-    /* The run goes on without a worker that is lost once it had joined: that starts no grace, and the result is that of the others. One that refuses its command line
-       (TUTTI_ERR_USAGE) or never joined ends the run all the same. */
     bool goes_on;
-    int servers;                 /* the last so many only serve: goes_on is not for them, and sentences count the others */
-    int least;                   /* goes_on: with fewer workers left the run ends, exit code 3; 0: that is for somebody else to say */
-    void (*lost)(void *user, const char *line); /* goes_on: told of each such loss at once: "worker 2 was lost: ...; the run goes on with 3 workers". NULL: nobody */
-    /* from the person's signal to SIGKILL, for workers that save their state first; 0: grace_ns. A second signal kills
-       at once, but then not before TUTTI_LAUNCH_ECHO_NS */
+    /* The last so many only serve: goes_on is not for them, and sentences count the others. */
+    int servers;
+    /* goes_on: with fewer workers left the run ends, exit code 3. 0: others decide that. */
+    int least;
+    /* goes_on: told of each such loss at once: "worker 2 was lost: ...; the run goes on with 3
+       workers". NULL: nobody. */
+    void (*lost)(void *user, const char *line);
+    /* From the person's signal to SIGKILL, for workers that save their state first; 0: grace_ns. A
+       second signal kills at once, but then not before TUTTI_LAUNCH_ECHO_NS. */
     int64_t stop_ns;
 } tutti_launch_options;
-/* Who ends a whole job (Slurm, timeout) tells the launcher, its group and all processes of it: what comes so soon after
-   the first signal is the same one again. */
+
+/* A program that ends a whole job (Slurm, timeout) tells the launcher, its group and all processes
+   of it. A signal that comes so soon after the first is the same one again. */
 #define TUTTI_LAUNCH_ECHO_NS INT64_C(500000000)
 
 typedef struct tutti_launch_result {
-    int exit_code;               /* DESIGN's: 0, 1 training failed, 2 usage, 3 a worker was lost, 128 + signal when the user stopped it */
-    int rank;                    /* whom the failure is about, or -1 */
+    /* 0; 1: training failed; 2: usage; 3: a worker was lost; 128 + signal when the user stopped
+       it. */
+    int exit_code;
+    int rank;                    /* the worker that the failure is about, or -1 */
     long pid;
     int signal;                  /* that killed it, or 0 */
     int64_t noticed_ns;          /* CLOCK_MONOTONIC when the first loss was seen; 0: none */
     char text[640];              /* the sentence for the person, "" when all went well */
 } tutti_launch_result;
 
-/* Blocks until every worker is gone and reaped, whatever happens. SIGINT, SIGTERM and SIGHUP are taken for the duration (a second one kills at once)
-   and handed on as SIGTERM. A worker that dies is noticed through its pidfd; with `exit 3` semantics: survivors are told by the transport
-   and leave by themselves, within grace_ns. Over shared memory a worker that has been stopped (SIGSTOP) for 3 s while the launcher was not is ended and counts as lost; after
-   1 s the others are warned. One that was expelled is ended. The sentence names rank, pid and signal or the worker's own last words (the root cause, not the
-   survivors' echoes). If the launcher itself is killed the kernel kills the workers. Nothing is left in /dev/shm at any time.
-   The signals are blocked in the calling thread only: other threads of the process must block them too. One that the process ignores
-   (nohup) stays ignored. Gives OK when the workers ran, however they ended; a failure when they could not be started
-   (result is filled then too). Workers find their place in TUTTI_RANK and TUTTI_SIZE; the transport finds its own. */
-tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result, tutti_error *err);
+/* Starts the workers and blocks until every one is gone and reaped, whatever happens. They find
+   their place in TUTTI_RANK and TUTTI_SIZE; the transport finds its own. Gives OK when the workers
+   ran, however they ended. Gives a failure when they could not be started (result is filled then
+   too).
+
+   Signals: SIGINT, SIGTERM and SIGHUP are taken for the duration and handed on as SIGTERM; a second
+   one kills at once. They are blocked in the calling thread only: other threads of the process must
+   block them too. One that the process ignores (nohup) stays ignored.
+
+   Deaths: a worker that dies is noticed through its pidfd. Survivors are told by the transport and
+   leave by themselves with exit code 3, within grace_ns. Over shared memory a worker that has been
+   stopped (SIGSTOP) for 3 s, while the launcher was not, is ended and counts as lost; after 1 s the
+   others are warned. A worker that was expelled is ended. The sentence names rank, pid, and signal
+   or the worker's own last words (the root cause, not the survivors' echoes).
+
+   If the launcher itself is killed the kernel kills the workers. Nothing is left in /dev/shm at any
+   time. */
+tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result,
+                              tutti_error *err);
 
 /* ---- several hosts ---- */
-typedef struct tutti_launch_host { char name[128]; int workers, first; } tutti_launch_host; /* ranks first ... first + workers - 1 */
-/* "a:4,b:4", "gpu[01-16]:8", "me@c": hosts with their workers (1 where none are given), in the order of the ranks. *hosts: tutti_free it. *workers: in all. TUTTI_ERR_USAGE:
-   no such list, a host twice, too many workers. */
-tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **hosts, int *n_hosts, int *workers, tutti_error *err);
+typedef struct tutti_launch_host {
+    char name[128];
+    int workers, first;          /* ranks first ... first + workers - 1 */
+} tutti_launch_host;
 
+/* Reads "a:4,b:4", "gpu[01-16]:8", "me@c": hosts with their workers (1 where none are given), in
+   the order of the ranks. *hosts: tutti_free it. *workers: in all. TUTTI_ERR_USAGE: no such list, a
+   host twice, too many workers. */
+tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **hosts, int *n_hosts,
+                                      int *workers, tutti_error *err);
+
+/* rsh: what starts a command on a host, as `RSH HOST COMMAND`: words between blanks, quotes keep
+   blanks, no shell reads it. NULL, "": ssh.
+
+   environment: NULL: this process's. Handed on are TUTTI_*, the usual ones of OpenMP, BLAS and
+   sanitizers, and LD_LIBRARY_PATH.
+
+   threads: a worker. 0: the least over the hosts of cores / workers on them, at least 1. Hosts that
+   are names of one machine share its cores, unless their affinities have none in common.
+
+   output: what the person should read. stream 1: of the workers' standard output, whole lines:
+   those of worker 0's host as they are, those of others behind "HOST: ". stream 2: standard error,
+   and which workers are still missing. Never NULL. */
 typedef struct tutti_launch_hosts_options {
     const tutti_launch_host *hosts;
     int n_hosts;
-    const char *rsh;             /* what starts a command on a host, as `RSH HOST COMMAND`: words between blanks, quotes keep blanks; no shell reads it. NULL, "": ssh */
+    const char *rsh;
     const char *agent;           /* path of the tutti command on the hosts, which runs `agent` */
     const char *const *argv;     /* of the workers, as in tutti_launch_options */
     int threads_word;            /* argv[threads_word] becomes "--threads=N"; 0: no word does */
-    char *const *environment;    /* NULL: this process's. Handed on: TUTTI_*, the usual ones of OpenMP, BLAS, sanitizers, and LD_LIBRARY_PATH */
+    char *const *environment;
     const char *directory;       /* to work in, on every host */
-    int threads;                 /* a worker; 0: the least over the hosts of cores / workers on them, at least 1. Hosts that are names of one machine share its cores, unless their affinities have none in common */
+    int threads;
     bool pin;
-    bool meet;                   /* serve a meeting place (tcp); without it the hosts' workers know nothing of each other */
-    const char *address;         /* by which the hosts reach this one, "10.0.0.1" or "10.0.0.1:29500"; NULL, "": the one that the route to them has */
-    int64_t start_ns;            /* until all agents have answered and all workers have met; 0: 60 s */
+    /* Serve a meeting place (tcp). Without it the hosts' workers know nothing of each other. */
+    bool meet;
+    /* By which the hosts reach this one: "10.0.0.1" or "10.0.0.1:29500". NULL, "": the one that the
+       route to them has. */
+    const char *address;
+    int64_t start_ns;            /* until all agents have answered and all workers met; 0: 60 s */
     int64_t grace_ns;            /* as above */
-    bool goes_on;                /* as above; lines go to output. Only with meet, and once all have met */
+    bool goes_on;                /* as above; lines go to output; only with meet, after it */
     int servers;                 /* as above */
     int least;
     int64_t stop_ns;             /* as above */
-    /* What the person should read. stream 1: of the workers' standard output (whole lines of worker 0's host as they are, of others behind "HOST: "); 2: standard error, and who is
-       still missing. Never NULL. */
     void (*output)(void *user, int stream, const char *text, size_t bytes);
     void *user;
 } tutti_launch_hosts_options;
-/* As tutti_launch_run, over several hosts: on each one `RSH HOST 'AGENT agent'` is started, which gets everything else, the key too, over its standard input. Workers die when
-   their agent does, an agent when its input closes. Who has not come is said after 2 s and then every 5 s. The signals are those of tutti_launch_run. */
-tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti_launch_result *result, tutti_error *err);
-/* The other end: reads a job from `in`, runs it, tells of it on `out`. Gives the exit code. For a process with one thread that does nothing else. */
+
+/* As tutti_launch_run, over several hosts. On each one `RSH HOST 'AGENT agent'` is started. It gets
+   everything else, the key too, over its standard input. Workers die when their agent does, an
+   agent when its input closes. Workers that have not come are named after 2 s and then every 5 s.
+   The signals are those of tutti_launch_run. */
+tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options,
+                                tutti_launch_result *result, tutti_error *err);
+
+/* The other end: reads a job from `in`, runs it, tells of it on `out`. Gives the exit code. For a
+   process with one thread that does nothing else. */
 int tutti_launch_agent(int in, int out);
 
 /* ---- whose a directory is while a run writes into it ---- */
 typedef struct tutti_launch_claim tutti_launch_claim;
-/* Makes the directory, with those above it, and claims it for this process by a lock on its file `lock`:
-   TUTTI_ERR_USAGE, with process and host of the owner, while another has it. The kernel gives the lock back when its
-   owner has ended, however. A file system without locks (some NFS) has no claims: then nothing is said, and the run
-   goes on. */
-tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt, const char *directory,
-                                     tutti_error *err);
-/* Gives it back, and removes the directories that open has made if nothing came to be in them. Takes NULL. */
+
+/* Makes the directory, with those above it, and claims it for this process by a lock on its file
+   `lock`. TUTTI_ERR_USAGE, with process and host of the owner, while another has it. The kernel
+   gives the lock back when its owner has ended, however. A file system without locks (some NFS) has
+   no claims: then nothing is said, and the run goes on. */
+tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt,
+                                     const char *directory, tutti_error *err);
+
+/* Gives it back, and removes the directories that open has made if nothing came to be in them.
+   Takes NULL. */
 void tutti_launch_claim_close(tutti_launch_claim *claim);
 
 /* ---- the place of a process in a run, from its environment alone ---- */
 typedef enum tutti_launch_by { /* in the order in which they are asked */
-    TUTTI_BY_NOBODY, TUTTI_BY_TUTTI, TUTTI_BY_OPENMPI, TUTTI_BY_PMI, TUTTI_BY_MVAPICH, TUTTI_BY_SLURM, TUTTI_BY_TORCHRUN
+    TUTTI_BY_NOBODY,
+    TUTTI_BY_TUTTI,
+    TUTTI_BY_OPENMPI,
+    TUTTI_BY_PMI,
+    TUTTI_BY_MVAPICH,
+    TUTTI_BY_SLURM,
+    TUTTI_BY_TORCHRUN
 } tutti_launch_by;
 typedef struct tutti_launch_place {
-    int rank, size;              /* 0 of 1 if nobody says otherwise */
+    int rank, size;              /* 0 of 1 if no launcher says otherwise */
     int local_rank;              /* among those of its host; -1: not told */
     tutti_launch_by by;
     const char *name;            /* "Slurm", "torchrun"; "" for nobody */
     char found[160];             /* what told it: "SLURM_PROCID=3, SLURM_NTASKS=8" */
     char host[128];              /* of this process, as its launcher calls it, or "" */
-    char meet[300];              /* "node01:23456": where the ranks meet over tcp; "": nobody said */
+    char meet[300];              /* "node01:23456": where the ranks meet over tcp; "": not told */
     bool meet_at_rank_0;         /* rank 0 has to serve the meeting place there */
-    char run[256];               /* names the run among those of its launcher: "Slurm 4711.0"; "" where it cannot */
+    char run[256];               /* the run among those of its launcher: "Slurm 4711.0"; or "" */
 } tutti_launch_place;
-/* Asks TUTTI_RANK and TUTTI_SIZE, then Open MPI (OMPI_COMM_WORLD_*), PMI (PMI_RANK, PMI_SIZE), MVAPICH2, Slurm (SLURM_PROCID, SLURM_NTASKS of a step), torchrun (RANK,
-   WORLD_SIZE); the first that is there has it. TUTTI_ERR_USAGE with both values: a rank without a size or beyond it, or two launchers of several ranks that disagree.
-   TUTTI_RANK and TUTTI_SIZE settle every disagreement. A launcher that started the launcher is no disagreement: Slurm with one task a node below MPI or torchrun.
-   environment as environ, NULL is empty. Pure: reads nothing else. */
-tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out, tutti_error *err);
-/* `environment` and, where the process has a place in a run, the TUTTI_ variables that say so to a transport (TUTTI_RANK, TUTTI_SIZE, TUTTI_MEET, TUTTI_MEET_AT_RANK_0,
-   TUTTI_RUN_ID), unless they are set already. One block: tutti_free it; its strings are borrowed from `environment` or within. */
-tutti_status tutti_launch_place_environment(const tutti_launch_place *place, char *const *environment, char ***out, tutti_error *err);
-/* May the ranks of this place meet over tcp? TUTTI_ERR_USAGE with what mends it: nobody says where, or they have no common key. */
-tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *const *environment, tutti_error *err);
-/* The transport for a place where nobody named one: "mpi" under an MPI launcher, "tcp" where there is a place to meet, else "shm". */
+
+/* Finds the place. It asks TUTTI_RANK and TUTTI_SIZE, then Open MPI (OMPI_COMM_WORLD_*), PMI
+   (PMI_RANK, PMI_SIZE), MVAPICH2, Slurm (SLURM_PROCID, SLURM_NTASKS of a step), torchrun (RANK,
+   WORLD_SIZE); the first that is there has it. environment as environ; NULL is empty. Pure: reads
+   nothing else.
+
+   TUTTI_ERR_USAGE with both values: a rank without a size or beyond it, or two launchers of several
+   ranks that disagree. TUTTI_RANK and TUTTI_SIZE settle every disagreement. A launcher that started
+   the launcher is no disagreement: Slurm with one task a node below MPI or torchrun. */
+tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out,
+                                     tutti_error *err);
+
+/* `environment` and, where the process has a place in a run, the TUTTI_ variables that say so to a
+   transport, unless they are set already: TUTTI_RANK, TUTTI_SIZE, TUTTI_MEET, TUTTI_MEET_AT_RANK_0,
+   TUTTI_RUN_ID. One block: tutti_free it. Its strings are borrowed from `environment` or within. */
+tutti_status tutti_launch_place_environment(const tutti_launch_place *place,
+                                            char *const *environment, char ***out,
+                                            tutti_error *err);
+
+/* May the ranks of this place meet over tcp? TUTTI_ERR_USAGE with what mends it: nothing says
+   where, or they have no common key. */
+tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *const *environment,
+                                      tutti_error *err);
+
+/* The transport for a place where none was named: "mpi" under an MPI launcher, "tcp" where there is
+   a place to meet, else "shm". */
 const char *tutti_launch_place_transport(const tutti_launch_place *place);
-/* Host `index` of a list as Slurm writes it, "gpu[01-03,7],login": names in order, TUTTI_CLOSED past the end. TUTTI_ERR_USAGE: not such a list. */
-tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, size_t bytes, tutti_error *err);
-int tutti_cores(void);           /* this process may use: by its affinity, and by the time that control groups leave it (tutti_machine_quota) */
+
+/* Host `index` of a list as Slurm writes it, "gpu[01-03,7],login": names in order, TUTTI_CLOSED
+   past the end. TUTTI_ERR_USAGE: not such a list. */
+tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, size_t bytes,
+                                  tutti_error *err);
+
+/* Cores that this process may use: by its affinity, and by the time that control groups leave it
+   (tutti_machine_quota). */
+int tutti_cores(void);
 #ifdef __cplusplus
 }
 #endif

@@ -1,8 +1,11 @@
-/* optim.h: the update rule. One fused pass over any range of the flat space, so that a piece (overlap), a shard (ZeRO,
-   servers), a tile (host, NVMe) and the whole model are the same call. Update rules are PyTorch's (2.13, CPU, one tensor), to the
-   bit but for Adam's square root, which PyTorch's does not round correctly (a last bit of w):
-   sgd   (torch.optim.SGD: momentum, dampening, nesterov, weight_decay as L2),
-   adam  (torch.optim.Adam: L2 decay), adamw (decoupled decay). */
+/* optim.h: the update rule. One fused pass over any range of the flat space, so that a piece
+   (overlap), a shard (ZeRO, servers), a tile (host, NVMe) and the whole model are the same call.
+
+   Update rules are PyTorch's (2.13, CPU, one tensor) to the bit, but for Adam's square root, which
+   PyTorch's does not round correctly (a last bit of w):
+     sgd    torch.optim.SGD: momentum, dampening, nesterov, weight_decay as L2
+     adam   torch.optim.Adam: L2 decay
+     adamw  decoupled decay */
 #ifndef TUTTI_OPTIM_H
 #define TUTTI_OPTIM_H
 #include "options.h"
@@ -13,56 +16,80 @@ extern "C" {
 #endif
 #define TUTTI_SLOTS_MAX 3
 
-typedef struct tutti_rate { double lr, scale; uint64_t t; } tutti_rate; /* g is multiplied by scale; t counts from 1 */
+/* g is multiplied by scale; t counts from 1. */
+typedef struct tutti_rate {
+    double lr, scale;
+    uint64_t t;
+} tutti_rate;
 typedef struct tutti_optim tutti_optim;
 typedef struct tutti_optim_ops {
     const char *name, *paper;
     const tutti_option *options;
     size_t self_bytes;
-    const char *const *slot_names;       /* "momentum"; "exp_avg", "exp_avg_sq"; NULL-ended, at most TUTTI_SLOTS_MAX */
+    /* "momentum"; "exp_avg", "exp_avg_sq"; NULL-ended, at most TUTTI_SLOTS_MAX. */
+    const char *const *slot_names;
     /* How many of slot_names this configuration uses (sgd without momentum: 0). */
     int (*slots)(const void *self);
-    tutti_status (*check)(const void *self, tutti_error *err);        /* combinations the bounds cannot say; optional */
-    /* count elements: w (updated), g (read), slot[k]. Element-wise: the result for an element does not depend on the range
-       it came in with (tested, bit for bit). Any runtime thread; ranges of concurrent calls must not overlap. */
-    void (*apply)(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot, const tutti_rate *rate);
-    double (*lr)(const void *self);      /* the base learning rate, for the schedule */
-    bool (*by_rows)(const void *self);   /* may rows of a table whose gradient is 0 be left out? Where that changes nothing, or was asked for (lazy) */
-    bool (*lazy)(const void *self);      /* it changes something: which rows a step has named has to be known, not only which are other than 0 */
+    /* Optional: combinations that bounds of options cannot say. */
+    tutti_status (*check)(const void *self, tutti_error *err);
+    /* count elements: w (updated), g (read), slot[k]. Element-wise: the result for an element does
+       not depend on the range it came in with (tested, bit for bit). Any runtime thread; ranges of
+       concurrent calls must not overlap. */
+    void (*apply)(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
+                  const tutti_rate *rate);
+    double (*lr)(const void *self);    /* the base learning rate, for the schedule */
+    /* May rows of a table whose gradient is 0 be left out? Where that changes nothing, or was asked
+       for (lazy). */
+    bool (*by_rows)(const void *self);
+    /* Leaving them out changes something. So the rows that a step has named have to be known, not
+       only those whose gradient is other than 0. */
+    bool (*lazy)(const void *self);
 } tutti_optim_ops;
+
 struct tutti_optim {
     const tutti_optim_ops *ops;
     void *self;
     tutti_spec *spec;
     tutti_device *device;
-    size_t first, count;                 /* what its slots cover */
-    float *slot[TUTTI_SLOTS_MAX];        /* element `first` */
+    size_t first, count;               /* what its slots cover */
+    float *slot[TUTTI_SLOTS_MAX];      /* element `first` */
 };
-extern const tutti_optim_ops *const tutti_optims[];                   /* NULL-ended registry */
+extern const tutti_optim_ops *const tutti_optims[]; /* registry; NULL-ended */
 const tutti_optim_ops *tutti_optim_find(const char *name);
-/* Within declare(): an optimiser over [first, first+count) with slots kept as `keep`; their states are "<prefix>.<slot name>". */
-tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix, size_t first, size_t count,
-                                 tutti_keep keep, tutti_device *device, tutti_error *err);
+
+/* Within declare(): an optimiser over [first, first+count) with slots kept as `keep`. Their states
+   are "<prefix>.<slot name>". */
+tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec,
+                                 const char *prefix, size_t first, size_t count, tutti_keep keep,
+                                 tutti_device *device, tutti_error *err);
 void tutti_optim_close(tutti_optim *o);
 double tutti_optim_lr(const tutti_optim *o);
 bool tutti_optim_by_rows(const tutti_optim *o);
-bool tutti_optim_lazy(const tutti_optim *o);                      /* false for NULL */
-/* w, g: element `first` of the range, which lies within what the slots cover. */
-void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g, const tutti_rate *rate);
+bool tutti_optim_lazy(const tutti_optim *o); /* false for NULL */
 
-/* ---- schedules of the learning rate: a factor on the base rate, a pure function of the step (from 0), the same bits on every
-   machine. Specs: constant(warmup=W), step(every=E,gamma=G,warmup=W), cosine(warmup=W,floor=F), linear(warmup=W,floor=F).
-   Warm-up: factor (t+1)/W for step t < W, then the schedule counted from W to `steps` in all; at t = steps it is at its end
-   (cosine, linear: floor, exactly) and stays there. A warm-up longer than `steps` is refused. ---- */
+/* Updates a range that lies within what the slots cover. w, g: its element `first`. */
+void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g,
+                  const tutti_rate *rate);
+
+/* ---- schedules of the learning rate: a factor on the base rate, a pure function of the step (from
+   0), the same bits on every machine.
+
+   Specs: constant(warmup=W), step(every=E,gamma=G,warmup=W), cosine(warmup=W,floor=F),
+   linear(warmup=W,floor=F). Warm-up: factor (t+1)/W for step t < W, then the schedule counted from
+   W to `steps` in all. At t = steps it is at its end (cosine, linear: floor, exactly) and stays
+   there. A warm-up longer than `steps` is refused. ---- */
 typedef struct tutti_lr_schedule tutti_lr_schedule;
-tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *spec, uint64_t steps, tutti_error *err);
+tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *spec, uint64_t steps,
+                                    tutti_error *err);
 void tutti_lr_schedule_close(tutti_lr_schedule *s);
 double tutti_lr_schedule_factor(const tutti_lr_schedule *s, uint64_t step);
+
+/* {0}-ended, for help and docs. shape: the factor after `done` of `of` steps without warm-up. */
 extern const struct tutti_lr_schedule_ops {
     const char *name, *help;
     const tutti_option *options;
-    double (*shape)(const void *self, uint64_t done, uint64_t of); /* the factor after `done` of `of` steps without warm-up */
-} tutti_lr_schedules[];                                                  /* {0}-ended, for help and docs */
+    double (*shape)(const void *self, uint64_t done, uint64_t of);
+} tutti_lr_schedules[];
 #ifdef __cplusplus
 }
 #endif

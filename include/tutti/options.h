@@ -1,6 +1,7 @@
-/* options.h: one table per thing. A table parses, validates, prints help, feeds `tutti methods --json`, `tutti config
-   --explain` and the docs. Three users of the same tables: specs (`adam(lr=0.001)`), the command's flags, and settings
-   gathered from file, environment and flags with their origin. */
+/* options.h: one table per thing. A table parses, validates, prints help, and feeds `tutti methods
+   --json`, `tutti config --explain` and the docs. Three users share the same tables: specs
+   (`adam(lr=0.001)`), the command's flags, and settings gathered from file, environment and flags
+   with their origin. */
 #ifndef TUTTI_OPTIONS_H
 #define TUTTI_OPTIONS_H
 #include "base.h"
@@ -10,74 +11,136 @@
 extern "C" {
 #endif
 
-typedef enum { TUTTI_INT, TUTTI_REAL, TUTTI_BOOL, TUTTI_CHOICE, TUTTI_TEXT, TUTTI_SPEC } tutti_option_type;
-typedef struct tutti_option { /* tables end with {0}; NULL is an empty table */
-    const char *name;        /* as in a spec or a file; a flag is "--" + name. Words are joined by '-' for flags, '_' in specs */
-    tutti_option_type type;  /* INT: int64_t, REAL: double, BOOL: bool, CHOICE: int (index), TEXT/SPEC: const char * */
-    size_t offset;           /* where in the owner's struct the value is written */
-    double initial, min, max;/* INT, REAL (finite, inclusive bounds); CHOICE: initial is the index; BOOL: 0 or 1 */
-    const char *text;        /* TEXT/SPEC: default, never NULL once applied ("" if none); CHOICE: "a|b|c" */
-    const char *help;        /* one line, with unit */
-    const char *when;        /* where it has an effect: "solver=greedy", "select=randk|blockk", "ef=on", "momentum>0", several joined by '&'; NULL: always. In a spec a value other than the
-                                default is refused elsewhere, with a sentence that names both */
+/* ---- tables ---- */
+typedef enum {
+    TUTTI_INT,                   /* int64_t */
+    TUTTI_REAL,                  /* double */
+    TUTTI_BOOL,                  /* bool */
+    TUTTI_CHOICE,                /* int: the index */
+    TUTTI_TEXT,                  /* const char * */
+    TUTTI_SPEC                   /* const char * */
+} tutti_option_type;
+
+/* Tables end with {0}; NULL is an empty table.
+
+   when: where the option has an effect: "solver=greedy", "select=randk|blockk", "ef=on",
+   "momentum>0", several joined by '&'. NULL: always. Elsewhere a spec may not give a value other
+   than the default; the sentence names both. */
+typedef struct tutti_option {
+    /* As in a spec or a file; a flag is "--" + name. Words are joined by '-' for flags, '_' in
+       specs. */
+    const char *name;
+    tutti_option_type type;
+    size_t offset;               /* where in the owner's struct the value is written */
+    /* INT, REAL: finite, inclusive bounds. CHOICE: initial is the index. BOOL: 0 or 1. */
+    double initial, min, max;
+    /* TEXT, SPEC: default, never NULL once applied ("" if none). CHOICE: "a|b|c". */
+    const char *text;
+    const char *help;            /* one line, with unit */
+    const char *when;
 } tutti_option;
 #define TUTTI_AT(type, member) offsetof(type, member)
 
-const char *tutti_option_type_name(tutti_option_type type);           /* "int", "real", "bool", "choice", "text", "spec" */
+/* "int", "real", "bool", "choice", "text", "spec". */
+const char *tutti_option_type_name(tutti_option_type type);
 void tutti_options_default(const tutti_option *options, void *self);
-/* Parses one value (true|on|yes|1 or false|off|no|0 in any case, also for a choice that has on and off; 12, 1e-3; "64k", " 1", "0x10" and "inf" are no numbers) and writes it; a
-   refused one writes nothing. The sentence has `what`, the option's name, the value and what is allowed. TEXT/SPEC: keeps `value`; SPEC
-   values are checked for form (name, arguments, balanced brackets), "" is one where it is the default. No locale matters. */
-tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value, void *self, tutti_error *err);
-/* A list a:b:c of positive reals of at most 1e9, as TEXT values have it: how many there are, of which the first `room` go to values; "" has none, -1: it is no such list. No locale matters. */
+
+/* Parses one value and writes it; a refused one writes nothing. The sentence has `what`, the
+   option's name, the value and what is allowed. No locale matters.
+     - BOOL, and a CHOICE that has on and off: true|on|yes|1 or false|off|no|0 in any case.
+     - Numbers: 12, 1e-3. "64k", " 1", "0x10" and "inf" are none.
+     - TEXT, SPEC: keeps `value`. SPEC values are checked for form (name, arguments, balanced
+       brackets). "" is one where it is the default. */
+tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value,
+                              void *self, tutti_error *err);
+
+/* A list a:b:c of positive reals of at most 1e9, as TEXT values have it: how many there are, of
+   which the first `room` go to values. "" has none. -1: it is no such list. No locale matters. */
 int tutti_option_positives(const char *text, double *values, int room);
-/* The value as it would be written in a spec (in quotes if need be); gives strlen, as snprintf. Doubles in the shortest form that reads
-   back equal. */
+
+/* The value as it would be written in a spec (in quotes if need be); gives strlen, as snprintf.
+   Doubles in the shortest form that reads back equal. */
 int tutti_option_print(const tutti_option *option, const void *self, char *out, size_t bytes);
-const tutti_option *tutti_option_find(const tutti_option *options, const char *name); /* '-' and '_' are alike; NULL */
-/* "; did you mean 'lr' or 'lrs'?" or "" : near names by edit distance, at most three. names: n of them. */
+
+/* '-' and '_' are alike; NULL: none. */
+const tutti_option *tutti_option_find(const tutti_option *options, const char *name);
+
+/* "; did you mean 'lr' or 'lrs'?" or "": near names by edit distance, at most three. names: n of
+   them. */
 void tutti_suggest(const char *name, const char *const *names, size_t n, char *out, size_t bytes);
 
-/* ---- specs: name, name(), name(arg,...); an arg is a value, in table order, or key=value; a value may itself be a spec;
-   lists are a:b:c (TEXT). Names are letters, digits, '_', '-' and '.', a letter first. A value may stand in double quotes, then with \" and
-   \\ for those two; it must if it has blanks at its ends, a comma outside of brackets or an unbalanced bracket. Positional after keyed is
-   an error, so is a key given twice, an unknown one (with near ones), an unbalanced bracket, anything after the end; at most 4096 bytes
-   and 16 levels. White space round tokens is ignored. ---- */
+/* ---- specs: name, name(), name(arg,...). An arg is a value, in table order, or key=value. A value
+   may itself be a spec; lists are a:b:c (TEXT).
+
+   Names are letters, digits, '_', '-' and '.', a letter first. A value may stand in double quotes,
+   then with \" and \\ for those two. It must if it has blanks at its ends, a comma outside of
+   brackets or an unbalanced bracket. White space round tokens is ignored.
+
+   These are errors: positional after keyed, a key given twice, an unknown key (with near ones), an
+   unbalanced bracket, anything after the end, more than 4096 bytes or 16 levels. ---- */
 typedef struct tutti_spec tutti_spec;
 tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *err); /* allocates */
 void tutti_spec_close(tutti_spec *spec);
 const char *tutti_spec_name(const tutti_spec *spec);
-size_t tutti_spec_count(const tutti_spec *spec);                      /* args given */
-/* Defaults first, then the args; on failure self has some of them. `what`: "method 'ddp'". TEXT/SPEC values point into
-   `spec`, which must outlive self. */
-tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tutti_option *options, void *self, tutti_error *err);
-/* Canonical text "name(key=value,...)" with every option of the table that is not at its default; gives strlen. */
-int tutti_spec_print(const char *name, const tutti_option *options, const void *self, char *out, size_t bytes);
+size_t tutti_spec_count(const tutti_spec *spec); /* args given */
 
-/* ---- settings: the values of one table with where each came from. Precedence: flag > environment > file > default,
-   whatever the order of the calls below; of equal origins the later call. A value that a stronger origin hides is checked all the same.
-   TEXT/SPEC members of self point to copies that live until their option is set again or the settings are closed. After a failed call
-   some of its values may be set. ---- */
-typedef enum { TUTTI_FROM_DEFAULT, TUTTI_FROM_FILE, TUTTI_FROM_ENVIRONMENT, TUTTI_FROM_FLAG } tutti_origin;
+/* Defaults first, then the args; on failure self has some of them. `what`: "method 'ddp'".
+   TEXT and SPEC values point into `spec`, which must outlive self. */
+tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what,
+                              const tutti_option *options, void *self, tutti_error *err);
+
+/* Canonical text "name(key=value,...)" with every option of the table that is not at its default;
+   gives strlen, as snprintf. */
+int tutti_spec_print(const char *name, const tutti_option *options, const void *self, char *out,
+                     size_t bytes);
+
+/* ---- settings: the values of one table with where each came from.
+
+   Precedence: flag > environment > file > default, whatever the order of the calls below; of equal
+   origins the later call. A value that a stronger origin hides is checked all the same. TEXT and
+   SPEC members of self point to copies that live until their option is set again or the settings
+   are closed. After a failed call some of its values may be set. ---- */
+typedef enum {
+    TUTTI_FROM_DEFAULT,
+    TUTTI_FROM_FILE,
+    TUTTI_FROM_ENVIRONMENT,
+    TUTTI_FROM_FLAG
+} tutti_origin;
 typedef struct tutti_settings tutti_settings;
+
 /* Writes the defaults to self (keeps, as `options`). */
-tutti_status tutti_settings_open(tutti_settings **out, const tutti_option *options, void *self, tutti_error *err);
+tutti_status tutti_settings_open(tutti_settings **out, const tutti_option *options, void *self,
+                                 tutti_error *err);
 void tutti_settings_close(tutti_settings *s);
-/* A mapping of option name to scalar, YAML by libyaml, or JSON if the first non-blank byte is '{' (jansson). Nested mappings, lists,
-   duplicate keys, unknown keys (near ones listed), missing values (null), files over 1 MiB are refused with file:line and what would mend
-   it. Quotes are optional in YAML; in JSON text must be a string, other values may be. An empty file sets nothing. Blocks on the file. */
+
+/* A mapping of option name to scalar: YAML by libyaml, or JSON if the first non-blank byte is '{'
+   (jansson). Quotes are optional in YAML; in JSON text must be a string, other values may be. An
+   empty file sets nothing. Blocks on the file.
+
+   Refused with file:line and what would mend it: nested mappings, lists, duplicate keys, unknown
+   keys (near ones listed), missing values (null), files over 1 MiB. */
 tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_error *err);
+
 /* The same from memory; `path` is for the messages. This is what the fuzz target calls. */
-tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text, size_t bytes, tutti_error *err);
-/* Prefix "TUTTI_": TUTTI_LR_SCHEDULE=... sets lr-schedule. Variables of the prefix that are no option are ignored (TUTTI_DATA is
-   one). `environment` as environ. */
-tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix, char *const *environment, tutti_error *err);
+tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text,
+                                 size_t bytes, tutti_error *err);
+
+/* Prefix "TUTTI_": TUTTI_LR_SCHEDULE=... sets lr-schedule. Variables of the prefix that are no
+   option are ignored (TUTTI_DATA is one). `environment` as environ. */
+tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix,
+                                        char *const *environment, tutti_error *err);
+
 /* where: "--batch"; copied. */
-tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value, const char *where, tutti_error *err);
-/* Another default than the table's, with where it is from, "default of asgd": it holds where no origin has spoken. Copied. */
-tutti_status tutti_settings_default(tutti_settings *s, const char *name, const char *value, const char *where,
-                                    tutti_error *err);
-tutti_origin tutti_settings_origin(const tutti_settings *s, const char *name, const char **where); /* where: "run.yaml:3", "TUTTI_BATCH", "--batch", "" */
+tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value,
+                                 const char *where, tutti_error *err);
+
+/* Another default than the table's, with where it is from, "default of asgd". It holds where no
+   origin has spoken. Copied. */
+tutti_status tutti_settings_default(tutti_settings *s, const char *name, const char *value,
+                                    const char *where, tutti_error *err);
+
+/* *where: "run.yaml:3", "TUTTI_BATCH", "--batch", "". */
+tutti_origin tutti_settings_origin(const tutti_settings *s, const char *name, const char **where);
 #ifdef __cplusplus
 }
 #endif

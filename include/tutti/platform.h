@@ -1,5 +1,6 @@
-/* platform.h: clusters for simulated runs: specs of the shapes that papers use, written as SimGrid platforms (XML, version 4.1). Hosts are named w0, w1 ... with as
-   many leading zeros as make their order by name the order of their numbers: worker i belongs on host i. */
+/* platform.h: clusters for simulated runs: specs of the shapes that papers use, written as SimGrid
+   platforms (XML, version 4.1). Hosts are named w0, w1 ..., with as many leading zeros as make
+   their order by name the order of their numbers. Worker i belongs on host i. */
 #ifndef TUTTI_PLATFORM_H
 #define TUTTI_PLATFORM_H
 #include "options.h"
@@ -8,11 +9,14 @@
 extern "C" {
 #endif
 
-/* Writes the platform of a spec, "cluster(n=64,rate=25Gbps,latency=10us)", to `out` (a file, a memory file), at its position; not flushed. The same spec gives the
-   same bytes. Bad ones: TUTTI_ERR_USAGE, and nothing is written. Allocates. */
+/* Writes the platform of a spec, "cluster(n=64,rate=25Gbps,latency=10us)", to `out` (a file, a
+   memory file), at its position; not flushed. The same spec gives the same bytes. TUTTI_ERR_USAGE:
+   a bad spec; nothing is written. Allocates. */
 tutti_status tutti_platform_print(FILE *out, const char *spec, tutti_error *err);
+
 /* Shape i of the table, for help and docs; false beyond the end. */
-bool tutti_platform_shape(int i, const char **name, const char **title, const tutti_option **options);
+bool tutti_platform_shape(int i, const char **name, const char **title,
+                          const tutti_option **options);
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,5 @@
-/* safetensors.h: the file format of model.safetensors and of checkpoint shards (checkpointing.md, byte by byte). Written so that
-   any safetensors reader takes it; read as if it came from an enemy. */
+/* safetensors.h: the file format of model.safetensors and of checkpoint shards. Written so that any
+   safetensors reader takes it; read as if it came from an enemy. */
 #ifndef TUTTI_SAFETENSORS_H
 #define TUTTI_SAFETENSORS_H
 #include "device.h"
@@ -13,32 +13,53 @@ typedef struct tutti_tensor_file tutti_tensor_file;
 typedef struct tutti_tensor_entry {
     const char *name;             /* UTF-8, at most 1 KiB */
     tutti_dtype dtype;
-    int dims; uint64_t dim[TUTTI_SAFETENSORS_DIMS];
+    int dims;
+    uint64_t dim[TUTTI_SAFETENSORS_DIMS];
     uint64_t begin, bytes;        /* in the data section; writer: ignored and set */
     const void *data;             /* writer: the contents; reader: NULL */
     uint64_t hash;                /* writer: set to the contents' XXH3-64; reader: 0 */
 } tutti_tensor_entry;
-/* Text pairs of __metadata__; NULL-ended array of key, value, key, value. No time, no host: files of equal runs are equal. */
 
-/* Writes path + ".part" (an old one is removed first), syncs it, renames it to path. Tensors are laid out by descending element size, then name; the
-   first starts at a multiple of 64 bytes. entries[k].begin, bytes, hash are set. *hash (may be NULL): XXH3-64 of the whole file.
-   On failure the part file is gone and an earlier `path` is as it was. Does not sync the directory. */
-tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_tensor_entry *entries, size_t n, const char *const *metadata,
-                                     uint64_t *hash, tutti_error *err);
+/* Writes path + ".part" (an old one is removed first), syncs it, renames it to path. Does not sync
+   the directory. On failure the part file is gone and an earlier `path` is as it was.
 
-/* Reads and checks the header: length at most 16 MiB and within the file, JSON of depth <= 32 without duplicate keys, known dtypes, shape x size =
-   range without overflow, ranges in order, contiguous, covering the file to its last byte, metadata all strings. The sentence names the file,
-   the tensor and both values. Sub-byte and unknown dtypes are refused by name. */
-tutti_status tutti_safetensors_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path, tutti_error *err);
+   Tensors are laid out by descending element size, then name; the first starts at a multiple of 64
+   bytes. entries[k].begin, bytes, hash are set. metadata: text pairs of __metadata__, a NULL-ended
+   array of key, value, key, value. It has no time and no host: files of equal runs are equal. *hash
+   (may be NULL): XXH3-64 of the whole file. */
+tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path,
+                                     tutti_tensor_entry *entries, size_t n,
+                                     const char *const *metadata, uint64_t *hash,
+                                     tutti_error *err);
+
+/* Reads and checks the header:
+     - its length, at most 16 MiB and within the file;
+     - JSON of depth <= 32 without duplicate keys; metadata all strings;
+     - known dtypes (sub-byte and unknown ones are refused by name);
+     - shape x size = range without overflow;
+     - ranges in order, contiguous, covering the file to its last byte.
+   The sentence names the file, the tensor and both values. */
+tutti_status tutti_safetensors_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path,
+                                    tutti_error *err);
 void tutti_safetensors_close(tutti_tensor_file *f);
 size_t tutti_safetensors_count(const tutti_tensor_file *f);
-const tutti_tensor_entry *tutti_safetensors_entry(const tutti_tensor_file *f, size_t i);   /* sorted by name */
+
+/* Entry i, sorted by name. */
+const tutti_tensor_entry *tutti_safetensors_entry(const tutti_tensor_file *f, size_t i);
 const tutti_tensor_entry *tutti_safetensors_find(const tutti_tensor_file *f, const char *name);
-const char *tutti_safetensors_metadata(const tutti_tensor_file *f, const char *key);       /* NULL: absent */
+
+/* NULL: absent. */
+const char *tutti_safetensors_metadata(const tutti_tensor_file *f, const char *key);
+
 /* `bytes` of the tensor's data from its byte `offset`. */
-tutti_status tutti_safetensors_read(tutti_tensor_file *f, const tutti_tensor_entry *e, uint64_t offset, void *to, size_t bytes, tutti_error *err);
-/* The header alone, for the fuzz target: head has 8 + N bytes or less, file_bytes is what the file is said to have. */
-tutti_status tutti_safetensors_parse(tutti_tensor_file **out, const char *path, const uint8_t *head, size_t have, uint64_t file_bytes, tutti_error *err);
+tutti_status tutti_safetensors_read(tutti_tensor_file *f, const tutti_tensor_entry *e,
+                                    uint64_t offset, void *to, size_t bytes, tutti_error *err);
+
+/* The header alone, for the fuzz target: head has 8 + N bytes or less, file_bytes is what the file
+   is said to have. */
+tutti_status tutti_safetensors_parse(tutti_tensor_file **out, const char *path,
+                                     const uint8_t *head, size_t have, uint64_t file_bytes,
+                                     tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

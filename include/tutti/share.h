@@ -1,5 +1,8 @@
-/* share.h: who computes on which samples when: pure functions of (seed, epoch, position), O(1), without messages
-   (data-sharding.md, rule T, tail = partial). The engine takes its weights from here, the loader its samples. */
+/* share.h: which worker computes on which samples when. Pure functions of (seed, epoch, position),
+   O(1), without messages. The engine takes its weights from here, the loader its samples.
+
+   The training set is read in one common shuffled order an epoch (tutti_permuted). A step takes the
+   next positions of it. The last step of an epoch is partial: it has the samples that are left. */
 #ifndef TUTTI_SHARE_H
 #define TUTTI_SHARE_H
 #include "base.h"
@@ -7,38 +10,76 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* A set cut into parts, one a worker: a sample is in exactly one of them, none is empty (data.h draws them). Memory of whoever made it. */
+
+/* A set cut into parts, one a worker. A sample is in exactly one of them, none is empty (data.h
+   draws them). The memory is the maker's. */
 typedef struct tutti_parts {
-    const uint64_t *first;        /* workers + 1: part r is sample[first[r]] to sample[first[r + 1] - 1] */
+    const uint64_t *first;        /* workers + 1: part r is sample[first[r]] .. [first[r + 1] - 1] */
     const uint32_t *sample;       /* indexes of samples */
 } tutti_parts;
+
 typedef struct tutti_share {
     uint64_t samples;             /* of the training split (D) */
     int workers;
     int64_t batch;                /* samples a worker a pass (B) */
     int64_t accumulate;           /* passes a step (A) */
     uint64_t seed;
-    const int64_t *batch_of;      /* workers: samples of each in a pass, summing to workers x batch, for unequal workers; NULL: batch each. Borrowed */
-    const int64_t *passes_of;     /* workers: passes of each in a step, of `batch` samples; then A is not looked at; never with batch_of. NULL: A each. Borrowed */
-    const tutti_parts *parts;     /* each worker has samples of its own; never with passes_of. NULL: all draw from one common order. Borrowed */
+    /* [workers], for unequal workers: samples of each in a pass, summing to workers x batch. NULL:
+       batch each. Borrowed. */
+    const int64_t *batch_of;
+    /* [workers]: passes of each in a step, of `batch` samples; then A is not looked at. Never with
+       batch_of. NULL: A each. Borrowed. */
+    const int64_t *passes_of;
+    /* Each worker has samples of its own. Never with passes_of. NULL: all draw from one common
+       order. Borrowed. */
+    const tutti_parts *parts;
 } tutti_share;
-int64_t tutti_share_batch(const tutti_share *s, int worker);          /* of a full pass */
-int64_t tutti_share_passes(const tutti_share *s, int worker);         /* of a full step; 0: that worker has none */
-/* Cuts `total` in proportion to weight[0..workers) (finite, not negative, not all 0) by largest remainders, ties to the lower rank; who would get less than
-   `least` gets `least`, and the others share the rest alike (workers x least <= total). */
-void tutti_share_apportion(int64_t total, int workers, const double *weight, int64_t least, int64_t *part);
-uint64_t tutti_share_steps(const tutti_share *s);                     /* steps an epoch: ceil(D / (workers B A)); with passes_of: ceil(D / (their sum x B)) */
-/* Step `step` counted from the run's beginning. Full step: worker r, pass a, slot b has position (a workers + r) B + b of the step's. The last
-   step of an epoch has T <= workers B A samples: worker r takes floor(T / workers) and one more if r < T mod workers, contiguous by rank, in passes
-   of at most B. With batch_of, B_q for worker q: the same positions cut at the sums of B_q, and of a last step [T S_r / S, T S_(r+1) / S) with S_r the sum below r. With passes_of: pass a of all who have
-   it stands before pass a + 1 of any, by rank; a last step as with batch_of, S_r the sum of passes below r. Gives the samples of this worker's pass (0: none) and the first position within the epoch; *epoch. */
-/* With parts: steps, their sizes and weights are those above, and so is the epoch; only which samples a worker takes differs. It goes over its own part again and again, in a new
-   order each time, and a batch may begin in one such turn and end in the next. *position is how many samples it has taken since the run began. So in an epoch of the run, D samples
-   by all, a worker with a small part sees its samples more often than one with a large part; with batch_of in proportion to the parts all see theirs once. */
-int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass, uint64_t *epoch, uint64_t *position);
-int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker); /* samples of that worker in that step; worker -1: of all */
-uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t position); /* the shuffled sample's index; without parts */
-uint64_t tutti_share_sample_of(const tutti_share *s, int worker, uint64_t epoch, uint64_t position); /* with or without; epoch, position: of tutti_share_pass of that worker, or further on in the pass */
+
+int64_t tutti_share_batch(const tutti_share *s, int worker); /* of a full pass */
+
+/* Of a full step; 0: that worker has none. */
+int64_t tutti_share_passes(const tutti_share *s, int worker);
+
+/* Cuts `total` in proportion to weight[0..workers) (finite, not negative, not all 0) by largest
+   remainders, ties to the lower rank. A worker that would get less than `least` gets `least`, and
+   the others share the rest alike (workers x least <= total). */
+void tutti_share_apportion(int64_t total, int workers, const double *weight, int64_t least,
+                           int64_t *part);
+
+/* Steps an epoch: ceil(D / (workers B A)); with passes_of: ceil(D / (their sum x B)). */
+uint64_t tutti_share_steps(const tutti_share *s);
+
+/* The samples of this worker's pass (0: none), the first position within the epoch, and *epoch.
+   Step `step` is counted from the run's beginning.
+
+   Full step: worker r, pass a, slot b has position (a workers + r) B + b of the step's. The last
+   step of an epoch has T <= workers B A samples. Worker r takes floor(T / workers) and one more if
+   r < T mod workers, contiguous by rank, in passes of at most B.
+
+   With batch_of, B_q for worker q: the same positions cut at the sums of B_q, and those of a last
+   step at [T S_r / S, T S_(r+1) / S) with S_r the sum below r. With passes_of: pass a of all that
+   have it stands before pass a + 1 of any, by rank; a last step as with batch_of, S_r the sum of
+   passes below r.
+
+   With parts: steps, their sizes and weights are those above, and so is the epoch. Only which
+   samples a worker takes differs. It goes over its own part again and again, in a new order each
+   time, and a batch may begin in one such turn and end in the next. *position is how many samples
+   it has taken since the run began. So in an epoch of the run, D samples by all, a worker with a
+   small part sees its samples more often than one with a large part. With batch_of in proportion to
+   the parts all see theirs once. */
+int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass,
+                         uint64_t *epoch, uint64_t *position);
+
+/* Samples of that worker in that step; worker -1: of all. */
+int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker);
+
+/* The shuffled sample's index; without parts. */
+uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t position);
+
+/* With or without parts. epoch, position: of tutti_share_pass of that worker, or further on in the
+   pass. */
+uint64_t tutti_share_sample_of(const tutti_share *s, int worker, uint64_t epoch,
+                               uint64_t position);
 #ifdef __cplusplus
 }
 #endif

@@ -1,4 +1,5 @@
-/* text.h: texts as tokens: byte-pair encodings, and files of token ids that are mapped, not read. docs/DATA.md has both formats. */
+/* text.h: texts as tokens: byte-pair encodings, and files of token ids that are mapped, not read.
+   docs/DATA.md has both formats. */
 #ifndef TUTTI_TEXT_H
 #define TUTTI_TEXT_H
 #include "runtime.h"
@@ -7,34 +8,57 @@
 extern "C" {
 #endif
 
-/* A whole file as it is in the page cache, where the runtime can map; else a copy of it. Read only. A mapped file must not shrink while it is used. */
-typedef struct tutti_contents { const uint8_t *at; uint64_t bytes; tutti_file *file; } tutti_contents;
-tutti_status tutti_contents_open(tutti_contents *c, tutti_runtime *rt, const char *path, tutti_error *err);
-void tutti_contents_close(tutti_contents *c);                        /* takes a zeroed one */
+/* A whole file as it is in the page cache, where the runtime can map; else a copy of it. Read only.
+   A mapped file must not shrink while it is used. */
+typedef struct tutti_contents {
+    const uint8_t *at;
+    uint64_t bytes;
+    tutti_file *file;
+} tutti_contents;
+tutti_status tutti_contents_open(tutti_contents *c, tutti_runtime *rt, const char *path,
+                                 tutti_error *err);
+void tutti_contents_close(tutti_contents *c); /* takes a zeroed one */
 
-/* Offset of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7); `bytes` if there is none. */
+/* Offset of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7); `bytes`
+   if there is none. */
 uint64_t tutti_utf8_valid(const uint8_t *text, uint64_t bytes);
 
-/* ---- byte-pair encoding (Sennrich et al. 2016, on bytes): ids 0 to 255 are bytes; id 256 + k is the k-th merge, the join of two earlier ids. Merges stay inside words
-   (src/data/bpe.c says what a word is), so a text is encoded word by word. Any bytes can be encoded, and decoding gives them back exactly. ---- */
+/* ---- byte-pair encoding (Sennrich et al. 2016, on bytes). Ids 0 to 255 are bytes; id 256 + k is
+   the k-th merge, the join of two earlier ids. Merges stay inside words (src/data/bpe.c says what a
+   word is), so a text is encoded word by word. Any bytes can be encoded, and decoding gives them
+   back exactly. ---- */
 typedef struct tutti_bpe tutti_bpe;
 enum { TUTTI_BPE_VOCABULARY_MOST = 1 << 20 };
-/* Learns `vocabulary` - 256 merges: each joins the pair of ids that is most frequent, the lowest pair of equally frequent ones. A text in which too few pairs occur twice is
-   TUTTI_ERR_USAGE, with the vocabulary it would give. Deterministic. */
-tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t bytes, uint32_t vocabulary, tutti_error *err);
-tutti_status tutti_bpe_read(tutti_bpe **out, tutti_runtime *rt, const char *path, tutti_error *err);
-tutti_status tutti_bpe_write(const tutti_bpe *bpe, tutti_runtime *rt, const char *path, tutti_error *err); /* a new file */
-/* The same from memory; `path` is for the messages. This is what the fuzz target calls. */
-tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *file, size_t bytes, tutti_error *err);
+
+/* Learns `vocabulary` - 256 merges. Each joins the pair of ids that is most frequent, the lowest
+   pair of equally frequent ones. A text in which too few pairs occur twice is TUTTI_ERR_USAGE, with
+   the vocabulary that it would give. Deterministic. */
+tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t bytes,
+                             uint32_t vocabulary, tutti_error *err);
+tutti_status tutti_bpe_read(tutti_bpe **out, tutti_runtime *rt, const char *path,
+                            tutti_error *err);
+/* To a new file. */
+tutti_status tutti_bpe_write(const tutti_bpe *bpe, tutti_runtime *rt, const char *path,
+                             tutti_error *err);
+/* As read, from memory; `path` is for the messages. This is what the fuzz target calls. */
+tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *file, size_t bytes,
+                             tutti_error *err);
 void tutti_bpe_close(tutti_bpe *bpe);
 uint32_t tutti_bpe_vocabulary(const tutti_bpe *bpe);
-uint64_t tutti_bpe_hash(const tutti_bpe *bpe);                       /* of its merges */
+uint64_t tutti_bpe_hash(const tutti_bpe *bpe); /* of its merges */
+
 /* The bytes of an id; they live as long as bpe. id < vocabulary. */
 const uint8_t *tutti_bpe_bytes(const tutti_bpe *bpe, uint32_t id, size_t *bytes);
-/* ids: room for `bytes`, the most there can be. Gives how many. Allocates a cache of words; any threads may use one bpe at once. */
-tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_t bytes, uint32_t *ids, uint64_t *count, tutti_error *err);
-/* Writes at most `room` bytes of the text of ids, each below the vocabulary; gives how many bytes it has. */
-uint64_t tutti_bpe_decode(const tutti_bpe *bpe, const uint32_t *ids, uint64_t count, uint8_t *text, uint64_t room);
+
+/* ids: room for `bytes`, the most there can be. *count: how many. Allocates a cache of words; any
+   threads may use one bpe at once. */
+tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_t bytes,
+                              uint32_t *ids, uint64_t *count, tutti_error *err);
+
+/* Writes at most `room` bytes of the text of ids, each below the vocabulary; gives how many bytes
+   it has. */
+uint64_t tutti_bpe_decode(const tutti_bpe *bpe, const uint32_t *ids, uint64_t count, uint8_t *text,
+                          uint64_t room);
 
 /* ---- token files: a header of 64 bytes, then ids of 2 or 4 bytes, little-endian ---- */
 typedef struct tutti_tokens {
@@ -46,14 +70,23 @@ typedef struct tutti_tokens {
     uint64_t hash;                /* of the ids */
     tutti_contents contents;
 } tutti_tokens;
-/* Maps the file and checks its header against its size. Reads no ids: tutti_tokens_verify does, once, and finds a wrong hash or an id beyond the vocabulary. */
-tutti_status tutti_tokens_open(tutti_tokens *t, tutti_runtime *rt, const char *path, tutti_error *err);
+
+/* Maps the file and checks its header against its size. Reads no ids: tutti_tokens_verify does,
+   once, and finds a wrong hash or an id beyond the vocabulary. */
+tutti_status tutti_tokens_open(tutti_tokens *t, tutti_runtime *rt, const char *path,
+                               tutti_error *err);
 tutti_status tutti_tokens_verify(const tutti_tokens *t, const char *path, tutti_error *err);
-void tutti_tokens_close(tutti_tokens *t);                            /* takes a zeroed one */
-/* The same on a file in memory, aligned to 8 bytes, for as long as it stays. For the fuzz target. */
-tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t *file, uint64_t bytes, tutti_error *err);
-/* A new file; 2 bytes an id if the vocabulary allows it. */
-tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const uint32_t *ids, uint64_t count, uint32_t vocabulary, uint64_t made_by, tutti_error *err);
+void tutti_tokens_close(tutti_tokens *t); /* takes a zeroed one */
+
+/* The same on a file in memory, aligned to 8 bytes, for as long as it stays. For the fuzz
+   target. */
+tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t *file,
+                                uint64_t bytes, tutti_error *err);
+
+/* Writes a new file; 2 bytes an id if the vocabulary allows it. */
+tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const uint32_t *ids,
+                                uint64_t count, uint32_t vocabulary, uint64_t made_by,
+                                tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

@@ -1,11 +1,17 @@
-/* topology.h: who averages with whom: mixing graphs of gossip methods (docs/TOPOLOGY.md).
+/* topology.h: mixing graphs of gossip methods: which member averages with which (docs/TOPOLOGY.md).
 
-   A gossip step is x_i <- W_ii x_i + sum_j W_ij x_j. A spec ("ring", "torus(rows=4)", "base(2)", "random-ring(seed=7)") and the number of members fix W
-   of every round, so that all members derive their rows alike, without a message. Graphs are fixed, go through a period of rounds, or are drawn anew in each
-   round from (seed, round). Every W of tutti_graph_open is non-negative and doubly stochastic (rows and columns sum to 1), so the mean of the models is kept, and
-   every graph is connected over its period.
-   Weights: 1/(degree + 1) where all members have the same degree, else Metropolis-Hastings: W_ij = 1/(1 + max(degree_i, degree_j)), the rest at W_ii; others by the
-   option `weights`. Neighbours that coincide (ring of 2, torus with two rows) count once. With one member W is 1, whatever the spec. */
+   A gossip step is x_i <- W_ii x_i + sum_j W_ij x_j. A spec ("ring", "torus(rows=4)", "base(2)",
+   "random-ring(seed=7)") and the number of members fix W of every round. So all members derive
+   their rows alike, without a message. Graphs are fixed, go through a period of rounds, or are
+   drawn anew in each round from (seed, round).
+
+   Every W of tutti_graph_open is non-negative and doubly stochastic (rows and columns sum to 1), so
+   the mean of the models is kept. Every graph is connected over its period.
+
+   Weights are 1/(degree + 1) where all members have the same degree. Else they are
+   Metropolis-Hastings: W_ij = 1/(1 + max(degree_i, degree_j)), the rest at W_ii. The option
+   `weights` chooses others. Neighbours that coincide (ring of 2, torus with two rows) count once.
+   With one member W is 1, whatever the spec. */
 #ifndef TUTTI_TOPOLOGY_H
 #define TUTTI_TOPOLOGY_H
 #include "options.h"
@@ -14,44 +20,86 @@
 extern "C" {
 #endif
 
-enum { TUTTI_GRAPH_SIZE_MAX = 1 << 16, TUTTI_GRAPH_GAP_MAX = 2048 }; /* members of a graph; of one whose gap is asked for */
+/* Most members of a graph, and of one whose gap is asked for. */
+enum { TUTTI_GRAPH_SIZE_MAX = 1 << 16, TUTTI_GRAPH_GAP_MAX = 2048 };
 
 typedef struct tutti_graph tutti_graph; /* constant once open: any thread */
-/* Refuses unknown names (with near ones), bad options and sizes that the family cannot have, saying which would do, and weights that are not doubly stochastic, saying
-   which row or column. Allocates; file(PATH) reads that file. */
+
+/* Refuses unknown names (with near ones), bad options and sizes that the family cannot have, saying
+   which would do. Refuses weights that are not doubly stochastic, saying which row or column.
+   file(PATH) reads that file. Allocates. */
 tutti_status tutti_graph_open(tutti_graph **out, const char *spec, int n, tutti_error *err);
-/* The same for push-sum: only the columns of W must sum to 1 (weights=push on irregular graphs; directed edges in a file). */
+
+/* The same for push-sum: only the columns of W must sum to 1 (weights=push on irregular graphs;
+   directed edges in a file). */
 tutti_status tutti_graph_open_push(tutti_graph **out, const char *spec, int n, tutti_error *err);
 void tutti_graph_close(tutti_graph *graph);
 int tutti_graph_size(const tutti_graph *graph);
-uint64_t tutti_graph_period(const tutti_graph *graph);  /* rounds until W repeats; 1: the same in every round; 0: drawn anew in each, for ever */
-int tutti_graph_degree(const tutti_graph *graph);       /* most in-neighbours (and most out-neighbours) of any member in any round */
-/* Round k as member i lives it. in: whose values it takes, ascending, with W_i,in; out: who takes its, ascending, with W_out,i; neither holds i
-   itself, whose weight is *self. Room for tutti_graph_degree() each. */
-void tutti_graph_round(const tutti_graph *graph, uint64_t k, int i, int *in, double *w_in, int *n_in, int *out, double *w_out, int *n_out, double *self);
-double tutti_graph_messages(const tutti_graph *graph);  /* sent in a round by all members together, on average */
-/* A fact of all rounds of a period: "static" (period 1), "symmetric" (W = its transpose), "regular" (all members have the same number of neighbours, in all rounds),
-   "doubly-stochastic", "column-stochastic", "bipartite" (two roles, no edge within one), "connected" (over the period, along the edges' direction), "exact" (a period ends
-   at the mean, to rounding; not for more than TUTTI_GRAPH_GAP_MAX members). TUTTI_ERR_USAGE if it does not hold: the sentence names a round, a member or a sum that
-   shows it. Any other word is refused. Of graphs drawn anew: of every round there can be. Allocates. */
-tutti_status tutti_graph_require(const tutti_graph *graph, const char *property, tutti_error *err);
-bool tutti_graph_is(const tutti_graph *graph, const char *property); /* the same as a question; false when there is no memory */
-/* Two roles for methods in which one asks and one answers (ad-psgd.md): who asks waits only for who never waits, so nobody can wait in a ring. Members of odd
-   index ask; where the edges between odd and even do not connect everybody, breadth-first levels from member 0 decide, which connect any connected
-   graph and are its two colours if it is bipartite. Edges of all rounds count, in either direction; those within a role are left out.
-   asks: size. *left_out: how many edges that is. Allocates. */
-tutti_status tutti_graph_roles(const tutti_graph *graph, bool *asks, int *left_out, tutti_error *err);
-/* Whom member i may meet: its neighbours of all rounds, in either direction, ascending, of the other role only, if there are roles (asks NULL: none). partner: room for all other members. Allocates. */
-tutti_status tutti_graph_partners(const tutti_graph *graph, const bool *asks, int i, int *partner, int *partners, tutti_error *err);
-/* 1 - the factor by which one period shrinks the distance from the mean at least: the second singular value of the product of the period's W. For static
-   graphs that is |lambda_2|, eigenvalues by modulus (all families here are normal matrices). Graphs drawn anew: 1 - the root of lambda_2(E[W^T W]), the root mean square
-   of a round's factor. Full matrices: 16 n^2 bytes, O(n^3) and O(period n^2 degree). Refused for more than TUTTI_GRAPH_GAP_MAX members, and for weights that are not
-   doubly stochastic. */
-tutti_status tutti_graph_gap(const tutti_graph *graph, double *gap, tutti_error *err);
-/* w: n x n, row by row: what rounds first, .., first + rounds - 1 do together, W_first+rounds-1 .. W_first. Allocates; up to TUTTI_GRAPH_GAP_MAX members. */
-tutti_status tutti_graph_product(const tutti_graph *graph, uint64_t first, uint64_t rounds, double *w, tutti_error *err);
 
-/* Family i, for help and docs; false beyond the end. options: its arguments, NULL if it has none. */
+/* Rounds until W repeats. 1: the same in every round. 0: drawn anew in each, for ever. */
+uint64_t tutti_graph_period(const tutti_graph *graph);
+
+/* Most in-neighbours (and most out-neighbours) of any member in any round. */
+int tutti_graph_degree(const tutti_graph *graph);
+
+/* Round k as member i lives it. in: the members whose values it takes, ascending, with W_i,in. out:
+   the members that take its values, ascending, with W_out,i. Neither holds i itself, whose weight
+   is *self. Room for tutti_graph_degree() each. */
+void tutti_graph_round(const tutti_graph *graph, uint64_t k, int i, int *in, double *w_in,
+                       int *n_in, int *out, double *w_out, int *n_out, double *self);
+
+/* Sent in a round by all members together, on average. */
+double tutti_graph_messages(const tutti_graph *graph);
+
+/* Does a property hold for all rounds of a period? Of graphs drawn anew: for every round there can
+   be. TUTTI_ERR_USAGE if not; the sentence names a round, a member or a sum that shows it. Any
+   other word is refused. Allocates. Properties:
+     - "static": period 1.
+     - "symmetric": W = its transpose.
+     - "regular": all members have the same number of neighbours, in all rounds.
+     - "doubly-stochastic", "column-stochastic".
+     - "bipartite": two roles, no edge within one.
+     - "connected": over the period, along the edges' direction.
+     - "exact": a period ends at the mean, to rounding. Not for more than TUTTI_GRAPH_GAP_MAX
+       members. */
+tutti_status tutti_graph_require(const tutti_graph *graph, const char *property,
+                                 tutti_error *err);
+
+/* The same as a question; false when there is no memory. */
+bool tutti_graph_is(const tutti_graph *graph, const char *property);
+
+/* Two roles for methods in which one member asks and one answers (ad-psgd). A member that asks
+   waits only for one that never waits, so no ring of members can wait for each other.
+
+   Members of odd index ask. Where the edges between odd and even do not connect all members,
+   breadth-first levels from member 0 decide. Those connect any connected graph, and they are its
+   two colours if it is bipartite. Edges of all rounds count, in either direction; those within a
+   role are left out. asks: size. *left_out: how many edges that is. Allocates. */
+tutti_status tutti_graph_roles(const tutti_graph *graph, bool *asks, int *left_out,
+                               tutti_error *err);
+
+/* The members that member i may meet: its neighbours of all rounds, in either direction, ascending.
+   If there are roles (asks is not NULL) only those of the other role. partner: room for all other
+   members. Allocates. */
+tutti_status tutti_graph_partners(const tutti_graph *graph, const bool *asks, int i, int *partner,
+                                  int *partners, tutti_error *err);
+
+/* 1 - the factor by which one period at least shrinks the distance from the mean. The factor is the
+   second singular value of the product of the period's W. For static graphs that is |lambda_2|,
+   eigenvalues by modulus (all families here are normal matrices). For graphs drawn anew: 1 - the
+   root of lambda_2(E[W^T W]), the root mean square of a round's factor.
+
+   Full matrices: 16 n^2 bytes, O(n^3) and O(period n^2 degree). Refused for more than
+   TUTTI_GRAPH_GAP_MAX members, and for weights that are not doubly stochastic. */
+tutti_status tutti_graph_gap(const tutti_graph *graph, double *gap, tutti_error *err);
+
+/* w: n x n, row by row: what the rounds first, .., first + rounds - 1 do together,
+   W_first+rounds-1 .. W_first. Up to TUTTI_GRAPH_GAP_MAX members. Allocates. */
+tutti_status tutti_graph_product(const tutti_graph *graph, uint64_t first, uint64_t rounds,
+                                 double *w, tutti_error *err);
+
+/* Family i, for help and docs; false beyond the end. options: its arguments, NULL if it has
+   none. */
 bool tutti_graph_family(int i, const char **name, const char **help, const tutti_option **options);
 #ifdef __cplusplus
 }

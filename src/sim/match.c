@@ -459,8 +459,10 @@ static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t 
 {
     sim_op *op = op_take(me->run);
 
-    if (op == NULL)
+    if (op == NULL) {
+        r->posted = false;
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d has no memory for one more message", me->rank);
+    }
     op->request = r;
     op->tag = tag;
     op->data = data;

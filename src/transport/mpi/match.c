@@ -228,8 +228,8 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
         return false;
     match_list_insert(&p->outbox, &op->link);
     e->queued++;
-    tutti_mpi_outbox(e, p);
-    return e->broken.status == TUTTI_OK;
+    tutti_mpi_outbox(e, p); /* it is posted: if MPI fails here, the one that waits for it is told */
+    return true;
 }
 
 tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
