@@ -38,8 +38,8 @@ typedef struct tutti_saved {
 } tutti_saved;
 
 /* Saves a checkpoint. All ranks call, each with its items; blocks. Ranges of global state must be
-   disjoint over ranks and together complete: rank 0 checks that from the gathered list before the
-   manifest is written. facts: a JSON object, the same on all ranks, stored as "facts".
+   disjoint over ranks and together complete. Rank 0 checks that from the gathered list before the
+   manifest is written. `facts` is a JSON object, the same on all ranks, stored as "facts".
 
    Files stand in DIR/tmp-... until the end (src/state/commit.c has the order of renames and
    fsyncs). Afterwards all but the newest `keep` valid checkpoints are removed, and tmp- directories

@@ -7,11 +7,13 @@
              load pass.samples samples from (pass.epoch, pass.position)
              tables with asks_rows: tutti_engine_need_rows(e, tensor, ids, n, err)
              forward, unit by unit:
-                 tutti_engine_need(e, u, false, err); run unit u; tutti_engine_done(e, u, false,
-                 err)
+                 tutti_engine_need(e, u, false, err)
+                 run unit u
+                 tutti_engine_done(e, u, false, err)
              backward, unit by unit:
-                 tutti_engine_need(e, u, true, err); run unit u
-                 tutti_engine_ready(e, tensor, err); tutti_engine_done(e, u, true, err)
+                 tutti_engine_need(e, u, true, err)
+                 run unit u backward; of each of its tensors: tutti_engine_ready(e, tensor, err)
+                 tutti_engine_done(e, u, true, err)
              tutti_engine_passed(e, loss_sum, err)
          }
          tutti_engine_step(e, err)

@@ -14,7 +14,7 @@ extern "C" {
 /* A set cut into parts, one a worker. A sample is in exactly one of them, none is empty (data.h
    draws them). The memory is the maker's. */
 typedef struct tutti_parts {
-    const uint64_t *first;        /* workers + 1: part r is sample[first[r]] .. [first[r + 1] - 1] */
+    const uint64_t *first;        /* workers + 1: part r is sample[first[r] .. first[r+1] - 1] */
     const uint32_t *sample;       /* indexes of samples */
 } tutti_parts;
 
@@ -63,10 +63,10 @@ uint64_t tutti_share_steps(const tutti_share *s);
 
    With parts: steps, their sizes and weights are those above, and so is the epoch. Only which
    samples a worker takes differs. It goes over its own part again and again, in a new order each
-   time, and a batch may begin in one such turn and end in the next. *position is how many samples
-   it has taken since the run began. So in an epoch of the run, D samples by all, a worker with a
-   small part sees its samples more often than one with a large part. With batch_of in proportion to
-   the parts all see theirs once. */
+   time. A batch may begin in one such turn and end in the next. What *position counts is the
+   samples that it has taken since the run began. In an epoch of the run all workers take D samples.
+   So one with a small part sees its samples more often than one with a large part. With batch_of in
+   proportion to the parts all see theirs once. */
 int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass,
                          uint64_t *epoch, uint64_t *position);
 

@@ -63,9 +63,11 @@ tutti_status tutti_train_compare(tutti_world *world, const tutti_train_config *c
                                  tutti_error *err);
 
 /* ---- a worker ---- */
-/* say: lines for the person (rank 0). status: 0 a plain line, 1 a progress line that the next one
-   may replace, 2 one for a moment, which is left out where lines cannot be replaced, 3 a warning,
-   which comes under quiet too. NULL: silence.
+/* say: lines for the person (rank 0). NULL: silence. By status:
+     0  A plain line.
+     1  A progress line that the next one may replace.
+     2  A line for a moment. It is left out where lines cannot be replaced.
+     3  A warning, which comes under quiet too.
 
    columns: that a line of status 1 or 2 may have now. Its least important fields are left out until
    it fits. NULL, 0: any number.

@@ -61,7 +61,7 @@ static inline bool tutti_request_done(const tutti_request *r)
 /* How a process found its place in a run: by the launcher's environment, or as a rank of
    transport->run.
 
-   `waits` tells who is missing while open waits for other ranks: 2 s after the beginning, then
+   waits: told which ranks are missing while open waits for them: 2 s after the beginning, then
    every 5 s. It is called by a thread of the transport or by the caller's, one at a time, and never
    after open has returned. NULL: nobody wants to know. */
 typedef struct tutti_launch {
@@ -225,9 +225,12 @@ const tutti_transport_ops *tutti_transport_find(const char *name); /* a built-in
    Then beside the running executable, where an install puts libraries; then in its ../lib. It
    exports `const tutti_transport_ops tutti_transport_plugin` and stays loaded.
 
-   TUTTI_ERR_USAGE: there is none. *tried (may be NULL) is then where an install would have it, ""
-   for a name that cannot be a file's. Also if it cannot be loaded or is of another version; the
-   sentence has its path. Allocates. */
+   TUTTI_ERR_USAGE, one of two:
+     1. There is none. *tried (may be NULL) is then where an install would have it, "" for a name
+     that
+        cannot be a file's.
+     2. It cannot be loaded, or is of another version. The sentence has its path.
+   Allocates. */
 tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried,
                                   size_t bytes, tutti_error *err);
 
