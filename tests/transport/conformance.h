@@ -25,6 +25,9 @@ typedef struct conformance_subject {
     bool strict;                 /* every send is a rendezvous: done only when taken */
     /* processes that are stopped are noticed, by the transport or by what run() does meanwhile */
     bool hears_silence;
+    /* From now on the calling thread gets no memory from tutti_alloc, or gets some again. NULL: the
+       test cannot see to that. */
+    void (*starve)(bool on);
     /* sizes in bytes at which this transport changes its ways; ends with 0 */
     size_t edges[8];
 } conformance_subject;

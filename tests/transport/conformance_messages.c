@@ -258,6 +258,126 @@ static void bad_calls_are_refused_with_a_sentence(const conformance_subject *s)
     all_well(s, 2, 1, misuse);
 }
 
+/* Goal: a refused call leaves the request as it was, to the byte, and the other side hears nothing.
+   Method: each bad call on a request that is zeroed, done and in flight; then a word of the same tag. */
+static tutti_status refuse_all(rank_context *c, tutti_request *r, tutti_status expected, tutti_error *err)
+{
+    static unsigned char byte;
+    const int other = 1 - c->rank;
+    const struct { int peer; tutti_buffer b; } bad[] = {
+        { c->size, tutti_nothing() },
+        { -2, tutti_nothing() },
+        { other, tutti_host(NULL, 4, TUTTI_F32) },
+        { other, tutti_host(&byte, SIZE_MAX / 2, TUTTI_F32) },
+        { other, tutti_host(&byte, 1, TUTTI_U8) }, /* only the last is refused for the request's sake alone */
+    };
+    const size_t n = TUTTI_LENGTH(bad) - (expected == TUTTI_ERR_USAGE);
+    unsigned char before[sizeof *r];
+    tutti_error said;
+
+    memcpy(before, r, sizeof *r);
+    for (size_t k = 0; k < n; k++) {
+        CHECK(c->ops->send(c->t, r, bad[k].peer, 5, NULL, bad[k].b, &said) == expected);
+        CHECK(c->ops->recv(c->t, r, bad[k].peer, 5, bad[k].b, &said) == expected);
+        CHECK(memcmp(before, r, sizeof *r) == 0);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status refused(rank_context *c, tutti_error *err)
+{
+    const tutti_note note = { .a = 7 };
+    tutti_request r = { 0 }, s = { 0 };
+    int64_t word = 0;
+
+    TUTTI_TRY(refuse_all(c, &r, TUTTI_ERR_USAGE, err));
+    c->ops->cancel(c->t, &r); /* nothing */
+    TUTTI_TRY(wait_one(c, &r, err));
+    TUTTI_TRY(c->ops->recv(c->t, &r, c->rank, 6, tutti_nothing(), err));
+    TUTTI_TRY(refuse_all(c, &r, TUTTI_ERR_STATE, err));
+    TUTTI_TRY(c->ops->send(c->t, &s, c->rank, 6, &note, tutti_nothing(), err));
+    TUTTI_TRY(wait_one(c, &r, err)); /* it was in flight all the time */
+    TUTTI_TRY(wait_one(c, &s, err));
+    CHECK(r.status == TUTTI_OK && r.note.a == 7);
+    TUTTI_TRY(refuse_all(c, &r, TUTTI_ERR_USAGE, err));
+    CHECK(tutti_request_done(&r) && r.note.a == 7);
+    s = (tutti_request){ 0 };
+    TUTTI_TRY(c->ops->send(c->t, &s, 1 - c->rank, 5, &note, tutti_nothing(), err));
+    TUTTI_TRY(recv_word(c, 1 - c->rank, 5, &word, err));
+    CHECK(word == 7);
+    return wait_one(c, &s, err);
+}
+
+static void a_refused_call_leaves_the_request_as_it_was(const conformance_subject *s)
+{
+    all_well(s, 2, 1, refused);
+}
+
+/* Goal: a call that fails for want of memory posts nothing. There is nothing in flight and nothing
+   to cancel, the other side hears nothing, and the request may be posted again.
+   Method: post without memory until it is needed. The seed says what: 0 receives, 1 sends. */
+enum { POSTS_MOST = 4096, POSTED_BYTES = 70000 };
+
+static tutti_status post(rank_context *c, tutti_request *r, unsigned char *data, tutti_error *err)
+{
+    const tutti_buffer b = tutti_host(data, POSTED_BYTES, TUTTI_U8);
+
+    return c->seed == 0 ? c->ops->recv(c->t, r, 1, 5, b, err) : c->ops->send(c->t, r, 1, 5, NULL, b, err);
+}
+
+static tutti_status post_without_memory(rank_context *c, tutti_request *r, unsigned char *data, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    tutti_error said;
+    size_t n = 0, done = 0;
+
+    while (status == TUTTI_OK && n < POSTS_MOST) {
+        c->subject->starve(true);
+        status = post(c, &r[n], data, &said);
+        c->subject->starve(false);
+        n += status == TUTTI_OK;
+    }
+    CHECK(status == TUTTI_ERR_MEMORY && said.status == status && said.text[0] != '\0');
+    CHECK(!r[n].posted);
+    c->ops->cancel(c->t, &r[n]);
+    CHECK(c->ops->wait_some(c->t, &(tutti_request *){ &r[n] }, 1, 1, 0, &done, err) == TUTTI_OK && done == 1);
+    TUTTI_TRY(post(c, &r[n], data, err));
+    CHECK(r[n].posted);
+    for (size_t k = 0; k <= n; k++)
+        c->ops->cancel(c->t, &r[k]);
+    TUTTI_TRY(meet(c, 6, err));
+    return send_word(c, 1, 5, 4711, err);
+}
+
+static tutti_status starved(rank_context *c, tutti_error *err)
+{
+    tutti_request *r = calloc(POSTS_MOST + 1, sizeof *r);
+    unsigned char *data = calloc(1, POSTED_BYTES);
+    tutti_status status = TUTTI_OK;
+    int64_t word = 0;
+
+    if (c->rank == 0)
+        status = post_without_memory(c, r, data, err);
+    else {
+        status = meet(c, 6, err);
+        if (status == TUTTI_OK)
+            status = recv_word(c, 0, 5, &word, err);
+        if (status == TUTTI_OK && word != 4711)
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a message came that was not posted, or was taken back");
+    }
+    if (status == TUTTI_OK)
+        status = meet(c, 7, err);
+    free(data);
+    free(r);
+    return status;
+}
+
+static void a_call_without_memory_posts_nothing(const conformance_subject *s)
+{
+    for (uint64_t seed = 0; seed < 2 && s->starve != NULL; seed++)
+        all_well(s, 2, seed, starved);
+}
+
 /* Goal: a payload larger than the room is CORRUPT at the receiver with its size, done
    at the sender, and harms no other. */
 static tutti_status too_large(rank_context *c, tutti_error *err)
@@ -537,6 +657,8 @@ const conformance_test conformance_messages[] = {
     { "wait_some_counts_what_is_done_and_keeps_its_deadline", wait_some_counts_what_is_done_and_keeps_its_deadline,
       false },
     { "bad_calls_are_refused_with_a_sentence", bad_calls_are_refused_with_a_sentence, false },
+    { "a_refused_call_leaves_the_request_as_it_was", a_refused_call_leaves_the_request_as_it_was, false },
+    { "a_call_without_memory_posts_nothing", a_call_without_memory_posts_nothing, false },
     { "a_payload_larger_than_its_room_is_corrupt_with_its_size",
       a_payload_larger_than_its_room_is_corrupt_with_its_size, false },
     { "a_flood_loses_nothing", a_flood_loses_nothing, false },

@@ -76,6 +76,7 @@ int main(int argc, char **argv)
     static const int values[] = { MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE };
     const conformance_subject subject = {
         .name = "mpi", .ops = &tutti_transport_plugin, .run = as_job, .edges = { 192, 16 << 10, 512 << 10 },
+        .starve = mpi_memory_starve,
     };
     const char *level = argc > 1 ? argv[1] : "serialized";
     int wanted = MPI_THREAD_SERIALIZED, provided, failed, any, kept;

@@ -3,6 +3,7 @@
 #include "mpi_memory.h"
 
 static _Atomic int pieces;
+static _Thread_local bool starving;
 void *__real_tutti_alloc(size_t count, size_t size);
 void __real_tutti_free(void *memory);
 void *__wrap_tutti_alloc(size_t count, size_t size);
@@ -10,7 +11,7 @@ void __wrap_tutti_free(void *memory);
 
 void *__wrap_tutti_alloc(size_t count, size_t size)
 {
-    void *memory = __real_tutti_alloc(count, size);
+    void *memory = starving ? NULL : __real_tutti_alloc(count, size);
 
     pieces += memory != NULL;
     return memory;
@@ -20,6 +21,11 @@ void __wrap_tutti_free(void *memory)
 {
     pieces -= memory != NULL;
     __real_tutti_free(memory);
+}
+
+void mpi_memory_starve(bool on)
+{
+    starving = on;
 }
 
 int mpi_memory_pieces(void)

@@ -2,5 +2,8 @@
    tutti_alloc and tutti_free. MPI's own leaks do not count. */
 #ifndef TUTTI_TESTS_MPI_MEMORY_H
 #define TUTTI_TESTS_MPI_MEMORY_H
+#include <stdbool.h>
 int mpi_memory_pieces(void);
+/* The calling thread gets none, or gets some again. */
+void mpi_memory_starve(bool on);
 #endif

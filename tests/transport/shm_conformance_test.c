@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "conformance.h"
+#include "conformance_memory.h"
 #include "transport/shm/shm_region.h"
 
 static tutti_status as_threads(tutti_runtime *rt, int n, conformance_rank_main rank_main, void *arg, tutti_error *err)
@@ -78,7 +79,7 @@ int main(int argc, char **argv)
 {
     conformance_subject subject = {
         .name = "shm, ranks are threads", .ops = tutti_transport_find("shm"), .run = as_threads,
-        .edges = { TUTTI_SHM_INLINE, 64 << 10, 256 << 10 },
+        .edges = { TUTTI_SHM_INLINE, 64 << 10, 256 << 10 }, .starve = conformance_starve,
     };
 
     if (argc > 1 && strcmp(argv[1], "processes") == 0) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "conformance.h"
+#include "conformance_memory.h"
 #include "tutti/meet.h"
 
 static const struct { const char *name, *spec, *address; bool processes; } forms[] = {
@@ -104,7 +105,8 @@ static tutti_status as_processes(tutti_runtime *rt, int n, conformance_rank_main
 int main(int argc, char **argv)
 {
     conformance_subject subject = {
-        .name = "tcp", .ops = tutti_transport_find("tcp"), .run = as_threads, .edges = { 256, 65536, 256 << 10 }
+        .name = "tcp", .ops = tutti_transport_find("tcp"), .run = as_threads, .edges = { 256, 65536, 256 << 10 },
+        .starve = conformance_starve
     };
 
     for (form = 0; argc > 1 && strcmp(argv[1], forms[form].name) != 0;) {
