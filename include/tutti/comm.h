@@ -30,7 +30,7 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
                                       tutti_error *err);
 
 /* Would it be taken? Checks the transport's name and options, TUTTI_CPU and TUTTI_NODES without
-   opening anything: for a launcher, before it starts workers. Does not block. */
+   opening anything: for a launcher, before it starts workers. */
 tutti_status tutti_world_check(const char *transport_spec, tutti_error *err);
 
 /* Are the ranks of this transport no processes, and is its time not ours (sim)? Then a command
@@ -64,7 +64,7 @@ int tutti_world_dead(tutti_world *world, char *why, size_t bytes);
 int tutti_world_host(const tutti_world *world, int rank);
 int tutti_world_node(const tutti_world *world, int rank);
 
-/* Membership, as this rank knows it (transport.h: events, expel). Any thread; none of these blocks.
+/* Membership, as this rank knows it (transport.h: events, expel). Any thread.
 
    survives: the transport tells of losses one by one and goes on after them. can_survive: would a
    world over that spec? It loads a plug-in. lost: is that rank lost, and (why may be NULL) how did

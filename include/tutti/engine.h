@@ -301,6 +301,8 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err);
    client memory, for evaluation and export. Nothing moves for methods whose replicas are equal.
    Between steps only. Blocks. */
 tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err);
+
+/* The worker's own values stand there again. */
 tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err);
 
 /* While the model is shown, and after finish: the distance |x_i - x| of this worker's own model
