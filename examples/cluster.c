@@ -1,6 +1,6 @@
-/* cluster.c: a program of your own on several processes, of one host or of many, that saves what it
+/* cluster.c: a program of your own on several processes, of one host or of many. It saves what it
    has learnt, goes on from there, and answers with it. Each process is told its place by the
-   environment, whoever starts it (docs/CLUSTERS.md):
+   environment, however it was started (docs/CLUSTERS.md):
 
      tutti key run.key
      export TUTTI_RUN_KEY_FILE=run.key TUTTI_SIZE=2 TUTTI_MEET=a:29500
@@ -19,8 +19,8 @@
 
 enum { DIM = 8, SAMPLES = 4096, SAMPLES_A_STEP = 128, SAVE_EVERY = 100 };
 
-/* The model, y = w.x + b, and its data: samples are functions of their
-   number, so every process has them all. */
+/* The model, y = w.x + b, and its data. Samples are functions of their number, so every process has
+   them all. */
 static double feature(uint64_t sample, int k) { return tutti_normal((tutti_rng){ 7, 1, sample }, (uint64_t)k); }
 static double truth(int k) { return 0.5 * k - 1; } /* k = DIM is the bias */
 
@@ -43,7 +43,7 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, tutti_erro
     return tutti_engine_open(e, world, params, 2, &options, err);
 }
 
-/* One worker looks for what was saved, all take what it found, so that they cannot differ. */
+/* One worker looks for what was saved. All take what it found, so that they cannot differ. */
 static tutti_status go_on(tutti_engine *e, tutti_world *world, const char *directory, uint64_t *step, tutti_error *err)
 {
     tutti_group all = tutti_group_workers(world, tutti_port_of("what was saved", 0, 0));
@@ -67,8 +67,7 @@ static tutti_status go_on(tutti_engine *e, tutti_world *world, const char *direc
     return status;
 }
 
-/* This worker's part of one step: forward and backward over the samples that the engine asks
-   for. */
+/* This worker's part of a step: forward and backward over the samples that the engine asks for. */
 static tutti_status one_step(tutti_engine *e, tutti_error *err)
 {
     const float *w = tutti_engine_values(e, 1), *b = tutti_engine_values(e, 0);

@@ -1,6 +1,6 @@
-/* regression.c: a program of your own on Tutti's engine, no network library needed: four workers
-   fit y = w.x + b by least squares, by the method that is asked for (ddp), all on as many samples.
-   Build: cc regression.c -ltutti -lm. It prints what it found and fails if that is wrong. */
+/* regression.c: a program of your own on Tutti's engine, without a network library. Four workers fit
+   y = w.x + b by least squares, by the method that is asked for (ddp). All methods have as many samples.
+   It prints what it found and fails if that is wrong. Build: cc regression.c -ltutti -lm. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
