@@ -345,7 +345,7 @@ static tutti_status post_without_memory(rank_context *c, tutti_request *r, unsig
     CHECK(r[n].posted);
     for (size_t k = 0; k <= n; k++)
         c->ops->cancel(c->t, &r[k]);
-    TUTTI_TRY(meet(c, 6, err));
+    TUTTI_TRY(meet(c, 6, err)); /* the other one receives only now, what is still there */
     return send_word(c, 1, 5, 4711, err);
 }
 
@@ -367,6 +367,8 @@ static tutti_status starved(rank_context *c, tutti_error *err)
     }
     if (status == TUTTI_OK)
         status = meet(c, 7, err);
+    for (size_t k = 0; k <= POSTS_MOST; k++)
+        c->ops->cancel(c->t, &r[k]);
     free(data);
     free(r);
     return status;
