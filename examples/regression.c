@@ -1,5 +1,5 @@
-/* regression.c: a program of your own on Tutti's engine, without a network library. Four workers fit
-   y = w.x + b by least squares, by the method that is asked for (ddp). All methods have as many samples.
+/* regression.c: a program of your own on Tutti's engine, without a network library. Four workers
+   fit y = w.x + b by least squares, by the method that is asked for (ddp), all on as many samples.
    It prints what it found and fails if that is wrong. Build: cc regression.c -ltutti -lm. */
 #include <math.h>
 #include <stdio.h>
