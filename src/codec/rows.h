@@ -32,15 +32,17 @@
 /* elias: "elias|omega" */
 #define TUTTI_ROW_CODING_ANY(at, name, elias) \
     { name, TUTTI_CHOICE, at, 0, 0, 0, "fixed|huffman|" elias, \
-      "of the levels: fixed width, or fewer bits for what is frequent; Elias codes are short where one level is most " \
-      "of a bucket (2 bits, norm=l2), Huffman's wherever some are more frequent" }
+      "of the levels: fixed width, or fewer bits for what is frequent; " \
+      "Elias codes are short where one level is most of a bucket (2 bits, norm=l2), " \
+      "Huffman's wherever some are more frequent" }
 #define TUTTI_ROW_TAIL(at) \
     { "tail", TUTTI_CHOICE, at, 0, 0, 0, "short|dense", \
       "a tensor's last elements that fill no bucket: one that is shorter, or float32 as they are" }
 
 #define TUTTI_ROW_QSGD_LEVELS(at) \
     { "levels", TUTTI_INT, at, 0, 0, 127, NULL, \
-      "s, levels above 0, in place of bits, of which 8 hold no more than 127; 0: all that bits hold" }
+      "s, levels above 0, in place of bits, of which 8 hold no more than 127; " \
+      "0: all that bits hold" }
 
 #define TUTTI_ROW_NUQSGD_MULTIPLIER(at) \
     { "multiplier", TUTTI_REAL, at, 0.5, 0.01, 0.999999, NULL, \
@@ -56,23 +58,27 @@
     { "zero_level", TUTTI_BOOL, TUTTI_AT(type, zero_level), 0, 0, 1, NULL, \
       "one level stays 0, so that weights without a gradient get no noise" }, \
     { "sweeps", TUTTI_INT, TUTTI_AT(type, sweeps), 200, 1, 10000, NULL, \
-      "over the levels in a fit at most; it ends before where none moves by a millionth; 30 in the authors' runs" }, \
+      "over the levels in a fit at most; it ends before where none moves by a millionth; " \
+      "30 in the authors' runs" }, \
     { "symmetric", TUTTI_BOOL, TUTTI_AT(type, symmetric), 0, 0, 1, NULL, \
-      "levels -l and l come in pairs, fitted to the distribution and its mirror image", "zero_level=off" }
+      "levels -l and l come in pairs, fitted to the distribution and its " \
+      "mirror image", "zero_level=off" }
 enum { TUTTI_ALQ_COMPONENTS_MOST = 512 };
 /* alq and amq: when levels are fitted, and to what */
 #define TUTTI_ROWS_FIT(type) \
     { "initial", TUTTI_CHOICE, TUTTI_AT(type, initial), 0, 0, 0, "normal|powers", \
-      "what levels begin as: fitted to normally distributed gradients, or the powers of a half (with more than 5 " \
-      "bits of more, so that they can be told apart), as in the authors' code" }, \
+      "what levels begin as: fitted to normally distributed gradients, " \
+      "or the powers of a half (with more than 5 bits of more, so that they can be told apart), " \
+      "as in the authors' code" }, \
     { "fit", TUTTI_CHOICE, TUTTI_AT(type, fit), 0, 0, 0, "mixture|single", \
-      "of a distribution to each of the buckets of greatest norm, or of one to all (the paper's -N)" }, \
+      "of a distribution to each of the buckets of greatest norm, " \
+      "or of one to all (the paper's -N)" }, \
     { "components", TUTTI_INT, TUTTI_AT(type, components), 64, 2, TUTTI_ALQ_COMPONENTS_MOST, NULL, \
-      "K, fit=mixture: buckets that count, those of greatest norm of all workers; each worker sends its own K, 12 " \
-      "bytes each, at a fit", "fit=mixture" }, \
+      "K, fit=mixture: buckets that count, those of greatest norm of all workers; " \
+      "each worker sends its own K, 12 bytes each, at a fit", "fit=mixture" }, \
     { "weight", TUTTI_CHOICE, TUTTI_AT(type, weight), 0, 0, 0, "norm2|norm", \
-      "fit=mixture: of a bucket, its squared norm, which makes it the variance that is minimised, or its norm, as " \
-      "the authors' code", "fit=mixture" }, \
+      "fit=mixture: of a bucket, its squared norm, which makes it the variance that is " \
+      "minimised, or its norm, as the authors' code", "fit=mixture" }, \
     { "samples", TUTTI_INT, TUTTI_AT(type, samples), 1, 1, 1000, NULL, \
       "steps whose gradients a fit sees, those before it; 10 in the authors' runs" }, \
     { "first", TUTTI_INT, TUTTI_AT(type, first), 100, 0, 1e12, NULL, \
@@ -87,10 +93,12 @@ enum { TUTTI_ALQ_COMPONENTS_MOST = 512 };
 /* ---- signs and bytes: sign, onebit; minmax8 ---- */
 #define TUTTI_ROW_SIGN_SCALE(at, first) \
     { "scale", TUTTI_CHOICE, at, first, 0, 0, "l1|l2", \
-      "of the bits: |x|_1 / n, which always contracts, or |x|_2 / sqrt(n), as in 1-bit Adam's reference" }
+      "of the bits: |x|_1 / n, which always contracts, or |x|_2 / sqrt(n), " \
+      "as in 1-bit Adam's reference" }
 #define TUTTI_ROW_SIGN_BLOCK(at) \
     { "block", TUTTI_INT, at, 0, 0, 1 << 24, NULL, \
-      "elements with a scale of their own, rounded up to a multiple of 8; 0: a tensor, or an owner's part of it" }
+      "elements with a scale of their own, rounded up to a multiple of 8; " \
+      "0: a tensor, or an owner's part of it" }
 #define TUTTI_ROW_MINMAX8_CHUNK(at) \
     { "chunk", TUTTI_INT, at, 0, 0, 1 << 24, NULL, \
       "elements with extremes of their own, 256 or more; 0: a tensor, or an owner's part of it" }
@@ -100,42 +108,47 @@ enum { TUTTI_TOPK_WARMUP_MOST = 1000 }; /* epochs */
 /* example: "100: 0.01" */
 #define TUTTI_ROW_TOPK_RATIO(at, first, example) \
     { "ratio", TUTTI_REAL, at, first, 1e-9, 1, NULL, \
-      "share of a tensor's elements sent; of a factor of " example ". k = ceil(ratio n), at least 1" }
+      "share of a tensor's elements sent; " \
+      "of a factor of " example ". k = ceil(ratio n), at least 1" }
 #define TUTTI_ROW_TOPK_WARMUP(at, first, when) \
     { "warmup", TUTTI_INT, at, first, 0, TUTTI_TOPK_WARMUP_MOST, NULL, \
-      "epochs over which the share comes down: epoch e of E sends ratio^((e + 1) / (E + 1)); 0: from the start", when }
+      "epochs over which the share comes down: epoch e of E sends ratio^((e + 1) / (E + 1)); " \
+      "0: from the start", when }
 #define TUTTI_ROW_TOPK_WARMUP_RATIOS(at, when) \
     { "warmup_ratios", TUTTI_TEXT, at, 0, 0, 0, "", \
-      "in place of warmup: the share of each of its epochs, a:b:c, none above the one before it or below `ratio`; " \
-      "0.25:0.063:0.015:0.004:0.001 in the authors' code of DGC", when }
+      "in place of warmup: the share of each of its epochs, a:b:c, " \
+      "none above the one before it or below `ratio`; 0.25:0.063:0.015:0.004:0.001 in the " \
+      "authors' code of DGC", when }
 /* of a message of indexes and values */
 #define TUTTI_ROW_VALUE_DTYPE(at, when) \
     { "value_dtype", TUTTI_CHOICE, at, 0, 0, 0, "fp32|fp16|bf16", \
       "what the values of a selection travel as; error feedback sends later what they lose", when }
 #define TUTTI_ROW_INDEX_CODE(at, when) \
     { "index_code", TUTTI_CHOICE, at, 0, 0, 0, "int32|delta|bitmap|auto", \
-      "what its indexes travel as: four bytes; steps as Elias codes; a bit an element; the shorter of int32 and " \
-      "bitmap", when }
+      "what its indexes travel as: four bytes; steps as Elias codes; a bit an element; " \
+      "the shorter of int32 and bitmap", when }
 #define TUTTI_ROW_WANGNI_EPSILON(at) \
     { "epsilon", TUTTI_REAL, at, 1, 0, 1e9, NULL, \
       "the variance that the selection adds, of |g|^2", "solver=closed" }
 #define TUTTI_ROW_WANGNI_SOLVER(at, when) \
     { "solver", TUTTI_CHOICE, at, 0, 0, 0, "greedy|closed", \
-      "what is given: the share of elements that is kept (greedy), or the variance (closed: epsilon)", when }
+      "what is given: the share of elements that is kept (greedy), or the variance (closed: " \
+      "epsilon)", when }
 #define TUTTI_ROW_RANDOMK_BLOCK(at, first, least, when) \
     { "block", TUTTI_INT, at, first, least, 1 << 24, NULL, \
-      "consecutive elements that are drawn together, a shorter tensor as a whole; the last block travels filled " \
-      "with 0", when }
+      "consecutive elements that are drawn together, a shorter tensor as a whole; " \
+      "the last block travels filled with 0", when }
 
 /* ---- powersgd ---- */
 enum { TUTTI_POWERSGD_RANK_MOST = 512, TUTTI_POWERSGD_ITERS_MOST = 4 };
 #define TUTTI_ROW_POWERSGD_RANK(at) \
     { "rank", TUTTI_INT, at, 1, 1, TUTTI_POWERSGD_RANK_MOST, NULL, \
-      "of the approximation; of a matrix with a lesser side that side. 2 to 4 for images, 16 to 32 for large " \
-      "transformers" }
+      "of the approximation; of a matrix with a lesser side that side. 2 to 4 for images, " \
+      "16 to 32 for large transformers" }
 #define TUTTI_ROW_POWERSGD_ITERS_PER_STEP(at) \
     { "iters_per_step", TUTTI_INT, at, 1, 1, TUTTI_POWERSGD_ITERS_MOST, NULL, \
-      "products of that rank in a step, each of what the ones before have left, with two all-reduces each" }
+      "products of that rank in a step, each of what the ones before have left, " \
+      "with two all-reduces each" }
 #define TUTTI_ROW_POWERSGD_MIN_COMPRESSION_RATE(at) \
     { "min_compression_rate", TUTTI_REAL, at, 2, 1, 1e9, NULL, \
       "matrices that shrink less travel as they are" }
@@ -147,8 +160,8 @@ enum { TUTTI_POWERSGD_RANK_MOST = 512, TUTTI_POWERSGD_ITERS_MOST = 4 };
       "begin from the previous step's factor, not from a drawn one" }
 #define TUTTI_ROW_POWERSGD_EF_RULE(at, when) \
     { "ef_rule", TUTTI_CHOICE, at, 0, 0, 0, "local|aggregated", \
-      "what error feedback takes for sent: this worker's part (residuals stay small), or the mean (as PyTorch); the " \
-      "model is the same", when }
+      "what error feedback takes for sent: this worker's part (residuals stay small), " \
+      "or the mean (as PyTorch); the model is the same", when }
 #define TUTTI_ROW_POWERSGD_FACTOR_DTYPE(at) \
     { "factor_dtype", TUTTI_CHOICE, at, 0, 0, 0, "fp32|fp16|bf16", \
       "what factors travel as, columns scaled by powers of two; sums are made in fp32" }
@@ -156,20 +169,22 @@ enum { TUTTI_POWERSGD_RANK_MOST = 512, TUTTI_POWERSGD_ITERS_MOST = 4 };
 /* ---- wrappers: ef and dgc, large, accordion ---- */
 #define TUTTI_ROW_SERVER(at, name, first) \
     { name, TUTTI_BOOL, at, first, 0, 1, NULL, \
-      "error feedback of the owners of the mean too: a second residual, of what they lose when they encode " \
-      "it; off: what each worker encodes goes to all" }
+      "error feedback of the owners of the mean too: a second residual, " \
+      "of what they lose when they encode it; off: what each worker encodes goes to all" }
 #define TUTTI_ROW_DGC_MOMENTUM(at) \
     { "momentum", TUTTI_REAL, at, 0.9, 0, 0.9999, NULL, \
       "m, of each worker's gradients before they are sent; the optimiser should have none" }
 #define TUTTI_ROW_DGC_NESTEROV(at) \
     { "nesterov", TUTTI_BOOL, at, 0, 0, 1, NULL, \
-      "Nesterov's momentum, in the form of the authors' code: u = m (u + g), v = v + u + g", "momentum>0" }
+      "Nesterov's momentum, in the form of the authors' code: " \
+      "u = m (u + g), v = v + u + g", "momentum>0" }
 #define TUTTI_ROW_DGC_MASKING(at) \
     { "masking", TUTTI_BOOL, at, 1, 0, 1, NULL, \
       "forget the momentum of what was sent, so that it does not push twice" }
 #define TUTTI_ROW_DGC_CLIP(at) \
     { "clip", TUTTI_REAL, at, 0, 0, 1e9, NULL, \
-      "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" }
+      "norm of a tensor's gradient beyond which it is scaled down, " \
+      "times the root of the workers; 0: none" }
 /* which: "tensors that travel as they are" */
 #define TUTTI_ROW_LARGE_EXCLUDE(at, which) \
     { "exclude", TUTTI_TEXT, at, 0, 0, 0, "", which ", by name: patterns a:b:c of *, ? and [...]" }
@@ -182,5 +197,6 @@ enum { TUTTI_POWERSGD_RANK_MOST = 512, TUTTI_POWERSGD_ITERS_MOST = 4 };
     { "scope", TUTTI_CHOICE, at, 0, 0, 0, "layer|model", "a decision for each tensor, or one for all", when }
 #define TUTTI_ROW_ACCORDION_NORM_SOURCE(at, when) \
     { "norm_source", TUTTI_CHOICE, at, 0, 0, 0, "local|rank0|averaged", \
-      "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean", when }
+      "whose gradients: each worker's own, their norms merged; worker 0's own; " \
+      "or the decoded mean", when }
 #endif

@@ -1,45 +1,48 @@
 /* accordion: synchronous data parallelism that compresses little while a layer's gradients change,
    and much while they do not. Agarwal, Wang, Lee, Venkataraman, Papailiopoulos, "Accordion:
    Adaptive Gradient Communication via Critical Learning Regime Identification", MLSys 2021, arXiv
-   2010.16248. Sheet: accordion.md.
+   2010.16248.
      every `interval` epochs, each tensor   n <- norm of the gradients of one epoch, added up;
                                             critical iff |n' - n| >= eta n', n' of the check before;
                                             codec `low` if critical, else `high`
-     when the learning rate falls           `low` for all, until the next check.
-                                            The first interval is critical.
-   The rule is regime.h's; the norms' merging and the switch are the codec's (src/codec/accordion.c,
-   where its differences from the authors' code are listed); the residual is one for both levels
-   (ef.c), since it is kept when a level changes. The settings are any two codecs; by default the
-   paper's ranks 4 and 1 of PowerSGD. Tensors of fewer than min_numel elements travel as they are:
-   the paper does not compress those of one dimension, which PowerSGD leaves alone by itself and a
-   selection would not. Under scope=layer they have a place among the levels all the same, which
-   means nothing; they are no part of the model's norm under scope=model.
+     when the learning rate falls           `low` for all, until the next check
+   The first interval is critical.
+   The rule is regime.h's. The norms' merging and the switch are the codec's (src/codec/accordion.c,
+   where its differences from the authors' code are listed). The residual is one for both levels
+   (ef.c), since it is kept when a level changes. The settings are any two codecs, by default the
+   paper's ranks 4 and 1 of PowerSGD.
+   Tensors of fewer than min_numel elements travel as they are. The paper does not compress those of
+   one dimension, which PowerSGD leaves alone by itself and a selection would not. Under scope=layer
+   they have a place among the levels all the same, which means nothing. Under scope=model they are
+   no part of the model's norm.
 
-   mode=batch: gradients travel as they are, and what changes is how many samples make one: an
+   mode=batch: gradients travel as they are, and what changes is how many samples make one. An
    update has batch_low = workers x batch x accumulate samples in critical regimes, a step, and
    batch_high elsewhere, at a learning rate in proportion (Goyal et al., arXiv 1706.02677), so that
    as many samples move the model as far. One decision for the whole model.
      n <- norm of the mean gradients, each times the steps it is of, added up, divided by these
      steps; batch_high unless critical; between two falls of the learning rate the batch only grows
    Steps are merged (src/engine/merge.c), so positions of samples, epochs, schedules, reports and
-   checkpoints are those of steps of batch_low samples; an update may begin in one epoch and end
-   in the next. One of j steps has j times the rate; j is batch_high / batch_low but at the run's
-   end. Under mode=codec every worker's own gradient is added up (norm_source), here the mean,
-   which is lossless and the same on all workers: there is no message for decisions. Chosen where
-   the sheet is silent: decisions count from the update that begins next, and its gradient for the
-   window in which it ends; a window in which none ends is no check; the rate is that of the
-   schedule at the update's last step; momentum and weight decay are the optimiser's, whose rate
-   alone changes; clip-norm clips the mean.
+   checkpoints are those of steps of batch_low samples. An update may begin in one epoch and end in
+   the next. One of j steps has j times the rate; j is batch_high / batch_low but at the run's end.
+   Under mode=codec every worker's own gradient is added up (norm_source). Here it is the mean,
+   which is lossless and the same on all workers: there is no message for decisions.
+   Chosen here:
+   1. Decisions count from the update that begins next, and its gradient for the window in which it
+      ends; a window in which none ends is no check.
+   2. The rate is that of the schedule at the update's last step.
+   3. Momentum and weight decay are the optimiser's, whose rate alone changes.
+   4. clip-norm clips the mean.
 
-   mode=localsteps: every worker makes steps of its own, whose models are averaged after period_low
-   of them in critical regimes, and period_high elsewhere: Local SGD (local-sgd.md) whose H goes by
-   the regime. One decision for the whole model; n is the root mean square over the workers of the
-   norms of each one's own gradients, 4 bytes a worker and check, from which all decide alike. A
-   period that is under way when H falls ends after the step that begins. The averages are plain
-   means; through a codec, with the levels of a controller for the displacements, they are
-   local-sgd's with codec accordion(...).
+   mode=localsteps: every worker makes steps of its own. The models are averaged after period_low of
+   them in critical regimes, and period_high elsewhere: Local SGD (local-sgd.c) whose H goes by the
+   regime. One decision for the whole model. n is the root mean square over the workers of the norms
+   of each one's own gradients, 4 bytes a worker and check, from which all decide alike. A period
+   that is under way when H falls ends after the step that begins. The averages are plain means;
+   through a codec, with the levels of a controller for the displacements, they are local-sgd's with
+   codec accordion(...).
 
-   dry_run: the same decisions, logged as ever, and nothing is done by them: gradients travel as
+   dry_run: the same decisions, logged as ever, and nothing is done by them. Gradients travel as
    they are, an update has batch_low samples, models are averaged every period_low steps. It shows
    what an eta and an interval would find in a run before a run depends on them. */
 #include <math.h>

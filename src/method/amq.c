@@ -1,9 +1,10 @@
 /* amq: synchronous data parallelism whose gradients are rounded at random to +-{1, p, p^2, ...,
    p^s}, s = 2^(bits-1) - 1, with a multiplier p that is fitted to them. Faghri, Tabrizian, Markov,
    Alistarh, Roy, Ramezani-Kebrya, "Adaptive Gradient Quantization for Data-Parallel SGD", NeurIPS
-   2020, arXiv 2010.12460. Sheet: alq-amq.md. As alq, with one number to find instead of 2^bits - 2:
-   cheaper, and nearly as good with buckets up to 1024 elements. There is no zero level: weights
-   without a gradient get noise of the smallest level, p^s N. */
+   2020, arXiv 2010.12460.
+   It is alq with one number to find instead of 2^bits - 2: cheaper, and nearly as good with buckets
+   up to 1024 elements. There is no zero level: weights without a gradient get noise of the smallest
+   level, p^s N. */
 #include "fitted.h"
 
 static const tutti_option amq_options[] = { FITTED_QUANTISER, FITTED_SCHEDULE, { 0 } };

@@ -1,6 +1,7 @@
-/* arrivals.h: what dude-asgd, ringmaster-asgd and ringleader-asgd share. Each worker sends a gradient
-   to one server as soon as it is done, says so when it makes no more steps, and the server's rule
-   decides what becomes of what arrives. The struct of each method begins with its server. */
+/* arrivals.h: what dude-asgd, ringmaster-asgd and ringleader-asgd share. Each worker sends a
+   gradient to one server as soon as it is done, and says so when it makes no more steps. The
+   server's rule decides what becomes of what arrives. The struct of each method begins with its
+   server. */
 #ifndef TUTTI_METHOD_ARRIVALS_H
 #define TUTTI_METHOD_ARRIVALS_H
 #include <math.h>
@@ -17,18 +18,21 @@ static inline tutti_server *arrivals_server(const tutti_method *m)
 /* ---- state of the server's ---- */
 
 /* count elements, an equal part of them for each worker. late: not in checkpoints of before. */
-static inline void arrivals_declare(tutti_plan *plan, const char *name, tutti_dtype dtype, size_t count, bool late,
-                                    void *slot)
+static inline void arrivals_declare(tutti_plan *plan, const char *name, tutti_dtype dtype,
+                                    size_t count, bool late, void *slot)
 {
-    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = dtype, .count = count,
-                                        .of_workers = true, .late = late }, slot);
+    const tutti_state state = { .name = name, .keep = TUTTI_SLICE, .dtype = dtype, .count = count,
+                                .of_workers = true, .late = late };
+    tutti_declare(plan, &state, slot);
 }
 
 /* count floats, one for each element of the model. */
-static inline void arrivals_declare_model(tutti_plan *plan, const char *name, size_t count, float **slot)
+static inline void arrivals_declare_model(tutti_plan *plan, const char *name, size_t count,
+                                          float **slot)
 {
-    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count,
-                                        .placed = true }, slot);
+    const tutti_state state = { .name = name, .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
+                                .count = count, .placed = true };
+    tutti_declare(plan, &state, slot);
 }
 
 /* ---- the server's thread ---- */
@@ -37,7 +41,8 @@ static inline tutti_status arrivals_check(const tutti_server_request *r, tutti_e
 {
     if (r->in == NULL)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d sent a gradient without its numbers; all workers must run one version",
+                               "worker %d sent a gradient without its numbers; all workers must "
+                               "run one version",
                                r->worker);
     return TUTTI_OK;
 }
@@ -62,10 +67,11 @@ static inline int arrivals_forget(tutti_note *waits, int n, int worker)
 
 /* ---- client thread ---- */
 
-/* In step(): the gradient, of which `change` (NULL: nothing) makes what is sent, goes to the server,
-   and x is what comes back. *sent false: the step is left out. */
-static inline tutti_status arrivals_push(tutti_method *m, void (*change)(tutti_method *m), bool *sent,
-                                         tutti_server_answers *answers, tutti_error *err)
+/* In step(): the gradient goes to the server, and x is what comes back. `change` makes of the
+   gradient what is sent; NULL: it is sent as it is. *sent false: the step is left out. */
+static inline tutti_status arrivals_push(tutti_method *m, void (*change)(tutti_method *m),
+                                         bool *sent, tutti_server_answers *answers,
+                                         tutti_error *err)
 {
     tutti_rate rate;
     bool skip;
@@ -77,7 +83,8 @@ static inline tutti_status arrivals_push(tutti_method *m, void (*change)(tutti_m
     if (change != NULL)
         change(m);
     *sent = true;
-    return tutti_server_push(arrivals_server(m), GRADIENT, (int64_t)rate.t - 1, m->g, m->x, answers, err);
+    return tutti_server_push(arrivals_server(m), GRADIENT, (int64_t)rate.t - 1, m->g, m->x, answers,
+                             err);
 }
 
 static inline tutti_status arrivals_agree(tutti_method *m, tutti_error *err)

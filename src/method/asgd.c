@@ -1,38 +1,44 @@
-/* asgd: asynchronous SGD on servers: each worker's gradient is applied when it arrives, and
-   that worker goes on from what is there then. Dean et al., "Large Scale Distributed Deep
-   Networks" (Downpour), NIPS 2012. Staleness-aware rates and softsync: Zhang, Gupta, Lian, Liu,
-   IJCAI 2016, arXiv 1511.05950. Hogwild: Recht, Re, Wright, Niu, NIPS 2011, arXiv 1106.5730.
-   Sheet: async-sgd.md, A, B and D.
+/* asgd: asynchronous SGD on servers. Each worker's gradient is applied when it arrives, and that
+   worker goes on from what is there then. Dean et al., "Large Scale Distributed Deep Networks"
+   (Downpour), NIPS 2012.
      worker:  g = grad f(w_mine; batch);  push g;  w_mine := what comes back
      server:  delta = updates since that worker got its values;  w := opt(w, eta(delta) g);  send w
-   Sharded servers: each slice has updates, order and delays of its own; the figures have the
-   greatest delay of a gradient's slices. With servers=1 there is one order, that of the paper's
-   analysis. softsync=c (the paper's floor(n/k)): a server updates once it has c gradients, along
-   their mean, each times its own eta(delta); whoever pushes is answered at once. Gradients short of
-   a full c are kept in checkpoints, and left out when the run ends.
-   hogwild: x is one vector in memory that all workers share; each reads it whole before a gradient
-   and updates it in place without a lock. Chosen: dense, since a network's gradient is; what two
-   write at the same time may be lost, no float is ever torn (aligned stores). There are no versions
-   then. Optimiser slots are each worker's own: shared slots would be lost updates of a running
-   mean. locks (the sheet's option; the paper compares with locked versions): row, a lock a row of
-   each matrix or table and one of each vector; full, one. An update is made under them, and so is
-   what a worker reads before a gradient, so with full it is of one moment. Chosen: a lock is a word
-   beside x; one that is held by a worker that is lost is taken over, and its update may then be in
-   x in part, as without locks. lr_time (the sheet's weighted ASGD, "eta_i proportional to worker
-   time, unbiased for heterogeneous data"): worker i comes 1 / t_i times a second, so gradients
-   times t_i weigh all workers the same. Chosen: over the longest t_j, so that nobody's rate exceeds
-   the run's and the slowest has it; t_i is a running mean as the server sees it, from one answer to
-   the next request, and of who has not come for long what it has taken by now. Each slice by
-   itself. compensate (delay compensation: Zheng, Meng, Wang, Chen, Yu, Ma, Liu, ICML 2017, arXiv
+   With sharded servers each slice has updates, order and delays of its own, and the figures have
+   the greatest delay of a gradient's slices. With servers=1 there is one order, that of the paper's
+   analysis. Adam's t counts a slice's updates. Chosen here: clip-norm clips each worker's own
+   gradient, which is the one that is applied. A worker leaves out a gradient that is not finite
+   (nonfinite=skip), and gets new values all the same.
+
+   Rates by delay (lr_delay) and softsync: Zhang, Gupta, Lian, Liu, IJCAI 2016, arXiv 1511.05950.
+   softsync=c is the paper's floor(n/k). A server updates once it has c gradients, along their mean,
+   each times its own eta(delta). A worker that pushes is answered at once. Gradients short of a
+   full c are kept in checkpoints, and left out when the run ends.
+
+   hogwild: Recht, Re, Wright, Niu, NIPS 2011, arXiv 1106.5730. x is one vector in memory that all
+   workers share. Each reads it whole before a gradient and updates it in place without a lock.
+   Chosen here: updates are dense, since a network's gradient is. What two write at the same time
+   may be lost; no float is ever torn (aligned stores). There are no versions then. Optimiser slots
+   are each worker's own: shared slots would be lost updates of a running mean.
+   locks (the paper compares with locked versions): row is a lock for each row of a matrix or table
+   and one for each vector; full is one lock. An update is made under them, and so is what a worker
+   reads before a gradient: with full it is of one moment. Chosen here: a lock is a word beside x. A
+   lock that a lost worker holds is taken over; its update may then be in x in part, as without
+   locks.
+
+   lr_time (rates in proportion to a worker's time, which makes unlike data weigh alike): worker i
+   comes 1 / t_i times a second, so gradients times t_i weigh all workers the same. Chosen here: t_i
+   is over the longest t_j. So nobody's rate exceeds the run's, and the slowest has it. t_i is a
+   running mean as the server sees it, from one answer to the next request. Of a worker that has not
+   come for long it is what it has taken by now. Each slice has its own.
+
+   compensate (delay compensation: Zheng, Meng, Wang, Chen, Yu, Ma, Liu, ICML 2017, arXiv
    1609.08326, Algorithm 2 with equations 10 and 11): in place of g the server applies g + lambda g
-   g (w - w_read), element by element, w_read what it had given that worker: so a server keeps its
-   slice once a worker. constant: DC-ASGD-c; adaptive: DC-ASGD-a, lambda / sqrt(mean + 1e-7) with a
-   running mean of g g over the gradients of all workers. Chosen: of tables the mean moves where a
-   gradient has rows, and w_read is each row as it was asked for last; clip-norm comes before, and
-   lr_delay, if any, after it. With lambda above 1 over the size of what a gradient changes by it
-   overshoots. Chosen: clip-norm clips each worker's own gradient, which is the one that is applied.
-   Adam's t counts a slice's updates. A gradient that is not finite is left out by its worker
-   (nonfinite=skip), which gets new values all the same. */
+   g (w - w_read), element by element. w_read is what it had given that worker, so a server keeps
+   its slice once for each worker. constant is DC-ASGD-c. adaptive is DC-ASGD-a: lambda / sqrt(mean
+   + 1e-7), with a running mean of g g over the gradients of all workers. Chosen here: in tables the
+   mean moves where a gradient has rows, and w_read is each row as it was asked for last. clip-norm
+   comes before it, and lr_delay, if any, after it. It overshoots where lambda exceeds 1 over the
+   size of what a gradient changes by it. */
 #include <math.h>
 
 #include "tutti/server.h"

@@ -1,19 +1,18 @@
-/* asr-adpsgd: the three mixing patterns of asynchronous decentralised training of acoustic
-   models. Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung, IEEE/ACM TASLP 2021, arXiv
-   2110.11199. Sheet: asr-adpsgd.md.
+/* asr-adpsgd: the three mixing patterns of asynchronous decentralised training of acoustic models.
+   Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung, IEEE/ACM TASLP 2021, arXiv 2110.11199.
      fixed-ring     the two beside, 1/3 each. Every worker computes at its own pace; beside it
                     rounds of u <- s, s <- s + (u_left + u_right - 2 u) / 3
-     random-ring    the same on a ring in a new order each round, the same
-                    on all workers from (seed, round)
+     random-ring    the same on a ring in a new order each round, which all workers know from
+                    (seed, round)
      delay-by-one   x <- mean_j(x_j) - eta opt(g(x)): an all-reduce of the models that the gradients
                     are being taken at. The models differ by their last step only. Steps are common
-   Rounds are matched by beats (src/gossip/averager.c): `rounds` for every `workers` gradients
-   of the run, whoever computed them; the paper's run free. So a slow worker's computation holds
-   up nobody, its service takes part in every round. No gradient waits for a round, as in the
-   paper; rounds that are slower than gradients are left out, but for the next `ahead` (the
-   paper's threads average as fast as the network lets them, here no more often than `rounds`
-   says). delay-by-one skips the first step, in which the models are equal. With two workers a
-   ring is a pair, 1/2 each; with one, SGD. */
+   Rounds are matched by beats (src/gossip/averager.c): `rounds` for every `workers` gradients of
+   the run, whichever worker computed them. The paper's run free. So a slow worker's computation
+   holds up nobody, and its service takes part in every round. No gradient waits for a round, as in
+   the paper. Rounds that are slower than gradients are left out, but for the next `ahead`. The
+   paper's threads average as fast as the network lets them; here it is no more often than `rounds`
+   says. delay-by-one skips the first step, in which the models are equal. With two workers a ring
+   is a pair, 1/2 each; with one, SGD. */
 #include <stdio.h>
 
 #include "tutti/gossip.h"

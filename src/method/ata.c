@@ -1,32 +1,34 @@
-/* ata: adaptive task allocation: a step is B tasks (micro-batches at one model), and who computes
-   how many of them is learnt as a bandit learns, from lower confidence bounds of everybody's time
-   for a task. Maranjyan, Saad, Richtarik, Orabona, ICML 2025, arXiv 2502.00775. Sheet: ata.md.
-     step k     worker i computes a_i tasks and says its time T_i;  x
-                <- opt(x, mean over all B tasks)
-     then       mean_i <- (K_i mean_i + T_i) / (K_i + a_i);  K_i <- K_i + a_i;  s_i
-                = mean_i - conf_i, at least 0;  conf_i = 4 e A (sqrt(ln(2 k^2) /
-                K_i) + ln(2 k^2) / K_i) width_scale
-     a          who was never tried gets one task, and no more; the others share the
-     rest: those with s_i = 0, whose speed is not known yet, evenly, as long as
-     there are any; else one by one to
-                argmin (a_i + 1) s_i, which makes max a_i s_i least
-   A bounds how far times scatter (their sub-exponential norm), in seconds: `bound`, or,
-   allocation=ata-empirical, twice the mean itself. The form without a server, for data-parallel
-   training: times are all-gathered, everybody finds the same allocation from them, gradients are
-   summed by an all-reduce, in which those without a task take part, too (the server form would
-   leave them out: 0 bytes). Samples, their positions and their weights are the step's, whoever
-   computes them, so x moves as one worker with the whole step would move it. Chosen where the sheet
-   is silent: while nobody has been tried, what is left after one task each goes round evenly; ties
-   go by an order drawn anew each step. Times are of computing only, by the engine's clock.
-   allocation=fixed, a baseline: the means are known (`seconds`), and the allocation that is best
-   for them is kept. Not built: new owners for the tasks of a lost worker (it ends the run). The
-   baseline `greedy`, everybody asked and the first B answers taken, is at a server:
-   ringmaster-asgd(max_delay=1,collect=B,stops=on). Not by an all-reduce: a step's samples have
-   owners before it begins (share.h); loaders, weights and checkpoints go by that. It would need
-   tasks that are claimed one by one within a step, as pace.c hands out gradients between steps;
-   loaders that follow; an end to what is computed beyond B, where pieces are exchanged too (done
-   gives TUTTI_CLOSED only in steps that exchange nothing); and an exchange that begins once B are
-   claimed, since until then no worker knows which pass is its last. */
+/* ata: adaptive task allocation. A step is B tasks (micro-batches at one model). How many of them
+   each worker computes is learnt as a bandit learns: from lower confidence bounds of everybody's
+   time for a task. Maranjyan, Saad, Richtarik, Orabona, ICML 2025, arXiv 2502.00775.
+     step k     worker i computes a_i tasks and says its time T_i;
+                x <- opt(x, mean over all B tasks)
+     then       mean_i <- (K_i mean_i + T_i) / (K_i + a_i);  K_i <- K_i + a_i;
+                s_i = mean_i - conf_i, at least 0;
+                conf_i = 4 e A (sqrt(ln(2 k^2) / K_i) + ln(2 k^2) / K_i) width_scale
+     a          a worker that was never tried gets one task, and no more; the others share the rest:
+                those with s_i = 0, whose speed is not known yet, evenly, as long as there are any;
+                else one by one to argmin (a_i + 1) s_i, which makes max a_i s_i least
+   A bounds how far times scatter (their sub-exponential norm), in seconds. It is `bound`, or with
+   allocation=ata-empirical twice the mean itself. allocation=fixed is a baseline: the means are
+   known (`seconds`), and the allocation that is best for them is kept.
+   This is the form without a server, for data-parallel training. Times are all-gathered, and
+   everybody finds the same allocation from them. Gradients are summed by an all-reduce, in which
+   workers without a task take part, too; the server form would leave them out: 0 bytes. Samples,
+   their positions and their weights are the step's, whichever worker computes them. So x moves as
+   one worker with the whole step would move it. Times are of computing only, by the engine's clock.
+   Chosen here: while nobody has been tried, what is left after one task each goes round evenly;
+   ties go by an order drawn anew each step.
+   Not built: new owners for the tasks of a lost worker (it ends the run).
+   Not built as an all-reduce: the baseline `greedy`, everybody asked and the first B answers taken.
+   At a server it is ringmaster-asgd(max_delay=1,collect=B,stops=on). A step's samples have owners
+   before it begins (share.h); loaders, weights and checkpoints go by that. It would need:
+   1. tasks that are claimed one by one within a step, as pace.c hands out gradients between steps;
+   2. loaders that follow;
+   3. an end to what is computed beyond B, where pieces are exchanged too (done gives TUTTI_CLOSED
+      only in steps that exchange nothing);
+   4. an exchange that begins once B are claimed, since until then no worker knows which pass is its
+      last. */
 #include <math.h>
 
 #include "tutti/method.h"

@@ -1,25 +1,27 @@
 /* backup-workers: synchronous SGD that takes the first N of N + b gradients of each step and does
    not wait for the rest. Chen, Pan, Monga, Bengio, Jozefowicz, "Revisiting Distributed Synchronous
-   SGD", arXiv 1604.00981 (2016). Sheet: async-sgd.md, E.
+   SGD", arXiv 1604.00981 (2016).
      worker at step t:   asks server 0 whether it is among the first N of step t
        it is:            pushes its gradient, gets w_{t+1}
        it is not:        drops its gradient, gets the newest values, w_V, and goes on with step V:
                          steps t + 1 to V - 1 it computes nothing
      server:             when the N gradients of step t are there: w := opt(w, their mean by
-                         samples, summed by rank), sent to all who wait for it
-   Chosen: one server decides who is among the first N. With sharded servers that count for
-   themselves (as TensorFlow's accumulators do, a variable each) a step's slices would be means over
-   different workers. It costs an empty message and its answer, and saves the b late gradients:
-   nobody sends what is dropped, so a step sends exactly N d up. backup=0 needs no such question:
-   all are waited for, with ddp's bits, by servers that update. A worker that was overtaken goes on
-   from the values of one step: if slices have moved on while it asked for them, it asks again. The
-   learning rate is for N workers. All workers count the same steps, so samples of steps that a
-   worker was too late for are seen by nobody in that epoch, and when the run ends nobody waits for
+                         samples, summed by rank), sent to all that wait for it
+   Chosen here: one server decides which workers are among the first N. Where sharded servers count
+   for themselves (as TensorFlow's accumulators do, one for each variable), a step's slices would be
+   means over different workers. The question costs an empty message and its answer, and saves the b
+   late gradients: what is dropped is not sent, so a step sends exactly N d up. backup=0 needs no
+   such question: all are waited for, with ddp's bits, by servers that update. A worker that was
+   overtaken goes on from the values of one step: if slices have moved on while it asked for them,
+   it asks again.
+   The learning rate is for N workers. All workers count the same steps. So nobody sees the samples
+   of steps that a worker was too late for in that epoch, and when the run ends nobody waits for
    more than there are. What needs a word among all workers is refused: clip-norm (of the mean),
-   nonfinite=skip and loss-scale (of the step). Loss (Chosen; the paper has its spare workers for
-   this): a lost worker is one that a step need not wait for. A step that cannot have N gradients
-   any more, since everybody who is left has pushed or was overtaken, is over with those it has,
-   slice by slice; without any, the values stay. */
+   nonfinite=skip and loss-scale (of the step).
+   Chosen here, of a loss (the paper has its spare workers for this): a step need not wait for a
+   lost worker. A step may be unable to have N gradients any more, since every worker that is left
+   has pushed or was overtaken. Then it is over with those it has, slice by slice; without any, the
+   values stay. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
-/* coded.h: what methods that bring a codec share. Options that are the codec's are rows of the codec
-   (src/codec/rows.h), and what the method exchanges is a spec of the codec, made from these options
-   by name: an option of the codec that the method does not have stays at the codec's default. */
+/* coded.h: what methods that bring a codec share. Options that are the codec's are rows of the
+   codec (src/codec/rows.h). What the method exchanges is a spec of the codec, made from these
+   options by name. An option of the codec that the method does not have stays at the codec's
+   default. */
 #ifndef TUTTI_METHOD_CODED_H
 #define TUTTI_METHOD_CODED_H
 #include <stdarg.h>
@@ -22,11 +23,12 @@
 static inline void coded_cut(tutti_method *m, double bucket_mb)
 {
     m->piece_bytes = (size_t)(bucket_mb * 1048576);
-    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    if (m->first_piece_bytes > m->piece_bytes)
+        m->first_piece_bytes = m->piece_bytes;
 }
 
-/* Texts on their way to a spec: longer than one may be, so that what is cut here is refused by whoever
-   reads it. */
+/* Texts on their way to a spec. There is room for more than a spec may have, so that what is cut
+   here is refused by its reader. */
 enum { CODED_SPEC = 5200 };
 static inline const char *coded_print(char spec[CODED_SPEC], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -43,13 +45,15 @@ static inline const char *coded_print(char spec[CODED_SPEC], const char *format,
 /* An option that the method has always called something else than the codec does. */
 typedef struct coded_name { const char *codec, *method; } coded_name;
 
-/* "NAME(option=value,...)": each option of codec `name` that is in `options` too, with its value in
-   self. others: names that differ, ending with {0}; NULL: none. inner: what the codec's `codec` is;
-   NULL: it wraps none. */
-static inline const char *coded_spec(const char *name, const tutti_option *options, const void *self,
-                                     const coded_name *others, const char *inner, char spec[CODED_SPEC])
+/* "NAME(option=value,...)": each option of codec `name` that is in `options` too, with its value
+   in self. others: names that differ, ending with {0}; NULL: none. inner: what the codec's `codec`
+   is; NULL: it wraps none. */
+static inline const char *coded_spec(const char *name, const tutti_option *options,
+                                     const void *self, const coded_name *others, const char *inner,
+                                     char spec[CODED_SPEC])
 {
-    size_t used = (size_t)snprintf(spec, CODED_SPEC, inner != NULL ? "%s(codec=%s" : "%s", name, inner);
+    const char *start = inner != NULL ? "%s(codec=%s" : "%s";
+    size_t used = (size_t)snprintf(spec, CODED_SPEC, start, name, inner);
     const char *before = inner != NULL ? "," : "(";
 
     for (const tutti_option *o = tutti_codec_find(name)->options; o->name != NULL; o++) {
@@ -64,7 +68,8 @@ static inline const char *coded_spec(const char *name, const tutti_option *optio
             continue;
         row.offset = of_method->offset; /* written as the codec reads it */
         if (tutti_option_print(&row, self, value, sizeof value) > 0 && used < CODED_SPEC) {
-            used += (size_t)snprintf(spec + used, CODED_SPEC - used, "%s%s=%s", before, o->name, value);
+            used += (size_t)snprintf(spec + used, CODED_SPEC - used, "%s%s=%s", before, o->name,
+                                     value);
             before = ",";
         }
     }
@@ -74,13 +79,15 @@ static inline const char *coded_spec(const char *name, const tutti_option *optio
 }
 
 /* `coded` of tensors of at least min elements but for the method's `exclude`. */
-static inline const char *coded_large(const tutti_method *m, const char *coded, int64_t min, char spec[CODED_SPEC])
+static inline const char *coded_large(const tutti_method *m, const char *coded, int64_t min,
+                                      char spec[CODED_SPEC])
 {
+    const tutti_option *row = tutti_option_find(m->ops->options, "exclude");
     char exclude[CODED_SPEC] = "";
 
-    tutti_option_print(tutti_option_find(m->ops->options, "exclude"), m->self, exclude, sizeof exclude);
-    return coded_print(spec, "large(%s,min=%lld%s%s)", coded, (long long)min, exclude[0] != 0 ? ",exclude=" : "",
-                       exclude);
+    tutti_option_print(row, m->self, exclude, sizeof exclude);
+    return coded_print(spec, "large(%s,min=%lld%s%s)", coded, (long long)min,
+                       exclude[0] != 0 ? ",exclude=" : "", exclude);
 }
 
 /* Of a selection's warm-up: warmup_ratios takes the place of a default. */

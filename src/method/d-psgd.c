@@ -1,19 +1,21 @@
-/* d-psgd: decentralised parallel SGD: every worker keeps a model of its own and averages it with
-   its neighbours' each step. Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv
-   1705.09056, algorithm 1. Sheet: d-psgd.md.
-     awc (default, the paper's): x_i <- sum_j W_ij x_j - eta opt(g_i(x_i)): the gradient is taken at
-     the model before averaging, so models travel while it is
-                                 computed ("averaging with computation");
-     atc:                        x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))): adapt, then combine;
-                                 nothing to overlap with, but the models stay closer.
-   With a codec (`--codec`) what travels is each worker's difference to its public copy, CHOCO-SGD
-   (src/gossip/mixer_codec.c): atc is its order of 2019, awc that of 2020, and gamma its consensus
-   step. W is the graph's (topology.h): non-negative, doubly stochastic, W_ii > 0, so the mean of
-   the models moves by the mean gradient whatever the graph. Differs from the paper: any
-   optimiser, whose buffers stay local (with momentum: DSGDm); graphs may be directed or change
-   with the step as long as W is doubly stochastic. The final model is the mean of all, as in the
-   paper; of all who are left, since the run goes on without workers it has lost: the paper has no
-   such case, the mixer says what becomes of W. */
+/* d-psgd: decentralised parallel SGD. Every worker keeps a model of its own and averages it with
+   its neighbours' each step. Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv 1705.09056,
+   algorithm 1.
+     awc    x_i <- sum_j W_ij x_j - eta opt(g_i(x_i)): the default, the paper's. The gradient is
+            taken at the model before averaging, so models travel while it is computed ("averaging
+            with computation").
+     atc    x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))): adapt, then combine. Nothing overlaps, but
+            the models stay closer.
+   With a codec (`--codec`) each worker's difference to its public copy travels: CHOCO-SGD
+   (src/gossip/mixer_codec.c). atc is its order of 2019, awc that of 2020, and gamma its consensus
+   step.
+   W is the graph's (topology.h): non-negative, doubly stochastic, W_ii > 0. So the mean of the
+   models moves by the mean gradient, whatever the graph.
+   Differs from the paper:
+   1. Any optimiser, whose buffers stay local (with momentum: DSGDm).
+   2. Graphs may be directed, or change with the step, as long as W is doubly stochastic.
+   3. The run goes on without workers that it has lost. The final model is the mean of all that are
+      left; the paper has the mean of all and no such case. The mixer says what becomes of W. */
 #include "tutti/gossip.h"
 
 typedef struct d_psgd {

@@ -1,13 +1,17 @@
-/* ddp: synchronous data parallelism with overlapped, bucketed all-reduce. Li, Zhao, Varma et al.,
-   "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", PVLDB 13(12), 2020,
-   arXiv 2006.15704. Sheet: ddp.md. Almost all of it is the engine's default: pieces (buckets) close
-   between tensors, go to a FIFO lane in index order as they become ready (that order is what keeps
-   collectives matched), parameters are broadcast once, and the default step updates. A piece's
-   exchange is the weighted mean, through the run's codec if it has one. Differs from the paper: the
-   flat vector stands in the order gradients become ready from the start, so there is no rebuild
-   after the first iteration; the mean weighs each worker by its samples (exact on the uneven last
-   step of an epoch) instead of dividing by n; sums keep the house's tree order, so that bucket
-   size, algorithm and transport do not change a bit. */
+/* ddp: synchronous data parallelism with an overlapped, bucketed all-reduce. Li, Zhao, Varma et
+   al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", PVLDB 13(12),
+   2020, arXiv 2006.15704.
+   Almost all of it is the engine's default. Pieces (buckets) close between tensors. They go to a
+   FIFO lane in index order as they become ready, and that order keeps collectives matched.
+   Parameters are broadcast once, and the default step updates. A piece's exchange is the weighted
+   mean, through the run's codec if it has one.
+   Differs from the paper:
+   1. The flat vector stands in the order in which gradients become ready from the start, so nothing
+      is rebuilt after the first iteration.
+   2. The mean weighs each worker by its samples, instead of dividing by n. So it is exact on the
+      uneven last step of an epoch.
+   3. Sums keep the project's tree order, so bucket size, algorithm and transport do not change a
+      bit. */
 #include "tutti/method.h"
 
 typedef struct ddp { double bucket, first_bucket; } ddp;

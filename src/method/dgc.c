@@ -1,28 +1,27 @@
 /* dgc: synchronous data parallelism that sends a thousandth of the gradients and keeps the momentum
    of the rest. Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression: Reducing the Communication
-   Bandwidth for Distributed Training", ICLR 2018, arXiv 1712.01887. Sheet: sparsification.md.
+   Bandwidth for Distributed Training", ICLR 2018, arXiv 1712.01887.
      each worker   u <- m u + g;  v <- v + u;  S <- the k greatest of |v|;  sent: v_S;  v_S <- 0,
                    u_S <- 0 (momentum factor masking)
      all           x <- x - lr mean of what was sent
-   The recursion is the codec's (src/codec/dgc.c). Over `warmup` epochs k falls from 25 % to
-   ratio, as published, or as warmup_ratios says. Momentum is of what each worker holds back, so
-   it comes before the mean and the run's optimiser must have none: it has to be sgd(lr=...).
-   Clipping comes before accumulation, with the method's `clip`; clip-norm would scale down what
-   residuals count as delivered, and is refused.
+   The recursion is the codec's (src/codec/dgc.c). Over `warmup` epochs k falls from 25 % to ratio,
+   as published, or as warmup_ratios says. Momentum is of what each worker holds back, so it comes
+   before the mean, and the run's optimiser must have none: it has to be sgd(lr=...). Clipping comes
+   before accumulation, with the method's `clip`. clip-norm would scale down what residuals count as
+   delivered, and is refused.
 
-   Weight decay is the optimiser's, is never held back, and has a momentum of its
-   own, as in the authors' optimiser:
+   Weight decay is the optimiser's, is never held back, and has a momentum of its own, as in the
+   authors' optimiser:
      b <- m b + wd x;  x <- x - lr (mean + b), nesterov: mean + wd x + m b
    Without it weights would shrink by 1 - m of what they shrink under SGD with momentum. b is the
-   same on all workers, since x is. The optimiser adds wd x; this method adds
-   what is left of b.
+   same on all workers, since x is. The optimiser adds wd x; this method adds what is left of b.
 
-   Tensors of fewer than min_numel elements travel as they are, with ordinary momentum in the
-   same u. The paper sends all of one dimension so; by size, because that is what a selection's
-   worth depends on. The greatest are found exactly, so there is no sample and no threshold to
-   tune. From four workers up the owners of the sum select too: server_ef keeps what they leave.
-   A single worker sends nothing and holds nothing back: the recursion is then SGD with
-   momentum, which its step computes. */
+   Tensors of fewer than min_numel elements travel as they are, with ordinary momentum in the same
+   u. The paper sends all of one dimension so; here it goes by size, which is what a selection's
+   worth depends on. The greatest are found exactly, so there is no sample and no threshold to tune.
+   From four workers up the owners of the sum select too: server_ef keeps what they leave. A single
+   worker sends nothing and holds nothing back: the recursion is then SGD with momentum, which its
+   step computes. */
 #include <math.h>
 #include <string.h>
 #include "coded.h"

@@ -1,40 +1,46 @@
 /* dude-asgd: asynchronous SGD along the mean of everybody's last gradient, so that the fast
    workers' data do not outweigh the others'. Wang, Sun, Wai, Zhang, "Dual-Delayed Asynchronous SGD
    for Arbitrarily Heterogeneous Data", arXiv 2405.16966; INFORMS Journal on Computing 2025; also
-   known as IA2SGD. Sheet: dude-asgd.md.
+   known as IA2SGD.
      worker i   x <- what the server sent;  g <- grad f_i(x), sent
-     server     mean <- mean + (g - G_i) / n;  G_i <- g;   once `group` workers wait: w
-                <- opt(w, mean), and those get w
+     server     mean <- mean + (g - G_i) / n;  G_i <- g;
+                once `group` workers wait: w <- opt(w, mean), and those get w
    mean = 1/n sum_i G_i whatever comes in which order: every worker counts 1/n, however old its
-   entry. group=1 is the asynchronous form, group=n synchronous minibatch SGD, between them the
-   semi-asynchronous one. start=barrier: the first update waits for a gradient of every worker (the
-   only barrier), partial: until then the mean is over those who were there.
-     table=server   G_i stands at the server, which takes gradients     table=worker   each worker
-                    keeps its own and sends g - G_i: n models less at the server
-   With one worker the mean of one gradient is that gradient: there is no table. Whoever waits for a
-   group may wait for workers that have stopped, at the end of a phase: these tell the server so
-   (`leave`), and once all who go on computing wait, the group is closed as it is. Before the first
-   update of all, where nobody can take over another's part, they go on at the model they have
-   instead. So table=worker gives the bits of table=server up to the first refresh only, unless
-   refresh_mean=0. Rounding piles up in the mean: every refresh_mean updates it is summed over the
-   table anew, where that stands at the server. evict_after=K: an entry that is more than K updates
-   old leaves the mean, which is over the others until its worker comes again (a worker that has
-   stopped would else push in one direction for ever); that of a worker that is lost leaves at once,
-   and nobody waits for it. With table=worker nobody else knows it, and it stays. By default K
-   follows from speeds, each worker's from its own, counted in updates and by no clock: an entry
-   leaves once ten times as many updates have been made since it came as usually are while its
-   worker computes the next (a running mean), and ten a worker at least; a worker that never came
-   again is taken to be ten times slower than the others. So a worker that is lost, or has stopped,
-   pushes in its direction no longer than that, however late anybody learns of it; of workers that
-   are as slow as they always were no entry ever leaves. Momentum on the mean is the optimiser's.
-   Chosen, of a checkpoint that other workers go on from: where the table stands at the server,
-   entries go with their workers, lost ones are gone, new workers' are missing until they come
-   (as with start=partial, there is no second barrier), and the mean is summed anew. With
-   table=worker as many workers as were left keep theirs and the mean, of which each is now 1/n
-   of fewer; for another number nobody has entries that would fit the mean, and they begin as at
-   first. Tables of rows (ctr, wordlm) travel whole, both ways: a new gradient replaces its
-   worker's last one, so its change has the rows of both, and each update moves every row of any
-   entry, which soon is most of them. */
+   entry is. group=1 is the asynchronous form, group=n is synchronous minibatch SGD, and between
+   them is the semi-asynchronous one. start=barrier: the first update waits for a gradient of every
+   worker (the only barrier). start=partial: until all are there the mean is over those that came.
+   Momentum on the mean is the optimiser's.
+     table=server   G_i stands at the server, which takes gradients
+     table=worker   each worker keeps its own and sends g - G_i: n models less at the server
+   With one worker the mean of one gradient is that gradient: there is no table. table=worker gives
+   the bits of table=server up to the first refresh only, unless refresh_mean=0. Rounding piles up
+   in the mean: every refresh_mean updates it is summed over the table anew, where that stands at
+   the server.
+
+   The end of a phase: a worker that waits for a group may wait for workers that have stopped. These
+   tell the server so (`leave`). Once all that go on computing wait, the group is closed as it is.
+   Before the first update of all nobody can take over another's part: there they go on at the model
+   that they have.
+
+   evict_after=K: an entry that is more than K updates old leaves the mean, which is over the others
+   until its worker comes again. (A worker that has stopped would else push in one direction for
+   ever.) The entry of a worker that is lost leaves at once, and nobody waits for it. With
+   table=worker nobody else knows it, and it stays.
+   By default K follows from speeds, each worker's from its own, counted in updates and by no clock.
+   Usual is how many updates are made while its worker computes the next gradient: a running mean,
+   and at least as many as there are workers. An entry leaves once ten times as many have been made
+   since it came. A worker that never came again is taken to be ten times slower than the others. So
+   a worker that is lost, or has stopped, pushes in its direction no longer than that, however late
+   anybody learns of it. Of workers that are as slow as they always were no entry ever leaves.
+
+   Chosen here, of a checkpoint that other workers go on from: where the table stands at the server,
+   entries go with their workers. Lost ones are gone, and new workers' are missing until they come
+   (as with start=partial, there is no second barrier). The mean is summed anew. With table=worker
+   as many workers as were left keep theirs and the mean, of which each is now 1/n of fewer. Another
+   number has no entries that would fit the mean, and begins as at first.
+   Tables of rows (ctr, wordlm) travel whole, both ways. A new gradient replaces its worker's last
+   one, so its change has the rows of both. Each update moves every row of any entry, which soon is
+   most of them. */
 #include <errno.h>
 #include <string.h>
 

@@ -25,7 +25,8 @@ typedef struct fitted {          /* begins the struct of either method */
     CODED_BUCKET(TUTTI_AT(fitted, bucket_mb), "gradients in MiB that are", NULL)
 
 /* Gradients go through codec `name`, with the method's options. */
-static inline tutti_status fitted_declare(tutti_method *m, tutti_plan *plan, const char *name, tutti_error *err)
+static inline tutti_status fitted_declare(tutti_method *m, tutti_plan *plan, const char *name,
+                                          tutti_error *err)
 {
     static const coded_name names[] = { { "coding", "code" }, { 0 } };
     const fitted *s = m->self;
@@ -56,8 +57,8 @@ static inline tutti_status fitted_open(tutti_method *m, tutti_error *err)
 
 #define FITTED_CONSTRAINTS \
     "bucket must be a power of two; second must be after first", \
-        "levels are fitted to whole buckets of single tensors: use a bucket that the large " \
-        "tensors have many of", \
-        "clip-norm acts on the decoded mean", \
-        "codec is part of the method: codec must be left away", NULL
+    "levels are fitted to whole buckets of single tensors: use a bucket that the large tensors " \
+    "have many of", \
+    "clip-norm acts on the decoded mean", \
+    "codec is part of the method: codec must be left away", NULL
 #endif

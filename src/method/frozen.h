@@ -1,31 +1,34 @@
 /* frozen.h: what methods onebit-adam and qadam share: Adam whose second moment is frozen after a
-   warm-up, so that its momentum, which is linear in the gradient, can travel through a codec.
-     warm-up   g <- mean of the g_r, in float32;  m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  x
-               <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)
-     then      m_r <- b1 m + (1-b1) g_r;  m <- the mean of the m_r through the codec;             x
-               <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)        v and c2 stay
+   warm-up. Its momentum, which is linear in the gradient, can then travel through a codec.
+     warm-up   g <- mean of the g_r, in float32;  m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;
+               x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)
+     then      m_r <- b1 m + (1-b1) g_r;  m <- the mean of the m_r through the codec;
+               x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)        v and c2 stay
    c1 = c2 = 1 without bias_correction. With it c1 = 1 - b1^t and c2 = 1 - b2^t, t updates: what
-   Adam divides by, since m and v begin at 0. c2 belongs to v and is frozen with it: if it went on
+   Adam divides by, since m and v begin at 0. c2 belongs to v and is frozen with it. If it went on
    growing, as in BAGUA's QAdam, steps would grow by sqrt(1 - b2^t) / sqrt(1 - b2^T) after the
    switch, 3.2 times with T = 100. m goes on, and so does c1.
 
-   The learning rate, its schedule and wd are those of the run's optimiser, which has to be sgd
-   without momentum: it takes the direction that the method leaves in g. So clip-norm is refused:
-   after the warm-up no worker knows the mean gradient.
+   The learning rate, its schedule and wd are those of the run's optimiser. It has to be sgd without
+   momentum: it takes the direction that the method leaves in g. So clip-norm is refused: after the
+   warm-up no worker knows the mean gradient.
 
-   How long the warm-up is: a number of steps; below 1 that share of the run's; 0: by itself, when
-   |v_t|_1 / |v_(t-D)|_1, D = 1 / (1-b2), is between 0.96 and 1/0.96 and the learning rate does not
-   rise any more. The 1-bit Adam paper asks for at least 0.96 only, which a v that begins at 0 and
-   has no bias correction fulfils at once; with bias_correction the norms are those of v / c2. All
-   workers have the same v, so all decide alike. A run that is too short for any switch is told so
-   when it begins, and is no error: it may be the first part of a longer one.
+   The length of the warm-up is one of three:
+   1. A number of steps.
+   2. Below 1, that share of the run's steps.
+   3. 0: it ends by itself, when |v_t|_1 / |v_(t-D)|_1, D = 1 / (1-b2), is between 0.96 and 1/0.96
+      and the learning rate does not rise any more. The 1-bit Adam paper asks for at least 0.96
+      only. A v that begins at 0 and has no bias correction fulfils that at once; with
+      bias_correction the norms are those of v / c2.
+   All workers have the same v, so all decide alike. A run that is too short for any switch is told
+   so when it begins. That is no error: it may be the first part of a longer one.
 
-   mask=auto: codes bring noise of a tensor's scale to all of its weights, which must not be divided
-   by next to nothing: weights that few gradients have reached would be thrown about. So the frozen
-   v becomes v + (TINY mean v)^1.5 / sqrt(v), mean over the tensor: v itself but for one part in a
-   thousand where it is at least a tenth of the mean, never below TINY times the mean, and infinite
-   where it is 0, so that weights that no gradient ever reached stay where they are. A single worker
-   sends nothing and loses nothing: it goes on as Adam with v frozen. */
+   mask=auto: codes bring noise of a tensor's scale to all of its weights. It must not be divided by
+   next to nothing: weights that few gradients have reached would be thrown about. So the frozen v
+   becomes v + (TINY mean v)^1.5 / sqrt(v), mean over the tensor. That is v itself but for one part
+   in a thousand where it is at least a tenth of the mean, and never below TINY times the mean. It
+   is infinite where v is 0, so that weights that no gradient ever reached stay where they are.
+   A single worker sends nothing and loses nothing: it goes on as Adam with v frozen. */
 #ifndef TUTTI_METHOD_FROZEN_H
 #define TUTTI_METHOD_FROZEN_H
 #include <float.h>
@@ -33,25 +36,29 @@
 #include "coded.h"
 #include "tutti/kernels.h"
 
-typedef struct frozen {              /* begins the struct of either method */
+typedef struct frozen {       /* begins the struct of either method */
     double warmup, beta1, beta2, eps, bucket;
     int64_t skip_below;
     int mask;
     bool bias_correction;
-    const char *option;              /* the name of `warmup` */
-    float *m, *v, *direction;        /* n; direction: scratch */
-    /* of v after each of the last D steps; declared where warmup is 0 */
-    double *norms;
-    size_t window;                   /* D */
-    /* steps of the warm-up, 0: it goes on; updates of m and of v; the last step's rate. Declared */
-    struct { int64_t frozen, updates, squares; double lr; } now;
+    const char *option;       /* the name of `warmup` */
+
+    float *m, *v, *direction; /* n; direction: scratch */
+    double *norms;            /* of v after each of the last D steps; declared where warmup is 0 */
+    size_t window;            /* D */
+    struct {
+        int64_t frozen;       /* steps of the warm-up; 0: it goes on */
+        int64_t updates;      /* of m */
+        int64_t squares;      /* updates of v */
+        double lr;            /* the last step's */
+    } now;                    /* declared */
 } frozen;
 enum { FROZEN_AUTO, FROZEN_NONE };
 enum { FROZEN_WINDOW_MOST = 1 << 20 };
 #define FROZEN_STABLE 0.96
 #define FROZEN_TINY 1e-3
 
-#define FROZEN_ADAM(correct)                                                                                                                                               \
+#define FROZEN_ADAM(correct) \
     { "beta1", TUTTI_REAL, TUTTI_AT(frozen, beta1), 0.9, 0, 0.999999, NULL, \
       "decay of the momentum" }, \
     { "beta2", TUTTI_REAL, TUTTI_AT(frozen, beta2), 0.999, 0, 0.999999, NULL, \
@@ -60,11 +67,11 @@ enum { FROZEN_WINDOW_MOST = 1 << 20 };
       "added to the root" }, \
     { "bias_correction", TUTTI_BOOL, TUTTI_AT(frozen, bias_correction), correct, 0, 1, NULL, \
       "of moments that begin at 0, as Adam's; that of the second moment is frozen with it" }
-#define FROZEN_SENT                                                                                                                                                        \
+#define FROZEN_SENT \
     CODED_LEAST(TUTTI_AT(frozen, skip_below), "skip_below", 0, NULL), \
     { "mask", TUTTI_CHOICE, TUTTI_AT(frozen, mask), FROZEN_AUTO, 0, 0, "auto|none", \
-      "weights whose second moment is 0 when it is frozen stay as they are, and those with next to none move " \
-      "little; none: they follow the noise" }, \
+      "weights whose second moment is 0 when it is frozen stay as they are, and those with next " \
+      "to none move little; none: they follow the noise" }, \
     CODED_BUCKET(TUTTI_AT(frozen, bucket), "momentum in MiB that is", NULL)
 
 /* Momentum goes through `codec`. option: what `warmup` is called in the method's table. */
@@ -77,12 +84,11 @@ static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, con
 
     s->option = option;
     if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method '%s' is an optimiser itself and takes the learning rate of a plain one; write "
-            "--optimizer 'sgd(lr=0.001)', without momentum, instead of "
-            "'%s'",
-            m->ops->name, m->optim->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' is an optimiser itself and takes the learning rate of a "
+                          "plain one; write --optimizer 'sgd(lr=0.001)', without momentum, instead "
+                          "of '%s'",
+                          m->ops->name, m->optim->ops->name);
     if (s->warmup > 1 && s->warmup != floor(s->warmup))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': %s is %.9g, which is neither a whole number of steps nor a "
@@ -242,7 +248,9 @@ static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
     return tutti_base_step(m, err);
 }
 
-#define FROZEN_CONSTRAINTS                                                                                                                                                 \
-    "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay are Adam's", "clip-norm is refused: once v is frozen no worker knows the mean gradient", \
+#define FROZEN_CONSTRAINTS \
+    "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay " \
+    "are Adam's", \
+    "clip-norm is refused: once v is frozen no worker knows the mean gradient", \
     "codec is part of the method: codec must be left away", NULL
 #endif

@@ -1,46 +1,57 @@
-/* hermes: a worker trains by itself and pushes its model only when that has become better by
-   more than chance; how much data it takes at a time follows from its speed. Basani, Vivek,
-   Krishna, Paul, "When Less is More: Achieving Faster Convergence in Distributed Edge Machine
-   Learning", HiPC 2024, arXiv 2410.20495. Sheet: hermes.md (from the paper's abstract and the
-   authors' code, whose pitfalls it lists).
+/* hermes: a worker trains by itself and pushes its model only when that has become better by more
+   than chance. How much data it takes at a time follows from its speed. Basani, Vivek, Krishna,
+   Paul, "When Less is More: Achieving Faster Convergence in Distributed Edge Machine Learning",
+   HiPC 2024, arXiv 2410.20495: from the paper's abstract and the authors' code, whose pitfalls
+   docs/methods/hermes.md lists.
      worker i, a round   E passes over a chunk of DSS_i samples, an update every MBS_i of them;
                          loss <- its model's, on held-out samples;  Q <- the last `window`
                          losses of rounds since it pushed
-                         z = (loss - mean(Q)) / std(Q), Q with this loss;  z
-                         <= alpha: push, w_i <- w, Q <- {}
+                         z = (loss - mean(Q)) / std(Q), Q with this loss;
+                         z <= alpha: push, w_i <- w, Q <- {}
                          else, from the lambda-th such round in a row on:  alpha <- (1 - beta)
                          alpha, so that it pushes before long
      server, a push      w <- w_i, the first;  then  w <- (w / L + w_i / L_i) / (1 / L + 1 / L_i), L
                          and L_i the losses of w and w_i;  sends w to worker i only
      server, a round     t_i outside [Q1 - 1.5 (Q3 - Q1), Q3 + 1.5 (Q3 - Q1)] of the others' times:
                          DSS_i <- T MBS_i / (E k_i), k_i = t_i MBS_i / (E DSS_i), T the median time
-   The paper's server sums gradients since the first model w0 and makes one step from there; with
-   plain SGD at a constant rate that is the mean of models above, with anything else it is not what
-   the workers have trained. So models are merged, and any optimiser and schedule goes (the sheet's
-   difference form). wire=fp16 sends differences to w0, which all have: they are small where models
-   are not, so that 11 bits go further. w's loss is evaluated by who pushed last, who has just been
-   sent w; until it has told, nobody else's push is merged (they wait in line, by a note: models
-   stay where they are). Chosen where the sheet is silent or in two minds: alpha stays relaxed after
-   a push (the authors' code); push=always pushes every round, the first one too; a spread of losses
-   below 1e-12 of their mean is none; losses count as at least 1e-12; optimiser slots stay the
-   worker's own when it takes over w; T is found anew every ten rounds of all (the code's stays that
-   of cold caches); a chunk is whole batches of the run, which is what samples are handed out by;
-   another number of workers that goes on from a checkpoint begins at w, with the options' sizes and
-   no losses, since what is a worker's own has no place elsewhere; a worker that is lost is out of
-   the line and of the times; had it pushed and not told w's loss yet, that of the two losses' mean
-   by the weights of the merge stands for it (where losses are convex, no less than it); the
-   mini-batch changes only where the chunk would leave its bounds. One worker has nobody to push to:
-   it is `single`. patience: as the sheet has it, a loss that only stays counts as fallen. 0 by
-   default (the sheet: 25), so that a run makes the steps that it was asked for. The run ends by
-   tutti_end: who has just told one loss too many hears it with the answer, and what the others have
-   begun is computed, and pushed if it helps. Nobody ever pushes where every loss is above those
-   before it, as of samples held out that are of other classes than a worker's: alpha nears 0, and
-   no z comes below that. The server's model would then be the first one. So as long as nobody has
-   pushed, the model of the run is what the server's rule makes of all workers' models at once, each
-   over its own last loss; nobody trains on it, and a run that ends with it says so
-   (`never-pushed`). Who has ended no round has no loss: it counts only if nobody has.
-   Not built: chunks that are shipped (samples are where the worker reads
-   them), so no prefetching of them. */
+   One worker has nobody to push to: it is `single`.
+
+   Differs from the paper: its server sums gradients since the first model w0 and makes one step
+   from there. With plain SGD at a constant rate that is the mean of models above; with anything
+   else it is not what the workers have trained. So models are merged, and any optimiser and
+   schedule works. wire=fp16 sends differences to w0, which all have: they are small where models
+   are not, so 11 bits go further.
+
+   w's loss is evaluated by the worker that pushed last, which has just been sent w. Until it has
+   told the loss, nobody else's push is merged: they wait in line, by a note, and models stay where
+   they are.
+
+   Chosen here:
+   1. alpha stays relaxed after a push (as in the authors' code).
+   2. push=always pushes every round, the first one too.
+   3. A spread of losses below 1e-12 of their mean is none, and losses count as at least 1e-12.
+   4. Optimiser slots stay the worker's own when it takes over w.
+   5. T is found anew every ten rounds of all (the authors' code keeps that of cold caches).
+   6. A chunk is whole batches of the run, which is what samples are handed out by. The mini-batch
+      changes only where the chunk would leave its bounds.
+   7. Another number of workers that goes on from a checkpoint begins at w, with the options' sizes
+      and no losses, since what is a worker's own has no place elsewhere.
+   8. A worker that is lost is out of the line and of the times. It may have pushed and not told w's
+      loss yet. Then the mean of the two losses by the weights of the merge stands for that loss;
+      where losses are convex it is no less.
+   9. patience: a loss that only stays counts as fallen. 0 by default (the paper's is 25), so that a
+      run makes the steps that it was asked for. The run ends by tutti_end. The worker that has told
+      one loss too many hears it with the answer. What the others have begun is computed, and pushed
+      if it helps.
+
+   Nobody ever pushes where every loss is above those before it, as of held-out samples that are of
+   other classes than a worker's: alpha nears 0, and no z comes below that. The server's model would
+   then be the first one. So as long as nobody has pushed, the model of the run is what the server's
+   rule makes of all workers' models at once, each over its own last loss. Nobody trains on it, and
+   a run that ends with it says so (`never-pushed`). A worker that has ended no round has no loss:
+   it counts only if nobody has one.
+   Not built: chunks that are shipped, and so prefetching of them. Samples are where the worker
+   reads them. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,24 +1,26 @@
-/* hetero-ring: heterogeneity-aware ring all-reduce: a step is cut in equal micro-batches, and each
+/* hetero-ring: heterogeneity-aware ring all-reduce. A step is cut in equal micro-batches, and each
    worker computes as many of them as it can in the same time. Chao, Liao, Gao, "Task allocation for
-   decentralized training in heterogeneous environment", 2021, arXiv 2111.08272. Sheet:
-   heterogeneity-aware-ring-allreduce.md.
-     each step     g_i <- sum over a_i micro-batches of m samples of grad / (C m);  G <-
-                   all-reduce of g_i;  x <- opt(x, G)
+   decentralized training in heterogeneous environment", 2021, arXiv 2111.08272.
+     each step     g_i <- sum over a_i micro-batches of m samples of grad / (C m);
+                   G <- all-reduce of g_i;  x <- opt(x, G)
      each window   t <- all-gather of the time of a micro-batch;  v_i = 1 / t_i;  a'_i = C v_i /
                    sum_j v_j, rounded by largest remainders, each at least 1; a <- a' if the slowest
                    is more than `tolerance` above the mean and the step gets shorter
      beginning     T_ring(s), T_run(s) <- lines through what two sizes took on these links;  a piece
                    of s bytes goes round the ring where 1.05 T_ring(s) < T_run(s), else as ddp's do
-   C micro-batches of m samples are the run's step (workers x batch x accumulate), whoever computes
-   them, so the learning rate needs no change and every sample counts the same. All compute the same
-   a' from the same times: nobody decides alone, and nobody is told. Differs from the paper as far
-   as its abstract lets us see: who computes what is cut anew within each step instead of each epoch
-   (share.h), so a may change after any step and no sample is moved; times are of computing only, by
-   the engine's clock, never of waiting for the ring; a change must pay. And the ring must pay: it
-   is 2 (n - 1) messages one after the other, each as long as the worst link has it, where the run's
-   own all-reduce is two rounds of all at once. It wins where those share a link that it crosses one
-   by one. It leaves the one order of summation, so it has to be sooner by a margin. Through shared
-   memory nothing is asked: there are no links, and no ring is as fast. */
+   The C micro-batches of m samples are the run's step (workers x batch x accumulate), whichever
+   worker computes them. So the learning rate needs no change and every sample counts the same. All
+   compute the same a' from the same times: nobody decides alone, and nobody is told.
+   Differs from the paper, as far as its abstract lets us see:
+   1. The step is shared out anew within each step instead of each epoch (share.h), so a may change
+      after any step and no sample is moved.
+   2. Times are of computing only, by the engine's clock, never of waiting for the ring.
+   3. A change must pay.
+   4. The ring must pay. It is 2 (n - 1) messages one after the other, each as long as the worst
+      link has it; the run's own all-reduce is two rounds of all at once. The ring wins where those
+      share a link that it crosses one by one. It leaves the one order of summation, so it has to be
+      sooner by a margin. Through shared memory nothing is asked: there are no links, and no ring is
+      as fast. */
 #include <stdlib.h>
 #include <string.h>
 #include "priced.h"

@@ -1,19 +1,20 @@
-/* lasgd: locally asynchronous SGD: local steps, and beside them an exact average of all models
-   whose difference is added when it is there. Avidor, Tal Israel, 2022, arXiv 2203.13085. Sheet:
-   topology.md, part B: only the paper's abstract and introduction could be read there, so the
-   details are that sheet's and this file's.
-     client     every local_steps steps: u <- s, an average is owed;  x^ <- s;  s <- s - eta
-                opt(g(x^));  waits once max_delay gradients were computed meanwhile
+/* lasgd: locally asynchronous SGD. Workers make local steps; beside them an exact average of all
+   models is made, whose difference is added when it is there. Avidor, Tal Israel, 2022, arXiv
+   2203.13085. Only the paper's abstract and introduction could be read: the details are chosen
+   here.
+     client     every local_steps steps: u <- s, an average is owed;  x^ <- s;
+                s <- s - eta opt(g(x^));  waits once max_delay gradients were computed meanwhile
      average    ubar <- mean of u over all (all-reduce);  s <- s + (ubar - u)
-   Averagings are begun by all workers at the same steps and are over before the next begins
-   (max_delay is at most local_steps), so all make equally many and none is missing at the end: no
-   last number has to be agreed on. max_delay=0 averages between two steps; with local_steps=1 as
-   well it is local-sgd(period=1). local_steps=1, max_delay=1 is the delay-by-one of asr-adpsgd.
-   With max_delay of 2 or more it depends on the network in which step a difference is added: runs
-   differ in their bits then, except simulated ones. Chosen: a step begins its averaging, not the
-   one before ends with it: between steps nothing is under way unless max_delay exceeds 1, and the
-   models after the last step are averaged by the end anyway. warmup: that many steps of averaged
-   gradients first. Momentum stays local. */
+   All workers begin an averaging at the same step, and it is over before the next begins, since
+   max_delay is at most local_steps. So all make equally many and none is missing at the end: no
+   last number has to be agreed on.
+   max_delay=0 averages between two steps; with local_steps=1 as well it is local-sgd(period=1).
+   local_steps=1, max_delay=1 is the delay-by-one of asr-adpsgd. With max_delay of 2 or more the
+   network decides in which step a difference is added. Then runs differ in their bits, except
+   simulated ones.
+   Chosen here: a step begins with its averaging; the step before does not end with it. So nothing
+   is under way between steps unless max_delay exceeds 1, and the end averages the models after the
+   last step anyway. warmup: that many steps of averaged gradients first. Momentum stays local. */
 #include "tutti/gossip.h"
 
 typedef struct lasgd {

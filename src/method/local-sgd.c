@@ -1,22 +1,20 @@
 /* local-sgd: H optimiser steps alone, then the mean of the parameters. Stich, "Local SGD Converges
-   Fast and Communicates Little", ICLR 2019, arXiv 1805.09767. warmup: gradients averaged as in ddp
-   first (post-local SGD: Lin, Stich, Patel, Jaggi, ICLR 2020, arXiv 1808.07217). outer: an
-   optimiser on the mean displacement (DiLoCo: Douillard et al. 2023, arXiv 2311.08105). With a
-   codec the mean displacement travels through it (Basu, Data, Karakus, Diggavi,
-   "Qsparse-local-SGD", NeurIPS 2019). Sheet: local-sgd.md.
-     every step      x_k, s_k <- inner_step(x_k, g_k, s_k)           the run's optimiser; its state
-                     s_k stays local across averagings
-     every H steps   x_k <- (1/K) sum_j x_j
-                     one all-reduce of the parameters
+   Fast and Communicates Little", ICLR 2019, arXiv 1805.09767.
+     every step      x_k, s_k <- inner_step(x_k, g_k, s_k)     the run's optimiser; its state s_k
+                                                               stays local across averagings
+     every H steps   x_k <- (1/K) sum_j x_j                    one all-reduce of the parameters
      with outer      Delta = (1/K) sum_k (theta - x_k);  theta <- Outer(theta, Delta);  x_k <- theta
-     with a codec    the same, or theta <- theta - Delta: a displacement goes to zero as
-                     gradients do, a model does not. The warm-up's gradients travel as
-                     they are: a residual has one unit
-   Steps are counted from the end of the warm-up: the first averaging comes after H local steps, not
-   after the first (PyTorch's averager: after the first). The outer optimiser has its own constant
-   rate; the schedule of the learning rate acts on the inner steps. What is agreed on at the end,
-   and shown before an evaluation, is the mean of the models; nothing is sent where they are
-   equal. */
+     with a codec    the same, or theta <- theta - Delta
+   warmup: gradients are averaged first, as in ddp (post-local SGD: Lin, Stich, Patel, Jaggi, ICLR
+   2020, arXiv 1808.07217). outer: an optimiser on the mean displacement (DiLoCo: Douillard et al.
+   2023, arXiv 2311.08105). With a codec the mean displacement travels through it (Basu, Data,
+   Karakus, Diggavi, "Qsparse-local-SGD", NeurIPS 2019): a displacement goes to zero as gradients
+   do, and a model does not. The warm-up's gradients travel as they are, since a residual has one
+   unit.
+   Steps are counted from the end of the warm-up. The first averaging comes after H local steps;
+   PyTorch's averager makes it after the first. The outer optimiser has a constant rate of its own,
+   and the schedule of the learning rate acts on the inner steps. What is agreed on at the end, and
+   shown before an evaluation, is the mean of the models. Nothing is sent where they are equal. */
 #include "tutti/method.h"
 
 typedef struct local_sgd {

@@ -1,39 +1,40 @@
-/* oscars: local SGD in which a server that sees how fast everybody is gives each worker a
-   number of steps of its own, so that all come to the averaging together, and nobody waits long
-   for who does not. After Huang, "Oscars: Adaptive Semi-Synchronous Parallel Model for
-   Distributed Deep Learning with Global View", arXiv 2102.08550 (2021). Sheet: oscars.md.
-   RECONSTRUCTED: of the paper only the abstract was to be had, which says what is aimed at and
-   not how; the algorithm is the sheet's.
-     worker i   H_i steps of the run's optimiser from w;  sends x_i - w, its
-                time of computing, its mean loss
-     server     t_i, c_i <- 0.8 (t_i, c_i) + 0.2 (seconds a step, seconds a round that were
-                not computing)          its clock
-                T = H median(t) + median(c)
-                length of a round
+/* oscars: local SGD in which a server sees how fast every worker is and gives each a number of
+   steps of its own. So all come to the averaging together, and nobody waits long for one that does
+   not. After Huang, "Oscars: Adaptive Semi-Synchronous Parallel Model for Distributed Deep Learning
+   with Global View", arXiv 2102.08550 (2021).
+   RECONSTRUCTED: only the paper's abstract was to be had. It says what is aimed at and not how, so
+   the algorithm is chosen here.
+     worker i   H_i steps of the run's optimiser from w;  sends x_i - w, its time of computing, its
+                mean loss
+     server     t_i, c_i <- 0.8 (t_i, c_i) + 0.2 (seconds a step, seconds a round that were not
+                computing)          its clock
+                T = H median(t) + median(c)          length of a round
                 round over once all are there, or after T (1 + grace) those that are there
-                and are `quorum` of all: w <- w + sum_i p_i (x_i - w);  sends w and H_i =
-                (T - c_i) / t_i, 1 to quota_max H
+                and are `quorum` of all: w <- w + sum_i p_i (x_i - w);  sends w and
+                H_i = (T - c_i) / t_i, 1 to quota_max H
      weights    steps: p_i ~ H_i;  uniform: p_i ~ 1;  normalised: (sum_i p_i H_i) sum_i p_i (x_i -
-                w) / H_i with p_i ~ 1, which takes out that who makes more steps pulls more
+                w) / H_i with p_i ~ 1, which makes up for the pull of workers that make more steps
      late       one that began `age` rounds ago has its p_i times 1 / (1 + age) before all are
                 scaled to sum to 1; older than max_late: dropped, and sent off anew at once
      H          loss: interval sqrt(F / F_0), F the mean loss of rounds, smoothed likewise (after
-     Wang, Joshi, AdaComm, 2018);  grow: interval (1 + growth r) (after Haddadpour et al. 2019)
-   Chosen where the sheet is silent: who comes late waits for the end of the round it has come into,
-   as everybody does, so a round has one delta of each at most; who is dropped gets the steps that
-   fit into what is left of the round. A step that ends an eighth of its time after the round still
-   counts as within it: else the clock's noise takes a step from half of equal workers. H begins at
-   1, the probe, and it and each H_i at most double a round; H_i at most halves, H with loss is
-   never above interval, and stays where F is not above 0. The deadline of the very first round is
-   found once a quorum is there. Times are of the server's clock, but for computing; after a rest of
-   the run c_i is not learnt from the first round. Loss (the sheet: a quorum of those who are left):
-   a worker that is lost is waited for no more, by the round it is in and by those who have left,
-   and is out of the view, so T is that of the others; what it has handed in counts. Optimiser
-   states stay local. A checkpoint has the view of those who are there; another number of workers
-   that goes on from it begins with a quota of 1. At the end of a phase who leaves hands in what it
-   has, counts for no quorum and no end of a round, and is answered when all have left: so when all
-   is quiet everybody has w, and no step is lost. One worker sends its model instead, and the server
-   takes it: w + (x - w) is not x to the bit. */
+                Wang, Joshi, AdaComm, 2018);  grow: interval (1 + growth r) (after Haddadpour et al.
+                2019)
+   A worker that comes late waits for the end of the round it has come into, as everybody does, so a
+   round has one delta of each at most. A worker that is dropped gets the steps that fit into what
+   is left of the round. A step that ends an eighth of its time after the round still counts as
+   within it: else the clock's noise takes a step from half of equal workers.
+   H begins at 1, the probe. It and each H_i at most double a round, and H_i at most halves. H with
+   loss is never above interval, and stays where F is not above 0. The deadline of the very first
+   round is found once a quorum is there. Times are of the server's clock, but for computing. After
+   a rest of the run c_i is not learnt from the first round.
+   Loss: a worker that is lost is waited for no more, by the round it is in and by those that have
+   left. It is out of the view, so the quorum and T are those of the others. What it has handed in
+   counts.
+   Optimiser states stay local. A checkpoint has the view of those that are there; another number of
+   workers that goes on from it begins with a quota of 1. At the end of a phase a worker that leaves
+   hands in what it has. It counts for no quorum and no end of a round, and is answered when all
+   have left. So when all is quiet everybody has w, and no step is lost. One worker sends its model
+   instead, and the server takes it: w + (x - w) is not x to the bit. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

@@ -1,24 +1,25 @@
-/* parameter-server: synchronous data parallelism by servers: every gradient is cut over them, each
-   sums its part of all workers' and sends them the mean. Li, Andersen, Park, Smola et al., "Scaling
-   Distributed Machine Learning with the Parameter Server", OSDI 2014, in the synchronous form;
-   summing at the servers and updating at the workers as in BytePS (Jiang et al., OSDI 2020).
-   Sheets: async-sgd.md (S = 0), byteps.md (k = 0, colocated), parallax.md (its dense transfers).
+/* parameter-server: synchronous data parallelism by servers. Every gradient is cut over them; each
+   sums its part of all workers' gradients and sends them the mean. Li, Andersen, Park, Smola et
+   al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014, in the
+   synchronous form. Servers sum and workers update, as in BytePS (Jiang et al., OSDI 2020).
      worker i, each bucket as it becomes ready:   send part k of g_i to server k, receive
                                                   part k of the mean in its place
      server k:                                    contribution_i := what i sends;
                                                   when all have sent: mean := sum_i
                                                   weight_i contribution_i, to all
-   The sum is the house's tree over ranks, each product rounded once, so the bits are ddp's whatever
-   arrives first, and whatever optimiser, clipping and shares of a step ddp has, this has: the
-   update stays at the workers. A server that updates needs the norm of a gradient of which it has a
-   part; backup-workers(backup=0) is that form. Chosen: each bucket is cut over all servers (no
-   hashing, so none has more than another), and servers are co-located by default: then each worker
-   sends and receives 2 (n-1)/n d, as in an all-reduce by reduce-scatter and all-gather. With fewer
-   servers theirs are the links that carry it: servers=1 shows the bottleneck that parameter servers
-   are known for. Loss (Chosen; the sheets are silent): of a worker that serves nothing, and with
-   --servers of any, the step goes on with the mean of those who sent, their weights divided by
-   their sum: also the step in which it was lost, so a slice that had its gradient by then is a mean
-   with it and another one without. All who are left get the same, so replicas stay equal. */
+   The sum is the project's tree over ranks, each product rounded once. So the bits are ddp's
+   whatever arrives first, and every optimiser, clipping and share of a step that ddp has works here
+   too: the update stays at the workers. A server that updates would need the norm of a gradient of
+   which it has a part. backup-workers(backup=0) is that form.
+   Chosen here: each bucket is cut over all servers. There is no hashing, so none has more than
+   another. Servers are co-located by default: then each worker sends and receives 2 (n-1)/n d, as
+   in an all-reduce by reduce-scatter and all-gather. With fewer servers their links carry it all:
+   servers=1 shows the bottleneck that parameter servers are known for.
+   Chosen here, of a loss (the papers do not say): the step goes on without a worker that serves
+   nothing; with --servers, without any worker. The mean is over those that sent, their weights
+   divided by their sum. This includes the step in which the worker was lost: a slice that had its
+   gradient by then is a mean with it, and another one without. All that are left get the same, so
+   replicas stay equal. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* powersgd: synchronous data parallelism whose gradient matrices travel as products of rank r.
    Vogels, Karimireddy, Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
-   Optimization", NeurIPS 2019, arXiv 1905.13727. Sheet: powersgd.md.
-     each step, each matrix   D <- g + e;  P <- orth(sum over the workers of D Q);  Q <- mean of D^T
-                              P;  G <- P Q^T;  e <- D - what was sent
-   The mathematics is the codec's (src/codec/powersgd.c), the residual error feedback's (ef.c), the
-   two all-reduces the engine's (exchange.c); the method is their combination with the sheet's
-   defaults. Momentum comes after decompression: it is the run's optimiser, which every worker
-   applies to the same G. Tensors with one dimension, and matrices that would not shrink by
+   Optimization", NeurIPS 2019, arXiv 1905.13727.
+     each step, each matrix   D <- g + e;  P <- orth(sum over the workers of D Q);
+                              Q <- mean of D^T P;  G <- P Q^T;  e <- D - what was sent
+   The mathematics is the codec's (src/codec/powersgd.c), the residual is error feedback's (ef.c),
+   and the two all-reduces are the engine's (exchange.c). The method is their combination, with
+   defaults of its own. Momentum comes after decompression: it is the run's optimiser, which every
+   worker applies to the same G. Tensors with one dimension, and matrices that would not shrink by
    min_compression_rate, travel as they are, with the first factor. */
 #include "coded.h"
 

@@ -1,5 +1,5 @@
-/* priced.h: what methods share that choose between two all-reduces: what each takes on this run's
-   links, a line through two sizes that were timed before the first step. Times are the slowest
+/* priced.h: what methods share that choose between two all-reduces: the time of each on this run's
+   links, as a line through two sizes that were timed before the first step. Times are the slowest
    worker's, so all have the same line and decide alike. */
 #ifndef TUTTI_METHOD_PRICED_H
 #define TUTTI_METHOD_PRICED_H

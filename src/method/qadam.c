@@ -1,13 +1,16 @@
-/* qadam: Adam whose second moment is frozen after a warm-up and whose momentum then travels as
-   one byte an element. Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu,
-   Zhang, "BAGUA: Scaling up Distributed Learning with System Relaxations", VLDB 2022, arXiv
-   2107.01499 (QAdam). Sheet: onebit.md. The two phases are frozen.h's, the bytes the codec's
-   (src/codec/minmax8.c). As BAGUA: 100 steps of warm-up, Adam's bias correction, extremes a
-   chunk, which is an owner's part of a tensor from four workers up, no error feedback, which
-   eight bits can do without; error_feedback=on is the paper's form. Unlike it the bias correction
-   of the second moment is frozen with it; weight decay is decoupled from the gradient, as in
-   1-bit Adam; the warm-up is counted in one place; and mask=auto, since a momentum of 0 comes
-   back as up to half a step of the codes. */
+/* qadam: Adam whose second moment is frozen after a warm-up, and whose momentum then travels as one
+   byte an element. Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu, Zhang,
+   "BAGUA: Scaling up Distributed Learning with System Relaxations", VLDB 2022, arXiv 2107.01499
+   (QAdam).
+   The two phases are frozen.h's, the bytes the codec's (src/codec/minmax8.c). As in BAGUA there are
+   100 steps of warm-up and Adam's bias correction. Extremes are a chunk's, which is an owner's part
+   of a tensor from four workers up. There is no error feedback, which eight bits can do without;
+   error_feedback=on is the paper's form.
+   Differs from BAGUA:
+   1. The bias correction of the second moment is frozen with it.
+   2. Weight decay is decoupled from the gradient, as in 1-bit Adam.
+   3. The warm-up is counted in one place.
+   4. mask=auto, since a momentum of 0 comes back as up to half a step of the codes. */
 #include "frozen.h"
 
 typedef struct qadam { frozen f; int64_t chunk; bool error_feedback; } qadam;

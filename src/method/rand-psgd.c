@@ -1,19 +1,21 @@
 /* rand-psgd: decentralised SGD whose neighbours are drawn anew each round, so that the distance
    from the mean shrinks by a constant however many workers there are. Zhang, Cui, Kayi, Liu,
    Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, Kung, Picheny, ICASSP 2020, arXiv
-   2002.01119. Sheet: spectral-gap.md.
-     mixing=GRAPH, pace=step   x <- x - eta opt(g(x)), then `rounds` times x <- sum_j
-                               W_ij x_j with W of the next round
-     mixing=GRAPH, pace=own    every worker computes when it likes; `rounds` rounds for every
-                               `workers` gradients of the run, or as many as the network lets there
-                               be, beside the computation and in delta form (src/gossip/averager.c)
+   2002.01119.
+     mixing=GRAPH, pace=step   x <- x - eta opt(g(x)), then `rounds` times x <- sum_j W_ij x_j with
+                               W of the next round
+     mixing=GRAPH, pace=own    every worker computes when it likes. For every `workers` gradients of
+                               the run there are `rounds` rounds, or as many as the network lets
+                               there be. They are made beside the computation, in delta form
+                               (src/gossip/averager.c)
      mixing=delay-by-one       x <- mean_j(x_j) - eta opt(g(x)): the all-reduce of models travels
                                while the gradient is computed at them
-   GRAPH is any of topology.h that keeps the mean; the paper's are random-ring (the default: a ring
-   in a new order each round, the squared distance shrinks by (n - 3)/(3 (n - 1)) in expectation)
-   and ring, what it compares with. `random-ring(seed=,weight=,block=)` are the sheet's mixing_seed,
-   mixing_weight, locality. All workers draw from (seed, round), so they agree without a message.
-   delay-by-one skips the first step, in which the models are equal. Momentum stays local. */
+   GRAPH is any of topology.h that keeps the mean. The paper has two: random-ring, the default, and
+   ring, which it compares with. random-ring is a ring in a new order each round: the squared
+   distance shrinks by (n - 3)/(3 (n - 1)) in expectation. Its seed, weight and block are options
+   (`random-ring(seed=,weight=,block=)`). All workers draw from (seed, round), so they agree without
+   a message. delay-by-one skips the first step, in which the models are equal. Momentum stays
+   local. */
 #include <string.h>
 
 #include "tutti/gossip.h"

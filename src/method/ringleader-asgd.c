@@ -1,55 +1,63 @@
 /* ringleader-asgd: asynchronous SGD in rounds of as many updates as there are workers, along a
-   table of everybody's gradients: optimal for any speeds when every worker has data of its own,
-   and nothing that was computed is thrown away. Maranjyan, Richtarik, arXiv 2509.22860, ICLR
-   2026. Sheet: ringleader-asgd.md.
+   table of everybody's gradients. It is optimal for any speeds when every worker has data of its
+   own, and nothing that was computed is thrown away. Maranjyan, Richtarik, arXiv 2509.22860, ICLR
+   2026.
      worker i   x <- what the server sent;  again and again g <- grad f_i(x), sent
-     server     G_i / b_i: mean of the b_i gradients of worker i in this round's table;   direction
-                = 1/n sum_i G_i / b_i   (inside a worker first, then all workers the same)
-       phase 1  take gradients, without updates, until every b_i >= 1. Whoever comes last is served
-       phase 2  n updates: a worker that is not served yet in this round adds its gradient, w <-
-                opt(w, direction), and is served: gets w. Another's gradient goes to the next
-                round's table when all are served the next round's table becomes this round's
-   What is stored differs from the sheet, not what is computed. All gradients of a worker between
-   two models that it gets belong to one table, since it is served once a round: so one entry a
-   worker is enough, that of the table which it still fills, if the means are kept beside the
-   entries: direction and direction+, one vector each, to which a gradient adds 1/n of what it
-   changes of its worker's mean, (g - mean) / b. Both begin at 0 with their table, so rounding does
-   not pile up beyond a round. Memory at the server: n + 3 models instead of 2n + 2.
+     server     G_i / b_i: mean of the b_i gradients of worker i in this round's table;
+                direction = 1/n sum_i G_i / b_i   (inside a worker first, then all workers the same)
+       phase 1  take gradients, without updates, until every b_i >= 1. The last to come is served
+       phase 2  n updates: a worker that is not served yet in this round adds its gradient,
+                w <- opt(w, direction), and is served: gets w. Another's gradient goes to the next
+                round's table; when all are served the next round's table becomes this round's
      table=server   the entries stand at the server
      table=worker   each worker keeps its own and sends what it changes of its mean: the same
                     numbers, the same bytes, n models less at the server
-     point=fresh    workers that are not served get the newest model with their answer; sticky (the
-                    paper's): "go on", without a payload
-   Every gradient in an update's direction was computed at a model of at most 2n - 2 updates
-   before: held as an invariant, a run that broke it would end with a sentence. The largest of them
-   is `delay_max` of the summary's figures; its staleness is that of the gradients whose worker was
-   served. table_dtype=bf16: an entry is kept in two bytes an element, rounded to nearest;
-   direction and direction+ stay fp32, and what a gradient adds to them is 1/n of what it changes
-   of the mean as it is kept: so they are the means over the table exactly as far as sums of fp32
-   are, nothing piles up, and either table gives the same numbers. Whatever the optimiser has
-   (momentum, Adam's) is fp32 and takes a direction whose error is that of the entries: 2^-9 of an
-   element at most with one gradient in its entry, a rounding more, of weight k/b, with the k-th of
-   b; once b exceeds some 2^9 |g - mean| / |mean| further gradients change the kept mean no more.
-   table_limit_mb: of the table at the server; 0: the memory of its machine. It is refused before
-   anything is computed. Loss (the sheet's worker_timeout, where a lost worker is known at once):
-   the slot of a worker that is lost is removed from the round: it is not waited for, and what it
-   has in the mean of the round stays until the round is over, so that this one's mean is over
-   those who have an entry in it and its step is scaled to them. From the next round on n is the
-   number of those who are left, also in the bound on delays. Chosen, of a round that waits for a
-   worker which is overdue (it is lost, and nobody knows it yet; or it has stopped): what the
-   others compute meanwhile goes into means that no update takes before it comes, and the run has
-   so many gradients and no more. So whoever the round does not need is not answered, and computes
-   no further, until the one that is overdue has come or is known to be lost. Overdue: ten times as
-   many gradients have come since it was answered as usually do (a running mean), and ten a worker
-   at least; a worker that never came is taken to be ten times slower than the others. Counted in
-   gradients, and by no clock: what a lost worker costs the others is then a number of gradients,
-   and a machine that stands still as a whole changes nothing. Who makes no more steps says so
-   (leave), so nobody waits for one who does not compute.
-   Chosen, of a checkpoint that other workers go on from, be they as many as were left: they begin a
-   round at the server's model. What was in the old round is at most 2n - 2 updates old for the n of
-   then, and waits for a round of the new n. Tables of rows (ctr, wordlm) travel whole, both ways:
-   an update goes along the means of all workers' gradients, so it moves every row that any of them
-   has touched in the round, and an answer by rows would have to know which a worker lacks. */
+     point=sticky   workers that are not served are told "go on", without a payload (the paper's)
+     point=fresh    they get the newest model with their answer
+
+   What is stored differs from the paper, not what is computed. All gradients of a worker between
+   two models that it gets belong to one table, since it is served once a round. So one entry a
+   worker is enough, that of the table which it still fills, if the means are kept beside the
+   entries: direction and direction+, one vector each. To these a gradient adds 1/n of what it
+   changes of its worker's mean, (g - mean) / b. Both begin at 0 with their table, so rounding does
+   not pile up beyond a round. Memory at the server: n + 3 models instead of 2n + 2.
+
+   Every gradient in an update's direction was computed at a model of at most 2n - 2 updates before.
+   This is held as an invariant: a run that broke it would end with a sentence. The largest of these
+   delays is `delay_max` of the summary's figures; its staleness is that of the gradients whose
+   worker was served.
+
+   table_dtype=bf16: an entry is kept in two bytes an element, rounded to nearest. direction and
+   direction+ stay fp32, and a gradient adds to them 1/n of what it changes of the mean as it is
+   kept. So they are the means over the table exactly as far as sums of fp32 are, nothing piles up,
+   and either table gives the same numbers. What the optimiser has (momentum, Adam's) is fp32 and
+   takes a direction whose error is that of the entries: 2^-9 of an element at most with one
+   gradient in its entry, and a rounding more, of weight k/b, with the k-th of b. Once b exceeds
+   some 2^9 |g - mean| / |mean|, further gradients change the kept mean no more.
+   table_limit_mb: of the table at the server; 0: the memory of its machine. A larger one is refused
+   before anything is computed.
+
+   Loss: the slot of a worker that is lost is removed from the round, and is not waited for. What it
+   has in the mean of the round stays until the round is over. So this round's mean is over those
+   that have an entry in it, and its step is scaled to them. From the next round on n is the number
+   of those that are left, also in the bound on delays.
+
+   Chosen here, of a round that waits for a worker which is overdue (it is lost, and nobody knows it
+   yet; or it has stopped): what the others compute meanwhile would go into means that no update
+   takes before it comes, and the run has only so many gradients. So a worker that the round does
+   not need is not answered, and computes no further, until the one that is overdue has come or is
+   known to be lost. Overdue: ten times as many gradients have come since it was answered as usually
+   do (a running mean), and ten a worker at least. A worker that never came is taken to be ten times
+   slower than the others. It is counted in gradients, and by no clock: what a lost worker costs the
+   others is then a number of gradients, and a machine that stands still as a whole changes nothing.
+   A worker that makes no more steps says so (leave), so nobody waits for one that does not compute.
+
+   Chosen here, of a checkpoint that other workers go on from, also as many as were left: they begin
+   a round at the server's model. What was in the old round is at most 2n - 2 updates old for the n
+   of then, and would wait for a round of the new n.
+   Tables of rows (ctr, wordlm) travel whole, both ways. An update goes along the means of all
+   workers' gradients, so it moves every row that any of them has touched in the round. An answer by
+   rows would have to know which a worker lacks. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,30 +1,32 @@
-/* ringmaster-asgd: asynchronous SGD whose server leaves out gradients that have become too old,
-   which is all it takes to make it optimal for any speeds when all workers have the same data.
-   Maranjyan, Tyurin, Richtarik, ICML 2025, arXiv 2501.16168. Sheet: ringmaster-asgd.md.
+/* ringmaster-asgd: asynchronous SGD whose server leaves out gradients that have become too old.
+   That is all it takes to make it optimal for any speeds when all workers have the same data.
+   Maranjyan, Tyurin, Richtarik, ICML 2025, arXiv 2501.16168.
      worker i   x <- what the server sent, of version k_i;  g <- grad f(x);  sends g
      server     delta = k - k_i;   delta < R: w <- opt(w, g), k <- k + 1;   else g is dropped;
                 sends (w, k) to worker i: k_i <- k           (Algorithm 4)
      stops=on   and after every update to each worker j with k - k_j >= R, which abandons what it
                 computes and begins anew: k_j <- k           (Algorithm 5)
-   One server, at worker 0 or a rank of its own, since the delay is that of the whole model. Delays
-   count applied updates. R=1 is serial SGD by whoever is first, R without a limit plain
-   asynchronous SGD; nothing else is a special case. A worker that is stopped computes the same
-   samples again, at the new model, so an epoch is still every sample once. It looks whether it is
-   to stop each time a layer is through, so up to a layer's time is lost; a gradient that was on its
-   way when the stop was sent is dropped by its version. Chosen: `lr_delay` of async-sgd.md, D (off
-   by default: the paper's rate is constant). collect=B: an update takes the mean of B gradients,
-   each of which has a delay below R, and delays still count updates. With R=1 these are all of one
-   model, whoever computed them: minibatch SGD of B gradients by who is first, and with stops=on
-   everybody begins anew after each: Rennala SGD (Tyurin, Richtarik, NeurIPS 2023), the sheet's
-   baseline, and ata's (`greedy`, whose bill is what all workers have computed). Who has handed one
-   in goes on at the same model, which is not sent again.
-   adapt=on (the sheet's, not the paper's): after every 4 n computations that came in or were
-   stopped R doubles if fewer than 0.7 of them were applied, and halves if more than 0.99 were: of
-   equal workers, whose delays are all n - 1, it so goes to and fro between n and n / 2.
-   A checkpoint is one for any workers: the server has all there is; another number begins at its
-   model, k_i = k. Tables of rows (ctr, wordlm) travel whole, both ways. Nothing in the rule forbids
-   rows (asgd has them); it would need stops, which send the model unasked and begin a step anew, to
-   leave out rows that are asked for. Not built. */
+   There is one server, at worker 0 or a rank of its own, since the delay is that of the whole
+   model. Delays count applied updates. R=1 is serial SGD by the worker that is first, R without a
+   limit plain asynchronous SGD; nothing else is a special case.
+   A worker that is stopped computes the same samples again, at the new model, so an epoch is still
+   every sample once. It looks whether it is to stop each time a layer is through, so up to a
+   layer's time is lost. A gradient that was on its way when the stop was sent is dropped by its
+   version. Chosen here: `lr_delay`, as asgd has it, off by default: the paper's rate is constant.
+   collect=B: an update takes the mean of B gradients, each of which has a delay below R, and delays
+   still count updates. With R=1 these are all of one model, whichever workers computed them:
+   minibatch SGD of the first B gradients. With stops=on everybody begins anew after each: Rennala
+   SGD (Tyurin, Richtarik, NeurIPS 2023), with which the paper compares, and ata's baseline
+   `greedy`, whose bill is what all workers have computed. A worker that has handed one in goes on
+   at the same model, which is not sent again.
+   adapt=on (chosen here, not the paper's): after every 4 n computations that came in or were
+   stopped R doubles if fewer than 0.7 of them were applied, and halves if more than 0.99 were.
+   Equal workers all have delays of n - 1: then R goes to and fro between n and n / 2.
+   A checkpoint is one for any workers: the server has all there is. Another number begins at its
+   model, k_i = k.
+   Tables of rows (ctr, wordlm) travel whole, both ways. Nothing in the rule forbids rows (asgd has
+   them). Stops send the model unasked and begin a step anew: they would have to leave out rows that
+   are asked for. Not built. */
 #include <errno.h>
 
 #include "arrivals.h"

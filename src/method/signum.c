@@ -2,15 +2,15 @@
    and the majority decides. Bernstein, Wang, Azizzadenesheli, Anandkumar, "signSGD: Compressed
    Optimisation for Non-Convex Problems", ICML 2018, arXiv 1802.04434 (Signum); Bernstein, Zhao,
    Azizzadenesheli, Anandkumar, "signSGD with Majority Vote is Communication Efficient and Fault
-   Tolerant", ICLR 2019, arXiv 1810.05291. Sheet: onebit.md.
-     each step   m_r <- b m_r + (1-b) g_r;  s <- sgn(sum over the workers of
-                 sgn(m_r));  x <- x - lr (s + wd x)
-   b = 0 is signSGD with majority vote. No scale and no error feedback: the learning rate, of the
-   run's optimiser, is the step of every weight, whatever its gradient is (the authors' 0.0001), and
-   every worker has one vote whatever its share of the batch. The vote is the codec's
+   Tolerant", ICLR 2019, arXiv 1810.05291.
+     each step   m_r <- b m_r + (1-b) g_r;  s <- sgn(sum over the workers of sgn(m_r));
+                 x <- x - lr (s + wd x)
+   b = 0 is signSGD with majority vote. There is no scale and no error feedback. The learning rate,
+   of the run's optimiser, is the step of every weight, whatever its gradient is (the authors'
+   0.0001). Every worker has one vote whatever its share of the batch. The vote is the codec's
    (src/codec/sign-vote.c): ties of an even number of workers count as +, and so does a gradient of
-   0. Momentum is each worker's own and is saved with it. Clipping would change no sign but through
-   the momentum, and no worker knows the mean gradient: clip-norm is refused. */
+   0. Momentum is each worker's own and is saved with it. clip-norm is refused: clipping would
+   change no sign but through the momentum, and no worker knows the mean gradient. */
 #include "coded.h"
 #include "tutti/kernels.h"
 

@@ -1,7 +1,8 @@
-/* single: plain SGD, nothing exchanged. With one worker it is the yardstick of every other method.
-   With n workers each trains its own replica on its own samples and the final model is their mean
-   (one-shot averaging: Zinkevich, Weimer, Smola, Li, NIPS 2010), which is also how fast n workers
-   are when they never wait: the ceiling that a method's overhead is measured against. */
+/* single: plain SGD; nothing is exchanged.
+   With one worker it is the yardstick of every other method. With n workers each trains its own
+   replica on its own samples, and the final model is their mean (one-shot averaging: Zinkevich,
+   Weimer, Smola, Li, NIPS 2010). This is also how fast n workers are when they never wait: the
+   ceiling that a method's overhead is measured against. */
 #include "tutti/method.h"
 
 const tutti_method_ops tutti_method_single = {

@@ -1,33 +1,39 @@
-/* ssp: stale synchronous parallel: workers are at most `staleness` steps apart, and
-   between that they do not wait. Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger,
-   Xing, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
-   Server", NIPS 2013. Sheet: async-sgd.md, C.
-     worker at clock c:  g = grad f(w_mine; its part of step c);  push g, c :=
-                         c + 1;  w_mine := what comes back
+/* ssp: stale synchronous parallel. Workers are at most `staleness` steps apart, and as long as they
+   are they do not wait. Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing, "More Effective
+   Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013.
+     worker at clock c:  g = grad f(w_mine; its part of step c);  push g, c := c + 1;
+                         w_mine := what comes back
      server:             w := opt(w, weight eta g);  clock_i := clock_i + 1;  answers worker i once
                          min_j clock_j >= clock_i - staleness, with w as it is then
    So a read at clock c has all updates of all workers up to clock c - staleness - 1, its own
-   always, and later ones as they are there: nothing is cached at the worker, what it reads is the
-   server's newest (the ESSP form of freshness). Every slice has clocks of its own, by the same
-   rule; a worker goes on when all have let it. staleness_max (the sheet's dynamic SSP, "bound
-   chosen within [S_lo, S_hi] from recent speeds": Zhao, An, Liu, Chen, "Dynamic Stale Synchronous
-   Parallel Distributed Training for Deep Learning", ICDCS 2019, arXiv 1908.11848, from memory):
-   whoever is in front and would have to wait at S_lo = staleness is granted r more steps, at most
-   up to S_hi, so that it ends the last of them as near as can be to the time at which the slowest
-   is expected to push, and waits then until it is within S_lo again. Expected: the server's running
-   means of what a worker takes from an answer to its next push; before the slowest has pushed once
-   nothing is granted. The guarantees are those of staleness=S_hi. staleness=0 waits for all:
-   synchronous SGD whose gradients are applied one after the other. Tables: a pass asks for the rows
-   that it reads when it reads them, so they may be newer than the rest of the model, which the
-   guarantee allows. With staleness=0 that would not be synchronous SGD: whoever is early would
-   change rows that another has still to read. Tables come whole with the answers then. Chosen: an
-   update is the run's optimiser at the learning rate times the worker's share of the step (1/n if
-   even), where the paper sums: so the learning rate means the same as in ddp whatever n is, plain
-   sgd with staleness=0 is ddp up to rounding, and a clock is a step. Chosen: nobody waits for the
-   clock of a worker that is lost; the parts of the others stay as they were, so its share of a step
-   is missing (as in d-psgd). With momentum or adam a step is n updates of the slots. The figures'
-   staleness is, of each gradient's read, how many clocks the slowest worker was behind it. All
-   workers make the same steps, so at the end nobody is waited for. */
+   always, and later ones as they are there. Nothing is cached at the worker: it reads the server's
+   newest (the ESSP form of freshness). Every slice has clocks of its own, by the same rule; a
+   worker goes on when all have let it. staleness=0 waits for all: synchronous SGD whose gradients
+   are applied one after the other. The figures' staleness is, of each gradient's read, how many
+   clocks the slowest worker was behind it. All workers make the same steps, so at the end nobody is
+   waited for.
+
+   staleness_max: the bound is chosen between S_lo = staleness and S_hi from recent speeds (dynamic
+   SSP: Zhao, An, Liu, Chen, "Dynamic Stale Synchronous Parallel Distributed Training for Deep
+   Learning", ICDCS 2019, arXiv 1908.11848, from memory). A worker in front that would have to wait
+   at S_lo is granted r more steps, at most up to S_hi. It then ends the last of them as near as can
+   be to the time at which the slowest is expected to push. After them it waits until it is within
+   S_lo again. What is expected follows from the server's running means of a worker's time from an
+   answer to its next push. Before the slowest has pushed once nothing is granted. The guarantees
+   are those of staleness=S_hi.
+
+   Tables: a pass asks for the rows that it reads when it reads them. So they may be newer than the
+   rest of the model, which the guarantee allows. With staleness=0 that would not be synchronous
+   SGD: an early worker would change rows that another has still to read. Then tables come whole
+   with the answers.
+
+   Chosen here:
+   1. An update is the run's optimiser at the learning rate times the worker's share of the step
+      (1/n if even), where the paper sums. So the learning rate means the same as in ddp whatever n
+      is, plain sgd with staleness=0 is ddp up to rounding, and a clock is a step. With momentum or
+      adam a step is n updates of the slots.
+   2. Nobody waits for the clock of a worker that is lost. The parts of the others stay as they
+      were, so its share of a step is missing (as in d-psgd). */
 #include <errno.h>
 #include <math.h>
 

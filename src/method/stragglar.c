@@ -1,25 +1,27 @@
-/* stragglar: ddp whose all-reduce begins without the worker that comes late. Devraj, Ding,
-   Vijaya Kumar, Kleinberg, Singh, "Efficient AllReduce with Stragglers", 2025, arXiv
-   2505.23523. Sheet: stragglar.md. The schedules are src/collective/stragglar.c; here is
-   who is late, and whether it pays.
+/* stragglar: ddp whose all-reduce begins without the worker that comes late. Devraj, Ding, Vijaya
+   Kumar, Kleinberg, Singh, "Efficient AllReduce with Stragglers", 2025, arXiv 2505.23523. The
+   schedules are src/collective/stragglar.c; here is which worker is late, and whether it pays.
      each step         pieces are summed by the chosen all-reduce: stragglar if a worker is known to
                        come late, else ddp's, to the bit
-     every 20 steps    t <- all-gather of the mean compute time of a step;  delta =
-                       the largest less the second largest
-                       stragglar for its worker, if  delta + T_default > max(delta, T_RS) +
-                                                     T_SAR  for the whole model, else none
-   A step begins for all when the last one's all-reduce has ended, so who computes longest comes
-   last, and by the difference of compute times. That needs one small all-gather in 20 steps and no
-   clock in common; all decide alike from the same numbers.
+     every 20 steps    t <- all-gather of the mean compute time of a step;
+                       delta = the largest less the second largest
+                       stragglar for its worker, if
+                       delta + T_default > max(delta, T_RS) + T_SAR  for the whole model, else none
+   A step begins for all when the last one's all-reduce has ended. So the worker that computes
+   longest comes last, and by the difference of compute times. That needs one small all-gather in 20
+   steps and no clock in common; all decide alike from the same numbers.
      T_RS = (n-2) (alpha + beta s/(n-1)),  T_SAR = R (alpha + beta s/(n-1)),  T_default = a + b s
    R: rounds of the schedule itself, n-2 + ceil lg n or, of greedy ones, some more. alpha and beta
-   are measured on a ring when the run begins, a and b on the default all-reduce. The sheet compares
-   with a ring; the default is what we would do otherwise, and through shared memory it is far
-   better than any ring. A piece for which T_SAR is not below T_default keeps the default
-   (min_bytes). Differs from the paper: the straggler may change every 20 steps; any number of
-   workers (greedy schedule). Sums of stragglar have an order of their own: replicas stay equal, but
-   the bits are ddp's only while nobody is late. A worker that was named keeps the role whether it
-   is late or not: such runs are reproducible on real machines, too. */
+   are measured on a ring when the run begins, a and b on the default all-reduce. A piece for which
+   T_SAR is not below T_default keeps the default (min_bytes).
+   Differs from the paper:
+   1. It compares with a ring. Here the default is what would be done otherwise, and through shared
+      memory that is far better than any ring.
+   2. The straggler may change every 20 steps.
+   3. Any number of workers (greedy schedule).
+   Sums of stragglar have an order of their own. Replicas stay equal, but the bits are ddp's only
+   while nobody is late. A worker that was named keeps the role whether it is late or not: such runs
+   are reproducible on real machines, too. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
