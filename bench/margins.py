@@ -2,7 +2,7 @@
 leave a figure within a quarter of the margin from its bound.
 
     cnn on mnist(distort=1), 4 x 16 samples, sgd with momentum and a cosine: per cent of the test images; gpt(2,128,4,64) on moby-dick, 4 x 4 windows, adamw with a cosine: nats a byte of the whole validation part
-    Margins are the papers' (the sheets' headline results), or, where a paper finds no loss, the spread that seeds have there: 0.3 points, 0.02 nats
+    Margins are the papers' (their headline results), or, where a paper finds no loss, the spread that seeds have there: 0.3 points, 0.02 nats
     accordion: a pair of levels each, as published: one run at the low level, one at the high one and one that switches, whose accuracy is held against the low one's and its bytes against the high one's
 
 How long: papers promise the end of training, not its beginning, and error feedback brings what it keeps back with a delay (of 1/ratio steps for a selection), so that a run that fp32 itself has not finished measures the

@@ -42,7 +42,7 @@ def best_allocation(tau, tasks):
 
 
 def round_of(tau, rounds=200):
-    """Of ringleader-asgd, means over rounds, by the sheet's rule alone (workers that compute one gradient after the other, messages that take no time): seconds of a round; and its B, of which the noise in the sum of a round's n
+    """Of ringleader-asgd, means over rounds, by the paper's rule alone (workers that compute one gradient after the other, messages that take no time): seconds of a round; and its B, of which the noise in the sum of a round's n
     directions is sigma^2 n / B: the harmonic mean of the counts, if all n updates found the same."""
     n = len(tau)
     arrivals = [(t, i) for i, t in enumerate(tau)]

@@ -5,8 +5,8 @@
 
 All but `real` are in virtual time (--transport sim), so other work on the machine does not change them. Three seeds each.
 
-contraction  rand-psgd on a random and on the fixed ring of 16, 32, 64 workers: what one round leaves of the squared distance from the mean, against (n - 3) / (3 (n - 1)) and lambda_2^2
-             (spectral-gap.md). Fixed ring: models are put apart by one noisy step, then the rate is 0; over rounds 5 n to 6 n, when the slowest direction is what is left. Random ring: every step adds noise and
+contraction  rand-psgd on a random and on the fixed ring of 16, 32, 64 workers: what one round leaves of the squared distance from the mean, against (n - 3) / (3 (n - 1)) and lambda_2^2.
+             Fixed ring: models are put apart by one noisy step, then the rate is 0; over rounds 5 n to 6 n, when the slowest direction is what is left. Random ring: every step adds noise and
              nothing else, then makes r rounds, so the squared distance D settles where E D = l^r (E D + noise), whatever directions are left, if a round leaves l of it in expectation; from the means for r = 1
              and 2, D2 / D1 = l / (1 + l). One round of fresh noise says nothing of the orders (any ring leaves the same of it), the second does.
 steady       rand-psgd, 32 workers whose gradients disagree: the distance from the mean at which they settle, on the fixed ring against the random one.
@@ -166,7 +166,7 @@ class Gossip:
         return left(pairs), error, [left(list(zip(a, b))) for (a, _), (b, _) in zip(runs[::2], runs[1::2])], runs[-1][1]
 
     def steady(self):
-        """spectral-gap.md, invariant 5: at least 20 times, from sums of what a round leaves, 39 and 1.45. Gradients that always disagree alike add up on the fixed ring, so it is more."""
+        """At least 20 times, from sums of what a round leaves, 39 and 1.45. Gradients that always disagree alike add up on the fixed ring, so it is more."""
         def one(mixing, seed):
             spec = f"random-ring(seed={seed})" if mixing == "random-ring" else mixing
             _, lines, command = self.train("--model", "quadratic(dim=200,classes=32,skew=1,samples=2048)", "--partition", "class(k=1)", "-n", 32, "--batch", 2, "--steps", 300, "--eval-every", 10, "--transport", "sim",

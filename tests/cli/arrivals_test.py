@@ -269,7 +269,7 @@ class Arrivals(Case):
         common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 6, "--batch", 8, "--transport", "sim", "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, t) for r, t in enumerate(seconds)), "--optimizer", "sgd(lr=0.1)")
         tasks = 48
         best = [0] * 6
-        for _ in range(tasks): # the greedy of the sheet, which is optimal (step 3)
+        for _ in range(tasks): # the greedy of the paper, which is optimal (step 3)
             best[min(range(6), key=lambda r: (best[r] + 1) * seconds[r])] += 1
         s = summary(self.train("a", *common, "--steps", 80, "--method", "ata(tasks=%d)" % tasks))
         dealt, figures = s["method_figures"]["tasks"], s["method_figures"]

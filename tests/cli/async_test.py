@@ -74,7 +74,7 @@ class Asynchronous(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_one_slow_worker_slows_nobody_else(self):
-        """Headline of the sheet: ddp goes at the pace of the slowest, ad-psgd hardly notices it. A gradient takes 10 ms; the last one of the slow worker is waited for."""
+        """Headline of the paper: ddp goes at the pace of the slowest, ad-psgd hardly notices it. A gradient takes 10 ms; the last one of the slow worker is waited for."""
         common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 400, "--batch", 16, "--transport", "sim", "--step-time", 0.01)
         even = summary(self.train("even", *common, "--method", "ad-psgd"))
         for factor in (5, 100):

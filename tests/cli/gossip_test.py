@@ -72,7 +72,7 @@ class Gossip(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_random_ring_keeps_many_workers_closer_than_a_fixed_one(self):
-        """spectral-gap.md, 5: under the same disagreement of gradients the squared distance is the sum of the powers of a round's factor: 39 for a ring of 32, 1.45 for one drawn anew each round, 27 times less; 20 is asked."""
+        """Under the same disagreement of gradients the squared distance is the sum of the powers of a round's factor: 39 for a ring of 32, 1.45 for one drawn anew each round, 27 times less; 20 is asked."""
         common = ("--model", "quadratic(dim=32,condition=1,classes=32,noise=0,skew=1,samples=2048)", "--partition", "class(k=1)", "-n", 32, "--batch", 8, "--steps", 300, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.0001)")
         fixed, drawn = (summary(self.train(m, *common, "--method", "rand-psgd(mixing=%s)" % m)) for m in ("ring", "random-ring"))
         self.assertEqual(fixed["bytes_sent_total"], drawn["bytes_sent_total"])

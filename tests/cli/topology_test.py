@@ -33,7 +33,7 @@ class Topology(Case):
         self.assertIn("mixes slowly", tutti("topology", "ring", "-n", 64).stdout)
 
     def test_drawn_graphs_show_their_expectation_and_their_first_rounds(self):
-        # spectral-gap.md: lambda_2(E[W^T W]) and the rounds to a hundredth, at n = 8, 16, 32, 64
+        # lambda_2(E[W^T W]) and the rounds to a hundredth, at n = 8, 16, 32, 64
         for n, factor, rounds in ((8, "0.23810", 4), (16, "0.28889", 4), (32, "0.31183", 4), (64, "0.32275", 5)):
             out = tutti("topology", "random-ring", "-n", n).stdout
             self.assertIn("period:      none: each round is drawn anew\n", out)

@@ -1,5 +1,5 @@
 /* Wrappers that feed back: ef's momentum, ef21, dgc; and the warm-up of topk. Goal: what is held
-   back is conserved, estimates follow what the sheets say, at both ends of the way; nothing that is
+   back is conserved, estimates follow what the papers say, at both ends of the way; nothing that is
    not finite stays. Method: workers in one process; the recursions of the papers written out again;
    small problems that tell methods apart. */
 #include "subject.h"
@@ -66,7 +66,7 @@ static void momentum_before_the_codec_is_conserved(void **state)
     }
 }
 
-/* Sheet: h = mean h_w on every worker after every step; |g - h_w|^2 contracts at a fixed point; h
+/* h = mean h_w on every worker after every step; |g - h_w|^2 contracts at a fixed point; h
    becomes the mean of the gradients, also by two stages. */
 static void ef21_follows_the_gradients(void **state)
 {
@@ -195,7 +195,7 @@ static void ef21_is_its_recursion_at_both_ends(void **state)
     }
 }
 
-/* Sheet, invariant 7: f_w = |x|^2 / 2 +- b.x. Error feedback with top-1 keeps moving at the size of
+/* f_w = |x|^2 / 2 +- b.x. Error feedback with top-1 keeps moving at the size of
    its steps, EF21 comes to rest at the optimum. */
 static void ef21_rests_where_error_feedback_moves(void **state)
 {
@@ -272,7 +272,7 @@ static void dgc_is_its_recursion(void **state)
                     if (fabs((double)y[i] - v[i]) > 1e-4 + off * fabs(v[i]))
                         fail_msg("%s, step %d, element %zu: sent %g, the recursion has %g", rows[k].spec, (int)step, i,
                                  (double)y[i], v[i]);
-                    v[i] = off > 0 ? v[i] - (double)y[i] : 0; /* sparsification.md: what 16 bits lose is put back */
+                    v[i] = off > 0 ? v[i] - (double)y[i] : 0; /* what 16 bits lose is put back */
                     u[i] = rows[k].masking && rows[k].ratio < 1 ? 0 : u[i];
                 }
                 assert_true(fabs((double)subject_state(s, "codec.v", TUTTI_OWN_MEAN)[i] - v[i]) < 1e-4 &&

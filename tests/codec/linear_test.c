@@ -1,6 +1,6 @@
 /* Codecs of the linear form, and error feedback over codecs of either form. Goal: what workers fold
    and sum is what they all unfold; random-k's draws, PowerSGD's projection and the conservation of
-   error feedback are as the methods' sheets prove them.
+   error feedback are as the papers prove them.
    Method: four workers in one process; the mean over them in double; identities
    with tolerances from the arithmetic. */
 #include "subject.h"
@@ -348,7 +348,7 @@ static void powersgd_is_exact_on_matrices_of_its_rank(void **state)
         }
 }
 
-/* Sheet, invariants 1, 2 and 6: G projects the mean; W workers are one with the mean;
+/* G projects the mean; W workers are one with the mean;
    a constant matrix is approached. */
 static void powersgd_projects_the_mean_whatever_the_workers(void **state)
 {
@@ -386,7 +386,7 @@ static void powersgd_projects_the_mean_whatever_the_workers(void **state)
     subject_close(one);
 }
 
-/* The sheet's iterations, slowly and in double: each on what the ones before have left of every
+/* The iterations, slowly and in double: each on what the ones before have left of every
    worker's matrix, which is computed here, the products added up. */
 static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
 {
@@ -563,7 +563,7 @@ static float *residual_of(const subject *s)
     return subject_state(s, "codec.e", TUTTI_OWN_MEAN);
 }
 
-/* Error feedback, sheet: the sum of what was delivered and the mean residual
+/* Error feedback: the sum of what was delivered and the mean residual
    is the sum of the mean gradients. */
 static void error_feedback_loses_nothing(void **state)
 {
@@ -639,7 +639,7 @@ static void a_selection_and_its_residual_are_the_vector(void **state)
     }
 }
 
-/* Sheet: f = c |a + b| + |a - b|, 0 < c < 1, from (1, 1): the signs of the gradients never move a +
+/* f = c |a + b| + |a - b|, 0 < c < 1, from (1, 1): the signs of the gradients never move a +
    b, with error feedback it goes to 0. */
 static void error_feedback_mends_the_counterexample_of_sign(void **state)
 {

@@ -1,5 +1,5 @@
 /* Codecs of the message form.
-   Goal: sizes on the wire, losses and expectations are those of the methods' sheets; a message from
+   Goal: sizes on the wire, losses and expectations are those of the papers; a message from
    a peer is refused with a sentence or decoded, and never changes anything it does not say; all
    processors write the same bytes. Method: one list of specs for what all have in common;
    identities and bounds of each codec on several shapes of vectors. */
@@ -92,7 +92,7 @@ static size_t quantised(size_t n, size_t bits, size_t bucket)
 }
 static size_t share(size_t n, double ratio) { return n == 0 ? 0 : (size_t)fmax(1, ceil(ratio * (double)n - 1e-9)); }
 
-/* The formulas of the sheets, to the byte. */
+/* The formulas of what is sent, to the byte. */
 static void sizes_are_those_of_the_sheets(void **state)
 {
     float x[SUBJECT_LONGEST];
@@ -915,7 +915,7 @@ static void sign_loses_exactly_what_the_sheet_says(void **state)
             subject_close(l1);
             subject_close(l2);
         }
-    /* onebit.md, 1, in its own numbers; of normal ones (rho^2 = 2 / pi) above, within a tenth */
+    /* one element that is not 0 of 100; of normal ones (rho^2 = 2 / pi) above, within a tenth */
     for (int l2 = 0; l2 < 2; l2++) {
         subject *s = subject_open(l2 ? "onebit" : "sign", 100);
         memset(x, 0, sizeof x);
@@ -926,7 +926,7 @@ static void sign_loses_exactly_what_the_sheet_says(void **state)
     }
 }
 
-/* Onebit.md, 8, by a second computation, of whole matrices and of parts that begin and end within
+/* By a second computation, of whole matrices and of parts that begin and end within
    rows: the numbers are the means of either sign in a column of the part, so what a group loses
    sums to 0, other numbers would lose more, and what is lost is |x|^2 less what the means keep.
    Below min_rows, and of vectors, all is one column. */
@@ -1013,7 +1013,7 @@ static void votes_and_columns_refuse_what_no_encoder_writes(void **state)
     subject_close(s);
 }
 
-/* Onebit.md, 7: the majority, whoever votes first; the sign of 0 and a tie are +; a minority that
+/* The majority, whoever votes first; the sign of 0 and a tie are +; a minority that
    votes against all others changes nothing. The second message, an owner's, changes no vote. */
 static void the_majority_of_signs_decides(void **state)
 {

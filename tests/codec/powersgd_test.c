@@ -1,4 +1,4 @@
-/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see. Goal: the sheet's
+/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see. Goal: the method's
    invariants 5 to 8: both rules of error feedback move the model alike, and what differs is what
    they keep; a constant matrix is approached at the rate of subspace iteration, down to what no
    matrix of that rank has; all workers hold the same factors to the bit; memory is the residual and
@@ -32,7 +32,7 @@ static void alike(subject *const *a, subject *const *b)
                2 * a[0]->tensor.cols * sizeof(float));
 }
 
-/* Sheet, 5 and 7. Gradients: one that all have, which turns slowly, and noise of each worker's
+/* Gradients: one that all have, which turns slowly, and noise of each worker's
    own. */
 static void both_rules_of_error_feedback_move_the_model_alike(void **state)
 {
@@ -147,7 +147,7 @@ static void tangents(int r, int cols, const float *q, const double *v, double t[
         }
 }
 
-/* Sheet, 6: D = sum sigma_k u_k v_k^T, the same in every step. Each step multiplies the tangent
+/* D = sum sigma_k u_k v_k^T, the same in every step. Each step multiplies the tangent
    of direction k towards direction j by (sigma_k / sigma_j)^2: the slowest by (sigma_(r+1) /
    sigma_r)^2. What is lost comes down to the sum of sigma_k^2 beyond the rank, and never below:
    no matrix of that rank is nearer. */
@@ -203,7 +203,7 @@ static void a_constant_matrix_is_approached_at_the_rate_of_its_singular_values(v
     }
 }
 
-/* Sheet, 8. P and Q travel, r (rows + cols) numbers a matrix; Q stays for the next start, and the
+/* P and Q travel, r (rows + cols) numbers a matrix; Q stays for the next start, and the
    worker's own one for the step. D has no copy: it is where the residual is. */
 static void memory_is_the_residual_and_the_factors(void **state)
 {
@@ -321,7 +321,7 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
     }
 }
 
-/* Sheet, 3: G is the mean where that has no more than r directions, whatever each worker has: of 4
+/* G is the mean where that has no more than r directions, whatever each worker has: of 4
    whose matrices have all there are, and far longer than the mean. */
 static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
 {

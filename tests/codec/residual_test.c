@@ -1,6 +1,6 @@
 /* Error feedback as theory has it: what wrappers keep, step by step and over a thousand steps, and
-   what codecs that they wrap may lose. Goal: the invariants of error-feedback.md and onebit.md that
-   are equalities or bounds: nothing kept where nothing is lost, p = D + e to the bit with D as it
+   what codecs that they wrap may lose. Goal: theory's equalities
+   and bounds: nothing kept where nothing is lost, p = D + e to the bit with D as it
    is on the wire, the virtual iterate, the bound of the residual, EF21's rate, who is a contraction
    and who is not; and what each wrapper needs of memory. Method: workers in one process; the other
    side of each equation in double, or in floats where it is to the bit. The exchange's own order of
@@ -22,7 +22,7 @@ static void close_all(subject **s)
         subject_close(s[w]);
 }
 
-/* Sheet, 1. Error feedback: the bits of the codec alone, and nothing is ever kept. EF21 adds
+/* Error feedback: the bits of the codec alone, and nothing is ever kept. EF21 adds
    differences up, h + (g - h), which rounds: within an ulp of the larger of the two, and
    never further, however many steps. */
 static void where_nothing_is_lost_nothing_is_kept(void **state)
@@ -64,7 +64,7 @@ static void where_nothing_is_lost_nothing_is_kept(void **state)
     }
 }
 
-/* Sheet, 2; onebit.md, 3: e' = p - D in the float32 that both are in, with D as it is decoded at
+/* e' = p - D in the float32 that both are in, with D as it is decoded at
    the other end, its sixteen bits and scales included. */
 static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
 {
@@ -123,7 +123,7 @@ static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
         }
 }
 
-/* Sheet, 3, in its strongest form: a thousand steps on quadratics, each worker with its own
+/* In its strongest form: a thousand steps on quadratics, each worker with its own
    optimum; y_t = x_t - lr mean e_t is where the uncompressed gradients would have led. */
 static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(void **state)
 {
@@ -182,7 +182,7 @@ static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(
     }
 }
 
-/* Sheet, always true: |e'| <= sqrt(1 - delta) (|g| + |e|); so with |g| <= G never
+/* Always true: |e'| <= sqrt(1 - delta) (|g| + |e|); so with |g| <= G never
    above G sqrt(1 - delta) / (1 - sqrt(1 - delta)). delta: of topk k / n, of sign what
    it is of the vector that was encoded. */
 static void the_residual_stays_within_its_bound(void **state)
@@ -226,7 +226,7 @@ static void the_residual_stays_within_its_bound(void **state)
     }
 }
 
-/* Sheet, 5: f(x) = x / 4, whose gradient is 4 once in four times and else -1. Signs go the
+/* f(x) = x / 4, whose gradient is 4 once in four times and else -1. Signs go the
    wrong way on average; with error feedback they lead to -1. In one dimension a scaled
    sign loses nothing, so there is a second one, whose gradient is +20 and -20 by turns,
    and which gives both their scale. */
@@ -251,7 +251,7 @@ static void signs_go_uphill_and_error_feedback_leads_down(void **state)
     }
 }
 
-/* Sheet, 8; onebit.md, 1: who says that he always keeps a part does: |C(x) - x|^2 <= (1 - delta)
+/* Whoever says that he always keeps a part does: |C(x) - x|^2 <= (1 - delta)
    |x|^2 with his own delta, on all shapes of vectors, and on a matrix; who does not say so exceeds
    |x|^2 somewhere, or may keep nothing. All of the registry, so that a new codec is asked too. */
 static void contractions_contract_and_the_others_do_not_say_so(void **state)
@@ -309,7 +309,7 @@ static void contractions_contract_and_the_others_do_not_say_so(void **state)
     assert_true(asked >= 15);
 }
 
-/* Sheet, theory: EF21 on quadratics that are mu-strongly convex, with top-k, alpha = k / n:
+/* Theory: EF21 on quadratics that are mu-strongly convex, with top-k, alpha = k / n:
    theta = 1 - sqrt(1 - alpha), beta = (1 - alpha) / theta; for gamma <= min(1 / (L + Lt sqrt(2
    beta / theta)), theta / 2 mu) the sum f(x) - f* + gamma / theta mean |h_w - grad_w|^2 falls
    by 1 - gamma mu a step at least. */
@@ -406,7 +406,7 @@ static void a_flush_delivers_all_that_is_owed(void **state)
     }
 }
 
-/* Sheet, 9; sparsification.md, 8; onebit.md. Of a worker: numbers an element that are kept over
+/* Of a worker: numbers an element that are kept over
    steps, and bytes an element of scratch besides. */
 static void memory_is_what_the_sheets_say(void **state)
 {

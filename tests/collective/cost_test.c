@@ -1,4 +1,4 @@
-/* Goal: the cost model gives the formulas of the sheets (collectives.md, stragglar.md)
+/* Goal: the cost model gives the closed formulas of the collectives and of stragglar
    on homogeneous clusters, to rounding, and walks lists as the world does: arrivals,
    ports, rendezvous. Method: all algorithms over group sizes, slices even, against the
    closed formulas; small lists by hand. */

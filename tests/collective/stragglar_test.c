@@ -1,4 +1,4 @@
-/* Goal: the invariants of the sheet (stragglar.md) hold for the lists of every group: rounds, one
+/* Goal: what docs/methods/stragglar.md promises holds for the lists of every group: rounds, one
    send and one receipt a round, who exchanges when, exact traffic, every choice of straggler.
    Method: read off the lists; sums and their equality on all members are the checker's. */
 #include "collective/schedule.h"
@@ -227,7 +227,7 @@ static void any_count_is_served(void **state)
         }
 }
 
-/* The sheet's four rounds for four: {0-3: c0}, {1-3: c1, 0->2: c0},
+/* The paper's four rounds for four: {0-3: c0}, {1-3: c1, 0->2: c0},
    {2-3: c2, 0-1}, {3->1: c2, 0-2}. */
 static void four_members_follow_the_example(void **state)
 {

@@ -1,4 +1,4 @@
-/* values.h: inputs that any rank can compute for any other, and the sum as DESIGN defines it,
+/* values.h: inputs that any rank can compute for any other, and the sum in the one order,
    written as plainly as it is said. */
 #ifndef TUTTI_TESTS_VALUES_H
 #define TUTTI_TESTS_VALUES_H

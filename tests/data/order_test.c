@@ -1,4 +1,4 @@
-/* Shares and order (data-sharding.md, rule T): every sample once an epoch whatever the workers,
+/* Shares and order (share.h): every sample once an epoch whatever the workers,
    batches and passes; the same global batches for any number of workers that keeps their size; any
    step found without walking to it. */
 #include <stdarg.h>

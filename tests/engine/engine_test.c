@@ -1,4 +1,4 @@
-/* Goal: what ENGINE.md and ddp.md promise of a step holds on ranks that are threads: equal
+/* Goal: what engine.h and ddp.md promise of a step holds on ranks that are threads: equal
    replicas, exact means, exact traffic, order, errors. Method: the toy client; every fact compared
    bit for bit where the contract says so. */
 #include <limits.h>

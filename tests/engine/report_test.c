@@ -196,7 +196,7 @@ static void numbers_are_those_of_the_definitions(void **state)
             /* what is sent and what is not are at right angles */
             assert_true(fabs(t->lost - (1 - pow(topk.mean[s][i] / t->norm, 2))) < 1e-6);
             assert_true(q->bytes == (4 * n + 7) / 8 + 4 * ((n + 63) / 64) && qsgd.levels[s][i] == (double)n);
-            assert_true(fabs(g->lost - (1 - g->rho * g->rho)) < 1e-6); /* onebit.md: of the scale |x|_1 / n */
+            assert_true(fabs(g->lost - (1 - g->rho * g->rho)) < 1e-6); /* of the scale |x|_1 / n */
         }
 }
 

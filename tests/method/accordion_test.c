@@ -1,5 +1,5 @@
 /* Goal: merged steps are one step of more passes, to the bit; accordion(mode=batch) makes batches
-   larger when, and only when, its sheet says so, at a rate in proportion, the same on all workers;
+   larger when, and only when, its page says so, at a rate in proportion, the same on all workers;
    mode=localsteps has workers go alone for longer at the same places; a dry run logs what would be
    decided and is the run without it. Method: a method made for it that merges a given number of
    steps, against ddp with as many passes; gradients that are a formula of the step, so that regimes
@@ -243,7 +243,7 @@ static void check_moves(const char *method, const char *schedule, const char *si
 static void the_batch_grows_where_the_sheet_says(void **state)
 {
     (void)state;
-    for (times = 1; times <= 64; times *= 64) { /* sheet, 3: of a loss that is 64 times as large the same */
+    for (times = 1; times <= 64; times *= 64) { /* of a loss that is 64 times as large the same */
         /* nothing to compare with at 2; from the second check on */
         check_moves("accordion(mode=batch,batch_high=16,interval=2,unit=step)", "constant", "4", "uuuu...u...u...u");
         check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4", "uuuu.u.u.u.u.u.u");
@@ -263,7 +263,7 @@ static void the_batch_grows_where_the_sheet_says(void **state)
         /* and is small from a fall of the rate (before step 9) to the next check, at 12 */
         check_moves("accordion(mode=batch,batch_high=8,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4",
                     "uuuuuuuu.uuu.u.u");
-        /* sheet, 7: gradients of 0 */
+        /* gradients of 0 */
         check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "0", "uuuuuuuuuuuuuuuu");
     }
     times = 1;
@@ -346,7 +346,7 @@ static void workers_go_alone_for_longer_where_nothing_changes(void **state)
     times = 1;
 }
 
-/* Sheet, 7: without gradients, or with such as have a norm beyond float, all is critical: averaged
+/* Without gradients, or with such as have a norm beyond float, all is critical: averaged
    after every step, at every check. */
 static void norms_of_zero_or_beyond_float_are_critical(void **state)
 {
@@ -366,7 +366,7 @@ static void norms_of_zero_or_beyond_float_are_critical(void **state)
     times = 1;
 }
 
-/* Sheet, 4: one worker, and levels that lose nothing, or an update of a step, or any periods: SGD,
+/* One worker, and levels that lose nothing, or an update of a step, or any periods: SGD,
    to the bit, whatever the optimiser. */
 static void one_worker_with_dense_levels_is_single(void **state)
 {

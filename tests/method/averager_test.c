@@ -1,5 +1,5 @@
 /* Goal: what is averaged beside the computation, by the three methods that do so: lasgd,
-   asr-adpsgd, rand-psgd (topology.md part B, asr-adpsgd.md, spectral-gap.md). Method:
+   asr-adpsgd, rand-psgd. Method:
    recursions in double where steps are common, sums and exact traffic at one's own pace. x
    after a step is the snapshot its gradient was taken at. Hundreds of schedules are
    tests/explore's, resuming is tests/engine/state_test.c. */

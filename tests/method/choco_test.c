@@ -108,7 +108,7 @@ static void models_are_those_of_the_recursion_to_the_bit(void **state)
             }
 }
 
-/* gossip-compression.md, invariant 1: nothing lost and gamma 1: d-psgd. */
+/* Nothing lost and gamma 1: d-psgd. */
 static void without_loss_it_is_d_psgd(void **state)
 {
     (void)state;
@@ -365,7 +365,7 @@ static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(
     assert_true(apart_at(&a, 8, 4) > 10 * apart_at(&a, 8, 0));
 }
 
-/* Invariant 10. The sheet's 2 n are one sum of the neighbours' copies and one's own; here
+/* Memory: the paper's 2 n are one sum of the neighbours' copies and one's own; here
    each neighbour has one, (degree + 1) n, so that one that is lost can be left out
    (mixer_codec.c). And nothing else over rounds. */
 static void memory_is_a_public_copy_of_every_neighbour_and_ones_own(void **state)

@@ -1,5 +1,5 @@
 /* Goal: ranks that only serve (engine_options.servers): the workers' numbers are those of a run of
-   so many workers, who serves has slices and computes nothing, traffic is what the sheet says from
+   so many workers, who serves has slices and computes nothing, traffic is what the method says from
    pair to pair, and a checkpoint goes on with any number of servers. Method: ddp's and single's
    bits, exact sums, exact traffic. */
 #include <ftw.h>

@@ -1,6 +1,6 @@
 /* Goal: methods that are a codec under synchronous data parallelism are exactly that, with
-   their sheets' defaults; onebit-adam and qadam are Adam until v is frozen, and afterwards
-   what onebit.md says. Method: the toy client on ranks that are threads; a second computation
+   their own defaults; onebit-adam and qadam are Adam until v is frozen, and afterwards
+   what the papers say. Method: the toy client on ranks that are threads; a second computation
    beside it where there is a formula. */
 #include <stdlib.h>
 
@@ -143,7 +143,7 @@ static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
           "ef(powersgd(rank=3,min_compression_rate=1,start_iter=2,warm_start=off,ef_rule=aggregated))" },
         { "powersgd(rank=2,error_feedback=off)", "powersgd(rank=2)" },
         { "powersgd(start_iter=100)", NULL },                  /* until then it is ddp */
-        { "powersgd(rank=512,min_compression_rate=1)", NULL }, /* sheet, 3: as many as the lesser side of each matrix */
+        { "powersgd(rank=512,min_compression_rate=1)", NULL }, /* as many as the lesser side of each matrix */
         { "qsgd", "large(qsgd(bits=4,bucket=512,norm=max,coding=fixed),min=1024)" },
         { "qsgd(bits=2,norm=l2,code=elias-gamma,skip_below=0,bucket=128)",
           "qsgd(bits=2,norm=l2,coding=elias,bucket=128)" },
@@ -496,7 +496,7 @@ static void powersgd_warns_of_a_warm_start_without_error_feedback(void **state)
 
 /* ---- accordion ---- */
 
-/* Sheet, invariants 1 and 6: with equal settings, or eta=0, or before the first check it is the
+/* With equal settings, or eta=0, or before the first check it is the
    static codec, to the bit; afterwards, with an eta that nothing reaches, `high` in every byte. */
 static void accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one(void **state)
 {
@@ -649,7 +649,7 @@ static void accordion_tells_the_norms_it_went_by(void **state)
 /* ---- onebit-adam ---- */
 
 /* One worker: the gradient is known, so all of it can be computed beside it. With correction of the
-   bias that of v is frozen with it, and that of m goes on: sheet, BAGUA's pitfall. */
+   bias that of v is frozen with it, and that of m goes on: BAGUA's pitfall. */
 static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
 {
     enum { N = 12 };
@@ -697,7 +697,7 @@ static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
     }
 }
 
-/* Sheet, 5: until it is frozen it is Adam, without correction of the bias, of the mean
+/* Until it is frozen it is Adam, without correction of the bias, of the mean
    gradient of all. Workers with equal gradients, as many as a power of two, whose mean
    is exact: the bits of one worker. */
 static void a_warm_up_of_many_is_adam_of_the_mean_gradient(void **state)
@@ -805,7 +805,7 @@ static size_t bits_of(size_t n) { return 4 + ceil_div(n, 8); }
 static size_t bytes_of(size_t n) { return 8 + n; }
 static size_t chunks_of(size_t n) { return 8 * ceil_div(n, 256) + n; }
 
-/* Sheet, 6: to the byte, for lengths that are no multiples of 8 W; and all workers have the same x
+/* To the byte, for lengths that are no multiples of 8 W; and all workers have the same x
    and m, of which m is what the next step's message starts from. */
 static void workers_are_equal_and_send_an_all_reduce_and_then_codes(void **state)
 {
@@ -872,7 +872,7 @@ static void weights_that_no_gradient_reached_stay_where_they_are(void **state)
     }
 }
 
-/* Sheet, 5: all of the warm-up is Adam, its last step too, to the bit; the mask is for what is
+/* All of the warm-up is Adam, its last step too, to the bit; the mask is for what is
    compressed, from the next step on. */
 static void the_last_step_of_a_warm_up_is_adams(void **state)
 {
@@ -927,7 +927,7 @@ static void it_freezes_by_itself_when_the_second_moment_is_stable(void **state)
 }
 
 /* ---- signum ---- */
-/* Onebit.md, 7, through the engine: the vote of momenta beside it, in double; a momentum
+/* Through the engine: the vote of momenta beside it, in double; a momentum
    within rounding of 0 is not judged. Replicas, bytes; `against`: so many workers have the
    others' gradients with the sign turned. */
 static void signum_steps_where_most_momenta_point(void **state)

@@ -1,4 +1,4 @@
-/* Goal: what stands on servers (async-sgd.md): parameter-server, asgd, ssp, backup-workers.
+/* Goal: what stands on servers (docs/methods): parameter-server, asgd, ssp, backup-workers.
    Method: ddp's and single's bits; exact sums and exact traffic from pair to pair; and schedules
    that the gradients themselves enforce, by waiting for each other, so that delays are known and
    bounds are reached. Hundreds of other schedules are tests/explore's, resuming is

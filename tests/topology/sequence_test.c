@@ -1,5 +1,5 @@
 /* Goal: graphs of several rounds do what their papers say: base(k) and hyper-hypercube(k) end a
-   period at the mean within the length of the sheet, drawn graphs contract as the closed formulas
+   period at the mean within the length that their papers have, drawn graphs contract as the closed formulas
    say, whoever asks gets the same round. Method: products of full matrices; many seeded rounds. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +44,7 @@ static bool has_small_factors(int n, int k)
     return n == 1;
 }
 
-/* topology.md: base(k) is exact for every n after at most 2 log_(k+1) n + 2
+/* base(k) is exact for every n after at most 2 log_(k+1) n + 2
    rounds, with at most k neighbours. */
 static void base_ends_each_period_at_the_mean_for_every_number_of_members(void **state)
 {
@@ -94,7 +94,7 @@ static void hyper_hypercube_is_exact_after_one_round_a_factor(void **state)
     }
 }
 
-/* The worked example of topology.md: pair (0, 1), then (1, 2) with 2/3, then (0, 1) again. */
+/* Base-2 of three: pair (0, 1), then (1, 2) with 2/3, then (0, 1) again. */
 static void base_of_three_is_the_worked_example(void **state)
 {
     static const double expected[3][9] = { { .5, .5, 0, .5, .5, 0, 0, 0, 1 },
@@ -115,7 +115,7 @@ static void base_of_three_is_the_worked_example(void **state)
     tutti_graph_close(g);
 }
 
-/* topology.md: shift-one is exact after two rounds for four members; off by 0.0625
+/* shift-one is exact after two rounds for four members; off by 0.0625
    and 0.074 after n/2 for 8 and 16. */
 static void shift_one_has_the_tail_of_the_sheet(void **state)
 {
@@ -130,7 +130,7 @@ static void shift_one_has_the_tail_of_the_sheet(void **state)
     }
 }
 
-/* spectral-gap.md, invariant 2: with models orthogonal to the mean, the mean of |W z|^2 / |z|^2
+/* With models orthogonal to the mean, the mean of |W z|^2 / |z|^2
    over many rounds is lambda_2(E[W^T W]), within 2 %. */
 static void drawn_rounds_contract_as_the_formula_says(void **state)
 {
@@ -174,9 +174,9 @@ static void drawn_rounds_contract_as_the_formula_says(void **state)
     }
 }
 
-/* spectral-gap.md, `locality=block`: what is constant in each block and what sums to 0 in
+/* random-ring(block=...): what is constant in each block and what sums to 0 in
    each contract by one factor each, and the gap is the slower of the two; a block has two
-   edges that leave it (invariant 7). */
+   edges that leave it. */
 static void blocks_of_a_ring_stay_together_and_contract_as_the_formula_says(void **state)
 {
     static const struct {
