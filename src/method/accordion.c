@@ -57,17 +57,20 @@ typedef struct accordion {
     int64_t min_numel, batch_high, period_low, period_high;
     int mode, scope, source;
     bool error_feedback, dry_run;
+
     /* mode=batch, mode=localsteps */
-    int64_t most;                /* steps of an update elsewhere than in critical regimes; batch */
-    bool waits;                  /* this step; batch */
-    /* declared, n: gradients of the window: mean ones, each times its steps; or this worker's
-       own */
-    float *sum;
-    int64_t added;               /* declared: steps in sum */
-    float *norms;                /* declared: squares of all workers; localsteps */
-    /* declared; norm: of the window before, 0: none; of: steps of the update under way, or since
-       the models were equal; times: updates, averagings */
-    struct { tutti_regime regime; double norm; int64_t of; uint64_t times; int64_t high; } now;
+    int64_t most;   /* batch: steps of an update elsewhere than in critical regimes */
+    bool waits;     /* batch: this step */
+    float *sum;     /* n, gradients of the window: mean ones, each times its steps; or my own. Declared */
+    int64_t added;  /* steps in sum; declared */
+    float *norms;   /* localsteps: squares of all workers; declared */
+    struct {
+        tutti_regime regime;
+        double norm;    /* of the window before; 0: none */
+        int64_t of;     /* steps of the update under way, or since the models were equal */
+        uint64_t times; /* updates, averagings */
+        int64_t high;
+    } now;          /* declared */
 } accordion;
 
 static const tutti_option accordion_options[] = {
@@ -75,8 +78,8 @@ static const tutti_option accordion_options[] = {
     TUTTI_ROW_ACCORDION_HIGH(TUTTI_AT(accordion, high), "powersgd(rank=1)", "mode=codec"),
     TUTTI_REGIME_OPTIONS(accordion, rule),
     { "mode", TUTTI_CHOICE, TUTTI_AT(accordion, mode), CODEC, 0, 0, "codec|batch|localsteps",
-      "what changes with the regime: the codec of each tensor, how many samples make an update, or how many steps "
-      "workers make alone" },
+      "what changes with the regime: the codec of each tensor, how many samples make an update, "
+      "or how many steps workers make alone" },
     { "batch_high", TUTTI_INT, TUTTI_AT(accordion, batch_high), 0, 0, 1e12, NULL,
       "samples of an update, of all workers, elsewhere than in critical regimes; a multiple of a step's, workers x "
       "batch x accumulate; 0: 8 times as many", "mode=batch" },

@@ -71,8 +71,8 @@ static const tutti_option asgd_options[] = {
       "the learning rate of a gradient, times the time its worker takes for one over the longest of all: whatever "
       "their speeds, workers move the model alike" },
     { "compensate", TUTTI_CHOICE, TUTTI_AT(asgd, compensate), UNCOMPENSATED, 0, 2, "none|constant|adaptive",
-      "a gradient g, computed at w_read, becomes g + lambda g g (w - w_read), or so with lambda over the root of g "
-      "g's mean" },
+      "a gradient g, computed at w_read, becomes g + lambda g g (w - w_read), "
+      "or so with lambda over the root of g g's mean" },
     { "lambda", TUTTI_REAL, TUTTI_AT(asgd, lambda), 0, 0, 1e9, NULL,
       "how much it is compensated for its delay; 0: the paper's, 0.04 for constant and 2 for adaptive",
       "compensate=constant|adaptive" },
@@ -358,10 +358,10 @@ static tutti_status asgd_agree(tutti_method *m, tutti_error *err)
 static const tutti_service asgd_services[] = { [SERVE] = { "server", serve }, { 0 } };
 
 static const char *const asgd_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
-    "ones",
-    "with data of their own (--partition) fast workers weigh more: the optimum is biased towards theirs, unless "
-    "lr_time is on",
+    "asynchronous: --steps N is N x workers gradients by whoever is free; "
+    "runs differ in their bits, except simulated ones",
+    "with data of their own (--partition) fast workers weigh more: "
+    "the optimum is biased towards theirs, unless lr_time is on",
     "delays act like momentum of about 1 - 1/n: take less of it, and a smaller learning rate, with more workers; there "
     "is no bound on the delay (ssp has one)",
     "clip-norm clips each worker's own gradient",
@@ -372,8 +372,8 @@ static const char *const asgd_constraints[] = {
     "locks what two write at once may be lost",
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
     "workers, --servers, or hogwild) the others go on",
-    "a checkpoint is resumed with any number of workers, saved before a loss or after one; another number begins at "
-    "the servers' model",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; "
+    "another number begins at the servers' model",
     NULL
 };
 

@@ -53,8 +53,8 @@ static const tutti_option ata_options[] = {
     { "allocation", TUTTI_CHOICE, TUTTI_AT(ata, allocation), EMPIRICAL, 0, 3, "ata|ata-empirical|uniform|fixed",
       "by times that are learnt, with `bound` or with the means for their width; the same to all; by `seconds`" },
     { "tasks", TUTTI_INT, TUTTI_AT(ata, tasks), 0, 0, 1e9, NULL,
-      "B: tasks of a step, of all workers, which must divide its samples; 0: workers x accumulate, of `batch` "
-      "samples each" },
+      "B: tasks of a step, of all workers, which must divide its samples; "
+      "0: workers x accumulate, of `batch` samples each" },
     { "bound", TUTTI_REAL, TUTTI_AT(ata, bound), 0, 0, 1e9, NULL,
       "A: how far the time of a task scatters, in seconds; allocation=ata needs it", "allocation=ata" },
     { "seconds", TUTTI_TEXT, TUTTI_AT(ata, seconds), 0, 0, 0, "",
@@ -157,8 +157,8 @@ static tutti_status ata_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         s->tasks = m->workers * m->share->accumulate;
     if (step % s->tasks != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'ata': tasks is %lld, which does not divide the %lld samples of a step (%d workers x "
-                          "batch x accumulate)",
+                          "method 'ata': tasks is %lld, which does not divide the %lld "
+                          "samples of a step (%d workers x batch x accumulate)",
                           (long long)s->tasks, (long long)step, m->workers);
     if ((s->allocation == ATA) != (s->bound > 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -275,8 +275,8 @@ static const char *const ata_constraints[] = {
     "tasks divide the run's step, workers x batch x accumulate",
     "it decides who computes how much: batch-share must be even, and partition iid",
     "a worker without a task computes nothing, but takes part in the all-reduce",
-    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number "
-    "learns their times anew",
+    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; "
+    "another number learns their times anew",
     NULL
 };
 

@@ -30,16 +30,20 @@
 typedef struct backup_workers {
     int64_t backup, servers;
     tutti_server *server;
-    uint64_t at;                /* x is w of this step: above m->step I was overtaken; client's */
-    /* Server's thread. */
-    uint64_t step;              /* my slice's values are w of this step */
-    int arrived;                /* of its gradients */
-    bool *has; tutti_note *note; /* workers: pushes of this step */
-    float *contributions;       /* workers x my slice, as it was sent */
-    float **part, *weight;      /* workers */
-    bool *waits; uint64_t *wants; tutti_note *waiting; /* workers: for which step's values */
-    uint64_t open;              /* server 0: the step that still takes gradients */
-    int accepted;               /* of it */
+    uint64_t at;          /* x is w of this step; above m->step: I was overtaken. Client's */
+
+    /* the server's, of its thread */
+    uint64_t step;        /* my slice's values are w of this step */
+    int arrived;          /* of its gradients */
+    bool *has;            /* workers: pushed in this step, */
+    tutti_note *note;     /* and its request */
+    float *contributions; /* workers x my slice, as it was sent */
+    float **part, *weight; /* workers */
+    bool *waits;          /* workers: waits for a step's values, */
+    uint64_t *wants;      /* which, */
+    tutti_note *waiting;  /* and its request */
+    uint64_t open;        /* server 0: the step that still takes gradients */
+    int accepted;         /* of it */
     bool any_lost;
 } backup_workers;
 enum { SERVE };                 /* service */
@@ -341,8 +345,8 @@ static const char *const backup_workers_constraints[] = {
     "the learning rate is for workers - backup gradients a step, whose mean it takes",
     "with backup=0 the bits are ddp's; else which gradients a step takes depends on who is early, so runs differ in "
     "their bits, except simulated ones",
-    "a worker that is overtaken skips to the step that is open; the samples of the steps between are left out of that "
-    "epoch",
+    "a worker that is overtaken skips to the step that is open; "
+    "the samples of the steps between are left out of that epoch",
     "clip-norm, nonfinite=skip and loss-scale are refused: servers update slice by slice",
     "of tables (ctr, wordlm) gradients go by rows and rows that have changed come back; who was overtaken gets tables "
     "whole, and so do all under an optimizer that moves every row (momentum, decay or adam without lazy)",

@@ -83,12 +83,12 @@ static const char *const d_psgd_constraints[] = {
     ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
      "neighbours' own models, its samples are computed by nobody, the final model is the "
      "mean of those who are left; with on-loss=stop, and on other transports, it ends the run (exit code 3)"),
-    "with a directed graph only the rows of what is left of W sum to 1, so after a loss the mean of the models is no "
-    "longer kept exactly",
+    "with a directed graph only the rows of what is left of W sum to 1, "
+    "so after a loss the mean of the models is no longer kept exactly",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it: after a loss "
     "with as many as were left",
-    "after a loss batch-share=auto moves no shares any more, and a checkpoint written then cannot be resumed unless "
-    "shares are even",
+    "after a loss batch-share=auto moves no shares any more, "
+    "and a checkpoint written then cannot be resumed unless shares are even",
     NULL
 };
 

@@ -140,12 +140,12 @@ static tutti_status dgc_step(tutti_method *m, tutti_error *err)
 }
 
 static const char *const dgc_constraints[] = {
-    "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay, which has the method's "
-    "momentum",
+    "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay, "
+    "which has the method's momentum",
     "clip-norm is refused: what residuals count as delivered would be scaled down; use clip",
     "resumed with another number of workers, each has the mean of what was held back, and momenta start from 0",
-    "all workers receive what each has sent, up to three workers and with server_ef=off; from four up owners of parts "
-    "add and select again",
+    "all workers receive what each has sent, up to three workers and with server_ef=off; "
+    "from four up owners of parts add and select again",
     "codec is part of the method: codec must be left away",
     NULL
 };

@@ -47,26 +47,32 @@
 #include "arrivals.h"
 
 typedef struct dude {
-    tutti_server *server;        /* first: arrivals.h */
+    tutti_server *server;   /* first: arrivals.h */
     int table, start;
     int64_t group, refresh_mean, evict_after;
     double table_limit_mb;
-    /* the server's, as all below up to mine; here: workers that have an entry; declared */
-    struct { int64_t here, updates, refreshed, oldest_most, evicted; } at;
-    float *mean;                 /* count. Declared, at the server */
-    float *entry;                /* workers x count: table=server. Declared, at the server */
-    float *change;               /* count; scratch */
-    const float **each;          /* workers: the entries */
-    float *nth;                  /* workers: 1/n */
-    int64_t *has;                /* workers: 1: has an entry; declared */
-    double *usual;               /* workers: updates while it computes a gradient, running mean; 0: unknown; declared */
-    int64_t *version, *entered;  /* workers: of the model behind the entry; when that came; declared */
+
+    /* the server's, of its thread */
+    struct {
+        int64_t here;       /* workers that have an entry */
+        int64_t updates, refreshed, oldest_most, evicted;
+    } at;                   /* declared */
+    float *mean;            /* count; declared */
+    float *entry;           /* table=server: workers x count; declared */
+    float *change;          /* count; scratch */
+    const float **each;     /* workers: the entries */
+    float *nth;             /* workers: 1/n */
+    int64_t *has;           /* workers: 1: has an entry; declared */
+    double *usual;          /* workers: updates while it computes a gradient, a mean; 0: unknown; declared */
+    int64_t *version;       /* workers: of the model behind the entry; declared */
+    int64_t *entered;       /* workers: version when the entry came; declared */
     tutti_histogram *model_age, *data_age; /* workers: over all updates, tau_i and d_i of its entry; declared */
-    tutti_note *waits;           /* workers: who waits for the group; empty when all is quiet */
+    tutti_note *waits;      /* workers: who waits for the group; empty when all is quiet */
     int waiting;
-    bool *leaves;                /* workers: make no more steps until release */
-    int64_t step;                /* of who came last: its learning rate counts */
-    float *mine;                 /* n: table=worker: my entry. Declared */
+    bool *leaves;           /* workers: make no more steps until release */
+    int64_t step;           /* of the worker that came last: its learning rate counts */
+
+    float *mine;            /* n: table=worker: my entry. Declared */
 } dude;
 enum { AT_SERVER, AT_WORKER };
 enum { BARRIER, PARTIAL };
@@ -88,8 +94,8 @@ static const tutti_option dude_options[] = {
       "table=server: updates after which a worker's last gradient leaves the mean, until it sends another; 0: never; "
       "-1: ten times as many as are usual until its next, which follows from its speed" },
     { "table_limit_mb", TUTTI_REAL, TUTTI_AT(dude, table_limit_mb), 0, 0, 1e9, NULL,
-      "MiB that the server's table may take, workers x parameters x 4 bytes: a larger one is refused; 0: the "
-      "memory of its machine", "table=server" },
+      "MiB that the server's table may take, workers x parameters x 4 bytes: a larger one is refused; "
+      "0: the memory of its machine", "table=server" },
     { 0 }
 };
 
@@ -419,12 +425,12 @@ static tutti_status dude_hold(tutti_method *m, tutti_error *err)
 static const tutti_service dude_services[] = { [SERVE] = { "serve", serve }, { 0 } };
 
 static const char *const dude_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
-    "ones",
+    "asynchronous: --steps N is N x workers gradients by whoever is free; "
+    "runs differ in their bits, except simulated ones",
     "every worker counts the same, whatever its part of the data and its speed; the mean changes slowly, so the "
     "learning rate is about 1/n of ddp's",
-    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 2 models more; table=worker: "
-    "2, and every worker one",
+    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 2 models more; "
+    "table=worker: 2, and every worker one",
     "group is 1 to the number of workers; the last groups before workers meet may be smaller",
     "the loss of the server ends the run (exit code 3), the others go on without any other worker: table=server drops "
     "its entry, with table=worker it stays in the mean",

@@ -91,8 +91,8 @@ static const char *const h_adpsgd_constraints[] = {
     "super_learner=machine needs machines with equally many workers, of consecutive ranks; on one machine it is ddp: "
     "give a number there (super_learner=2)",
     "a lost worker is left out where the transport survives the loss (shm, tcp, sim), and with it its whole machine, "
-    "whose sums need it; the other machines go on; with on-loss=stop, and on other transports, it ends the run (exit "
-    "code 3)",
+    "whose sums need it; the other machines go on; with on-loss=stop, and on other transports, "
+    "it ends the run (exit code 3)",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
 };
 

@@ -64,29 +64,48 @@ typedef struct hermes {
     double alpha, beta;
     int64_t lambda, window, local_passes, chunk, chunk_most, minibatch, patience;
     tutti_server *server;
-    float *start;                /* w0, with wire=fp16; declared */
-    float *model;                /* at the server, with wire=fp16: what a push says, and what is answered */
-    /* the worker's, its client's thread; declared */
-    double *losses;              /* window: Q, the newest last */
-    /* losses: in Q; since: rounds without a push; relaxed: times that alpha was */
-    struct { int64_t losses, since, relaxed, rounds, pushes, updates; } mine;
-    /* DSS_i in batches of the run, 0: the option's; MBS_i; batches that it has; time so far */
-    struct { int64_t batches, minibatch, taken, computed_ns; } round;
-    int64_t *batch;              /* 3 for each that was taken: epoch, position, samples */
-    int64_t counted_ns;          /* of the engine's clock, which begins anew in each process */
-    /* what this step's next pass is over: pass over the chunk, batch of it, sample of that */
-    struct { int64_t pass, batch, at; } next;
-    /* the server's, its thread; declared, but for turn and the line,
-       which are empty when all is quiet */
-    /* loss: of w; reports of times, and how many there were at the last median; the least
-       loss so far (0: none), pushes since */
-    struct { double loss, median, least; int64_t merges, reports, reported, since_least; } global;
-    double *seconds;             /* workers: of the last round of each; 0: none yet */
-    int64_t *size;               /* 2 a worker: batches and mini-batch, 0: the options' */
-    double *sorted;              /* workers */
-    int turn;                    /* 1 + the worker whose push is being merged; 0: nobody's */
-    tutti_note *line; int first, waiting; /* workers: a ring of who waits for the turn */
-    bool said;                   /* that nobody has pushed */
+    float *start;           /* wire=fp16: w0; declared */
+    float *model;           /* wire=fp16, at the server: what a push says, and what is answered */
+
+    /* the worker's, of its client's thread; declared */
+    double *losses;         /* window: Q, the newest last */
+    struct {
+        int64_t losses;     /* in Q */
+        int64_t since;      /* rounds without a push */
+        int64_t relaxed;    /* times that alpha was */
+        int64_t rounds, pushes, updates;
+    } mine;
+    struct {
+        int64_t batches;    /* DSS_i in batches of the run; 0: the option's */
+        int64_t minibatch;  /* MBS_i */
+        int64_t taken;      /* batches that it has */
+        int64_t computed_ns;
+    } round;
+    int64_t *batch;         /* 3 for each that was taken: epoch, position, samples */
+    int64_t counted_ns;     /* of the engine's clock, which begins anew in each process */
+    struct {
+        int64_t pass;       /* over the chunk */
+        int64_t batch;      /* of it */
+        int64_t at;         /* sample of that */
+    } next;                 /* what this step's next pass is over */
+
+    /* the server's, of its thread; declared, but for turn and the line: empty when all is quiet */
+    struct {
+        double loss;        /* of w */
+        double median;      /* of the reports of times */
+        double least;       /* the least loss so far; 0: none */
+        int64_t merges;
+        int64_t reports;    /* of times */
+        int64_t reported;   /* how many of them there were at the last median */
+        int64_t since_least; /* pushes since the least loss */
+    } global;
+    double *seconds;        /* workers: of the last round of each; 0: none yet */
+    int64_t *size;          /* 2 a worker: batches and mini-batch; 0: the options' */
+    double *sorted;         /* workers */
+    int turn;               /* 1 + the worker whose push is being merged; 0: nobody's */
+    tutti_note *line;       /* workers: a ring of those that wait for the turn, */
+    int first, waiting;     /* where it begins, and how many they are */
+    bool said;              /* that nobody has pushed */
 } hermes;
 enum { SERVE };                  /* service */
 enum { GO_ON, ENOUGH };          /* kinds of answers to LOSS */
@@ -116,8 +135,8 @@ static const tutti_option hermes_options[] = {
       "push=zscore" },
     { "local_passes", TUTTI_INT, TUTTI_AT(hermes, local_passes), 5, 1, 65536, NULL, "E: passes over a chunk, a round" },
     { "chunk", TUTTI_INT, TUTTI_AT(hermes, chunk), 0, 0, 1e9, NULL,
-      "samples of a round at first, rounded to whole batches of the run; 0: 2500, or as many as leave each worker "
-      "ten rounds of the run" },
+      "samples of a round at first, rounded to whole batches of the run; "
+      "0: 2500, or as many as leave each worker ten rounds of the run" },
     { "chunk_most", TUTTI_INT, TUTTI_AT(hermes, chunk_most), 0, 0, 1e9, NULL,
       "samples that a round may get at most; 0: 16 times chunk", "resize=iqr" },
     { "minibatch", TUTTI_INT, TUTTI_AT(hermes, minibatch), 16, 1, 1 << 20, NULL,
@@ -407,8 +426,8 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 
     if (s->chunk > 0 && s->minibatch > s->chunk)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hermes': minibatch is %lld samples, but a chunk has %lld; give a smaller minibatch, "
-                          "or a larger chunk",
+                          "method 'hermes': minibatch is %lld samples, but a chunk has %lld; "
+                          "give a smaller minibatch, or a larger chunk",
                           (long long)s->minibatch, (long long)s->chunk);
     if (s->minibatch > m->share->batch)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -741,9 +760,9 @@ static tutti_status merge_unpushed(tutti_method *m, tutti_error *err)
     if (m->all.index == 0 && !s->said && (m->steps == 0 || m->step >= m->steps)) {
         s->said = true;
         tutti_event(m, "never-pushed", "method 'hermes': nobody has pushed a model in %llu steps, since no worker's"
-                    " loss on the samples held out has become low among its last ones; the model of the run is the"
-                    " mean of the workers' models, %s. Hold out samples that are like what workers train on, or give"
-                    " push=always",
+                    " loss on the samples held out has become low among its last ones; "
+                    "the model of the run is the mean of the workers' models, "
+                    "%s. Hold out samples that are like what workers train on, or give push=always",
                     (unsigned long long)m->step, s->merge == MEAN ? "all the same" : "each over its last loss");
     }
     return TUTTI_OK;
@@ -771,14 +790,14 @@ static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
 static const tutti_service hermes_services[] = { [SERVE] = { "server", serve }, { 0 } };
 
 static const char *const hermes_constraints[] = {
-    "needs samples held out of training (--validation N), by whose loss a worker decides whether to push; the test set "
-    "is not looked at",
+    "needs samples held out of training (--validation N), by whose loss a worker decides whether to push; "
+    "the test set is not looked at",
     "asynchronous: --steps N is N x workers batches of new samples by whoever is free, each gone over local_passes "
     "times; runs differ in their bits, except simulated ones",
     "the model of the run is the server's: what a worker has trained since it last pushed comes with its next push",
     "before the first push the model of the run is the workers' models, merged by their last losses; its end says so",
-    "the loss of the server ends the run (exit code 3), the others go on without any other worker, and without what it "
-    "has not pushed",
+    "the loss of the server ends the run (exit code 3), the others go on without any other worker, "
+    "and without what it has not pushed",
     "optimiser state stays local; a checkpoint is resumed with as many workers as saved it, after a loss with as many "
     "as were left; another number begins at the server's model, without what was not pushed",
     NULL

@@ -36,19 +36,17 @@ typedef struct hetero_ring {
     const char *shares, *adapt_every;
     int64_t micro_batches, micro_batch;
     double tolerance, exclude_below;
-    uint64_t every;                  /* steps of a window; 0: an epoch */
-    int64_t passes;                  /* C */
-    /* what I have computed in it; declared: a window may go on after a resume */
-    struct { int64_t ns, samples; } window;
-    int64_t counted_ns;              /* of the engine's clock, which begins anew in each process */
-    double *seconds;                 /* workers: of a micro-batch, as last measured; 0: never. Declared */
-    /* 1: the last window's figures are in the events, and nothing has changed since. Declared */
-    int64_t *told;
-    /* by which is decided, declared; as these workers timed it. 0: not asked */
-    struct { priced ring, run; } prices, timed;
-    float *gathered;                 /* workers */
-    double *weight;                  /* workers: speeds or shares of those who take part ... */
-    int64_t *part, *next;            /* ... and what they get; by worker */
+
+    uint64_t every;         /* steps of a window; 0: an epoch */
+    int64_t passes;         /* C */
+    struct { int64_t ns, samples; } window; /* what I have computed in it; declared: it may go on after a resume */
+    int64_t counted_ns;     /* of the engine's clock, which begins anew in each process */
+    double *seconds;        /* workers: of a micro-batch, as last measured; 0: never. Declared */
+    int64_t *told;          /* 1: the last window's figures are in the events, and nothing has changed. Declared */
+    struct { priced ring, run; } prices, timed; /* by which is decided, declared; as timed here. 0: not asked */
+    float *gathered;        /* workers */
+    double *weight;         /* workers: speeds or shares of those that take part ... */
+    int64_t *part, *next;   /* ... and what they get; by worker */
 } hetero_ring;
 
 static const tutti_option hetero_ring_options[] = {
@@ -68,8 +66,8 @@ static const tutti_option hetero_ring_options[] = {
       "a worker slower than this part of the mean speed computes nothing, if that makes steps shorter; 0: never",
       "allocation=adaptive" },
     { "collective", TUTTI_CHOICE, TUTTI_AT(hetero_ring, collective), BEST, 0, 2, "best|ring|auto",
-      "who sums: auto: the run's all-reduce, as under ddp; best: a ring where it is predicted to be sooner done, else "
-      "the run's" },
+      "who sums: auto: the run's all-reduce, as under ddp; "
+      "best: a ring where it is predicted to be sooner done, else the run's" },
     { 0 }
 };
 
@@ -370,12 +368,12 @@ static tutti_status hetero_ring_resized(tutti_method *m, int began, int left, tu
 }
 
 static const char *const hetero_ring_constraints[] = {
-    "micro_batches x micro_batch is the run's step, workers x batch x accumulate, and there is a micro-batch for each "
-    "worker",
+    "micro_batches x micro_batch is the run's step, workers x batch x accumulate, "
+    "and there is a micro-batch for each worker",
     "it decides who computes how much: batch-share must be even",
     "an excluded worker stays so: it is not measured any more; it still exchanges",
-    "collective=best chooses by measured times, unless workers share memory: only simulated runs then repeat to the "
-    "bit",
+    "collective=best chooses by measured times, unless workers share memory: "
+    "only simulated runs then repeat to the bit",
     "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number is "
     "measured anew, from even parts",
     NULL

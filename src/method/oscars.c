@@ -61,18 +61,26 @@ typedef struct oscars {
     double growth, grace, quorum, quota_max;
     int adapt, weights;
     tutti_server *server;
-    float *base;                 /* n: w as it came; client's, as the next five */
-    int64_t quota, done;         /* declared: H_i; steps since w came */
+
+    /* the client's */
+    float *base;                 /* n: w as it came */
+    int64_t quota, done;         /* H_i; steps since w came. Declared */
     double loss_sum;
     int64_t counted_ns;          /* of the engine's clock */
-    /* n: of weighted deltas of the open round; this and all below: the server's, of its thread */
-    float *sum;
+
+    /* the server's, of its thread */
+    float *sum;                  /* n: of weighted deltas of the open round */
     person *person;              /* workers; declared */
-    /* declared. target_s: T, 0 not known yet */
-    struct { double interval, loss, first_loss, target_s, rounds, rounds_timed, predicted_s, actual_s, oldest; } all;
+    struct {
+        double interval, loss, first_loss;
+        double target_s;         /* T; 0: not known yet */
+        double rounds, rounds_timed, predicted_s, actual_s, oldest;
+    } all;                       /* declared */
     seat *seat;                  /* workers */
-    tutti_note *requests; uint32_t *quotas; double *sorted; /* workers: scratch */
-    int present, waiting;        /* workers that have neither left nor are lost, of those who wait */
+    tutti_note *requests;        /* workers: scratch, as the next two */
+    uint32_t *quotas;
+    double *sorted;
+    int present, waiting;        /* workers that have neither left nor are lost; of those, that wait */
     int64_t begun_ns;            /* the open round; 0: nothing of it has come */
     double weight, weighed_steps, steps, loss; /* sums of the open round */
 } oscars;
@@ -530,10 +538,10 @@ static tutti_status oscars_hold(tutti_method *m, tutti_error *err)
 static const tutti_service oscars_services[] = { [SERVE] = { "server", serve }, { 0 } };
 
 static const char *const oscars_constraints[] = {
-    "experimental: reconstructed from the paper's abstract, the rest of which was not to be had; it may differ from "
-    "the paper",
-    "a semi-synchronous local SGD: --steps N is N x workers gradients by whoever is free; runs differ in their bits, "
-    "except simulated ones",
+    "experimental: reconstructed from the paper's abstract, the rest of which was not to be had; "
+    "it may differ from the paper",
+    "a semi-synchronous local SGD: --steps N is N x workers gradients by whoever is free; "
+    "runs differ in their bits, except simulated ones",
     "with data of their own (--partition) fast workers weigh more, unless weights=normalised",
     "optimiser state stays each worker's own",
     "the loss of the server ends the run (exit code 3); no round waits for any other worker that is lost, and quorum "

@@ -40,11 +40,13 @@ typedef struct parameter_server {
     int64_t servers;
     double bucket, first_bucket;
     tutti_server *server;
-    float *contributions;       /* workers x my parts of all pieces; NULL: they stay with who sent them */
-    sum *sums;                  /* n_pieces; server's thread, as the next two */
-    float **present;            /* workers: contributions of those who sent, after a loss */
-    float *share;               /* workers: their weights */
     int n_pieces;
+    float *contributions; /* workers x my parts of all pieces; NULL: they stay with those that sent them */
+
+    /* the server's, of its thread */
+    sum *sums;            /* n_pieces */
+    float **present;      /* workers: contributions of those that sent, after a loss */
+    float *share;         /* workers: their weights */
 } parameter_server;
 enum { SERVE };                 /* service */
 enum { TREE_MOST = 4096 };      /* tutti_tree_sum's */
@@ -255,12 +257,12 @@ static const tutti_service parameter_server_services[] = { [SERVE] = { "server",
 
 static const char *const parameter_server_constraints[] = {
     "the bits of ddp, with every optimiser, clip-norm, nonfinite and batch-share; gradients travel as float32",
-    "of tables (ctr, wordlm) rows go to the servers, and the rows of all workers come back, since each updates its "
-    "whole model",
+    "of tables (ctr, wordlm) rows go to the servers, and the rows of all workers come back, "
+    "since each updates its whole model",
     "servers is at most the number of workers, whose threads they are",
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
-    "workers, or --servers) the step takes the mean of those who are left, unless nonfinite=skip or loss-scale asks "
-    "all in every step",
+    "workers, or --servers) the step takes the mean of those who are left, "
+    "unless nonfinite=skip or loss-scale asks all in every step",
     NULL
 };
 

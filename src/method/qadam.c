@@ -17,8 +17,8 @@ typedef struct qadam { frozen f; int64_t chunk; bool error_feedback; } qadam;
 
 static const tutti_option qadam_options[] = {
     { "warmup_steps", TUTTI_REAL, TUTTI_AT(frozen, warmup), 100, 0, 1e12, NULL,
-      "steps of dense Adam before the second moment is frozen, or below 1 their share of the run; 0: when it has "
-      "become stable" },
+      "steps of dense Adam before the second moment is frozen, or below 1 their share of the run; "
+      "0: when it has become stable" },
     FROZEN_ADAM(1),
     TUTTI_ROW_MINMAX8_CHUNK(TUTTI_AT(qadam, chunk)),
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(qadam, error_feedback), 0, 0, 1, NULL,

@@ -41,8 +41,8 @@ static const tutti_option rand_psgd_options[] = {
       "pace=own: gradients whose averaging may be awaited when the next begins; 0: none; -1: nobody waits",
       "pace=own" },
     { "ahead", TUTTI_INT, TUTTI_AT(rand_psgd, ahead), 4, 1, 1e6, NULL,
-      "pace=own: as many times `rounds` may be granted beyond those that all have made; the rest that is due is "
-      "left out",
+      "pace=own: as many times `rounds` may be granted beyond those that all have made; "
+      "the rest that is due is left out",
       "pace=own" },
     { 0 }
 };
@@ -136,8 +136,8 @@ static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", tell, .he
                                                     { 0 } };
 
 static const char *const rand_psgd_constraints[] = {
-    "pace=own is asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, "
-    "except simulated ones",
+    "pace=own is asynchronous: --steps N is N x workers gradients by whoever is free; "
+    "runs differ in their bits, except simulated ones",
     "mixing=delay-by-one has common steps (pace=step)",
     ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
      "neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "

@@ -64,37 +64,41 @@
 #include "arrivals.h"
 
 typedef struct ringleader {
-    tutti_server *server;        /* first: arrivals.h */
+    tutti_server *server;    /* first: arrivals.h */
     int table, point, table_dtype;
     double table_limit_mb, overdue;
-    /* the server's, as all below up to mine; turn: which of mean[] is this
-       round's; unserved: of phase 2. Declared */
-    struct { int64_t phase2, turn, unserved, rounds, updates, delay_most; } at;
-    float *mean[2];              /* count each: directions of two tables. Declared, at the server */
-    /* workers x count of table_dtype: table=server: the means that are
-       being filled. Declared, at the server */
-    void *entry;
-    float *change;               /* count: of a mean; scratch */
-    /* workers: gradients in the entry that is being filled; this and the next four: declared */
-    int64_t *filled;
-    int64_t *served;             /* workers: 1: in this round */
-    /* workers: version of the oldest model behind the entry that is being filled;
-       behind this round's, of who is served */
-    int64_t *oldest, *frozen;
-    int64_t *counts;             /* workers: gradients in this round's entry, of who is served */
+
+    /* the server's, of its thread */
+    struct {
+        int64_t phase2;
+        int64_t turn;        /* which of mean[] is this round's */
+        int64_t unserved;    /* of phase 2 */
+        int64_t rounds, updates, delay_most;
+    } at;                    /* declared */
+    float *mean[2];          /* count each: directions of two tables; declared */
+    void *entry;             /* table=server: workers x count of table_dtype, means being filled; declared */
+    float *change;           /* count: of a mean; scratch */
+    int64_t *filled;         /* workers: gradients in the entry that is being filled; declared, as the next four */
+    int64_t *served;         /* workers: 1: in this round */
+    int64_t *oldest;         /* workers: version of the oldest model behind the entry that is being filled */
+    int64_t *frozen;         /* workers: the same of this round's entry, of those that are served */
+    int64_t *counts;         /* workers: gradients in this round's entry, of those that are served */
     double harmonic_least, harmonic_sum; /* of B, the harmonic mean of a round's counts; declared */
-    /* workers: over all rounds, gradients in its entry; over all updates, how many updates
-       old the oldest of them is; declared */
-    tutti_histogram *count_of, *delay_of;
-    double *usual;               /* workers: gradients that come while it computes one, a mean; 0: unknown; declared */
-    uint64_t come, *answered;    /* gradients of all in this phase; workers: as many as when it was answered */
-    bool *leaves;                /* workers: make no more steps until release */
-    tutti_note *held; int holds; /* workers: who is not answered before nobody is overdue; none when all is quiet */
+    tutti_histogram *count_of; /* workers: over all rounds, gradients in its entry; declared */
+    tutti_histogram *delay_of; /* workers: over all updates, how old the oldest of them is, in updates; declared */
+    double *usual;           /* workers: gradients that come while it computes one, a mean; 0: unknown; declared */
+    uint64_t come;           /* gradients of all in this phase */
+    uint64_t *answered;      /* workers: as many as when it was answered */
+    bool *leaves;            /* workers: make no more steps until release */
+    tutti_note *held;        /* workers: who is not answered before nobody is overdue; none when all is quiet */
+    int holds;
     struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
-    int64_t begun_ns;            /* the round under way; 0: unknown */
-    void *mine;                  /* n of table_dtype: table=worker: my entry. Declared */
-    float *wide;                 /* WIDE, with bf16: part of an entry; scratch */
-    int64_t mine_filled;         /* declared */
+    int64_t begun_ns;        /* the round under way; 0: unknown */
+
+    /* the worker's */
+    void *mine;              /* table=worker: n of table_dtype: my entry; declared */
+    int64_t mine_filled;     /* gradients in it; declared */
+    float *wide;             /* bf16, wherever entries are: WIDE, part of one; scratch */
 } ringleader;
 enum { AT_SERVER, AT_WORKER };
 enum { STICKY, FRESH };
@@ -106,15 +110,15 @@ enum { UNKNOWN = 10 };           /* times slower than the others: who has not co
 
 static const tutti_option ringleader_options[] = {
     { "table", TUTTI_CHOICE, TUTTI_AT(ringleader, table), AT_SERVER, 0, 1, "server|worker",
-      "where each worker's mean stands: all at the server, which takes gradients; or with the worker, which sends "
-      "what it changes of it" },
+      "where each worker's mean stands: all at the server, which takes gradients; "
+      "or with the worker, which sends what it changes of it" },
     { "point", TUTTI_CHOICE, TUTTI_AT(ringleader, point), STICKY, 0, 1, "sticky|fresh",
       "workers that are not served go on at the model they have (the paper's), or get the newest" },
     { "table_dtype", TUTTI_CHOICE, TUTTI_AT(ringleader, table_dtype), F32, 0, 1, "f32|bf16",
       "what means in the table are kept as; what the server makes of them, and the optimiser's state, is f32" },
     { "table_limit_mb", TUTTI_REAL, TUTTI_AT(ringleader, table_limit_mb), 0, 0, 1e9, NULL,
-      "MiB that the server's table may take, workers x parameters x 4 or 2 bytes: a larger one is refused; 0: the "
-      "memory of its machine", "table=server" },
+      "MiB that the server's table may take, workers x parameters x 4 or 2 bytes: a larger one is refused; "
+      "0: the memory of its machine", "table=server" },
     { "overdue", TUTTI_REAL, TUTTI_AT(ringleader, overdue), 10, 0, 1e9, NULL,
       "times its usual: once a worker that the round needs takes so long, those whom it does not need wait; 0: never" },
     { 0 }

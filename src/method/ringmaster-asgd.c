@@ -36,22 +36,24 @@ typedef struct ringmaster {
     int64_t max_delay, collect;
     int lr_delay;
     bool stops, adapts;
-    /* R that adapts, what was computed since it was last looked at; the
-       server's, of its thread; declared */
-    struct { int64_t limit, greatest, computed, applied; } now;
-    /* workers: version of the model that each was last sent; this and the next three: the
-       server's, of its thread; declared */
-    int64_t *given;
-    int64_t *applied, *dropped, *stopped; /* workers: gradients, and stops sent */
+
+    /* the server's, of its thread */
+    struct {
+        int64_t limit, greatest; /* R that adapts, and the greatest it was */
+        int64_t computed, applied; /* since it was last looked at */
+    } now;                       /* declared */
+    int64_t *given;              /* workers: version of the model that each was last sent; declared */
+    int64_t *applied, *dropped, *stopped; /* workers: gradients, and stops sent; declared */
     int64_t *pending, collected; /* workers, and of all: gradients in `sum`, which no update has yet; declared */
     float *sum;                  /* of them, each times 1/B; declared */
     int64_t most;                /* delay of an applied gradient; declared */
     bool *gone, any_gone;        /* workers: make no more steps until release */
     bool any_lost;
-    /* when the last R updates in a row began (0: after a rest); the longest that R took while all
-       computed, the paper's t(R): declared */
-    int64_t begun_ns, window_ns;
-    tutti_monitor *door;         /* with stops: for what the server sends unasked */
+    int64_t begun_ns;            /* when the last R updates in a row began; 0: after a rest */
+    int64_t window_ns;           /* the longest that R took while all computed, the paper's t(R); declared */
+
+    /* with stops: what the server sends unasked */
+    tutti_monitor *door;
     float *got, *fresh;          /* n each: as it comes, and, under the door, as it is taken */
     uint64_t fresh_version;      /* under the door */
 } ringmaster;
@@ -64,13 +66,13 @@ static const tutti_option ringmaster_options[] = {
       "R: a gradient is dropped once that many updates were made since its model was sent; 0: the number of "
       "workers; -1: never" },
     { "collect", TUTTI_INT, TUTTI_AT(ringmaster, collect), 1, 1, 65536, NULL,
-      "B: gradients that an update takes the mean of; with max_delay=1 all of one model, with stops=on as well "
-      "Rennala SGD" },
+      "B: gradients that an update takes the mean of; "
+      "with max_delay=1 all of one model, with stops=on as well Rennala SGD" },
     { "stops", TUTTI_BOOL, TUTTI_AT(ringmaster, stops), 0, 0, 1, NULL,
       "a worker whose gradient would be dropped is told at once, and begins anew at the newest model" },
     { "adapt", TUTTI_BOOL, TUTTI_AT(ringmaster, adapts), 0, 0, 1, NULL,
-      "R, at first max_delay, doubles when fewer than 0.7 of what is computed is applied, and halves when more "
-      "than 0.99 is" },
+      "R, at first max_delay, doubles when fewer than 0.7 of what is computed is applied, "
+      "and halves when more than 0.99 is" },
     { "lr_delay", TUTTI_CHOICE, TUTTI_AT(ringmaster, lr_delay), NONE, 0, 2, "none|inverse|n_over_max",
       "learning rate of a gradient with a delay: the same, over the delay, times n / max(n, delay)" },
     { 0 }
@@ -399,8 +401,8 @@ static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
 static const tutti_service ringmaster_services[] = { [SERVE] = { "serve", serve }, [HEED] = { "heed", heed }, { 0 } };
 
 static const char *const ringmaster_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
-    "ones",
+    "asynchronous: --steps N is N x workers gradients by whoever is free; "
+    "runs differ in their bits, except simulated ones",
     "for data that are alike on all workers; with a partition the model goes where the fast workers' data want it "
     "(ringleader-asgd, dude-asgd)",
     "stops=on: a worker looks whether to stop after each layer; what it abandons it computes again at the newer model",

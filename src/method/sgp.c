@@ -22,13 +22,14 @@ typedef struct sgp {
     const char *graph;
     int64_t overlap;
     tutti_mixer *mixer;
-    /* declared: w; overlapping: the mixer's until what was started has come, then of both
-       together */
-    tutti_mass mass;
-    tutti_mass kept;        /* declared, overlapping only: w meanwhile */
-    float *sent, *mixed;    /* n each, declared, overlapping only: z as it was split; what the round made of it */
-    float *agreed;          /* numerator, digits of the weight, whether it is whole: summed over all at once */
-    bool whole;             /* this process has seen the run from its beginning */
+
+    tutti_mass mass;      /* w; overlapping: the mixer's until what was started has come, then of both. Declared */
+    bool whole;           /* this process has seen the run from its beginning */
+    float *agreed;        /* numerator, digits of the weight, whether it is whole: summed over all at once */
+
+    /* overlapping only; declared */
+    tutti_mass kept;      /* w meanwhile */
+    float *sent, *mixed;  /* n each: z as it was split; what the round made of it */
 } sgp;
 
 /* A weight as floats whose sums over up to 2^14 workers are exact. */
@@ -63,7 +64,8 @@ static tutti_status sgp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         tutti_declare_vector(plan, "sgp.sent", TUTTI_OWN_ZERO, &s->sent);
         tutti_declare_vector(plan, "sgp.mixed", TUTTI_OWN_ZERO, &s->mixed);
     }
-    return tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .push = true, .ahead = overlaps(m) }, err);
+    return tutti_mixer_declare(
+        &s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .push = true, .ahead = overlaps(m) }, err);
 }
 
 static tutti_status check_weight(const tutti_method *m, tutti_mass mass, tutti_error *err)
@@ -157,13 +159,13 @@ static tutti_status sgp_agree(tutti_method *m, tutti_error *err)
 }
 
 static const char *const sgp_constraints[] = {
-    "the graph may be directed and its weights the sender's alone (weights=push, file): columns of W sum to 1, rows "
-    "need not",
+    "the graph may be directed and its weights the sender's alone (weights=push, file): "
+    "columns of W sum to 1, rows need not",
     "where graph or losses leave a worker a small push-sum weight w its steps on z are 1 / w times as long, and with "
     "overlap its own share counts alone: lower the learning rate then, or take overlap=0",
     "overlap=T exchanges once in T steps, added after exactly T: the bits do not depend on how fast messages are",
-    "the model that is evaluated, shown and saved at the end is the de-biased one: the sum of all numerators over the "
-    "sum of all weights",
+    "the model that is evaluated, shown and saved at the end is the de-biased one: "
+    "the sum of all numerators over the sum of all weights",
     ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): what it held is gone, what was "
      "on its way to it is taken back, the others go on; with on-loss=stop, and on other "
      "transports, it ends the run (exit code 3)"),

@@ -42,16 +42,16 @@
 typedef struct ssp {
     int64_t servers, staleness, staleness_max;
     tutti_server *server;
-    /* workers; server's thread. All are equal when all is quiet, so they are counted from there */
-    int64_t *clock;
-    tutti_note *waiting;        /* workers: who is not answered yet */
+
+    /* the server's, of its thread; workers each */
+    int64_t *clock;       /* all are equal when all is quiet, so they are counted from there */
+    tutti_note *waiting;  /* who is not answered yet */
     bool *waits;
-    tutti_note *released;       /* workers: who may read now, and at how many clocks behind; scratch */
+    tutti_note *released; /* who may read now, and at how many clocks behind; scratch */
     uint32_t *behind_of;
-    /* workers, with staleness_max: steps beyond `staleness` that each may
-       still begin; 0 when all is quiet */
-    int64_t *granted;
-    int64_t behind;             /* of this worker's x, in clocks; client's; declared */
+    int64_t *granted;     /* staleness_max: steps beyond `staleness` that each may begin; 0 when all is quiet */
+
+    int64_t behind;       /* of this worker's x, in clocks; client's; declared */
 } ssp;
 enum { SERVE };                 /* service */
 
@@ -241,18 +241,18 @@ static tutti_status ssp_agree(tutti_method *m, tutti_error *err)
 static const tutti_service ssp_services[] = { [SERVE] = { "server", serve }, { 0 } };
 
 static const char *const ssp_constraints[] = {
-    "all workers make the same number of steps, at most `staleness` apart; reports, checkpoints and evaluations wait "
-    "for all of them",
+    "all workers make the same number of steps, at most `staleness` apart; "
+    "reports, checkpoints and evaluations wait for all of them",
     "runs differ in their bits, except simulated ones",
-    "clip-norm clips each worker's own gradient; a gradient that is not finite is left out by its worker "
-    "(nonfinite=skip)",
+    "clip-norm clips each worker's own gradient; a gradient that is not "
+    "finite is left out by its worker (nonfinite=skip)",
     "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins; "
     "with staleness=0 tables come whole, since all must read one model",
     "with momentum or adam a step is one update of the slots a worker",
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
     "workers, or --servers) the others go on, and wait for it no more",
-    "a checkpoint is resumed with any number of workers, saved before a loss or after one; another number begins at "
-    "the servers' model",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; "
+    "another number begins at the servers' model",
     NULL
 };
 

@@ -1,5 +1,5 @@
 /* Goal: workers, hosts and links that are unequal, in virtual time. hetero-ring finds the balance
-   it promises: what a pass takes is said here, so times are facts (docs/methods/hetero-ring.md). It takes
+   it promises: what a pass takes is said here, so times are facts (hetero-ring.md). It takes
    the all-reduce that the links make the faster one. All go on together after a quiet. */
 #include <unistd.h>
 #include "forked.h"

@@ -1,5 +1,5 @@
 /* Goal: graphs of several rounds do what their papers say: base(k) and hyper-hypercube(k) end a
-   period at the mean within the length that their papers have, drawn graphs contract as the closed formulas
+   period at the mean within their papers' length, drawn graphs contract as the closed formulas
    say, whoever asks gets the same round. Method: products of full matrices; many seeded rounds. */
 #include <setjmp.h>
 #include <stdarg.h>
