@@ -127,10 +127,10 @@ static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error
     coded_print(fed, s->error_feedback ? "ef(%s)" : "%s", coded);
     coded_print(spec, s->min_numel > 0 ? "large(%s,min=%lld)" : "%s", fed, (long long)s->min_numel);
     if (strlen(spec) >= MOST)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'accordion': low, high and replay have more than %d characters together; leave defaults away",
-            TEXTS_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'accordion': low, high and replay have more than %d characters together; "
+                          "leave defaults away",
+                          TEXTS_MOST);
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
@@ -178,11 +178,8 @@ static tutti_status declare_localsteps(tutti_method *m, tutti_plan *plan, tutti_
                           "averaged less often in critical regimes than elsewhere; swap them",
                           (long long)s->period_low, (long long)s->period_high);
     TUTTI_TRY(declare_one(m, plan, TUTTI_OWN_ZERO, err));
-    tutti_declare(
-        plan,
-        &(tutti_state){
-            .name = "accordion.norms", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers },
-        &s->norms);
+    tutti_declare(plan, &(tutti_state){ .name = "accordion.norms", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                        .count = (size_t)m->workers }, &s->norms);
     return TUTTI_OK;
 }
 

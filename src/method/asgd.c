@@ -120,24 +120,12 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     if (tutti_server_index(s->server) >= 0)
         count = tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &first);
     if (s->compensate == ADAPTIVE)
-        tutti_declare(plan,
-                      &(tutti_state){ .name = "asgd.mean",
-                                      .keep = TUTTI_SLICE,
-                                      .dtype = TUTTI_F32,
-                                      .first = count > 0 ? first : 0,
-                                      .count = count,
-                                      .placed = true },
-                      &s->mean);
+        tutti_declare(plan, &(tutti_state){ .name = "asgd.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
+                                            .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->mean);
     if (s->softsync == 1)
         return TUTTI_OK;
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "asgd.sum",
-                                  .keep = TUTTI_SLICE,
-                                  .dtype = TUTTI_F32,
-                                  .first = count > 0 ? first : 0,
-                                  .count = count,
-                                  .placed = true },
-                  &s->sum);
+    tutti_declare(plan, &(tutti_state){ .name = "asgd.sum", .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
+                                        .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->sum);
     /* when all is quiet all slices have had the same gradients */
     tutti_server_declare_count(s->server, plan, "asgd.collected", &s->collected);
     return TUTTI_OK;
@@ -276,8 +264,8 @@ static tutti_status asgd_step(tutti_method *m, tutti_error *err)
     if (s->hogwild)
         return hogwild_step(m, s, err);
     TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
-    TUTTI_TRY(
-        tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)rate.t - 1, skip ? NULL : m->g, m->x, &answers, err));
+    TUTTI_TRY(tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)rate.t - 1, skip ? NULL : m->g, m->x,
+                                &answers, err));
     if (!skip)
         tutti_stale(m, answers.delay);
     return TUTTI_OK;

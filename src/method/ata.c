@@ -170,14 +170,10 @@ static tutti_status ata_declare(tutti_method *m, tutti_plan *plan, tutti_error *
                           "the %d workers: t0:t1:...",
                           s->seconds, m->workers);
     TUTTI_TRY(tutti_allot_declare(m, plan, step / s->tasks, err));
-    tutti_declare(
-        plan,
-        &(tutti_state){ .name = "ata.mean", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true },
-        &s->mean);
-    tutti_declare(
-        plan,
-        &(tutti_state){ .name = "ata.count", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true },
-        &s->count);
+    tutti_declare(plan, &(tutti_state){ .name = "ata.mean", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n,
+                                        .of_workers = true }, &s->mean);
+    tutti_declare(plan, &(tutti_state){ .name = "ata.count", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n,
+                                        .of_workers = true }, &s->count);
     tutti_declare_value(plan, "ata.spent", TUTTI_SAME, &s->spent, sizeof s->spent);
     tutti_declare(plan, &(tutti_state){ .name = "ata.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n },
                   &s->gathered);
@@ -229,8 +225,9 @@ static void learn(tutti_method *m, uint64_t k)
             slowest = seconds > slowest ? seconds : slowest;
         }
         width = 4 * M_E * (s->allocation == ATA ? s->bound : 2 * s->mean[r]) * s->width_scale;
-        s->score[r] =
-            s->count[r] > 0 ? fmax(0, s->mean[r] - width * (sqrt(log_k / s->count[r]) + log_k / s->count[r])) : -1;
+        s->score[r] = -1;
+        if (s->count[r] > 0)
+            s->score[r] = fmax(0, s->mean[r] - width * (sqrt(log_k / s->count[r]) + log_k / s->count[r]));
     }
     s->spent.seconds += slowest;
     s->spent.steps++;

@@ -70,28 +70,24 @@ static size_t room_of(const tutti_method *m, const backup_workers *s)
 static tutti_status backup_workers_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     backup_workers *s = m->self;
+    const tutti_server_setup setup = {
+        .rule = backup_workers_rule, .service = SERVE, .servers = (int)s->servers, .lost = backup_workers_lost
+    };
 
     if (m->workers == 1)
         s->backup = 0;
     if (s->backup >= m->workers)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'backup-workers': backup is %lld of %d workers, which leaves none to wait for; give at most %d",
-            (long long)s->backup, m->workers, m->workers - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'backup-workers': backup is %lld of %d workers, which leaves none to wait for; "
+                          "give at most %d",
+                          (long long)s->backup, m->workers, m->workers - 1);
     if (m->workers > TREE_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'backup-workers': %d workers; a server sums the gradients of at most %d", m->workers,
                           TREE_MOST);
-    TUTTI_TRY(tutti_server_declare(
-        &s->server, m, plan,
-        &(tutti_server_setup){
-            .rule = backup_workers_rule, .service = SERVE, .servers = (int)s->servers, .lost = backup_workers_lost },
-        err));
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "backup-workers.contributions",
-                                  .keep = TUTTI_SCRATCH,
-                                  .dtype = TUTTI_F32,
-                                  .count = (size_t)m->workers * room_of(m, s) },
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
+    tutti_declare(plan, &(tutti_state){ .name = "backup-workers.contributions", .keep = TUTTI_SCRATCH,
+                                        .dtype = TUTTI_F32, .count = (size_t)m->workers * room_of(m, s) },
                   &s->contributions);
     return TUTTI_OK;
 }
@@ -296,10 +292,10 @@ static tutti_status decide(tutti_method *m, backup_workers *s, const tutti_serve
         s->accepted = 0;
     }
     if (step > s->open)
-        return tutti_fail_rank(
-            err, TUTTI_ERR_CORRUPT, r->worker,
-            "worker %d is at step %llu, but step %llu is not over; all workers must run one version and one checkpoint",
-            r->worker, (unsigned long long)step, (unsigned long long)s->open);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                               "worker %d is at step %llu, but step %llu is not over; "
+                               "all workers must run one version and one checkpoint",
+                               r->worker, (unsigned long long)step, (unsigned long long)s->open);
     if (behind == 0 && ++s->accepted == m->workers - (int)s->backup) {
         s->accepted = 0;
         s->open++;

@@ -30,10 +30,10 @@ static tutti_status ddp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
 
     (void)plan;
     if (d->first_bucket > d->bucket && d->first_bucket != ddp_options[1].initial)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'ddp': first_bucket_mb is %g but bucket_mb is only %g; the first bucket may not be the larger one",
-            d->first_bucket, d->bucket);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'ddp': first_bucket_mb is %g but bucket_mb is only %g; "
+                          "the first bucket may not be the larger one",
+                          d->first_bucket, d->bucket);
     m->piece_bytes = (size_t)(d->bucket * 1048576);
     m->first_piece_bytes = (size_t)((d->first_bucket < d->bucket ? d->first_bucket : d->bucket) * 1048576);
     return TUTTI_OK;

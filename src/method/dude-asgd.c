@@ -286,6 +286,7 @@ static tutti_status check(const tutti_method *m, tutti_error *err)
 
 static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
+    static const tutti_server_setup setup = { .rule = arrive, .service = SERVE, .servers = 1, .lost = lose };
     dude *s = m->self;
     const size_t workers = (size_t)m->workers;
     size_t count; /* what the one server has */
@@ -293,9 +294,7 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     TUTTI_TRY(check(m, err));
     if (s->refresh_mean < 0)
         s->refresh_mean = s->table == AT_SERVER ? REFRESH : 0;
-    TUTTI_TRY(tutti_server_declare(
-        &s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .lost = lose },
-        err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
     if (has_table(m) && s->table == AT_SERVER)
         TUTTI_TRY(tutti_server_table_fits(s->server, TUTTI_F32, s->table_limit_mb,
                                           "take table=worker, or give a higher limit", err));
@@ -312,9 +311,8 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     }
     if (count > 0 && has_table(m) && s->table == AT_SERVER) {
         arrivals_declare(plan, "dude.table", TUTTI_F32, workers * count, false, &s->entry);
-        tutti_declare(
-            plan, &(tutti_state){ .name = "dude.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
-            &s->change);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                            .count = count }, &s->change);
     }
     if (has_table(m) && s->table == AT_WORKER)
         tutti_declare_vector(plan, "dude.entry", TUTTI_OWN_ZERO, &s->mine);

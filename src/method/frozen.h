@@ -105,12 +105,8 @@ static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, con
     tutti_declare_vector(plan, "frozen.v", TUTTI_SAME, &s->v);
     tutti_declare_vector(plan, "frozen.direction", TUTTI_SCRATCH, &s->direction);
     if (s->warmup == 0)
-        tutti_declare(plan,
-                      &(tutti_state){ .name = "frozen.norms",
-                                      .keep = TUTTI_SAME,
-                                      .dtype = TUTTI_F64,
-                                      .count = s->window },
-                      &s->norms);
+        tutti_declare(plan, &(tutti_state){ .name = "frozen.norms", .keep = TUTTI_SAME,
+                                            .dtype = TUTTI_F64, .count = s->window }, &s->norms);
     tutti_declare_value(plan, "frozen.now", TUTTI_SAME, &s->now, sizeof s->now);
     if (m->workers == 1)
         return TUTTI_OK;

@@ -325,7 +325,7 @@ static tutti_status merge(tutti_method *m, const tutti_server_request *r, tutti_
 {
     hermes *s = m->self;
     const double loss = fmax(value_of(r->b), least_loss);
-    /* (1 / L_i) / (1 / L + 1 / L_i) */
+    /* inverse_loss: (1 / L_i) / (1 / L + 1 / L_i) */
     const float weight = (float)(s->global.merges == 0 ? 1
                                  : s->merge == MEAN    ? 0.5
                                                        : s->global.loss / (s->global.loss + loss));
@@ -388,10 +388,10 @@ static tutti_status hermes_rule(tutti_method *m, const tutti_server_request *r, 
 
     if (r->kind > LOSS || (r->kind >= PUSH && s->turn != 1 + r->worker) || (r->kind == PUSH) != (r->in != NULL) ||
         !isfinite(value_of(r->b)))
-        return tutti_fail_rank(
-            err, TUTTI_ERR_CORRUPT, r->worker,
-            "worker %d sent a request of kind %lu out of turn; all workers must run one version and one checkpoint",
-            r->worker, (unsigned long)r->kind);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                               "worker %d sent a request of kind %lu out of turn; "
+                               "all workers must run one version and one checkpoint",
+                               r->worker, (unsigned long)r->kind);
     if (r->kind == PUSH)
         return merge(m, r, err);
     if (r->kind == LOSS) {
@@ -452,45 +452,23 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
         tutti_declare_vector(plan, "hermes.start", TUTTI_SAME, &s->start);
     if (tutti_server_index(s->server) >= 0) {
         tutti_declare_value(plan, "hermes.global", TUTTI_SLICE, &s->global, sizeof s->global);
-        tutti_declare(plan,
-                      &(tutti_state){ .name = "hermes.seconds",
-                                      .keep = TUTTI_SLICE,
-                                      .dtype = TUTTI_F64,
-                                      .count = (size_t)m->workers,
-                                      .of_workers = true },
-                      &s->seconds);
-        tutti_declare(plan,
-                      &(tutti_state){ .name = "hermes.size",
-                                      .keep = TUTTI_SLICE,
-                                      .dtype = TUTTI_I64,
-                                      .count = 2 * (size_t)m->workers,
-                                      .of_workers = true },
-                      &s->size);
-        tutti_declare(
-            plan,
-            &(tutti_state){
-                .name = "hermes.sorted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = (size_t)m->workers },
-            &s->sorted);
-        tutti_declare(plan,
-                      &(tutti_state){ .name = "hermes.model",
-                                      .keep = TUTTI_SCRATCH,
-                                      .dtype = TUTTI_F32,
-                                      .count = s->wire == FP16 ? m->layout->used : 0 },
-                      &s->model);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
+                                            .count = (size_t)m->workers, .of_workers = true }, &s->seconds);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.size", .keep = TUTTI_SLICE, .dtype = TUTTI_I64,
+                                            .count = 2 * (size_t)m->workers, .of_workers = true }, &s->size);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.sorted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
+                                            .count = (size_t)m->workers }, &s->sorted);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.model", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                            .count = s->wire == FP16 ? m->layout->used : 0 }, &s->model);
     }
     if (m->rank >= m->workers) /* it only serves */
         return TUTTI_OK;
-    tutti_declare(plan,
-                  &(tutti_state){
-                      .name = "hermes.losses", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F64, .count = (size_t)s->window },
-                  &s->losses);
+    tutti_declare(plan, &(tutti_state){ .name = "hermes.losses", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F64,
+                                        .count = (size_t)s->window }, &s->losses);
     tutti_declare_value(plan, "hermes.mine", TUTTI_OWN_ZERO, &s->mine, sizeof s->mine);
     tutti_declare_value(plan, "hermes.round", TUTTI_OWN_ZERO, &s->round, sizeof s->round);
-    tutti_declare(
-        plan,
-        &(tutti_state){
-            .name = "hermes.batch", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = 3 * (size_t)most_batches(m) },
-        &s->batch);
+    tutti_declare(plan, &(tutti_state){ .name = "hermes.batch", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64,
+                                        .count = 3 * (size_t)most_batches(m) }, &s->batch);
     return TUTTI_OK;
 }
 
@@ -676,10 +654,10 @@ static tutti_status end_round(tutti_method *m, hermes *s, tutti_error *err)
     } else if (++s->mine.since >= s->lambda)
         s->mine.relaxed++;
     if (answers.kind >> 3 > (uint32_t)most_batches(m))
-        return tutti_fail(
-            err, TUTTI_ERR_CORRUPT, 0,
-            "the server gave %lu batches a round, and there is room for %lld; all workers must run one version",
-            (unsigned long)(answers.kind >> 3), (long long)most_batches(m));
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "the server gave %lu batches a round, and there is room for %lld; "
+                          "all workers must run one version",
+                          (unsigned long)(answers.kind >> 3), (long long)most_batches(m));
     s->round.batches = answers.kind == 0 ? s->round.batches : (int64_t)(answers.kind >> 3);
     s->round.minibatch = (answers.kind & 7) == 0 ? s->round.minibatch : (int64_t)1 << (answers.kind & 7);
     s->round.taken = s->round.computed_ns = 0;

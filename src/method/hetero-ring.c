@@ -135,10 +135,10 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
     s->every = strcmp(s->adapt_every, "epoch") == 0 ? 0 : strtoull(s->adapt_every, &end, 10);
     if (strcmp(s->adapt_every, "epoch") != 0 &&
         (s->adapt_every[0] < '0' || s->adapt_every[0] > '9' || *end != 0 || s->every < 1 || s->every > 1000000000))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'hetero-ring': adapt_every is '%.40s'; it must be epoch or a number of steps from 1 to 1000000000",
-            s->adapt_every);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hetero-ring': adapt_every is '%.40s'; "
+                          "it must be epoch or a number of steps from 1 to 1000000000",
+                          s->adapt_every);
     if (s->collective == RING && tutti_exchange_codec(m) != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'hetero-ring': its ring sums float32, and codec is '%.80s'; leave "
@@ -149,26 +149,18 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
     TUTTI_TRY(tutti_allot_declare(m, plan, samples, err));
     tutti_declare_value(plan, "hetero-ring.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
     tutti_declare_late_value(plan, "hetero-ring.prices", TUTTI_SAME, &s->prices, sizeof s->prices);
-    tutti_declare(
-        plan,
-        &(tutti_state){
-            .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true },
-        &s->seconds);
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = 1 },
-                  &s->told);
-    tutti_declare(
-        plan, &(tutti_state){ .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n },
-        &s->gathered);
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "hetero-ring.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n },
-                  &s->weight);
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "hetero-ring.part", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                  &s->part);
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "hetero-ring.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                  &s->next);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64,
+                                        .count = n, .of_workers = true }, &s->seconds);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64,
+                                        .count = 1 }, &s->told);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                        .count = n }, &s->gathered);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
+                                        .count = n }, &s->weight);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.part", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
+                                        .count = n }, &s->part);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
+                                        .count = n }, &s->next);
     return TUTTI_OK;
 }
 
@@ -276,8 +268,8 @@ static void tell(tutti_method *m, double now, double then, bool moves)
     if (moves) {
         used = 0;
         for (int r = 0; r < m->workers && r < TOLD; r++)
-            used +=
-                (size_t)snprintf(each + used, sizeof each - used, "%s%lld", r > 0 ? ", " : "", (long long)s->next[r]);
+            used += (size_t)snprintf(each + used, sizeof each - used, "%s%lld", r > 0 ? ", " : "",
+                                     (long long)s->next[r]);
         tutti_event(m, "allocation", "from step %llu on: %s%s; predicted %.4g ms", (unsigned long long)m->step + 1,
                     each, m->workers > TOLD ? ", ..." : "", 1e3 * then);
         for (int r = 0; r < m->workers; r++)

@@ -38,15 +38,15 @@ static const tutti_option local_sgd_options[] = {
 static tutti_status local_sgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     local_sgd *s = m->self;
+    tutti_status status;
 
     if (s->outer[0] == 0 && tutti_exchange_codec(m) == NULL)
         return TUTTI_OK;
     tutti_declare_vector(plan, "local-sgd.theta", TUTTI_SAME, &s->theta);
     if (s->outer[0] == 0)
         return TUTTI_OK;
-    return tutti_fail_within(
-        err, tutti_optim_declare(&s->update, plan, s->outer, "local-sgd.outer", 0, m->n, TUTTI_SAME, m->device, err),
-        "method 'local-sgd': outer");
+    status = tutti_optim_declare(&s->update, plan, s->outer, "local-sgd.outer", 0, m->n, TUTTI_SAME, m->device, err);
+    return tutti_fail_within(err, status, "method 'local-sgd': outer");
 }
 
 static tutti_status local_sgd_open(tutti_method *m, tutti_error *err)

@@ -371,25 +371,21 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 
 static tutti_status oscars_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
+    static const tutti_server_setup setup = {
+        .rule = arrive, .service = SERVE, .servers = 1, .due = due, .lost = lose
+    };
     oscars *s = m->self;
 
-    TUTTI_TRY(tutti_server_declare(
-        &s->server, m, plan,
-        &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .due = due, .lost = lose }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
     tutti_declare_vector(plan, "oscars.base", TUTTI_SCRATCH, &s->base); /* x, when all is quiet */
     tutti_declare_value(plan, "oscars.quota", TUTTI_OWN_ZERO, &s->quota, sizeof s->quota);
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "oscars.sum", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n },
-                  &s->sum);
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "oscars.workers",
-                                  .keep = TUTTI_SLICE,
-                                  .dtype = TUTTI_F64,
-                                  .count = (size_t)m->workers * sizeof(person) / sizeof(double),
-                                  .of_workers = true },
-                  &s->person);
+    tutti_declare(plan, &(tutti_state){ .name = "oscars.sum", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                        .count = m->n }, &s->sum);
+    tutti_declare(plan, &(tutti_state){ .name = "oscars.workers", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
+                                        .count = (size_t)m->workers * sizeof(person) / sizeof(double),
+                                        .of_workers = true }, &s->person);
     tutti_declare_value(plan, "oscars.all", TUTTI_SLICE, &s->all, sizeof s->all);
     return TUTTI_OK;
 }

@@ -74,6 +74,9 @@ static size_t room_of(const tutti_method *m, const parameter_server *s)
 static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     parameter_server *s = m->self;
+    const tutti_server_setup setup = { .rule = parameter_server_rule, .service = SERVE, .servers = (int)s->servers,
+                                       .pieces = true, .lost = parameter_server_lost };
+    bool keeps;
 
     if (m->workers > TREE_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -81,22 +84,11 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
                           m->workers, TREE_MOST);
     m->piece_bytes = (size_t)(s->bucket * 1048576);
     m->first_piece_bytes = (size_t)((s->first_bucket < s->bucket ? s->first_bucket : s->bucket) * 1048576);
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan,
-                                   &(tutti_server_setup){ .rule = parameter_server_rule,
-                                                          .service = SERVE,
-                                                          .servers = (int)s->servers,
-                                                          .pieces = true,
-                                                          .lost = parameter_server_lost },
-                                   err));
-    tutti_declare(
-        plan,
-        &(tutti_state){ .name = "parameter-server.contributions",
-                        .keep = TUTTI_SCRATCH,
-                        .dtype = TUTTI_F32,
-                        .count = tutti_server_index(s->server) < 0 || m->workers == 1 || !tutti_server_keeps(s->server)
-                                     ? 0
-                                     : (size_t)m->workers * room_of(m, s) },
-        &s->contributions);
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
+    keeps = tutti_server_index(s->server) >= 0 && m->workers > 1 && tutti_server_keeps(s->server);
+    tutti_declare(plan, &(tutti_state){ .name = "parameter-server.contributions", .keep = TUTTI_SCRATCH,
+                                        .dtype = TUTTI_F32, .count = keeps ? (size_t)m->workers * room_of(m, s) : 0 },
+                  &s->contributions);
     return TUTTI_OK;
 }
 

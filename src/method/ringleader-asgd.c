@@ -182,15 +182,16 @@ static tutti_status check_delays(tutti_method *m, uint64_t version, tutti_error 
     ringleader *s = m->self;
 
     for (int j = 0; j < m->workers; j++) {
-        const int64_t delay =
-            tutti_server_has(s->server, j) ? (int64_t)version - (s->served[j] != 0 ? s->frozen : s->oldest)[j] : 0;
+        const bool has = tutti_server_has(s->server, j);
+        const int64_t oldest = s->served[j] != 0 ? s->frozen[j] : s->oldest[j],
+                      delay = has ? (int64_t)version - oldest : 0;
         if (delay > 2 * m->workers - 2)
             return tutti_fail(err, TUTTI_ERR_STATE, 0,
                               "method 'ringleader-asgd': a gradient of worker %d is %lld updates old; the method's "
                               "bound is 2 x %d - 2. This is a mistake in the program",
                               j, (long long)delay, m->workers);
         s->at.delay_most = delay > s->at.delay_most ? delay : s->at.delay_most;
-        if (tutti_server_has(s->server, j))
+        if (has)
             tutti_histogram_add(&s->delay_of[j], (uint64_t)delay);
     }
     return TUTTI_OK;
@@ -387,16 +388,18 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 
 static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
+    static const tutti_server_setup setup = {
+        .rule = arrive, .service = SERVE, .servers = 1, .anew = true, .lost = lose
+    };
     ringleader *s = m->self;
     int64_t **const lists[5] = { &s->filled, &s->served, &s->oldest, &s->frozen, &s->counts };
     static const char *const names[5] = { "ringleader.filled", "ringleader.served", "ringleader.oldest",
                                           "ringleader.frozen", "ringleader.counts" };
     const size_t workers = (size_t)m->workers;
     size_t count; /* what the one server has */
+    bool folds;
 
-    TUTTI_TRY(tutti_server_declare(
-        &s->server, m, plan,
-        &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .anew = true, .lost = lose }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
     if (s->table == AT_SERVER)
         TUTTI_TRY(tutti_server_table_fits(s->server, dtype_of(s), s->table_limit_mb,
                                           s->table_dtype == F32
@@ -404,12 +407,9 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
                                               : "take table=worker, or give a higher limit",
                                           err));
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "ringleader.wide",
-                                  .keep = TUTTI_SCRATCH,
-                                  .dtype = TUTTI_F32,
-                                  .count = s->table_dtype == F32 || (s->table == AT_SERVER && count == 0) ? 0 : WIDE },
-                  &s->wide);
+    folds = s->table_dtype == BF16 && (s->table == AT_WORKER || count > 0);
+    tutti_declare(plan, &(tutti_state){ .name = "ringleader.wide", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                        .count = folds ? WIDE : 0 }, &s->wide);
     if (count > 0) {
         tutti_declare_value(plan, "ringleader.at", TUTTI_SLICE, &s->at, sizeof s->at);
         tutti_declare_value(plan, "ringleader.harmonic_least", TUTTI_SLICE, &s->harmonic_least,
@@ -425,17 +425,13 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
         arrivals_declare_model(plan, "ringleader.mean1", count, &s->mean[1]);
         if (s->table == AT_SERVER) {
             arrivals_declare(plan, "ringleader.table", dtype_of(s), workers * count, false, &s->entry);
-            tutti_declare(plan,
-                          &(tutti_state){
-                              .name = "ringleader.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
-                          &s->change);
+            tutti_declare(plan, &(tutti_state){ .name = "ringleader.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                                .count = count }, &s->change);
         }
     }
     if (s->table == AT_WORKER) {
-        tutti_declare(
-            plan,
-            &(tutti_state){ .name = "ringleader.entry", .keep = TUTTI_OWN_ZERO, .dtype = dtype_of(s), .count = m->n },
-            &s->mine);
+        tutti_declare(plan, &(tutti_state){ .name = "ringleader.entry", .keep = TUTTI_OWN_ZERO, .dtype = dtype_of(s),
+                                            .count = m->n }, &s->mine);
         tutti_declare_value(plan, "ringleader.mine_filled", TUTTI_OWN_ZERO, &s->mine_filled, sizeof s->mine_filled);
     }
     return TUTTI_OK;

@@ -242,6 +242,8 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
 static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     ringmaster *s = m->self;
+    const tutti_server_setup setup = { .rule = arrive, .service = SERVE, .servers = 1, .collects = s->collect > 1,
+                                       .tells = s->stops, .lost = lose };
     int64_t **const counts[5] = { &s->given, &s->applied, &s->dropped, &s->stopped, &s->pending };
     static const char *const names[5] = { "ringmaster.given", "ringmaster.applied", "ringmaster.dropped",
                                           "ringmaster.stopped", "ringmaster.pending" };
@@ -254,14 +256,7 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; "
                           "leave adapt away, or give what the limit is at first");
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan,
-                                   &(tutti_server_setup){ .rule = arrive,
-                                                          .service = SERVE,
-                                                          .servers = 1,
-                                                          .collects = s->collect > 1,
-                                                          .tells = s->stops,
-                                                          .lost = lose },
-                                   err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
     if (tutti_server_index(s->server) >= 0) {
         for (int k = 0; k < 5; k++)
             arrivals_declare(plan, names[k], TUTTI_I64, (size_t)m->workers, false, counts[k]);

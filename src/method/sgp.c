@@ -55,10 +55,8 @@ static tutti_status sgp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     s->mass = s->kept = TUTTI_MASS_ONE;
     tutti_declare_value(plan, "sgp.mass", TUTTI_OWN_SUM, &s->mass, sizeof s->mass);
     if (m->workers > 1)
-        tutti_declare(plan,
-                      &(tutti_state){
-                          .name = "sgp.agreed", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n + DIGITS + 1 },
-                      &s->agreed);
+        tutti_declare(plan, &(tutti_state){ .name = "sgp.agreed", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                            .count = m->n + DIGITS + 1 }, &s->agreed);
     if (overlaps(m)) {
         tutti_declare_value(plan, "sgp.kept", TUTTI_OWN_ZERO, &s->kept, sizeof s->kept);
         tutti_declare_vector(plan, "sgp.sent", TUTTI_OWN_ZERO, &s->sent);

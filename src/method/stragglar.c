@@ -85,11 +85,8 @@ static tutti_status stragglar_declare(tutti_method *m, tutti_plan *plan, tutti_e
                           m->workers);
     tutti_declare_value(plan, "stragglar.known", TUTTI_SAME, &s->known, sizeof s->known);
     tutti_declare_value(plan, "stragglar.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
-    tutti_declare(
-        plan,
-        &(tutti_state){
-            .name = "stragglar.seconds", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers },
-        &s->seconds);
+    tutti_declare(plan, &(tutti_state){ .name = "stragglar.seconds", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                        .count = (size_t)m->workers }, &s->seconds);
     return TUTTI_OK;
 }
 
