@@ -285,8 +285,8 @@ static double factor(const tutti_method *m, const asgd *s, uint64_t delay)
     }
 }
 
-/* What worker i takes for a gradient, of the longest that any does. Who has not come yet takes
-   at least as long as it has by now. */
+/* What worker i takes for a gradient, of the longest that any does. A worker that has not come yet
+   takes at least as long as it has by now. */
 static double time_factor(const tutti_method *m, const asgd *s, int i)
 {
     const double now_ns = (double)tutti_now_ns(m->rt);

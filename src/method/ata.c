@@ -45,7 +45,7 @@ typedef struct ata {
     float *gathered;             /* workers */
     double *score;               /* workers; below 0: never tried */
     int64_t *next;               /* workers */
-    int *order, *heap;           /* workers: drawn; of those who share by their score */
+    int *order, *heap;           /* workers: drawn; of those that share by their score */
 } ata;
 enum { ATA, EMPIRICAL, UNIFORM, FIXED };
 
@@ -80,8 +80,8 @@ static void draw_order(const tutti_method *m, uint64_t k)
         s->order[i] = (int)tutti_permuted(rng, (uint64_t)m->workers, (uint64_t)i);
 }
 
-/* What worker i would need with a task more; of two alike whoever the heap has higher up:
-   it was built in the drawn order. */
+/* What worker i would need with a task more; of two alike the one that the heap has higher up: it
+   was built in the drawn order. */
 static double cost(const ata *s, int i)
 {
     return (double)(s->next[i] + 1) * s->score[i];

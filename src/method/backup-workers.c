@@ -207,8 +207,8 @@ static bool mean(tutti_method *m, backup_workers *s, const tutti_server_request 
     return samples > 0;
 }
 
-/* Who has pushed has w_t, so that of tables those rows will do which the mean has; who has
-   waited for this step may lack any. */
+/* A worker that has pushed has w_t: of tables it needs only the rows that the mean has. One that
+   has waited for this step may lack any. */
 static tutti_status end_step(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
 {
     const tutti_rate rate = tutti_rate_at(m, s->step);
@@ -227,12 +227,12 @@ static tutti_status end_step(tutti_method *m, backup_workers *s, const tutti_ser
             s->note[n + waiting++] = s->waiting[i];
             s->waits[i] = false;
         }
-    if (n == 0) /* all who had been among the first were lost: the values stay */
+    if (n == 0) /* all that had been among the first were lost: the values stay */
         return waiting > 0 ? tutti_server_give(s->server, s->note, waiting, 0, err) : TUTTI_OK;
     return tutti_server_give_update(s->server, s->note, n, waiting, 0, along, words, err);
 }
 
-/* Nobody who is left may still push to this step: each has, or waits for a later one. */
+/* No worker that is left may still push to this step: each has, or waits for a later one. */
 static bool has_all_it_can_have(const tutti_method *m, const backup_workers *s)
 {
     bool any = false;
@@ -287,7 +287,7 @@ static tutti_status decide(tutti_method *m, backup_workers *s, const tutti_serve
     const uint64_t step = (uint64_t)r->b;
     const uint32_t behind = step < s->open ? (uint32_t)(s->open - step) : 0;
 
-    if (step > s->open && s->any_lost) { /* whoever asks for it knows that the last one is over */
+    if (step > s->open && s->any_lost) { /* a worker that asks for it knows that the last one is over */
         s->open = step;
         s->accepted = 0;
     }

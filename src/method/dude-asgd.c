@@ -67,7 +67,7 @@ typedef struct dude {
     int64_t *version;       /* workers: of the model behind the entry; declared */
     int64_t *entered;       /* workers: version when the entry came; declared */
     tutti_histogram *model_age, *data_age; /* workers: over all updates, tau_i and d_i of its entry; declared */
-    tutti_note *waits;      /* workers: who waits for the group; empty when all is quiet */
+    tutti_note *waits;      /* workers: those that wait for the group; empty when all is quiet */
     int waiting;
     bool *leaves;           /* workers: make no more steps until release */
     int64_t step;           /* of the worker that came last: its learning rate counts */
@@ -180,7 +180,7 @@ static void evict(tutti_method *m)
         }
 }
 
-/* Those who wait get the model after one step along the mean over the workers that are here. */
+/* Those that wait get the model after one step along the mean over the workers that are here. */
 static tutti_status update(tutti_method *m, tutti_error *err)
 {
     dude *s = m->self;
@@ -204,7 +204,7 @@ static tutti_status update(tutti_method *m, tutti_error *err)
     return tutti_server_give(s->server, s->waits, n, 0, err);
 }
 
-/* Of those who wait: is the group full, or is there nobody else to wait for? */
+/* Of those that wait: is the group full, or is there nobody else to wait for? */
 static tutti_status proceed(tutti_method *m, tutti_error *err)
 {
     dude *s = m->self;
@@ -220,7 +220,7 @@ static tutti_status proceed(tutti_method *m, tutti_error *err)
         }
     first = s->start == BARRIER && s->at.updates == 0;
     full = first ? s->at.here >= here : s->waiting >= s->group;
-    alone = s->waiting + left == here; /* whoever still computes waits here */
+    alone = s->waiting + left == here; /* all that still compute wait here */
     if (full || (alone && !first))
         return update(m, err);
     if (alone) {

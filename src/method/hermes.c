@@ -354,7 +354,7 @@ static tutti_status grant(tutti_method *m, const tutti_note *request, tutti_erro
     return tutti_server_answer(s->server, request, 1, sizes_of(s, request->from), NULL, 0, err);
 }
 
-/* Whoever is next in line. */
+/* The next in line. */
 static tutti_status next_turn(tutti_method *m, tutti_error *err)
 {
     hermes *s = m->self;
@@ -680,7 +680,7 @@ static tutti_status hermes_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Figures of all workers who are left, as the first of them tells them. */
+/* Figures of all workers that are left, as the first of them tells them. */
 static tutti_status tell(tutti_method *m, tutti_error *err)
 {
     const hermes *s = m->self;
@@ -722,7 +722,7 @@ static tutti_status ask_pushed(tutti_method *m, bool *pushed, tutti_error *err)
 static tutti_status merge_unpushed(tutti_method *m, tutti_error *err)
 {
     hermes *s = m->self;
-    double sum[2] = { 0, 0 }, mine = 0; /* of those who have a loss, of all: what they weigh */
+    double sum[2] = { 0, 0 }, mine = 0; /* of those that have a loss, of all: what they weigh */
 
     if (m->rank < m->workers) {
         if (s->mine.losses > 0)

@@ -244,7 +244,7 @@ static void allocate(hetero_ring *s, int n, double limit)
         s->next[r] = 1 / s->seconds[r] >= limit ? s->part[--take_part] : 0;
 }
 
-/* One line of a window: who did what, and what it is worth. */
+/* One line of a window: what each worker did, and what it is worth. */
 static void tell(tutti_method *m, double now, double then, bool moves)
 {
     const hetero_ring *s = m->self;

@@ -51,7 +51,7 @@ typedef struct person {
     double pushes, steps_applied, steps_late, steps_dropped, effective_steps; /* effective: what its steps weighed */
 } person;
 typedef struct seat {            /* of a worker in the open round; server's thread */
-    tutti_note note;             /* whom to answer */
+    tutti_note note;             /* the request to answer */
     bool waits, gone;
     int64_t sent_ns, arrived_ns; /* sent: its model; 0: not seen */
     double weight, steps;        /* of its delta, before the sum is scaled */
@@ -212,8 +212,8 @@ static void apply(tutti_method *m, int64_t now_ns)
     s->weight = s->weighed_steps = s->steps = s->loss = 0;
 }
 
-/* Those who wait go on; those who have left too, once all have: then the
-   next round is the first of a phase. */
+/* Those that wait go on; those that have left too, once all have: then the next round is the first
+   of a phase. */
 static tutti_status send_off(tutti_method *m, int64_t now_ns, tutti_error *err)
 {
     oscars *s = m->self;
@@ -409,8 +409,8 @@ static tutti_status oscars_open(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The view is of those who are here. Another number of workers has no
-   steps given out yet but the probe. */
+/* The view is of those that are here. Another number of workers has no steps given out yet but the
+   probe. */
 static tutti_status oscars_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     oscars *s = m->self;

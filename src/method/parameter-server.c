@@ -160,8 +160,8 @@ static bool everybody_sent(const tutti_method *m, const sum *of)
     return true;
 }
 
-/* Of those who sent, without whom was lost before: the tree over their ranks, their weights
-   anew. */
+/* Of those that sent, without workers that were lost before: the tree over their ranks, their
+   weights anew. */
 static void choose_present(const parameter_server *s, const sum *of, int workers)
 {
     double all = 0;

@@ -90,7 +90,7 @@ typedef struct ringleader {
     uint64_t come;           /* gradients of all in this phase */
     uint64_t *answered;      /* workers: as many as when it was answered */
     bool *leaves;            /* workers: make no more steps until release */
-    tutti_note *held;        /* workers: who is not answered before nobody is overdue; none when all is quiet */
+    tutti_note *held;        /* workers: not answered as long as one is overdue; none when all is quiet */
     int holds;
     struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
     int64_t begun_ns;        /* the round under way; 0: unknown */
@@ -106,7 +106,7 @@ enum { F32, BF16 };
 enum { WIDE = 1 << 14 };         /* floats that stay in the cache */
 enum { SERVE };                  /* services */
 enum { GO_ON, SERVED };          /* kinds of answers */
-enum { UNKNOWN = 10 };           /* times slower than the others: who has not come yet */
+enum { UNKNOWN = 10 };           /* times slower than the others: a worker that has not come yet */
 
 static const tutti_option ringleader_options[] = {
     { "table", TUTTI_CHOICE, TUTTI_AT(ringleader, table), AT_SERVER, 0, 1, "server|worker",
@@ -221,7 +221,7 @@ static void end_round(tutti_method *m, size_t count)
         n += s->served[j] != 0;
         if (s->served[j] != 0)
             tutti_histogram_add(&s->count_of[j], (uint64_t)s->counts[j]);
-        s->filled[j] = s->served[j] != 0 ? s->filled[j] : 0; /* of who was lost in this round */
+        s->filled[j] = s->served[j] != 0 ? s->filled[j] : 0; /* of a worker lost in this round */
         s->served[j] = 0;
     }
     b = n / inverse;
@@ -234,8 +234,8 @@ static void end_round(tutti_method *m, size_t count)
     time_round(m);
 }
 
-/* Workers that have one in this round's mean: all, once it updates, but those
-   who were lost before they had any. */
+/* Workers that have one in this round's mean: all, once it updates, but those that were lost before
+   they had any. */
 static int entries(const tutti_method *m)
 {
     const ringleader *s = m->self;
@@ -275,7 +275,8 @@ static bool needs(const ringleader *s, int worker)
 }
 
 /* Does the round need a worker that should have come long since? (One that is held computes
-   nothing, and is not needed: whoever is, when its round begins to update, is released first.) */
+   nothing, and is not needed: those that are, when their round begins to update, are released
+   first.) */
 static bool waits_for_overdue(const tutti_method *m)
 {
     const ringleader *s = m->self;
@@ -301,7 +302,7 @@ static tutti_status go_on(tutti_method *m, const tutti_note *requests, int n, tu
     return tutti_server_answer(s->server, requests, n, GO_ON, NULL, 0, err);
 }
 
-/* Of those who are held, whom the round needs; all, if it waits for nobody who is overdue. */
+/* Of those that are held, those that the round needs; all, if it waits for nobody overdue. */
 static tutti_status release_held(tutti_method *m, tutti_error *err)
 {
     ringleader *s = m->self;
@@ -367,7 +368,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     return release_held(m, err);
 }
 
-/* A round waits for it, and so does who is held. */
+/* A round waits for it, and so do those that are held. */
 static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
 {
     ringleader *s = m->self;

@@ -114,9 +114,9 @@ static void adapt(tutti_method *m, bool applied)
     s->now.computed = s->now.applied = 0;
 }
 
-/* Whoever computes at a model that has had R updates computes in vain. The worker that was
-   just answered is not among them, nor who computes no more. Who has not heard of the last
-   stop yet is told after a later update. */
+/* A worker computes in vain at a model that has had R updates. The one that was just answered is
+   not among them, nor one that computes no more. One that has not heard of the last stop yet is
+   told after a later update. */
 static tutti_status stop_the_late(tutti_method *m, tutti_error *err)
 {
     ringmaster *s = m->self;

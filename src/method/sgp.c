@@ -139,7 +139,7 @@ static tutti_status sgp_agree(tutti_method *m, tutti_error *err)
     tutti_scale(m->device, n, (float)(tutti_mass_real(s->mass) / m->workers), s->agreed);
     for (int k = 0; k < DIGITS; k++)
         s->agreed[n + (size_t)k] = (float)(s->mass >> DIGIT_BITS * k & ((1 << DIGIT_BITS) - 1));
-    /* who has heard of a loss need not be all */
+    /* not all need to have heard of a loss */
     s->agreed[n + DIGITS] = s->whole && tutti_world_events(m->world, 0, NULL, 0) == 0;
     TUTTI_TRY(tutti_allreduce(&m->all, TUTTI_SUM, tutti_f32(m->device, s->agreed, n + DIGITS + 1), err));
     whole = (int)s->agreed[n + DIGITS];

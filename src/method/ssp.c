@@ -45,9 +45,9 @@ typedef struct ssp {
 
     /* the server's, of its thread; workers each */
     int64_t *clock;       /* all are equal when all is quiet, so they are counted from there */
-    tutti_note *waiting;  /* who is not answered yet */
+    tutti_note *waiting;  /* not answered yet */
     bool *waits;
-    tutti_note *released; /* who may read now, and at how many clocks behind; scratch */
+    tutti_note *released; /* may read now, and at how many clocks behind; scratch */
     uint32_t *behind_of;
     int64_t *granted;     /* staleness_max: steps beyond `staleness` that each may begin; 0 when all is quiet */
 
@@ -166,14 +166,14 @@ static int64_t extra_steps(const tutti_method *m, const ssp *s, int i, int64_t l
         if (!tutti_server_has(s->server, j) || (s->clock[j] > least && s->clock[j] <= s->clock[i]))
             continue;
         if (s->clock[j] > s->clock[i] || takes <= 0)
-            return 0; /* only who is in front goes on, and only if the speed of the slowest is known */
+            return 0; /* only the one in front goes on, and only if the speed of the slowest is known */
         until = fmax(until, ((double)tutti_server_given_ns(s->server, j) - now_ns) * 1e-9 + takes);
     }
     steps = mine > 0 ? floor(until / mine + 0.5) : 0;
     return steps < (double)most ? (int64_t)steps : most;
 }
 
-/* Who may read now? All at once, so that nobody's link is another's delay. */
+/* Those that may read now: all at once, so that nobody's link is another's delay. */
 static tutti_status answer(tutti_method *m, ssp *s, tutti_error *err)
 {
     const int64_t least = slowest_clock(m, s);
