@@ -68,6 +68,8 @@ static inline const char *coded_spec(const char *name, const tutti_option *optio
             continue;
         row.offset = of_method->offset; /* written as the codec reads it */
         if (tutti_option_print(&row, self, value, sizeof value) > 0 && used < CODED_SPEC) {
+            if (o->type == TUTTI_BOOL)
+                snprintf(value, sizeof value, "%s", value[0] == 't' ? "on" : "off");
             used += (size_t)snprintf(spec + used, CODED_SPEC - used, "%s%s=%s", before, o->name,
                                      value);
             before = ",";
