@@ -3,25 +3,36 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include "match_pool.h"
+#include "match.h"
+
+enum { THINGS_LOG2 = 6, PAYLOADS_LOG2 = 4 }; /* of the pools' first chunks */
+
+static void op_give(tutti_match *m, match_op *op)
+{
+    match_list_remove(&op->answer.link);
+    tutti_match_pool_give(&m->ops, &op->waiting);
+}
 
 static void message_drop(tutti_match *m, match_message *message)
 {
     if (message->payload != NULL && message->payload != message->small) {
-        match_list_insert(m->payloads.free.next, (match_link *)(void *)message->payload);
+        match_waiting *buffer = (match_waiting *)(void *)message->payload;
+        match_list_init(&buffer->link); /* the payload has written over it */
+        tutti_match_pool_give(&m->payloads, buffer);
         m->peers[message->from].held--;
         m->carrier->took(m->self, message->from);
     }
     message->payload = NULL;
     m->peers[message->from].waiting--;
     match_list_remove(&message->of_peer);
-    tutti_match_message_give(m, message);
+    match_list_remove(&message->answer.link);
+    tutti_match_pool_give(&m->messages, &message->waiting);
 }
 
 /* ---- pairing ---- */
 static void finish(tutti_match *m, tutti_request *r, tutti_status status, int rank)
 {
-    tutti_match_finish(r, status, rank);
+    match_finish(r, status, rank);
     m->completions++;
 }
 
@@ -30,7 +41,7 @@ static void complete(tutti_match *m, match_op *op, tutti_status status, int rank
     if (op->request != NULL)
         finish(m, op->request, status, rank);
     m->carrier->let_go(m->self, op);
-    tutti_match_op_give(m, op);
+    op_give(m, op);
 }
 
 static void say(tutti_match *m, int to, match_answer *answer, match_word word)
@@ -44,7 +55,7 @@ static void say(tutti_match *m, int to, match_answer *answer, match_word word)
 /* Take it out of its queue; NULL: none. */
 static match_op *take_posted(tutti_match *m, int from, uint64_t tag)
 {
-    match_waiting *w = tutti_match_posted(&m->queue, from, tag);
+    match_waiting *w = match_posted(&m->queue, from, tag);
 
     if (w == NULL)
         return NULL;
@@ -54,7 +65,7 @@ static match_op *take_posted(tutti_match *m, int from, uint64_t tag)
 
 static match_message *take_unexpected(tutti_match *m, int from, uint64_t tag)
 {
-    match_waiting *w = tutti_match_unexpected(&m->queue, from, tag);
+    match_waiting *w = match_unexpected(&m->queue, from, tag);
 
     if (w == NULL)
         return NULL;
@@ -109,7 +120,7 @@ static void offer_message(tutti_match *m, match_message *message)
     if (op != NULL)
         pair_up(m, op, message);
     else
-        tutti_match_keep(&m->queue, &message->waiting);
+        match_keep(m->queue.unexpected, &message->waiting);
 }
 
 /* To the unexpected ones, else posted, in its place by posting. */
@@ -122,17 +133,18 @@ static void offer_op(tutti_match *m, match_op *op)
     if (message != NULL)
         pair_up(m, op, message);
     else
-        tutti_match_post(&m->queue, &op->waiting);
+        match_keep(m->queue.posted, &op->waiting);
 }
 
 /* ---- posting ---- */
 static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state, int peer, uint64_t tag, void *data,
                          size_t bytes)
 {
-    match_op *op = tutti_match_op_take(m);
+    match_op *op = tutti_match_pool_take(&m->ops);
 
     if (op == NULL)
         return NULL;
+    match_list_init(&op->answer.link);
     op->answer.is_message = false;
     op->state = state;
     op->peer = peer;
@@ -152,12 +164,13 @@ static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state,
 static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id, const tutti_note *note,
                                    bool large)
 {
-    match_message *message = tutti_match_message_take(m);
+    match_message *message = tutti_match_pool_take(&m->messages);
 
     if (message == NULL)
         return NULL;
     match_list_init(&message->of_peer);
     m->peers[from].waiting++;
+    match_list_init(&message->answer.link);
     message->answer.is_message = true;
     message->from = from;
     message->large = large;
@@ -199,7 +212,7 @@ static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_b
             memcpy(message->small, payload.data, bytes);
         finish(m, r, TUTTI_OK, -1);
     }
-    tutti_match_keep(&m->queue, &message->waiting);
+    match_keep(m->queue.unexpected, &message->waiting);
     return true;
 }
 
@@ -225,10 +238,7 @@ tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t
     size_t bytes;
 
     TUTTI_TRY(tutti_match_check("sending to", r, m->size, to, false, payload, &bytes, err));
-    tutti_match_begin(r);
-    r->note = note != NULL ? *note : (tutti_note){ 0 };
-    r->note.from = m->rank;
-    r->note.bytes = bytes;
+    match_begin_send(r, note, m->rank, bytes);
     if (m->closing)
         finish(m, r, m->over, m->over_rank);
     else if (!(to == m->rank ? send_to_self(m, r, tag, payload, bytes)
@@ -247,8 +257,7 @@ tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64
     size_t bytes;
 
     TUTTI_TRY(tutti_match_check("receiving from", r, m->size, from, true, room, &bytes, err));
-    tutti_match_begin(r);
-    r->note = (tutti_note){ .from = from };
+    match_begin_recv(r, from);
     op = op_make(m, r, MATCH_OP_POSTED, from, tag, room.data, bytes);
     if (op == NULL) {
         r->posted = false;
@@ -266,7 +275,7 @@ tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64
     else if (from == TUTTI_ANY && m->size > 1 && m->gone == m->size - 1)
         complete(m, op, TUTTI_ERR_PEER, m->peers[m->rank == 0 ? 1 : 0].root);
     else
-        tutti_match_post(&m->queue, &op->waiting);
+        match_keep(m->queue.posted, &op->waiting);
     return TUTTI_OK;
 }
 
@@ -275,13 +284,13 @@ static void cancel_send(tutti_match *m, match_op *op)
 {
     m->carrier->let_go(m->self, op);
     if (op->state == MATCH_OP_QUEUED) { /* nobody has heard of it */
-        tutti_match_op_give(m, op);
+        op_give(m, op);
     /* half of it is on its way: too late to take it back; the carrier has copied the rest */
     } else if (op->state == MATCH_OP_WRITING) {
-        tutti_match_op_give(m, op);
+        op_give(m, op);
     } else if (op->message != NULL) { /* to oneself */
         message_drop(m, op->message);
-        tutti_match_op_give(m, op);
+        op_give(m, op);
     } else {
         op->request = NULL;
         op->state = MATCH_OP_WITHDRAWN;
@@ -295,12 +304,12 @@ static void cancel_matched(tutti_match *m, match_op *op)
     match_message *message = op->message;
 
     m->carrier->let_go(m->self, op);
-    tutti_match_op_give(m, op);
+    op_give(m, op);
     message->op = NULL;
     match_list_remove(&message->answer.link); /* a TAKEN or CLEAR not yet said */
     if (message->cleared) {
         message->cleared = false;
-        message->generation += 2; /* a new id: what is under way to the old one is dropped */
+        match_id_renew(&message->waiting);
         say(m, message->from, &message->answer, MATCH_REWIND);
     }
     offer_message(m, message);
@@ -316,10 +325,10 @@ void tutti_match_cancel(tutti_match *m, tutti_request *r)
     r->internal[0] = NULL;
     r->posted = false;
     if (op->state == MATCH_OP_POSTED)
-        tutti_match_op_give(m, op);
+        op_give(m, op);
     else if (op->state == MATCH_OP_FILLING) {
         m->carrier->let_go(m->self, op);
-        tutti_match_op_give(m, op);
+        op_give(m, op);
     } else if (op->state == MATCH_OP_MATCHED)
         cancel_matched(m, op);
     else
@@ -343,7 +352,7 @@ void tutti_match_said(tutti_match *m, match_peer *p, bool whole)
     }
     op = MATCH_OWNER(match_op, answer, a);
     if (a->word == MATCH_WITHDRAW)
-        tutti_match_op_give(m, op);
+        op_give(m, op);
     else {
         op->state = whole ? MATCH_OP_WRITING : MATCH_OP_ANNOUNCED;
         match_list_insert(&p->sends, &op->link);
@@ -389,10 +398,10 @@ tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, 
                                p->waiting);
     message = message_make(m, p->rank, tag, send_id, &note, !whole);
     if (message != NULL && whole) {
-        message->payload = stored ? tutti_match_payload_take(m) : message->small;
+        message->payload = stored ? tutti_match_pool_take(&m->payloads) : message->small;
         if (message->payload == NULL) {
             p->waiting--;
-            tutti_match_message_give(m, message);
+            tutti_match_pool_give(&m->messages, &message->waiting);
             message = NULL;
         }
     }
@@ -410,7 +419,7 @@ tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, 
 
 unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, size_t bytes, match_op **out)
 {
-    match_waiting *w = tutti_match_posted(&m->queue, p->rank, tag);
+    match_waiting *w = match_posted(&m->queue, p->rank, tag);
     match_op *op = w != NULL ? MATCH_OWNER(match_op, waiting, w) : NULL;
 
     *out = NULL;
@@ -457,7 +466,7 @@ void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64
         withdrawn(m, p, send_id);
         return;
     }
-    op = tutti_match_op_find(m, send_id);
+    op = tutti_match_pool_find(&m->ops, send_id);
     if (op == NULL || op->peer != p->rank || op->message != NULL ||
         (op->state != MATCH_OP_ANNOUNCED && op->state != MATCH_OP_STREAMING))
         return; /* it was cancelled while this was under way */
@@ -486,7 +495,7 @@ void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64
 unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message_id, uint64_t offset, size_t bytes,
                                  match_op **op)
 {
-    match_message *message = tutti_match_message_find(m, message_id);
+    match_message *message = tutti_match_pool_find(&m->messages, message_id);
 
     *op = NULL;
     if (message == NULL || message->from != p->rank || !message->cleared || offset > message->note.bytes ||
@@ -498,7 +507,7 @@ unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message
 
 void tutti_match_piece_here(tutti_match *m, match_peer *p, uint64_t message_id, size_t bytes)
 {
-    match_message *message = tutti_match_message_find(m, message_id);
+    match_message *message = tutti_match_pool_find(&m->messages, message_id);
 
     if (message == NULL || message->from != p->rank || !message->cleared ||
         bytes > message->note.bytes - message->received)
@@ -611,6 +620,8 @@ void tutti_match_close(tutti_match *m)
 tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void *self, int rank, int size,
                               size_t whole_most, tutti_error *err)
 {
+    const size_t least = sizeof(match_waiting); /* a free buffer */
+
     memset(m, 0, sizeof *m);
     m->carrier = carrier;
     m->self = self;
@@ -618,13 +629,12 @@ tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void
     m->size = size;
     m->whole_most = whole_most;
     tutti_match_queue_init(&m->queue);
-    tutti_match_pool_init(&m->ops, sizeof(match_op), MATCH_THINGS);
-    tutti_match_pool_init(&m->messages, sizeof(match_message), MATCH_THINGS);
-    tutti_match_pool_init(&m->payloads,
-                          whole_most > sizeof(match_link) ? (whole_most + 63) & ~(size_t)63 : sizeof(match_link),
-                          MATCH_PAYLOADS);
+    tutti_match_pool_init(&m->ops, sizeof(match_op), THINGS_LOG2);
+    tutti_match_pool_init(&m->messages, sizeof(match_message), THINGS_LOG2);
+    tutti_match_pool_init(&m->payloads, ((whole_most > least ? whole_most : least) + 63) & ~(size_t)63, PAYLOADS_LOG2);
     m->peers = tutti_alloc((size_t)size, sizeof *m->peers);
-    if (m->peers == NULL || !tutti_match_op_more(m) || !tutti_match_message_more(m) || !tutti_match_payload_more(m))
+    if (m->peers == NULL || !tutti_match_pool_more(&m->ops) || !tutti_match_pool_more(&m->messages) ||
+        !tutti_match_pool_more(&m->payloads))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", rank, size);
     for (int r = 0; r < size; r++) {
         match_peer *p = &m->peers[r];

@@ -31,9 +31,9 @@
    back at once, which let_go promises. */
 #ifndef TUTTI_TRANSPORT_MATCH_H
 #define TUTTI_TRANSPORT_MATCH_H
-#include "match_queue.h"
+#include "match_pool.h"
 
-enum { MATCH_INLINE = 256, MATCH_POOL_CHUNKS = 24, MATCH_THINGS = 64, MATCH_PAYLOADS = 16,
+enum { MATCH_INLINE = 256,
        /* messages of one peer that no receive has taken: some 120 MB. A program that leaves that
           many is wrong, a peer that sends them is worse */
        MATCH_WAITING_MOST = 1 << 18 };
@@ -63,18 +63,11 @@ typedef enum match_op_state {
     MATCH_OP_MATCHED             /* receive: its message is op->message */
 } match_op_state;
 
-typedef struct match_op {        /* a send or receive of this rank */
-    union {                      /* the head under its two names */
-        match_waiting waiting;
-        struct {
-            /* send: in peer->sends or peer->streams; receive: in the queue; free: in the pool */
-            match_link link;
-            int peer;            /* TUTTI_ANY in a receive only */
-            uint64_t tag, sequence;
-        };
-    };
+/* A send or receive of this rank. Its link: a send's is in peer->sends or peer->streams, a receive's
+   in the queue; a free one's in the pool. */
+typedef struct match_op {
+    MATCH_HEAD(peer);            /* TUTTI_ANY in a receive only */
     match_answer answer;         /* send */
-    uint32_t slot, generation;
     match_op_state state;
     bool any;                    /* receive: it was posted for ANY */
     tutti_request *request;      /* NULL once cancelled */
@@ -84,19 +77,12 @@ typedef struct match_op {        /* a send or receive of this rank */
     struct match_message *message; /* receive when MATCHED; send to oneself */
 } match_op;
 
-/* something that has come: unexpected, or matched and on its way */
+/* Something that has come: unexpected, its link in the queue, or matched and on its way. A free
+   one's link is in the pool. */
 typedef struct match_message {
-    union {
-        match_waiting waiting;
-        struct {
-            match_link link;     /* unexpected: in the queue; free: in the pool */
-            int from;
-            uint64_t tag, sequence;
-        };
-    };
+    MATCH_HEAD(from);
     match_link of_peer;          /* large ones: in peer->messages */
     match_answer answer;
-    uint32_t slot, generation;
     bool large, cleared;         /* cleared: CLEAR was said and nothing has taken it back */
     uint64_t send_id;
     tutti_note note;
@@ -108,16 +94,6 @@ typedef struct match_message {
     unsigned char *payload;
     unsigned char small[MATCH_INLINE];
 } match_message;
-
-/* Chunk k holds first << k things; the first is there from the start. Memory grows when more are in
-   flight than ever before, never in a steady state. */
-typedef struct match_pool {
-    size_t thing_bytes;
-    uint32_t first;              /* MATCH_THINGS, MATCH_PAYLOADS */
-    unsigned char *chunks[MATCH_POOL_CHUNKS];
-    uint32_t made;               /* slots that exist */
-    match_link free;
-} match_pool;
 
 typedef struct match_peer {
     int rank;
@@ -176,8 +152,7 @@ void tutti_match_end(tutti_match *m, tutti_status status, int rank);
 void tutti_match_peer_gone(tutti_match *m, int rank, int root);
 
 /* ---- what the carrier sends ---- */
-uint64_t tutti_match_op_id(const match_op *op);
-uint64_t tutti_match_message_id(const match_message *message);
+/* They are known to the peer by match_id(&op->waiting), match_id(&message->waiting). */
 /* The word at the head of the outbox is on its way; `whole`: an ANNOUNCE that takes its payload
    along: written() is called when the last byte is. */
 void tutti_match_said(tutti_match *m, match_peer *p, bool whole);

@@ -8,7 +8,7 @@
 
 static void finish(mpi_endpoint *e, tutti_request *r, tutti_status status, int rank)
 {
-    tutti_match_finish(r, status, rank);
+    match_finish(r, status, rank);
     e->completed = true;
 }
 
@@ -48,7 +48,7 @@ void tutti_mpi_drop(mpi_endpoint *e, mpi_message *m)
 /* ---- pairing ---- */
 mpi_op *tutti_mpi_take_posted(mpi_endpoint *e, int from, uint64_t tag)
 {
-    match_waiting *w = tutti_match_posted(&e->queue, from, tag);
+    match_waiting *w = match_posted(&e->queue, from, tag);
 
     if (w == NULL)
         return NULL;
@@ -58,7 +58,7 @@ mpi_op *tutti_mpi_take_posted(mpi_endpoint *e, int from, uint64_t tag)
 
 static mpi_message *take_unexpected(mpi_endpoint *e, int from, uint64_t tag)
 {
-    match_waiting *w = tutti_match_unexpected(&e->queue, from, tag);
+    match_waiting *w = match_unexpected(&e->queue, from, tag);
 
     if (w == NULL)
         return NULL;
@@ -112,7 +112,7 @@ void tutti_mpi_offer_message(mpi_endpoint *e, mpi_message *m)
     if (op != NULL)
         tutti_mpi_pair_up(e, op, m);
     else
-        tutti_match_keep(&e->queue, &m->waiting);
+        match_keep(e->queue.unexpected, &m->waiting);
 }
 
 void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op)
@@ -124,7 +124,7 @@ void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op)
     if (m != NULL)
         tutti_mpi_pair_up(e, op, m);
     else
-        tutti_match_post(&e->queue, &op->waiting);
+        match_keep(e->queue.posted, &op->waiting);
 }
 
 /* ---- posting ---- */
@@ -242,10 +242,7 @@ tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, con
     status = check(e, "sending to", r, to, false, payload, &bytes, err);
     if (status != TUTTI_OK)
         return status;
-    tutti_match_begin(r);
-    r->note = note != NULL ? *note : (tutti_note){ 0 };
-    r->note.from = e->rank;
-    r->note.bytes = bytes;
+    match_begin_send(r, note, e->rank, bytes);
     pthread_mutex_lock(&e->lock);
     if (e->closing)
         finish(e, r, TUTTI_CLOSED, -1);
@@ -271,8 +268,7 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     status = check(e, "receiving from", r, from, true, room, &bytes, err);
     if (status != TUTTI_OK)
         return status;
-    tutti_match_begin(r);
-    r->note = (tutti_note){ .from = from };
+    match_begin_recv(r, from);
     pthread_mutex_lock(&e->lock);
     op = op_make(e, r, OP_POSTED, from, tag, room.data, bytes);
     if (op == NULL) {
@@ -292,7 +288,7 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     else if (from == TUTTI_ANY && e->size > 1 && e->gone == e->size - 1)
         tutti_mpi_end(e, op, TUTTI_ERR_PEER, tutti_mpi_root(e, e->rank == 0 ? 1 : 0));
     else
-        tutti_match_post(&e->queue, &op->waiting);
+        match_keep(e->queue.posted, &op->waiting);
 out:
     tutti_mpi_tell(e, 0);
     pthread_mutex_unlock(&e->lock);

@@ -96,17 +96,10 @@ typedef enum op_state {
     OP_ENDING                    /* ends with `status` once MPI has let go of its memory */
 } op_state;
 
-typedef struct mpi_op {          /* a send or receive of this rank */
-    union {                      /* the head under its two names; first, as pools want the link */
-        match_waiting waiting;
-        struct {
-            /* send: in peer->outbox or peer->sends; receive: in the queue; ending receive: in
-               endpoint->ending; free: in the pool */
-            match_link link;
-            int peer;            /* TUTTI_ANY in a receive only */
-            uint64_t tag, sequence;
-        };
-    };
+/* A send or receive of this rank. Its link: a send's is in peer->outbox or peer->sends, a receive's
+   in the queue, an ending receive's in endpoint->ending; a free one's in the pool. */
+typedef struct mpi_op {
+    MATCH_HEAD(peer);            /* TUTTI_ANY in a receive only */
     match_link active;             /* send: in endpoint->streams while MPI may hold chunks of it */
     op_state state;
     bool is_send;
@@ -129,16 +122,10 @@ typedef struct mpi_op {          /* a send or receive of this rank */
     bool *over;                  /* set when it has ended: whoever cancels waits for it */
 } mpi_op;
 
-/* something that has come: unexpected, or matched and on its way */
+/* Something that has come: unexpected, its link in the queue, or matched and on its way. A free
+   one's link is in the pool. */
 typedef struct mpi_message {
-    union {
-        match_waiting waiting;
-        struct {
-            match_link link;       /* unexpected: in the queue; free: in the pool */
-            int from;
-            uint64_t tag, sequence;
-        };
-    };
+    MATCH_HEAD(from);
     match_link of_peer;            /* large: in peer->messages */
     bool large;
     uint64_t send_id;

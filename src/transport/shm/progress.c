@@ -51,7 +51,7 @@ static void answered(shm_endpoint *e, shm_peer *p, shm_answer *a)
     shm_op *op;
 
     if (a->is_message) {
-        shm_message *m = SHM_OWNER(shm_message, answer, a);
+        shm_message *m = MATCH_OWNER(shm_message, answer, a);
         if (a->kind == SHM_TAKEN) {
             op = m->op;
             tutti_shm_complete(e, op, m->outcome, -1);
@@ -59,32 +59,32 @@ static void answered(shm_endpoint *e, shm_peer *p, shm_answer *a)
         }
         return;
     }
-    op = SHM_OWNER(shm_op, answer, a);
+    op = MATCH_OWNER(shm_op, answer, a);
     if (a->kind == SHM_WITHDRAW)
         tutti_shm_op_give(e, op);
     else if (op->bytes <= TUTTI_SHM_INLINE)
         tutti_shm_complete(e, op, TUTTI_OK, -1);
     else {
         op->state = SHM_OP_ANNOUNCED;
-        shm_list_insert(&p->sends, &op->link);
+        match_list_insert(&p->sends, &op->link);
     }
 }
 
 static void flush(shm_endpoint *e, shm_peer *p)
 {
-    while (!shm_list_empty(&p->outbox)) {
-        shm_answer *a = SHM_OWNER(shm_answer, link, p->outbox.next);
+    while (!match_list_empty(&p->outbox)) {
+        shm_answer *a = MATCH_OWNER(shm_answer, link, p->outbox.next);
         shm_entry entry = { .kind = (uint32_t)a->kind };
         const void *payload = NULL;
         size_t bytes = 0;
 
         if (a->is_message) {
-            const shm_message *m = SHM_OWNER(shm_message, answer, a);
+            const shm_message *m = MATCH_OWNER(shm_message, answer, a);
             entry.send_id = m->send_id;
-            entry.message_id = tutti_shm_message_id(m);
+            entry.message_id = match_id(&m->waiting);
         } else {
-            const shm_op *op = SHM_OWNER(shm_op, answer, a);
-            entry.send_id = tutti_shm_op_id(op);
+            const shm_op *op = MATCH_OWNER(shm_op, answer, a);
+            entry.send_id = match_id(&op->waiting);
             if (a->kind == SHM_ANNOUNCE) {
                 entry.tag = op->tag;
                 entry.note = op->request->note;
@@ -96,7 +96,7 @@ static void flush(shm_endpoint *e, shm_peer *p)
         }
         if (!tutti_shm_put(e, p, &entry, payload, bytes))
             return;
-        shm_list_remove(&a->link);
+        match_list_remove(&a->link);
         answered(e, p, a);
     }
 }
@@ -106,8 +106,8 @@ void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kin
     shm_peer *p = &e->peers[to];
 
     answer->kind = kind;
-    if (shm_list_empty(&answer->link)) /* else it stands there already: the new word replaces the old */
-        shm_list_insert(&p->outbox, &answer->link);
+    if (match_list_empty(&answer->link)) /* else it stands there already: the new word replaces the old */
+        match_list_insert(&p->outbox, &answer->link);
     flush(e, p);
 }
 
@@ -120,29 +120,30 @@ static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *ent
 
     note.from = p->rank;
     if (!large) {
-        shm_op *op = tutti_shm_match_posted(e, p->rank, entry->tag);
+        shm_op *op = tutti_shm_take_posted(e, p->rank, entry->tag);
         if (op != NULL) {
             tutti_shm_deliver(e, op, &note, entry->payload);
             return TUTTI_OK;
         }
     }
-    m = tutti_shm_message_take(e);
+    m = tutti_match_pool_take(&e->messages);
     if (m == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
                           "no memory to note a message from worker %d that no receive expects yet", p->rank);
-    shm_list_init(&m->of_peer);
+    match_list_init(&m->of_peer);
+    match_list_init(&m->answer.link);
     m->answer.is_message = true;
     m->from = p->rank;
     m->large = large;
     m->cleared = false;
     m->tag = entry->tag;
     m->send_id = entry->send_id;
-    m->sequence = e->sequence++;
+    m->sequence = e->queue.sequence++;
     m->note = note;
     m->op = NULL;
     m->local = NULL;
     if (large)
-        shm_list_insert(&p->messages, &m->of_peer);
+        match_list_insert(&p->messages, &m->of_peer);
     else if (note.bytes > 0)
         memcpy(m->payload, entry->payload, note.bytes);
     tutti_shm_offer_message(e, m);
@@ -151,8 +152,8 @@ static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *ent
 
 static void withdrawn(shm_endpoint *e, shm_peer *p, uint64_t send_id)
 {
-    for (shm_link *at = p->messages.next; at != &p->messages; at = at->next) {
-        shm_message *m = SHM_OWNER(shm_message, of_peer, at);
+    for (match_link *at = p->messages.next; at != &p->messages; at = at->next) {
+        shm_message *m = MATCH_OWNER(shm_message, of_peer, at);
         shm_op *op = m->op;
         if (m->send_id != send_id)
             continue;
@@ -170,7 +171,7 @@ static tutti_status take_entry(shm_endpoint *e, shm_peer *p, const shm_entry *en
     shm_op *op = NULL;
 
     if (entry->kind == SHM_CLEAR || entry->kind == SHM_TAKEN || entry->kind == SHM_REWIND) {
-        op = tutti_shm_op_find(e, entry->send_id);
+        op = tutti_match_pool_find(&e->ops, entry->send_id);
         if (op == NULL || op->peer != p->rank || op->message != NULL ||
             (op->state != SHM_OP_ANNOUNCED && op->state != SHM_OP_STREAMING))
             return TUTTI_OK; /* it was cancelled while this was under way */
@@ -182,16 +183,16 @@ static tutti_status take_entry(shm_endpoint *e, shm_peer *p, const shm_entry *en
         op->state = SHM_OP_STREAMING;
         op->message_id = entry->message_id;
         op->streamed = 0;
-        shm_list_remove(&op->link);
-        shm_list_insert(&p->streams, &op->link);
+        match_list_remove(&op->link);
+        match_list_insert(&p->streams, &op->link);
         return TUTTI_OK;
     case SHM_TAKEN:
         tutti_shm_complete(e, op, TUTTI_OK, -1);
         return TUTTI_OK;
     case SHM_REWIND:
         op->state = SHM_OP_ANNOUNCED;
-        shm_list_remove(&op->link);
-        shm_list_insert(&p->sends, &op->link);
+        match_list_remove(&op->link);
+        match_list_insert(&p->sends, &op->link);
         return TUTTI_OK;
     case SHM_WITHDRAW:
         withdrawn(e, p, entry->send_id);
@@ -266,7 +267,7 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
                                    "worker %d sent a fragment of %" PRIu32 " bytes of which %" PRIu32
                                    " are there; its memory is damaged",
                                    p->rank, f.bytes, tail - p->in_data_at);
-        m = tutti_shm_message_find(e, f.message_id);
+        m = tutti_match_pool_find(&e->messages, f.message_id);
         /* else: of a cancelled one */
         if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->note.bytes - m->received) {
             copy_out(m->op->data + m->received, p->in_data, size, p->in_data_at + (uint32_t)sizeof f, f.bytes);
@@ -307,8 +308,8 @@ static void stream(shm_endpoint *e, shm_peer *p)
 {
     const uint32_t size = e->header->data_bytes, start = p->out_data_at;
 
-    while (!shm_list_empty(&p->streams)) {
-        shm_op *op = SHM_OWNER(shm_op, link, p->streams.next);
+    while (!match_list_empty(&p->streams)) {
+        shm_op *op = MATCH_OWNER(shm_op, link, p->streams.next);
         const size_t wanted = op->bytes - op->streamed;
         size_t bytes = fragment_room(p, size, wanted);
         shm_fragment f;
@@ -336,28 +337,25 @@ static void stream(shm_endpoint *e, shm_peer *p)
         atomic_store_explicit(&p->out->data_tail, p->out_data_at, memory_order_release); /* publishes the fragment */
         p->news = true;
         op->streamed += bytes;
-        shm_list_remove(&op->link);
+        match_list_remove(&op->link);
         /* All sent: it waits among the others for its TAKEN. */
-        shm_list_insert(op->streamed == op->bytes ? &p->sends : &p->streams, &op->link);
+        match_list_insert(op->streamed == op->bytes ? &p->sends : &p->streams, &op->link);
     }
 }
 
 /* ---- who has left ---- */
-static void end_sends(shm_endpoint *e, shm_link *list, int root)
+static void end_sends(shm_endpoint *e, match_link *list, int root)
 {
-    while (!shm_list_empty(list))
-        tutti_shm_complete(e, SHM_OWNER(shm_op, link, list->next), TUTTI_ERR_PEER, root);
+    while (!match_list_empty(list))
+        tutti_shm_complete(e, MATCH_OWNER(shm_op, link, list->next), TUTTI_ERR_PEER, root);
 }
 
 static void end_posted(shm_endpoint *e, int from, int root)
 {
-    for (int b = 0; b < SHM_BUCKETS; b++) {
-        for (shm_link *at = e->posted[b].next, *next; at != &e->posted[b]; at = next) {
-            shm_op *op = SHM_OWNER(shm_op, link, at);
-            next = at->next;
-            if (op->peer == from)
-                tutti_shm_complete(e, op, TUTTI_ERR_PEER, root);
-        }
+    for (match_waiting *w = tutti_match_next(e->queue.posted, NULL), *next; w != NULL; w = next) {
+        next = tutti_match_next(e->queue.posted, w);
+        if (w->peer == from)
+            tutti_shm_complete(e, MATCH_OWNER(shm_op, waiting, w), TUTTI_ERR_PEER, root);
     }
 }
 
@@ -378,18 +376,18 @@ static void peer_gone(shm_endpoint *e, shm_peer *p)
     p->gone = true;
     p->expecting = 0;
     e->gone++;
-    while (!shm_list_empty(&p->outbox)) {
-        shm_answer *a = SHM_OWNER(shm_answer, link, p->outbox.next);
-        shm_list_remove(&a->link);
+    while (!match_list_empty(&p->outbox)) {
+        shm_answer *a = MATCH_OWNER(shm_answer, link, p->outbox.next);
+        match_list_remove(&a->link);
         if (a->is_message || a->kind == SHM_WITHDRAW)
             answered(e, p, a); /* nobody is left to be told; what has arrived has arrived */
         else
-            tutti_shm_complete(e, SHM_OWNER(shm_op, answer, a), TUTTI_ERR_PEER, root);
+            tutti_shm_complete(e, MATCH_OWNER(shm_op, answer, a), TUTTI_ERR_PEER, root);
     }
     end_sends(e, &p->sends, root);
     end_sends(e, &p->streams, root);
-    while (!shm_list_empty(&p->messages)) {
-        shm_message *m = SHM_OWNER(shm_message, of_peer, p->messages.next);
+    while (!match_list_empty(&p->messages)) {
+        shm_message *m = MATCH_OWNER(shm_message, of_peer, p->messages.next);
         shm_op *op = m->op;
         tutti_shm_message_drop(e, m);
         if (op != NULL)
@@ -476,9 +474,9 @@ tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err)
         status = take_control(e, p, err);
         if (status == TUTTI_OK && p->expecting > 0)
             status = take_data(e, p, err);
-        if (!shm_list_empty(&p->outbox))
+        if (!match_list_empty(&p->outbox))
             flush(e, p);
-        if (!shm_list_empty(&p->streams))
+        if (!match_list_empty(&p->streams))
             stream(e, p);
     }
     tutti_shm_tell(e, 1);

@@ -92,10 +92,10 @@ static tutti_status make_peers(shm_endpoint *e, tutti_error *err)
     for (int r = 0; r < e->size; r++) {
         shm_peer *p = &e->peers[r];
         p->rank = r;
-        shm_list_init(&p->outbox);
-        shm_list_init(&p->sends);
-        shm_list_init(&p->streams);
-        shm_list_init(&p->messages);
+        match_list_init(&p->outbox);
+        match_list_init(&p->sends);
+        match_list_init(&p->streams);
+        match_list_init(&p->messages);
         if (r != e->rank) {
             find_pair(e, r, e->rank, &p->in, &p->in_entries, &p->in_data);
             find_pair(e, e->rank, r, &p->out, &p->out_entries, &p->out_data);
@@ -128,8 +128,6 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
 {
     shm_options options;
     shm_endpoint *e;
-    shm_op *op;
-    shm_message *message;
     tutti_error unseen;
     tutti_status status;
     int cause;
@@ -149,18 +147,11 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
     e->within = launch->within;
     e->rank = launch->rank;
     e->size = launch->size;
-    for (int b = 0; b < SHM_BUCKETS; b++) {
-        shm_list_init(&e->posted[b]);
-        shm_list_init(&e->unexpected[b]);
-    }
-    tutti_shm_pool_init(&e->ops, sizeof(shm_op));
-    tutti_shm_pool_init(&e->messages, sizeof(shm_message));
-    op = tutti_shm_op_take(e); /* the first of each brings room for many, before any step is under way */
-    message = tutti_shm_message_take(e);
-    if (op != NULL)
-        tutti_shm_op_give(e, op);
-    if (message != NULL)
-        tutti_shm_message_give(e, message);
+    tutti_match_queue_init(&e->queue);
+    tutti_match_pool_init(&e->ops, sizeof(shm_op), SHM_POOL_LOG2);
+    tutti_match_pool_init(&e->messages, sizeof(shm_message), SHM_POOL_LOG2);
+    tutti_match_pool_more(&e->ops); /* before any step is under way; no memory is said where it is missed */
+    tutti_match_pool_more(&e->messages);
 
     status = find_region(e, launch, err);
     if (status != TUTTI_OK)
@@ -192,39 +183,41 @@ out:
 }
 
 /* ---- closing ---- */
-static void end_list(shm_endpoint *e, shm_link *list, tutti_status status, int rank)
+static void end_list(shm_endpoint *e, match_link *list, tutti_status status, int rank)
 {
-    while (!shm_list_empty(list))
-        tutti_shm_complete(e, SHM_OWNER(shm_op, link, list->next), status, rank);
+    while (!match_list_empty(list))
+        tutti_shm_complete(e, MATCH_OWNER(shm_op, link, list->next), status, rank);
 }
 
 void tutti_shm_end_requests(shm_endpoint *e, tutti_status status, int rank)
 {
     for (int r = 0; r < e->size; r++) {
         shm_peer *p = &e->peers[r];
-        while (!shm_list_empty(&p->outbox)) {
-            shm_answer *a = SHM_OWNER(shm_answer, link, p->outbox.next);
-            shm_list_remove(&a->link);
+        while (!match_list_empty(&p->outbox)) {
+            shm_answer *a = MATCH_OWNER(shm_answer, link, p->outbox.next);
+            match_list_remove(&a->link);
             if (!a->is_message)
-                tutti_shm_complete(e, SHM_OWNER(shm_op, answer, a), status, rank);
+                tutti_shm_complete(e, MATCH_OWNER(shm_op, answer, a), status, rank);
         }
         end_list(e, &p->sends, status, rank);
         end_list(e, &p->streams, status, rank);
-        for (shm_link *at = p->messages.next; at != &p->messages; at = at->next) {
-            shm_message *m = SHM_OWNER(shm_message, of_peer, at);
+        for (match_link *at = p->messages.next; at != &p->messages; at = at->next) {
+            shm_message *m = MATCH_OWNER(shm_message, of_peer, at);
             if (m->op != NULL)
                 tutti_shm_complete(e, m->op, status, rank);
             m->op = NULL;
         }
     }
-    for (int b = 0; b < SHM_BUCKETS; b++) {
-        end_list(e, &e->posted[b], status, rank);
-        for (shm_link *at = e->unexpected[b].next; at != &e->unexpected[b]; at = at->next) {
-            shm_message *m = SHM_OWNER(shm_message, link, at);
-            if (m->local != NULL)
-                tutti_shm_complete(e, m->local, status, rank);
-            m->local = NULL;
-        }
+    for (match_waiting *w = tutti_match_next(e->queue.posted, NULL), *next; w != NULL; w = next) {
+        next = tutti_match_next(e->queue.posted, w);
+        tutti_shm_complete(e, MATCH_OWNER(shm_op, waiting, w), status, rank);
+    }
+    for (match_waiting *w = tutti_match_next(e->queue.unexpected, NULL); w != NULL;
+         w = tutti_match_next(e->queue.unexpected, w)) {
+        shm_message *m = MATCH_OWNER(shm_message, waiting, w);
+        if (m->local != NULL)
+            tutti_shm_complete(e, m->local, status, rank);
+        m->local = NULL;
     }
 }
 
@@ -250,8 +243,8 @@ static void shm_close(void *t)
     if (e->lock_made)
         pthread_mutex_destroy(&e->lock);
     tutti_shm_windows_close(e->windows);
-    tutti_shm_pool_fini(&e->messages);
-    tutti_shm_pool_fini(&e->ops);
+    tutti_match_pool_fini(&e->messages);
+    tutti_match_pool_fini(&e->ops);
     tutti_events_close(&e->events);
     tutti_free(e->peers);
     tutti_shm_region_close(&e->region);

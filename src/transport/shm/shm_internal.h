@@ -26,26 +26,9 @@
 #include <pthread.h>
 #include "shm_region.h"
 #include "../events.h"
+#include "../match_pool.h"
 
-/* ---- intrusive lists: a link in a circle with its head ---- */
-typedef struct shm_link { struct shm_link *next, *prev; } shm_link;
 #define SHM_HUGE_BYTES ((uint64_t)2 << 20)
-#define SHM_OWNER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
-static inline void shm_list_init(shm_link *head) { head->next = head->prev = head; }
-static inline bool shm_list_empty(const shm_link *head) { return head->next == head; }
-static inline void shm_list_insert(shm_link *before, shm_link *link)
-{
-    link->next = before;
-    link->prev = before->prev;
-    before->prev->next = link;
-    before->prev = link;
-}
-static inline void shm_list_remove(shm_link *link) /* also of one that is in no list */
-{
-    link->prev->next = link->next;
-    link->next->prev = link->prev;
-    link->next = link->prev = link;
-}
 
 /* ---- what is in the rings ---- */
 typedef enum shm_kind {
@@ -68,7 +51,7 @@ typedef struct shm_fragment { uint64_t message_id; uint32_t bytes, reserved; } s
 
 /* ---- what hangs in memory of this rank ---- */
 typedef struct shm_answer {      /* a control entry that waits for room in the ring to `peer` */
-    shm_link link;               /* in peer->outbox, or alone */
+    match_link link;               /* in peer->outbox, or alone */
     shm_kind kind;
     bool is_message;             /* owner: shm_message, else shm_op */
 } shm_answer;
@@ -82,31 +65,27 @@ typedef enum shm_op_state {
     SHM_OP_MATCHED               /* receive: its message is op->message */
 } shm_op_state;
 
-typedef struct shm_op {          /* a send or receive of this rank */
-    /* send: in peer->sends or peer->streams; receive: in a bucket; free: in the pool */
-    shm_link link;
+/* A send or receive of this rank. Its link: a send's is in peer->sends or peer->streams, a receive's
+   in the queue; a free one's in the pool. */
+typedef struct shm_op {
+    MATCH_HEAD(peer);            /* TUTTI_ANY in a receive only */
     shm_answer answer;           /* send */
-    uint32_t slot, generation;
     shm_op_state state;
-    int peer;                    /* TUTTI_ANY in a receive only */
-    uint64_t tag;
     tutti_request *request;      /* NULL once cancelled */
     unsigned char *data;         /* the caller's payload or room */
     size_t bytes, streamed;      /* size; how much of it has gone into the ring */
-    uint64_t sequence;           /* receive: order of posting */
     uint64_t message_id;         /* send: whom the fragments are for */
     struct shm_message *message; /* receive when MATCHED; send to oneself */
 } shm_op;
 
-/* something that has come: unexpected, or matched and on its way */
+/* Something that has come: unexpected, its link in the queue, or matched and on its way. A free
+   one's link is in the pool. */
 typedef struct shm_message {
-    shm_link link;               /* unexpected: in a bucket; free: in the pool */
-    shm_link of_peer;            /* large ones: in peer->messages */
+    MATCH_HEAD(from);
+    match_link of_peer;          /* large ones: in peer->messages */
     shm_answer answer;
-    uint32_t slot, generation;
-    int from;
     bool large, cleared;         /* cleared: CLEAR was sent and nothing has taken it back */
-    uint64_t tag, send_id, sequence; /* sequence: order of arrival */
+    uint64_t send_id;
     tutti_note note;
     size_t received;
     tutti_status outcome;        /* of the receive, while the answer is TAKEN */
@@ -115,15 +94,7 @@ typedef struct shm_message {
     unsigned char payload[TUTTI_SHM_INLINE];
 } shm_message;
 
-/* Chunk k holds SHM_POOL_FIRST << k things; memory grows when more are in flight than ever
-   before, never in a steady state. */
-enum { SHM_POOL_FIRST = 64, SHM_POOL_CHUNKS = 24 };
-typedef struct shm_pool {
-    size_t thing_bytes;
-    unsigned char *chunks[SHM_POOL_CHUNKS];
-    uint32_t made;               /* slots that exist */
-    shm_link free;
-} shm_pool;
+enum { SHM_POOL_LOG2 = 6 };      /* of the things in the first chunk of a pool */
 
 typedef struct shm_peer {
     int rank;
@@ -134,10 +105,10 @@ typedef struct shm_peer {
     uint32_t out_control, out_data_at; /* = tails of `out`, likewise */
     /* heads of `out` when last looked at: reading them costs a cache line */
     uint32_t out_control_seen, out_data_seen;
-    shm_link outbox;             /* shm_answer: entries without room, in order */
-    shm_link sends;              /* shm_op: announced */
-    shm_link streams;            /* shm_op: cleared; served round robin */
-    shm_link messages;           /* shm_message: large ones */
+    match_link outbox;             /* shm_answer: entries without room, in order */
+    match_link sends;              /* shm_op: announced */
+    match_link streams;            /* shm_op: cleared; served round robin */
+    match_link messages;           /* shm_message: large ones */
     uint32_t expecting;          /* messages cleared, not yet received */
     bool news;                   /* its bell must ring */
     /* all it ever sent has been seen, or what it sends counts no more; it will not answer */
@@ -145,7 +116,6 @@ typedef struct shm_peer {
     bool silent;                 /* the event has said so */
 } shm_peer;
 
-enum { SHM_BUCKETS = 256 };
 typedef struct shm_options { int64_t spin; } shm_options;
 
 typedef struct shm_window { struct shm_window *next; void *memory; uint64_t bytes; } shm_window;
@@ -162,9 +132,8 @@ typedef struct shm_endpoint {
     bool lock_made, joined;
     /* under lock */
     shm_peer *peers;             /* size; [rank] is unused */
-    shm_link posted[SHM_BUCKETS], unexpected[SHM_BUCKETS]; /* by tag */
-    shm_pool ops, messages;
-    uint64_t sequence;
+    match_queue queue;
+    match_pool ops, messages;
     uint32_t changes;            /* as last looked at */
     int gone;                    /* peers that are */
     int waiting;                 /* threads in wait_some or await */
@@ -189,35 +158,21 @@ typedef struct shm_within {
     shm_window *windows;         /* rank 0's, until all threads have ended */
 } shm_within;
 
-/* pool.c */
-void tutti_shm_pool_init(shm_pool *pool, size_t thing_bytes);
-void tutti_shm_pool_fini(shm_pool *pool);
-shm_op *tutti_shm_op_take(shm_endpoint *e);                         /* NULL: no memory */
-void tutti_shm_op_give(shm_endpoint *e, shm_op *op);
-shm_op *tutti_shm_op_find(shm_endpoint *e, uint64_t id);            /* NULL: not any more */
-uint64_t tutti_shm_op_id(const shm_op *op);
-shm_message *tutti_shm_message_take(shm_endpoint *e);
-void tutti_shm_message_give(shm_endpoint *e, shm_message *m);
-shm_message *tutti_shm_message_find(shm_endpoint *e, uint64_t id);
-uint64_t tutti_shm_message_id(const shm_message *m);
-/* a new id: what is under way to the old one is dropped */
-void tutti_shm_message_renew(shm_message *m);
-
 /* match.c */
 tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
                             tutti_buffer payload, tutti_error *err);
 tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
                             tutti_error *err);
 void tutti_shm_cancel(void *t, tutti_request *r);
-shm_link *tutti_shm_bucket(shm_link *buckets, uint64_t tag);
+void tutti_shm_op_give(shm_endpoint *e, shm_op *op);                 /* takes it out of its lists */
 /* tells the request, gives the op back */
 void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank);
-/* takes it out of its bucket; NULL: none */
-shm_op *tutti_shm_match_posted(shm_endpoint *e, int from, uint64_t tag);
+/* out of the queue; NULL: none */
+shm_op *tutti_shm_take_posted(shm_endpoint *e, int from, uint64_t tag);
 /* all at once */
 void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note,
                        const unsigned char *payload);
-/* neither is in a bucket */
+/* neither is in the queue */
 void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);
 /* to the posted, else unexpected, by sequence */
 void tutti_shm_offer_message(shm_endpoint *e, shm_message *m);

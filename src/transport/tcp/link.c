@@ -125,10 +125,10 @@ static void say_word(tcp_endpoint *e, tcp_link *l, match_peer *p)
     if (a->is_message) {
         const match_message *message = MATCH_OWNER(match_message, answer, a);
         f.send_id = message->send_id;
-        f.message_id = tutti_match_message_id(message);
+        f.message_id = match_id(&message->waiting);
     } else {
         op = MATCH_OWNER(match_op, answer, a);
-        f.send_id = tutti_match_op_id(op);
+        f.send_id = match_id(&op->waiting);
         if (a->word == MATCH_ANNOUNCE) {
             f.tag = op->tag;
             f.note = op->request->note;
