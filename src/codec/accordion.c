@@ -116,13 +116,13 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
     for (int k = LOW; k <= DENSE; k++)
         if (c->inner[k]->ops->choose != NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s inside of it is a wrapper, whose state would be one a level; put it round both: "
-                              "%s(accordion(low=..., high=...))",
+                              "%s inside of it is a wrapper, whose state would be one a level; "
+                              "put it round both: %s(accordion(low=..., high=...))",
                               c->inner[k]->ops->name, c->inner[k]->ops->name);
     if (bytes_of(c->inner[LOW]) < bytes_of(c->inner[HIGH]))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "low, %s, sends %.0f bytes of the whole gradient and high, %s, %.0f, so that low compresses "
-                          "more than high; swap them",
+                          "low, %s, sends %.0f bytes of the whole gradient and high, %s, %.0f, "
+                          "so that low compresses more than high; swap them",
                           c->inner[LOW]->ops->name, bytes_of(c->inner[LOW]), c->inner[HIGH]->ops->name,
                           bytes_of(c->inner[HIGH]));
     return tutti_regime_check_replay(((const accordion *)c->self)->replay, parts(c),

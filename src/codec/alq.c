@@ -157,9 +157,8 @@ static tutti_status verify(const tutti_codec *c, tutti_error *err)
 
     if (!tutti_levels_make(&made, (int)s->q.bits, s->level))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "state '%s.levels' does not ascend from -1 to 1, so it is not what was saved; resume from an "
-                          "earlier checkpoint",
-                          c->prefix);
+                          "state '%s.levels' does not ascend from -1 to 1, so it is not what was saved; "
+                          "resume from an earlier checkpoint", c->prefix);
     return TUTTI_OK;
 }
 

@@ -73,15 +73,13 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
     const tutti_codec *flush = c->inner[FLUSH], *watch = find_watch(c->inner[CODEC]);
 
     if (flush->ops->choose != NULL)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "flush is %s, a wrapper, and what delivers all that is owed is a codec itself: fp32, bf16 or fp16",
-            flush->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "flush is %s, a wrapper, and what delivers all that is owed is a codec itself: "
+                          "fp32, bf16 or fp16", flush->ops->name);
     if (s->flush_every > 0 && watch != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "flush_every is %lld, and %s inside of it would not see the gradients of the steps that "
-                          "flush; leave flush_every away",
-                          (long long)s->flush_every, watch->ops->name);
+                          "flush_every is %lld, and %s inside of it would not see the gradients of the steps "
+                          "that flush; leave flush_every away", (long long)s->flush_every, watch->ops->name);
     return tutti_codec_check_fed(c, 0, err);
 }
 

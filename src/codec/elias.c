@@ -313,9 +313,8 @@ tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_qu
 
     if (wrong != NULL)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': element %zu of %zu in a message of %zu bytes: %s; the message was damaged or is "
-                          "another codec's",
-                          c->ops->name, at, v->count, bytes, wrong);
+                          "codec '%s': element %zu of %zu in a message of %zu bytes: %s; "
+                          "the message was damaged or is another codec's", c->ops->name, at, v->count, bytes, wrong);
     walk(q, v->count, in, bytes, a, y, &at);
     return TUTTI_OK;
 }

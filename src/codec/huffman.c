@@ -206,9 +206,8 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_
 
     if (bytes < head || (n == 0 && bytes > 0))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu%s; do "
-                          "both workers run the "
-                          "same codec with the same options?",
+                          "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu%s; "
+                          "do both workers run the same codec with the same options?",
                           c->ops->name, bytes, n, v->first, head, n > 0 ? " or more" : "");
     if (n == 0)
         return TUTTI_OK;
@@ -217,31 +216,26 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_
         length[s] = in[scales + (size_t)s / 2] >> 4 * (s % 2) & 15;
     for (int s = 0; s < symbols; s++)
         if (length[s] > LONGEST)
-            return tutti_fail(
-                err, TUTTI_ERR_CORRUPT, 0,
-                "codec '%s': the word of code %d has %d bits, and words have %d at most; the message was damaged or is "
-                "another codec's",
-                c->ops->name, s, length[s], LONGEST);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "codec '%s': the word of code %d has %d bits, and words have %d at most; "
+                              "the message was damaged or is another codec's", c->ops->name, s, length[s], LONGEST);
     for (int s = 0; s < symbols; s++)
         if (length[s] > 0 && !tutti_codec_code_is_valid(q, s))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec '%s': code %d has a word, and its level is beyond the greatest, %d; the message "
-                              "was damaged or is another codec's",
-                              c->ops->name, s, tutti_codec_steps(q));
+                              "codec '%s': code %d has a word, and its level is beyond the greatest, %d; "
+                              "the message was damaged or is another codec's", c->ops->name, s, tutti_codec_steps(q));
     if (!words_of(symbols, length, word))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': the lengths of its words are those of no prefix code; the message was damaged "
-                          "or is another codec's",
-                          c->ops->name);
+                          "codec '%s': the lengths of its words are those of no prefix code; "
+                          "the message was damaged or is another codec's", c->ops->name);
     for (int s = 0; s < symbols; s++)
         for (uint32_t k = word[s]; length[s] > 0 && k < 1u << LONGEST; k += 1u << length[s])
             table[k] = (entry){ (uint8_t)s, length[s] };
     wrong = walk(q, n, in, in + head, bytes - head, table, a, NULL, &at);
     if (wrong != NULL)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': element %zu of %zu in a message of %zu bytes: %s; the message was damaged or is "
-                          "another codec's",
-                          c->ops->name, at, n, bytes, wrong);
+                          "codec '%s': element %zu of %zu in a message of %zu bytes: %s; "
+                          "the message was damaged or is another codec's", c->ops->name, at, n, bytes, wrong);
     walk(q, n, in, in + head, bytes - head, table, a, y, &at);
     tutti_device_charge(c->space->device, 4.0 * (double)n, 10.0 * (double)n);
     return TUTTI_OK;

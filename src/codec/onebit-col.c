@@ -124,9 +124,9 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
         const float plus = tutti_codec_get_f32(in + 8 * k), minus = tutti_codec_get_f32(in + 8 * k + 4);
         if (!(isnan(plus) && isnan(minus)) && !(isfinite(plus) && isfinite(minus) && plus >= 0 && minus <= 0))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec 'onebit-col': column %zu of %zu has the means %g and %g, and one is of numbers of "
-                              "0 or more, the other of negative ones; the message was damaged or is another "
-                              "codec's",
+                              "codec 'onebit-col': column %zu of %zu has the means %g and %g, "
+                              "and one is of numbers of 0 or more, the other of negative ones; "
+                              "the message was damaged or is another codec's",
                               k, columns, (double)plus, (double)minus);
     }
     if (columns == 1)

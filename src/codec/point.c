@@ -21,23 +21,20 @@ tutti_status tutti_codec_check_point(const tutti_codec *c, tutti_error *err)
             TUTTI_TRY(tutti_codec_check_point(c->inner[i], err));
     if ((tutti_codec_traits(c) & TUTTI_CODEC_MERGES) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec '%s' adapts by numbers that are summed over all workers, and from one worker to "
-                          "another there is no such sum",
-                          ops->name);
+                          "codec '%s' adapts by numbers that are summed over all workers, "
+                          "and from one worker to another there is no such sum", ops->name);
     if ((tutti_codec_traits(c) & TUTTI_CODEC_VOTES) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec '%s' makes a vote of what all workers send, and from one worker to another there is "
-                          "none; take sign, which has a scale",
-                          ops->name);
+                          "codec '%s' makes a vote of what all workers send, "
+                          "and from one worker to another there is none; take sign, which has a scale", ops->name);
     if (ops->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec '%s' sends rounds that are each made of the sum of the one before over all workers, "
-                          "so nothing of it can go from one worker to another",
-                          ops->name);
+                          "so nothing of it can go from one worker to another", ops->name);
     if (ops->before != NULL || ops->account != NULL || ops->after != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec '%s' makes good what is lost of a mean over all workers; from one worker to another "
-                          "nothing is averaged: give the codec inside of it alone",
+                          "codec '%s' makes good what is lost of a mean over all workers; "
+                          "from one worker to another nothing is averaged: give the codec inside of it alone",
                           ops->name);
     return TUTTI_OK;
 }

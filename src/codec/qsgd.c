@@ -24,9 +24,9 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
     const tutti_codec_quantiser *q = c->self;
 
     if (q->bits == 1)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, or onebit");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "bits is 1, and a sign and at least one level above 0 take 2; "
+                          "signs alone are codec sign, or onebit");
     if (q->bits > 0 && q->steps > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "bits is %lld and levels is %lld, and either says what the other is; leave one of them away",

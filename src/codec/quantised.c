@@ -164,8 +164,8 @@ tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint
     for (size_t b = 0; b < n; b++)
         if (!tutti_codec_scale_is_valid(tutti_codec_get_f32(in + 4 * b)))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec '%s': the scale of %s %zu of %zu is %g, and scales are 0 or more; the message was "
-                              "damaged or is another codec's",
+                              "codec '%s': the scale of %s %zu of %zu is %g, and scales are 0 or more; "
+                              "the message was damaged or is another codec's",
                               c->ops->name, of, b, n, (double)tutti_codec_get_f32(in + 4 * b));
     return TUTTI_OK;
 }
@@ -237,8 +237,8 @@ static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *p
         for (size_t i = 0; i < count && !tutti_codec_code_is_valid(q, most); i++)
             if (!tutti_codec_code_is_valid(q, codes[i]))
                 return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                  "codec '%s': element %zu of %zu has level %d, and the greatest is %d; the message "
-                                  "was damaged or is another codec's",
+                                  "codec '%s': element %zu of %zu has level %d, and the greatest is %d; "
+                                  "the message was damaged or is another codec's",
                                   c->ops->name, at + i, n, codes[i] & mask, tutti_codec_steps(q));
     }
     return TUTTI_OK;

@@ -87,9 +87,9 @@ tutti_status tutti_regime_check_replay(const char *replay, size_t parts, bool dr
     size_t n;
 
     if (dry_run && replay[0] != 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "dry_run is on and replay gives the decisions, so that there is nothing to find; leave one of them away");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "dry_run is on and replay gives the decisions, so that there is nothing to find; "
+                          "leave one of them away");
     for (; begin = at, entry(&at, &step, &levels, &n); last = step) {
         const int shown = (int)strcspn(begin, ":") < 40 ? (int)strcspn(begin, ":") : 40;
         if (*begin < '0' || *begin > '9' || levels[-1] != '.' || n == 0 || strspn(levels, "lh") != n)
@@ -97,10 +97,9 @@ tutti_status tutti_regime_check_replay(const char *replay, size_t parts, bool dr
                               "replay: '%.*s' is not STEP.LEVELS, such as 40.lhhl; levels are l (low) and h (high)",
                               shown, begin);
         if (n != 1 && n != parts)
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "replay: '%.*s' has %zu levels, and there are %zu parts; give each its letter, or one for all", shown,
-                begin, n, parts);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "replay: '%.*s' has %zu levels, and there are %zu parts; "
+                              "give each its letter, or one for all", shown, begin, n, parts);
         if (begin != replay && step <= last)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "replay: '%.*s' comes after step %llu; steps must ascend", shown,
                               begin, (unsigned long long)last);

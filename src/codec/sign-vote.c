@@ -61,9 +61,8 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
         return TUTTI_OK;
     if (in[n / 8] >> n % 8 > 1)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec 'sign-vote': bits are set behind the last of %zu elements; the message was damaged or "
-                          "is another codec's",
-                          n);
+                          "codec 'sign-vote': bits are set behind the last of %zu elements; "
+                          "the message was damaged or is another codec's", n);
     tutti_signs_add(c->space->device, n, in, in[n / 8] >> n % 8 == 1 ? NAN : a, y);
     return TUTTI_OK;
 }

@@ -105,11 +105,10 @@ tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v,
     for (size_t i = 0; i < k; i++) {
         const uint32_t index = tutti_codec_get_u32(in + 4 * i) & mask;
         if (index < least || index >= v->count)
-            return tutti_fail(
-                err, TUTTI_ERR_CORRUPT, 0,
-                "codec '%s': index %zu of %zu %s elements is %u, and it should be from %zu to %zu; the message "
-                "was damaged or is another codec's",
-                c->ops->name, i, k, of, (unsigned)index, least, v->count - 1);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "codec '%s': index %zu of %zu %s elements is %u, and it should be from %zu to %zu; "
+                              "the message was damaged or is another codec's",
+                              c->ops->name, i, k, of, (unsigned)index, least, v->count - 1);
         least = (size_t)index + 1;
     }
     return TUTTI_OK;
@@ -194,13 +193,11 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
         if (!step_to(&w, &index))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "codec '%s': index %zu of %zu kept elements is missing or beyond the %zu of its tensor; "
-                              "the message was damaged or is another codec's",
-                              c->ops->name, i, k, v->count);
+                              "the message was damaged or is another codec's", c->ops->name, i, k, v->count);
     if (begin.code != INT32 && !ends(&w))
-        return tutti_fail(
-            err, TUTTI_ERR_CORRUPT, 0,
-            "codec '%s': the indexes go on after the last of %zu; the message was damaged or is another codec's",
-            c->ops->name, k);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "codec '%s': the indexes go on after the last of %zu; "
+                          "the message was damaged or is another codec's", c->ops->name, k);
     indexes = index_bytes(&w, k);
     if (bytes != indexes + each * k)
         return tutti_codec_wrong_size(c, v, bytes, indexes + each * k, err);

@@ -78,8 +78,8 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 
     if ((head == 0 && bytes % one != 0) || bytes < head || k > v->count)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec 'threshold': a message of %zu bytes for %zu elements; it should be %s%zu%s; do both "
-                          "workers run the same codec?",
+                          "codec 'threshold': a message of %zu bytes for %zu elements; "
+                          "it should be %s%zu%s; do both workers run the same codec?",
                           bytes, v->count, head == 0 ? "a multiple of " : "at least ", head == 0 ? one : head,
                           head == 0 ? " and have no more" : " and say no more");
     return tutti_codec_sparse_add(c, &s->list, v, k, in + head, bytes - head, a, y, err);

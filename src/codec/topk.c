@@ -49,28 +49,26 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
 
     if (n < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "warmup_ratios is '%.80s', and it is a list of shares, from above 0 to 1, one of each epoch: "
-                          "0.25:0.063:0.015:0.004",
+                          "warmup_ratios is '%.80s', "
+                          "and it is a list of shares, from above 0 to 1, one of each epoch: 0.25:0.063:0.015:0.004",
                           s->ratios);
     if (n > 0 && s->warmup > 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "warmup is %lld epochs, and warmup_ratios says the ratio of each of %d; leave one of them away",
-            (long long)s->warmup, n);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "warmup is %lld epochs, and warmup_ratios says the ratio of each of %d; "
+                          "leave one of them away", (long long)s->warmup, n);
     if (n > WARMUP_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "warmup_ratios has %d epochs, and a warm-up has at most %d", n,
                           WARMUP_MOST);
     for (int e = 0; e < n; before = ratios[e++])
         if (ratios[e] > before)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "warmup_ratios: epoch %d has %.9g after %.9g; they are shares of what is sent, which "
-                              "come down from at most 1 (not sparsities, which go up: 1 - sparsity)",
+                              "warmup_ratios: epoch %d has %.9g after %.9g; they are shares of what is sent, "
+                              "which come down from at most 1 (not sparsities, which go up: 1 - sparsity)",
                               e, ratios[e], before);
     if (n > 0 && before < s->ratio)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "warmup_ratios ends with %.9g, which is less than ratio, %.9g, that follows it; give a "
-                          "smaller ratio, or leave out what is below it",
-                          before, s->ratio);
+                          "warmup_ratios ends with %.9g, which is less than ratio, %.9g, that follows it; "
+                          "give a smaller ratio, or leave out what is below it", before, s->ratio);
     return TUTTI_OK;
 }
 

@@ -489,9 +489,8 @@ tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where 
         deadline = deadline == 0 ? tutti_now_ns(world->rt) + WINDOW_WAIT_NS : deadline;
         if (tutti_now_ns(world->rt) > deadline)
             return tutti_fail_rank(err, TUTTI_ERR_STATE, rank,
-                                   "rank %d uses window %u, which this rank has not made; all ranks must make the "
-                                   "same windows in the same order",
-                                   rank, where->window);
+                                   "rank %d uses window %u, which this rank has not made; "
+                                   "all ranks must make the same windows in the same order", rank, where->window);
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
     }
     /* relaxed: ordered by the entry's tag */

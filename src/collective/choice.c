@@ -38,9 +38,9 @@ static bool word(const char **at, const char *ends, char *out, size_t bytes)
 
 static tutti_status bad_form(const char *text, tutti_error *err)
 {
-    return tutti_fail(
-        err, TUTTI_ERR_USAGE, 0,
-        "algorithm of collectives '%.80s': write NAME or NAME(key=value,...), such as direct or ring(order=any)", text);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "algorithm of collectives '%.80s': "
+                      "write NAME or NAME(key=value,...), such as direct or ring(order=any)", text);
 }
 
 static tutti_status read_wish(const char *text, char *name, size_t bytes, wish *w, tutti_error *err)
@@ -103,8 +103,7 @@ static tutti_status check_row(int row, int size, const wish *w, tutti_error *err
     if ((a->traits & TUTTI_ANY_ORDER) != 0 && w->order != ANY)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s '%s' does not keep the one order of summation: results differ from those of other "
-                          "algorithms and numbers of "
-                          "members in the last bits; if that will do, write %s(order=any)",
+                          "algorithms and numbers of members in the last bits; if that will do, write %s(order=any)",
                           kind, a->name, a->name);
     if (w->straggler >= 0 && (a->traits & TUTTI_SINGLES_OUT) == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s' has no straggler; 'stragglar' has", kind, a->name);
@@ -121,9 +120,8 @@ tutti_status tutti_algorithm_fits(int row, tutti_dtype dtype, tutti_error *err)
     if (!tutti_reduce_narrow(dtype) || (a->traits & TUTTI_PARTIAL_SUMS) == 0)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "%s '%s' sends partial sums, which %s would round on their way; 'direct' adds all terms at once: "
-                      "take that, or leave "
-                      "the algorithm to be chosen, or convert to F32 first",
+                      "%s '%s' sends partial sums, which %s would round on their way; 'direct' adds all terms "
+                      "at once: take that, or leave the algorithm to be chosen, or convert to F32 first",
                       tutti_collective_name(a->kind), a->name, tutti_dtype_name(dtype));
 }
 

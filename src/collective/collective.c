@@ -63,8 +63,8 @@ tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what,
     describe(tutti_call_what(call), call->count, tutti_call_shape(call), mine, sizeof mine);
     describe(what, count, shape, theirs, sizeof theirs);
     return tutti_fail_rank(err, TUTTI_ERR_STATE, from,
-                           "rank %d calls %s, but rank %d calls %s; all members of a group must make the same "
-                           "calls in the same order with the same counts",
+                           "rank %d calls %s, but rank %d calls %s; "
+                           "all members of a group must make the same calls in the same order with the same counts",
                            call->group->world->rank, mine, from, theirs);
 }
 
@@ -82,10 +82,10 @@ static tutti_status fits(const tutti_call *call, tutti_error *err)
     if ((tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0 && call->group->world->host != NULL &&
         call->local == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s '%s' needs the same power of two of members on each of several hosts, those of one host "
-                          "next to each other, and the %d members "
-                          "are not so; leave the algorithm to be chosen",
-                          tutti_collective_name(call->kind), tutti_algorithms[call->algorithm].name, call->group->size);
+                          "%s '%s' needs the same power of two of members on each of several hosts, those of one "
+                          "host next to each other, and the %d members are not so; leave the algorithm to be chosen",
+                          tutti_collective_name(call->kind), tutti_algorithms[call->algorithm].name,
+                          call->group->size);
     return tutti_algorithm_fits(call->algorithm, call->dtype, err);
 }
 
@@ -152,10 +152,9 @@ static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_err
         return TUTTI_OK;
     if (insists && call->group->size > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the algorithm 'window' cannot serve this %s of %zu elements over %d members: it "
-                          "needs a transport with shared windows ('%s' is this one) and vectors inside of windows of "
-                          "tutti_world_window on "
-                          "all members; leave the algorithm to be chosen",
+                          "the algorithm 'window' cannot serve this %s of %zu elements over %d members: "
+                          "it needs a transport with shared windows ('%s' is this one) and vectors inside "
+                          "of windows of tutti_world_window on all members; leave the algorithm to be chosen",
                           tutti_collective_name(call->kind), call->count, call->group->size,
                           call->group->world->ops->name);
     tutti_reduce_scale(call->group->world->device, call->dtype, call->inputs, call->weight, call->vector);
@@ -273,9 +272,10 @@ static tutti_status check_parts(const tutti_group *g, tutti_collective kind, con
     TUTTI_TRY(check_member(g, kind, err));
     TUTTI_TRY(add_counts(g, kind, counts, part.count, element, at, err));
     if (counts != NULL && counts[g->index] != part.count)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0, "%s: a part of %zu %s, but the count of member %d, which this is, is %zu",
-            tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype), g->index, counts[g->index]);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s: a part of %zu %s, but the count of member %d, which this is, is %zu",
+                          tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype), g->index,
+                          counts[g->index]);
     if (at[0] != whole.count || part.dtype != whole.dtype)
         return counts == NULL
                    ? tutti_fail(
@@ -509,10 +509,10 @@ tutti_status tutti_alltoall(tutti_group *g, tutti_buffer in, tutti_buffer out, t
 
     TUTTI_TRY(check_member(g, call.kind, err));
     if (in.count % (size_t)g->size != 0 || in.count != out.count || in.dtype != out.dtype)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "all-to-all from %zu %s into %zu %s over %d members; both must be as many equal parts as there are members",
-            in.count, tutti_dtype_name(in.dtype), out.count, tutti_dtype_name(out.dtype), g->size);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "all-to-all from %zu %s into %zu %s over %d members; "
+                          "both must be as many equal parts as there are members",
+                          in.count, tutti_dtype_name(in.dtype), out.count, tutti_dtype_name(out.dtype), g->size);
     call.count = in.count / (size_t)g->size;
     return alltoall(g, &call, in, out, err);
 }

@@ -100,8 +100,8 @@ static tutti_status odd_length(run *r, const tutti_request *request, size_t expe
     char what[120];
 
     return tutti_fail_rank(r->err, TUTTI_ERR_STATE, request->note.from,
-                           "%s: rank %d sends %zu %s to rank %d, which expects %zu of it; all members must agree on "
-                           "the counts",
+                           "%s: rank %d sends %zu %s to rank %d, which expects %zu of it; "
+                           "all members must agree on the counts",
                            doing(r, what, sizeof what), request->note.from,
                            (size_t)request->note.bytes / r->call->element, tutti_dtype_name(r->call->dtype),
                            r->world->rank, expected / r->call->element);
@@ -146,9 +146,8 @@ static tutti_status listen(run *r)
         return tutti_request_failed(r->world, &gone, what, r->err);
     if (status == TUTTI_ERR_STATE && r->alarm_tag != r->call->tag)
         return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank,
-                               "%s: rank %d found in another collective of this group that rank %d makes another call; "
-                               "all members of a group "
-                               "must make the same calls in the same order",
+                               "%s: rank %d found in another collective of this group that rank %d "
+                               "makes another call; all members of a group must make the same calls in the same order",
                                what, note->from, gone.rank);
     if (status == TUTTI_ERR_STATE) {
         /* One of the two differs from mine, unless it is a root or a number of members. */
@@ -159,8 +158,8 @@ static tutti_status listen(run *r)
         r->odd_count = (uint64_t)note->a;
         TUTTI_TRY(tutti_call_compare(r->call, note->from, note->kind & ~ALARM_BIT, (uint64_t)note->a, shape, r->err));
         return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank,
-                               "%s: rank %d found that rank %d makes another call; all members of a group "
-                               "must make the same calls in the same order",
+                               "%s: rank %d found that rank %d makes another call; "
+                               "all members of a group must make the same calls in the same order",
                                what, note->from, gone.rank);
     }
     return tutti_fail_rank(r->err, TUTTI_ERR_PEER, note->from, "%s: rank %d gave up (%s)", what, note->from,

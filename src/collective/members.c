@@ -232,9 +232,9 @@ static tutti_status take(tutti_members *m, int rank, bool table, bool *lost, tut
     if (!*lost && (request->status != TUTTI_OK || request->note.bytes != (table ? m->bytes : 0) ||
                    (request->note.kind == TABLE) != table || request->note.kind < ROUND || request->note.kind > TABLE ||
                    request->note.b < 0 || (request->note.b >> 16 & 0xffffff) > world->size))
-        return tutti_fail_rank(
-            err, TUTTI_ERR_CORRUPT, rank,
-            "worker %d's word on who is still there is not what it should be; all workers must run one version", rank);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank,
+                               "worker %d's word on who is still there is not what it should be; "
+                               "all workers must run one version", rank);
     return TUTTI_OK;
 }
 
@@ -263,10 +263,10 @@ static tutti_status hear(tutti_members *m, int rank, int64_t round, bool *lost, 
         if (h->meeting == m->meeting && (h->kind != ROUND || h->round == round))
             return TUTTI_OK;
         if (h->meeting > m->meeting || (h->meeting == m->meeting && h->round > round))
-            return tutti_fail_rank(
-                err, TUTTI_ERR_STATE, rank,
-                "worker %d is at meeting %lld of the workers and this is number %lld; all must hold the same meetings",
-                rank, (long long)h->meeting, (long long)m->meeting);
+            return tutti_fail_rank(err, TUTTI_ERR_STATE, rank,
+                                   "worker %d is at meeting %lld of the workers and this is number %lld; "
+                                   "all must hold the same meetings",
+                                   rank, (long long)h->meeting, (long long)m->meeting);
     }
 }
 

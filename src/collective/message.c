@@ -43,8 +43,8 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
     }
     if (r->status == TUTTI_ERR_CORRUPT)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->note.from,
-                               "%s: the message of rank %d has %llu bytes, more than there is room "
-                               "for; both ends must agree on the size",
+                               "%s: the message of rank %d has %llu bytes, more than there is room for; "
+                               "both ends must agree on the size",
                                doing, r->note.from, (unsigned long long)r->note.bytes);
     return tutti_fail_rank(err, r->status, r->rank, "%s: the message failed (%s)", doing, tutti_status_name(r->status));
 }

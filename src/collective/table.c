@@ -101,8 +101,8 @@ static tutti_status read_kind(const char *text, const place *at, uint64_t *out, 
     }
     tutti_suggest(text, names, TUTTI_COLLECTIVES, near, sizeof near);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "%s:%d: no collective is named '%s'%s; a line is KIND MEMBERS BYTES ALGORITHM, such as "
-                      "all-reduce 16 4096 exchange",
+                      "%s:%d: no collective is named '%s'%s; "
+                      "a line is KIND MEMBERS BYTES ALGORITHM, such as all-reduce 16 4096 exchange",
                       at->path, at->line, text, near);
 }
 
@@ -117,8 +117,8 @@ static tutti_status read_row(const char *text, tutti_collective kind, const plac
     }
     if (row >= 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s:%d: %s '%s' does not keep the one order of summation, and a table must not change "
-                          "results; ask for it by name",
+                          "%s:%d: %s '%s' does not keep the one order of summation, "
+                          "and a table must not change results; ask for it by name",
                           at->path, at->line, tutti_collective_name(kind), text);
     for (int k = 0; tutti_algorithms[k].name != NULL; k++)
         if (tutti_algorithms[k].kind == kind && (tutti_algorithms[k].traits & TUTTI_ANY_ORDER) == 0) {
@@ -147,10 +147,10 @@ static tutti_status read_line(const char *from, const char *end, const place *at
     if (n == 0 && !too_long)
         return TUTTI_OK;
     if (n < 4 || word(&from, end, more, sizeof more, &too_long) || too_long)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "%s:%d: not four words; a line is KIND MEMBERS BYTES ALGORITHM, such as all-reduce 16 4096 exchange",
-            at->path, at->line);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s:%d: not four words; "
+                          "a line is KIND MEMBERS BYTES ALGORITHM, such as all-reduce 16 4096 exchange",
+                          at->path, at->line);
     TUTTI_TRY(read_kind(words[0], at, &r->kind, err));
     TUTTI_TRY(read_number(words[1], "members", at, &r->members, err));
     TUTTI_TRY(read_number(words[2], "bytes", at, &r->bytes, err));
@@ -241,9 +241,9 @@ static tutti_status agree(tutti_world *world, tutti_table *t, const char *path, 
         status = tutti_fail_rank(err, TUTTI_ERR_STATE, zero == -1 ? 0 : odd,
                                  "table of collectives '%s': rank %d could not read it", path, zero == -1 ? 0 : odd);
     else if (status == TUTTI_OK && odd >= 0)
-        status = tutti_fail_rank(
-            err, TUTTI_ERR_USAGE, odd,
-            "table of collectives '%s': rank %d read another one than rank 0; give all ranks the same file", path, odd);
+        status = tutti_fail_rank(err, TUTTI_ERR_USAGE, odd,
+                                 "table of collectives '%s': "
+                                 "rank %d read another one than rank 0; give all ranks the same file", path, odd);
     if (status != TUTTI_OK) {
         table_free(t);
         return status;

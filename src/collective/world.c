@@ -436,11 +436,10 @@ static tutti_status make_window(tutti_world *world, const char *name, size_t byt
 
     *out = NULL;
     if (n == TUTTI_WINDOWS)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "window '%s' would be number %d of this world: there is room for %d; put several vectors into "
-            "one window",
-            name, TUTTI_WINDOWS + 1, TUTTI_WINDOWS);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "window '%s' would be number %d of this world: "
+                          "there is room for %d; put several vectors into one window",
+                          name, TUTTI_WINDOWS + 1, TUTTI_WINDOWS);
     w->bytes = bytes;
     if (!shared) {
         w->mine = bytes > 0 ? tutti_alloc(bytes, 1) : NULL;

@@ -43,32 +43,31 @@ static tutti_status conv2d(builder *b, nn_map *m, tutti_error *err)
     l->stride = l->stride == 0 ? 1 : l->stride;
     l->groups = l->groups == 0 ? 1 : l->groups;
     if (b->rows)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "layer %d (conv2d) comes after maps have become rows (flatten, avgpool, linear); put convolutions first",
-            m->index);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (conv2d) comes after maps have become rows (flatten, avgpool, linear); "
+                          "put convolutions first", m->index);
     if (l->out < 1 || l->out > OUT_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d) has %d outputs; it must have from 1 to %d",
                           m->index, l->out, OUT_MAX);
     if (l->stride < 1 || l->stride > SIDE_MAX || l->padding < 0 || l->padding > SIDE_MAX)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "layer %d (conv2d) has stride %d and padding %d; the stride must be from 1, the padding from 0 to %d",
-            m->index, l->stride, l->padding, SIDE_MAX);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (conv2d) has stride %d and padding %d; "
+                          "the stride must be from 1, the padding from 0 to %d",
+                          m->index, l->stride, l->padding, SIDE_MAX);
     if (l->groups < 1 || in % l->groups != 0 || l->out % l->groups != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (conv2d) of %lld channels to %d in %d groups: the groups must divide both",
                           m->index, (long long)in, l->out, l->groups);
     if (l->kernel < 1 || l->kernel > height || l->kernel > width)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (conv2d): a window of %dx%d does not fit into images of %lldx%lld with padding %d; "
-                          "use larger images or fewer layers",
+                          "layer %d (conv2d): a window of %dx%d does not fit into images "
+                          "of %lldx%lld with padding %d; use larger images or fewer layers",
                           m->index, l->kernel, l->kernel, (long long)b->shape.height, (long long)b->shape.width,
                           l->padding);
     if (l->padding >= l->kernel)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (conv2d): a padding of %d with windows of %dx%d would make windows that see "
-                          "nothing; it must be below %d",
+                          "layer %d (conv2d): a padding of %d with windows of %dx%d would make windows "
+                          "that see nothing; it must be below %d",
                           m->index, l->padding, l->kernel, l->kernel, l->kernel);
     m->out = (nn_shape){ l->out, (height - l->kernel) / l->stride + 1, (width - l->kernel) / l->stride + 1 };
     if (in / l->groups > values_max / l->kernel / l->kernel ||
@@ -90,8 +89,8 @@ static tutti_status linear(nn_map *m, tutti_error *err)
 
     if (m->layer.out < 1 || m->layer.out > OUT_MAX || in > values_max / m->layer.out)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (linear) of %d outputs on %lld inputs: outputs must be from 1 to %d, and tensors "
-                          "of more than %lld values are not supported",
+                          "layer %d (linear) of %d outputs on %lld inputs: "
+                          "outputs must be from 1 to %d, and tensors of more than %lld values are not supported",
                           m->index, m->layer.out, (long long)in, OUT_MAX, (long long)values_max);
     if (m->layer.bare)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -130,11 +129,12 @@ static tutti_status join(builder *b, nn_map *m, int i, tutti_error *err)
     if (maps[m->partner].rows != b->rows || was.channels > now.channels ||
         (was.height + m->stride - 1) / m->stride != now.height || (was.width + m->stride - 1) / m->stride != now.width)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (join): %lld x %lld x %lld values (channels x height x width) cannot be added to "
-                          "the %lld x %lld x %lld of its branch, layer %d: "
-                          "the body may add channels, and divide both sides by a stride",
+                          "layer %d (join): %lld x %lld x %lld values "
+                          "(channels x height x width) cannot be added to the %lld x %lld x %lld of its branch, "
+                          "layer %d: the body may add channels, and divide both sides by a stride",
                           m->index, (long long)now.channels, (long long)now.height, (long long)now.width,
-                          (long long)was.channels, (long long)was.height, (long long)was.width, maps[m->partner].index);
+                          (long long)was.channels, (long long)was.height, (long long)was.width,
+                          maps[m->partner].index);
     return TUTTI_OK;
 }
 
@@ -148,10 +148,9 @@ static tutti_status infer(builder *b, int i, tutti_error *err)
     m->in = m->out = b->shape;
     m->rows = b->rows;
     if (i == 0 && m->layer.kind != TUTTI_LAYER_CONV2D)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "layer %d (%s): a network of images with batch norms, branches or avgpool begins with a conv2d layer",
-            m->index, name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (%s): a network of images with batch norms, "
+                          "branches or avgpool begins with a conv2d layer", m->index, name);
     switch (m->layer.kind) {
     case TUTTI_LAYER_CONV2D: return conv2d(b, m, err);
     case TUTTI_LAYER_LINEAR: return linear(m, err);
@@ -169,8 +168,8 @@ static tutti_status infer(builder *b, int i, tutti_error *err)
     case TUTTI_LAYER_MAXPOOL2D:
         if (b->rows || m->layer.kernel < 1 || m->layer.kernel > b->shape.height || m->layer.kernel > b->shape.width)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; use "
-                              "larger images or fewer layers",
+                              "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; "
+                              "use larger images or fewer layers",
                               m->index, m->layer.kernel, m->layer.kernel, (long long)b->shape.height,
                               (long long)b->shape.width);
         m->out.height /= m->layer.kernel;
@@ -276,8 +275,8 @@ static tutti_status build(builder *b, const tutti_layer *layers, int count, tutt
                           image->maps[b->open[b->depth - 1]].index);
     if (last->layer.kind != TUTTI_LAYER_LINEAR || last->relu || last->layer.out != image->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a network must end in a linear layer of as many outputs as the task has classes (%d); this "
-                          "one ends in %s with %lld",
+                          "a network must end in a linear layer of as many outputs as the task has classes (%d); "
+                          "this one ends in %s with %lld",
                           image->classes, last->relu ? "relu" : tutti_nn_layer_name(last->layer.kind),
                           (long long)last->out.channels);
     image->unit_count = unit + 1;

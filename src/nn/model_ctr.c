@@ -29,16 +29,15 @@ static tutti_status ctr_layers(const void *self, const tutti_nn_task *task, tutt
     *count = 0;
     if (task->tables == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "ctr needs samples with categories, and this task's have none; a click log has: --data "
-                          "'clicks(file=PATH)'");
+                          "ctr needs samples with categories, and this task's have none; "
+                          "a click log has: --data 'clicks(file=PATH)'");
     if (m->tables != 0 && m->tables != task->tables)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ctr with tables=%lld on data of %d categories; leave tables out",
                           (long long)m->tables, task->tables);
     if (m->rows != 0 && m->rows != (int64_t)task->rows)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "ctr with rows=%lld on categories that are hashed to %u rows; give both the same rows, or the data alone",
-            (long long)m->rows, task->rows);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "ctr with rows=%lld on categories that are hashed to %u rows; "
+                          "give both the same rows, or the data alone", (long long)m->rows, task->rows);
     *count = 2 + 2 * (int)m->layers;
     for (int i = 0; i < *count && i < room; i++) {
         layers[i] =

@@ -30,10 +30,10 @@ static tutti_status wordlm_layers(const void *self, const tutti_nn_task *task, t
 
     *count = 0;
     if (task->context == 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "wordlm needs windows of tokens; this task has samples of %d x %d x %d values; --data moby-dick is a text",
-            task->channels, task->height, task->width);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "wordlm needs windows of tokens; "
+                          "this task has samples of %d x %d x %d values; --data moby-dick is a text",
+                          task->channels, task->height, task->width);
     if (w->vocab != 0 && w->vocab != task->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "wordlm with vocab=%lld on data of %d different tokens; leave vocab out", (long long)w->vocab,

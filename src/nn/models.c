@@ -169,10 +169,10 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
 
     *count = 0;
     if (task->context == 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "gpt needs windows of tokens; this task has samples of %d x %d x %d values; --data moby-dick is a text",
-            task->channels, task->height, task->width);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "gpt needs windows of tokens; "
+                          "this task has samples of %d x %d x %d values; --data moby-dick is a text",
+                          task->channels, task->height, task->width);
     if (g->dim % g->heads != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with dim=%lld and heads=%lld: dim must be a multiple of heads",
                           (long long)g->dim, (long long)g->heads);
@@ -186,8 +186,8 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
                           task->classes);
     if (rotary && g->dim / g->heads % 2 != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "gpt with dim=%lld, heads=%lld and positions=rotary: rotary positions turn pairs, so heads "
-                          "must be of an even width, not %lld",
+                          "gpt with dim=%lld, heads=%lld and positions=rotary: "
+                          "rotary positions turn pairs, so heads must be of an even width, not %lld",
                           (long long)g->dim, (long long)g->heads, (long long)(g->dim / g->heads));
     for (size_t i = 0; i < TUTTI_LENGTH(begin); i++)
         append(begin[i], -1, layers, room, count);

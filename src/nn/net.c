@@ -88,8 +88,8 @@ static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *e
                               "layer %d (conv2d) comes after a linear layer; put convolutions first", i);
         if (layer->kernel < 1 || layer->kernel > shape->height || layer->kernel > shape->width)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (conv2d): a window of %dx%d does not fit into images of %lldx%lld; use larger "
-                              "images or fewer layers",
+                              "layer %d (conv2d): a window of %dx%d does not fit into images of %lldx%lld; "
+                              "use larger images or fewer layers",
                               i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
         u->kernel = layer->kernel;
         u->wide = (nn_shape){ layer->out, shape->height - u->kernel + 1, shape->width - u->kernel + 1 };
@@ -101,10 +101,10 @@ static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *e
         net->conv_count++;
     }
     if ((int64_t)u->fan_in > values_max / layer->out || u->wide.height * u->wide.width > values_max / layer->out)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "layer %d (%s) of %d outputs on %lld inputs: tensors of more than %lld values are not supported", i,
-            tutti_nn_layer_name(layer->kind), layer->out, (long long)in, (long long)values_max);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (%s) of %d outputs on %lld inputs: "
+                          "tensors of more than %lld values are not supported",
+                          i, tutti_nn_layer_name(layer->kind), layer->out, (long long)in, (long long)values_max);
     u->weights = u->fan_in * (size_t)layer->out;
     u->flops = 2.0 * (double)u->weights * (double)(u->wide.height * u->wide.width);
     u->out = *shape = u->wide;
@@ -129,8 +129,8 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
                           "layer %d (quadratic) is a network by itself and follows no other layer", i);
     if (tutti_nn_layer_of_tokens(layer->kind))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (%s) works on tokens or frames; a network of tokens begins with an embedding, one "
-                          "of frames with frames",
+                          "layer %d (%s) works on tokens or frames; "
+                          "a network of tokens begins with an embedding, one of frames with frames",
                           i, tutti_nn_layer_name(layer->kind));
     if (u == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has no linear or conv2d layer before it", i,
@@ -144,11 +144,10 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
         if (u->kind != TUTTI_LAYER_CONV2D || u->pool != 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (maxpool2d) must follow a conv2d layer, once", i);
         if (layer->kernel < 1 || layer->kernel > shape->height || layer->kernel > shape->width)
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; use larger "
-                "images or fewer layers",
-                i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; "
+                              "use larger images or fewer layers",
+                              i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
         u->pool = layer->kernel;
         u->out.height = shape->height / u->pool;
         u->out.width = shape->width / u->pool;
@@ -198,10 +197,9 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
     if (count > 0 && (layers[0].kind == TUTTI_LAYER_EMBEDDING || layers[0].kind == TUTTI_LAYER_TABLES))
         return tutti_nn_sequence_open(&net->sequence, layers, count, task, err);
     if (task->context != 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "this network takes images or vectors, and the task has windows of %d tokens; gpt and wordlm take tokens",
-            task->context);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "this network takes images or vectors, and the task has windows of %d tokens; "
+                          "gpt and wordlm take tokens", task->context);
     if (task->tables != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "this network takes values only, and the task has %d categories; ctr takes categories",
@@ -231,11 +229,10 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
                       : add_follower(net, i, &shape, err));
     }
     if (layers[count - 1].kind != TUTTI_LAYER_LINEAR || layers[count - 1].out != task->classes)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "a network must end in a linear layer of as many outputs as the task has classes (%d); this one "
-            "ends in %s with %d",
-            task->classes, tutti_nn_layer_name(layers[count - 1].kind), layers[count - 1].out);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a network must end in a linear layer of as many outputs as the task has classes (%d); "
+                          "this one ends in %s with %d",
+                          task->classes, tutti_nn_layer_name(layers[count - 1].kind), layers[count - 1].out);
     return TUTTI_OK;
 }
 

@@ -50,11 +50,11 @@ tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t
     if (status == dnnl_success)
         status = dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name);
     if (status == dnnl_success && strncmp(name, "ref", 3) == 0) {
-        result = tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "oneDNN %d.%d has only its slow reference code (%s) for %s %d, %s, on this CPU; use the backend "
-            "'reference' or another shape",
-            DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, name, tutti_nn_layer_name(unit->kind), unit->index, what);
+        result = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "oneDNN %d.%d has only its slow reference code (%s) for %s %d, %s, on this CPU; "
+                            "use the backend 'reference' or another shape",
+                            DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, name, tutti_nn_layer_name(unit->kind),
+                            unit->index, what);
         goto out;
     }
     if (status == dnnl_success) {

@@ -20,8 +20,8 @@ void tutti_nn_sequence_close(nn_sequence *s)
 static tutti_status refuse_size(int i, const nn_node *n, int64_t rows, int64_t columns, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "layer %d (%s) has a matrix of %lld x %lld; widths must be from 1 to %d, and tensors of more "
-                      "than %lld values are not supported",
+                      "layer %d (%s) has a matrix of %lld x %lld; "
+                      "widths must be from 1 to %d, and tensors of more than %lld values are not supported",
                       i, tutti_nn_layer_name(n->layer.kind), (long long)rows, (long long)columns, WIDTH_MAX,
                       (long long)tensor_max);
 }
@@ -45,14 +45,13 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
     if ((l->kind == TUTTI_LAYER_EMBEDDING || l->kind == TUTTI_LAYER_FRAMES || l->kind == TUTTI_LAYER_TABLES) !=
         (i == 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (%s): a network of tokens begins with an embedding and has no other, one of frames "
-                          "with frames, one of categories with tables",
-                          i, name);
+                          "layer %d (%s): a network of tokens begins with an embedding and has no other, "
+                          "one of frames with frames, one of categories with tables", i, name);
     if (s->by_moment &&
         (l->kind == TUTTI_LAYER_POSITIONS || l->kind == TUTTI_LAYER_ROTARY || l->kind == TUTTI_LAYER_ATTENTION))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (%s) takes rows window by window, and this network has them moment by moment, for "
-                          "%s; leave one of them out",
+                          "layer %d (%s) takes rows window by window, "
+                          "and this network has them moment by moment, for %s; leave one of them out",
                           i, name, s->tokens ? "its lstm" : "its frames");
     switch (l->kind) {
     case TUTTI_LAYER_EMBEDDING:
@@ -64,9 +63,9 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         if (l->out < 1 || l->out > (WIDTH_MAX - s->values) / s->tables ||
             (int64_t)s->rows > tensor_max / s->tables / l->out)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (tables): %d tables of %u rows of %d values; rows of all tables together must "
-                              "have from 1 to %d values, and all tables at most %lld; give "
-                              "the data fewer rows, or the model a smaller dim",
+                              "layer %d (tables): %d tables of %u rows of %d values; "
+                              "rows of all tables together must have from 1 to %d values, "
+                              "and all tables at most %lld; give the data fewer rows, or the model a smaller dim",
                               i, s->tables, s->rows, l->out, WIDTH_MAX - s->values, (long long)tensor_max);
         n->out = s->tables * l->out + s->values;
         return TUTTI_OK;
@@ -111,18 +110,16 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         n->flops = 2.0 * (double)n->length * (double)n->in * (double)n->out;
         if (l->tied && (!s->tokens || i < s->node_count - 1 || !l->bare || n->in != s->nodes[0].out))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (linear) is tied to the embedding's matrix of %d x %d: it must be the last "
-                              "layer, have no bias, and its rows of %d values must be "
-                              "as wide as the embedding's",
+                              "layer %d (linear) is tied to the embedding's matrix of %d x %d: it must be the "
+                              "last layer, have no bias, and its rows of %d values must be as wide as the embedding's",
                               i, s->classes, s->nodes[0].out, n->in);
         return fits(l->out, n->in) ? TUTTI_OK : refuse_size(i, n, l->out, n->in, err);
     case TUTTI_LAYER_ROTARY:
         if (s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR || i + 1 == s->node_count ||
             n[1].layer.kind != TUTTI_LAYER_ATTENTION || n[1].layer.heads != l->heads)
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "layer %d (rotary) of %d heads must stand between a linear layer and an attention of as many heads", i,
-                l->heads);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (rotary) of %d heads must stand between a linear layer "
+                              "and an attention of as many heads", i, l->heads);
         if (l->heads < 1 || n->in % (6 * l->heads) != 0) /* the attention says what else is wrong */
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "layer %d (rotary) of %d heads on rows of %d values: heads must be of an even width", i,
@@ -139,9 +136,8 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         n->flops = 4.0 * (double)s->context * (double)s->context * (double)n->out / 2;
         if (l->heads < 1 || n->in % 3 != 0 || n->out % l->heads != 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (attention) of %d heads on rows of %d values: they must be queries, keys and "
-                              "values of equal width, a multiple "
-                              "of the heads",
+                              "layer %d (attention) of %d heads on rows of %d values: "
+                              "they must be queries, keys and values of equal width, a multiple of the heads",
                               i, l->heads, n->in);
         return TUTTI_OK;
     case TUTTI_LAYER_GELU:
@@ -249,14 +245,14 @@ static tutti_status check_categories(const tutti_nn_task *t, tutti_error *err)
 {
     if (t->tables < 1 || t->tables > WIDTH_MAX || t->rows < 1 || t->classes != 2)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a task of %d categories with tables of %u rows and %d classes: categories must be from 1 to "
-                          "%d, rows 1 or more, classes 2",
+                          "a task of %d categories with tables of %u rows and %d classes: "
+                          "categories must be from 1 to %d, rows 1 or more, classes 2",
                           t->tables, t->rows, t->classes, WIDTH_MAX);
     if (t->context != 0 || t->channels < 1 || t->height < 1 || t->width < 1 || t->channels > WIDTH_MAX / t->height ||
         t->channels * t->height > WIDTH_MAX / 2 / t->width)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a task of categories beside samples of %d x %d x %d values and a context of %d: values must "
-                          "be from 1 to %d, without a context",
+                          "a task of categories beside samples of %d x %d x %d values and a context of %d: "
+                          "values must be from 1 to %d, without a context",
                           t->channels, t->height, t->width, t->context, WIDTH_MAX / 2);
     return TUTTI_OK;
 }
@@ -276,14 +272,14 @@ static tutti_status check_task(const nn_sequence *s, const tutti_nn_task *task, 
         return check_categories(task, err);
     if (!s->tokens && task->channels != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a network of frames on samples of %d x %d x %d values: it takes samples of one channel, 1 x "
-                          "frames x values",
+                          "a network of frames on samples of %d x %d x %d values: "
+                          "it takes samples of one channel, 1 x frames x values",
                           task->channels, task->height, task->width);
     if (s->context < 1 || s->context > CONTEXT_MAX || s->classes < 2 || s->classes > WIDTH_MAX)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "a task of windows of %d tokens out of %d: windows must have from 1 to %d, vocabularies from 2 to %d",
-            s->context, s->classes, CONTEXT_MAX, WIDTH_MAX);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a task of windows of %d tokens out of %d: "
+                          "windows must have from 1 to %d, vocabularies from 2 to %d",
+                          s->context, s->classes, CONTEXT_MAX, WIDTH_MAX);
     return TUTTI_OK;
 }
 
@@ -294,14 +290,13 @@ static tutti_status check_end(const nn_sequence *s, tutti_error *err)
     if (s->tables > 0 && last->layer.kind == TUTTI_LAYER_LINEAR && last->out == 1)
         return TUTTI_OK;
     if (s->tables > 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "a network of categories must end in a linear layer of one output, the logit; this one ends in %s with %d",
-            tutti_nn_layer_name(last->layer.kind), last->out);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a network of categories must end in a linear layer of one output, the logit; "
+                          "this one ends in %s with %d", tutti_nn_layer_name(last->layer.kind), last->out);
     if (last->layer.kind != TUTTI_LAYER_LINEAR || last->out != s->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a network of %s must end in a linear layer of as many outputs as there are %s (%d); this "
-                          "one ends in %s with %d",
+                          "a network of %s must end in a linear layer of as many outputs as there are %s (%d); "
+                          "this one ends in %s with %d",
                           s->tokens ? "tokens" : "frames", s->tokens ? "tokens" : "classes", s->classes,
                           tutti_nn_layer_name(last->layer.kind), last->out);
     if (!s->tokens && last->length > 1)

@@ -35,9 +35,8 @@ static tutti_status read_one(sim_run *run, const char *all, const char **text, t
 
     if (!named || past == number || !(at >= 0) || !isfinite(at) || (*past != '\0' && (*past != ':' || past[1] == '\0')))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "fail is '%.80s'; write RANK@SECONDS, of several RANK@SECONDS:RANK@SECONDS, with seconds of "
-                          "virtual time from 0 on",
-                          all);
+                          "fail is '%.80s'; write RANK@SECONDS, "
+                          "of several RANK@SECONDS:RANK@SECONDS, with seconds of virtual time from 0 on", all);
     if (rank >= run->size)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "fail is '%.80s', but there is no worker %ld: with %d workers they are 0 to %d", all, rank,

@@ -206,9 +206,8 @@ tutti_status sim_platform_load(const char *file, int ranks, bool spare, sg_host_
     *hosts = sg_host_list(); /* malloc'ed */
     qsort(*hosts, *n, sizeof **hosts, by_name);
     if (*n < (size_t)ranks)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "the platform '%s' has %zu hosts for %d workers; every worker needs one: add hosts, or use fewer workers",
-            file, *n, ranks);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the platform '%s' has %zu hosts for %d workers; "
+                          "every worker needs one: add hosts, or use fewer workers", file, *n, ranks);
     return TUTTI_OK;
 }

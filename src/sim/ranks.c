@@ -170,8 +170,8 @@ tutti_status sim_open(void **t, tutti_runtime *rt, const tutti_launch *launch, t
     *t = NULL;
     if (launch->within == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "simulated workers live in one process; start the run with 'tutti train --transport sim -n "
-                          "%d', or by tutti_world_run",
+                          "simulated workers live in one process; "
+                          "start the run with 'tutti train --transport sim -n %d', or by tutti_world_run",
                           launch->size);
     me = launch->within;
     self = sim_self();
@@ -294,13 +294,13 @@ tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_
     TUTTI_TRY(meet(self, me, &w->arrived, has_asked, &number, "opening a window", err));
     if (w->other != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "worker %d opens window '%.60s' while worker %d opens '%.60s'; all workers must open the "
-                          "same windows in the same order",
+                          "worker %d opens window '%.60s' while worker %d opens '%.60s'; "
+                          "all workers must open the same windows in the same order",
                           w->first, w->name, w->odd, w->other);
     if (w->no_memory)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "window '%s' needs %zu bytes for all %d workers, this machine has %zu MiB; use fewer workers "
-                          "or a smaller window",
+                          "window '%s' needs %zu bytes for all %d workers, this machine has %zu MiB; "
+                          "use fewer workers or a smaller window",
                           name, w->need, run->size, tutti_machine_bytes() >> 20);
     memcpy(of_rank, w->parts, (size_t)run->size * sizeof *of_rank);
     return TUTTI_OK;

@@ -122,10 +122,9 @@ static tutti_status standstill(const sim_run *run, tutti_error *err)
                     "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %s",
                     simgrid_get_clock(), living, run->size, p.text);
     if (p.told < p.waits)
-        tutti_fail_rank(
-            err, TUTTI_ERR_STATE, first,
-            "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %.*s; and %zu more",
-            simgrid_get_clock(), living, run->size, 330, p.text, p.waits - p.told);
+        tutti_fail_rank(err, TUTTI_ERR_STATE, first,
+                        "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %.*s; "
+                        "and %zu more", simgrid_get_clock(), living, run->size, 330, p.text, p.waits - p.told);
     return TUTTI_ERR_STATE;
 }
 
@@ -181,9 +180,8 @@ static tutti_status limit_wires(sim_run *run, tutti_error *err)
     }
     if (areas < fixed + 2 * each)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a simulation of %d workers needs up to %lld memory areas and this system allows a process "
-                          "%lld; simulate fewer workers, or raise the limit: "
-                          "sysctl vm.max_map_count=%lld",
+                          "a simulation of %d workers needs up to %lld memory areas and this system allows "
+                          "a process %lld; simulate fewer workers, or raise the limit: sysctl vm.max_map_count=%lld",
                           run->size, (long long)(fixed + 2 * each), areas, (long long)(fixed + 8 * each));
     run->wires = (areas - fixed) / each < SIM_WIRES_MOST ? (int)((areas - fixed) / each) : SIM_WIRES_MOST;
     return TUTTI_OK;
@@ -293,8 +291,8 @@ tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch,
                             SIM_RANKS);
     if (status == TUTTI_OK && atomic_flag_test_and_set(&engine_used))
         status = tutti_fail(err, TUTTI_ERR_STATE, 0,
-                            "this process has had its simulation: SimGrid can be started once in a process; start the "
-                            "next one in another (fork before the first)");
+                            "this process has had its simulation: SimGrid can be started once in a process; "
+                            "start the next one in another (fork before the first)");
     if (status != TUTTI_OK)
         goto out;
     run = tutti_alloc(1, sizeof *run);

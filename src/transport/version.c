@@ -8,8 +8,8 @@ static tutti_status check(const char *whose, const char *interface, uint32_t abi
     if (abi == here && bytes == bytes_here)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "%.260s was built for %s interface %lu (%lu bytes), this library offers %lu (%zu bytes); install "
-                      "both from the same version",
+                      "%.260s was built for %s interface %lu (%lu bytes), this library offers %lu (%zu bytes); "
+                      "install both from the same version",
                       whose, interface, (unsigned long)abi, (unsigned long)bytes, (unsigned long)here, bytes_here);
 }
 

@@ -44,9 +44,9 @@ static tutti_status load(int kind, const tutti_transport_ops **ops, tutti_error 
         return tutti_fail(err, TUTTI_ERR_IO, 0, "cannot tell in which folder the transport 'mpi' is; reinstall Tutti");
     if (access(path, F_OK) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "this process was started by the launcher of %s, for which this Tutti has no transport "
-                          "(there is no '%.200s'); build Tutti where %s is "
-                          "installed with its headers, or start it with %s",
+                          "this process was started by the launcher of %s, "
+                          "for which this Tutti has no transport (there is no '%.200s'); "
+                          "build Tutti where %s is installed with its headers, or start it with %s",
                           tutti_mpi_name(kind), path, tutti_mpi_name(kind),
                           tutti_mpi_starter(kind == KIND_MPICH ? KIND_OPENMPI : KIND_MPICH));
     file = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);

@@ -82,14 +82,13 @@ tutti_status tutti_mpi_fits(int wanted, char *const *environment, int *kind, tut
     *kind = KIND_AUTO;
     if (!tutti_mpi_launcher(environment, &found))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the transport 'mpi' joins the processes that MPI's launcher has started, and this one was "
-                          "not; start it with "
-                          "'mpirun -n 4 tutti train ...', or leave --transport away and use 'tutti train -n 4'");
+                          "the transport 'mpi' joins the processes that MPI's launcher has started, "
+                          "and this one was not; start it with 'mpirun -n 4 tutti train ...', "
+                          "or leave --transport away and use 'tutti train -n 4'");
     if (found.kind != KIND_AUTO && wanted != KIND_AUTO && wanted != (int)found.kind)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the transport is for %s, but this process was started by the launcher of %s (%s): each "
-                          "process would be alone in a world of 1; "
-                          "start it with %s, or use implementation=%s",
+                          "the transport is for %s, but this process was started by the launcher of %s (%s): "
+                          "each process would be alone in a world of 1; start it with %s, or use implementation=%s",
                           tutti_mpi_name(wanted), tutti_mpi_name((int)found.kind), found.text,
                           tutti_mpi_starter(wanted), found.kind == KIND_MPICH ? "mpich" : "openmpi");
     *kind = wanted != KIND_AUTO ? wanted : (int)found.kind;

@@ -134,9 +134,9 @@ static tutti_status check(const mpi_endpoint *e, const char *doing, const tutti_
     TUTTI_TRY(tutti_match_check(doing, r, e->size, peer, any, b, bytes, err));
     if (tutti_mpi_foreign_thread(e))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "%s worker %d from another thread than the one that opened the world, but MPI runs with "
-                          "MPI_THREAD_FUNNELED; use an MPI that gives "
-                          "MPI_THREAD_SERIALIZED, or no background threads (--lane off)",
+                          "%s worker %d from another thread than the one that opened the world, "
+                          "but MPI runs with MPI_THREAD_FUNNELED; "
+                          "use an MPI that gives MPI_THREAD_SERIALIZED, or no background threads (--lane off)",
                           doing, peer);
     return TUTTI_OK;
 }

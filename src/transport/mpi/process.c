@@ -86,9 +86,9 @@ static tutti_status start(mpi_endpoint *e, const mpi_options *options, tutti_err
     TUTTI_TRY(refused(e, MPI_Initialized(&initialised), "asking for the state of MPI", err));
     TUTTI_TRY(refused(e, MPI_Finalized(&finalised), "asking for the state of MPI", err));
     if (finalised)
-        return tutti_fail(
-            err, TUTTI_ERR_STATE, 0,
-            "MPI has been finalised in this process and cannot be started again; open worlds before that");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "MPI has been finalised in this process and cannot be started again; "
+                          "open worlds before that");
     if (!initialised) {
         TUTTI_TRY(refused(e, MPI_Init_thread(NULL, NULL, levels[options->threads], &provided), "starting MPI", err));
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -104,8 +104,8 @@ static tutti_status start(mpi_endpoint *e, const mpi_options *options, tutti_err
     TUTTI_TRY(refused(e, MPI_Query_thread(&provided), "asking for MPI's thread level", err));
     if (provided < MPI_THREAD_FUNNELED)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "MPI was started by this program with MPI_THREAD_SINGLE; start it by MPI_Init_thread with "
-                          "MPI_THREAD_FUNNELED or more");
+                          "MPI was started by this program with MPI_THREAD_SINGLE; "
+                          "start it by MPI_Init_thread with MPI_THREAD_FUNNELED or more");
     e->funneled = provided == MPI_THREAD_FUNNELED || options->threads == THREADS_FUNNELED;
     e->thread = pthread_self();
     return tutti_mpi_join_process(e, err);
@@ -118,15 +118,15 @@ static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launc
     if (e->owned && size == 1 && tutti_mpi_launcher(launch->environment, &found) && found.size != 1 &&
         launch->size != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the launcher says %s, but %s sees a world of 1: it was started by another MPI's launcher; "
-                          "start it with %s",
+                          "the launcher says %s, but %s sees a world of 1: "
+                          "it was started by another MPI's launcher; start it with %s",
                           found.text, tutti_mpi_name(BUILT_FOR), tutti_mpi_starter(BUILT_FOR));
     /* A program that has started MPI itself may open a world of its first ranks. */
     if (launch->rank == rank && (e->owned ? launch->size == size : launch->size <= size))
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "this is worker %d of %d, but rank %d of MPI's %d; workers and ranks come from the launcher "
-                      "(mpirun -n %d), do not set them yourself",
+                      "this is worker %d of %d, but rank %d of MPI's %d; "
+                      "workers and ranks come from the launcher (mpirun -n %d), do not set them yourself",
                       launch->rank, launch->size, rank, size, launch->size);
 }
 

@@ -125,16 +125,16 @@ static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t wh
     uint64_t have;
 
     if (stranger >= 0)
-        return tutti_fail(
-            err, TUTTI_ERR_STATE, 0,
-            "worker 0 opens window '%.*s' where worker %d opens '%.*s'; all must open the same ones in the same order",
-            width, e->header->ranks[0].window_name, stranger, width, e->header->ranks[stranger].window_name);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "worker 0 opens window '%.*s' where worker %d opens '%.*s'; "
+                          "all must open the same ones in the same order",
+                          width, e->header->ranks[0].window_name, stranger, width,
+                          e->header->ranks[stranger].window_name);
     if (cause == EFBIG)
-        return tutti_fail(
-            err, TUTTI_ERR_MEMORY, cause,
-            "window '%s' of %d workers needs %" PRIu64
-            " bytes (%.1f MiB) of one file; use fewer workers or raise the limit of file size (ulimit -f)",
-            name, e->size, whole, (double)whole / MIB);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
+                          "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB) of one file; "
+                          "use fewer workers or raise the limit of file size (ulimit -f)",
+                          name, e->size, whole, (double)whole / MIB);
     if (cause != 0) {
         have = tutti_shm_space_left(e->region.fd);
         return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
@@ -143,11 +143,9 @@ static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t wh
                           name, e->size, whole, (double)whole / MIB, have, (double)have / MIB);
     }
     if (map_cause != 0)
-        return tutti_fail(
-            err, TUTTI_ERR_MEMORY, map_cause,
-            "cannot map the %" PRIu64
-            " bytes (%.1f MiB) of window '%s' of %d workers; raise the limit of address space (ulimit -v)",
-            whole, (double)whole / MIB, name, e->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, map_cause,
+                          "cannot map the %" PRIu64 " bytes (%.1f MiB) of window '%s' of %d workers; "
+                          "raise the limit of address space (ulimit -v)", whole, (double)whole / MIB, name, e->size);
     return TUTTI_OK;
 }
 

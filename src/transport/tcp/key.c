@@ -76,8 +76,8 @@ tutti_status tutti_run_key_read(tutti_run_key *key, const char *path, tutti_erro
                             path);
     else if ((about.st_mode & 077) != 0 || (about.st_uid != geteuid() && about.st_uid != 0))
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "the run's key in '%.300s' can be read or changed by others (mode %04o, owner %ld): make "
-                            "it yours alone (chmod 600), and take a new key",
+                            "the run's key in '%.300s' can be read or changed by others (mode %04o, owner %ld): "
+                            "make it yours alone (chmod 600), and take a new key",
                             path, (unsigned)about.st_mode & 07777, (long)about.st_uid);
     else {
         n = read(fd, text, sizeof text - 1);

@@ -331,9 +331,8 @@ static tutti_status give_up(tutti_meet *m, tutti_error *err)
     }
     m->gave_up = true;
     tutti_fail_rank(&why, TUTTI_TIMEOUT, first,
-                    "%d of %d workers had not come to the meeting place when its time was up: %s; look for their "
-                    "output, and whether they can reach it",
-                    missing, m->size, names);
+                    "%d of %d workers had not come to the meeting place when its time was up: %s; "
+                    "look for their output, and whether they can reach it", missing, m->size, names);
     frame.bytes = (uint32_t)strlen(why.text);
     tell_all(m, &frame, why.text, -1);
     if (err != NULL)
@@ -445,8 +444,8 @@ static tutti_status listen_at(tutti_meet *m, const tutti_meet_options *o, tutti_
     cause = tutti_tcp_listen(&m->address, &m->door.listening[0]);
     if (cause == EADDRINUSE)
         return tutti_fail(err, TUTTI_ERR_IO, cause,
-                          "cannot meet at %s, port %d: another program has the port; take another, or 0 to leave the "
-                          "choice to the kernel",
+                          "cannot meet at %s, port %d: "
+                          "another program has the port; take another, or 0 to leave the choice to the kernel",
                           address, o->port);
     if (cause != 0)
         return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot meet at %s, port %d; give an address of this host", address,

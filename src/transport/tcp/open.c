@@ -159,9 +159,8 @@ static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *er
         return tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot tell its own address", e->rank);
     if (a.at.ss_family == AF_UNIX && e->options.local == TCP_LOCAL_TCP)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "local=tcp was asked for, but the meeting place (%s) is a local socket; give it an address, "
-                          "or leave local=unix",
-                          f->where);
+                          "local=tcp was asked for, but the meeting place (%s) is a local socket; "
+                          "give it an address, or leave local=unix", f->where);
     if (e->options.local == TCP_LOCAL_UNIX) {
         cause = tutti_tcp_listen_local(mine->local, &f->door.listening[1]);
         if (cause != 0)
@@ -378,16 +377,16 @@ static tutti_status prepare_calls(finder *f, tutti_error *err)
             tutti_tcp_address_local(&c->to, other->local);
         else if (other->family == 0)
             return tutti_fail_rank(err, TUTTI_ERR_USAGE, to,
-                                   "worker %d on host '%s' can be reached from its own host only, and worker %d is on "
-                                   "'%s': the meeting place (%s) must have an address",
+                                   "worker %d on host '%s' can be reached from its own host only, "
+                                   "and worker %d is on '%s': the meeting place (%s) must have an address",
                                    to, other->host_name, e->rank, mine->host_name, f->where);
         else
             address_of(other, &c->to);
         if (!same_host && tutti_tcp_address_loopback(&c->to))
             return tutti_fail_rank(err, TUTTI_ERR_USAGE, to,
-                                   "worker %d on host '%s' knows only its loopback address, because it reached the "
-                                   "meeting place by one (" TUTTI_MEET_VARIABLE
-                                   "); give an address of that host that '%s' can reach",
+                                   "worker %d on host '%s' knows only its loopback address, "
+                                   "because it reached the meeting place by one (" TUTTI_MEET_VARIABLE "); "
+                                   "give an address of that host that '%s' can reach",
                                    to, other->host_name, mine->host_name);
     }
     return TUTTI_OK;
@@ -405,12 +404,12 @@ static tutti_status too_late(const finder *f, tutti_error *err)
         tutti_tcp_address_text(&f->calls[(size_t)rank * (size_t)e->options.streams].to, where, sizeof where);
     if (rank < e->rank)
         return tutti_fail_rank(err, TUTTI_ERR_IO, rank,
-                               "worker %d could not connect to worker %d on host '%s' at %s within %g s; does a "
-                               "firewall stand between them?",
+                               "worker %d could not connect to worker %d on host '%s' at %s within %g s; "
+                               "does a firewall stand between them?",
                                e->rank, rank, e->table[rank].host_name, where, e->options.open_timeout);
     return tutti_fail_rank(err, TUTTI_ERR_IO, rank,
-                           "worker %d on host '%s' has not connected to worker %d on '%s' within %g s; does a firewall "
-                           "stand between them?",
+                           "worker %d on host '%s' has not connected to worker %d on '%s' within %g s; "
+                           "does a firewall stand between them?",
                            rank, e->table[rank].host_name, e->rank, e->table[e->rank].host_name,
                            e->options.open_timeout);
 }
@@ -496,9 +495,8 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
         if (e->size == 1)
             return TUTTI_OK; /* alone */
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "worker %d of %d does not know where to meet the others: " TUTTI_MEET_VARIABLE
-                          " is not set; start the workers with the launcher (tutti train -n %d "
-                          "--transport tcp)",
+                          "worker %d of %d does not know where to meet the others: " TUTTI_MEET_VARIABLE " "
+                          "is not set; start the workers with the launcher (tutti train -n %d --transport tcp)",
                           e->rank, e->size, e->size);
     }
     f.deadline_ns = tutti_now_ns(e->rt) + (int64_t)(e->options.open_timeout * 1e9);

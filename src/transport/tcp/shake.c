@@ -231,9 +231,9 @@ static tutti_status try_again(tcp_call *c, tutti_runtime *rt, bool refused, int 
         return TUTTI_OK;
     tutti_tcp_address_text(&c->to, where, sizeof where);
     return tutti_fail(err, TUTTI_ERR_IO, cause,
-                      "%s hung up on us %d times in the middle of the handshake: it belongs to another run or has "
-                      "another key; compare " TUTTI_MEET_VARIABLE ", " TUTTI_MEET_VARIABLE_ID
-                      " and " TUTTI_MEET_VARIABLE_KEY " with the launcher's",
+                      "%s hung up on us %d times in the middle of the handshake: "
+                      "it belongs to another run or has another key; compare " TUTTI_MEET_VARIABLE ", "
+                      TUTTI_MEET_VARIABLE_ID " and " TUTTI_MEET_VARIABLE_KEY " with the launcher's",
                       where, c->refusals);
 }
 
@@ -245,18 +245,18 @@ static tutti_status refused(const tcp_call *c, const tcp_answer *a, tutti_error 
     switch (a->code) {
     case TCP_NO_VERSION:
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s speaks versions %d to %d of the protocol, this worker %d to %d; install the same version "
-                          "of Tutti on all hosts",
+                          "%s speaks versions %d to %d of the protocol, this worker %d to %d; "
+                          "install the same version of Tutti on all hosts",
                           where, a->low, a->high, c->hello.low, c->hello.high);
     case TCP_PLACE_TAKEN:
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "the place of worker %d is taken already, says %s; every worker needs a rank of its own, and "
-                          "opens one world in its life",
+                          "the place of worker %d is taken already, says %s; "
+                          "every worker needs a rank of its own, and opens one world in its life",
                           c->hello.from, where);
     default:
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has no place for worker %d of %d: its run is of %d; compare TUTTI_SIZE and TUTTI_RANK "
-                          "with the launcher's",
+                          "%s has no place for worker %d of %d: "
+                          "its run is of %d; compare TUTTI_SIZE and TUTTI_RANK with the launcher's",
                           where, c->hello.from, c->hello.size, a->size);
     }
 }

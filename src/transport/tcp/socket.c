@@ -81,10 +81,9 @@ tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tc
     snprintf(service, sizeof service, "%d", port);
     failed = tutti_lookup(host, service, &hints, &found);
     if (failed != NULL)
-        return tutti_fail(
-            err, TUTTI_ERR_IO, 0,
-            "no address is known for the host '%.200s': %s; give one in numbers, or mend the name service", host,
-            failed);
+        return tutti_fail(err, TUTTI_ERR_IO, 0,
+                          "no address is known for the host '%.200s': %s; "
+                          "give one in numbers, or mend the name service", host, failed);
     memcpy(&out->at, found->ai_addr, found->ai_addrlen);
     out->bytes = found->ai_addrlen;
     freeaddrinfo(found);
