@@ -84,16 +84,20 @@ static size_t run_of(const nn_maps *a, const nn_maps *b, size_t channel)
 }
 
 /* small: y's; large: the stream's. Each row of places of each run of channels. */
-#define EACH_SHORTCUT(small, large, n, to, from, step, ...)                                                         \
-    for (size_t image = 0; image < (small)->images; image++)                                                        \
-        for (size_t c = 0, n; c < (large)->channels; c += n) {                                                      \
-            n = run_of(small, large, c);                                                                            \
-            for (size_t row = 0; row < (small)->height; row++) {                                                    \
-                size_t to = map_at(small, image, c, row, 0), from = map_at(large, image, c, row * (step), 0);       \
-                for (size_t p = 0; p < (small)->width; p++, to += (small)->lanes, from += (step) * (large)->lanes)  \
-                    for (size_t k = 0; k < n; k++)                                                                  \
-                        __VA_ARGS__;                                                                                \
-            }                                                                                                       \
+#define EACH_SHORTCUT(small, large, n, to, from, step, ...)                              \
+    for (size_t image = 0; image < (small)->images; image++)                             \
+        for (size_t c = 0, n; c < (large)->channels; c += n) {                           \
+            n = run_of(small, large, c);                                                 \
+            for (size_t row = 0; row < (small)->height; row++) {                         \
+                size_t to = map_at(small, image, c, row, 0);                             \
+                size_t from = map_at(large, image, c, row * (step), 0);                  \
+                for (size_t p = 0; p < (small)->width; p++) {                            \
+                    for (size_t k = 0; k < n; k++)                                       \
+                        __VA_ARGS__;                                                     \
+                    to += (small)->lanes;                                                \
+                    from += (step) * (large)->lanes;                                     \
+                }                                                                        \
+            }                                                                            \
         }
 
 static void loop_shortcut(const nn_maps *small, const nn_maps *large, size_t stride,

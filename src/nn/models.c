@@ -158,13 +158,25 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
         { .kind = TUTTI_LAYER_EMBEDDING, .out = dim, .deviation = deviation, .name = "e" },
         optional(!rotary, (tutti_layer){ .kind = TUTTI_LAYER_POSITIONS, .deviation = deviation, .name = "pe" }), drop,
     }, block[] = {
-        { .kind = TUTTI_LAYER_BRANCH }, { .kind = norm, .name = "l1" }, { .kind = TUTTI_LAYER_LINEAR, .out = 3 * dim, .deviation = deviation, .name = "qkv" },
-        optional(rotary, (tutti_layer){ .kind = TUTTI_LAYER_ROTARY, .heads = heads }), { .kind = TUTTI_LAYER_ATTENTION, .heads = heads },
-        { .kind = TUTTI_LAYER_LINEAR, .out = dim, .deviation = deviation, .name = "o" }, drop, { .kind = TUTTI_LAYER_JOIN },
-        { .kind = TUTTI_LAYER_BRANCH }, { .kind = norm, .name = "l2" }, { .kind = TUTTI_LAYER_LINEAR, .out = 4 * dim, .deviation = deviation, .name = "f1" },
-        { .kind = TUTTI_LAYER_GELU }, { .kind = TUTTI_LAYER_LINEAR, .out = dim, .deviation = deviation, .name = "f2" }, drop, { .kind = TUTTI_LAYER_JOIN },
+        { .kind = TUTTI_LAYER_BRANCH },
+        { .kind = norm, .name = "l1" },
+        { .kind = TUTTI_LAYER_LINEAR, .out = 3 * dim, .deviation = deviation, .name = "qkv" },
+        optional(rotary, (tutti_layer){ .kind = TUTTI_LAYER_ROTARY, .heads = heads }),
+        { .kind = TUTTI_LAYER_ATTENTION, .heads = heads },
+        { .kind = TUTTI_LAYER_LINEAR, .out = dim, .deviation = deviation, .name = "o" },
+        drop,
+        { .kind = TUTTI_LAYER_JOIN },
+        { .kind = TUTTI_LAYER_BRANCH },
+        { .kind = norm, .name = "l2" },
+        { .kind = TUTTI_LAYER_LINEAR, .out = 4 * dim, .deviation = deviation, .name = "f1" },
+        { .kind = TUTTI_LAYER_GELU },
+        { .kind = TUTTI_LAYER_LINEAR, .out = dim, .deviation = deviation, .name = "f2" },
+        drop,
+        { .kind = TUTTI_LAYER_JOIN },
     }, end[] = {
-        { .kind = norm, .name = "ln" }, { .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .bare = true, .tied = g->tied, .deviation = deviation, .name = "head" },
+        { .kind = norm, .name = "ln" },
+        { .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .bare = true, .tied = g->tied, .deviation = deviation,
+          .name = "head" },
     };
 
     *count = 0;

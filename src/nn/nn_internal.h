@@ -1,16 +1,20 @@
-/* nn_internal.h: what the files of this room share: the network after shape
-   inference and the table a backend fills.
+/* nn_internal.h: what the files of this room share: the network after shape inference, and the table
+   that a backend fills.
 
    A network is cut into *units*: one layer with parameters and the ReLU, pooling and flattening
-   that follow it. The units with convolutions come first and are run in tiles of a few images
-   (their activations are large, their weights small); the linear units take the whole batch (their
-   weights are large). src/nn/nn.c drives the units and calls the hooks, so that order and residency
-   are the same for every backend; a backend only computes.
+   that follow it. The units with convolutions come first and run in tiles of a few images: their
+   activations are large, their weights small. The linear units take the whole batch: their weights
+   are large. pass.c drives the units and calls the hooks, so that order and residency are the same
+   for every backend. A backend only computes.
 
-   A quadratic is a network of one unit with one parameter and no layer after it. A network
-   of tokens or frames has its list of layers in `sequence` (sequence.h), one of images
-   with batch norms, branches, strides, padding or groups in `image` (image.h), and of the
-   rest of nn_net nothing but the task. */
+   Three kinds of networks have units of their own:
+
+     a quadratic          one unit with one parameter and no layer after it
+     tokens or frames     a list of layers in `sequence` (sequence.h)
+     images with batch norms, branches, strides, padding or groups
+                          a list of layers in `image` (image.h)
+
+   Of the last two, nothing of nn_net is used but the task and that list. */
 #ifndef TUTTI_NN_INTERNAL_H
 #define TUTTI_NN_INTERNAL_H
 #include "tutti/nn.h"
@@ -21,25 +25,23 @@ enum { NN_LAYERS_MAX = 32, NN_UNITS_MAX = 16 };
 /* features after a flatten or linear: (n, 1, 1) */
 typedef struct nn_shape { int64_t channels, height, width; } nn_shape;
 
+/* Its layers are [first, end) of the list; first < index only for a leading flatten. */
 typedef struct nn_unit {
-    /* TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D or TUTTI_LAYER_QUADRATIC */
-    tutti_layer_kind kind;
+    tutti_layer_kind kind;       /* TUTTI_LAYER_LINEAR, _CONV2D or _QUADRATIC */
     int index;                   /* of that layer in the list, as in nn.Sequential */
-    /* its layers: [first, end) of the list; first < index only for a leading flatten */
     int first, end;
     nn_shape in, wide, out;      /* before, after the layer itself, after its pooling */
     int64_t kernel, pool;        /* of the convolution, 0 if linear; of the pooling, 0 if none */
     bool relu;
-    /* values in the weight tensor (quadratic: in x); the bias has wide.channels */
-    size_t weights, fan_in;
+    size_t weights;              /* values of the weight tensor (quadratic: of x) */
+    size_t fan_in;
     double flops;                /* of a forward, a sample: two for a product and its sum */
 } nn_unit;
 
 typedef struct nn_net {
     tutti_nn_task task;
     struct nn_sequence *sequence; /* NULL: images or vectors */
-    /* images with batch norms, branches or more than plain convolutions; then the rest is empty */
-    struct nn_image *image;
+    struct nn_image *image;      /* NULL: no more than plain convolutions */
     tutti_layer layers[NN_LAYERS_MAX];
     int layer_count;
     nn_unit units[NN_UNITS_MAX];
@@ -76,8 +78,8 @@ bool tutti_nn_layer_of_tokens(tutti_layer_kind kind);   /* or frames, and of not
 /* Shapes and units of a list of layers; refuses what does not fit. */
 tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int count,
                                 const tutti_nn_task *task, tutti_error *err);
-/* The same from a spec such as "mlp(hidden=16)". A network with `sequence` or `image`
-   owns memory: tutti_nn_net_close. */
+/* The same from a spec such as "mlp(hidden=16)". A network with `sequence` or `image` owns memory:
+   tutti_nn_net_close. */
 tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_task *task,
                                 tutti_error *err);
 void tutti_nn_net_close(nn_net *net);
@@ -88,8 +90,8 @@ void tutti_nn_net_statistics(const nn_net *net, tutti_nn_statistic *statistics, 
 extern const tutti_model_ops tutti_nn_resnet, tutti_nn_vgg; /* model_image.c */
 
 /* ---- a backend ---- */
-/* Nanoseconds spent, by node of a network of tokens (the backend notes
-   them), else by unit (nn.c does). */
+/* Nanoseconds spent: by node of a network of tokens, which the backend notes, else by unit, which
+   pass.c notes. */
 typedef struct nn_times {
     tutti_runtime *clock;        /* NULL: nothing is noted */
     int count;
@@ -114,61 +116,65 @@ typedef struct nn_settings {
     const nn_times *times;       /* of tokens: to be kept and filled */
 } nn_settings;
 
-/* The gradient of a table as far as it is not 0: ids ascend, no two alike; values: a
-   row each. Room for `room` of both. */
+/* The gradient of a table as far as it is not 0: ids ascend, no two alike; values: a row each. Room
+   for `room` of both. */
 typedef struct nn_rows { size_t width, room, n; uint32_t *ids; float *values; } nn_rows;
 
-typedef struct nn_run {          /* one pass, or one piece of an evaluation */
+/* One pass, or one piece of an evaluation. Samples are x and labels, or tokens and next, each with
+   rows of categories beside them or not. */
+typedef struct nn_run {
     const float *x;
     const uint8_t *labels;       /* all below classes */
-    /* of tokens: in place of both, samples x context; all below classes */
-    const uint32_t *tokens, *next;
-    const uint32_t *rows;        /* categories beside both: samples x tables, all below task.rows */
-    /* of an evaluation with categories: samples; NULL: nobody wants them */
-    float *logits;
+    const uint32_t *tokens, *next; /* samples x context; all below classes */
+    const uint32_t *rows;        /* samples x tables, all below task.rows */
+    float *logits;               /* of an evaluation with categories: samples; NULL: unwanted */
+
     int64_t samples;             /* at least 1 */
-    bool train, add, same_weights; /* same_weights: values are those of the run before */
+    bool train, add;
+    bool same_weights;           /* values are those of the run before */
     uint64_t seed, first;        /* tutti_nn_draw; first: of this run */
+
     const float *const *values;
     float *const *gradients;     /* NULL unless train */
-    const float *running;        /* statistics of batch norms: of an evaluation */
-    /* train: in the same order, those of this run's samples are written here; an unbiased variance
-       of a single value: what `running` has */
+
+    /* Statistics of batch norms, in one order. An evaluation reads `running`; training writes those
+       of this run's samples. The unbiased variance of a single value is what `running` has. */
+    const float *running;
     float *statistics;
-    /* NULL unless train; by parameter: where the gradient of one with row_sparse is written,
-       never added, in place of `gradients` */
-    nn_rows *tables;
+
+    nn_rows *tables;             /* NULL unless train; by parameter: where the gradient of one with
+                                    row_sparse is written, never added, in place of `gradients` */
 } nn_run;
 
 /* All calls come from one thread at a time. Only open and begin may allocate. A failed call
    leaves the backend ready for begin. */
 typedef struct nn_backend {
     const char *name;
-    /* images of one forward or backward of a convolution unit; 0: the whole run */
-    int64_t tile;
-    /* samples of a run of an evaluation; a multiple of tile. Tokens: as the settings say */
-    int64_t piece;
+    int64_t tile;                /* images of one forward or backward of a convolution unit; 0: the
+                                    whole run */
+    int64_t piece;               /* samples of a run of an evaluation, a multiple of tile. Tokens:
+                                    as the settings say */
     /* Sets *out only on success. Keeps net. */
     tutti_status (*open)(void **out, const nn_net *net, const nn_settings *settings,
                          tutti_error *err);
     void (*close)(void *self);   /* takes NULL */
-    /* Everything below refers to this run until the next begin. samples
-       <= batch if train, else <= piece. */
+    /* Everything below refers to this run until the next begin. samples <= batch if train, else <=
+       piece. */
     tutti_status (*begin)(void *self, const nn_run *run, tutti_error *err);
     /* Samples [first, first + count) of the run: a tile for a convolution unit (the last one may be
        short), all for a linear one. Units ascend within a tile, tiles ascend. */
     tutti_status (*forward)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
-    /* After all forwards: sum of the samples' losses, how many are predicted right
-       (ties to the lowest class; a loss that is not finite is never right) and, if
-       train, the gradient of the sum / divisor. */
+    /* After all forwards: the sum of the samples' losses, how many are predicted right, and, if
+       train, the gradient of the sum / divisor. Ties go to the lowest class; a sample whose loss is
+       not finite is never right. */
     void (*loss)(void *self, double divisor, double *sum, int64_t *correct);
-    /* Gradients of the unit's parameters: final with the tile that ends the run. Units descend, the
+    /* Gradients of the unit's parameters: final with the tile that ends the run. Units descend; the
        tile's `data` call of the unit above came before. */
     tutti_status (*weights)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
     /* Gradient of the unit's input; follows `weights` of the same tile; not called for unit 0. */
     tutti_status (*data)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
-    /* An evaluation has ended: gives back memory that training does not use, of which a thousand
-       simulated workers would each keep their own. NULL: there is none. */
+    /* An evaluation has ended: gives back memory that training does not use. A thousand simulated
+       workers would each keep their own. NULL: there is none. */
     void (*evaluated)(void *self);
     bool (*widens)(const void *self); /* tutti_nn_widens; NULL: false */
     size_t (*bytes)(const void *self);

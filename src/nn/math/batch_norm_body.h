@@ -26,11 +26,13 @@ INLINE size_t strip_at(const strip *s, size_t image, size_t position)
     return ((image * s->groups + s->group) * s->positions + position) * s->width + s->lane;
 }
 
-#define EACH_BLOCK(s, at, rows, ...)                                                                               \
-    for (size_t image_ = 0; image_ < (s)->images; image_++)                                                        \
-        for (size_t p_ = 0; p_ < (s)->positions; p_ += NN_ROWS) {                                                  \
-            const size_t at = strip_at(s, image_, p_), rows = (s)->positions - p_ < NN_ROWS ? (s)->positions - p_ : NN_ROWS; \
-            __VA_ARGS__                                                                                            \
+#define EACH_BLOCK(s, at, rows, ...)                                    \
+    for (size_t image_ = 0; image_ < (s)->images; image_++)             \
+        for (size_t p_ = 0; p_ < (s)->positions; p_ += NN_ROWS) {       \
+            const size_t at = strip_at(s, image_, p_);                  \
+            const size_t left_ = (s)->positions - p_;                   \
+            const size_t rows = left_ < NN_ROWS ? left_ : NN_ROWS;      \
+            __VA_ARGS__                                                 \
         }
 #define EACH_STRIP(c, s, ...)                                          \
     for (size_t group_ = 0; group_ < (c)->groups; group_++)            \

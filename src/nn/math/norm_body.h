@@ -4,24 +4,25 @@
 
 /* Sums over a row: four vectors of sums hide the latency of an addition. `value` is a vector
    whose lanes beyond k do not count. */
-#define ROW_SUM(result, n, value)                                                                    \
-    do {                                                                                             \
-        lanes part_[4] = { lanes_all(0), lanes_all(0), lanes_all(0), lanes_all(0) };                 \
-        size_t at_ = 0;                                                                              \
-        for (; (n) - at_ >= 4 * LANES; at_ += 4 * LANES)                                             \
-            UNROLLED for (size_t v_ = 0; v_ < 4; v_++) {                                             \
-                const size_t i = at_ + v_ * LANES, k = LANES;                                        \
-                part_[v_] = lanes_add(part_[v_], value);                                             \
-            }                                                                                        \
-        for (; (n) - at_ >= LANES; at_ += LANES) {                                                   \
-            const size_t i = at_, k = LANES;                                                         \
-            part_[0] = lanes_add(part_[0], value);                                                   \
-        }                                                                                            \
-        if (at_ < (n)) {                                                                             \
-            const size_t i = at_, k = (n) - at_;                                                     \
-            part_[0] = lanes_add(part_[0], lanes_first(value, k));                                   \
-        }                                                                                            \
-        result = lanes_sum(lanes_add(lanes_add(part_[0], part_[1]), lanes_add(part_[2], part_[3]))); \
+#define ROW_SUM(result, n, value)                                                       \
+    do {                                                                                \
+        lanes part_[4] = { lanes_all(0), lanes_all(0), lanes_all(0), lanes_all(0) };    \
+        size_t at_ = 0;                                                                 \
+        for (; (n) - at_ >= 4 * LANES; at_ += 4 * LANES)                                \
+            UNROLLED for (size_t v_ = 0; v_ < 4; v_++) {                                \
+                const size_t i = at_ + v_ * LANES, k = LANES;                           \
+                part_[v_] = lanes_add(part_[v_], value);                                \
+            }                                                                           \
+        for (; (n) - at_ >= LANES; at_ += LANES) {                                      \
+            const size_t i = at_, k = LANES;                                            \
+            part_[0] = lanes_add(part_[0], value);                                      \
+        }                                                                               \
+        if (at_ < (n)) {                                                                \
+            const size_t i = at_, k = (n) - at_;                                        \
+            part_[0] = lanes_add(part_[0], lanes_first(value, k));                      \
+        }                                                                               \
+        result = lanes_sum(lanes_add(lanes_add(part_[0], part_[1]),                     \
+                                     lanes_add(part_[2], part_[3])));                   \
     } while (0)
 
 INLINE lanes squared(lanes a) { return lanes_mul(a, a); }
