@@ -4,10 +4,11 @@
 
    To find the smallest such layout is NP-hard (dynamic storage allocation: Garey and Johnson,
    problem SR2). Buffers are placed one after another, each at the lowest place that is free during
-   its life, in each of three orders (largest, longest needed, largest bytes times life first), and
-   the best of the three layouts is kept. No layout is smaller than what is needed at one moment, so
-   the search ends where that bound is reached: on the networks here by the first order, on random
-   lists the best is within a few per cent of it (tests/nn/arena_test.c). */
+   its life. That is done in each of three orders (largest, longest needed, largest bytes times
+   life first), and the best of the three layouts is kept. No layout is smaller than what is needed
+   at one moment, so the search ends where that bound is reached. On the networks here the first
+   order reaches it; on random lists the best is within a few per cent of it
+   (tests/nn/arena_test.c). */
 #ifndef TUTTI_NN_ARENA_H
 #define TUTTI_NN_ARENA_H
 #include "tutti/base.h"
@@ -17,8 +18,7 @@ enum { NN_ARENA_LINE = 64 }; /* every buffer begins on a cache line, and no two 
 typedef struct nn_buffer {
     size_t bytes;      /* 0: takes no room */
     int first, last;   /* moments, both included; first <= last */
-    /* keeps until planned: its offset from the arena's begin goes here; NULL: nowhere */
-    size_t *place;
+    size_t *place;     /* keeps until planned: where its offset in the arena goes; NULL: nowhere */
     size_t offset;     /* the same, here */
     size_t trial;      /* the planner's, while it works */
 } nn_buffer;

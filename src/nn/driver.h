@@ -39,9 +39,9 @@ struct tutti_nn {
     tutti_device *device;  /* NULL: nothing is charged */
     int64_t batch;
     size_t statistics;     /* floats of batch norms' running statistics */
-    /* a worker's; the memory if it is nn's; a block's */
-    float *running, *own_running, *part_statistics;
-    double *mean_statistics; /* of the blocks of a pass so far, times their samples */
+    float *running, *own_running; /* a worker's; the memory if it is nn's */
+    float *part_statistics;       /* a block's */
+    double *mean_statistics;      /* of the blocks of a pass so far, times their samples */
     bool prepared;         /* the backend's copies are of the values given last */
 };
 
@@ -56,11 +56,10 @@ static inline nn_sample_kind nn_kind_of(const tutti_nn *nn)
 
 /* ---- sums.c ---- */
 typedef struct nn_stack {
-    /* gradient pointers of each set, bottom first; set[top - 1] is being written */
-    float *const *set[NN_SETS_MAX + 1];
-    /* where a pass that adds wants it; NULL: the bottom is the caller's */
-    float *const *total;
-    int top;
+    float *const *set[NN_SETS_MAX + 1]; /* gradient pointers of each set, bottom first */
+    float *const *total;                /* where a pass that adds wants it; NULL: the bottom is the
+                                           caller's */
+    int top;                            /* set[top - 1] is being written */
 } nn_stack;
 
 /* Sets and lists for passes of nn->batch samples. */
@@ -70,8 +69,8 @@ void tutti_nn_sums_close(tutti_nn *nn);
 nn_stack tutti_nn_stack_begin(tutti_nn *nn, const nn_run *run);
 /* Where the next block writes: run->gradients and run->tables. */
 void tutti_nn_stack_push(tutti_nn *nn, nn_stack *s, nn_run *run);
-/* After the block'th block, from 0, unless it is the last: as many levels
-   fall together as its number says. */
+/* After the block'th block, from 0, unless it is the last: as many levels fall together as its
+   number says. */
 void tutti_nn_stack_carry(tutti_nn *nn, nn_stack *s, int64_t block);
 /* The parameter's final sum: the stack falls together from its top; then what the caller had. */
 void tutti_nn_stack_collapse(const tutti_nn *nn, const nn_stack *s, int param);

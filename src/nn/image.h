@@ -2,12 +2,12 @@
    more than one stream (branches), or convolutions with strides, padding or groups. image.c infers
    shapes and units; image_run.c computes with oneDNN, image_reference.c in scalar double.
 
-   Chains of plain convolutions keep their own path (onednn_conv.c): there a tile of 8 images runs
-   through all layers while it is in the cache, which a batch norm forbids, since its statistics
-   need the last image before the first can go on.
+   Chains of plain convolutions keep their own path (onednn_conv.c). There a tile of 8 images runs
+   through all layers while it is in the cache. A batch norm forbids that: its statistics need the
+   last image before the first can go on.
 
-   A *unit* is a layer with parameters and those that follow it without any. A
-   ReLU is part of the layer before it. */
+   A *unit* is a layer with parameters and those that follow it without any. A ReLU is part of the
+   layer before it. */
 #ifndef TUTTI_NN_IMAGE_H
 #define TUTTI_NN_IMAGE_H
 #include "nn_internal.h"
@@ -21,11 +21,10 @@ typedef struct nn_map {          /* a layer after shape inference */
     int unit;
     int partner;                 /* of a branch its join, of a join its branch; else -1 */
     int stride;                  /* join: the branch is taken at every stride-th place */
-    /* the first of its parameters in the table, how many: 0, 1 or 2 (weight, bias) */
-    int param, params;
+    int param, params;           /* the first in the table; how many: 0, 1 or 2 (weight, bias) */
     size_t weights, fan_in;      /* values in the weight tensor */
-    /* batch norm: where its mean stands among the running statistics; its variance follows */
-    size_t running;
+    size_t running;              /* batch norm: where its mean stands among the running statistics;
+                                    its variance follows */
     double flops;                /* of a forward, a sample */
 } nn_map;
 
@@ -35,8 +34,8 @@ typedef struct nn_image {
     int map_count, unit_count, param_count, norm_count;
     size_t running;              /* floats of running statistics */
     nn_map *maps;
-    /* each unit's first map, the one with the parameters; [unit_count]: map_count */
-    int *unit_map;
+    int *unit_map;               /* each unit's first map, which has the parameters; [unit_count]:
+                                    map_count */
     tutti_nn_param *params;      /* ready order */
 } nn_image;
 

@@ -1,22 +1,22 @@
-/* image_run.h: the backend of networks with batch norms and branches: convolutions,
-   pooling and products by oneDNN, everything else by math/ and loops.h, each layer on all
-   samples of a block before the next.
+/* image_run.h: the backend of networks with batch norms and branches. Convolutions, pooling and
+   products are oneDNN's, everything else is of math/ and loops.h. Each layer takes all samples of a
+   block before the next.
 
-   - Maps stand as oneDNN's convolutions want them, in blocks of as many channels as a vector has
-     (nChw16c, nChw8c) where these divide the channels, else with all channels side by side (nhwc);
-     the network's input is plain. A convolution that wants something else gets a reorder. Weights
+   - Maps stand as oneDNN's convolutions want them: in blocks of as many channels as a vector has
+     (nChw16c, nChw8c) where these divide the channels, else with all channels side by side (nhwc).
+     The network's input is plain. A convolution that wants something else gets a reorder. Weights
      are reordered in each run: at most a few hundred KiB.
-   - A ReLU is part of the layer before it: of a convolution or product a post-op, of a batch norm
-     or join in the loop that writes its output. Its mask is that output.
-   - Slopes: a join hands its slope to its branch and keeps it, so that what stands before it in the
-     body must not write it: it gets a new buffer there. The branch adds it to what the body gave.
-   - Moments of the arena: forward of map i is i, the loss n, backward of map i 2n - i. Training is
-     laid out for the full block; an evaluation runs pieces of PIECE samples filled up with zeros,
-     so that no sample's loss depends on how many there are (as DN_PIECE).
+   - A ReLU is part of the layer before it: a post-op of a convolution or product, or in the loop
+     that writes the output of a batch norm or join. Its mask is that output.
+   - Slopes: a join hands its slope to its branch and keeps it, so what stands before the join in
+     the body must not write it and gets a new buffer. The branch adds it to what the body gave.
+   - Moments of the arena: forward of map i is i, the loss n, backward of map i 2n - i.
+   - Training is laid out for the full block. An evaluation runs pieces of PIECE samples filled up
+     with zeros, so that no sample's loss depends on how many there are (as DN_PIECE).
    - Own loops run on the calling thread; oneDNN on as many as were asked for.
 
-   image_plan.c: primitives, and which buffer lives when; image_run.c: a
-   layer's two halves, and the table. */
+   Files: image_plan.c has the primitives, and which buffer lives when; image_run.c a layer's two
+   halves, and the table. */
 #ifndef TUTTI_NN_IMAGE_RUN_H
 #define TUTTI_NN_IMAGE_RUN_H
 #include "image.h"
@@ -24,10 +24,13 @@
 #include "math/math.h"
 
 enum which {
-    FORWARD, WEIGHTS, DATA,  /* convolution; flatten as a reorder and back */
-    /* weights: plain to the layouts of forward and data; from that of WEIGHTS to plain */
-    GIVE_FORWARD, GIVE_DATA, TAKE_WEIGHTS,
-    /* reorders of maps, where layouts differ */
+    FORWARD, WEIGHTS, DATA,      /* convolution; flatten as a reorder and back */
+
+    /* Reorders of the weights. */
+    GIVE_FORWARD, GIVE_DATA,     /* plain to the layouts of FORWARD and DATA */
+    TAKE_WEIGHTS,                /* from the layout of WEIGHTS to plain */
+
+    /* Reorders of maps, where layouts differ. */
     FORWARD_INPUT, FORWARD_RESULT, WEIGHTS_INPUT, WEIGHTS_SLOPE, DATA_SLOPE, DATA_RESULT,
     OPS
 };
@@ -36,28 +39,12 @@ typedef struct map_ops { dn_linear linear; dn_op op[OPS]; } map_ops;
 
 /* What a layer needs room for. */
 enum thing {
-    OUT,
-    STATS,
-    WORKSPACE,
-    COPY,
-    INPUT,
-    RESULT,
-    FORWARD_SCRATCH,
-    WINPUT,
-    WSLOPE,
-    GRADIENT,
-    PLAIN,
-    BIAS,
-    DATA_COPY,
-    DSLOPE,
-    DRESULT,
-    BACK_SCRATCH,
-    BACK,
-    MASKED,
-    SLOPE,
-    RESIDUAL,
+    OUT, STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH,
+    WINPUT, WSLOPE, GRADIENT, PLAIN, BIAS,
+    DATA_COPY, DSLOPE, DRESULT, BACK_SCRATCH, BACK, MASKED,
+    SLOPE, RESIDUAL,             /* always others' buffers */
     THINGS
-}; /* the last two are always others' buffers */
+};
 
 /* the most that any plan needed; buffers by index */
 typedef struct image_room { size_t bytes[THINGS]; int at[THINGS]; } image_room;

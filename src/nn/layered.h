@@ -1,9 +1,9 @@
 /* layered.h: what the backends that take whole blocks layer by layer have in common
    (sequence_run.c, image_run.c): their plans, the memory of a run, and the life of both.
 
-   A *plan* is a backend's primitives for one number of samples: that of the full block is made at
-   open, that of evaluations, which are always filled up to a piece, and those of a few other
-   numbers at first use, and kept. Training is laid out for the full block, evaluation for a piece:
+   A *plan* is a backend's primitives for one number of samples. That of the full block is made at
+   open. Those of evaluations, which are always filled up to a piece, and of a few other numbers are
+   made at first use, and kept. Training is laid out for the full block, evaluation for a piece;
    whatever runs takes the buffers of its kind. */
 #ifndef TUTTI_NN_LAYERED_H
 #define TUTTI_NN_LAYERED_H
@@ -19,19 +19,19 @@ typedef struct nn_plan {
 
 /* The buffers of training or of evaluation. */
 typedef struct nn_lives {
-    /* false: to be laid out anew, since a primitive needs more than all before */
-    bool made;
+    bool made;                   /* false: to be laid out anew, as a primitive needs more */
     int count, room;
     nn_buffer *buffer;
     size_t end;
 } nn_lives;
 
 typedef struct nn_layers {
-    /* Sets p->ops to primitives for p->samples. Where they need more
-       than those before, made = false. */
+    /* Sets p->ops to primitives for p->samples. Where they need more than those before, made =
+       false. */
     tutti_status (*build)(void *self, nn_plan *p, bool train, tutti_error *err);
-    void (*drop)(void *self, nn_plan *p);       /* also what a failed build left, and nothing */
-    /* all buffers of a run by tutti_nn_life and tutti_nn_touch */
+    /* Also what a failed build left, and nothing. */
+    void (*drop)(void *self, nn_plan *p);
+    /* All buffers of a run, by tutti_nn_life and tutti_nn_touch. */
     void (*lay_out)(void *self, bool train);
 } nn_layers;
 
@@ -56,8 +56,8 @@ static inline void *nn_place_of(const nn_layered *l, int buffer)
     return buffer == NN_NONE ? NULL : l->arena + l->now->buffer[buffer].offset;
 }
 
-/* ops, self, core, block, piece and lives are set, everything else is zero. Opens the core, by
-   these settings, and makes the full block ready; buffers: at most, of a kind of run.
+/* ops, self, core, block, piece and lives are set, everything else is zero. Opens the core by these
+   settings and makes the full block ready. buffers: at most, of a kind of run.
    tutti_nn_layered_close also after a failure, before the backend gives back what `drop` needs. */
 tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers,
                                    tutti_error *err);

@@ -13,16 +13,18 @@ typedef struct nn_loops {
     void (*relu)(size_t n, float *y);                        /* y = max(y, 0); NaN stays */
     void (*mask)(size_t n, const float *y, float *g);        /* g = 0 where y <= 0 */
     void (*add)(size_t n, const float *x, float *y);         /* y += x */
-    /* g: rows x columns. Masks it by y (NULL: not) and gives the sums of its columns,
-       written or added. Sums run over 64 rows at a time, then over these partial sums:
-       the error stays that of short sums. */
+    /* g: rows x columns. Masks it by y (NULL: not) and gives the sums of its columns, written or
+       added. Sums run over 64 rows at a time, then over these partial sums: the error stays that of
+       short sums. */
     void (*bias)(size_t rows, size_t columns, const float *y, float *g, float *sum, bool add);
+
     /* ---- of maps ---- */
+
     /* y = max(a + b, 0), NaN stays; y in place of either */
     void (*sum_relu)(size_t n, const float *a, const float *b, float *y);
-    /* Where a branch joins a body of another shape: y = x + the stream at every stride-th
-       place in its channels, x in others; y in place of x. And its derivative: the slope of
-       y is added to that of the stream. */
+    /* Where a branch joins a body of another shape: y = x + the stream at every stride-th place in
+       its channels, x in others; y in place of x. And its derivative: the slope of y is added to
+       that of the stream. */
     void (*shortcut)(const nn_maps *small, const nn_maps *large, size_t stride, const float *stream,
                      const float *x, float *y);
     void (*shortcut_back)(const nn_maps *small, const nn_maps *large, size_t stride,
@@ -33,9 +35,9 @@ typedef struct nn_loops {
     /* Max pooling by `side`, which is also its step; what is in no window gets no slope. Of the
        lines [first, first + count) of windows, which are counted over images, blocks of lanes and
        the output's height (nn_pool_lines). y, place, slope: of the output, in the layout of m.
-       place: which of the window's values is the largest, counted row by row, the first of
-       equals, in nn_place_bytes each; NULL: not wanted. relu: y is max(y, 0), NaN stays. The
-       derivative masks by y (NULL: not). */
+       place: which of the window's values is the largest, counted row by row, the first of equals,
+       in nn_place_bytes each; NULL: not wanted. relu: y is max(y, 0), NaN stays. The derivative
+       masks by y (NULL: not). */
     void (*pool)(const nn_maps *m, size_t side, size_t first, size_t count, const float *x,
                  float *y, void *place, bool relu);
     void (*pool_back)(const nn_maps *m, size_t side, size_t first, size_t count, const float *y,

@@ -1,5 +1,5 @@
-/* nn_internal.h: what the files of this room share: the network after shape inference, and the table
-   that a backend fills.
+/* nn_internal.h: what the files of this room share: the network after shape inference, and the
+   table that a backend fills.
 
    A network is cut into *units*: one layer with parameters and the ReLU, pooling and flattening
    that follow it. The units with convolutions come first and run in tiles of a few images: their

@@ -1,10 +1,15 @@
-/* onednn_internal.h: what the files of the oneDNN backend share. onednn_core.c: engine
-   and primitives as `dn_op`; onednn_product.c: products; onednn.c: the loss, the
-   table; onednn_memory.c: which buffer stands where; onednn_linear.c and
-   onednn_conv.c: the two kinds of units.
+/* onednn_internal.h: what the files of the oneDNN backend share.
 
-   onednn_core.c and onednn_linear.c serve the backends that go layer by layer too (layered.h),
-   onednn_lstm.c that of sequences.
+     onednn.c            the loss, the table
+     onednn_core.c       engine, and primitives as `dn_op`
+     onednn_operand.c    operands of 16 bits
+     onednn_product.c    products
+     onednn_memory.c     which buffer stands where
+     onednn_linear.c     linear units
+     onednn_conv.c       units with a convolution
+     onednn_lstm.c       of the backend of sequences
+
+   onednn_core.c and onednn_linear.c serve the backends that go layer by layer too (layered.h).
 
    A *plan* is a set of primitives for one number of samples; running one only sets pointers and
    executes. Plans of the full batch are made at open, others at first use, and kept: a linear plan
@@ -17,38 +22,39 @@
 
 enum {
     DN_ARGS = 5,      /* most pointers of a primitive, without the scratchpad */
-    /* images: 4 to 16 are equally fast, larger ones leave the cache of a
-       core. Part of what fixes the bits */
-    DN_TILE = 8,
-    /* Samples of a run of an evaluation, always filled up, so that no sample's loss depends on how
-       many there are; and below and a multiple of every block of rows in oneDNN's kernels (2, 3, 4,
-       6, 8, 12, 16), so that none falls into a kernel for the rest, which rounds differently: with
-       256, 4 rows did on AVX2. Large enough to run at full speed. */
+    DN_TILE = 8,      /* images: 4 to 16 are equally fast, larger ones leave the cache of a core.
+                         Part of what fixes the bits */
+
+    /* Samples of a run of an evaluation. A run is always filled up, so that no sample's loss
+       depends on how many there are. The number is a multiple of every block of rows in oneDNN's
+       kernels (2, 3, 4, 6, 8, 12, 16), so that no row falls into a kernel for the rest, which
+       rounds differently: with 256, 4 rows did on AVX2. Large enough to run at full speed. */
     DN_PIECE = 144,
     DN_PLANS = 8      /* linear plans kept besides those of the full batch and of evaluation */
 };
 
-/* What becomes of an operand between who gives it and the primitive (onednn_operand.c). */
+/* What becomes of an operand before the primitive reads it (onednn_operand.c). */
 typedef enum { DN_AS_IS, DN_NARROWED, DN_WIDENED, DN_ROUNDED } dn_form;
 /* at: offset into the scratch, unless as it is */
 typedef struct dn_operand { dn_form form; size_t values, at; } dn_operand;
 
-typedef struct dn_op { /* a primitive with its memory objects; all zero: none */
+/* A primitive with its memory objects; all zero: none. */
+typedef struct dn_op {
     dnnl_primitive_t primitive;
-    /* in the order the pointers are given; the scratchpad last */
-    dnnl_exec_arg_t args[DN_ARGS + 1];
+    dnnl_exec_arg_t args[DN_ARGS + 1]; /* in the order of the pointers; the scratchpad last */
     dn_operand operands[DN_ARGS];
     int count;
-    size_t scratch;   /* bytes; the primitive's own are the first */
-    char label[48];   /* "conv2d 0 forward" */
+    size_t scratch;                    /* bytes; the primitive's own are the first */
+    char label[48];                    /* "conv2d 0 forward" */
     char implementation[48];
+
     /* Of products whose bits would else depend on the number of threads (onednn_product.c): one
-       thread's as a whole, or in parts, of which each is. */
+       thread computes it as a whole, or each of its parts. */
     bool alone;
     struct dn_part *parts;
     int part_count;
-    /* bytes from column to column, by pointer; parts that a thread is woken for */
-    size_t part_steps[DN_ARGS], part_least;
+    size_t part_steps[DN_ARGS];        /* bytes from column to column, by pointer */
+    size_t part_least;                 /* parts that a thread is woken for */
 } dn_op;
 
 /* _add: to what is there */
@@ -72,8 +78,8 @@ typedef struct dn_core {
     size_t copy_bytes;
 } dn_core;
 
-/* A weight in 16 bits beside the float32 one, made when a product first asks for
-   it after the values have changed. */
+/* A weight in 16 bits beside the float32 one, made when a product first asks for it after the
+   values have changed. */
 typedef struct dn_copy { const float *from; uint16_t *to; size_t count; bool made; } dn_copy;
 
 typedef struct dn_linear_plan {
@@ -83,54 +89,55 @@ typedef struct dn_linear_plan {
     dn_linear *units; /* of all units; those of convolutions stay empty */
 } dn_linear_plan;
 
-/* What a run keeps for a unit, each with a place of its own in the
-   arena. All float32 but the workspace. */
+/* What a run keeps for a unit, each with a place of its own in the arena. All float32 but the
+   workspace. DN_ACT and DN_WORKSPACE of convolutions have a place a tile in training, DN_ACT one in
+   an evaluation. */
 enum dn_thing {
-    /* the unit's output. Convolutions: a place a tile (training) or one
-       (evaluation), in conv's or pooling's layout */
-    DN_ACT,
-    /* where the largest value of each of pooling's windows stood, a place a tile */
-    DN_WORKSPACE,
+    DN_ACT,            /* the unit's output; of convolutions in conv's or pooling's layout */
+    DN_WORKSPACE,      /* where the largest value of each of pooling's windows stood */
     DN_ROWS,           /* the last convolution unit's output as plain rows */
-    /* gradient of a unit's output as plain rows: linear units and the last convolution */
-    DN_ROWS_SLOPE,
+    DN_ROWS_SLOPE,     /* its gradient, and that of a linear unit's output, as plain rows */
     DN_FILLED,         /* unit 0: the end of an evaluation's input, filled up with zeros */
     DN_FORWARD_SCRATCH, DN_WEIGHTS_SCRATCH, DN_DATA_SCRATCH, /* of the primitives of a call */
+
     /* Of the current tile; those of reorders are empty where layouts agree. */
     DN_INPUT,          /* forward: the input in conv's layout */
     DN_WIDE,           /* conv's output on the way to pooling */
     DN_SLOPE,          /* gradient of the unit's output, in that one's layout */
     DN_WIDE_SLOPE,     /* of conv's output, where pooling stands between */
-    /* the input and that gradient in the layouts of `weights` and `data` */
-    DN_WEIGHTS_INPUT, DN_WEIGHTS_SLOPE, DN_DATA_SLOPE,
+    DN_WEIGHTS_INPUT,  /* the input in the layout of `weights` */
+    DN_WEIGHTS_SLOPE, DN_DATA_SLOPE, /* that gradient in the layouts of `weights` and `data` */
     DN_DATA_RESULT,    /* the gradient of the input, before it is brought to the input's layout */
-    /* Gradients of a convolution's parameters, blocked as `weights` gives them: over the tiles of
-       one size, of one tile; in plain order. */
-    DN_SUM, DN_PART, DN_BIAS_SUM, DN_BIAS_PART, DN_PLAIN,
+
+    /* Gradients of a convolution's parameters, blocked as `weights` gives them. */
+    DN_SUM, DN_PART,   /* of the weights: over the tiles of one size, of one tile */
+    DN_BIAS_SUM, DN_BIAS_PART,
+    DN_PLAIN,          /* of the weights in plain order */
     DN_THINGS
 };
 enum { DN_SCRATCHES = DN_DATA_SCRATCH - DN_FORWARD_SCRATCH + 1 };
 
 typedef struct dn_conv {
-    dn_op conv, flatten;                       /* flatten: the last unit's output to plain rows */
+    dn_op conv, flatten;                   /* flatten: the last unit's output to plain rows */
     dn_op unflatten, weights, data;
-    /* conv's output, where pooling follows; else lanes 0 */
-    nn_maps wide;
-    nn_md pooled;                              /* what pooling makes of it */
-    /* gradients of the weights are our own (onednn_conv.c), plain, and the
-       reorders about them are not there */
-    bool plain;
-    /* weights: plain to layouts of conv and data; from that of `weights` to plain */
-    dn_op give_forward, give_data, take_weights;
-    /* Reorders where two primitives want activations in different layouts, none otherwise (none at
-       all in `cnn`): the input as it comes to what conv and `weights` want; the slope as conv's
-       output stands to what `weights` and `data` want; data's result to how the input comes. */
-    dn_op conv_input, weights_input, weights_slope, data_slope, data_result;
-    size_t bytes[DN_THINGS];                      /* of a tile; 0 for what it has not */
-    size_t forward_bytes, data_bytes;             /* of the copies of the weights */
-    size_t forward_copy, data_copy;               /* their places: offsets into the arena */
-    /* of the values the copies were made from; 0: none */
-    uint64_t forward_version, data_version;
+    nn_maps wide;                          /* conv's output, where pooling follows; else lanes 0 */
+    nn_md pooled;                          /* what pooling makes of it */
+    bool plain;                            /* gradients of the weights are our own (onednn_conv.c),
+                                              plain, and need no reorders */
+
+    /* Reorders of the weights. */
+    dn_op give_forward, give_data;         /* plain to the layouts of conv and data */
+    dn_op take_weights;                    /* from the layout of `weights` to plain */
+
+    /* Reorders of activations, where two primitives want different layouts (nowhere in `cnn`). */
+    dn_op conv_input, weights_input;       /* the input as it comes to what conv, `weights` want */
+    dn_op weights_slope, data_slope;       /* the slope of conv's output to what they want */
+    dn_op data_result;                     /* data's result to how the input comes */
+
+    size_t bytes[DN_THINGS];               /* of a tile; 0 for what it has not */
+    size_t forward_bytes, data_bytes;      /* of the copies of the weights */
+    size_t forward_copy, data_copy;        /* their places: offsets into the arena */
+    uint64_t forward_version, data_version; /* of the values they were made from; 0: none */
 } dn_conv;
 
 typedef struct dn_conv_plan { bool made, sum_begun[NN_UNITS_MAX]; dn_conv *units; } dn_conv_plan;
@@ -141,8 +148,7 @@ typedef struct dn_layout {
     size_t at[NN_UNITS_MAX][DN_THINGS];
     size_t act_step[NN_UNITS_MAX], workspace_step[NN_UNITS_MAX]; /* bytes from tile to tile */
     size_t end;
-    /* bytes: the most that any primitive of such runs has needed */
-    size_t scratch[NN_UNITS_MAX][DN_SCRATCHES];
+    size_t scratch[NN_UNITS_MAX][DN_SCRATCHES]; /* bytes: the most a primitive has needed so far */
 } dn_layout;
 
 typedef struct onednn {
@@ -152,12 +158,11 @@ typedef struct onednn {
     dn_core core;
 
     dn_linear_plan full, evaluation, others[DN_PLANS], *linear; /* linear: of this run */
-    dn_conv_plan tiles[DN_TILE + 1];                            /* by images */
-    /* of the use of plans; of the values, from 1 */
-    uint64_t clock, version;
+    dn_conv_plan tiles[DN_TILE + 1];  /* by images */
+    uint64_t clock;                   /* of the use of plans */
+    uint64_t version;                 /* of the values, from 1 */
 
-    /* copies of weights at the front; behind them a run's things */
-    char *arena;
+    char *arena;                      /* copies of weights at the front, then a run's things */
     size_t arena_bytes, copies_end;
     dn_layout layouts[2];             /* of evaluation, of training */
     nn_run run;
@@ -176,8 +181,8 @@ void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, doub
                          float *slope, double *sum, int64_t *correct);
 
 /* ---- onednn_core.c ---- */
-/* *core all zero before; tutti_nn_dn_core_close also after a failure. Of the
-   settings: threads, precision and cpu. */
+/* *core is all zero before. tutti_nn_dn_core_close also after a failure. Of the settings: threads,
+   precision and cpu. */
 tutti_status tutti_nn_dn_core_open(dn_core *core, const nn_settings *settings, tutti_error *err);
 void tutti_nn_dn_core_close(dn_core *core);
 /* Between these two the calling thread has the core's number of threads; leave gives `status`. */
@@ -204,13 +209,13 @@ bool tutti_nn_dn_usable(const_dnnl_primitive_desc_t pd, dnnl_status_t status);
 /* ---- onednn_operand.c ---- */
 /* oneDNN's name of the core's precision. */
 dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core);
-/* After the op is open: its argument `index` is a product's operand of so many values (0: what its
-   layout takes), given as float32, or `narrow`: in 16 bits. Adds to op->scratch. */
+/* After the op is open: its argument `index` is a product's operand of so many values (0: as many
+   as its layout takes), given as float32 or, `narrow`, in 16 bits. Adds to op->scratch. */
 void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, bool narrow);
-/* The three primitives of a convolution: from 16-bit operands where oneDNN has it, which then are
-   to be given so, in the layouts that tutti_nn_dn_md says. The operands are args[0] and args[1].
-   maps: layouts to choose from, of src, weights and dst in the core's precision and as float32;
-   bias may be NULL. forward: the hint of the other two. */
+/* The three primitives of a convolution. Where oneDNN has it they take 16-bit operands, which then
+   are to be given so, in the layouts that tutti_nn_dn_md says. The operands are args[0] and
+   args[1]. maps: layouts to choose from, of src, weights and dst, in the core's precision and as
+   float32; bias may be NULL. forward: the hint of the other two. */
 typedef enum { DN_CONV_FORWARD, DN_CONV_WEIGHTS, DN_CONV_DATA } dn_conv_kind;
 typedef struct dn_conv_maps {
     nn_mdref narrow_src, narrow_weights, narrow_dst, src, weights, dst, bias;
@@ -224,18 +229,18 @@ void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void 
 /* to: 16 bits, nearest even. Cut among the core's threads. */
 void tutti_nn_dn_narrow(const dn_core *core, size_t n, const float *from, uint16_t *to);
 /* Copies of those parameters that products read as they stand in the table. count: values of each
-   of n parameters, 0 of one without a copy. Nothing if the precision is float32. */
+   of n parameters, 0 of one without a copy. Does nothing if the precision is float32. */
 tutti_status tutti_nn_dn_copies_open(dn_core *core, const size_t *count, int n, tutti_error *err);
 /* A run begins: the values are here; not `same`: and others than in the last run. */
 void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool same);
 void tutti_nn_dn_copies_close(dn_core *core);
 
 /* ---- onednn_memory.c ---- */
-/* For whoever makes a primitive: it runs in such a call of the unit (`which`: a scratch thing). The
+/* For the maker of a primitive that runs in such a call of the unit (`which`: a scratch thing). The
    layout is made anew if it needs more than all before. */
 void tutti_nn_dn_note_scratch(onednn *b, bool train, int unit, enum dn_thing which,
                               const dn_op *op);
-/* For whoever makes a convolution plan: layouts are made anew. */
+/* For the maker of a convolution plan: layouts are made anew. */
 void tutti_nn_dn_forget_layouts(onednn *b);
 /* After all plans of a run are made: its layout, and an arena that has room for it. Allocates only
    if something has grown; copies of weights are then gone. */
@@ -244,8 +249,8 @@ tutti_status tutti_nn_dn_memory(onednn *b, bool train, tutti_error *err);
 void tutti_nn_dn_memory_trim(onednn *b);
 
 /* ---- onednn_product.c ---- */
-/* A matrix rows x columns with so many elements from row to row and from column to column;
-   both 0: as the product likes it. */
+/* A matrix rows x columns with so many elements from row to row and from column to column; both 0:
+   as the product likes it. */
 typedef struct dn_matrix { int64_t rows, columns, row_step, column_step; } dn_matrix;
 /* y = x w (+ bias, a value a column of y). Operands x and w are float32, or given in 16 bits
    (`narrow`, DN_NARROW_X | DN_NARROW_W); a w without steps is given as tutti_nn_dn_md says. The
@@ -259,17 +264,20 @@ dnnl_status_t tutti_nn_dn_parts_run(const dn_core *core, dn_op *op, void *const 
 void tutti_nn_dn_parts_close(dn_op *op);
 
 /* ---- onednn_linear.c ---- */
-/* no bias; primitives besides the forward; x and the slope of y are given in 16
-   bits if the core computes in them. */
-enum { DN_BARE = 1, DN_WEIGHTS = 2, DN_DATA = 4, DN_DATA_ADD = 8, DN_NARROW = 16 };
+enum {
+    DN_BARE = 1,                           /* no bias */
+    DN_WEIGHTS = 2, DN_DATA = 4, DN_DATA_ADD = 8, /* primitives besides the forward */
+    DN_NARROW = 16                         /* x and the slope of y are given in 16 bits if the core
+                                              computes in them */
+};
 /* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter.
    tutti_nn_dn_linear_free also after a failure. */
 tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows,
                                       int parts, tutti_error *err);
 void tutti_nn_dn_linear_free(dn_linear *l);
-/* Sums over rows as math.h and loops.h have them: parts of NN_ROWS rows each, one
-   after another. column_sums: of x, rows x columns, cut among the core's threads. Both
-   leave the sum in the first part. */
+/* Sums over rows as math.h and loops.h have them: parts of NN_ROWS rows each, one after another.
+   column_sums: of x, rows x columns, cut among the core's threads. Both leave the sum in the first
+   part. */
 size_t tutti_nn_dn_parts(size_t rows);
 void tutti_nn_dn_add_parts(const nn_loops *loops, size_t rows, size_t step, float *parts);
 void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t rows,
@@ -284,14 +292,15 @@ tutti_status tutti_nn_dn_linear_data(onednn *b, int unit, tutti_error *err);
 /* ---- onednn_lstm.c: rows in the order (moment, window) ---- */
 struct nn_math;
 typedef struct dn_lstm {
-    /* moments of a window; values of h. These and `directions` are set before it is built */
-    int64_t windows, length, width;
-    /* 1, or 2 with the one from the last moment to the first */
-    int directions;
+    /* Set before it is built. */
+    int64_t windows;
+    int64_t length, width;                /* moments of a window; values of h */
+    int directions;                       /* 1, or 2 with that from the last moment to the first */
+
     dn_linear layer;                      /* all moments' products with W_ih */
-    /* a moment's with W_hh, forward and backward, and what brings W_hh there; none if length is
-       1 */
-    dn_op step, give_step, back, give_back;
+    dn_op step, give_step;                /* a moment's with W_hh; what brings W_hh there. None if
+                                             length is 1 */
+    dn_op back, give_back;                /* the same backward */
     dn_op hidden, hidden_add;             /* gradient of W_hh */
     size_t forward_bytes, back_bytes;     /* of `scratch` of a run */
     size_t forward_packed, back_packed;   /* where in it W_hh is brought to */
@@ -301,8 +310,7 @@ typedef struct dn_lstm_run {
     float *y;                             /* rows x directions width */
     float *kept;                          /* from forward to data: tutti_nn_dn_lstm_kept bytes */
     void *scratch;                        /* of this call alone, aligned to lines */
-    /* four a direction: weight_ih, weight_hh, bias_ih, bias_hh */
-    const float *const *values;
+    const float *const *values;           /* a direction: weight_ih, weight_hh, bias_ih, bias_hh */
     float *const *gradients;              /* likewise, weights only */
     bool add;
     const float *slope;                   /* of y; weights only */

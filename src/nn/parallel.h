@@ -1,11 +1,11 @@
-/* parallel.h: a loop cut among the threads of a network, which are those that oneDNN runs on: a
-   second team of threads would fight with the first for the cores. */
+/* parallel.h: a loop cut among the threads of a network. These are the threads that oneDNN runs on:
+   a second team would fight with the first for the cores. */
 #ifndef TUTTI_NN_PARALLEL_H
 #define TUTTI_NN_PARALLEL_H
 #include "tutti/base.h"
 
-/* values: below so many a loop is not cut. A thread wakes in 5 to 50 us, as the system
-   likes; 2^14 values take 5 and more */
+/* Values: below so many a loop is not cut. A thread wakes in 5 to 50 us, as the system likes; 2^14
+   values take 5 and more. */
 enum { NN_WORTH = 1 << 14 };
 /* `least` of what follows, where an item is so many values. */
 static inline size_t nn_least_items(size_t values)

@@ -1,25 +1,29 @@
-/* sequence.h: networks of tokens, frames or categories. A sample is a window of `context` tokens, a
-   row of a matrix is a token, and the network is a list of layers on rows (embedding, norms, linear
-   layers, attention, lstm, branches that are joined again) that ends in a linear layer of as many
-   classes as there are tokens. Or a sample is a window of `context` frames, rows of values, whose
-   mean is taken somewhere: behind it a row is a sample, and so the network ends in a row of classes
-   for each. Or a sample has categories: it is one row (so context is 1), which begins as the rows
-   of tables that its categories name, and the network ends in one logit. sequence.c infers shapes
-   and units; sequence_run.c is the backend.
+/* sequence.h: networks of tokens, frames or categories. The network is a list of layers on the rows
+   of a matrix: embedding, norms, linear layers, attention, lstm, branches that are joined again.
+
+     tokens       A sample is a window of `context` tokens, and a row is a token. The network ends
+                  in a linear layer of as many classes as there are tokens.
+     frames       A sample is a window of `context` frames, which are rows of values. Their mean is
+                  taken somewhere; behind it a row is a sample, so the network ends in a row of
+                  classes for each.
+     categories   A sample is one row (so context is 1). It begins as the rows of tables that its
+                  categories name, and the network ends in one logit.
+
+   sequence.c infers shapes and units; sequence_run.c is the backend.
 
    Most layers do not care about the order of rows. Attention and positions take them window by
    window. A recurrent layer computes one moment of all windows at once, so in networks that have
    one, and in those of frames, rows stand moment by moment (`by_moment`): row t windows + w. It is
    decided once for the whole network, and no layer copies rows.
 
-   Images keep a path of their own (onednn.c): there convolutions run in tiles of 8 images through
-   all layers, and blocked layouts, pooling's workspaces and sums over tiles decide its whole
-   shape; here every layer takes all rows, and residual streams decide it. What they share is
-   everything around: nn.c's order of calls, hooks, blocks and tree sums, the primitives (dn_op,
-   dn_linear) and the planner of memory.
+   Images keep a path of their own (onednn.c). There convolutions run in tiles of 8 images through
+   all layers, and blocked layouts, pooling's workspaces and sums over tiles decide the shape of the
+   code. Here every layer takes all rows, and residual streams decide it. Shared is everything
+   around: the order of calls, hooks, blocks and tree sums (nn.c, pass.c, sums.c), the primitives
+   (dn_op, dn_linear) and the planner of memory.
 
-   A *unit* is a layer with parameters and those that follow it without any; as for images, nn.c
-   needs, runs, announces and is done with units. */
+   A *unit* is a layer with parameters and those that follow it without any. As for images, the
+   driver needs, runs, announces and is done with units. */
 #ifndef TUTTI_NN_SEQUENCE_H
 #define TUTTI_NN_SEQUENCE_H
 #include "nn_internal.h"
@@ -30,9 +34,10 @@ typedef struct nn_node {         /* a layer after shape inference */
     int length;                  /* rows of a window after it */
     int unit;
     int partner;                 /* of a branch its join, of a join its branch; else -1 */
-    /* the first of its parameters in the table, how many: 0, 1 or 2 (weight, bias), four a
-       direction of an lstm; of a tied layer: the embedding's, 0 */
-    int param, params;
+    int param;                   /* the first of its parameters in the table; of a tied layer the
+                                    embedding's */
+    int params;                  /* 0, 1 or 2 (weight, bias), four a direction of an lstm; of a tied
+                                    layer 0 */
     int reads;                   /* parameters whose values it reads: params, of a tied layer 1 */
     int lstm;                    /* of an lstm its index among them */
     double flops;                /* of a forward, a sample */
@@ -43,16 +48,13 @@ typedef struct nn_sequence {
     int width;                   /* values of a frame */
     bool tokens;                 /* else frames or categories */
     bool by_moment;
-    /* categories and values of a sample, and the rows of a table; tables 0: no categories */
-    int tables, values;
-    uint32_t rows;
+    int tables, values;          /* categories and values of a sample; tables 0: no categories */
+    uint32_t rows;               /* of a table */
     int node_count, unit_count, param_count, lstm_count;
-    /* the last layer, of the last unit, reads unit 0's parameter too */
-    bool tied;
+    bool tied;                   /* the last layer, of the last unit, reads unit 0's parameter */
     nn_node *nodes;
-    /* each unit's first node, as a rule the one with the parameters (frames
-       have none); [unit_count]: node_count */
-    int *unit_node;
+    int *unit_node;              /* each unit's first node, as a rule the one with the parameters
+                                    (frames have none); [unit_count]: node_count */
     tutti_nn_param *params;      /* ready order */
 } nn_sequence;
 

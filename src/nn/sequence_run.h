@@ -1,18 +1,18 @@
 /* sequence_run.h: the backend of networks of tokens, frames and categories: matrix products by
    oneDNN on plain rows (onednn_linear.c, onednn_lstm.c), everything else by math/.
 
-   - The residual stream's slope is one buffer from the last join to the first branch: a join hands
+   - The residual stream's slope is one buffer from the last join to the first branch. A join hands
      its slope to its branch and keeps it, and the norm that begins a branch adds its own to it. So
      a layer norm's backward gives both its halves in `weights`, in one pass over the rows.
-   - Classes are taken HEAD at a time: logits exist for one chunk only, and with several chunks
+   - Classes are taken HEAD at a time, so logits exist for one chunk only. With several chunks
      backward multiplies once more instead of keeping rows x classes. Then each chunk gives its part
      of the input's slope along with its weights' gradient.
-   - Moments of the arena: forward of node i is i, the loss n, backward of node i 2n - i. Training
-     is laid out for the full block; an evaluation runs pieces that are filled up with windows of
-     token 0, and products with further rows that nobody reads, so that no window's loss depends on
-     how many there are (as DN_PIECE).
-   - A dropout works in place where nobody else reads what it is given, keeps no mask and draws it
-     once more in backward. An evaluation passes it over.
+   - Moments of the arena: forward of node i is i, the loss n, backward of node i 2n - i.
+   - Training is laid out for the full block. An evaluation runs pieces that are filled up with
+     windows of token 0, and products with further rows that nobody reads. So no window's loss
+     depends on how many there are (as DN_PIECE).
+   - A dropout works in place where nobody else reads what it is given. It keeps no mask and draws
+     it once more in backward. An evaluation passes it over.
    - Tokens and labels of networks that go moment by moment are put into that order when a run
      begins, frames by their layer: no other layer knows of it.
    - A ReLU is done along with its linear layer and masks the slope by that one's output.
@@ -20,12 +20,12 @@
      batch: the bits of a sum into a table of zeros.
    - One logit z is two classes with the logits 0 and z: the same entropy, loss and slope.
    - Own loops are cut among the threads of the products (parallel.h), by rows, windows, heads or
-     columns as math.h allows; sums over rows run over NN_ROWS of them at a time, which are then
-     added in order. So the number of threads changes no bit of theirs; smaller loops than a
-     thread's waking is worth stay on the caller's.
+     columns as math.h allows. Sums over rows run over NN_ROWS of them at a time, which are then
+     added in order. So the number of threads changes no bit of theirs. Loops too small to be worth
+     waking a thread stay on the caller's.
 
-   sequence_plan.c: primitives, and which buffer lives when; sequence_forward.c and sequence_back.c:
-   a layer's two halves; sequence_run.c: a run's samples, its loss, and the table. */
+   Files: sequence_plan.c has the primitives, and which buffer lives when; sequence_forward.c and
+   sequence_back.c a layer's two halves; sequence_run.c a run's samples, its loss, and the table. */
 #ifndef TUTTI_NN_SEQUENCE_RUN_H
 #define TUTTI_NN_SEQUENCE_RUN_H
 #include "layered.h"
@@ -34,9 +34,11 @@
 #include "sequence.h"
 #include <math.h>
 
-enum { HEAD = 8 * NN_CLASSES };
-/* every block of rows in oneDNN's kernels is a divisor (onednn_internal.h, DN_PIECE) */
-enum { ROWS_STEP = 48 };
+enum {
+    HEAD = 8 * NN_CLASSES,
+    ROWS_STEP = 48               /* every block of rows in oneDNN's kernels is a divisor
+                                    (onednn_internal.h, DN_PIECE) */
+};
 
 typedef struct seq_plan {        /* primitives for a number of samples */
     dn_linear *linear;           /* by node; of the head: a full chunk of classes */
@@ -44,21 +46,22 @@ typedef struct seq_plan {        /* primitives for a number of samples */
     dn_lstm *lstm;               /* by node.lstm */
 } seq_plan;
 
-/* Of a node: buffers by index; parts: of sums over rows. in, given: of a linear node, its input and
-   its slope as its products read them: in 16 bits, if they compute in them, kept from forward to
-   backward in place of the float32 ones; else those. */
+/* Of a node: buffers by index. parts: of sums over rows. in, given: a linear node's input and
+   slope as its products read them. If they compute in 16 bits these are the 16-bit ones, kept from
+   forward to backward in place of the float32 ones. */
 typedef struct seq_place {
     int out, stats, slope, back, residual, forward_scratch, back_scratch, parts, in, given;
 } seq_place;
 
 typedef struct seq_layout {
     nn_lives lives;
-    /* filled, labels: tokens (or ids of rows) and labels in other places
-       than they came in, or more of them */
-    int state, filled, labels, pairs;
+    int state;
+    int filled, labels;          /* tokens (or ids of rows) and labels in other places than they
+                                    came in, or more of them */
+    int pairs;
     seq_place *place;            /* by node */
-    /* bytes: forward and backward of each node's primitives, the most there was */
-    size_t *scratch;
+    size_t *scratch;             /* bytes: forward and backward of each node's primitives, the most
+                                    there was */
 } seq_layout;
 
 typedef struct sequence {
@@ -68,9 +71,8 @@ typedef struct sequence {
     dn_core core;
     nn_layered base;
     tutti_device *draws;         /* only if there is a dropout */
-    /* by node, of a rotary one: cosines and sines, each context x half of a
-       head's width; heads of one width share */
-    float **angles;
+    float **angles;              /* by node, of a rotary one: cosines and sines, each context x half
+                                    of a head's width; heads of one width share */
     const nn_times *times;
     seq_layout layouts[2], *layout; /* of evaluation, of training; of this run */
     nn_run run;
@@ -179,8 +181,8 @@ static inline void give_operand(sequence *b, size_t n, const float *from, int to
         tutti_nn_dn_narrow(&b->core, n, from, at(b, to));
 }
 
-/* What an own loop is given, cut into [first, first + count) by whatever its layer is cut by: of
-   node i; the rest as the loop needs it. */
+/* What an own loop of node i is given; the loop is cut into [first, first + count) by whatever its
+   layer is cut by. The rest is as the loop needs it. */
 typedef struct cut { sequence *b; int i; size_t columns, class; float *rows, *sums; } cut;
 
 /* Of `values` each at least; the thread's number is below core.threads. */
@@ -204,8 +206,8 @@ static inline dn_lstm_run lstm_run(const sequence *b, int i)
                           .add = b->run.add };
 }
 
-/* Windows, for layers that look at places; moments for dropouts of networks that go by
-   them; units of attention; else rows. */
+/* Windows, for layers that look at places; moments for dropouts of networks that go by them; units
+   of attention; else rows. */
 static inline size_t items_of(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];

@@ -1,5 +1,5 @@
-/* math.h: the mathematics of the layers that oneDNN has not, or has slowly. Forward and backward are
-   pure functions on float arrays, compiled once a level of vectors (math.c, math_avx2.c,
+/* math.h: the mathematics of the layers that oneDNN has not, or has slowly. Forward and backward
+   are pure functions on float arrays, compiled once a level of vectors (math.c, math_avx2.c,
    math_avx512.c). The bodies are in *_body.h, written in the operations of lanes_scalar.h.
 
    - Nothing allocates, blocks, knows of threads or keeps state. Buffers and scratch are the
@@ -15,8 +15,8 @@
      index or a length.
 
    A gradient of parameters sums over rows: over NN_ROWS rows at a time from 0, then over these
-   partial sums in order, as in loops.h. So the error stays that of short sums. A caller that cuts at
-   multiples of NN_ROWS and adds the parts in order gets the same bits. */
+   partial sums in order, as in loops.h. So the error stays that of short sums. A caller that cuts
+   at multiples of NN_ROWS and adds the parts in order gets the same bits. */
 #ifndef TUTTI_NN_MATH_H
 #define TUTTI_NN_MATH_H
 #include <string.h>
@@ -65,7 +65,8 @@ typedef struct nn_math {
 
     /* ---- branches and dropout ---- */
 
-    /* y = a + b: residual branches. y in place of either. Its backward is the same slope for both. */
+    /* y = a + b: residual branches. y in place of either. Its backward is the same slope for
+       both. */
     void (*sum)(size_t n, const float *a, const float *b, float *y);
     /* y = x * scale where draws >= least, else 0 (also for a NaN): the core of
        tutti_nn_dropout. y in place of x. */
@@ -125,10 +126,10 @@ typedef struct nn_math {
     /* ---- softmax and cross-entropy ---- */
 
     /* Over chunks of classes, so that no matrix of rows x vocabulary need exist: logits are a tile
-       of rows x `count` with rows `stride` apart, for classes [first, first + count). Chunks come in
-       order from 0 and begin at multiples of NN_CLASSES; then they give the same bits as one chunk.
-       Keep state, rows. Rows may be cut. A row with a NaN or +infinity has the loss NaN, never
-       counts as right, and its slope is NaN. */
+       of rows x `count` with rows `stride` apart, for classes [first, first + count). Chunks come
+       in order from 0 and begin at multiples of NN_CLASSES; then they give the same bits as one
+       chunk. Keep state, rows. Rows may be cut. A row with a NaN or +infinity has the loss NaN,
+       never counts as right, and its slope is NaN. */
     void (*entropy)(size_t rows, size_t first, size_t count, size_t stride, const float *logits,
                     const uint32_t *labels, nn_entropy *state);
     /* After the last chunk: slope = (softmax - [class = label]) scale. In place. */
@@ -139,11 +140,11 @@ typedef struct nn_math {
     /* ---- attention ---- */
 
     /* softmax(scale q k^T) v for units [first, first + count) of batch x heads, which may be cut.
-       Unit u is head u mod heads of image u / heads; its q begins at ((u / heads) * length * stride)
-       + (u mod heads) * width. Tiles of NN_KEYS keys, online softmax (Dao et al. 2022): no length x
-       length matrix. o: the output; lse: units x length, the log of each row's sum of exp. Keep q,
-       k, v, o and lse. scratch: tutti_nn_attention_scratch floats, one a thread. A NaN or an
-       infinity in k or v of a position may reach every query of its tile. */
+       Unit u is head u mod heads of image u / heads; its q begins at ((u / heads) * length *
+       stride) + (u mod heads) * width. Tiles of NN_KEYS keys, online softmax (Dao et al. 2022): no
+       length x length matrix. o: the output; lse: units x length, the log of each row's sum of
+       exp. Keep q, k, v, o and lse. scratch: tutti_nn_attention_scratch floats, one a thread. A
+       NaN or an infinity in k or v of a position may reach every query of its tile. */
     void (*attention)(const nn_attention *a, size_t first, size_t count, const float *q,
                       const float *k, const float *v, float *o, float *lse, float *scratch);
     /* dq, dk, dv are written. dq in place of nothing. */
@@ -170,9 +171,9 @@ typedef struct nn_math {
     /* ---- batch norm (Ioffe, Szegedy 2015) over images x positions of a channel. May be cut by
        groups (with one group: not) ---- */
 
-    /* Training: mean, rstd (channels each) of the batch are written; keep x and both. running (NULL:
-       not) moves by `momentum` towards the batch's mean and unbiased variance, as PyTorch does.
-       relu: y = max(y, 0). y in place of x only if nothing goes back. At least two values a
+    /* Training: mean, rstd (channels each) of the batch are written; keep x and both. running
+       (NULL: not) moves by `momentum` towards the batch's mean and unbiased variance, as PyTorch
+       does. relu: y = max(y, 0). y in place of x only if nothing goes back. At least two values a
        channel. */
     void (*batch_norm)(const nn_channels *c, const float *x, const float *gamma, const float *beta,
                        float eps, bool relu, float *y, float *mean, float *rstd, float momentum,
