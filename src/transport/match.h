@@ -1,34 +1,34 @@
-/* match.h: messages under way. The state of all sends, receives and messages of one rank,
-   for a transport whose peers exchange words (a carrier: tcp). Which receive gets which
-   message is match_queue.c's. No input or output, no waiting, no lock of its own: the
-   carrier holds one lock round every call.
+/* match.h: messages under way: the state of all sends, receives and messages of one rank, for a
+   transport whose peers exchange words (a carrier: tcp). Which receive gets which message is
+   match_queue.h's. No input or output, no waiting, no lock of its own: the carrier holds one lock
+   round every call.
 
    How a message travels
-     whole:   ANNOUNCE with the payload. The send is done once the carrier has written it. If
-              its receive is posted the payload goes straight to the room while it comes;
-              cancelled in the middle, what has come is kept by the carrier, and the message
-              is announced when it is all there.
+     whole:   ANNOUNCE with the payload. The send is done once the carrier has written it. If its
+              receive is posted the payload goes straight to the room while it comes. If that is
+              cancelled in the middle, the carrier keeps what has come, and the message is announced
+              when it is all there.
      large:   sender                                  receiver
               ANNOUNCE(tag, note, send id)        ->  waits unexpected until a receive matches
               streams pieces                      <-  CLEAR(send id, message id)
               with (message id, offset)           ->  they go straight to the room
-              is done                             <-  TAKEN(send id); the receive
-                                                  is done once this is on its way
-   So no large payload ever waits at a receiver, and a message stays whole at its sender until
-   it has arrived: when the receiver cancels in mid-transfer (REWIND) it goes back to the
-   unexpected ones as if nothing had happened, and when the sender cancels (WITHDRAW) the
-   receive goes back to the posted ones.
+              is done                             <-  TAKEN(send id); the receive is done once
+                                                      this is on its way
      too large for the room: TAKEN without CLEAR; the receive is CORRUPT.
      to oneself: a message that points to the send; the match copies.
+
+   So no large payload ever waits at a receiver, and a message stays whole at its sender until it
+   has arrived. When the receiver cancels in mid-transfer (REWIND) the message goes back to the
+   unexpected ones as if nothing had happened. When the sender cancels (WITHDRAW) the receive goes
+   back to the posted ones.
 
    Ids are (slot, generation). Reusing a slot changes its generation, so a word that crossed a
    cancel, or a piece still under way, finds nobody and is dropped.
 
-   The scheme is the one of shm/match.c, taken out of its rings. shm keeps its own: there a
-   small message goes from the caller's memory into the ring without a send to keep account of,
-   and room in rings and bells are asked for at every step, which a carrier would hide. mpi
-   uses the queues and keeps an account of its own: what MPI has begun to move cannot be taken
-   back at once, which let_go promises. */
+   All transports that match share match_queue.h; shm and mpi keep their own accounts. In shm a
+   small message goes from the caller's memory into the ring without a send to keep account of, and
+   every step asks for room in rings and bells, which a carrier would hide. What MPI has begun to
+   move cannot be taken back at once, which let_go promises. */
 #ifndef TUTTI_TRANSPORT_MATCH_H
 #define TUTTI_TRANSPORT_MATCH_H
 #include "match_pool.h"
@@ -57,14 +57,13 @@ typedef enum match_op_state {
     MATCH_OP_ANNOUNCED,          /* send: not yet matched, or all pieces sent; or to oneself */
     MATCH_OP_STREAMING,          /* send: cleared, in peer->streams */
     MATCH_OP_WITHDRAWN,          /* send: cancelled; only the WITHDRAW is left to be sent */
-    MATCH_OP_POSTED,             /* receive: in a bucket */
-    /* receive: a whole message is coming into its room; in peer->filling */
-    MATCH_OP_FILLING,
+    MATCH_OP_POSTED,             /* receive: in the queue */
+    MATCH_OP_FILLING,            /* receive: a whole message is coming; in peer->filling */
     MATCH_OP_MATCHED             /* receive: its message is op->message */
 } match_op_state;
 
-/* A send or receive of this rank. Its link: a send's is in peer->sends or peer->streams, a receive's
-   in the queue; a free one's in the pool. */
+/* A send or receive of this rank. Its link: a send's is in peer->sends or peer->streams, a
+   receive's in the queue; a free one's in the pool. */
 typedef struct match_op {
     MATCH_HEAD(peer);            /* TUTTI_ANY in a receive only */
     match_answer answer;         /* send */
@@ -90,8 +89,7 @@ typedef struct match_message {
     tutti_status outcome;        /* of the receive, while the answer is TAKEN */
     match_op *op;                /* the receive that has it, or NULL: unexpected */
     match_op *local;             /* to oneself, large: the send */
-    /* of a whole one that is unexpected: small, or a buffer of the second pool */
-    unsigned char *payload;
+    unsigned char *payload;      /* of a whole one that is unexpected: `small`, or of `payloads` */
     unsigned char small[MATCH_INLINE];
 } match_message;
 
@@ -104,10 +102,10 @@ typedef struct match_peer {
     match_link streams;          /* match_op: cleared; served round robin */
     match_link messages;         /* match_message: large ones */
     match_link filling;          /* match_op: receives whose whole message is coming */
-    /* messages of its that are here or announced, and not yet through */
-    uint32_t waiting;
-    /* whole messages above MATCH_INLINE bytes that it has sent and that no receive has taken */
-    uint32_t held;
+    uint32_t waiting;            /* messages of its that are here or announced, and not yet
+                                    through */
+    uint32_t held;               /* whole messages of its above MATCH_INLINE bytes that no receive
+                                    has taken */
 } match_peer;
 
 /* what the transport does for the matcher; all under the carrier's lock */
@@ -151,8 +149,8 @@ void tutti_match_close(tutti_match *m);
 void tutti_match_end(tutti_match *m, tutti_status status, int rank);
 void tutti_match_peer_gone(tutti_match *m, int rank, int root);
 
-/* ---- what the carrier sends ---- */
-/* They are known to the peer by match_id(&op->waiting), match_id(&message->waiting). */
+/* ---- what the carrier sends. A peer knows ops and messages by match_id(&x->waiting) ---- */
+
 /* The word at the head of the outbox is on its way; `whole`: an ANNOUNCE that takes its payload
    along: written() is called when the last byte is. */
 void tutti_match_said(tutti_match *m, match_peer *p, bool whole);
@@ -161,8 +159,9 @@ void tutti_match_written(tutti_match *m, match_op *op);
    sent, among those that wait for their TAKEN. */
 void tutti_match_streamed(tutti_match *m, match_peer *p, size_t bytes);
 
-/* ---- what the carrier receives; each word was checked for form. `whole`: the payload is here.
-   TUTTI_ERR_CORRUPT: what no honest peer sends ---- */
+/* ---- what the carrier receives; each word was checked for form ---- */
+
+/* `whole`: the payload is here. TUTTI_ERR_CORRUPT: what no honest peer sends. */
 tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id,
                                    const tutti_note *note, bool whole, const unsigned char *payload,
                                    tutti_error *err);

@@ -43,15 +43,15 @@ typedef struct match_waiting {
 } match_waiting;
 
 /* The same as the first member of a struct, which has its members too; `from` names the peer. */
-#define MATCH_HEAD(from)                 \
-    union {                              \
-        match_waiting waiting;           \
-        struct {                         \
-            match_link link;             \
-            int from;                    \
-            uint32_t slot, generation;   \
-            uint64_t tag, sequence;      \
-        };                               \
+#define MATCH_HEAD(from)               \
+    union {                            \
+        match_waiting waiting;         \
+        struct {                       \
+            match_link link;           \
+            int from;                  \
+            uint32_t slot, generation; \
+            uint64_t tag, sequence;    \
+        };                             \
     }
 
 enum { MATCH_BUCKETS = 256 };
@@ -99,7 +99,8 @@ static inline void match_keep(match_link *buckets, match_waiting *w)
 {
     match_link *bucket = match_bucket(buckets, w->tag), *before = bucket;
 
-    while (before->prev != bucket && MATCH_OWNER(match_waiting, link, before->prev)->sequence > w->sequence)
+    while (before->prev != bucket &&
+           MATCH_OWNER(match_waiting, link, before->prev)->sequence > w->sequence)
         before = before->prev;
     match_list_insert(before, &w->link);
 }
@@ -109,13 +110,15 @@ static inline void match_begin(tutti_request *r)
 {
     r->status = TUTTI_OK;
     r->rank = -1;
-    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* nobody waits for it yet */
+    /* relaxed: nobody waits for it yet */
+    atomic_store_explicit(&r->done, false, memory_order_relaxed);
     r->posted = true;
     r->internal[0] = NULL;
 }
 
 /* note NULL: none */
-static inline void match_begin_send(tutti_request *r, const tutti_note *note, int from, size_t bytes)
+static inline void match_begin_send(tutti_request *r, const tutti_note *note, int from,
+                                    size_t bytes)
 {
     match_begin(r);
     r->note = note != NULL ? *note : (tutti_note){ 0 };

@@ -8,30 +8,31 @@
      data      payloads of large messages, in chunks straight from the caller's memory into the
                receiver's, on a tag that the receiver gives to a transfer
 
-   small (up to EAGER bytes): one EAGER message, header and payload. The
-   send is done once it is with MPI.
+   small (up to EAGER bytes): one EAGER message, header and payload. The send is done once it is
+   with MPI.
    large:   sender                                    receiver
-            ANNOUNCE(tag, note, send id)          ->  waits unexpected until a receive
-                                                  matches; posts the first chunks
+            ANNOUNCE(tag, note, send id)          ->  waits unexpected until a receive matches;
+                                                      posts the first chunks
             sends WINDOW chunks at a time         <-  CLEAR(send id, data tag)
             ...                                   ->  posts the next chunk when one is there
             is done                               <-  TAKEN(send id)
-   What MPI has begun to move cannot be called back, so taking back
-   what is under way has a protocol:
+
+   What MPI has begun to move cannot be called back, so taking back what is under way has a
+   protocol:
+
      the receiver cancels:  REWIND(send id, data tag); the message is unexpected again. The sender
                             answers STOPPED(data tag, chunks it has sent) and waits for a new CLEAR;
                             chunks that still come are received into memory of ours and forgotten.
      the sender cancels:    waits until the chunks it has sent are out of its memory, then STOPPED
                             and WITHDRAW; the receive goes back to its place.
-   Every CLEAR ends in one of two ways, all chunks or a STOPPED; only then the data
-   tag is used again. A payload too large for its room is TAKEN without CLEAR. A
-   message to oneself never meets MPI.
 
-   The last control message to each peer is DEPART, with the last words of a rank that failed.
+   Every CLEAR ends in one of two ways, all chunks or a STOPPED; only then the data tag is used
+   again. A payload too large for its room is TAKEN without CLEAR. A message to oneself never meets
+   MPI. The last control message to each peer is DEPART, with the last words of a rank that failed.
 
    All below is under endpoint->lock, and so is every call of MPI after opening:
-   MPI_THREAD_SERIALIZED is enough. There is no thread of our own: who waits makes
-   the progress for the whole rank. */
+   MPI_THREAD_SERIALIZED is enough. There is no thread of our own: a thread that waits makes the
+   progress for the whole rank. */
 #ifndef TUTTI_MPI_INTERNAL_H
 #define TUTTI_MPI_INTERNAL_H
 #include <mpi.h>
@@ -42,15 +43,14 @@
 
 enum {
     EAGER = 16 << 10,            /* payload of a control message */
-    /* an unexpected payload up to this is copied; a larger one keeps the frame it came in */
-    KEPT = 192,
-    /* of a large payload: big enough that a message of MPI costs nothing beside it, small
-       enough to be waited for when cancelled */
-    CHUNK = 512 << 10,
+    KEPT = 192,                  /* an unexpected payload up to this is copied; a larger one keeps
+                                    the frame it came in */
+    CHUNK = 512 << 10,           /* of a large payload: a message of MPI costs nothing beside it,
+                                    and it is short enough to be waited for when cancelled */
     WINDOW = 4,                  /* chunks of one transfer under way */
     RING = 32,                   /* control receives preposted */
-    /* control messages to one peer that MPI has not let go; more wait in the caller's memory */
-    UNDER_WAY = 16,
+    UNDER_WAY = 16,              /* control messages to one peer that MPI has not let go; more wait
+                                    in the caller's memory */
     CONTROL_TAG = 0
 };
 
@@ -77,7 +77,7 @@ typedef struct mpi_departure {   /* payload of DEPART */
 } mpi_departure;
 
 typedef struct mpi_frame {       /* a control message in memory */
-    match_link link;               /* under way: in endpoint->under_way; free: in the pool */
+    match_link link;             /* under way: in endpoint->under_way; free: in the pool */
     MPI_Request request;
     int peer;
     mpi_wire wire;
@@ -100,7 +100,7 @@ typedef enum op_state {
    in the queue, an ending receive's in endpoint->ending; a free one's in the pool. */
 typedef struct mpi_op {
     MATCH_HEAD(peer);            /* TUTTI_ANY in a receive only */
-    match_link active;             /* send: in endpoint->streams while MPI may hold chunks of it */
+    match_link active;           /* send: in endpoint->streams while MPI may hold chunks of it */
     op_state state;
     bool is_send;
     uint64_t id;                 /* of a send */
@@ -108,25 +108,25 @@ typedef struct mpi_op {
     unsigned char *data;         /* the caller's payload or room */
     size_t bytes;
     struct mpi_message *message; /* receive when MATCHED; SELF */
-    /* receive: chunks of a transfer that was given up may still land in the room */
-    struct mpi_transfer *busy;
+    struct mpi_transfer *busy;   /* receive: chunks of a transfer that was given up may still land
+                                    in the room */
     uint64_t issued;             /* send: chunks of this stream given to MPI */
     int64_t data_tag;            /* send: of the stream that has not ended, or -1 */
     MPI_Request chunks[WINDOW];
-    tutti_status status;         /* ENDING */
+    /* ENDING: */
+    tutti_status status;
     int rank;
-    bool withdraw;               /* ENDING: cancelled by the caller; the peer is to be told */
-    /* ENDING because the peer has left: until when chunks are waited for; TUTTI_FOREVER
-       otherwise */
-    int64_t give_up_ns;
-    bool *over;                  /* set when it has ended: whoever cancels waits for it */
+    bool withdraw;               /* cancelled by the caller; the peer is to be told */
+    int64_t give_up_ns;          /* because the peer has left: until when chunks are waited for;
+                                    TUTTI_FOREVER otherwise */
+    bool *over;                  /* set when it has ended: the thread that cancels waits for it */
 } mpi_op;
 
 /* Something that has come: unexpected, its link in the queue, or matched and on its way. A free
    one's link is in the pool. */
 typedef struct mpi_message {
     MATCH_HEAD(from);
-    match_link of_peer;            /* large: in peer->messages */
+    match_link of_peer;          /* large: in peer->messages */
     bool large;
     uint64_t send_id;
     tutti_note note;
@@ -138,7 +138,7 @@ typedef struct mpi_message {
 } mpi_message;
 
 typedef struct mpi_transfer {    /* a large payload on its way to this rank: one data tag */
-    match_link link;               /* in endpoint->transfers; free: in the pool */
+    match_link link;             /* in endpoint->transfers; free: in the pool */
     uint32_t data_tag;
     int from;
     uint64_t send_id;
@@ -148,16 +148,16 @@ typedef struct mpi_transfer {    /* a large payload on its way to this rank: one
     MPI_Request requests[WINDOW];
     bool live;                   /* it will complete op; else what comes is forgotten */
     bool told;                   /* nothing more comes than `total` */
-    /* some posted receives were cancelled: no new ones until all have ended */
-    bool stopping;
+    bool stopping;               /* some posted receives were cancelled: no new ones until all have
+                                    ended */
     mpi_op *op;                  /* whose room the posted receives point into, or NULL: `trash` */
     mpi_message *message;        /* while live */
     unsigned char *trash;
     int64_t give_up_ns;
 } mpi_transfer;
 
-/* Grows when more is in flight than ever before, never in a steady
-   state. Things begin with their link. */
+/* Grows when more is in flight than ever before, never in a steady state. Things begin with their
+   link. */
 typedef struct mpi_pool {
     size_t bytes;
     uint32_t next;               /* things of the next chunk */
@@ -166,8 +166,8 @@ typedef struct mpi_pool {
 } mpi_pool;
 
 typedef struct mpi_peer {
-    match_link outbox, sends;      /* mpi_op */
-    match_link messages;           /* mpi_message: large ones */
+    match_link outbox, sends;    /* mpi_op */
+    match_link messages;         /* mpi_message: large ones */
     int under_way;               /* frames */
     bool gone;                   /* has departed: all it ever sent on control has been seen */
     bool failed;
@@ -180,10 +180,10 @@ typedef struct mpi_place { int32_t host, node; } mpi_place;
 
 typedef struct mpi_process {     /* what belongs to the process; see closed.c */
     pthread_mutex_t lock;
-    /* mpi_endpoint.of_process: open ones, and closed ones that are not over; under lock */
-    match_link worlds;
-    /* a worker of some world was: not everybody will come to MPI_Finalize */
-    _Atomic bool lost;
+    match_link worlds;           /* mpi_endpoint.of_process: open ones, and closed ones that are not
+                                    over; under lock */
+    _Atomic bool lost;           /* a worker of some world was: not everybody will come to
+                                    MPI_Finalize */
 } mpi_process;
 
 typedef struct mpi_endpoint {
@@ -208,11 +208,11 @@ typedef struct mpi_endpoint {
     /* under lock */
     mpi_peer *peers;
     match_queue queue;
-    match_link streams;            /* mpi_op.active */
-    match_link ending;             /* receives that end when their room is free */
+    match_link streams;          /* mpi_op.active */
+    match_link ending;           /* receives that end when their room is free */
     match_link transfers, under_way;
-    /* transfers given up while MPI held memory of theirs: never used again */
-    match_link stale;
+    match_link stale;            /* transfers given up while MPI held memory of theirs: never used
+                                    again */
     mpi_frame *ring[RING];
     uint32_t ring_head;
     mpi_pool ops, messages, frames, transfer_pool;
@@ -226,8 +226,8 @@ typedef struct mpi_endpoint {
     bool moved;                  /* the last progress did something */
     bool left;                   /* DEPART was sent: nothing more is */
     bool closing;
-    /* status OK: it is not. MPI failed, or memory did in the middle of something */
-    tutti_error broken;
+    tutti_error broken;          /* MPI failed, or memory did in the middle of something. Status OK:
+                                    it is not broken */
 } mpi_endpoint;
 
 /* process.c: MPI as a whole, of which a process has one */

@@ -7,19 +7,20 @@
               ANNOUNCE(tag, note, bytes, send id) ->  waits unexpected until a receive matches
               streams fragments                   <-  CLEAR(send id, message id)
               in the data ring (message id)       ->  copies each to the room
-              is done                             <-  TAKEN(send id); the receive
-                                                  is done once this is in the ring
-   So no payload ever waits in a ring for a receive that is not posted, and a message stays whole at
-   its sender until it has arrived: when the receiver cancels in mid-transfer (REWIND) it goes back
-   to the unexpected ones as if nothing had happened, and when the sender cancels (WITHDRAW) the
-   receive goes back to the posted ones.
+              is done                             <-  TAKEN(send id); the receive is done once
+                                                      this is in the ring
      too large for the room: TAKEN without CLEAR; the receive is CORRUPT.
      to oneself: a message that points to the send; the match copies.
+
+   So no payload ever waits in a ring for a receive that is not posted, and a message stays whole at
+   its sender until it has arrived. When the receiver cancels in mid-transfer (REWIND) the message
+   goes back to the unexpected ones as if nothing had happened. When the sender cancels (WITHDRAW)
+   the receive goes back to the posted ones.
 
    Ids are (slot, generation). Reusing a slot changes its generation, so an answer that crossed a
    cancel, or a fragment still in the ring, finds nobody and is dropped.
 
-   Everything below is under endpoint->lock unless it says otherwise. Whoever waits makes the
+   Everything below is under endpoint->lock unless it says otherwise. A thread that waits makes the
    progress for the whole rank (progress.c); there is no thread of our own. */
 #ifndef TUTTI_SHM_INTERNAL_H
 #define TUTTI_SHM_INTERNAL_H
@@ -61,12 +62,12 @@ typedef enum shm_op_state {
     SHM_OP_ANNOUNCED,            /* send: not yet matched; or to oneself */
     SHM_OP_STREAMING,            /* send: cleared, in peer->streams */
     SHM_OP_WITHDRAWN,            /* send: cancelled; only the WITHDRAW is left to be sent */
-    SHM_OP_POSTED,               /* receive: in a bucket */
+    SHM_OP_POSTED,               /* receive: in the queue */
     SHM_OP_MATCHED               /* receive: its message is op->message */
 } shm_op_state;
 
-/* A send or receive of this rank. Its link: a send's is in peer->sends or peer->streams, a receive's
-   in the queue; a free one's in the pool. */
+/* A send or receive of this rank. Its link: a send's is in peer->sends or peer->streams, a
+   receive's in the queue; a free one's in the pool. */
 typedef struct shm_op {
     MATCH_HEAD(peer);            /* TUTTI_ANY in a receive only */
     shm_answer answer;           /* send */
@@ -103,16 +104,16 @@ typedef struct shm_peer {
     unsigned char *in_data, *out_data;
     uint32_t in_control, in_data_at;   /* = heads of `in`, which only we write */
     uint32_t out_control, out_data_at; /* = tails of `out`, likewise */
-    /* heads of `out` when last looked at: reading them costs a cache line */
-    uint32_t out_control_seen, out_data_seen;
+    uint32_t out_control_seen, out_data_seen; /* heads of `out` when last looked at: reading them
+                                                 costs a cache line */
     match_link outbox;             /* shm_answer: entries without room, in order */
     match_link sends;              /* shm_op: announced */
     match_link streams;            /* shm_op: cleared; served round robin */
     match_link messages;           /* shm_message: large ones */
     uint32_t expecting;          /* messages cleared, not yet received */
     bool news;                   /* its bell must ring */
-    /* all it ever sent has been seen, or what it sends counts no more; it will not answer */
-    bool gone;
+    bool gone;                   /* all it ever sent has been seen, or what it sends counts no more;
+                                    it will not answer */
     bool silent;                 /* the event has said so */
 } shm_peer;
 
@@ -138,8 +139,8 @@ typedef struct shm_endpoint {
     int gone;                    /* peers that are */
     int waiting;                 /* threads in wait_some or await */
     bool completed;              /* some request was, since the bell last rang for it */
-    /* there was room in a ring when progress stopped to let others have the lock */
-    bool more;
+    bool more;                   /* there was room in a ring when progress stopped to let others
+                                    have the lock */
     bool closing;
     bool expelled;               /* this rank is: all it had in flight has ended */
     tutti_events events;
@@ -153,8 +154,8 @@ typedef struct shm_endpoint {
    sanitizer, which goes by address, sees what they share. */
 typedef struct shm_within {
     tutti_shm_region region;
-    /* the one being opened: written by rank 0 between two meetings, see window.c */
-    void *window;
+    void *window;                /* the one being opened: written by rank 0 between two meetings,
+                                    see window.c */
     shm_window *windows;         /* rank 0's, until all threads have ended */
 } shm_within;
 
@@ -187,8 +188,8 @@ void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kin
 tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err);
 /* this rank was expelled: the sentence */
 tutti_status tutti_shm_refused(const shm_endpoint *e, tutti_error *err);
-/* Rings the bells of those for whom there is news; our own too if a request was completed
-   and more than `mine` threads wait. */
+/* Rings the bells of those for whom there is news; our own too if a request was completed and more
+   than `mine` threads wait. */
 void tutti_shm_tell(shm_endpoint *e, int mine);
 /* out of all lists, back to the pool */
 void tutti_shm_message_drop(shm_endpoint *e, shm_message *m);
@@ -217,8 +218,8 @@ tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch,
                                                      tutti_error *err),
                            void *arg, tutti_error *err);
 
-/* Because of whom that rank is gone. Never this one, whom it may have blamed: one's own number says
-   that one is expelled (transport.h). */
+/* Because of whom that rank is gone. Never this one, which it may have blamed: one's own number
+   says that one is expelled (transport.h). */
 static inline int tutti_shm_because_of(const shm_endpoint *e, int rank)
 {
     const int root = tutti_shm_root(&e->region, rank);

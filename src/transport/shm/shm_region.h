@@ -1,6 +1,6 @@
-/* shm_region.h: the memory that all ranks of a run on one host share, and what the
-   launcher may do with it. Read by the shm transport (the ranks) and by the launch
-   room (their parent); nobody else.
+/* shm_region.h: the memory that all ranks of a run on one host share, and what the launcher may do
+   with it. Read by the shm transport (the ranks) and by the launch room (their parent), and by
+   nobody else.
 
    The region is one nameless file in /dev/shm. It begins
 
@@ -8,24 +8,28 @@
        windows, appended later by shm/window.c
 
    For each ordered pair (sender, receiver) there are two rings, each with one writing and one
-   reading process: `control` has entries of fixed size (small messages, announcements of large
-   ones, answers), `data` carries the bytes of large ones. All counters only grow and wrap at 2^32;
-   a ring's place is the counter modulo its size, a power of two.
+   reading process. `control` has entries of fixed size: small messages, announcements of large
+   ones, answers. `data` carries the bytes of large ones. All counters only grow and wrap at 2^32; a
+   ring's place is the counter modulo its size, a power of two.
 
-   What a process may find here when another was killed at any instruction: whole entries up to the
-   published tail. There is no lock in this memory, hence none that can be left held.
+   Another process may be killed at any instruction. What is found here then is whole entries up to
+   the published tail. There is no lock in this memory, hence none that can be left held.
 
    A rank may be given up while its process lives (expelled). Any rank may do that to any other at
-   the same time, so nobody writes into the line of another: who expels takes the next number,
-   writes who and why there, and then sets `expelled` of the victim by one exchange, which the first
-   wins. Killed in between it has wasted a number. */
+   the same time, so nobody writes into the line of another. A rank that expels another
+
+     1. takes the next number;
+     2. writes in that place which rank expels, and why;
+     3. sets `expelled` of the other by one exchange, which the first wins.
+
+   Killed in between it has wasted a number. */
 #ifndef TUTTI_SHM_REGION_H
 #define TUTTI_SHM_REGION_H
 #include <stdatomic.h>
 #include "tutti/transport.h"
 
-/* The launcher's word to its children. The descriptor is inherited; rank and size
-   are read by whoever calls open(). */
+/* The launcher's word to its children. The descriptor is inherited; the caller of open() reads rank
+   and size. */
 #define TUTTI_SHM_VARIABLE_FD "TUTTI_SHM_FD"
 #define TUTTI_SHM_VARIABLE_RANK "TUTTI_RANK"
 #define TUTTI_SHM_VARIABLE_SIZE "TUTTI_SIZE"
@@ -52,28 +56,26 @@ typedef struct tutti_shm_expulsion { int32_t by; char why[204]; } tutti_shm_expu
 enum { TUTTI_SHM_PARENT = -1 };
 
 typedef struct tutti_shm_rank {
-    /* What happened to it. Written by the rank, or by its parent once it is
-       gone; `state` last, with release. */
+    /* What happened to it. Written by the rank, or by its parent once it is gone; `state` last,
+       with release. blame, order, status and words are valid from FAILED on, signal when LOST. */
     _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t state;
     _Atomic int32_t pid;
-    /* NUMA node that it was bound to when it joined, or -1;
-       published by `step` in the first meeting */
-    int32_t node;
-    int32_t blame;               /* rank it failed because of, or -1; valid from FAILED on */
-    uint32_t order;              /* its place among the failures of the run, from 0; likewise */
-    uint32_t status;             /* tutti_status of the last words; likewise */
-    int32_t signal;              /* that killed it, or 0; valid when LOST */
-    char words[TUTTI_SHM_WORDS]; /* valid from FAILED on */
-    /* 0, or 1 + the number of the expulsion; set once, by anybody, with release. Its
-       place in the array, if there is one. */
-    _Atomic uint32_t expelled;
+    int32_t node;                /* NUMA node that it was bound to when it joined, or -1; published
+                                    by `step` in the first meeting */
+    int32_t blame;               /* rank it failed because of, or -1 */
+    uint32_t order;              /* its place among the failures of the run, from 0 */
+    uint32_t status;             /* tutti_status of the last words */
+    int32_t signal;              /* that killed it, or 0 */
+    char words[TUTTI_SHM_WORDS];
+    _Atomic uint32_t expelled;   /* 0, or 1 + the number of the expulsion, its place in the array if
+                                    it has one; set once, by anybody, with release */
     _Atomic uint32_t stopped;    /* its parent sees that it is stopped: 1, or not (any more): 0 */
 
-    /* Anyone adds 1 to `bell` when there is news for this rank, then
-       wakes it if `sleepers` is not 0. */
+    /* Anyone adds 1 to `bell` when there is news for this rank, then wakes it if `sleepers` is not
+       0. */
     _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t bell;
-    /* threads of this rank in, or on their way to, futex_wait on bell */
-    _Atomic uint32_t sleepers;
+    _Atomic uint32_t sleepers;   /* threads of this rank in, or on their way to, futex_wait on
+                                    bell */
     _Atomic uint32_t awaiting;   /* those of them that wait for a word of a window */
 
     /* Meetings of all ranks (open, windows): what the rank has to say, then `step` with release. */
@@ -118,24 +120,24 @@ typedef struct tutti_shm_region {
 } tutti_shm_region;
 
 #pragma GCC visibility push(default)
-/* Makes and maps the region of `size` ranks. `spin`: see the header.
-   The descriptor is close-on-exec. */
+/* Makes and maps the region of `size` ranks. `spin`: see the header. The descriptor is
+   close-on-exec. */
 tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, tutti_error *err);
 /* Maps the region a parent has made, after checking that it is one. */
 tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, int size,
                                      tutti_error *err);
 void tutti_shm_region_close(tutti_shm_region *region);
 
-/* Writes down how a rank ended and tells all others. Has no effect on one that is already
-   FAILED or LOST, nor makes CLOSED LOST. Called by the rank itself, or by its parent
-   after the rank can no longer run. */
+/* Writes down how a rank ended and tells all others. Has no effect on one that is already FAILED or
+   LOST, nor makes CLOSED LOST. Called by the rank itself, or by its parent after the rank can no
+   longer run. */
 void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state state,
                       const tutti_error *why, int signal);
-/* What has become of it: `state`, but LOST of one that was expelled before it
-   left. Acquires what it sent before. */
+/* What has become of it: `state`, but LOST of one that was expelled before it left. Acquires what
+   it sent before. */
 tutti_shm_state tutti_shm_state_of(const tutti_shm_region *region, int rank);
-/* Gives `rank` up for all, as rank `by` or as TUTTI_SHM_PARENT; false: it had left, or was
-   lost, already. Anybody, at any time. */
+/* Gives `rank` up for all, as rank `by` or as TUTTI_SHM_PARENT; false: it had left, or was lost,
+   already. Anybody, at any time. */
 bool tutti_shm_expel(const tutti_shm_region *region, int rank, int by, const char *why);
 /* "worker 0 has expelled it: ..." of one that was; false: it was not. */
 bool tutti_shm_expelled(const tutti_shm_region *region, int rank, char *text, size_t bytes);
@@ -143,11 +145,11 @@ bool tutti_shm_expelled(const tutti_shm_region *region, int rank, char *text, si
 void tutti_shm_stopped(const tutti_shm_region *region, int rank, bool stopped);
 /* The rank that `rank`'s end goes back to: itself, unless it failed because of another. */
 int tutti_shm_root(const tutti_shm_region *region, int rank);
-/* The rank whose failure is the run's: killed ones first, then the first that failed by
-   itself, then the first; -1: none. */
+/* The rank whose failure is the run's: killed ones first, then the first that failed by itself,
+   then the first; -1: none. */
 int tutti_shm_culprit(const tutti_shm_region *region);
-/* "worker 2 was lost: killed by signal 9 (SIGKILL)", "worker 2 failed:
-   ...", "worker 2 has left the run". */
+/* "worker 2 was lost: killed by signal 9 (SIGKILL)", "worker 2 failed: ...", "worker 2 has left the
+   run". */
 void tutti_shm_describe(const tutti_shm_region *region, int rank, char *text, size_t bytes);
 
 /* Room at [offset, offset + bytes) of the file, so that touching it cannot fail: 0 or an errno. */

@@ -1,14 +1,24 @@
 /* tcp_internal.h: one rank's end of the tcp transport, shared by the files of this folder.
 
-   wire.c what is on the wire; socket.c sockets and addresses; key.c run ids and keys; shake.c the
-   handshake, from both sides; line.c a connection with the meeting place; meet.c the meeting place;
-   open.c how a rank finds it and its peers; link.c a connection with a peer; progress.c one pass
-   over all of them, and waiting; losses.c when a peer is gone; roll.c who is gone and why; tcp.c
-   the table, opening and closing; run.c ranks that are threads. Matching is ../match.c.
+     wire.c      what is on the wire
+     socket.c    sockets and addresses
+     key.c       run ids and keys
+     shake.c     the handshake, from both sides
+     line.c      a connection with the meeting place
+     meet.c      the meeting place
+     open.c      how a rank finds it and its peers
+     link.c      a connection with a peer
+     progress.c  one pass over all of them, and waiting
+     losses.c    when a peer is gone
+     roll.c      who is gone and why
+     tcp.c       the table, opening and closing
+     run.c       ranks that are threads
 
-   Threads: everything of an endpoint is under its lock. Whoever waits makes the progress for
+   Matching is ../match.c.
+
+   Threads: everything of an endpoint is under its lock. A thread that waits makes the progress for
    the whole rank: one of them (`polling`) waits in epoll for the sockets, the others for the
-   monitor. A service thread wakes twice a second: heartbeats must be answered, and a silent
+   monitor. A service thread wakes twice a second, since heartbeats must be answered, and a silent
    peer be noticed, while all threads compute. It moves no data unless nobody else has for that
    long, and costs 2 wake-ups a second. */
 #ifndef TUTTI_TCP_INTERNAL_H
@@ -23,22 +33,21 @@
 #define TCP_MS INT64_C(1000000)
 #define TCP_TICK (500 * TCP_MS)          /* of the service thread and of heartbeats */
 #define TCP_STRANGER_NS (5000 * TCP_MS)  /* a handshake may take */
-/* after a connection ended without a word: how long we wait for the meeting place to say why */
-#define TCP_HEARSAY_NS (500 * TCP_MS)
-/* the meeting place itself: for the launcher to say it first. And: how long a rank said to be
-   gone may still have bytes under way */
-#define TCP_PATIENCE_NS (200 * TCP_MS)
 #define TCP_LINGER_NS (1000 * TCP_MS)    /* closing: for the last bytes to leave */
+/* After a connection ended without a word: how long we wait for the meeting place to say why. */
+#define TCP_HEARSAY_NS (500 * TCP_MS)
+/* How long the meeting place itself waits for the launcher to say it first, and how long a rank
+   said to be gone may still have bytes under way. */
+#define TCP_PATIENCE_NS (200 * TCP_MS)
 enum {
-    /* at once; the oldest makes room for the next, so that a flood delays nobody who
-       can finish a handshake in its time */
-    TCP_STRANGERS = 64,
+    TCP_STRANGERS = 64,          /* at once; the oldest makes room for the next, so that a flood
+                                    delays no caller that finishes its handshake in its time */
     TCP_CALLS = 32,              /* connections being made at once */
-    TCP_TRIES = 8,               /* times a handshake is begun with somebody who hangs up */
+    TCP_TRIES = 8,               /* times a handshake is begun with a peer that hangs up */
     TCP_STREAMS = 8,
     TCP_SCRATCH = 64 << 10,
-    /* whole messages above MATCH_INLINE a peer may have waiting here */
-    TCP_CREDITS = 16
+    TCP_CREDITS = 16             /* whole messages above MATCH_INLINE a peer may have waiting
+                                    here */
 };
 
 typedef struct tcp_options {
@@ -56,8 +65,8 @@ void tutti_tcp_address_text(const tcp_address *a, char *text, size_t bytes);
 int tutti_tcp_address_port(const tcp_address *a);
 void tutti_tcp_address_local(tcp_address *a, const char *name);
 bool tutti_tcp_address_loopback(const tcp_address *a);
-/* "host:port", "[host]:port" or "unix:NAME". Blocks for the name service,
-   unless the host is written in numbers. */
+/* "host:port", "[host]:port" or "unix:NAME". Blocks for the name service, unless the host is
+   written in numbers. */
 tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *err);
 tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out,
                                     tutti_error *err);
@@ -70,7 +79,8 @@ void tutti_tcp_hang_up(int *fd);
 void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64]);
 
 /* ---- shake.c: the handshake ---- */
-/* somebody at the door; less than 4 KiB, and nothing is parsed before it is known */
+
+/* A caller at the door; less than 4 KiB, and nothing is parsed before it is known. */
 typedef struct tcp_stranger {
     int fd;                      /* -1: free */
     int64_t until_ns;
@@ -83,16 +93,15 @@ typedef struct tcp_door {
     tutti_runtime *rt;
     int epoll;                   /* descriptor: the door's own; to be watched for reading */
     int listening[2];            /* TCP; local */
-    int64_t timeout_ns;          /* TCP_USER_TIMEOUT of who comes in */
+    int64_t timeout_ns;          /* TCP_USER_TIMEOUT of callers that come in */
     const tutti_run_key *key;
     tcp_rules rules;
     tutti_run_id id;
-    int size, rank;              /* rank: ours, who is asked for; 0 at the meeting place */
+    int size, rank;              /* rank: ours, which callers ask for; 0 at the meeting place */
     tcp_purpose purpose;
     uint64_t turned_away;
-    /* a tcp_code; one that has the key */
+    /* Of a caller that has the key: judge gives a tcp_code, admit takes fd if it gives true. */
     uint16_t (*judge)(void *self, const tcp_hello *hello);
-    /* takes fd if true */
     bool (*admit)(void *self, int fd, const tcp_hello *hello, const tcp_session *session);
     void *self;
     tcp_stranger strangers[TCP_STRANGERS];
@@ -116,7 +125,8 @@ typedef struct tcp_call {        /* a connection being made from here */
     int fd;
     tcp_address to;
     tcp_hello hello;
-    int64_t again_ns, timeout_ns;/* IDLE: not before */
+    int64_t again_ns;            /* IDLE: not before */
+    int64_t timeout_ns;
     int refusals;                /* how often it hung up in the middle of a handshake */
     size_t got;
     uint8_t hello_bytes[TCP_HELLO_BYTES], answer[TCP_ANSWER_BYTES], first[TCP_FRAME_BYTES];
@@ -196,17 +206,16 @@ typedef struct tcp_link {        /* one connection with a peer */
     uint8_t header[TCP_FRAME_BYTES];
     size_t header_sent, payload_bytes, payload_sent;
     const unsigned char *payload;
-    /* whose memory payload is, and WHOLE: who is done when it is written; or NULL */
-    match_op *out_op;
-    bool out_whole;
+    match_op *out_op;            /* whose memory payload is; or NULL */
+    bool out_whole;              /* out_op is done when it is written */
     unsigned char *spill;        /* the rest of a payload whose owner wanted it back */
     /* what comes in */
     uint8_t *in;
     size_t in_have, in_used;
     bool framed;                 /* frame's header was checked, its payload is not all here */
     tcp_frame frame;
-    /* its payload goes past the buffer: of DATA always, of ANNOUNCE while its receive is posted */
-    bool straight;
+    bool straight;               /* its payload goes past the buffer: of DATA always, of ANNOUNCE
+                                    while its receive is posted */
     unsigned char *piece;        /* where it goes then; NULL: to nobody */
     size_t piece_have;
     match_op *in_op;             /* whose room piece is in */
@@ -239,39 +248,42 @@ typedef struct tcp_endpoint {
     tcp_rules rules;
     int rank, size;
     tutti_monitor *lock;
-    /* bell: an eventfd, rung when something was done for a thread that waits in epoll */
-    int epoll, bell;
-    /* under lock */
+    int epoll;
+    int bell;                    /* an eventfd, rung when something was done for a thread that waits
+                                    in epoll */
+
+    /* Under lock. */
     tutti_match match;
     tcp_peer *peers;             /* size; [rank] is unused */
     tcp_link *links;             /* of all peers, side by side */
     tcp_entry *table;            /* size */
     tcp_roll roll;
     tcp_line control;            /* with the meeting place; fd -1: none (any more) */
-    /* the meeting place is a rank's own: its end is no end of the run */
-    bool at_rank_0;
+    bool at_rank_0;              /* the meeting place is a rank's own: its end does not end the
+                                    run */
     bool orphaned;               /* the launcher is gone */
     char orphan_how[240];
-    /* this rank was expelled, or stops for the others' sake: all it had in flight has ended */
-    bool out;
+    bool out;                    /* this rank was expelled, or stops for the others' sake: all it
+                                    had in flight has ended */
     char out_how[480];
     tutti_events events;
     int *expelled, n_expelled;   /* size; by us, in order */
     bool *here, *dead;           /* size; for counting */
-    /* peers that may be gone: cut, or said to be, and not yet judged */
-    int uncertain;
+    int uncertain;               /* peers that may be gone: cut, or said to be, and not yet
+                                    judged */
     int waiting;                 /* threads in wait_some */
     bool polling;                /* one of them, or the service, is in epoll */
     bool departed;               /* our departure has been said */
-    /* opened: until then the opening thread has all of this to itself */
-    bool opened, closing;
+    bool opened;                 /* until then the opening thread has all of this to itself */
+    bool closing;
     uint64_t told;               /* match.completions when the others were last woken */
     int64_t passed_ns;           /* when somebody last made a pass */
     unsigned char *scratch;      /* TCP_SCRATCH bytes: pieces for nobody go here */
     unsigned char *buffers;      /* in_room bytes a link */
     size_t in_room;
-    uint64_t strangers;          /* who was turned away while this rank had a door */
-    /* the service thread's */
+    uint64_t strangers;          /* that were turned away while this rank had a door */
+
+    /* The service thread's. */
     tutti_thread *service;
     int stop;                    /* an eventfd */
     tutti_meet *meet;            /* ours if this rank serves the meeting place; NULL otherwise */
@@ -290,8 +302,7 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l);
 void tutti_tcp_link_drop(tcp_link *l);
 void tutti_tcp_peer_cut(tcp_endpoint *e, int rank, const char *how);   /* its connection ended */
 
-/* losses.c; all but the last two under the lock */
-/* BY_PEER: another one */
+/* losses.c; all but the last two under the lock. BY_PEER: by another peer. */
 typedef enum tcp_teller { TCP_BY_ITSELF, TCP_BY_MEET, TCP_BY_PEER, TCP_BY_CLOCK } tcp_teller;
 /* of this rank: it is out */
 void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller teller);
@@ -300,8 +311,8 @@ void tutti_tcp_out(tcp_endpoint *e, const char *why);
 void tutti_tcp_judge(tcp_endpoint *e);
 /* true: it is gone by that */
 bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now);
-/* is that one gone. Never this rank, whom it may have blamed: one's own number says
-   that one is expelled (transport.h) */
+/* Because of whom that rank is gone. Never this one, which it may have blamed: one's own number
+   says that one is expelled (transport.h). */
 int tutti_tcp_because_of(const tcp_endpoint *e, int rank);
 int tutti_tcp_events(void *t, int first, tutti_peer_event *out, int room);
 void tutti_tcp_expel(void *t, int rank, const char *why);
@@ -313,7 +324,7 @@ tutti_status tutti_tcp_descriptors(size_t connections, int size, tutti_error *er
 /* waits.c */
 #define TCP_SAY_FIRST (2000 * TCP_MS)
 #define TCP_SAY_AGAIN (5000 * TCP_MS)
-/* if it is time; by whoever serves the meeting place */
+/* If it is time; by the rank that serves the meeting place. */
 void tutti_tcp_say_missing(tcp_endpoint *e);
 
 /* open.c */
@@ -324,7 +335,7 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
 void tutti_tcp_pass(tcp_endpoint *e);
 tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
                                  int64_t deadline_ns, size_t *n_done, tutti_error *err);
-/* those who wait for what has been done since the last call; under the lock */
+/* The threads that wait for what has been done since the last call; under the lock. */
 void tutti_tcp_wake(tcp_endpoint *e);
 void tutti_tcp_wake_all(tcp_endpoint *e);
 tutti_status tutti_tcp_serve(void *arg, tutti_error *err);              /* the service thread */

@@ -1,28 +1,30 @@
-/* wire.h: what goes over a connection of the tcp transport, byte for byte: the handshake,
-   the frames, the table of ranks. Pure functions over bytes: they read nothing else and
-   keep nothing, and are fuzzed as they stand (tests/fuzz/tcp_frame_fuzz.c,
-   tcp_handshake_fuzz.c). All numbers are little-endian.
+/* wire.h: what goes over a connection of the tcp transport, byte for byte: the handshake, the
+   frames, the table of ranks. Pure functions over bytes: they read nothing else and keep nothing,
+   and are fuzzed as they stand (tests/fuzz/tcp_frame_fuzz.c, tcp_handshake_fuzz.c). All numbers are
+   little-endian.
 
-   Handshake: whoever connects speaks first.
+   Handshake: the side that connects speaks first.
 
        caller                                       called
-       HELLO  magic, versions, purpose, ranks,  ->  one that has not the key is turned away here,
-              without an answer run id, nonce, MAC
-                                                <-  ANSWER  version, code, nonce, MAC
-                                                    over HELLO and itself: knows the
-                                                    key, and answers this very HELLO
-       PROOF  MAC over HELLO and ANSWER         ->  knows the key, and answers this very
-              ANSWER: a replayed HELLO ends here
+       HELLO  magic, versions, purpose, ranks,  ->  a caller without the key is turned away here,
+              run id, nonce, MAC                    without an answer
+       caller now knows that the called has     <-  ANSWER  version, code, nonce,
+       the key and answers this very HELLO                  MAC over HELLO and itself
+       PROOF  MAC over HELLO and ANSWER         ->  called now knows that the caller has the key and
+                                                    answers this very ANSWER: a replayed HELLO ends
+                                                    here
 
    MACs are BLAKE2b keyed with the run's key, each with a label of its own, compared in constant
    time. Both nonces together give the connection its own keys.
 
-   After it there are only frames: a header of TCP_FRAME_BYTES, then header.bytes of payload. A
-   header ends with a MAC (SipHash-2-4 of 128 bits under a key of this connection and direction)
-   over the header and its number in the stream, so that nothing can be put in, left out, moved or
-   replayed. SipHash rather than BLAKE2b: 100 bytes take 0.1 us instead of 0.3. The header holds the
-   payload's hash: XXH3 with a secret seed for data, which guards against what wires and memory do,
-   and keyed BLAKE2b for payloads of control frames, which are few. */
+   After it there are only frames: a header of TCP_FRAME_BYTES, then header.bytes of payload.
+
+   - A header ends with a MAC over the header and its number in the stream, so that nothing can be
+     put in, left out, moved or replayed. It is SipHash-2-4 of 128 bits under a key of this
+     connection and direction: 100 bytes take 0.1 us, of BLAKE2b 0.3.
+   - The header holds the payload's hash. For data that is XXH3 with a secret seed, which guards
+     against what wires and memory do. For payloads of control frames, which are few, it is keyed
+     BLAKE2b. */
 #ifndef TUTTI_TCP_WIRE_H
 #define TUTTI_TCP_WIRE_H
 #include "tutti/meet.h"
@@ -47,8 +49,8 @@ typedef enum tcp_code { TCP_WELCOME, TCP_NO_VERSION, TCP_PLACE_TAKEN, TCP_NO_PLA
 typedef struct tcp_hello {
     uint16_t low, high;          /* protocol versions the caller speaks */
     uint32_t purpose, stream;    /* tcp_purpose; which of the connections of a pair */
-    /* ranks; to is 0 at the meeting place; the run's size as the caller knows it */
-    int from, to, size;
+    int from, to;                /* ranks; to is 0 at the meeting place */
+    int size;                    /* the run's size as the caller knows it */
     tutti_run_id id;
     uint8_t nonce[32];
 } tcp_hello;
@@ -86,28 +88,30 @@ void tutti_tcp_session_make(tcp_session *s, bool caller, const tutti_run_key *ke
 uint16_t tutti_tcp_version(uint16_t low, uint16_t high);
 
 /* ---- frames ---- */
+/* DEPART is of the sender, or LOST of another, the receiver too. Its message_id is a
+   tutti_meet_state; note.a: rank; note.b: blame or -1; note.kind: status; note.ticket: signal;
+   payload: words. */
 typedef enum tcp_kind {
     TCP_NOTHING,
-    /* between ranks: as in match.h */
-    /* tag, send_id, note; with the whole payload, or without
-       (note.bytes says how much there will be) */
-    TCP_ANNOUNCE,
+
+    /* Between ranks: as in match.h. */
+    TCP_ANNOUNCE,                /* tag, send_id, note; with the whole payload, or without
+                                    (note.bytes says how much there will be) */
     TCP_CLEAR, TCP_TAKEN, TCP_REWIND, /* send_id, message_id */
     TCP_WITHDRAW,                /* send_id */
     TCP_DATA,                    /* message_id; tag: where in the message the payload belongs */
     TCP_CREDIT,                  /* nothing but header.credit */
-    /* everywhere */
+
+    /* Everywhere. */
     TCP_BEAT,                    /* I am here; progress says how far */
-    /* of the sender, or LOST of another, the receiver too. message_id: tutti_meet_state; note.a:
-       rank; note.b: blame or -1; note.kind: status; note.ticket: signal; payload: words */
-    TCP_DEPART,
-    /* with the meeting place */
+    TCP_DEPART,                  /* see above */
+
+    /* With the meeting place. */
     TCP_JOIN,                    /* payload: the rank's entry of the table */
     TCP_TABLE,                   /* payload: the entries of all */
-    /* the meeting place closes in order; or, with words, the run cannot come about */
-    TCP_SHUT,
-    /* message_id: tcp_opinion; note.a: of which rank; payload: words */
-    TCP_VIEW,
+    TCP_SHUT,                    /* it closes in order; or, with words, the run cannot come about */
+    TCP_VIEW,                    /* message_id: tcp_opinion; note.a: of which rank; payload:
+                                    words */
     TCP_KINDS
 } tcp_kind;
 
@@ -122,9 +126,8 @@ typedef struct tcp_frame {
 
 typedef struct tcp_rules {       /* what a frame is checked against */
     uint32_t run;                /* short form of the run's id */
-    /* of the membership, as the writer knows it: ranks that are lost to it; a reader knows
-       no more than how many there can be */
-    uint32_t epoch, epoch_most;
+    uint32_t epoch;              /* ranks that are lost to the writer */
+    uint32_t epoch_most;         /* all that a reader knows: how many can be */
     uint32_t eager_most, chunk_most, table_bytes; /* payloads of ANNOUNCE, DATA, TABLE */
 } tcp_rules;
 
@@ -146,8 +149,7 @@ uint64_t tutti_tcp_hash_words(const uint8_t key[16], const void *data, size_t by
 typedef struct tcp_entry {
     int rank;
     uint32_t pid, cores;
-    /* 4, 6, or 0: it has no port, only ranks of its host can reach it */
-    int family;
+    int family;                  /* 4, 6, or 0: no port, only ranks of its host can reach it */
     uint16_t port;
     uint32_t scope;              /* of an IPv6 address of one link */
     int node;                    /* of its host, or -1 */
