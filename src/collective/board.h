@@ -1,26 +1,28 @@
-/* board.h: where the members of a group on one host meet. Each rank has a board in a shared
-   window of its own: entries that it writes and the others read. Between board.c (entries) and
-   window.c (the collectives on them).
+/* board.h: where the members of a group on one host meet. Each rank has a board in a shared window
+   of its own: entries that it writes and the others read. Between board.c (entries) and window.c
+   (the collectives on them).
 
    An entry belongs to one collective of one group, found by its tag. Life of an entry:
 
-     free -> owner: tag = 0, serial, fields, payload, tag = the collective's (release)
+     free
+       -> owner: tag = 0, serial, fields, payload, tag = the collective's (release)
        -> members: find it by tag (acquire), read, follow `phase`
-       -> each: finished[owner][entry] = serial, in its own board (release) ->
-       free once all members' words say so
+       -> each: finished[owner][entry] = serial, in its own board (release)
+       -> free once all members' words say so
 
-   Tags may come again (a group made twice), even while others still read the entry before: a
-   member's own word tells which entries it has finished with, and of several left the one
-   with the lowest serial is meant. So nobody ever writes a line that another owns, and what
-   one collective costs is one line from each member to each other: tag, fields and the first
-   24 bytes of payload share it. Who looks first at the entry that the call's `turn` prefers
-   finds it there unless it was in use; the owner does not put a tag there while an older
-   entry of that tag lies elsewhere unread.
+   Tags may come again (a group made twice), even while others still read the entry before. A
+   member's own word tells which entries it has finished with; of several left the one with the
+   lowest serial is meant. So nobody ever writes a line that another owns. One collective costs one
+   line from each member to each other: tag, fields and the first 24 bytes of payload share it.
 
-   Waiting: a member looks at the word it needs some hundred times at most. Then it counts itself in
-   `waiters` of the owner's board and waits for one word, the owner's `version`; a death of the
-   owner ends that wait. Publishing and advancing are silent stores; before its owner waits or
-   leaves it tells: looks at its `waiters`, and only if there are some it raises `version`. Both
+   A member looks first at the entry that the call's `turn` prefers, and finds it there unless that
+   was in use. The owner does not put a tag there while an older entry of that tag lies elsewhere
+   unread.
+
+   Waiting: a member looks at the word it needs some hundred times at most. Then it counts itself
+   in `waiters` of the owner's board and waits for one word, the owner's `version`; a death of the
+   owner ends that wait. Publishing and advancing are silent stores. Before an owner waits or
+   leaves, it tells: it looks at its `waiters`, and raises `version` only if there are some. Both
    change `waiters` by read-modify-write, so one of the two sees the other. */
 #ifndef TUTTI_COLLECTIVE_BOARD_H
 #define TUTTI_COLLECTIVE_BOARD_H
@@ -29,8 +31,8 @@
 #define TUTTI_BOARD_ENTRIES 32
 #define TUTTI_ABANDONED UINT32_MAX
 #define TUTTI_FORSAKEN 16                        /* groups that a rank has given up last */
-/* collectives on foreign memory at one time; more go over messages */
-#define TUTTI_STAGES 2
+#define TUTTI_STAGES 2                           /* collectives on foreign memory at one time; more
+                                                    go over messages */
 #define TUTTI_STAGE_BYTES ((size_t)256 << 10)    /* of one half; see window.c */
 
 /* how others reach my vector */
@@ -55,27 +57,29 @@ typedef struct tutti_entry {
         tutti_where where;                  /* large */
         unsigned char payload[8 * TUTTI_INLINE_COUNT]; /* small */
     };
-    /* abandoned: because of this rank; published by phase */
-    int gone;
+    int gone;                               /* abandoned: because of this rank; published by
+                                               phase */
 } tutti_entry;
 
-/* one a rank, in its window; only its rank writes, except waiters */
+/* One a rank, in its window; only its rank writes, except waiters. */
 typedef struct tutti_board_memory {
     _Alignas(64) _Atomic uint32_t version;  /* under board->held */
-    /* threads of other ranks on their way to await version; too high a count costs time only */
+    /* Threads of other ranks on their way to await version; too high a count costs time only. */
     _Alignas(64) _Atomic uint32_t waiters;
-    /* sizes of its windows, for checking offsets */
+    /* Sizes of its windows, for checking offsets. */
     _Alignas(64) _Atomic uint64_t window_bytes[TUTTI_WINDOWS];
-    /* Groups (contexts) that this rank has given up over messages, and because of whom: who waits
-       for it here in a later collective of theirs would wait for ever. */
-    /* in all; release: publishes the pair; number k lies at k modulo
-       TUTTI_FORSAKEN. Written under board->held */
+
+    /* Groups (contexts) that this rank has given up over messages, and because of which rank: a
+       member that waits for it here in a later collective of theirs would wait for ever. n_forsaken
+       counts all; number k lies at k modulo TUTTI_FORSAKEN. Written under board->held; release:
+       publishes the pair. */
     _Alignas(64) _Atomic uint32_t n_forsaken;
     _Atomic uint64_t forsaken[TUTTI_FORSAKEN];
     _Atomic int forsaken_for[TUTTI_FORSAKEN];
+
     tutti_entry entries[TUTTI_BOARD_ENTRIES];
     _Alignas(4096) unsigned char stages[TUTTI_STAGES][2][TUTTI_STAGE_BYTES];
-    /* [owner]: serials of its entries that this rank has finished with */
+    /* [owner]: serials of its entries that this rank has finished with. */
     _Alignas(64) _Atomic uint64_t finished[][TUTTI_BOARD_ENTRIES];
 } tutti_board_memory;
 
@@ -85,19 +89,20 @@ typedef struct tutti_board_slot {           /* what the owner remembers of an en
     int ranks[TUTTI_BOARD_MEMBERS];
 } tutti_board_slot;
 
+/* crowded: there are more ranks than cores. Looking takes the core from the rank that is waited
+   for, so there is one look, then the wait. */
 typedef struct tutti_board {
-    /* the lock among the threads of this rank; see board.c */
-    _Alignas(64) _Atomic bool held;
+    _Alignas(64) _Atomic bool held;         /* the lock among the threads of this rank; see
+                                               board.c */
     tutti_board_memory **of_rank;
     tutti_board_memory *mine;
-    /* more ranks than cores: who looks takes the core from whom it waits for; one look, then
-       wait */
     bool crowded;
-    /* looks before a wait: doubles when they were enough, halves when they were not */
-    _Atomic uint32_t patience;
-    tutti_board_slot slots[TUTTI_BOARD_ENTRIES]; /* this and below under held */
-    /* bit k: entry k was not the preferred one, and not all have finished */
-    uint32_t displaced;
+    _Atomic uint32_t patience;              /* looks before a wait: doubles when they were enough,
+                                               halves when they were not */
+    /* Under held. */
+    tutti_board_slot slots[TUTTI_BOARD_ENTRIES];
+    uint32_t displaced;                     /* bit k: entry k was not the preferred one, and not all
+                                               have finished */
     bool stage_used[TUTTI_STAGES];
     uint64_t published;
 } tutti_board;
@@ -110,7 +115,7 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
 void tutti_board_advance(tutti_entry *mine, uint32_t phase); /* silent */
 /* after the silent ones, before waiting and before leaving */
 void tutti_board_tell(const tutti_call *call);
-/* This member gives up because of rank `gone`: whoever follows it hears so. It may live on, and its
+/* This member gives up because of rank `gone`: all that follow it hear so. It may live on, and its
    death would never end their waiting. */
 void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone);
 /* Looks for member j's entry, resp. at its phase, for a moment. patient: for as long as has paid
@@ -126,8 +131,8 @@ tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entr
 void tutti_board_clear(const tutti_call *call, int j, const tutti_entry *entry);
 int tutti_board_stage_take(const tutti_world *world);   /* -1: none is free */
 void tutti_board_stage_give(const tutti_world *world, int stage);
-/* Start of [offset, offset + bytes) of member j's window as announced;
-   TUTTI_ERR_CORRUPT when it does not lie inside. */
+/* Start of [offset, offset + bytes) of member j's window as announced; TUTTI_ERR_CORRUPT when it
+   does not lie inside. */
 tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where,
                                size_t bytes, unsigned char **out, tutti_error *err);
 #endif

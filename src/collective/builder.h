@@ -8,9 +8,8 @@ struct tutti_builder {
     int p, i;               /* size, index; of the sub-group while the builder is narrowed to one */
     int base, stride;       /* member k of the sub-group is base + k * stride of the whole */
     size_t n;               /* count */
-    /* with counts: first element of each part, and their sum; [1]: of what an all-to-all
-       receives. NULL: equal parts of n */
-    const size_t *first[2];
+    const size_t *first[2]; /* with counts: first element of each part, and their sum; [1]: of what
+                               an all-to-all receives. NULL: equal parts of n */
     bool failed;            /* no memory */
 };
 
@@ -20,8 +19,8 @@ static inline tutti_ref tutti_at(tutti_place place, size_t element)
     return ref;
 }
 
-/* Part j of the whole: where it begins, and its length. `side` 1: of
-   what an all-to-all receives; else 0. */
+/* Part j of the whole: where it begins, and its length. `side` 1: of what an all-to-all receives;
+   else 0. */
 static inline size_t tutti_part_at(const tutti_builder *b, int side, int j)
 {
     return b->first[side] != NULL ? b->first[side][j] : (size_t)j * b->n;
@@ -39,8 +38,8 @@ static inline int tutti_peer_after(const tutti_builder *b, int k)
 /* From here on for the sub-group of p members base, base + stride, ..., of which I am the i-th. */
 void tutti_build_narrow(tutti_builder *b, int p, int i, int base, int stride);
 
-/* An empty slice of a vector that is not empty is not sent, unless it is a
-   part that has a count of its own. */
+/* An empty slice of a vector that is not empty is not sent, unless it is a part that has a count of
+   its own. */
 void tutti_build_send(tutti_builder *b, int peer, uint32_t round, tutti_ref from, size_t count);
 void tutti_build_recv(tutti_builder *b, int peer, uint32_t round, tutti_ref to, size_t count);
 /* for the requests [first, end) */
@@ -61,8 +60,8 @@ void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_
 /* Receives `count` elements from everybody but me into the scratch memory; adds the terms of a sum
    in index order, with `own` at my place. */
 void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t count);
-/* Each member's slice of [begin, begin + length) of the vectors to it, and their
-   sum there. All of it is waited for. */
+/* Each member's slice of [begin, begin + length) of the vectors to it, and their sum there. All of
+   it is waited for. */
 void tutti_build_sum_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round);
 /* The other half: each member's slice of it to all others. */
 void tutti_build_spread_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round);

@@ -1,10 +1,18 @@
-/* What the files of this room share. world.c opens and closes; message.c: ports; group.c:
-   groups, tags and the common ground of collectives; collective.c: the public calls and which
-   path they take; choice.c: which algorithm; table.c: which one by a file; schedule.c, parts.c,
-   stragglar.c write lists (builder.c: with what), check.c proves and cost.c prices them;
-   interpret.c runs a list over messages;
-   cache.c keeps lists and scratch memory; reduce.c adds; board.c and window.c: the same
-   algorithms through shared memory. */
+/* collective_internal.h: what the files of this room share.
+
+     world.c                   opens and closes
+     message.c                 ports
+     group.c                   groups, tags and the common ground of collectives
+     members.c                 who is left
+     collective.c              the public calls, and which path they take
+     choice.c, table.c         which algorithm; which one by a file
+     schedule.c, parts.c, stragglar.c, hierarchy.c
+                               write lists (builder.c: with what)
+     check.c, cost.c           prove lists; price them
+     interpret.c               runs a list over messages
+     cache.c                   keeps lists and scratch memory
+     reduce.c                  adds
+     board.c, window.c         the same algorithms through shared memory */
 #ifndef TUTTI_COLLECTIVE_INTERNAL_H
 #define TUTTI_COLLECTIVE_INTERNAL_H
 #include "tutti/comm.h"
@@ -60,19 +68,19 @@ struct tutti_world {
     tutti_scratch *scratch;       /* not in use; under monitor */
     tutti_orphan *orphans;        /* under monitor */
     tutti_shared_window windows[TUTTI_WINDOWS];
-    /* release: publishes windows[n]; pairs with the acquire in tutti_windows_find */
-    _Atomic uint32_t n_windows;
+    _Atomic uint32_t n_windows;   /* release: publishes windows[n]; pairs with the acquire in
+                                     tutti_windows_find */
     struct tutti_table *table;    /* NULL: none. Changes only while no collective runs */
     uint32_t tables;              /* loads so far */
     atomic_bool taken;            /* orders nothing */
     int *host;                    /* of each rank; NULL: all on one */
-    /* of each rank: the lowest rank on the same node of the same host,
-       -1: unknown; NULL: unknown of all */
-    int *node;
+    int *node;                    /* of each rank: the lowest rank on the same node of the same
+                                     host, -1: unknown; NULL: unknown of all */
     struct tutti_board *board;    /* NULL: the transport has no windows, or one rank only */
 };
 
 /* ---- world.c: the same for a transport that is not in the registry (tests) ---- */
+
 tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops,
                                  const tutti_launch *launch, tutti_runtime *rt,
                                  tutti_error *err); /* rt NULL: opens its own */
@@ -102,10 +110,10 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
 #define TUTTI_WEIGHTED 4
 /* Types whose sums are rounded once at the end: BF16, F16. */
 bool tutti_reduce_narrow(tutti_dtype dtype);
-/* y = tree over x[0..p) by op (SUM, MAX, MIN; MEAN: as SUM; of BF16 and F16: over terms
-   times 1/p). scale: each value times scale[r] first, rounded (F32, F64; NULL: none). y may
-   be one of x. Maximum and minimum: a NaN wins (the one of the lower index); of equal
-   values (the zeros) the lower index's. */
+/* y = tree over x[0..p) by op (SUM, MAX, MIN; MEAN: as SUM; of BF16 and F16: over terms times
+   1/p). scale: each value times scale[r] first, rounded (F32, F64; NULL: none). y may be one of x.
+   Maximum and minimum: a NaN wins (the one of the lower index); of equal values (the zeros) the
+   lower index's. */
 void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
                        const void *const *x, const double *scale, void *y);
 /* The same into each of x[0..p), at most TUTTI_BOARD_MEMBERS; they lie apart. x[first], the
@@ -158,15 +166,15 @@ typedef struct tutti_call {
     int algorithm;                /* row */
     int local, node;              /* as in tutti_schedule_key */
     uint64_t tag;                 /* of this collective: context and sequence */
-    /* grows by one from call to call of a group: where on the board */
-    uint32_t turn;
+    uint32_t turn;                /* grows by one from call to call of a group: where on the
+                                     board */
 } tutti_call;
 static inline int tutti_call_rank(const tutti_call *call, int index)
 {
     return tutti_group_rank(call->group, index);
 }
-/* What members compare, packed: kind + 1 (no collective's word is 0), op,
-   dtype, algorithm; and size with root. */
+/* What members compare, packed: kind + 1 (no collective's word is 0), op, dtype, algorithm; and
+   size with root. */
 #define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* parts have counts of their own */
 static inline uint32_t tutti_call_what(const tutti_call *call)
 {
@@ -189,8 +197,8 @@ void tutti_orphans_close(tutti_world *world); /* before the transport is closed 
 /* ---- board.c, window.c ---- */
 tutti_status tutti_board_open(tutti_world *world, tutti_error *err);
 void tutti_board_close(tutti_world *world);
-/* This member has given up the call's group, because of rank `gone`: who waits for it on the board
-   in a later collective of the group hears that. Looks at the group alone. */
+/* This member has given up the call's group, because of rank `gone`. A member that waits for it on
+   the board in a later collective of the group hears that. Looks at the group alone. */
 void tutti_board_forsake(const tutti_call *call, int gone);
 /* before the window is made known */
 void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes);

@@ -1,8 +1,8 @@
-/* schedule.h: a collective algorithm is data. A schedule is the list of steps that one
-   member of a group performs; the lists of all members together are the algorithm. One
-   interpreter (interpret.c) runs any list, one checker (check.c) proves the lists of a whole
-   group, and what is sent to whom is counted from the lists. Adding an algorithm means
-   adding a function that writes lists.
+/* schedule.h: a collective algorithm is data. A schedule is the list of steps that one member of a
+   group performs; the lists of all members together are the algorithm. One interpreter
+   (interpret.c) runs any list. One checker (check.c) proves the lists of a whole group. What is
+   sent to whom is counted from the lists. Adding an algorithm means adding a function that writes
+   lists.
 
    A member sees three memories, all counted in elements of whatever type the call has:
 
@@ -11,17 +11,17 @@
      PART     `mine` of reduce-scatter, all-gather, gather and scatter; `out` of all-to-all
      SCRATCH  `scratch` elements, contents undefined at the start
 
-   and five kinds of steps, performed in order:
+   There are five kinds of steps, performed in order:
 
-     SEND   posts the sending of from[0, count) to `peer`; the memory must not be
-            written until a WAIT covers the request
-     RECV   posts the receipt of count elements from `peer` into `to`; the memory must not
-            be touched until a WAIT covers it
-     WAIT   blocks until the requests [first, first + n) are done; SEND and RECV number the
-            requests 0, 1, 2, ... as they stand
-     SUM    to[0, count) = the canonical tree (DESIGN, one order of summation) over the n
-            terms [first, first + n), in their order; `to` may be one of them. The reduction
-            may be a maximum or minimum as well.
+     SEND   posts the sending of from[0, count) to `peer`; the memory must not be written until a
+            WAIT covers the request
+     RECV   posts the receipt of count elements from `peer` into `to`; the memory must not be
+            touched until a WAIT covers it
+     WAIT   blocks until the requests [first, first + n) are done; SEND and RECV number the requests
+            0, 1, 2, ... as they stand
+     SUM    to[0, count) = the canonical tree (tutti_reduce_tree, one order of summation) over the
+            n terms [first, first + n), in their order; `to` may be one of them. The reduction may
+            be a maximum or minimum as well.
      COPY   to[0, count) = from[0, count); equal addresses: nothing
 
    A SEND meets the RECV of the same pair and the same `round`; several of one pair and round meet
@@ -66,26 +66,27 @@ typedef struct tutti_step {
     size_t first, n;        /* WAIT: requests; SUM: terms */
 } tutti_step;
 
-/* What fixes a list. count: elements of x for all-reduce, broadcast and reduce, of one part for the
-   kinds with parts, 0 for a barrier. counts: parts of their own lengths, counts[j] is member j's,
-   all back to back; then `count` is their sum. Of an all-to-all it is first what I send to each
-   member, then what I receive of each, and `count` is 0, since sums differ. With counts an empty
-   part is a message too: who thinks it is not empty hears it. */
+/* What fixes a list.
+
+     count    elements of x for all-reduce, broadcast and reduce; of one part for the kinds with
+              parts; 0 for a barrier
+     counts   parts of their own lengths: counts[j] is member j's, all back to back; then `count`
+              is their sum. Of an all-to-all it is first what I send to each member, then what I
+              receive of each, and `count` is 0, since the sums differ. With counts an empty part
+              is a message too: a member that thinks it is not empty hears it.
+     local    members a host, a power of two: as many of one host, as many of the next, and so on.
+              0: one host, or hosts that are not alike
+     node     members a node of a host (NUMA), likewise, fewer than of the host. 0: one node each,
+              or nodes that are not alike, or unknown */
 typedef struct tutti_schedule_key {
     tutti_collective kind;
     int algorithm;          /* row of tutti_algorithms */
     int size, index;
-    /* the member that kind or algorithm singles out: the root, the straggler; else 0 */
-    int root;
+    int root;               /* the member that kind or algorithm singles out: the root, the
+                               straggler; else 0 */
     size_t count;
-    /* NULL: equal parts. Borrowed; in a schedule's own key it is the schedule's copy */
-    const size_t *counts;
-    /* members a host, a power of two: as many of one host, as many of the next, ... 0: one
-       host, or hosts that are not alike */
-    int local;
-    /* members a node of a host (NUMA), likewise, fewer than of the host. 0: one node each, or
-       nodes that are not alike, or unknown */
-    int node;
+    const size_t *counts;   /* NULL: equal parts. Borrowed; in a schedule's own key its own copy */
+    int local, node;
 } tutti_schedule_key;
 
 typedef struct tutti_schedule {
@@ -102,19 +103,19 @@ typedef struct tutti_schedule {
     uint64_t used;
 } tutti_schedule;
 
+/* Traits of an algorithm. */
 enum {
-    /* sums of an order of its own, the same on all members; only on request: order=any */
-    TUTTI_ANY_ORDER = 1,
+    TUTTI_ANY_ORDER = 1,    /* sums of an order of its own, the same on all members; only on
+                               request: order=any */
     TUTTI_POWER_OF_TWO = 2, /* serves such groups only */
     TUTTI_SINGLES_OUT = 4,  /* has a straggler */
-    /* sends sums of some members: not for types whose sums are rounded once at the end (16 bits) */
-    TUTTI_PARTIAL_SUMS = 8,
+    TUTTI_PARTIAL_SUMS = 8, /* sends sums of some members: not for types whose sums are rounded once
+                               at the end (16 bits) */
     TUTTI_WINDOWED = 16,    /* window.c does it through shared memory where it can */
-    /* a member sends its whole input to each other once, and nothing
-       else: to be counted without the list */
-    TUTTI_ALL_TO_EACH = 32,
-    /* looks at hosts and nodes; on one of each it is "direct" by another name */
-    TUTTI_HOSTS = 64
+    TUTTI_ALL_TO_EACH = 32, /* a member sends its whole input to each other once, and nothing else:
+                               to be counted without the list */
+    TUTTI_HOSTS = 64        /* looks at hosts and nodes; on one of each it is "direct" by another
+                               name */
 };
 typedef struct tutti_builder tutti_builder;
 typedef struct tutti_algorithm {
@@ -131,7 +132,7 @@ const char *tutti_collective_name(tutti_collective kind); /* "all-reduce" */
 int tutti_algorithm_find(tutti_collective kind, const char *name);
 bool tutti_algorithm_serves(int row, int size);
 /* Row for NULL: a function of kind, size, members a host (0: one host, or hosts not alike), members
-   a node (0: they do not count) and count only, so that every member decides alike. */
+   a node (0: they do not count) and count only, so that all members decide alike. */
 int tutti_algorithm_choose(tutti_collective kind, int size, int local, int node, size_t count);
 /* Is it worth the rounds to let each element cross between nodes once? members: of a host; node: of
    a node; count: of the whole vector. */
@@ -152,33 +153,41 @@ size_t tutti_counts_of(tutti_collective kind, int size);
    at multiples of 16 elements (a 64-byte line of floats), so that two owners never write one line
    of an aligned vector; small vectors leave late owners nothing. */
 size_t tutti_slice(size_t count, int size, int i);
-/* "direct" works through longer vectors in segments of this many elements,
-   which bounds its scratch memory. */
+/* "direct" works through longer vectors in segments of this many elements, which bounds its scratch
+   memory. */
 #define TUTTI_SEGMENT ((size_t)4 << 20)
 
-/* Proves the lists of a whole group: lists[i] is member i's. Every element ends as its kind
-   promises (for sums: every member exactly once, in the canonical order; of TUTTI_ANY_ORDER: in
-   some order, the same expression on all members), no memory is touched while in flight, sends and
-   receives match in order and size, nobody deadlocks under strict rendezvous, every request is
-   waited for, all references lie inside. TUTTI_ERR_STATE with a sentence otherwise. Simulates
-   element by element: for tests, with counts of some thousands at most. */
+/* Proves the lists of a whole group; lists[i] is member i's:
+
+   - Every element ends as its kind promises. For sums: every member exactly once, in the canonical
+     order; of TUTTI_ANY_ORDER: in some order, the same expression on all members.
+   - No memory is touched while in flight, and all references lie inside.
+   - Sends and receives match in order and size, and every request is waited for.
+   - Nobody deadlocks under strict rendezvous.
+
+   TUTTI_ERR_STATE with a sentence otherwise. Simulates element by element: for tests, with counts
+   of some thousands at most. */
 tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, tutti_error *err);
 /* What the lists of a whole group take, in seconds from 0: times[i] is when member i has done its
-   list. Rendezvous: a message is ready when both ends have posted. Each member has one port out and
-   one in: a message takes each for beta seconds a byte, in order of readiness (of equal ones: of
-   posting), and is done alpha later, so latencies of messages in flight together overlap. A SUM of
-   k terms takes gamma (k - 1) a byte; copies are free. Blocks of members (of a host, of a node)
-   have a port out and one in as well, which a message to a member of another block takes for the
-   block's beta a byte; the members' ports are then held for the slower of the two. For any lists
-   that the checker would pass; a deadlock is TUTTI_ERR_STATE. Allocates; O(messages log
-   messages). */
+   list. The model:
+
+   - Rendezvous: a message is ready when both ends have posted.
+   - Each member has one port out and one in. A message takes each for beta seconds a byte, in order
+     of readiness (of equal ones: of posting), and is done alpha later. So latencies of messages in
+     flight together overlap.
+   - A SUM of k terms takes gamma (k - 1) a byte; copies are free.
+   - Blocks of members (of a host, of a node) have a port out and one in as well. A message to a
+     member of another block takes them for the block's beta a byte; the members' ports are then
+     held for the slower of the two.
+
+   For any lists that the checker would pass; a deadlock is TUTTI_ERR_STATE. Allocates; O(messages
+   log messages). */
 typedef struct tutti_cost {
     double alpha, beta, gamma; /* s a message, s a byte sent, s a byte summed */
     size_t element;            /* bytes */
     const double *arrival;     /* of each member, s; NULL: all at 0 */
     struct {
-        /* members: as many of one block, as many of the next, ...; 0: none */
-        int size;
+        int size;              /* members: as many of one block, as many of the next; 0: none */
         double beta;           /* s a byte of its ports, which its members share */
     } block[2];
 } tutti_cost;

@@ -1,22 +1,24 @@
-/* What the files of this room share: the `sim` transport and its runtime,
-   on SimGrid's C API, as a plug-in.
+/* sim_internal.h: what the files of this room share: the `sim` transport and its runtime, on
+   SimGrid's C API, as a plug-in.
 
    One process holds all ranks. A thread is an actor, actors run one at a time, time is SimGrid's.
    Every call of SimGrid lets other actors run, so this room calls it in one place only: when a
    thread blocks. Until then whatever happens outside of our own lists (a post, a wake, computing
-   time) is written to the thread's log; the log is played, in its order, at the thread's next
+   time) is written to the thread's log. The log is played, in its order, at the thread's next
    blocking call (runtime.c, sim_play). So code between two blocking calls is atomic, and a message
    posted after a second of computing starts a second later.
 
    A host that fails, by its platform's profile or by `fail`, takes its rank's actors with it. The
-   others hear of it after peer-timeout, as of a real host that has fallen silent; until then
+   others hear of it after peer-timeout, as of a real host that has fallen silent. Until then
    nothing comes from it and nothing that goes to it ends (losses.c).
 
    Messages are matched in our own lists, one pair of lists a receiving rank. A matched pair is a
    transfer: two service actors ("wires"), one on each host, carry it through the receiver's mailbox
    (wire.c). Only the note and a pointer travel; the receiving wire copies the payload at the end.
-   Requests that are not matched own nothing of SimGrid's. All waiting is on one semaphore a thread;
-   who wakes it sets a flag first, and the sleeper looks at the flag only. */
+   Requests that are not matched own nothing of SimGrid's.
+
+   All waiting is on one semaphore a thread. A thread that wakes another sets a flag first, and the
+   sleeper looks at the flag only. */
 #ifndef TUTTI_SIM_INTERNAL_H
 #define TUTTI_SIM_INTERNAL_H
 #include "tutti/transport.h"
@@ -33,19 +35,20 @@ enum {
     SIM_TURNS = 1000000,          /* a loop that looks this often without waiting never ends */
     SIM_THREAD_STACK_KIB = 1024,  /* pages count only when touched */
     SIM_SERVICE_STACK_KIB = 64,
-    /* memory areas that the kernel counts (vm.max_map_count): the stack, its guard page */
-    SIM_AREAS_A_STACK = 2,
-    SIM_AREAS_A_RANK = 24,        /* its own thread, the loader's, a lane's; its large vectors */
-    SIM_AREAS_FREE = 3000,        /* libraries, SimGrid's heap */
     SIM_WIRES_MOST = 10000,       /* a rank may have each way */
-    SIM_RANKS = 1 << 16
+    SIM_RANKS = 1 << 16,
+
+    /* Memory areas, which the kernel counts (vm.max_map_count). */
+    SIM_AREAS_A_STACK = 2,        /* the stack, its guard page */
+    SIM_AREAS_A_RANK = 24,        /* its own thread, the loader's, a lane's; its large vectors */
+    SIM_AREAS_FREE = 3000         /* libraries, SimGrid's heap */
 };
-/* Clocks are read, computing ends and sleepers wake at whole nanoseconds, and a tie is one of whole
-   nanoseconds. SimGrid's clock is a double, whose last bits depend on how long the run has gone on;
-   whole nanoseconds do not, so a run that goes on from a checkpoint lives through the same
-   intervals as the one that wrote it. Below this fraction of one, a time is taken for rounding of
-   the nanosecond before. (Messages arrive when SimGrid says: to round that as well costs a third of
-   a message, and what they bring about is rounded.) */
+/* Clocks are read, computing ends and sleepers wake at whole nanoseconds, and a tie is one of
+   whole nanoseconds. SimGrid's clock is a double, whose last bits depend on how long the run has
+   gone on. Whole nanoseconds do not, so a run that goes on from a checkpoint lives through the
+   same intervals as the one that wrote it. Below this fraction of a nanosecond, a time is taken
+   for rounding of the nanosecond before. (Messages arrive when SimGrid says: to round that as well
+   costs a third of a message, and what they bring about is rounded.) */
 #define SIM_DUST 1e-3
 /* Time zero of a run. Not 0: callers take a clock of 0 for "not yet". */
 #define SIM_EPOCH_NS INT64_C(1000000000)
@@ -105,7 +108,7 @@ typedef enum {
     SIM_ENDED
 } sim_where;
 
-/* an actor: a rank's own, one it opened, a wire or a watcher. Lives as long as the run */
+/* An actor: a rank's own, one it opened, a wire or a watcher. Lives as long as the run. */
 struct sim_thread {
     sim_run *run;
     sim_thread *next;             /* of all */
@@ -115,8 +118,9 @@ struct sim_thread {
     void (*body)(void *arg);
     void *arg;
     sim_thread *joiner;
-    /* now: what an act of the log brings about, done before the next act */
-    sim_log log, now;
+    sim_log log;
+    sim_log now;                  /* what an act of the log brings about, done before the next
+                                     act */
     size_t played;                /* acts of the log that have been done, while it is played */
     double pending;               /* seconds of the log */
     bool playing;
@@ -155,8 +159,8 @@ struct sim_transfer {
     sim_link link;                /* in the receiving rank's flight */
     sim_op *send, *recv;          /* NULL: taken back; the wires carry on without effect */
     int from, to, users;          /* users: wires that have not finished */
-    /* one of the hosts has failed and nobody knows yet: it stays in flight until then */
-    bool halted;
+    bool halted;                  /* one of the hosts has failed and nobody knows yet: it stays in
+                                     flight until then */
     size_t bytes;
     sim_link queue;               /* of an end that has no wire left */
     sim_transfer *next, *all;     /* free ones; all of the run */
@@ -182,15 +186,15 @@ typedef struct sim_rank {
     sim_event *events;            /* who is lost to it, in order */
     int n_events, events_room, cuts; /* cuts: how many of them are such */
     bool off;                     /* `fail` turns its host off */
-    /* when it is to, INFINITY: never; when it did, -1: it has not, as far as is known */
-    double fails_at, failed_at;
+    double fails_at;              /* when it is to; INFINITY: never */
+    double failed_at;             /* when it did; -1: it has not, as far as is known */
     sg_host_t watched_on[2];      /* where its watchers are */
     sim_link sends[SIM_BUCKETS], receives[SIM_BUCKETS]; /* unmatched: to this rank; its own */
     int listed;                   /* in these two */
     sim_thread *matcher;          /* of its receives from ANY; made with the first */
     bool due;                     /* it has something to do */
-    /* a receive from ANY has come back out of a transfer: the matcher is to look again */
-    bool unserved;
+    bool unserved;                /* a receive from ANY has come back out of a transfer: the matcher
+                                     is to look again */
     sim_link flight;
     sg_mailbox_t mailbox;
     sim_wire *idle;               /* of those that send */
@@ -220,8 +224,8 @@ struct sim_run {
     sim_transfer *free_transfers, *transfers;
     int wires;                    /* a rank may have each way */
     bool steady;                  /* the platform is ours and nobody is to fail: no host does */
-    /* faults that hold everybody (sim_hold); threads that are being made */
-    int held, making;
+    int held;                     /* faults that hold everybody (sim_hold) */
+    int making;                   /* threads that are being made */
     sg_host_t spare;              /* one that has no rank, or NULL */
     int faults;                   /* of `fail` */
     double peer_timeout;          /* seconds until others hear of a failed host */
@@ -300,7 +304,7 @@ void sim_take_back(sim_run *run, sim_transfer *t);
 
 /* ---- ranks.c ---- */
 void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *why);
-/* who `me` is told is to blame that `rank` is gone: the root, but never itself */
+/* The rank that `me` is told is to blame that `rank` is gone: the root, but never `me`. */
 int sim_because_of(const sim_run *run, int me, int rank);
 int sim_culprit(const sim_run *run);
 bool sim_alone(const sim_run *run, int rank);               /* all others are gone */
@@ -315,11 +319,11 @@ void sim_close(void *t);
 /* ---- losses.c ---- */
 /* "RANK@SECONDS:..." */
 tutti_status sim_faults_read(sim_run *run, const char *text, tutti_error *err);
-/* who brings them about, and who watches; false: no memory */
+/* The actors that bring them about, and those that watch; false: no memory. */
 bool sim_faults_start(sim_run *run);
 /* until nobody is about to fail; for good if its own rank is */
 void sim_hold(sim_thread *self);
-/* everybody who lives is watched; false: no memory */
+/* Every rank that lives is watched; false: no memory. */
 bool sim_watch_all(sim_run *run);
 void sim_note_lost(sim_thread *self, int rank);             /* to all others */
 void sim_cut(sim_thread *self, int a, int b);               /* the link between two has failed */
