@@ -1,37 +1,42 @@
 /* accordion.c: wrapper accordion: a codec that keeps much while a layer's gradients change, and
    one that keeps little while they do not. Agarwal, Wang, Lee, Venkataraman and Papailiopoulos,
    MLSys 2021. The rule is regime.h's.
-     Gradients of a window are added up, before codec and error feedback; n is the sum's norm,
-     divided by the steps of the window. At its end, with n' of the window before: critical, hence
-     `low`, iff |n' - n| >= eta n'; else `high`. The first window is critical, and so is one after
-     n' = 0 or with an n that is no number. When the learning rate falls to lr_drop or less of the
-     last step's, everything is `low` until the next check. A step that is left out is none.
-   unit=epoch, as published: a window is one epoch in `interval`, the first of them, and what lies
-   between is not added up, or with norm_window=interval all of it. unit=step: all `interval`
-   steps. norm_source: whose gradients.
+
+   Gradients of a window are added up, before codec and error feedback. n is the sum's norm, divided
+   by the steps of the window; n' is that of the window before. At the window's end:
+
+     1. The regime is critical, hence `low`, iff |n' - n| >= eta n'; else `high`.
+     2. The first window is critical, and so is one after n' = 0 or with an n that is no number.
+     3. When the learning rate falls to lr_drop or less of the last step's, everything is `low`
+        until the next check.
+     4. A step that is left out does not count.
+
+   unit=epoch, as published: a window is one epoch in `interval`, the first of them. What lies
+   between is not added up, or with norm_window=interval all of it. unit=step: all `interval` steps.
+
+   norm_source: whose gradients.
      local      each worker's own; n is the root mean square over the workers of their norms, 4
                 bytes a layer and check. The same bits decide everywhere
-     rank0      worker 0's own, as in the authors' code: decisions
-                depend on which worker is worker 0
-     averaged   the decoded mean, which all have anyway, so that no message is needed; but its
-                norm falls with the level itself where nothing is fed back, and every second
-                check may find a critical regime
+     rank0      worker 0's own, as in the authors' code: decisions depend on which worker is worker
+                0
+     averaged   the decoded mean, which all have anyway, so that no message is needed; but its norm
+                falls with the level itself where nothing is fed back, and every second check may
+                find a critical regime
 
-   replay: the levels are those of a recorded run, as its events have them ("replay
-   40.lhhl"), and nothing is added up. The sheet has them in a file; here they are part of
-   the spec, which all workers compare.
+   replay: the levels are those of a recorded run, as its events have them ("replay 40.lhhl"), and
+   nothing is added up. They are part of the spec, which all workers compare, and in no file.
 
    dry_run: gradients travel through `dense`, and levels are decided and logged as ever.
 
-   Of each check is logged, of each layer: n', n, the part of n' by which they differ and the level;
-   and what the levels have saved so far of what `low` would have sent, a worker, by the bytes that
-   a message has at most. With dry_run: would have saved.
+   Each check logs, of each layer: n', n, the part of n' by which they differ and the level; and
+   what the levels have saved so far of what `low` would have sent, a worker, by the bytes that a
+   message has at most. With dry_run: would have saved.
 
    Differs from the authors' code: a norm is divided by its steps, since epochs may differ, and a
    cosine's falls are no drops (regime.c).
 
-   ef(accordion(...)) has one residual for both levels. Of codecs that learn (powersgd) the one
-   that takes over follows the other. */
+   ef(accordion(...)) has one residual for both levels. Of codecs that learn (powersgd) the one that
+   takes over follows the other. */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"

@@ -1,42 +1,44 @@
-/* alq.c: codecs alq and amq: as qsgd with levels that are fitted to the gradients at a
-   few chosen steps. Faghri, Tabrizian, Markov, Alistarh, Roy and Ramezani-Kebrya, NeurIPS
-   2020. ALQ moves all levels, AMQ the multiplier p of +-{1, p, p^2, ...}. Between the
-   fits a look-up quantiser, unbiased.
+/* alq.c: codecs alq and amq: as qsgd with levels that are fitted to the gradients at a few chosen
+   steps. Faghri, Tabrizian, Markov, Alistarh, Roy and Ramezani-Kebrya, NeurIPS 2020. ALQ moves all
+   levels, AMQ the multiplier p of +-{1, p, p^2, ...}. Between the fits a look-up quantiser,
+   unbiased.
 
    A fit takes three rounds of tutti_codec_begin:
-     `samples` steps      before it: `encode` keeps each whole bucket's norm, and mean and
-                          deviation of its normalised elements: the gradients of these steps are
-                          the sample, of each bucket the root mean square of its norms, and mean
-                          and deviation of all its normalised elements
+     `samples` steps      before it: `encode` keeps each whole bucket's norm, and mean and deviation
+                          of its normalised elements. The gradients of these steps are the sample:
+                          of each bucket the root mean square of its norms, and mean and deviation
+                          of all its normalised elements
      round 0              each worker gives its `components` buckets of greatest norm, in its own
                           place of the numbers (12 bytes each): every worker has them all
      round 1              worker 0 fits the mixture and finds the levels (mixture.c); the others
                           give zeros, so that the sum is worker 0's levels. Fitted by each for
-                          itself they could differ: the exponential and the error function are the C
-                          library's, and differ between processors
+                          itself they could differ: the exponential and the error function are the
+                          C library's, and differ between processors
      round 2              all take them, and say Psi before and after
-   What levels begin as. The authors' code begins with NUQSGD's without a 0 (initial=powers), the
-   least of which is 1/8 with 3 bits, where the elements of a bucket of 8192 are about 1/90 of its
-   2-norm: until the first fit rounding adds 127 times the gradient's square, which networks with
+
+   What levels begin as. The authors' code begins with NUQSGD's without a 0 (initial=powers). The
+   least of these is 1/8 with 3 bits, where the elements of a bucket of 8192 are about 1/90 of its
+   2-norm. Until the first fit rounding adds 127 times the gradient's square, which networks with
    batch normalisation survive and others do not. But the mean square of a bucket's normalised
    elements needs no gradient: it is 1/d with the 2-norm, exactly. So by default (initial=normal)
-   levels are fitted before step 0 to the normal distribution of that mean square; with norm=max,
-   whose mean square is not known, to deviation 1 / sqrt(2 ln d), by which the greatest of d normal
-   numbers is 1. It takes rounds 1 and 2. Where levels that are begun with would add more than 5/4
-   of a normal gradient's square, it is said.
+   levels are fitted before step 0 to the normal distribution of that mean square. With norm=max,
+   whose mean square is not known, the deviation is 1 / sqrt(2 ln d), by which the greatest of d
+   normal numbers is 1. This first fit takes rounds 1 and 2. Where levels that are begun with would
+   add more than 5/4 of a normal gradient's square, it is said.
 
-   Only whole buckets count, as in the authors' runs; elements that are the scale itself (norm=max)
+   Only whole buckets count, as in the authors' runs. Elements that are the scale itself (norm=max)
    are left out of mean and deviation, since the distribution has its ends there. A part of the
    mixture has the weight N^2 d, which makes its Psi the variance that is added to the gradient; the
    authors' code has N (weight=norm). What is fitted replaces the levels only where it lowers Psi.
 
    Fits are before the steps `first` and `second`, before every multiple of `every`, and after
-   `samples` steps at a learning rate of half the last one's or less. A step that is left out
-   gives no sample; the fit is a step later. While one is sampled for, no other is begun.
+   `samples` steps at a learning rate of half the last one's or less. A step that is left out gives
+   no sample; the fit is a step later. While one is sampled for, no other is begun.
+
    symmetric=on fits to the distribution and its mirror image alike, of which the best levels are
-   symmetric; the sheet's form of it, positive levels alone with a 0 as neighbour that is none of
-   them, minimises something else than their variance. Levels are a state, so that a worker that
-   joins has them; on the wire there are codes only. */
+   symmetric. The published form, positive levels alone with a 0 as neighbour that is none of them,
+   minimises something else than their variance. Levels are a state, so that a worker that joins has
+   them; on the wire there are codes only. */
 #include "codec_internal.h"
 #include "mixture.h"
 #include "registry.h"

@@ -1,22 +1,26 @@
 /* dgc.c: wrapper dgc: momentum that goes with what is held back. Lin, Han, Mao, Wang and Dally,
    ICLR 2018 (Deep Gradient Compression).
-     before:  g clipped;  u = m u + g, v = v + u  (nesterov, as in the authors' code: u = m (u +
-              g), v = v + u + g);  v is encoded
+
+     before:  g clipped;  u = m u + g, v = v + u;  v is encoded
+              (nesterov, as in the authors' code: u = m (u + g), v = v + u + g)
      account: v = v - decoded(v), which for a selection is 0 where it was sent
-     after:   u = 0 where v was sent: momentum factor masking, since what was just sent must
-              not push again. Of a tensor that was sent whole nothing is held back that could
-              become stale, and its momentum stays: else tensors too small to be worth a
-              selection would train without any
-   What was sent is known by its place, as in the authors' code, and not by what is left of v. A sum
-   that came to 0 by itself was not sent, and its momentum goes on; a 0 that fills a selection up
-   was sent. A value that travels in 16 bits was sent, too, and leaves in v what rounding took from
-   it (the authors' code drops that). A codec that makes no selection has sent all.
+     after:   u = 0 where v was sent: momentum factor masking, since what was just sent must not
+              push again
+
+   Of a tensor that was sent whole nothing is held back that could become stale, and its momentum
+   stays. Else tensors too small to be worth a selection would train without any.
+
+   What was sent is known by its place, as in the authors' code, and not by what is left of v. A
+   sum that came to 0 by itself was not sent, and its momentum goes on; a 0 that fills a selection
+   up was sent. A value that travels in 16 bits was sent, too, and leaves in v what rounding took
+   from it (the authors' code drops that). A codec that makes no selection has sent all.
+
    The optimiser must be plain SGD. The paper clips each worker's gradient at clip / sqrt(workers)
-   by the norm of the whole; a piece leaves before the others are known, so here, as the authors'
-   code does, each range that is encoded (a tensor) is clipped by its own norm. The ratio falls to
-   its end over the inner codec's warm-up: topk(ratio=0.001,warmup=4) is 25, 6.3, 1.6, 0.4 and 0.1
-   %, as published. server=on keeps what the owner of a sum loses when it encodes it again (stage
-   1), which no worker could know of. */
+   by the norm of the whole. Here a piece leaves before the others are known, so each range that is
+   encoded (a tensor) is clipped by its own norm, as the authors' code does. The ratio falls to its
+   end over the inner codec's warm-up: topk(ratio=0.001,warmup=4) is 25, 6.3, 1.6, 0.4 and 0.1 %,
+   as published. server=on keeps what the owner of a sum loses when it encodes it again (stage 1),
+   which no worker could know of. */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"

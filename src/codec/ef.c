@@ -1,24 +1,33 @@
 /* ef.c: wrapper ef: what was not sent is added to what is sent next. Karimireddy, Rebjock, Stich
    and Jaggi, ICML 2019, algorithm 2, with the residual in units of the gradient.
-     before: p = d + decay e, kept in e;  account: e = p - decoded(p);  d = x, or with momentum (as
-                                          in the authors' code) what x makes of the worker's own
-     buffer b = momentum b + x: d = b, nesterov: d = x + momentum b. The
-     optimiser must have no momentum then.
-   lr: what becomes of a residual when the learning rate changes. outside: nothing, so that it
-   weighs with the new rate (PyTorch, PowerSGD); inside: what it weighed stays, as in the paper,
-   whose p = lr g + e has the rate inside: here e is multiplied by old rate / new rate, which is the
-   same p / lr; at a rate of 0 it waits. decay < 1 forgets, and what is forgotten is never
-   delivered. reset_on_lr_drop forgets all when the rate falls to a half or less.
+
+     before:  p = d + decay e, kept in e
+     account: e = p - decoded(p)
+
+   d = x, or with momentum (as in the authors' code) what x makes of the worker's own buffer b =
+   momentum b + x: d = b, nesterov: d = x + momentum b. The optimiser must have no momentum then.
+
+   lr: what becomes of a residual when the learning rate changes.
+     outside   nothing, so that it weighs with the new rate (PyTorch, PowerSGD)
+     inside    what it weighed stays, as in the paper, whose p = lr g + e has the rate inside: here
+               e is multiplied by old rate / new rate, which is the same p / lr; at a rate of 0 it
+               waits
+
+   decay < 1 forgets, and what is forgotten is never delivered. reset_on_lr_drop forgets all when
+   the rate falls to a half or less.
+
    flush_every=N: the last of every N steps goes through `flush`, fp32: everything that is owed is
    delivered and the residual is 0 then, exactly. What an owner owes (server=on) waits for the next
    step that is compressed, since a sum has no owner.
-   The residual is addressed by place, so cutting the pieces anew moves nothing; a change of workers
-   keeps its mean, which is what the model is owed. With server=on the
-   owner of a sum has a second one for what its re-encoding loses (stage 1); without it that loss
-   is not made good. Of the sheet's options two are not here. ef_dtype: a residual of 16 bits
-   drops what is below 2^-8 (bf16) or 2^-11 of it, so what was lost would no longer be delivered,
-   which is all that error feedback promises. Forgetting at a checkpoint: a run that is resumed
-   would be another than one that was not. */
+
+   The residual is addressed by place, so cutting the pieces anew moves nothing. A change of workers
+   keeps its mean, which is what the model is owed. With server=on the owner of a sum has a second
+   residual for what its re-encoding loses (stage 1); without it that loss is not made good.
+
+   Two options known from elsewhere are not here. ef_dtype: a residual of 16 bits drops what is
+   below 2^-8 (bf16) or 2^-11 of it, so what was lost would no longer be delivered, which is all
+   that error feedback promises. Forgetting at a checkpoint: a run that is resumed would be another
+   than one that was not. */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"

@@ -1,19 +1,24 @@
 /* ef21.c: wrapper ef21: each worker keeps an estimate h_w of its own gradient and sends a
-   compressed correction to it. Richtarik, Sokolov and Fatkhullin, NeurIPS 2021; with eta < 1
-   the momentum of EF21-SGDM (Fatkhullin, Tyurin and Richtarik, NeurIPS 2023): v_w = (1 -
-   eta) v_w + eta g_w stands for g_w.
-     before:  c_w = g_w - h_w;  account: h_w += decoded(c_w);  after: h += mean
-              decoded(c_w), and h is the gradient.
-   All start at 0, so the first message is C(g_w), the sheet's h_w = C(grad(x_0)). Where
-   the owner of a mean encodes it again (stage 1), h follows what that decodes to, and
-   what it loses, mean h_w - h, is the owner's residual: a correction from h to the mean
-   of all h_w is what it sends (EF21-BC).
+   compressed correction to it. Richtarik, Sokolov and Fatkhullin, NeurIPS 2021. With eta < 1 the
+   momentum of EF21-SGDM (Fatkhullin, Tyurin and Richtarik, NeurIPS 2023): v_w = (1 - eta) v_w +
+   eta g_w stands for g_w.
 
-   Not here: EF21+, in which each worker sends the better of C(g_w) and C(g_w - h_w): h would move
-   by C(g_w) - h_w where it is the former, so all who decode would need every worker's h_w, W n
-   numbers instead of n. Nor a step now and then that sends everything anew: h and the mean of all
-   h_w are moved by the same decoded numbers and come apart by the rounding of sums alone (tested).
-   h_w differ by worker and their mean is h: a change of workers keeps means. */
+     before:  c_w = g_w - h_w
+     account: h_w += decoded(c_w)
+     after:   h += mean decoded(c_w), and h is the gradient
+
+   All start at 0, so the first message is C(g_w), the published h_w = C(grad(x_0)). Where the
+   owner of a mean encodes it again (stage 1), h follows what that decodes to. What it loses, mean
+   h_w - h, is the owner's residual: a correction from h to the mean of all h_w is what it sends
+   (EF21-BC).
+
+   Not here: EF21+, in which each worker sends the better of C(g_w) and C(g_w - h_w). h would move
+   by C(g_w) - h_w where it is the former, so all that decode would need every worker's h_w, W n
+   numbers instead of n.
+
+   Not here either: a step now and then that sends everything anew. h and the mean of all h_w are
+   moved by the same decoded numbers and come apart by the rounding of sums alone (tested). h_w
+   differ by worker and their mean is h: a change of workers keeps means. */
 #include "codec_internal.h"
 #include "registry.h"
 

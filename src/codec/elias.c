@@ -2,8 +2,8 @@
    Theory 1975; QSGD, section 3.3). Bits follow each other from the lowest of the first byte on,
    over bucket borders; the last byte is filled up with 0.
 
-     bucket:  scale (32 bits, float; its sign bit is 1 if the sparse form follows),
-              then unless the scale is 0 or NaN
+     bucket:  scale (32 bits, float; its sign bit is 1 if the sparse form follows), then unless the
+              scale is 0 or NaN
      dense:   of levels that are not even E(origin + 1); then an element: E(place + 1), and a sign
               bit if level > 0, or always where no level is its own negative
      sparse:  a nonzero element: E(distance from the one before it, or from -1), sign bit, E(level);
@@ -12,16 +12,23 @@
      omega:   groups, each a one and the lower bits (lowest first) of a number whose count of lower
               bits was the number before it, from 1 on, up to k; then a zero
 
-   Of even levels (QSGD) the least is the most frequent, and a level's place is the level. Of
-   levels that are fine near 0 (NUQSGD) it is not: of a bucket of 512 most magnitudes are
-   about 1/23 of the 2-norm, the second and third level of 4 bits. So their places count from
-   the bucket's most frequent level, the origin, up and down by turns while there are levels
-   on both sides: 0 is the origin, 1 the one above, 2 the one below. Of normal numbers in
-   buckets of 512 an element then takes 0.97, 3.7, 4.06 and 4.07 bits of 3, 4, 5 and 8 (gamma;
-   1.14, 3.1, 3.63 and 3.64 as Huffman's), of 4 bits in buckets of 4096 2.7. Counted from 0,
-   one of 8 bits would take 14 of them.
-   Levels without a zero, or of another multiplier than a half, are in a table from -1 to 1; of
-   these a level is counted among those of its sign, there is a sign bit always, and no sparse form.
+   Of even levels (QSGD) the least is the most frequent, and a level's place is the level. Of levels
+   that are fine near 0 (NUQSGD) it is not: of a bucket of 512 most magnitudes are about 1/23 of the
+   2-norm, the second and third level of 4 bits. So their places count from the bucket's most
+   frequent level, the origin, up and down by turns while there are levels on both sides: 0 is the
+   origin, 1 the one above, 2 the one below.
+
+   Bits of an element, of normal numbers in buckets of 512, coded so:
+
+     bits of the code      3      4      5      8
+     gamma              0.97    3.7   4.06   4.07
+     Huffman's          1.14    3.1   3.63   3.64
+
+   Of 4 bits in buckets of 4096 it is 2.7. Counted from 0, an element of 8 bits would take 14.
+
+   Levels without a zero, or of another multiplier than a half, are in a table from -1 to 1. Of
+   these a level is counted among those of its sign, there is a sign bit always, and no sparse
+   form.
 
    The encoder takes the shorter form of each bucket, so the dense one bounds the size. Serial and
    slow, for links that are slower still. */

@@ -1,8 +1,8 @@
 /* huffman.c: the codes of a quantised vector as a canonical Huffman code (Huffman, Proc. IRE 1952)
-   of the frequencies in this very message. ALQ's sheet derives the code from the fitted
-   distribution instead, so that no table travels; here the table does (half a byte a level: 4 bytes
-   of 3-bit codes), which serves all quantisers, needs no fit, and is never beaten by the derived
-   one on the codes at hand but for those bytes.
+   of the frequencies in this very message. ALQ derives the code from the fitted distribution
+   instead, so that no table travels. Here the table does (half a byte a level: 4 bytes of 3-bit
+   codes). That serves all quantisers, needs no fit, and is never beaten by the derived code on the
+   codes at hand but for those bytes.
 
      4 bytes a bucket       scales, as of fixed width
      2^bits half bytes      the lengths of the codes' words, 0 to 12; the lower half of a byte first

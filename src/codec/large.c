@@ -1,6 +1,6 @@
 /* large.c: wrapper large: a codec for large tensors, and another (fp32) for those that are not
    worth it. Alistarh et al., NeurIPS 2017, skip layers of fewer than 10000 elements and still
-   quantise more than 99 % of the parameters; biases and norms, which decide how a layer behaves,
+   quantise more than 99 % of the parameters. Biases and norms, which decide how a layer behaves,
    travel exactly. What else should travel so is said by name: patterns as of file names (fnmatch),
    in which '*' stands for '.' and '/' too. */
 #include "codec_internal.h"

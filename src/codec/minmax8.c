@@ -1,9 +1,10 @@
-/* minmax8.c: codec minmax8: 256 even steps between the least and the greatest element of a
-   chunk, to the nearest. After BAGUA's MinMaxUInt8 (Gan et al., VLDB 2022), with the same
-   bytes: n + 8 ceil(n / chunk), the two extremes of each chunk first. Differs in the
-   arithmetic: BAGUA's scale is 255 / (max - min + 1e-7), which rounds chunks of small numbers
-   to nothing; here a chunk of equal numbers is exact whatever they are, and the error is at
-   most (max - min) / 510 and the rounding. */
+/* minmax8.c: codec minmax8: 256 even steps between the least and the greatest element of a chunk,
+   to the nearest. After BAGUA's MinMaxUInt8 (Gan et al., VLDB 2022), with the same bytes: n + 8
+   ceil(n / chunk), the two extremes of each chunk first.
+
+   Differs in the arithmetic. BAGUA's scale is 255 / (max - min + 1e-7), which rounds chunks of
+   small numbers to nothing. Here a chunk of equal numbers is exact whatever they are, and the
+   error is at most (max - min) / 510 and the rounding. */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"

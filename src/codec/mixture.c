@@ -1,29 +1,33 @@
-/* mixture.c: closed forms of the sheet. With Z the mass inside, f and F a part's
-   density and distribution, from u to w:
-     integral x dF = mean (F(w) - F(u)) - deviation^2 (f(w) - f(u))
-     integral x^2 dF = (mean^2 + deviation^2) (F(w) - F(u)) - deviation^2
-     ((w + mean) f(w) - (u + mean) f(u))
+/* mixture.c: closed forms of ALQ and AMQ. With Z the mass inside, f and F a part's density and
+   distribution, from u to w:
+
+     integral x dF   = mean (F(w) - F(u)) - deviation^2 (f(w) - f(u))
+     integral x^2 dF = (mean^2 + deviation^2) (F(w) - F(u))
+                       - deviation^2 ((w + mean) f(w) - (u + mean) f(u))
+
    Masses are differences of erfc on the side where it is small, so that tails keep their digits.
 
-   Coordinate descent (ALQ): between its neighbours A and C the best place of a level is where F
-   = F(C) - 1 / (C - A) integral from A to C of (x - A) dF. It is unique and strictly inside,
-   and Psi never rises. The sheet inverts F by forty bisections; here Newton's steps, kept
-   inside of the bracket, need six.
+   Coordinate descent (ALQ): between its neighbours A and C the best place of a level is where
+   F = F(C) - 1 / (C - A) integral from A to C of (x - A) dF. It is unique and strictly inside, and
+   Psi never rises. F could be inverted by forty bisections; Newton's steps, kept inside of the
+   bracket, need six.
 
    More than 16 levels (5 bits on) move all at once. By turns a level hears of its neighbours only,
    so that sweeps grow with the square of the levels: with 256, 200 of them took ten seconds and had
    not arrived. Psi's second derivatives are tridiagonal:
-     d slope_j / d level_j = (level_(j+1) - level_(j-1)) f(level_j),   d slope_j / d
-     level_(j+1) = -mass between the two
-   so Newton's step for all levels costs what one evaluation of Psi does, and some ten of them lead
-   to the fixed point of the turns: where every level is best between its neighbours.
-   Steps are kept within the levels' order, and where Psi does not fall they are shortened by a
-   multiple of the masses on the diagonal (Levenberg).
 
-   AMQ's sheet descends along the slope of Psi(p) at rate 0.7 for fifty steps from eight starts. The
-   slope is of the size of the squared deviation, 1e-4 for a bucket of 8192, and fifty such steps
-   move p by a hundredth: the result would be the best start. Here Psi is scanned over 99 values of
-   p, and the golden section narrows the best of them down: the same objective, and its minimum. */
+     d slope_j / d level_j     = (level_(j+1) - level_(j-1)) f(level_j)
+     d slope_j / d level_(j+1) = -mass between the two
+
+   So Newton's step for all levels costs what one evaluation of Psi does, and some ten of them lead
+   to the fixed point of the turns: where every level is best between its neighbours. Steps are kept
+   within the levels' order, and where Psi does not fall they are shortened by a multiple of the
+   masses on the diagonal (Levenberg).
+
+   AMQ descends along the slope of Psi(p) at rate 0.7 for fifty steps from eight starts. The slope
+   is of the size of the squared deviation, 1e-4 for a bucket of 8192, and fifty such steps move p
+   by a hundredth: the result would be the best start. Here Psi is scanned over 99 values of p, and
+   the golden section narrows the best of them down: the same objective, and its minimum. */
 #include "mixture.h"
 #include <assert.h>
 #include <float.h>

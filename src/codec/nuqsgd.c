@@ -1,16 +1,21 @@
 /* nuqsgd.c: codec nuqsgd: as qsgd with the levels 0, p^s, ..., p, 1, fine where normalised
    gradients crowd. Ramezani-Kebrya, Faghri, Markov, Aksenov, Alistarh and Roy, JMLR 22(114), 2021,
    with p = 1/2. s + 2 levels and a sign in `bits`: s = 2^(bits-1) - 2. Two bits would be ternary
-   qsgd. zero_level=off is what the shared research code of ALQ and NUQSGD has: +-{p^(s+1), ..., p,
-   1}, so that what is near 0 becomes one of the two least at random: unbiased, with more variance.
-   Powers of a half with a 0 are rounded by their exponents; all others are looked up in a table of
-   2^bits, in which the code that would be -0 has the level -p^(s+1).
+   qsgd.
+
+   zero_level=off is what the shared research code of ALQ and NUQSGD has: +-{p^(s+1), ..., p, 1}, so
+   that what is near 0 becomes one of the two least at random: unbiased, with more variance. Powers
+   of a half with a 0 are rounded by their exponents; all others are looked up in a table of 2^bits,
+   in which the code that would be -0 has the level -p^(s+1).
 
    With tau = 2^-s sqrt(d) the variance is at most 1/8 + (2/9) tau^2 of |v|^2 up to tau = 9/4 and
-   tau - 1 beyond; more than 5/4 is warned of. For another multiplier p 1/8 becomes c = (1/p - 1)^2
-   p / 4 and the bound c + tau^2 / (4 (1 + c)) up to tau = 2 (1 + c) (the same derivation: c A + l
-   sqrt(d B) - B, A + B = 1, of the squares above and below the least level l); without a zero
-   level, whose interval adds l^2 - r^2, it is c + tau^2, tau = p^(s+1) sqrt(d). */
+   tau - 1 beyond; more than 5/4 is warned of. For another multiplier p
+
+     1/8 becomes c = (1/p - 1)^2 p / 4, and the bound c + tau^2 / (4 (1 + c)) up to tau = 2 (1 + c)
+
+   (the same derivation: c A + l sqrt(d B) - B, A + B = 1, of the squares above and below the least
+   level l). Without a zero level, whose interval adds l^2 - r^2, it is c + tau^2, tau = p^(s+1)
+   sqrt(d). */
 #include "codec_internal.h"
 #include "mixture.h"
 #include "registry.h"

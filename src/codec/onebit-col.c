@@ -1,18 +1,20 @@
 /* onebit-col.c: codec onebit-col: one bit an element and two numbers a column: what the elements
    that are 0 or more come back as, their mean, and what the negative ones do, theirs. Seide, Fu,
    Droppo, Li, Yu, "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
-   Distributed Training of Speech DNNs", Interspeech 2014. Sheet: onebit.md.
-     of all pairs of numbers for these bits the means lose least, and what is lost sums to 0
-     in either group:  |C(x) - x|^2 = |x|^2 - sum over columns n+ mean+^2 + n- mean-^2, never
-     more than `sign` loses of a column.
+   Distributed Training of Speech DNNs", Interspeech 2014.
+
+   Of all pairs of numbers for these bits the means lose least, and what is lost sums to 0 in either
+   group:  |C(x) - x|^2 = |x|^2 - sum over columns n+ mean+^2 + n- mean-^2, never more than `sign`
+   loses of a column.
+
    Made for ef(...), as published. Columns are the tensor's; a part of a matrix (an owner's stripe,
    from four workers up) has its own numbers for the columns' pieces in it. Two numbers are 64 bits,
-   as many as the bits of 64 rows: where a view has fewer than min_rows it is one column, and so are
-   vectors, and what lies across tensors. A column with a number that is not finite, or a mean
+   as many as the bits of 64 rows. So where a view has fewer than min_rows it is one column, and so
+   are vectors, and what lies across tensors. A column with a number that is not finite, or a mean
    beyond the range of float, decodes to NaN.
 
-   8 columns + ceil(n / 8) bytes: mean+ and mean- a column, then bits (1:
-   negative). A mean of nothing is 0. */
+   8 columns + ceil(n / 8) bytes: mean+ and mean- a column, then bits (1: negative). A mean of
+   nothing is 0. */
 #include "codec_internal.h"
 #include "registry.h"
 

@@ -4,8 +4,8 @@
    what a float resolves. Dot products are in double and in one order, so all workers, whatever
    their vectors' width, have the same bits.
 
-   PyTorch's and the authors' code add an epsilon to the norm or divide by it: a column of zeros or
-   one that depends on the others then becomes noise or NaN, and a dead layer, whose factor is 0,
+   PyTorch's and the authors' code add an epsilon to the norm or divide by it. A column of zeros, or
+   one that depends on the others, then becomes noise or NaN, and a dead layer, whose factor is 0,
    stays dead. Here it is replaced by a drawn one. */
 #include "codec_internal.h"
 #include <assert.h>

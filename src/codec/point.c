@@ -1,10 +1,12 @@
-/* point.c: a codec from one worker to another, who decodes what came without anybody else's part:
-   for messages to neighbours and servers, where a collective would sum or gather. A codec that
-   makes messages already is one. Of those that are summed, a single round (16-bit casts,
-   random-k) is its own mean when there is one worker, so the numbers travel as they are;
-   PowerSGD's second round needs the sum of the first over all workers and has no such message.
-   Nor have wrappers that feed back, whose residual belongs to a mean, and codecs that learn from
-   all workers (TUTTI_CODEC_MERGES), or vote. */
+/* point.c: a codec from one worker to another, which decodes what came without anybody else's part.
+   It is for messages to neighbours and servers, where a collective would sum or gather.
+
+     1. A codec that makes messages already is one.
+     2. Of those that are summed, a single round (16-bit casts, random-k) is its own mean when there
+        is one worker, so the numbers travel as they are.
+     3. PowerSGD's second round needs the sum of the first over all workers and has no such message.
+        Nor have wrappers that feed back, whose residual belongs to a mean, and codecs that learn
+        from all workers (TUTTI_CODEC_MERGES), or vote. */
 #include "codec_internal.h"
 
 static size_t up(size_t bytes)

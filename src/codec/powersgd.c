@@ -1,49 +1,61 @@
 /* powersgd.c: codec powersgd: the gradient matrix D (rows x cols) as P Q^T of rank r, by one step
    of subspace iteration that starts from the previous step's Q. Vogels, Karimireddy and Jaggi,
    NeurIPS 2019, algorithm 1. Two linear rounds:
-     0: P = D Q, summed;  1: P^ = orth(P), Q = D^T P^, mean.  Decoded: P^ Q^T = P^ P^T mean(D).
-   iters_per_step=k, as in the authors' later package: k times that, each on what the ones before
-   have left of D, and the products are added up: k r columns in 2 k rounds. What is left, (1 -
-   P^ P^T) D, is never computed: the columns of P are made orthogonal to all earlier ones
-   instead, and then D^T P^ is the same of D and of what is left of it. So it is r k columns of a
-   Krylov space, which the last Q goes on with in the next step. On the wire and in memory
-   factors lie column after column: P as r x rows, Q as r x cols, so that orth and the products
-   run along memory. Matrices that would not shrink by min_compression_rate, and whatever has one
-   row, travel as they are in round 0.
 
-   Error feedback subtracts this worker's part P^ Q_own^T (ef_rule=local: residuals stay as small as
-   what was lost), or the decoded mean (aggregated: as in the paper's code and PyTorch). Both give
-   the same trajectory of the model, since only the mean of the residuals is ever sent. Of the
-   sheet's options: orth and orth_eps are not, since there is one orthogonalisation that is right
-   for every rank (orthogonal.c) and divides by no small number; the seed is the run's, compared by
-   all workers before they begin; a codec by a tensor's size is large(...).
+     0: P = D Q, summed
+     1: P^ = orth(P), Q = D^T P^, mean
+     Decoded: P^ Q^T = P^ P^T mean(D)
+
+   iters_per_step=k, as in the authors' later package: k times that, each on what the ones before
+   have left of D, and the products are added up: k r columns in 2 k rounds. What is left, (1 - P^
+   P^T) D, is never computed. The columns of P are made orthogonal to all earlier ones instead, and
+   then D^T P^ is the same of D and of what is left of it. So it is r k columns of a Krylov space,
+   which the last Q goes on with in the next step.
+
+   On the wire and in memory factors lie column after column: P as r x rows, Q as r x cols, so that
+   orth and the products run along memory. Matrices that would not shrink by min_compression_rate,
+   and whatever has one row, travel as they are in round 0.
+
+   Error feedback subtracts this worker's part P^ Q_own^T (ef_rule=local: residuals stay as small
+   as what was lost), or the decoded mean (aggregated: as in the paper's code and PyTorch). Both
+   give the same trajectory of the model, since only the mean of the residuals is ever sent.
+
+   There are no options orth and orth_eps, since there is one orthogonalisation that is right for
+   every rank (orthogonal.c) and divides by no small number. The seed is the run's, compared by all
+   workers before they begin. A codec by a tensor's size is large(...).
 
    factor_dtype: P and Q on the wire in 16 bits, their sums in float32, rounded once (reduce.c);
-   what is no product stays float32. So that nothing leaves fp16's range, columns travel divided
-   by powers of two that all workers know: Q's by the size that column had in the step before
-   (state `sizes`), P's, whose size orth forgets, by the same, since it is D times columns of
-   about 1. Dividing so rounds nothing. A matrix's first product has nothing to go by, and travels
-   as float32. Error feedback takes
-   for sent what was on the wire: of ef_rule=local the rounded Q_own; what the mean loses when it is
-   rounded is made good under ef_rule=aggregated only (exchange.c).
+   what is no product stays float32. So that nothing leaves fp16's range, columns travel divided by
+   powers of two that all workers know: Q's by the size that column had in the step before (state
+   `sizes`). P's, whose size orth forgets, go by the same, since P is D times columns of about 1.
+   Dividing so rounds nothing. A matrix's first product has nothing to go by, and travels as
+   float32. Error feedback takes for sent what was on the wire: of ef_rule=local the rounded Q_own.
+   What the mean loses when it is rounded is made good under ef_rule=aggregated only (exchange.c).
 
-   Before step 0 it is told, as an event, which matrices travel as products of what rank, and
-   why others do not; by their number in the model's order, since a codec knows no names. A
-   rank beyond a matrix's lesser side is that side then, which never shrinks it: so nothing is
-   capped but what travels as it is.
+   Before step 0 an event tells which matrices travel as products of what rank, and why others do
+   not; by their number in the model's order, since a codec knows no names. A rank beyond a
+   matrix's lesser side is that side then, which never shrinks it: so nothing is capped but what
+   travels as it is.
 
-   What bounds ef(powersgd(rank=4)) of a matrix beyond the caches is memory: it goes through it
-   seven times, of which a memcpy is two: residual + gradient, of which D Q is made row by row as it
-   is added (fold_part), D^T P, residual - P Q^T, the mean written past the caches. Apart, adding
-   and D Q took 9.9 ms and together 6.8 (5000 x 5000 floats on one core of a Zen 5, a memcpy of 5.4
-   ms), and the whole 0.90 to 0.92 of what it had taken on one core of a Xeon (Granite Rapids). D^T
-   P 4.7, residual - P Q^T 4.7, the mean 3.4; the products read four rows at once, in 4.4 ms what
-   one stream brings in 2.8, and take 1.2 to 1.7 where the rows are in a cache; asking memory for
-   the next four rows meanwhile gained nothing in the whole.
+   What bounds ef(powersgd(rank=4)) of a matrix beyond the caches is memory. It goes through it
+   seven times, of which a memcpy is two: residual + gradient, of which D Q is made row by row as
+   it is added (fold_part); D^T P; residual - P Q^T; the mean written past the caches.
 
-   The kept Q's columns are divided by powers of two to a norm in [1, 2): D Q of a Q of D's own size
-   would leave float's range where gradients are 1e-20 or 1e20, and orth forgets the columns' size,
-   so that nothing else changes by a bit.
+     5000 x 5000 floats on one core of a Zen 5     ms
+     a memcpy                                      5.4
+     adding and D Q together                       6.8   (apart 9.9)
+     D^T P                                         4.7
+     residual - P Q^T                              4.7
+     the mean                                      3.4
+
+   On one core of a Xeon (Granite Rapids) the whole took 0.90 to 0.92 of what it had taken apart.
+   The products read four rows at once, in 4.4 ms what one stream brings in 2.8, and take 1.2 to
+   1.7 where the rows are in a cache. Asking memory for the next four rows meanwhile gained nothing
+   in the whole.
+
+   The kept Q's columns are divided by powers of two to a norm in [1, 2). D Q of a Q of D's own size
+   would leave float's range where gradients are 1e-20 or 1e20. orth forgets the columns' size, so
+   that nothing else changes by a bit.
 
    Q_own lies in the scratch between fold and mine, and with 16 bits P^ and the mean Q as floats
    after it. A dead layer's Q is 0, and so is P; orth draws new directions then (orthogonal.c). */

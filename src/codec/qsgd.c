@@ -1,12 +1,12 @@
-/* qsgd.c: codec qsgd: |x| / N rounded at random to one of s + 1 even levels so that the
-   expectation is x; N is the bucket's 2-norm or greatest magnitude. Alistarh, Grubic, Li, Tomioka
-   and Vojnovic, NeurIPS 2017. Either `bits` is given, which count the sign: s = 2^(bits-1) - 1
-   (the paper counts 2^b levels), or s itself, `levels`, which travels in the fewest bits that hold
-   sign and level: 1 + ceil(log2(s + 1)).
-   Fixed width: n bits / 8 + 4 ceil(n / bucket) bytes; Elias codes (elias.c) vary and pay where most
-   levels are 0, Huffman's (huffman.c) wherever some levels are more frequent than others.
-   A bucket may be longer than a tensor, which the sheet would refuse: it is the scale of a whole
-   layer then, one of the sheet's variants. */
+/* qsgd.c: codec qsgd: |x| / N rounded at random to one of s + 1 even levels so that the expectation
+   is x; N is the bucket's 2-norm or greatest magnitude. Alistarh, Grubic, Li, Tomioka and Vojnovic,
+   NeurIPS 2017. Either `bits` is given, which count the sign: s = 2^(bits-1) - 1 (the paper counts
+   2^b levels). Or s itself is given, `levels`, which travels in the fewest bits that hold sign and
+   level: 1 + ceil(log2(s + 1)).
+
+   Fixed width: n bits / 8 + 4 ceil(n / bucket) bytes. Elias codes (elias.c) vary and pay where most
+   levels are 0, Huffman's (huffman.c) wherever some levels are more frequent than others. A bucket
+   may be longer than a tensor: then it is the scale of a whole layer. */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"

@@ -1,20 +1,23 @@
-/* quantised.c: buckets of consecutive elements, each with a float scale and one code an element:
-   QSGD (Alistarh et al. 2017), NUQSGD (Ramezani-Kebrya et al. 2021), ALQ and AMQ (Faghri et al.
-   2020), int8: what they have in common, which is all but the levels. On the wire the scales come
-   first, then the codes of all buckets back to back: a bucket is a multiple of eight elements, so
-   it begins on a byte, and only the end is padded. tail=dense: what the last bucket of a tensor
-   lacks to be whole follows as float32, as in the authors' runs of ALQ and NUQSGD; of a part of a
-   tensor that is not its end (an owner's) the last bucket is short all the same, or cutting tensors
-   would make half of them dense. The vector is gone through in blocks that stay in the first cache
-   together with their draws and codes.
+/* quantised.c: buckets of consecutive elements, each with a float scale and one code an element.
+   That is what QSGD (Alistarh et al. 2017), NUQSGD (Ramezani-Kebrya et al. 2021), ALQ and AMQ
+   (Faghri et al. 2020) and int8 have in common: all but the levels.
 
-   What bounds encoding 25 M elements with a 2-norm and drawn roundings is arithmetic, not
-   memory (one core of a Zen 5, AVX-512, a memcpy of 5.1 to 5.5 ms; layers alone, in the first
-   cache): rounding to alq's levels 3.9 ms, draws 2.0, norms 0.8, packing 0.15; memory adds
-   1.0 to all of them. Rounding: of 23 instructions for sixteen elements, 10 (comparisons into
-   masks, permutations, widening and narrowing) go to two of the four units, and take 9
-   cycles; tables held in registers, halvings side by side in any order, and draws and
-   roundings woven into one another took as long. */
+   On the wire the scales come first, then the codes of all buckets back to back. A bucket is a
+   multiple of eight elements, so it begins on a byte, and only the end is padded. tail=dense: what
+   the last bucket of a tensor lacks to be whole follows as float32, as in the authors' runs of ALQ
+   and NUQSGD. Of a part of a tensor that is not its end (an owner's) the last bucket is short all
+   the same, or cutting tensors would make half of them dense. The vector is gone through in blocks
+   that stay in the first cache together with their draws and codes.
+
+   What bounds encoding 25 M elements with a 2-norm and drawn roundings is arithmetic, not memory.
+   On one core of a Zen 5 with AVX-512, where a memcpy takes 5.1 to 5.5 ms, layers alone in the
+   first cache take: rounding to alq's levels 3.9 ms, draws 2.0, norms 0.8, packing 0.15; memory
+   adds 1.0 to all of them.
+
+   Rounding: of 23 instructions for sixteen elements, 10 (comparisons into masks, permutations,
+   widening and narrowing) go to two of the four units, and take 9 cycles. Tables held in registers,
+   halvings side by side in any order, and draws and roundings woven into one another took as
+   long. */
 #include "codec_internal.h"
 
 /* up to these the levels fit vector registers, and looking them up costs less than computing

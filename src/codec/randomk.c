@@ -1,11 +1,11 @@
 /* randomk.c: codec randomk: k elements (or blocks of them) drawn with a seed that all workers
    share, so that only values travel and can be summed. Stich, Cordonnier and Jaggi, NeurIPS 2018.
 
-   Differs from the paper: the vector is cut into k strata of equal length (to one), and one
-   place is drawn in each. Places are distinct and ascend by construction, in O(k) and without
-   memory; each is drawn with probability 1 / length of its stratum, which is k / n where k
-   divides n, so that both laws keep: the expected loss (1 - k/n) |x|^2, and unbiased with the
-   factor n/k (here: the length of the stratum). */
+   Differs from the paper: the vector is cut into k strata of equal length (to one), and one place
+   is drawn in each. Places are distinct and ascend by construction, in O(k) and without memory.
+   Each is drawn with probability 1 / length of its stratum, which is k / n where k divides n. So
+   both laws keep: the expected loss (1 - k/n) |x|^2, and unbiased with the factor n/k (here: the
+   length of the stratum). */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"

@@ -1,8 +1,8 @@
 /* regime.c: regime.h's rule. unit=epoch, as published: a check every `interval` epochs, of one
    epoch's gradients with those of the one `interval` epochs before, or of whole intervals
-   (norm_window=interval); unit=step: of all `interval` steps with those before. Only a real drop of
-   the learning rate counts, or a cosine, which falls a little every epoch, would never let anything
-   be but critical; a rise, as in a warm-up, never does. */
+   (norm_window=interval). unit=step: of all `interval` steps with those before. Only a real drop
+   of the learning rate counts; else a cosine, which falls a little every epoch, would never let
+   anything be but critical. A rise, as in a warm-up, never counts. */
 #include <tutti/regime.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* registry.c: the built-in codecs, a line each. A test compares this
-   list with the tables of the folder. */
+/* registry.c: the built-in codecs, a line each. A test compares this list with the tables of the
+   folder. */
 #include "registry.h"
 #include <string.h>
 

@@ -2,20 +2,25 @@
    the majority. Bernstein, Wang, Azizzadenesheli, Anandkumar, "signSGD: Compressed Optimisation
    for Non-Convex Problems", ICML 2018, arXiv 1802.04434; Bernstein, Zhao, Azizzadenesheli,
    Anandkumar, "signSGD with Majority Vote is Communication Efficient and Fault Tolerant", ICLR
-   2019, arXiv 1810.05291. Sheet: onebit.md.
-     message: sgn(x);  mean of the messages: (votes for + less votes for -) / W;  what
-                       comes out: sgn of that, so 1 or -1 whatever x was: the learning
-                       rate is the step of every weight.
-   The sign of 0 is +, of an element as of a vote: a tie of an even number of workers counts as +,
-   and a weight that never has a gradient moves by the rate at every step, towards less (signSGD's
-   own trait: a bit has no third value). Which way votes go, all to all or through owners, does not
-   change them: an owner's second message is the sign of a mean, which is the vote. A vote has no
-   size, so no residual can make good what it loses, and wrappers that feed back refuse it; nor is
-   it a mean of anything, so a model's displacement or a single worker's message has nothing of it.
+   2019, arXiv 1810.05291.
 
-   floor(n / 8) + 1 bytes: bits (1: negative) and one more, 1 where a number is not
-   finite, which has no other place here; then all decodes to NaN. It takes a byte of
-   its own for multiples of 8 alone. */
+     message:               sgn(x)
+     mean of the messages:  (votes for + less votes for -) / W
+     what comes out:        sgn of that, so 1 or -1 whatever x was: the learning rate is the step of
+                            every weight
+
+   The sign of 0 is +, of an element as of a vote. A tie of an even number of workers counts as +,
+   and a weight that never has a gradient moves by the rate at every step, towards less (signSGD's
+   own trait: a bit has no third value).
+
+   Which way votes go, all to all or through owners, does not change them: an owner's second
+   message is the sign of a mean, which is the vote. A vote has no size, so no residual can make
+   good what it loses, and wrappers that feed back refuse it. Nor is it a mean of anything, so a
+   model's displacement or a single worker's message has nothing of it.
+
+   floor(n / 8) + 1 bytes: bits (1: negative) and one more, 1 where a number is not finite, which
+   has no other place here; then all decodes to NaN. It takes a byte of its own for multiples of 8
+   alone. */
 #include "codec_internal.h"
 #include "registry.h"
 

@@ -1,9 +1,11 @@
-/* sign.c: codecs sign and onebit: a scale a block and one bit an element; the sign of 0 is +.
-   They differ in the default scale:
-     sign    |x|_1 / n        (Karimireddy et al., ICML 2019): loses |x|^2 - |x|_1^2 / n
-             exactly, always less than |x|^2;
+/* sign.c: codecs sign and onebit: a scale a block and one bit an element; the sign of 0 is +. They
+   differ in the default scale:
+
+     sign    |x|_1 / n        (Karimireddy et al., ICML 2019): loses |x|^2 - |x|_1^2 / n exactly,
+                              always less than |x|^2
      onebit  |x|_2 / sqrt n   (1-bit Adam, Tang et al., ICML 2021): keeps the 2-norm, contractive
-             only where |x|_1 > sqrt(n) |x|_2 / 2.
+                              only where |x|_1 > sqrt(n) |x|_2 / 2
+
    4 ceil(n / block) + ceil(n / 8) bytes: scales, then bits (1: negative). */
 #include "codec_internal.h"
 #include "registry.h"

@@ -1,14 +1,15 @@
-/* sparse.c: what codecs that send few elements have in common: lists of ascending indexes
-   and of values, the indexes first.
+/* sparse.c: what codecs that send few elements have in common: lists of ascending indexes and of
+   values, the indexes first.
+
      index_code=int32   four bytes each
-     delta              the steps from one to the next (the first from -1) as Elias gamma
-                        codes, from the lowest bit of a byte on, the last byte filled up with
-                        0: about 2 log2(n / k) + 1 bits each
+     delta              the steps from one to the next (the first from -1) as Elias gamma codes,
+                        from the lowest bit of a byte on, the last byte filled up with 0: about 2
+                        log2(n / k) + 1 bits each
      bitmap             a bit of each of the n elements: shorter than int32 from k = n / 32 on
      auto               the shorter of int32 and bitmap by n and k, which both ends know
-     value_dtype        four bytes, or two: what a value loses on the way error feedback
-                        has in its residual, as all that was not sent; beyond 65504 fp16
-                        is infinite, and heard of as such */
+     value_dtype        four bytes, or two: what a value loses on the way error feedback has in its
+                        residual, as all that was not sent; beyond 65504 fp16 is infinite, and heard
+                        of as such */
 #include "codec_internal.h"
 
 enum { INT32, DELTA, BITMAP, AUTO };

@@ -1,12 +1,15 @@
 /* wangni.c: codec wangni: element i is kept with probability p_i and divided by it, p chosen so
-   that few are kept for a given variance. Wangni, Wang, Liu and Zhang, NeurIPS 2018. The optimum is
-   p_i = min(lambda |g_i|, 1) under both of the paper's solvers; they differ in how lambda is found:
-     closed  (algorithm 2, epsilon):  the variance factor is 1 + epsilon: lambda = S1 /
-             (epsilon G2 + S2), S1 and S2 the sums of |g| and g^2 where p < 1, G2 the sum of
-             all g^2. Sorting is not needed: starting with p < 1 everywhere the set of p = 1
-             only grows until nothing changes.
+   that few are kept for a given variance. Wangni, Wang, Liu and Zhang, NeurIPS 2018. The optimum
+   is p_i = min(lambda |g_i|, 1) under both of the paper's solvers; they differ in how lambda is
+   found:
+
+     closed  (algorithm 2, epsilon):  the variance factor is 1 + epsilon: lambda = S1 / (epsilon G2
+             + S2), S1 and S2 the sums of |g| and g^2 where p < 1, G2 the sum of all g^2. Sorting
+             is not needed: starting with p < 1 everywhere the set of p = 1 only grows until
+             nothing changes.
      greedy  (algorithm 3, sparsity): sum p = sparsity n: lambda starts at sparsity n / |g|_1 and
              grows by the paper's factor c until c <= 1.
+
    Where p < 1 the value sent is always sign(g_i) / lambda, so these need no value.
 
    Message: count of A (p = 1), count of B (p < 1 and drawn), 1 / lambda; A's indexes and values;
