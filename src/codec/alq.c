@@ -60,8 +60,8 @@ typedef struct alq {
     float *bucket, *seen;
     float *numbers;
     bool prior;                  /* this step's fit is to what is known before any gradient */
-    /* collect: the first step whose gradients are the sample, NEVER: none; fit: the step
-       before which levels are fitted to it */
+    /* collect: the first step whose gradients are the sample, NEVER: none; fit: the step before
+       which levels are fitted to it */
     struct { uint64_t collect, fit; double lr; } now;
 } alq;
 #define NEVER UINT64_MAX
@@ -387,8 +387,8 @@ static unsigned traits(const tutti_codec *c)
     return tutti_codec_quantised_traits(c) | TUTTI_CODEC_MERGES;
 }
 
-/* The next step after this one before which the schedule has a fit; so far away that
-   none is sampled for: there is none. */
+/* The next step after this one before which the schedule has a fit; so far away that none is
+   sampled for: there is none. */
 static uint64_t next_fit(const alq *s, uint64_t step)
 {
     const uint64_t every = s->every > 0 ? (step / (uint64_t)s->every + 1) * (uint64_t)s->every : NEVER;

@@ -1,5 +1,5 @@
-/* codec_internal.h: what the files of codec/ share: numbers on the wire, streams of draws,
-   names of states, quantised buckets. */
+/* codec_internal.h: what the files of codec/ share: numbers on the wire, streams of draws, names
+   of states, quantised buckets. */
 #ifndef TUTTI_CODEC_INTERNAL_H
 #define TUTTI_CODEC_INTERNAL_H
 #include <tutti/codec.h>
@@ -39,8 +39,8 @@ static inline float tutti_codec_get_f32(const uint8_t *p)
 /* This worker's for this view's step and stage; `shared`: the same on all workers. The streams lie
    apart from those that others number 0, 1, 2 ... */
 tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared);
-/* The 16-bit draws of the places [at, at + count), at most TUTTI_CODEC_BLOCK: in `room`,
-   from the place that is returned. */
+/* The 16-bit draws of the places [at, at + count), at most TUTTI_CODEC_BLOCK: in `room`, from the
+   place that is returned. */
 enum { TUTTI_CODEC_BLOCK = 1536, TUTTI_CODEC_DRAWS = TUTTI_CODEC_BLOCK + TUTTI_DRAWS };
 const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t at, size_t count,
                                   uint16_t room[TUTTI_CODEC_DRAWS]);
@@ -69,8 +69,8 @@ void tutti_codec_declare_value(tutti_codec *c, tutti_plan *plan, const char *nam
    unbiased, and has the traits needed. */
 tutti_status tutti_codec_check_fed(const tutti_codec *c, unsigned needed, tutti_error *err);
 
-/* k = ceil(ratio n), at least 1, at most n; 0 of 0. A ratio of 0.07 of 100 is 7: a last bit
-   of the product does not make it 8. */
+/* k = ceil(ratio n), at least 1, at most n; 0 of 0. A ratio of 0.07 of 100 is 7: a last bit of the
+   product does not make it 8. */
 size_t tutti_codec_fraction(double ratio, size_t n);
 /* The sentence for a message of the wrong size. */
 tutti_status tutti_codec_wrong_size(const tutti_codec *c, const tutti_view *v, size_t bytes,
@@ -84,20 +84,20 @@ typedef enum {
     TUTTI_CODEC_GAMMA,
     TUTTI_CODEC_OMEGA
 } tutti_codec_coding;
-/* The struct of a quantising codec begins with this; options write the
-   upper half, `declare` the lower one. */
+/* The struct of a quantising codec begins with this; options write the upper half, `declare` the
+   lower one. */
 typedef struct tutti_codec_quantiser {
     int64_t bits;                /* 2 .. 8 */
-    /* of grid EVEN: s, the levels above 0; 0: all that bits hold. Ask tutti_codec_steps */
-    int64_t steps;
+    int64_t steps;               /* of grid EVEN: s, the levels above 0; 0: all that bits hold. Ask
+                                    tutti_codec_steps */
     int64_t bucket;              /* elements; a multiple of 8 */
     int l2;                      /* scale: 1: the 2-norm; 0: the greatest magnitude */
     int coding;
     tutti_grid grid;
     bool nearest;                /* not stochastic; even levels only */
     const tutti_levels *levels;  /* of grid ANY; valid from open on */
-    /* what becomes of a tensor's last elements where they do not fill a bucket */
-    int tail;
+    int tail;                    /* what becomes of a tensor's last elements where they do not fill
+                                    a bucket */
 } tutti_codec_quantiser;
 enum { TUTTI_CODEC_SHORT, TUTTI_CODEC_DENSE };
 static inline int tutti_codec_steps(const tutti_codec_quantiser *q)
@@ -110,9 +110,9 @@ static inline int tutti_codec_steps(const tutti_codec_quantiser *q)
     TUTTI_ROW_NORM(TUTTI_AT(tutti_codec_quantiser, l2), norm_first), \
     TUTTI_ROW_CODING_ANY(TUTTI_AT(tutti_codec_quantiser, coding), "coding", "elias|omega"), \
     TUTTI_ROW_TAIL(TUTTI_AT(tutti_codec_quantiser, tail))
-/* The entries of their tables of operations. Fixed width: 4 ceil(n / bucket) + ceil(n
-   bits / 8) bytes, scales first; else see huffman.c, elias.c. tail=dense: n without the
-   tail, which follows, four bytes each. */
+/* The entries of their tables of operations. Fixed width: 4 ceil(n / bucket) + ceil(n bits / 8)
+   bytes, scales first; else see huffman.c, elias.c. tail=dense: n without the tail, which follows,
+   four bytes each. */
 unsigned tutti_codec_quantised_traits(const tutti_codec *c);
 tutti_status tutti_codec_quantised_check(const tutti_codec *c, tutti_error *err);
 size_t tutti_codec_quantised_scratch(const tutti_codec *c, const tutti_view *v);
@@ -125,9 +125,10 @@ tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *
 /* "levels"; "bound" of roundings at random */
 void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const float *x,
                                 const float *decoded, const tutti_codec_listener *to);
-#define TUTTI_CODEC_QUANTISED                                                                                                                 \
-    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = tutti_codec_quantised_encode,                   \
-    .decode_add = tutti_codec_quantised_decode_add, .tell = tutti_codec_quantised_tell
+#define TUTTI_CODEC_QUANTISED                                                             \
+    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch,       \
+    .encode = tutti_codec_quantised_encode, .decode_add = tutti_codec_quantised_decode_add, \
+    .tell = tutti_codec_quantised_tell
 /* For other codings of the same codes: how many buckets, the scale of one (0: all zero; NaN: not
    finite), its codes, at most TUTTI_CODEC_BLOCK at once, of the elements [at, at + count) of the
    view, and the decoded values of codes times a. */
@@ -180,8 +181,8 @@ int tutti_codec_elias_length(tutti_codec_coding code, uint32_t k); /* bits of k 
 
 /* ---- huffman.c ---- */
 enum { TUTTI_CODEC_HUFFMAN_LONGEST = 12 };
-/* Lengths of an optimal prefix code, 0 where count is 0, at most
-   TUTTI_CODEC_HUFFMAN_LONGEST; one symbol alone has 1. */
+/* Lengths of an optimal prefix code, 0 where count is 0, at most TUTTI_CODEC_HUFFMAN_LONGEST; one
+   symbol alone has 1. */
 void tutti_codec_huffman_lengths(int symbols, const uint32_t *count, uint8_t *length);
 size_t tutti_codec_huffman_bound(const tutti_codec_quantiser *q, size_t n);
 size_t tutti_codec_huffman_encode(const tutti_codec *c, const tutti_codec_quantiser *q,
@@ -209,8 +210,8 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
 /* mark[i] = 1 for each index of a message that tutti_codec_sparse_add takes. */
 void tutti_codec_sparse_places(const tutti_codec_sparse *s, const tutti_view *v, size_t k,
                                const uint8_t *in, size_t bytes, uint8_t *mark);
-/* k indexes of four bytes, of which `mask` counts: ascending and below
-   v->count. `of`: "kept" for the sentence. */
+/* k indexes of four bytes, of which `mask` counts: ascending and below v->count. `of`: "kept" for
+   the sentence. */
 tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k,
                                       const uint8_t *in, uint32_t mask, const char *of,
                                       tutti_error *err);
@@ -219,10 +220,10 @@ tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v,
 /* Scales by a power of two, so that nothing is rounded, to a norm in [1, 2), and gives the norm's
    square; 0: all zero; not finite: nothing done. */
 double tutti_codec_to_unit(tutti_device *d, size_t n, float *p);
-/* The columns [from, to) of n elements, to <= n, become orthonormal, and orthogonal to
-   those before `from`, which are orthonormal. A column that depends on those before it (or
-   is 0) is replaced by one drawn from rng: the same on all workers. NaN and infinity make
-   every column from theirs on NaN. */
+/* The columns [from, to) of n elements, to <= n, become orthonormal, and orthogonal to those
+   before `from`, which are orthonormal. A column that depends on those before it (or is 0) is
+   replaced by one drawn from rng: the same on all workers. NaN and infinity make every column from
+   theirs on NaN. */
 void tutti_codec_orthonormalise(tutti_device *d, size_t n, size_t from, size_t to,
                                 float *const *column, tutti_rng rng);
 #endif

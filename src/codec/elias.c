@@ -153,8 +153,8 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
             tutti_codec_write(&w, isnan(scale) ? 0x7fc00000u : 0, 32);
             continue;
         }
-        /* Twice over the bucket, once to measure and once to write: the
-           draws are a function of the place. */
+        /* Twice over the bucket, once to measure and once to write: the draws are a function of
+           the place. */
         for (int writing = 0; writing < 2; writing++) {
             size_t before = first - 1; /* of the last nonzero; wraps below 0 as intended */
             if (writing == 1) {
@@ -240,8 +240,8 @@ static uint32_t get_elias(reader *r, tutti_codec_coding code)
     return r->short_of ? 0 : k;
 }
 
-/* One way through the message for checking (y NULL) and for adding. NULL,
-   or what is wrong with element *at. */
+/* One way through the message for checking (y NULL) and for adding. NULL, or what is wrong with
+   element *at. */
 static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *in, size_t bytes, float a, float *y,
                         size_t *at)
 {

@@ -18,9 +18,9 @@
 
 enum { LONGEST = TUTTI_CODEC_HUFFMAN_LONGEST, SYMBOLS = 256 };
 
-/* One attempt without a limit; gives the greatest length. The two rarest trees
-   become one until one is left: leaves by ascending count and the trees made of them
-   are two queues that are both in order. */
+/* One attempt without a limit; gives the greatest length. The two rarest trees become one until
+   one is left: leaves by ascending count and the trees made of them are two queues that are both
+   in order. */
 static int attempt(int n, const int *order, const uint32_t *count, uint8_t *length)
 {
     uint64_t weight[2 * SYMBOLS];
@@ -70,8 +70,8 @@ void tutti_codec_huffman_lengths(int symbols, const uint32_t *count, uint8_t *le
             rounded[order[k]] = (rounded[order[k]] + 1) / 2;
 }
 
-/* Lengths to words, the first bit of a word lowest. false: they are no prefix
-   code, or one with words to spare. */
+/* Lengths to words, the first bit of a word lowest. false: they are no prefix code, or one with
+   words to spare. */
 static bool words_of(int symbols, const uint8_t *length, uint16_t *word)
 {
     uint32_t next = 0, used = 0, n = 0;
@@ -154,8 +154,8 @@ static uint32_t peek(const uint8_t *in, size_t bytes, uint64_t at)
     return window >> at % 8 & ((1u << LONGEST) - 1);
 }
 
-/* One way through the words, for checking (y NULL) and for adding. NULL,
-   or what is wrong with element *at. */
+/* One way through the words, for checking (y NULL) and for adding. NULL, or what is wrong with
+   element *at. */
 static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *scales, const uint8_t *in,
                         size_t bytes, const entry *table, float a, float *y, size_t *at)
 {

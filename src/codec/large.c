@@ -81,8 +81,8 @@ static unsigned traits(const tutti_codec *c)
            ((a | b) & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_MERGES | TUTTI_CODEC_MOMENTUM | TUTTI_CODEC_VOTES));
 }
 
-/* Sends nothing, asks for nothing: which matrices are too small, once. Of
-   vectors nobody expects it otherwise. */
+/* Sends nothing, asks for nothing: which matrices are too small, once. Of vectors nobody expects
+   it otherwise. */
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     const large *s = c->self;

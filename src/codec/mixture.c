@@ -7,9 +7,9 @@
 
    Masses are differences of erfc on the side where it is small, so that tails keep their digits.
 
-   Coordinate descent (ALQ): between its neighbours A and C the best place of a level is where
-   F = F(C) - 1 / (C - A) integral from A to C of (x - A) dF. It is unique and strictly inside, and
-   Psi never rises. F could be inverted by forty bisections; Newton's steps, kept inside of the
+   Coordinate descent (ALQ): between its neighbours A and C the best place of a level is where F =
+   F(C) - 1 / (C - A) integral from A to C of (x - A) dF. It is unique and strictly inside, and Psi
+   never rises. F could be inverted by forty bisections; Newton's steps, kept inside of the
    bracket, need six.
 
    More than 16 levels (5 bits on) move all at once. By turns a level hears of its neighbours only,
@@ -137,9 +137,9 @@ double tutti_codec_mixture_quantile(const tutti_codec_mixture *m, double u, doub
 }
 
 /* ---- Psi ---- */
-/* tutti_codec_mixture_moments of all intervals between levels, to the bit; the
-   exponential and the error function of each level are asked for once. density: of each
-   level, not scaled; NULL: not wanted. */
+/* tutti_codec_mixture_moments of all intervals between levels, to the bit; the exponential and the
+   error function of each level are asked for once. density: of each level, not scaled; NULL: not
+   wanted. */
 static void moments_between(const tutti_codec_mixture *m, int n, const double *level, double (*moment)[3],
         double *density)
 {

@@ -16,8 +16,8 @@ typedef struct tutti_codec_mixture {
     tutti_codec_normal *of;
     int sweeps;
 } tutti_codec_mixture;
-/* From weights, means and deviations: drops those of weight 0, makes the
-   weights' sum 1. false: there are none. */
+/* From weights, means and deviations: drops those of weight 0, makes the weights' sum 1. false:
+   there are none. */
 bool tutti_codec_mixture_make(tutti_codec_mixture *m);
 /* moment[k] = integral from u to w of x^k, k = 0, 1, 2; -1 <= u <= w <= 1. */
 void tutti_codec_mixture_moments(const tutti_codec_mixture *m, double u, double w,
@@ -26,8 +26,8 @@ double tutti_codec_mixture_density(const tutti_codec_mixture *m, double x);
 /* x in [u, w] with that mass between u and x. */
 double tutti_codec_mixture_quantile(const tutti_codec_mixture *m, double u, double w, double mass);
 
-/* Psi: the expected square of what rounding at random to one of n
-   ascending levels from -1 to 1 adds. */
+/* Psi: the expected square of what rounding at random to one of n ascending levels from -1 to 1
+   adds. */
 double tutti_codec_psi(const tutti_codec_mixture *m, int n, const double *level);
 /* d Psi / d level[j] of an inner level */
 double tutti_codec_psi_slope(const tutti_codec_mixture *m, const double *level, int j);
@@ -36,10 +36,9 @@ double tutti_codec_psi_slope(const tutti_codec_mixture *m, const double *level, 
    than 16 levels all at once. Gives Psi. */
 double tutti_codec_psi_descend(const tutti_codec_mixture *m, int n, double *level, int pinned,
                                bool descent);
-/* The best of what the even grid, the powers of a half, the quantiles and the given levels lead to,
-   into level; with more than 16 levels also of levels as dense
-   as the cube root of the distribution, and with more than 64 what the
-   best of these leads to. Gives Psi. */
+/* The best of what the even grid, the powers of a half, the quantiles and the given levels lead
+   to, into level; with more than 16 levels also of levels as dense as the cube root of the
+   distribution, and with more than 64 what the best of these leads to. Gives Psi. */
 double tutti_codec_psi_minimise(const tutti_codec_mixture *m, int n, double *level, int pinned,
                                 bool descent);
 /* Levels +-{1, p, p^2, ..., p^(n/2 - 1)} */

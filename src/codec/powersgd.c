@@ -70,8 +70,8 @@ typedef struct powersgd {
     double min_compression_rate;
     bool warm_start;
     int ef_rule, factor;
-    /* the tensors' Q one after the other, each column divided by a power of two to
-       about 1; NULL: nothing is compressed */
+    /* the tensors' Q one after the other, each column divided by a power of two to about 1; NULL:
+       nothing is compressed */
     float *q;
     float *size;    /* 16 bits: of the columns of all Q of a tensor, the exponent of their norm in the step before */
 } powersgd;
@@ -156,8 +156,8 @@ static tutti_dtype number(const tutti_codec *c, const tutti_view *v)
     return is_narrow(c, v) ? factors[((const powersgd *)c->self)->factor] : TUTTI_F32;
 }
 
-/* Shared by all workers: of a tensor, and of a step where it is drawn anew;
-   the upper word of `step` is orth's. */
+/* Shared by all workers: of a tensor, and of a step where it is drawn anew; the upper word of
+   `step` is orth's. */
 static tutti_rng shared(const tutti_codec *c, const tutti_view *v, int tensor)
 {
     tutti_rng rng = tutti_codec_rng(c, v, true);
@@ -197,8 +197,8 @@ static void open(tutti_codec *c)
         tutti_fill(c->space->device, size_place(c, c->space->n_tensors), SIZE_UNKNOWN, s->size);
 }
 
-/* Q_own of each product, and where Q is not kept the drawn one; with 16
-   bits also P^ and the mean Q of each. */
+/* Q_own of each product, and where Q is not kept the drawn one; with 16 bits also P^ and the mean
+   Q of each. */
 static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)
 {
     return rank_now(c, v) * iters_of(c->self, rank_now(c, v), v->rows, v->cols) *
@@ -395,8 +395,8 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
     }
 }
 
-/* What the next step divides product j by. Where a column is 0, be it that it was less
-   than 16 bits tell from 0, ever less. */
+/* What the next step divides product j by. Where a column is 0, be it that it was less than 16
+   bits tell from 0, ever less. */
 static void learn_sizes(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *q)
 {
     float *size = ((const powersgd *)c->self)->size + size_place(c, v->tensor) + j * r;

@@ -94,8 +94,8 @@ static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, 
     if (q->l2)
         tutti_norm2_each(c->space->device, count, bucket, x, sums);
     for (size_t b = 0, at = 0; at < count; b++, at += bucket) {
-        /* The squares are exact and their sum grows in rounding too: the 2-norm is
-           never below the greatest magnitude. */
+        /* The squares are exact and their sum grows in rounding too: the 2-norm is never below the
+           greatest magnitude. */
         scale[b] = q->l2 ? (float)sqrt(sums[b])
                          : tutti_absmax(c->space->device, count - at < bucket ? count - at : bucket, x + at);
         scale[b] = isfinite(scale[b]) ? scale[b] : NAN;
@@ -136,8 +136,8 @@ static float power(int e)
     return value;
 }
 
-/* A level times the scale is rounded, then a times that: the same numbers as
-   decoding first and adding after. */
+/* A level times the scale is rounded, then a times that: the same numbers as decoding first and
+   adding after. */
 void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, float a, float value[256])
 {
     const int half = 1 << (q->bits - 1), top = half - 1, steps = tutti_codec_steps(q);
@@ -188,8 +188,8 @@ static size_t encode_fixed(const tutti_codec *c, const tutti_view *v, const floa
         bucket_scales(c, q, x + first, end - first, bucket, scale);
         for (size_t b = 0; first + b * bucket < end; b++)
             tutti_codec_put_f32(out + 4 * (first / bucket + b), scale[b]);
-        /* whole buckets, or a part of one; the codes of one while
-           memory brings one of the next ones */
+        /* whole buckets, or a part of one; the codes of one while memory brings one of the next
+           ones */
         for (size_t at = first, count; at < end; at += count) {
             const size_t b = (at - first) / bucket, left = first + (b + 1) * bucket - at;
             const tutti_ahead ahead = { .distance = together, .end = n - at };
@@ -329,13 +329,13 @@ static int nearest(const double *level, int n, double r)
     return r - level[low] <= level[high] - r ? low : high;
 }
 
-/* E|x - decoded|^2 <= bound |x|^2 for buckets of d elements. r of a bucket, x / scale, is at
-   most 1 and has a 2-norm of at least 1, since no scale is above the 2-norm; rounded to the
-   levels a < b it loses (b - r)(r - a). Even levels: QSGD's min(d / (4 s^2), sqrt(d) / s), the
-   first sharper by 4 (qsgd.md). All others (alq-amq.md): (rho - 1)^2 / (4 rho) of r^2 between
-   levels of one sign whose ratio is rho, and from 0 to the first, l, K_q l^(2-q) d^((2-q)/2), of
-   which both ends of q, l^2 d / 4 and l sqrt(d), are taken; without a level 0 a quarter of the
-   square of the middle interval each. */
+/* E|x - decoded|^2 <= bound |x|^2 for buckets of d elements. r of a bucket, x / scale, is at most
+   1 and has a 2-norm of at least 1, since no scale is above the 2-norm; rounded to the levels a <
+   b it loses (b - r)(r - a). Even levels: QSGD's min(d / (4 s^2), sqrt(d) / s), the first sharper
+   by 4 (docs/methods/qsgd.md). All others (Faghri et al. 2020): (rho - 1)^2 / (4 rho) of r^2
+   between levels of one sign whose ratio is rho, and from 0 to the first, l, K_q l^(2-q)
+   d^((2-q)/2), of which both ends of q, l^2 d / 4 and l sqrt(d), are taken; without a level 0 a
+   quarter of the square of the middle interval each. */
 static double bound_of(const tutti_codec_quantiser *q, const double *level, int n, double d)
 {
     const double s = tutti_codec_steps(q);

@@ -23,8 +23,8 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-/* The strata one after the other: j's blocks are [low, high), low = floor(j blocks / k),
-   kept up to date without a division. */
+/* The strata one after the other: j's blocks are [low, high), low = floor(j blocks / k), kept up
+   to date without a division. */
 typedef struct strata { size_t blocks, k, block, each, more, j, low, rest; tutti_codec_words words; } strata;
 
 /* A view shorter than a block is one: what would fill it up is not sent. */
@@ -50,9 +50,9 @@ static strata strata_of(const tutti_codec *c, const tutti_view *v)
     return t;
 }
 
-/* The next stratum's draw: its elements [*from, *from + result) of the view, and the
-   stratum's length in blocks. Draw v->first + j: no other view of this step has it, since
-   there are no more strata than elements. */
+/* The next stratum's draw: its elements [*from, *from + result) of the view, and the stratum's
+   length in blocks. Draw v->first + j: no other view of this step has it, since there are no more
+   strata than elements. */
 static size_t drawn(const tutti_codec *c, const tutti_view *v, strata *t, size_t *from, size_t *length)
 {
     const size_t carry = (t->rest += t->more) >= t->k;

@@ -48,8 +48,8 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
         return 0;
     if (n % 8 == 0)
         out[n / 8] = 0;
-    /* fewer than 2^31 magnitudes of floats, in double: only what is not
-       finite itself makes their sum so */
+    /* fewer than 2^31 magnitudes of floats, in double: only what is not finite itself makes their
+       sum so */
     if (!isfinite(tutti_signs(c->space->device, n, x, false, out)))
         out[n / 8] |= (uint8_t)(1u << n % 8);
     return n / 8 + 1;

@@ -61,8 +61,8 @@ static sums sums_below(size_t n, const float *g, double lambda)
 }
 
 /* Infinity: everything is kept as it is, which is what no variance and a sparsity of 1 mean. Else
-   lambda only grows, so the set of p < 1 only shrinks, and
-   where it stays the same so does lambda: there is an end. */
+   lambda only grows, so the set of p < 1 only shrinks, and where it stays the same so does lambda:
+   there is an end. */
 static double solve(const wangni *o, size_t n, const float *g, double g1, double g2)
 {
     double lambda = o->solver == CLOSED ? g1 / (o->epsilon * g2 + g2) : o->sparsity * (double)n / g1;

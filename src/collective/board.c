@@ -81,8 +81,8 @@ static void leave(const tutti_world *world)
     atomic_store_explicit(&world->board->held, false, memory_order_release);
 }
 
-/* Wakes whoever waits for this rank. Under the lock, since publish stores: two
-   threads might store in the wrong order. */
+/* Wakes whoever waits for this rank. Under the lock, since publish stores: two threads might store
+   in the wrong order. */
 static void raise_version(tutti_world *world)
 {
     tutti_board_memory *mine = world->board->mine;
@@ -95,8 +95,8 @@ void tutti_board_tell(const tutti_call *call)
 {
     tutti_world *world = call->group->world;
 
-    /* acq_rel: whoever adds itself later sees all that was published before;
-       whoever did earlier is seen here */
+    /* acq_rel: whoever adds itself later sees all that was published before; whoever did earlier
+       is seen here */
     if (atomic_fetch_add_explicit(&world->board->mine->waiters, 0, memory_order_acq_rel) == 0)
         return;
     enter(world);
@@ -126,9 +126,9 @@ static void sweep(const tutti_world *world, int first)
         (void)is_free(world, k);
 }
 
-/* Each group walks round the entries of one line of words. Few, so that their lines stay in
-   the caches of both sides (over all 32 a call of 4 bytes took 30 ns longer), and of
-   several groups at a time not many meet. */
+/* Each group walks round the entries of one line of words. Few, so that their lines stay in the
+   caches of both sides (over all 32 a call of 4 bytes took 30 ns longer), and of several groups at
+   a time not many meet. */
 static int preferred(const tutti_call *call)
 {
     const uint64_t mixed = call->group->context * UINT64_C(0x9e3779b97f4a7c15);
@@ -187,8 +187,8 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
     *out = NULL;
     enter(world);
     while ((k = free_entry(call)) < 0) {
-        /* Readers lag by as many collectives as there are entries: only a sender without an
-           echo (a broadcast's root) gets here. */
+        /* Readers lag by as many collectives as there are entries: only a sender without an echo
+           (a broadcast's root) gets here. */
         char why[200];
         const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
         leave(world);
@@ -198,15 +198,15 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
         enter(world);
     }
-    /* and so it is mine alone until all have finished with it; filled without the lock,
-       whose end would wait for the line */
+    /* and so it is mine alone until all have finished with it; filled without the lock, whose end
+       would wait for the line */
     remember(call, k);
     serial = board->slots[k].serial;
     leave(world);
     entry = &board->mine->entries[k];
     /* A reader must not take the old tag for valid together with the new serial:
-       it reads tag, serial, tag again. release in `serial` orders the zero before
-       it for a reader that acquires it. */
+       it reads tag, serial, tag again. release in `serial` orders the zero before it for a reader
+       that acquires it. */
     atomic_store_explicit(&entry->tag, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->serial, serial, memory_order_release);
     atomic_store_explicit(&entry->phase, 1, memory_order_relaxed);
@@ -225,8 +225,8 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
 
 void tutti_board_advance(tutti_entry *mine, uint32_t phase)
 {
-    /* release: publishes what this member has written into windows;
-       pairs with the acquire in follow */
+    /* release: publishes what this member has written into windows; pairs with the acquire in
+       follow */
     atomic_store_explicit(&mine->phase, phase, memory_order_release);
 }
 
@@ -364,8 +364,8 @@ static tutti_status await_version(const tutti_call *call, int rank, uint32_t see
 
     if (status == TUTTI_OK)
         return TUTTI_OK;
-    /* Gone, but perhaps after it has written what I wait for: what
-       a rank has published stays valid. */
+    /* Gone, but perhaps after it has written what I wait for: what a rank has published stays
+       valid. */
     if (status == TUTTI_ERR_PEER && atomic_load_explicit(&board->version, memory_order_acquire) != seen)
         return TUTTI_OK;
     return tutti_fail_within(err, status, "%s of %zu elements over %d members", tutti_collective_name(call->kind),
@@ -483,8 +483,8 @@ tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where 
     if (where->reach != TUTTI_REACH_WINDOW || where->window >= TUTTI_WINDOWS)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "rank %d announces a vector in window %u of %d", rank,
                                where->window, TUTTI_WINDOWS);
-    /* The peer may be through tutti_world_window while another thread of mine is
-       on its last instructions in there. */
+    /* The peer may be through tutti_world_window while another thread of mine is on its last
+       instructions in there. */
     while (atomic_load_explicit(&world->n_windows, memory_order_acquire) <= where->window) {
         deadline = deadline == 0 ? tutti_now_ns(world->rt) + WINDOW_WAIT_NS : deadline;
         if (tutti_now_ns(world->rt) > deadline)

@@ -1,11 +1,11 @@
-/* Writing a list: what every algorithm is written with (builder.h). The first failure for want of
+/* builder.c: what every algorithm writes its list with (builder.h). The first failure for want of
    memory is kept, and the rest does nothing, so that algorithms need no error paths.
 
-   Who sends to a member and receives from it posts the sending first. Where a large message
-   waits for the receiver's word (tcp), that word must not stand behind the megabytes that go
-   the same way: with the sending announced first, whoever hears that he may begin has heard,
-   before, what the other has for him, and has answered. The other way round a sum of 1 MiB took
-   11.2 ms at 1 Gbit/s instead of 8.8. */
+   A member that sends to another and receives from it posts the sending first. Where a large
+   message waits for the receiver's word (tcp), that word must not stand behind the megabytes that
+   go the same way. With the sending announced first, a member that hears that it may begin has
+   heard before what the other has for it, and has answered. The other way round a sum of 1 MiB
+   took 11.2 ms at 1 Gbit/s instead of 8.8. */
 #include "builder.h"
 #include <assert.h>
 #include <string.h>
@@ -46,9 +46,9 @@ static tutti_step *add_step(tutti_builder *b, tutti_step_kind kind, size_t count
     return step;
 }
 
-/* An empty slice of a vector that is not empty is not sent. A collective of no
-   elements at all still sends its (empty) messages: their notes are how members notice
-   that they passed different counts. */
+/* An empty slice of a vector that is not empty is not sent. A collective of no elements at all
+   still sends its (empty) messages: their notes are how members notice that they passed different
+   counts. */
 static bool skipped(const tutti_builder *b, size_t count)
 {
     return count == 0 && b->n != 0 && b->first[0] == NULL;
@@ -196,8 +196,8 @@ void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t c
     tutti_build_scratch(b, slot);
 }
 
-/* Lists of large groups are long and are kept: what growing left over is given
-   back, once. Failing to is no failure. */
+/* Lists of large groups are long and are kept: what growing left over is given back, once. Failing
+   to is no failure. */
 static void trim(tutti_schedule *s)
 {
     tutti_step *steps = s->n_steps < s->room_steps ? tutti_alloc(s->n_steps, sizeof *steps) : NULL;

@@ -1,13 +1,15 @@
-/* Lists of steps and scratch memory outlive the call that needed them, so that a collective that
-   has run before allocates nothing.
+/* cache.c: lists of steps and scratch memory outlive the call that needed them, so that a
+   collective that has run before allocates nothing.
 
-   Lists: sets of eight, found by the hash of their key; a new one is written over the one longest
+   Lists: sets of eight, found by the hash of their key. A new one is written over the one longest
    unused, in the memory that this has. If all eight of a set are in use by other threads the list
    is made for this call only. Counts of parts are no part of the hash: they may be others in each
-   call (rows of a table, encoded gradients), and eight lists written in turn are soon as long as
-   they get, where hundreds of sets would go on growing. Scratch: blocks not in use, in a list; the
-   smallest that suffices is taken, else the largest is replaced by a larger one. There are never
-   more blocks than threads that ran collectives at one time. */
+   call (rows of a table, encoded gradients). Eight lists written in turn are soon as long as they
+   get, where hundreds of sets would go on growing.
+
+   Scratch: blocks not in use, in a list. The smallest that suffices is taken, else the largest is
+   replaced by a larger one. There are never more blocks than threads that ran collectives at one
+   time. */
 #include "collective_internal.h"
 #include <string.h>
 
@@ -43,8 +45,8 @@ static tutti_schedule *find(tutti_schedule *const *set, const tutti_schedule_key
     return NULL;
 }
 
-/* Under the monitor: the place of an absent list or of the idle one
-   longest unused; NULL: all are in use. */
+/* Under the monitor: the place of an absent list or of the idle one longest unused; NULL: all are
+   in use. */
 static tutti_schedule **place(tutti_schedule **set)
 {
     tutti_schedule **oldest = NULL;
@@ -58,8 +60,8 @@ static tutti_schedule **place(tutti_schedule **set)
     return oldest;
 }
 
-/* Under the monitor: a list to write on, in its place in the set if
-   there is one for it. NULL: no memory. */
+/* Under the monitor: a list to write on, in its place in the set if there is one for it. NULL: no
+   memory. */
 static tutti_schedule *blank(tutti_schedule **set)
 {
     tutti_schedule **const room = place(set), *s;
@@ -97,8 +99,8 @@ tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key 
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a %s over %d members",
                           tutti_collective_name(key->kind), key->size);
-    /* not under the lock: long lists take a while. Another thread that wants
-       the same meanwhile writes its own */
+    /* not under the lock: long lists take a while. Another thread that wants the same meanwhile
+       writes its own */
     status = written ? TUTTI_OK : tutti_schedule_write(s, key, err);
     if (status != TUTTI_OK) {
         tutti_schedule_return(world, s);

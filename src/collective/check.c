@@ -8,10 +8,10 @@
    list that confused elements would be caught by the receipt's place only, therefore each cell
    also carries its element's number.
 
-   Rendezvous: a member runs until a WAIT whose requests are not all done; a pair is done
-   when both ends have posted. When nobody can run and somebody has steps left, that is a
-   deadlock. Cells under a posted send may not be written, cells under a posted receive
-   may not be touched, until the WAIT. */
+   Rendezvous: a member runs until a WAIT whose requests are not all done; a pair is done when both
+   ends have posted. When nobody can run and somebody has steps left, that is a deadlock. Cells
+   under a posted send may not be written, cells under a posted receive may not be touched, until
+   the WAIT. */
 #include "schedule.h"
 #include <string.h>
 
@@ -120,7 +120,7 @@ static uint32_t leaf(checker *c, int i)
     return expression(c, (uint32_t)i, UINT32_MAX);
 }
 
-/* The definition itself (DESIGN, one order of summation), written as it is said. */
+/* The definition itself (one order of summation), written as it is said. */
 static uint32_t tree(checker *c, const uint32_t *terms, size_t n)
 {
     size_t half = 1;
@@ -314,8 +314,8 @@ static tutti_status run_member(checker *c, int i, bool *moved)
     return TUTTI_OK;
 }
 
-/* Counts the leaves of an expression, at most `room` of them, a byte a member;
-   false: too many, or one of them twice. */
+/* Counts the leaves of an expression, at most `room` of them, a byte a member; false: too many, or
+   one of them twice. */
 static bool count_leaves(const checker *c, uint32_t symbol, bool *seen, int *room)
 {
     const node *at = &c->nodes[symbol];
@@ -360,8 +360,8 @@ static tutti_status check_any_order(checker *c, int i)
     return status;
 }
 
-/* First element of part j of member i's whole; of `size`: their sum. side
-   1: of what an all-to-all receives. */
+/* First element of part j of member i's whole; of `size`: their sum. side 1: of what an all-to-all
+   receives. */
 static size_t part_at(const tutti_schedule_key *key, int side, int j)
 {
     size_t at = 0;

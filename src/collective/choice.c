@@ -19,8 +19,8 @@ static const tutti_option wish_options[] = {
     { 0 }
 };
 
-/* The next word up to one of `ends`, without blanks around it; false if it is empty
-   or too long. *at moves behind it. */
+/* The next word up to one of `ends`, without blanks around it; false if it is empty or too long.
+   *at moves behind it. */
 static bool word(const char **at, const char *ends, char *out, size_t bytes)
 {
     const char *from = *at + strspn(*at, " ");

@@ -1,12 +1,12 @@
-/* The public collectives: they check what can be checked on this rank alone, choose an algorithm
-   (choice.c), and send the call through shared memory or through messages. Both do what the list of
-   that algorithm says, to the bit and to the byte. */
+/* collective.c: the public collectives. They check what can be checked on this rank alone, choose
+   an algorithm (choice.c), and send the call through shared memory or through messages. Both do
+   what the list of that algorithm says, to the bit and to the byte. */
 #include "collective_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-/* "all-reduce (sum, 'direct') of 1000 F32 over 4 members". Words come
-   from a peer: nothing is trusted. */
+/* "all-reduce (sum, 'direct') of 1000 F32 over 4 members". Words come from a peer: nothing is
+   trusted. */
 static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, size_t bytes)
 {
     static const char *const ops[] = { "sum", "mean", "max", "min", "weighted sum" };
@@ -138,8 +138,8 @@ static bool to_board(const tutti_call *call)
            tutti_window_serves(call);
 }
 
-/* A named algorithm goes over messages; without a name the board serves
-   it where it can; "window" insists. */
+/* A named algorithm goes over messages; without a name the board serves it where it can; "window"
+   insists. */
 static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_error *err)
 {
     const char *name = call->group->algorithm;
@@ -161,8 +161,8 @@ static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_err
     return tutti_interpret(call, s, err);
 }
 
-/* Everything after the arguments' own checks. call: kind, op, dtype, count,
-   root, weight, vector, part are set. */
+/* Everything after the arguments' own checks. call: kind, op, dtype, count, root, weight, vector,
+   part are set. */
 static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *err)
 {
     const uint64_t words[3] = { UINT64_C(0x74757474692d636f), g->context, g->sequence };
@@ -241,8 +241,8 @@ static tutti_status check_root(const tutti_group *g, tutti_collective kind, int 
                       root, g->size - 1);
 }
 
-/* Sum of the counts of all members (at[0]), and of those before me
-   (at[1]); counts NULL: `equal` each. */
+/* Sum of the counts of all members (at[0]), and of those before me (at[1]); counts NULL: `equal`
+   each. */
 static tutti_status add_counts(const tutti_group *g, tutti_collective kind, const size_t *counts, size_t equal,
                                size_t element, size_t at[2], tutti_error *err)
 {

@@ -1,20 +1,20 @@
-/* Collectives that know where members are: links between hosts are slow and shared by all members
-   of a host, and memory of another node of a host (NUMA) is farther than that of one's own, by a
+/* hierarchy.c: collectives that know where members are. Links between hosts are slow and shared by
+   all members of a host. Memory of another node of a host (NUMA) is farther than one's own, by a
    link that all members of the node share. What is to cross such a border crosses it once.
 
-   Source: the hierarchical form of the sheet on collectives: reduce-scatter over the q
-   members of a host, all-reduce of each slice over the P members that hold it, all-gather
-   over the host. Between hosts a member sends 2n/q (P-1)/P elements, all q at once. The same
-   again inside a host of several nodes: reduce-scatter over a node, then between the nodes
-   of the host, then between hosts.
+   The hierarchical form: reduce-scatter over the q members of a host, all-reduce of each slice over
+   the P members that hold it, all-gather over the host. Between hosts a member sends 2n/q (P-1)/P
+   elements, all q at once. The same again inside a host of several nodes: reduce-scatter over a
+   node, then between the nodes of the host, then between hosts.
 
    Members are numbers of two or three digits, the innermost first: place in the node, node of the
    host, host. The members that differ in one digit alone are a group of that level, its mates; all
    messages are between mates. A block of level l are the members that agree in the digits from l
-   on: block_0 is a member, the highest all of them. Order of summation: blocks but the highest are
-   aligned, and powers of two of members, so the sum of a block is a subtree of DESIGN's one order,
-   and the tree over the blocks is the rest of it. Layouts that are not so (key->local and
-   key->node 0) have no such lists.
+   on: block_0 is a member, the highest all of them.
+
+   Order of summation: blocks but the highest are aligned, and powers of two of members. So the sum
+   of a block is a subtree of the one order of summation, and the tree over the blocks is the rest
+   of it. Layouts that are not so (key->local and key->node 0) have no such lists.
 
    Two blocks exchange whole slices: the same bytes as slices of slices, in one round. */
 #include "builder.h"
@@ -86,9 +86,9 @@ void tutti_build_allreduce_hierarchy(tutti_builder *b)
 }
 
 /* ---- reduce-scatter ---- */
-/* A segment of a reduce-scatter: elements [begin, begin + most) of each part. Scratch
-   memory: of the innermost level what comes of mates; of each other level first the sums
-   for mates, then what comes of them. */
+/* A segment of a reduce-scatter: elements [begin, begin + most) of each part. Scratch memory: of
+   the innermost level what comes of mates; of each other level first the sums for mates, then what
+   comes of them. */
 typedef struct segment {
     layout l;
     size_t begin, most;
@@ -103,8 +103,8 @@ static size_t rest(const tutti_builder *b, const segment *s, int j)
     return left < s->most ? left : s->most;
 }
 
-/* Is there a message for this part? The first one of a part is sent even if it is
-   empty: who thinks otherwise hears it. */
+/* Is there a message for this part? The first one of a part is sent even if it is empty: who
+   thinks otherwise hears it. */
 static bool spoken_of(const tutti_builder *b, const segment *s, int j)
 {
     return s->begin == 0 || rest(b, s, j) > 0;
@@ -203,8 +203,8 @@ void tutti_build_reduce_scatter_hierarchy(tutti_builder *b)
 }
 
 /* ---- all-gather ---- */
-/* From the outermost level inwards: each mate gets all parts that I hold, those of the
-   members that stand in their blocks of this level where I stand in mine. My own first:
+/* From the outermost level inwards: each mate gets all parts that I hold, those of the members
+   that stand in their blocks of this level where I stand in mine. My own first:
    it need not wait for what crosses. */
 void tutti_build_allgather_hierarchy(tutti_builder *b)
 {

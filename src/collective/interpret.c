@@ -1,25 +1,28 @@
-/* Runs one list of steps (schedule.h) over the transport's messages, blocking.
+/* interpret.c: runs one list of steps (schedule.h) over the transport's messages, blocking.
 
    Each message carries, in its note, what this member was asked to do: kind, operation, type,
-   algorithm, count, root. The receiver compares, so that members who disagree hear it by name.
+   algorithm, count, root. The receiver compares, so that members that disagree hear it by name.
 
    A member that fails gives up: its posted messages are cancelled, and others may wait for just
-   these. It may well live on (a peer of it died, and the method continues without that one), so
-   the transport would never end their waiting. Therefore every collective over messages has one
-   receive more, from anybody, for an alarm; a member that fails by itself sends one to all
-   others, who fail with the cause it names. The alarm is the group's (its context's) and not
-   the one collective's: a tree lets some members through before a loss fails it on others, and
-   who waits in the next collective for one that has given up in the last must hear of that too.
-   So one that is heard fails the collective also where all else has come. After a failure a
-   group is unusable anyway (comm.h).
-   An alarm's note: kind = the sender's own call with the highest bit, a = its count, ticket = the
-   call of the member it is about (32 bits), the status (8), that member's rank (24), b = that
-   member's count; its payload: which collective it was. Alarms are not counted as traffic. Who
-   gives up because of an alarm passes it on to those it exchanges messages with: the first sender
-   may leave before all have taken it, and then nobody else would tell them. They are small but may
-   be taken late or never: until then they are the world's orphans. An alarm of one group is not
-   heard in another: who has failed in one and will not come to another, where the same members go
-   on, says so there too (tutti_group_give_up). */
+   these. It may well live on (a peer of it died, and the method continues without that one), so the
+   transport would never end their waiting. Therefore:
+
+   - Every collective over messages has one receive more, from anybody, for an alarm.
+   - A member that fails by itself sends an alarm to all others, which fail with the cause it names.
+   - A member that gives up because of an alarm passes it on to those it exchanges messages with.
+     The first sender may leave before all have taken it, and then nobody else would tell them.
+   - An alarm that is heard fails the collective also where all else has come.
+
+   The alarm is the group's (its context's) and not the one collective's. A tree lets some members
+   through before a loss fails it on others. A member that waits in the next collective for one that
+   has given up in the last must hear of that too. After a failure a group is unusable anyway
+   (comm.h). An alarm of one group is not heard in another: a member that has failed in one and will
+   not come to another, where the same members go on, says so there too (tutti_group_give_up).
+
+   An alarm's note: kind = the sender's own call with the highest bit; a = its count; ticket = the
+   call of the member it is about (32 bits), the status (8), that member's rank (24); b = that
+   member's count; its payload: which collective it was. Alarms are not counted as traffic. They are
+   small but may be taken late or never: until then they are the world's orphans. */
 #include "collective_internal.h"
 #include <stdio.h>
 
@@ -191,8 +194,8 @@ static tutti_status wait_for(run *r, const tutti_step *step)
 
 /* ---- giving up ---- */
 
-/* Forgets the orphans that are done (all: cancels the rest). Takes them out first: the
-   transport is not called under the lock. */
+/* Forgets the orphans that are done (all: cancels the rest). Takes them out first: the transport
+   is not called under the lock. */
 static void reap(tutti_world *world, bool all)
 {
     tutti_orphan *list, *kept = NULL;
@@ -348,8 +351,8 @@ tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tu
         r.world->ops->cancel(r.world->transport, &r.scratch->request[k]);
     r.world->ops->cancel(r.world->transport, r.alarm);
     if (status == TUTTI_OK && r.alarm->posted && tutti_request_done(r.alarm) && r.alarm->status == TUTTI_OK)
-        /* it came with the last message; nobody else will tell me, and in the next collective
-           I would wait for who has given up */
+        /* it came with the last message; nobody else will tell me, and in the next collective I
+           would wait for who has given up */
         status = listen(&r);
     if (status != TUTTI_OK)
         raise_alarm(&r, status);

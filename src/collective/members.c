@@ -1,30 +1,32 @@
-/* members.c: who is still there, agreed on by those who are.
+/* members.c: who is still there, agreed on by those that are.
 
    Every meeting of a run that goes on after losses ends with an agreement: did all members' parts
-   of it end well, and who is lost? The answer is the same on all who stay, so either all leave the
-   meeting or all hold it again, over the same members.
+   of it end well, and which are lost? The answer is the same on all that stay, so either all leave
+   the meeting or all hold it again, over the same members.
 
    Flooding, after Cachin, Guerraoui, Rodrigues, "Introduction to Reliable and Secure Distributed
-   Programming" (2nd ed. 2011), algorithm 5.1: a round is to send what one knows to all and to hear
-   everybody, or learn that he is lost. What is known only grows: who accuses whom of being lost,
-   whether anybody's part was spoilt by a loss, and the lowest rank that has failed by itself. A
-   member decides when all that stay have said in one round exactly what it said itself. The book's
-   rule (the same members heard in two rounds running) relies on messages of one round reaching all
-   or none of those who hear the sender's next; a worker that is killed breaks that, since what it
-   had sent to one may arrive and to another be lost. Who decides says so to all before it goes on:
-   a member that has missed somebody's last message, and so begins another round, hears the decision
-   there. Of those who stay all decide alike; one that decides and dies may have been alone with it.
+   Programming" (2nd ed. 2011), algorithm 5.1. A round is to send what one knows to all, and to hear
+   from every other or learn that it is lost. What is known only grows: who accuses whom of being
+   lost, whether anybody's part was spoilt by a loss, and the lowest rank that has failed by itself.
+   A member decides when all that stay have said in one round exactly what it said itself.
 
-   Without a loss that is one round: two messages to each other member, the second of
-   which nobody waits for. All messages of a pair of workers are one stream in order,
-   with the number of the meeting: who has left the agreement early finds what it did not
-   need at the next one, and drops it.
+   Differs from the book. Its rule (the same members heard in two rounds running) relies on
+   messages of one round reaching all or none of those that hear the sender's next. A worker that
+   is killed breaks that: what it had sent to one may arrive and to another be lost. So a member
+   that decides says so to all before it goes on. A member that has missed somebody's last message,
+   and so begins another round, hears the decision there. All that stay decide alike; one that
+   decides and dies may have been alone with it.
 
-   Who stays: not everybody who is accused is dead, since a connection may fail between two
-   live workers, and then each accuses the other. From the accusations, which all know alike,
-   members are left out one by one, the one with the most accusers first, of equals the highest
-   rank, until nobody who stays accuses anybody who does. Who is left out is expelled
-   (transport.h), in case it lives.
+   Without a loss that is one round: two messages to each other member, the second of which nobody
+   waits for. All messages of a pair of workers are one stream in order, with the number of the
+   meeting. A member that has left the agreement early finds what it did not need at the next one,
+   and drops it.
+
+   Who stays: not every accused member is dead, since a connection may fail between two live
+   workers, and then each accuses the other. All know the accusations alike. From them members are
+   left out one by one, the one with the most accusers first, of equals the highest rank, until no
+   member that stays accuses another. A member that is left out is expelled (transport.h), in case
+   it lives.
 
    A message's note: kind: below; a: number of the meeting; b: round << 40 | failed rank + 1 << 16 |
    its status << 8 | 2 accusations | spoilt. Where there are accusations a second message brings

@@ -1,13 +1,15 @@
-/* The algorithms of collectives whose members hold parts of one vector, and of those that end at a
-   root: reduce-scatter, all-gather, reduce, gather, scatter, all-to-all (schedule.c has the rest
-   and the table). Parts are equal or have counts of their own; the same functions write both lists.
+/* parts.c: the algorithms of collectives whose members hold parts of one vector, and of those that
+   end at a root: reduce-scatter, all-gather, reduce, gather, scatter, all-to-all (schedule.c has
+   the rest and the table). Parts are equal or have counts of their own; the same functions write
+   both lists.
 
-   Sources: Thakur, Rabenseifner, Gropp 2005 (binomial gather and scatter, pairwise
-   exchange); Bruck, Ho, Kipnis, Upfal, Weathersby 1997 (all-gather by dissemination, here in
-   place). What differs: the binomial reduction keeps the one order of summation for any
-   root, without a last hop from member 0. A block of the tree that has the root in it is
-   held by the root, another one by its first member; so when two blocks meet, both holders
-   know each other, and the sums are the same ones.
+   Sources: Thakur, Rabenseifner, Gropp 2005 (binomial gather and scatter, pairwise exchange);
+   Bruck, Ho, Kipnis, Upfal, Weathersby 1997 (all-gather by dissemination, here in place).
+
+   What differs: the binomial reduction keeps the one order of summation for any root, without a
+   last hop from member 0. A block of the tree that has the root in it is held by the root, another
+   one by its first member. So when two blocks meet, both holders know each other, and the sums are
+   the same ones.
 
    Trees of gather and scatter are over virtual indexes (index less root, modulo p): v holds the
    parts of [v, v + 2^k), where 2^k is v's lowest bit. They lie in scratch memory in that order,

@@ -6,10 +6,10 @@
    zero bits; at the end the rest is merged from the top. For p = 7: ((0 1)(2 3)) ((4 5) 6), which
    is the split at the largest power of two below p.
 
-   BF16 and F16 are converted to float, which is exact, go through the float tree, and are
-   rounded once at the end (nearest even). So a sum of theirs must have all its terms at
-   hand; algorithms that send partial sums are refused for them (TUTTI_PARTIAL_SUMS). A
-   mean scales the converted terms. */
+   BF16 and F16 are converted to float, which is exact, go through the float tree, and are rounded
+   once at the end (nearest even). So a sum of theirs must have all its terms at hand; algorithms
+   that send partial sums are refused for them (TUTTI_PARTIAL_SUMS). A mean scales the converted
+   terms. */
 #include "collective_internal.h"
 #include <assert.h>
 #include <string.h>

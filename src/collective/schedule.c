@@ -1,26 +1,30 @@
-/* The algorithms: each writes the list of steps of one member (schedule.h has the format).
+/* schedule.c: the algorithms: each writes the list of steps of one member (schedule.h has the
+   format).
 
    Sources: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
    MPICH", IJHPCA 19(1), 2005 (binomial tree, recursive doubling, scatter + all-gather broadcast);
-   Hensgen, Finkel, Manber 1988 (dissemination barrier). Differences: sums keep DESIGN's one
-   order. Its tree, split at the largest power of two below p, is the binomial tree: index i is
-   the lower operand of i + 2^k when i is a multiple of 2^(k+1). So the binomial reduction and
-   recursive doubling keep it with the lower index as the left operand, and an owner that holds
-   all p inputs adds them in one SUM. Halving (Rabenseifner 2004) keeps it with the nearest
-   partner first, for powers of two. The ring (Patarasuk, Yuan 2009) and stragglar cannot keep it;
-   they are marked and must be asked for.
+   Hensgen, Finkel, Manber 1988 (dissemination barrier).
 
-   Recursive doubling for any p, not only powers of two: in round k the blocks of 2^k indexes
-   meet pairwise; the last block may be short (m members) and then member o of the full block
-   hears from member o mod m, so a member of the short block may send several times. Rounds:
-   ceil(lg p), as for powers of two. */
+   Differences: sums keep one order of summation. Its tree, split at the largest power of two below
+   p, is the binomial tree: index i is the lower operand of i + 2^k when i is a multiple of 2^(k+1).
+
+   - The binomial reduction and recursive doubling keep it with the lower index as the left operand,
+     and an owner that holds all p inputs adds them in one SUM.
+   - Halving (Rabenseifner 2004) keeps it with the nearest partner first, for powers of two.
+   - The ring (Patarasuk, Yuan 2009) and stragglar cannot keep it; they are marked and must be asked
+     for.
+
+   Recursive doubling for any p, not only powers of two: in round k the blocks of 2^k indexes meet
+   pairwise. The last block may be short (m members). Then member o of the full block hears from
+   member o mod m, so a member of the short block may send several times. Rounds: ceil(lg p), as for
+   powers of two. */
 #include "builder.h"
 #include <string.h>
 
-/* Down the binomial tree from virtual index 0 (virtual = index less root, modulo p). A
-   pair meets once in this direction: one round does. One child after the other, the one
-   with the largest subtree first: where messages in flight share a link evenly, all at
-   once would give that child its copy last. */
+/* Down the binomial tree from virtual index 0 (virtual = index less root, modulo p). A pair meets
+   once in this direction: one round does. One child after the other, the one with the largest
+   subtree first: where messages in flight share a link evenly, all at once would give that child
+   its copy last. */
 static void down_tree(tutti_builder *b, int root, uint32_t round)
 {
     const int p = b->p, v = (b->i - root + p) % p;
@@ -180,8 +184,8 @@ static void broadcast_flat(tutti_builder *b)
     tutti_build_wait(b, request, b->s->requests);
 }
 
-/* Slice v belongs to virtual index v; the root keeps slice 0. Round 0: root to v, slice v;
-   round 1: v to everybody but the root. */
+/* Slice v belongs to virtual index v; the root keeps slice 0. Round 0: root to v, slice v; round
+   1: v to everybody but the root. */
 static void broadcast_scatter(tutti_builder *b)
 {
     const int p = b->p, root = b->s->key.root, v = (b->i - root + p) % p;
@@ -391,10 +395,14 @@ bool tutti_algorithm_serves(int row, int size)
 }
 
 /* By the cost model of schedule.h, for float, in units of what a member sends or receives for a
-   byte of the vector in each half of an all-reduce. Member and border work at the same time. Flat,
-   a member has (q-1)/q and the border of a node of its q1 members q1 (m-1)/m of m nodes; in two
-   rounds (q1-1)/q1 of the member's first, and then (m-1)/m a q1-th of the member's and a whole of
-   the border's. BORDER: a byte over the border against one over a member's port; 8 GB/s of one
+   byte of the vector in each half of an all-reduce. Member and border work at the same time.
+
+     flat            a member has (q-1)/q, the border of a node of its q1 members q1 (m-1)/m of m
+                     nodes
+     in two rounds   first (q1-1)/q1 of the member's; then (m-1)/m a q1-th of the member's and a
+                     whole of the border's
+
+   BORDER: a byte over the border against one over a member's port; 8 GB/s of one
    core's copies and 20 GB/s between two sockets. Assumed, not measured: the machines at hand have
    one node. ROUND: bytes that a member sends in the time of one more message. */
 bool tutti_nodes_pay(int members, int node, size_t count)

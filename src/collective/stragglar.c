@@ -1,21 +1,24 @@
-/* stragglar: all-reduce with one member that comes late. Devraj, Ding, Vijaya Kumar, Kleinberg,
-   Singh, "Efficient AllReduce with Stragglers", 2025, arXiv 2505.23523. Sheet: stragglar.md, whose
-   uniform construction for powers of two and greedy schedule for all else are these.
+/* stragglar.c: all-reduce with one member that comes late. Devraj, Ding, Vijaya Kumar, Kleinberg,
+   Singh, "Efficient AllReduce with Stragglers", 2025, arXiv 2505.23523: its uniform construction
+   for powers of two, and a greedy schedule for all else (docs/methods/stragglar.md).
 
    Numbers here are logical: the straggler is n - 1, the early members are 0 .. n-2 in the order of
    their indexes. The vector is cut in n - 1 chunks.
+
      phase 1   the early members reduce-scatter round their ring: g ends with P_g, the sum of all
                early chunks g. Nobody waits for the straggler.
      phase 2   round t <= n-2: t and n-1 exchange chunk t and add (both P_t + the straggler's), so
                both have the finished chunk; all others spread finished chunks. At most one send and
                one receipt a member a round. n - 2 + lg n rounds for powers of two.
+
    All members write the same rounds and keep their own. Chunks are unequal (tutti_slice), empty
    ones are not sent; nothing is padded.
 
-   exact: every early member is in one set; at the start of round t the set of chunk t - j has
+   exact: every early member is in one set. At the start of round t the set of chunk t - j has
    2^(j-1) members that have it (chunks below 0 stand in, nothing is sent of them). The oldest set
-   is matched with members of the newer ones, which exchange chunks and join those. "Any" of the
-   sheet is the first in ascending order here.
+   is matched with members of the newer ones, which exchange chunks and join those. Where any will
+   do, the first in ascending order is taken.
+
    greedy: for any n. Rarest chunk first, holders and lackers with the fewest chunks first, then
    enlarged to a matching of the most messages by augmenting paths (Kuhn). Ties are drawn; the best
    of 40 seeds is in the table. The authors' matching for even n (208 rounds for 192) is not built:
@@ -196,8 +199,8 @@ static void give(greedy *g, int member, int chunk)
     g->holders[chunk] += member < g->n - 1;
 }
 
-/* Indexes 0 .. n-1 by value, ties in random order. Insertion: n is small, and the order
-   changes little from round to round. */
+/* Indexes 0 .. n-1 by value, ties in random order. Insertion: n is small, and the order changes
+   little from round to round. */
 static void sort(greedy *g, int *index, int n, const int *value)
 {
     for (int k = 0; k < n; k++)

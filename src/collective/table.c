@@ -2,9 +2,9 @@
    the first line that covers a call is taken (comm.h has the format). Only rows that keep the one
    order of summation may stand there, so a table changes times, never bits.
 
-   All ranks must decide alike, so loading is a collective: a hash of what was read
-   (not of the text: comments do not count) is compared before the table is taken,
-   over lists that no table chooses. */
+   All ranks must decide alike, so loading is a collective: a hash of what was read (not of the
+   text: comments do not count) is compared before the table is taken, over lists that no table
+   chooses. */
 #include "collective_internal.h"
 #include "tutti/options.h"
 #include <string.h>

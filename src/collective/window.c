@@ -1,36 +1,38 @@
-/* The collectives through shared memory: what the lists "exchange", "direct", "flat" and "scatter"
-   say, without messages: same bits, and the same traffic is counted (what a member reads from or
-   has written by a peer counts as sent by that peer, as the list cuts it). DESIGN, "shm"; the sheet
-   on collectives, "Shared-memory all-reduce".
+/* window.c: the collectives through shared memory: what the lists "exchange", "direct", "flat" and
+   "scatter" say, without messages. The bits are the same, and the same traffic is counted: what a
+   member reads from or has written by a peer counts as sent by that peer, as the list cuts it.
 
    Small (at most 1024 elements): each member's input travels in its entry of the board and
    everybody computes alone: one synchronisation. Bound: the latency of a line from each member to
    each other (up to 24 bytes), then of n bytes more in a row.
 
-   Large all-reduce: every member announces where its vector lies; each adds its slice of all p
-   vectors and writes the sum into all p of them in the same pass; when all are through,
-   everybody's vector is complete: two synchronisations, no scratch memory. Writing to all was
-   chosen over "everybody fetches the finished slices": the lines of all vectors have just been
-   read, so the writes need no second trip to memory (p n read and p n written, against 2 p n read
-   with the fetch), and nobody has to wait until others have fetched. It is safe because in this
-   phase only I read those ranges. Bound: p n bytes read and p n written by p members, from the
-   second cache, the third or memory, as large as the vectors are. Stores that go round the caches
-   were 2 to 9 times slower (the lines are in a cache already), and fetching the others' lines for
-   writing ahead of the loop gained nothing.
+   Large all-reduce: every member announces where its vector lies. Each adds its slice of all p
+   vectors and writes the sum into all p of them in the same pass. When all are through,
+   everybody's vector is complete: two synchronisations, no scratch memory. Bound: p n bytes read
+   and p n written by p members, from the second cache, the third or memory, as large as the
+   vectors are.
+
+   Writing to all was chosen over "everybody fetches the finished slices". The lines of all vectors
+   have just been read, so the writes need no second trip to memory (p n read and p n written,
+   against 2 p n read with the fetch), and nobody has to wait until others have fetched. It is safe
+   because in this phase only I read those ranges. Stores that go round the caches were 2 to 9
+   times slower (the lines are in a cache already), and fetching the others' lines for writing
+   ahead of the loop gained nothing.
 
    A vector outside of windows passes through a stage, two halves in the member's board window:
-   chunk c in half c mod 2. Only what others add goes there, (p - 1)/p of the chunk; its owner takes
-   it from there, and puts the sums back in the same place; of my own slice the sum goes straight
-   into my vector. One synchronisation a chunk: phase c + 1 says "my results of chunk c - 1 are
-   written and my input of chunk c is there", so copying in and out overlaps with the others'
-   adding. Members with a vector in a window join without copies. Whoever has neither (all stages in
-   use) says so, and all take to messages together: nobody ever waits for a stage.
+   chunk c in half c mod 2. Only what others add goes there, (p - 1)/p of the chunk. Its owner
+   takes it from there, and puts the sums back in the same place; of my own slice the sum goes
+   straight into my vector. One synchronisation a chunk: phase c + 1 says "my results of chunk c -
+   1 are written and my input of chunk c is there", so copying in and out overlaps with the others'
+   adding. Members with a vector in a window join without copies. A member that has neither window
+   nor stage (all are in use) says so, and all take to messages together: nobody ever waits for a
+   stage.
 
-   Bound: n bytes read and n written of memory a member, and (p - 1)/p n through another
-   core's cache in each direction: staged, fetched and added; the sums put back, fetched.
-   Staging all of a vector and adding in each member for itself, one synchronisation a chunk
-   and nothing written back, moves 2 n a member instead and took 1.4 times (16 MiB) to 4
-   times as long (64 KiB, two members).
+   Bound: n bytes read and n written of memory a member, and (p - 1)/p n through another core's
+   cache in each direction: staged, fetched and added; the sums put back, fetched. Tried: staging
+   all of a vector and adding in each member for itself, one synchronisation a chunk and nothing
+   written back. It moves 2 n a member instead and took 1.4 times (16 MiB) to 4 times as long (64
+   KiB, two members).
 
    bench/limits/shm_limit.c does both without groups, tags, types or deaths; bench compares. */
 #include "board.h"
@@ -160,8 +162,8 @@ static void small_finish(const meeting *m)
                               bytes);
         return;
     }
-    /* My own input is the vector itself: others may have cleared my entry, and
-       another thread may have taken it. */
+    /* My own input is the vector itself: others may have cleared my entry, and another thread may
+       have taken it. */
     for (int j = 0; j < m->size; j++)
         terms[j] = (j == m->index ? call->vector : m->entries[j]->payload) + offset;
     tutti_reduce_tree(m->world->device, call->dtype, call->op, call->count, m->size, terms, NULL,
@@ -315,8 +317,8 @@ static tutti_status large_allgather(meeting *m)
     return advance_all(m, 2); /* I have read */
 }
 
-/* As the list "scatter": virtual index v fetches slice v from the root, then the
-   others' slices from their owners. */
+/* As the list "scatter": virtual index v fetches slice v from the root, then the others' slices
+   from their owners. */
 static tutti_status large_broadcast(meeting *m)
 {
     const tutti_call *call = m->call;
@@ -416,12 +418,12 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
     m.err->rank = -1;
     *handled = is_small(call);
     status = *handled ? small(&m) : large(&m, handled, &stage);
-    /* After a failure a peer may still write into the stage: it is
-       lost to this world, as the group is. */
+    /* After a failure a peer may still write into the stage: it is lost to this world, as the
+       group is. */
     if (status == TUTTI_OK)
         tutti_board_stage_give(m.world, stage);
-    /* who was let through this one may be in the next already, and wait for me there;
-       of a disagreement all have heard */
+    /* who was let through this one may be in the next already, and wait for me there; of a
+       disagreement all have heard */
     else if (status != TUTTI_ERR_STATE)
         tutti_board_forsake(call, m.err->rank >= 0 ? m.err->rank : m.world->rank);
     if (status == TUTTI_OK && *handled)

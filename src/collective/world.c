@@ -1,4 +1,4 @@
-/* The world: one rank's transport, runtime, device, counters and windows. */
+/* world.c: one rank's transport, runtime, device, counters and windows. */
 #include "collective_internal.h"
 #include "tutti/launch.h"
 #include <errno.h>
@@ -63,8 +63,8 @@ static tutti_status check_abi(const tutti_transport_ops *ops, const tutti_runtim
 }
 
 /* TUTTI_NODES says how many nodes (NUMA) each host has, its workers on them in equal blocks, in
-   the order of their ranks, whatever the machine says: for tests, and where the machine does
-   not tell. *nodes 0: it is not set. */
+   the order of their ranks, whatever the machine says: for tests, and where the machine does not
+   tell. *nodes 0: it is not set. */
 static tutti_status nodes_of(char *const *environment, int *nodes, tutti_error *err)
 {
     const char *text = tutti_variable(environment, "TUTTI_NODES");
@@ -406,8 +406,8 @@ void tutti_world_expel(tutti_world *world, int rank, const char *why)
         world->ops->expel(world->transport, rank, why);
 }
 
-/* Relaxed: the counters order nothing; a reader that wants the counts of a call
-   has synchronised with it already. */
+/* Relaxed: the counters order nothing; a reader that wants the counts of a call has synchronised
+   with it already. */
 void tutti_world_account(tutti_world *world, int to, uint64_t bytes, uint64_t messages)
 {
     atomic_fetch_add_explicit(&world->sent[to].bytes, bytes, memory_order_relaxed);
@@ -425,8 +425,8 @@ void tutti_world_sent(const tutti_world *world, int to, uint64_t *bytes, uint64_
     }
 }
 
-/* Makes window number n_windows. Only the thread that calls window and common (in the same
-   order on all ranks) writes the table. */
+/* Makes window number n_windows. Only the thread that calls window and common (in the same order
+   on all ranks) writes the table. */
 static tutti_status make_window(tutti_world *world, const char *name, size_t bytes, bool shared,
                                 tutti_shared_window **out, tutti_error *err)
 {
@@ -527,8 +527,8 @@ void tutti_world_give_back(tutti_world *world)
     atomic_store_explicit(&world->taken, false, memory_order_relaxed);
 }
 
-/* Rank 0's window, while the others bring none. All ranks of a
-   transport with windows are on one host. */
+/* Rank 0's window, while the others bring none. All ranks of a transport with windows are on one
+   host. */
 tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory, bool *fill,
                                 tutti_error *err)
 {

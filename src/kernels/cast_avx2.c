@@ -1,5 +1,5 @@
-/* cast_avx2.c: cast.c for AVX2 and F16C. Eight numbers of 16 bits are an `hvec`; the loops are those
-   of cast_simd.h. */
+/* cast_avx2.c: cast.c for AVX2 and F16C. Eight numbers of 16 bits are an `hvec`; the loops are
+   those of cast_simd.h. */
 #include "simd_avx2.h"
 
 typedef __m128i hvec;

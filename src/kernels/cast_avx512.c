@@ -1,5 +1,5 @@
-/* cast_avx512.c: cast.c for AVX-512. Sixteen numbers of 16 bits are an `hvec`; the loops are those of
-   cast_simd.h. VCVTNEPS2BF16 is not used: it takes denormals for zeros. */
+/* cast_avx512.c: cast.c for AVX-512. Sixteen numbers of 16 bits are an `hvec`; the loops are those
+   of cast_simd.h. VCVTNEPS2BF16 is not used: it takes denormals for zeros. */
 #include "simd_avx512.h"
 
 typedef __m256i hvec;

@@ -3,7 +3,8 @@
    go past the caches. */
 
 /* `of` and `one`, a vector's and a number's conversion, are constants: they are inlined. */
-INLINE void narrow(size_t n, const float *x, uint16_t *y, hvec (*of)(const float *), uint16_t (*one)(float))
+INLINE void narrow(size_t n, const float *x, uint16_t *y, hvec (*of)(const float *),
+                   uint16_t (*one)(float))
 {
     size_t i = 0;
 
@@ -22,7 +23,8 @@ INLINE void narrow(size_t n, const float *x, uint16_t *y, hvec (*of)(const float
         y[i] = one(x[i]);
 }
 
-INLINE void widen(size_t n, const uint16_t *x, float *y, vec (*from)(const uint16_t *), float (*one)(uint16_t))
+INLINE void widen(size_t n, const uint16_t *x, float *y, vec (*from)(const uint16_t *),
+                  float (*one)(uint16_t))
 {
     size_t i = 0;
 

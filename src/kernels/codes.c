@@ -1,5 +1,5 @@
-/* codes.c: what kernels.h offers: looks the kernel up in the device's table, runs it,
-   charges the runtime as device.c does. */
+/* codes.c: what kernels.h offers: looks the kernel up in the device's table, runs it, charges the
+   runtime as device.c does. */
 #include "codes_internal.h"
 #include <assert.h>
 #include <math.h>

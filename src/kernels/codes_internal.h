@@ -1,5 +1,5 @@
-/* codes_internal.h: one element of the kernels of kernels.h in plain C: the references,
-   and the tails of the vector loops. */
+/* codes_internal.h: one element of the kernels of kernels.h in plain C: the references, and the
+   tails of the vector loops. */
 #ifndef TUTTI_KERNELS_CODES_INTERNAL_H
 #define TUTTI_KERNELS_CODES_INTERNAL_H
 #include "kernels_internal.h"
@@ -10,8 +10,8 @@ static inline uint32_t tutti_kernels_key(float x)
     return tutti_kernels_bits(x) & 0x7fffffffu;
 }
 
-/* Bits as an integer that orders as the numbers do: -NaN, -infinity, ..., -0, 0,
-   ..., infinity, NaN. Its own inverse. */
+/* Bits as an integer that orders as the numbers do: -NaN, -infinity, ..., -0, 0, ..., infinity,
+   NaN. Its own inverse. */
 static inline int32_t tutti_kernels_ordered(uint32_t bits)
 {
     return (int32_t)(bits ^ ((bits & 0x80000000u) != 0 ? 0x7fffffffu : 0));

@@ -1,7 +1,7 @@
-/* device.c: what device.h offers: looks the kernel up in the device's table, runs it, charges
-   the runtime. The charge counts the floating-point operations of the formula and the bytes
-   that have to pass through memory once, so that simulated time depends on neither the level
-   nor the machine the simulation runs on. */
+/* device.c: what device.h offers: looks the kernel up in the device's table, runs it, charges the
+   runtime. The charge counts the floating-point operations of the formula and the bytes that have
+   to pass through memory once, so that simulated time depends on neither the level nor the machine
+   the simulation runs on. */
 #include "kernels_internal.h"
 #include <assert.h>
 #include <errno.h>

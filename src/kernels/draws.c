@@ -1,6 +1,6 @@
 /* draws.c: Philox4x32-10 of base.h sixteen blocks at a time, in the order that kernels.h promises:
-   what a vector of sixteen lanes holds after ten rounds is what memory holds, and sixteen bits are
-   enough for a rounding, so that a block serves eight elements. */
+   what a vector of sixteen lanes holds after ten rounds is what memory holds. Sixteen bits are
+   enough for a rounding, so a block serves eight elements. */
 #include "codes_internal.h"
 
 static void draws(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups, uint16_t *out)

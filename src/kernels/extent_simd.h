@@ -1,5 +1,5 @@
-/* extent_simd.h: extent.c in `ivec` and `dvec`; included by one file a
-   level after its simd_codes_LEVEL.h. */
+/* extent_simd.h: extent.c in `ivec` and `dvec`; included by one file a level after its
+   simd_codes_LEVEL.h. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 
 static float LEVEL(absmax)(size_t n, const float *x)

@@ -1,13 +1,13 @@
-/* fill.c: random fills, sixteen Philox blocks at a time. Every operation is an
-   integer one or a correctly rounded float one, none is contracted, so that the
-   vectors of fill_simd.h give the same bits.
+/* fill.c: random fills, sixteen Philox blocks at a time. Every operation is an integer one or a
+   correctly rounded float one, none is contracted, so that the vectors of fill_simd.h give the
+   same bits.
 
-   A normal is Box and Muller's, as tutti_normal, but log and cos are evaluated here, since
-   libraries differ in them and call them one by one: the polynomials of fdlibm (Sun Microsystems,
-   1993: e_log.c, k_cos.c, k_sin.c), each good to one unit in the last place. The angle is reduced
-   before it is multiplied by 2 pi, when the reduction is still exact. The product is within 8 *
-   2^-53 of the true value, relatively; so the float differs from that of tutti_normal, in its last
-   bit, for one index in some ten million. */
+   A normal is Box and Muller's, as tutti_normal. But log and cos are evaluated here, since
+   libraries differ in them and call them one by one. They are the polynomials of fdlibm (Sun
+   Microsystems, 1993: e_log.c, k_cos.c, k_sin.c), each good to one unit in the last place. The
+   angle is reduced before it is multiplied by 2 pi, when the reduction is still exact. The product
+   is within 8 * 2^-53 of the true value, relatively. So the float differs from that of
+   tutti_normal, in its last bit, for one index in some ten million. */
 #include "kernels_internal.h"
 #include <math.h>
 

@@ -164,8 +164,8 @@ static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])
     return lane[0];
 }
 
-/* ---- conversions of one number in integer arithmetic: the references, and
-   the tails of the vector loops ---- */
+/* ---- conversions of one number in integer arithmetic: the references, and the tails of the
+   vector loops ---- */
 
 static inline uint32_t tutti_kernels_bits(float x)
 {
@@ -208,8 +208,8 @@ static inline float tutti_kernels_from_bf16(uint16_t h)
     return tutti_kernels_float((u & 0x7fffffffu) > 0x7f800000u ? u | 0x00400000u : u);
 }
 
-/* Binary16 as VCVTPS2PH rounds to nearest even: NaN keeps the sign and the upper ten bits
-   of its payload and becomes quiet. */
+/* Binary16 as VCVTPS2PH rounds to nearest even: NaN keeps the sign and the upper ten bits of its
+   payload and becomes quiet. */
 static inline uint16_t tutti_kernels_f16(float x)
 {
     const uint32_t u = tutti_kernels_bits(x), sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;

@@ -1,5 +1,5 @@
-/* levels_simd.h: levels.c in `vec` and `ivec`; included by one file a
-   level after its simd_random_LEVEL.h. */
+/* levels_simd.h: levels.c in `vec` and `ivec`; included by one file a level after its
+   simd_random_LEVEL.h. */
 #include "philox_simd.h"
 #include "simd_loop.h"
 #include <math.h>
@@ -42,8 +42,8 @@ static void LEVEL(round_powers)(size_t n, const float *x, float scale, int bits,
     });
 }
 
-/* The levels times the scale, with infinity after them, and 65536 / the
-   distance to the next one: see levels.c. */
+/* The levels times the scale, with infinity after them, and 65536 / the distance to the next one:
+   see levels.c. */
 typedef struct scaled { float level[256 + 1 + WIDTH], per[256]; } scaled;
 
 INLINE void scale_levels(int count, const float *level, float scale, scaled *s)

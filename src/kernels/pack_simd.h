@@ -7,8 +7,8 @@
 
 enum { AT_ONCE = 16 * QUARTERS };
 
-/* In each unit of `unit` bits the `half` bits from bit `half` on move down to, or up from,
-   bit `to`; those below `to` stay. */
+/* In each unit of `unit` bits the `half` bits from bit `half` on move down to, or up from, bit
+   `to`; those below `to` stay. */
 INLINE qvec close_gap(qvec v, int unit, int half, int to)
 {
     const uint64_t each = unit == 64   ? 1

@@ -1,10 +1,10 @@
 /* philox_simd.h: Philox4x32-10 (base.h) in vectors, shared by draws_simd.h, levels_simd.h and
-   fill_simd.h; included after simd_random_LEVEL.h. A block stands in a lane of 64 bits, DWIDTH
-   of them in a vector, each word in the lower half of its lane: that is where the instruction
-   for 32 x 32 = 64 bits reads its factors, it leaves the product's lower word where it is
-   wanted, and one shift brings the upper one there. So a round of a vector is two products, two
-   shifts and two three-way exclusive ors, and the rounds of DWIDTH blocks 60 instructions (80
-   with AVX2, whose exclusive or takes two). */
+   fill_simd.h; included after simd_random_LEVEL.h. A block stands in a lane of 64 bits, DWIDTH of
+   them in a vector, each word in the lower half of its lane. That is where the instruction for
+   32 x 32 = 64 bits reads its factors. It leaves the product's lower word where it is wanted, and
+   one shift brings the upper one there. So a round of a vector is two products, two shifts and two
+   three-way exclusive ors, and the rounds of DWIDTH blocks 60 instructions (80 with AVX2, whose
+   exclusive or takes two). */
 #ifndef TUTTI_KERNELS_PHILOX_SIMD_H
 #define TUTTI_KERNELS_PHILOX_SIMD_H
 

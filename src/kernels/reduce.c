@@ -1,7 +1,7 @@
-/* reduce.c: sums over one vector, in double. Element i goes to lane i mod 16, whatever the
-   level, so that a wider register does not change the order of the sum. The product of two
-   floats is exact in double: only the additions round, and a level may use a fused
-   multiply-add without changing a bit. */
+/* reduce.c: sums over one vector, in double. Element i goes to lane i mod 16, whatever the level,
+   so that a wider register does not change the order of the sum. The product of two floats is
+   exact in double: only the additions round, and a level may use a fused multiply-add without
+   changing a bit. */
 #include "kernels_internal.h"
 
 static double norm2(size_t n, const float *x)

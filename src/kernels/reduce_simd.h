@@ -1,6 +1,6 @@
-/* reduce_simd.h: the sums of reduce.c with its sixteen lanes in `dvec` accumulators;
-   included by one file a level after its simd_LEVEL.h. The rest, fewer than sixteen
-   elements, is added to the lanes one by one. */
+/* reduce_simd.h: the sums of reduce.c with its sixteen lanes in `dvec` accumulators; included by
+   one file a level after its simd_LEVEL.h. The rest, fewer than sixteen elements, is added to the
+   lanes one by one. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 
 /* The accumulators are an array only on paper: each loop over the parts must be unrolled, or they

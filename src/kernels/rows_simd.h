@@ -77,8 +77,8 @@ static void LEVEL(rows_dot)(size_t m, size_t n, const float *x, int p, const flo
         dot_rows(1, n, x + i * n, p, q, a + i, step);
 }
 
-/* The elements [j, j + count) of y_i = (fresh: 0, else y_i) + sum over k
-   of factor(i, k) x_k, k ascending. */
+/* The elements [j, j + count) of y_i = (fresh: 0, else y_i) + sum over k of factor(i, k) x_k, k
+   ascending. */
 INLINE void add_vector(const size_t m, const size_t p, const bool fresh, size_t n, size_t j,
                        const size_t count, vec factor[BLOCK][BLOCK], const float *x, float *y)
 {
@@ -142,8 +142,8 @@ static void LEVEL(rows_add)(size_t m, size_t n, float by, int p, const float *a,
                    y + i * n);
 }
 
-/* The elements [from, to) of a row, written past the caches where they are aligned: memory
-   need not be read to be overwritten. */
+/* The elements [from, to) of a row, written past the caches where they are aligned: memory need
+   not be read to be overwritten. */
 INLINE void stream_row(const size_t p, size_t n, size_t from, size_t to, const float *a,
                        size_t step, const float *q, float *y)
 {
@@ -166,8 +166,8 @@ INLINE void stream_row(const size_t p, size_t n, size_t from, size_t to, const f
     }
 }
 
-/* Tile after tile of the vectors, all rows: a tile stays in the first cache. A row's tiles
-   begin where its memory is aligned. */
+/* Tile after tile of the vectors, all rows: a tile stays in the first cache. A row's tiles begin
+   where its memory is aligned. */
 INLINE void stream_rows(const size_t p, size_t m, size_t n, const float *a, size_t step,
                         const float *q, float *y)
 {

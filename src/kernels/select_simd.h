@@ -1,5 +1,5 @@
-/* select_simd.h: the pass of select.c over the vector; included by one file a
-   level after its simd_codes_LEVEL.h. */
+/* select_simd.h: the pass of select.c over the vector; included by one file a level after its
+   simd_codes_LEVEL.h. */
 
 static size_t LEVEL(above)(size_t n, const float *x, uint32_t key, size_t room, uint32_t *index,
                            float *value)

@@ -1,6 +1,6 @@
-/* simd_avx2.h: eight floats as `vec`, four doubles as `dvec`: the few operations the loops
-   in *_simd.h are written in. Every one is correctly rounded, so the loops give the
-   reference's bits if they keep its order. */
+/* simd_avx2.h: eight floats as `vec`, four doubles as `dvec`: the few operations the loops in
+   *_simd.h are written in. Every one is correctly rounded, so the loops give the reference's bits
+   if they keep its order. */
 #ifndef TUTTI_KERNELS_SIMD_AVX2_H
 #define TUTTI_KERNELS_SIMD_AVX2_H
 #include "kernels_internal.h"

@@ -1,6 +1,8 @@
 /* step.c: the fused optimiser steps. Sources: torch.optim.SGD (Sutskever et al., ICML 2013, for the
    momentum's form) and torch.optim.Adam and AdamW (Kingma and Ba, ICLR 2015; Loshchilov and Hutter,
-   ICLR 2019), as PyTorch 2.13 computes them on a CPU with AVX2 or AVX-512: its lerp, add(alpha) and
+   ICLR 2019).
+
+   They are computed as PyTorch 2.13 does on a CPU with AVX2 or AVX-512: its lerp, add(alpha) and
    addcmul are one fused multiply-add each, its addcdiv is not, and a term with weight decay 0 is
    left out. With the same order and fusions the momentum, m and v, and the weights of SGD have
    PyTorch's bits (tests/optim). Adam's weights may differ in the last bit: PyTorch takes its square

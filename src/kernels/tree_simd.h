@@ -9,8 +9,8 @@
 #define L67 vec_add(L(6), L(7))
 #define L0123 vec_add(L01, L23)
 
-/* Pointers and weights are copied to registers first: a store to y could otherwise
-   change them in the compiler's eyes. */
+/* Pointers and weights are copied to registers first: a store to y could otherwise change them in
+   the compiler's eyes. */
 INLINE void leaf(size_t n, int p, const float *const *x, const bool weighted, const float *a,
                  float *y)
 {

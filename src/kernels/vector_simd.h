@@ -1,5 +1,5 @@
-/* vector_simd.h: the loops of vector.c in `vec`; included by one
-   file a level after its simd_LEVEL.h. */
+/* vector_simd.h: the loops of vector.c in `vec`; included by one file a level after its
+   simd_LEVEL.h. */
 #include "simd_loop.h"
 
 static void LEVEL(fill)(size_t n, float a, float *y)

@@ -20,8 +20,8 @@
 extern void omp_set_num_threads(int threads);
 extern int omp_get_max_threads(void);
 
-/* Channels of the blocks that convolutions and pooling like on this CPU, or on the smaller
-   one that ONEDNN_MAX_CPU_ISA says. */
+/* Channels of the blocks that convolutions and pooling like on this CPU, or on the smaller one
+   that ONEDNN_MAX_CPU_ISA says. */
 static inline int nn_channel_block(void)
 {
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core
@@ -45,8 +45,8 @@ static inline nn_mdref nn_md_of(const nn_md *m)
 #endif
 }
 
-/* strides NULL: the layout is the implementation's to choose. *m needs
-   nn_md_free also after a failure. */
+/* strides NULL: the layout is the implementation's to choose. *m needs nn_md_free also after a
+   failure. */
 static inline dnnl_status_t nn_md_make(nn_md *m, int n, const dnnl_dims_t dims,
                                        dnnl_data_type_t type, const dnnl_dim_t *strides)
 {
@@ -127,8 +127,8 @@ static inline dnnl_status_t nn_matmul_pd(dnnl_primitive_desc_t *pd, dnnl_engine_
 #endif
 }
 
-/* Windows move by `stride` both ways, over `padding` zeros on each side. Groups are a
-   leading dimension of the weights. */
+/* Windows move by `stride` both ways, over `padding` zeros on each side. Groups are a leading
+   dimension of the weights. */
 typedef struct nn_conv_steps { dnnl_dim_t stride, padding; } nn_conv_steps;
 #define NN_CONV_STEPS(s) \
     const dnnl_dims_t step = { (s).stride, (s).stride }, pad = { (s).padding, (s).padding }

@@ -1,7 +1,9 @@
-/* image.c: from a list of layers on images to shapes, units and parameters. Rules of shape: a
-   convolution of k x k with stride s and p zeros on each side makes (side + 2 p - k) / s + 1 of
-   a side; pooling by k divides, rounding down; a linear layer takes the values of a sample in
-   the order channels, height, width. */
+/* image.c: from a list of layers on images to shapes, units and parameters. Rules of shape:
+
+   - A convolution of k x k with stride s and p zeros on each side makes (side + 2 p - k) / s + 1 of
+     a side.
+   - Pooling by k divides, rounding down.
+   - A linear layer takes the values of a sample in the order channels, height, width. */
 #include "image.h"
 #include <stdio.h>
 

@@ -244,8 +244,8 @@ static void take(image_layout *l, int i, enum thing thing, int moment)
     l->map[i].at[thing] = tutti_nn_life(&l->lives, l->map[i].bytes[thing], moment);
 }
 
-/* Does the layer write its output over its input? What backward needs must stay: the
-   output of a ReLU, a norm's input. */
+/* Does the layer write its output over its input? What backward needs must stay: the output of a
+   ReLU, a norm's input. */
 static bool in_place(const image *b, int i, bool train)
 {
     const nn_map *m = &b->net->maps[i];

@@ -3,10 +3,12 @@
    image_run.c but the shapes. With x a layer's input, y its output, dy the gradient of the loss
    with respect to y, m maps in the order channels, height, width:
 
-     conv2d      y[o][r][s] = b[o] + sum over c of o's group, a, e of W[o][c][a][e] x[c][r t + a -
-                 p][s t + e - p], t the stride, p the padding; and its three derivatives
+     conv2d      y[o][r][s] = b[o] + sum over c of o's group, a, e of
+                              W[o][c][a][e] x[c][r t + a - p][s t + e - p]
+                 t the stride, p the padding; and its three derivatives
      batch norm  y = (x - mean) / sqrt(variance + eps) gamma + beta over samples and places of a
-                 channel; dx = gamma rstd (dy - mean of dy - h mean of dy h), h = (x - mean) rstd
+                 channel
+                 dx = gamma rstd (dy - mean of dy - h mean of dy h), h = (x - mean) rstd
      join        y[c][r][s] = x[c][r][s] + branch[c][r t][s t] where the branch has channel c
      avgpool     y[c] = the mean of x[c];  maxpool, linear, relu, loss: as in reference.c */
 #include "image.h"
@@ -224,8 +226,8 @@ static size_t pool_place(const nn_map *m, const double *x, int64_t n, int64_t c,
     return best;
 }
 
-/* Pooling, mean over places, join: each value of the output with what it came
-   from. back: the slope the other way. */
+/* Pooling, mean over places, join: each value of the output with what it came from. back: the
+   slope the other way. */
 static void each_value(const reference *r, int i, bool back)
 {
     const nn_map *m = &r->net->maps[i];

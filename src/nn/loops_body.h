@@ -280,8 +280,8 @@ static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t c
 /* ---- weights of a convolution of few channels ---- */
 enum { TAPS = 9 };
 
-/* total += over a line of the slope's `width` places: the place's lanes times
-   what `rows` x n taps find there. */
+/* total += over a line of the slope's `width` places: the place's lanes times what `rows` x n taps
+   find there. */
 static inline void tap_line(const float *x, size_t x_line, const float *slope, size_t lanes,
                             size_t width, size_t rows, size_t n, lanes_f32 *total)
 {

@@ -3,9 +3,9 @@
    models, DeepFM's deep part and DLRM without its products have in common).
 
    All tables are one parameter of (tables x rows) x dim, as PyTorch code does it that adds an
-   offset a field and holds one nn.Embedding: one exchange instead of one a field. Its rows
-   start normal with 0.05: small enough that the logit begins near 0, large enough that the
-   first layer's weights get a slope. */
+   offset a field and holds one nn.Embedding: one exchange instead of one a field. Its rows start
+   normal with 0.05: small enough that the logit begins near 0, large enough that the first layer's
+   weights get a slope. */
 #include "nn_internal.h"
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* model_recurrent.c: the recurrent models: a language model over a large vocabulary
-   (Parallax's case) and an acoustic one. */
+/* model_recurrent.c: the recurrent models: a language model over a large vocabulary (Parallax's
+   case) and an acoustic one. */
 #include <stdio.h>
 
 #include "nn_internal.h"

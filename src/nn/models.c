@@ -87,8 +87,8 @@ static const tutti_model_ops quadratic_ops = {
     .options = tutti_quadratic_options, .self_bytes = sizeof(tutti_problem), .layers = quadratic_layers,
 };
 
-/* Its options are those of the data of the same name; on other data it is softmax
-   regression, and they say nothing. */
+/* Its options are those of the data of the same name; on other data it is softmax regression, and
+   they say nothing. */
 static tutti_status logistic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
                                     int *count, tutti_error *err)
 {

@@ -180,8 +180,8 @@ typedef struct nn_backend {
     size_t (*bytes)(const void *self);
     int (*describe)(const void *self, char *text, size_t bytes); /* text begins empty */
 } nn_backend;
-/* Appends to a text of which `length` characters were to be written so far, as far as
-   its bytes go; gives the new length. */
+/* Appends to a text of which `length` characters were to be written so far, as far as its bytes
+   go; gives the new length. */
 int tutti_nn_say(char *text, size_t bytes, int length, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 extern const nn_backend tutti_nn_onednn, tutti_nn_reference;

@@ -6,8 +6,8 @@
      forward   conv -> pool with ReLU -> (next unit, or flatten)
      backward  (unflatten) -> mask with pool back -> weights -> data
 
-   with a reorder between two of them where they disagree, as happens for
-   numbers of channels that fill no block.
+   with a reorder between two of them where they disagree, as happens for numbers of channels that
+   fill no block.
 
    - max(0, max(x)) = max over max(0, x): the ReLU runs behind the pooling, on a quarter of the
      data, and its mask is the pooled output, so conv's own output is not kept. A unit without
@@ -17,8 +17,8 @@
      eight times the work where an image is grey and vectors are of eight. The gradients of such
      weights are our own loops' (loops.h).
    - Of every tile only the pooled output and the place of each maximum stay until backward.
-   - Gradients of weights are summed over the tiles of one size in their blocked layout,
-     then brought to the plain gradient. */
+   - Gradients of weights are summed over the tiles of one size in their blocked layout, then
+     brought to the plain gradient. */
 #include "onednn_internal.h"
 #include "parallel.h"
 #include "pool.h"
@@ -305,8 +305,8 @@ static dn_conv *unit_of(onednn *b, int unit, int64_t count)
     return &b->tiles[b->run.train ? count : DN_TILE].units[unit];
 }
 
-/* A unit's output of the tile that begins with sample `first`; an
-   evaluation keeps none but the current one. */
+/* A unit's output of the tile that begins with sample `first`; an evaluation keeps none but the
+   current one. */
 static void *act_of(const onednn *b, int unit, int64_t first)
 {
     return (char *)dn_at(b, unit, DN_ACT) + (size_t)(first / DN_TILE) * b->layout->act_step[unit];
@@ -381,8 +381,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
     return TUTTI_OK;
 }
 
-/* Brings the sums over the tiles of one size to the gradient: the first written (unless
-   the pass adds), later ones added. */
+/* Brings the sums over the tiles of one size to the gradient: the first written (unless the pass
+   adds), later ones added. */
 static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tutti_error *err)
 {
     const nn_unit *u = &b->net->units[unit];

@@ -175,8 +175,8 @@ static inline void *dn_at(const onednn *b, int unit, enum dn_thing thing)
 }
 
 /* ---- onednn.c ---- */
-/* Softmax cross-entropy of the run's samples, y: samples x classes; slope of the sum /
-   divisor, written if the run trains. */
+/* Softmax cross-entropy of the run's samples, y: samples x classes; slope of the sum / divisor,
+   written if the run trains. */
 void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, double divisor,
                          float *slope, double *sum, int64_t *correct);
 

@@ -1,10 +1,11 @@
 /* onednn_linear.c: linear units as three matrix products on plain row-major memory. With X (rows x
    in), W (out x in, where PyTorch and the flat vector have it), Y (rows x out):
 
-     forward  Y  = X W^T + b, with ReLU behind it      src X, weights W
-              read as (in x out) by its strides
-     weights  dW = dY^T X                              src dY read as (out x rows),
-              straight into the gradient's memory
+     forward  Y  = X W^T + b, with ReLU behind it      src X, weights W read as (in x out) by its
+                                                       strides
+     weights  dW = dY^T X                              src dY read as (out x rows), straight into
+     the
+                                                       gradient's memory
      data     dX = dY W
 
    The same memory serves all three by its strides, so no second copy of the weights and no reorder
@@ -54,8 +55,8 @@ void tutti_nn_dn_linear_close(onednn *b, dn_linear_plan *plan)
     *plan = (dn_linear_plan){ 0 };
 }
 
-/* The place of a plan: its own, that of the same size, an empty one,
-   or the one not used for longest. */
+/* The place of a plan: its own, that of the same size, an empty one, or the one not used for
+   longest. */
 static dn_linear_plan *place(onednn *b, int64_t rows, bool train)
 {
     dn_linear_plan *oldest = &b->others[0];

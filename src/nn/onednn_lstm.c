@@ -4,24 +4,27 @@
 
      forward  G = X W_ih^T + (b_ih + b_hh)                all moments in one product
               G_t += H_(t-1) W_hh^T, then the gates       a moment after the other (math.h: lstm)
-     weights  a moment before the other: the gates' slopes dG_t, then dG_t W_hh, the
-              slope that H_(t-1) gets from here
-              dW_ih = dG^T X;  dW_hh = dG^T H, H a moment earlier;  both
-                               biases: the sums of dG's columns
+     weights  a moment before the other: the gates' slopes dG_t, then dG_t W_hh, the slope that
+              H_(t-1) gets from here
+              dW_ih = dG^T X;  dW_hh = dG^T H, H a moment earlier;  both biases: the sums of dG's
+              columns
      data     dX = dG W_ih, the second direction's added
 
    A window begins with h = c = 0. The second direction runs from the last moment to the first and
    has the right half of each row of H.
 
-   The products are oneDNN's, the recurrence is ours, and oneDNN's own LSTM primitive is not used:
-   it has one bias, weights in orders that are not PyTorch's (a reorder of each tensor and gradient
-   a pass, in both directions of time a memory of its own), no adding to a gradient, a workspace of
-   its own layout, and in 2.6 both its halves bear the name of reference code ("ref"), by which
-   dn_op refuses what is hundreds of times slower. Nor is it faster: 16 windows of 64 moments, 256
-   values in and out, forward and backward with those reorders, took 15.6 to 16.5 ms on one core of
-   an EPYC, this file 14.1 to 15.2 ms.
-   Here only W_hh is reordered, once a direction and pass, to what the product of few rows reads
-   fastest; it is read once a moment. */
+   The products are oneDNN's, the recurrence is ours. Only W_hh is reordered, once a direction and
+   pass, to what the product of few rows reads fastest; it is read once a moment.
+
+   oneDNN's own LSTM primitive is not used:
+
+   - It has one bias, no adding to a gradient, and a workspace of its own layout.
+   - Its weights are in orders that are not PyTorch's: a reorder of each tensor and gradient a pass,
+     in both directions of time a memory of its own.
+   - In 2.6 both its halves bear the name of reference code ("ref"), by which dn_op refuses what is
+     hundreds of times slower.
+   - It is not faster: 16 windows of 64 moments, 256 values in and out, forward and backward with
+     those reorders, took 15.6 to 16.5 ms on one core of an EPYC, this file 14.1 to 15.2 ms. */
 #include "math/math.h"
 #include "onednn_internal.h"
 #include "parallel.h"

@@ -1,5 +1,5 @@
-/* onednn_memory.c: one arena for a network. The moments of a pass are its
-   calls, in the order nn.c makes them:
+/* onednn_memory.c: one arena for a network. The moments of a pass are its calls, in the order nn.c
+   makes them:
 
      0 .. U-1       forward of unit u (U units)
      U              the loss
@@ -11,8 +11,8 @@
    the block of tiles to its last. Training is laid out for the full batch, and smaller passes use
    the same places; evaluation has a layout of its own on the same memory.
 
-   The copies of weights stand before all that, outlive passes, and are known by the version
-   of the values they were made from. */
+   The copies of weights stand before all that, outlive passes, and are known by the version of the
+   values they were made from. */
 #include "onednn_internal.h"
 #include <string.h>
 

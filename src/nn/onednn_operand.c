@@ -17,8 +17,8 @@
    same rounded numbers at the speed of float32 or below. So a run has the precision it asked for on
    every CPU, and differs between them by the order of sums.
 
-   Weights are rounded once for each set of values: the copy that a product asks for is
-   known by where the weight stands. */
+   Weights are rounded once for each set of values: the copy that a product asks for is known by
+   where the weight stands. */
 #include "onednn_internal.h"
 #include "parallel.h"
 

@@ -1,5 +1,5 @@
-/* onednn_product.c: a matrix product on plain row-major memory, its
-   operands as its caller has them.
+/* onednn_product.c: a matrix product on plain row-major memory, its operands as its caller has
+   them.
 
    The bits of a product must not depend on the number of threads. oneDNN's kernels of AVX-512 keep
    to that. Those below ("gemm") do not: what lies at the edge of a thread's share is computed by
@@ -77,8 +77,8 @@ static dn_matrix columns_of(dn_matrix m, int64_t count)
     return m;
 }
 
-/* Into `op`, which is open and one thread's until then. A part that
-   oneDNN has no kernel for leaves it so. */
+/* Into `op`, which is open and one thread's until then. A part that oneDNN has no kernel for
+   leaves it so. */
 static tutti_status cut(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w,
                         bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr, const int *args,
                         tutti_error *err)

@@ -1,7 +1,7 @@
 /* pass.c: a backend through a pass, and the hooks.
 
    The convolution units are one block as far as hooks go: all are needed before its first tile and
-   done after its last, so that the order of the calls does not depend on how many tiles, that is
+   done after its last. So the order of the calls does not depend on how many tiles, that is
    samples, a worker has. `ready` is called as soon as a tensor is final, between a unit's two
    halves of backward, so that its exchange overlaps the rest. A pass of no samples makes the same
    calls in the same order without computing. */
@@ -20,8 +20,8 @@ static void count_statistics(tutti_nn *nn, int64_t samples)
         nn->mean_statistics[i] += (double)nn->part_statistics[i] * (double)samples;
 }
 
-/* After a pass that went well. What is not finite moves nothing: the step may be
-   skipped, and a NaN would stay for good. */
+/* After a pass that went well. What is not finite moves nothing: the step may be skipped, and a
+   NaN would stay for good. */
 static void move_statistics(tutti_nn *nn, int64_t samples)
 {
     for (size_t i = 0; i < nn->statistics; i++) {
@@ -54,8 +54,8 @@ static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit,
     return TUTTI_OK;
 }
 
-/* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left
-   out: below 1 % of the models here. */
+/* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left out: below 1
+   % of the models here. */
 static void charge(const tutti_nn *nn, int unit, int64_t samples)
 {
     if (nn->device != NULL)

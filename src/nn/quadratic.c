@@ -1,13 +1,14 @@
 /* quadratic.c: the fast backend of a quadratic. With d = x - xi of a sample:
 
-     loss      1/2 sum_j lambda_j d_j^2          summed in 16 lanes (value j in lane j mod 16),
-               lanes pairwise 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1
+     loss      1/2 sum_j lambda_j d_j^2
+               summed in 16 lanes (value j in lane j mod 16), lanes pairwise 0+8, 1+9 ..., then
+               0+4 ..., 0+2, 0+1
      gradient  lambda_j (sum over samples of d_j) / divisor, sample after sample
 
-   in double, rounded to float once at the end: the same bits as the scalar reference, which
-   does it value by value. A difference of two floats is exact in double unless they are 2^29
-   apart, so the sum over a block of 64 is all but exact, and with a divisor that is a power of
-   two the one rounding is the only one. */
+   Both are in double, rounded to float once at the end: the same bits as the scalar reference,
+   which does it value by value. A difference of two floats is exact in double unless they are 2^29
+   apart. So the sum over a block of 64 is all but exact, and with a divisor that is a power of two
+   the one rounding is the only one. */
 #include "nn_internal.h"
 #include "tutti/problem.h"
 #include <stdio.h>
@@ -64,8 +65,8 @@ static tutti_status quadratic_begin(void *self, const nn_run *run, tutti_error *
     return TUTTI_OK;
 }
 
-/* Nothing to keep for backward but the differences, which `loss` adds up
-   in its one pass over the samples. */
+/* Nothing to keep for backward but the differences, which `loss` adds up in its one pass over the
+   samples. */
 static tutti_status quadratic_forward(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
 {
     (void)self, (void)unit, (void)first, (void)count, (void)err;

@@ -1,19 +1,22 @@
 /* reference.c: the scalar backend, the oracle of the tests. Every layer straight from its formula,
-   one after the other as the list has them, in double; only the parameters and the gradients given
+   one after the other as the list has them, in double. Only the parameters and the gradients given
    back are float. It shares no code with the fast backend but the shapes of the units, and no
    trick: no tiles, no fusion, no reordering of ReLU and pooling.
 
    With x a layer's input, y its output, dy the gradient of the loss with respect to y:
-     linear    y[i] = b[i] + sum_j W[i][j] x[j];             dW[i][j] += dy[i] x[j]; db[i] +=
-               dy[i]; dx[j] = sum_i W[i][j] dy[i]
-     conv2d    y[o][r][s] = b[o] + sum_{c,a,e} W[o][c][a][e] x[c][r+a][s+e]
-               (and the same three derivatives)
-     relu      y = max(x, 0);                                dx = dy where x > 0, else 0
-     maxpool   y = the largest of the k x k window (the first of equals,
-               row by row); dx = dy at that place
-     quadratic y = 1/2 sum_j lambda_j (x[j] - xi[j])^2; dx[j] = sum over samples of lambda_j (x[j] -
-     xi[j]) / divisor; x: the parameter, xi: the sample
-     loss      -log softmax(y)[label]; dy = (softmax(y) - onehot(label)) / divisor */
+
+     linear     y[i] = b[i] + sum_j W[i][j] x[j]
+                dW[i][j] += dy[i] x[j];  db[i] += dy[i];  dx[j] = sum_i W[i][j] dy[i]
+     conv2d     y[o][r][s] = b[o] + sum_{c,a,e} W[o][c][a][e] x[c][r+a][s+e]
+                (and the same three derivatives)
+     relu       y = max(x, 0)
+                dx = dy where x > 0, else 0
+     maxpool    y = the largest of the k x k window (the first of equals, row by row)
+                dx = dy at that place
+     quadratic  y = 1/2 sum_j lambda_j (x[j] - xi[j])^2, x: the parameter, xi: the sample
+                dx[j] = sum over samples of lambda_j (x[j] - xi[j]) / divisor
+     loss       -log softmax(y)[label]
+                dy = (softmax(y) - onehot(label)) / divisor */
 #include "nn_internal.h"
 #include "tutti/problem.h"
 #include <math.h>

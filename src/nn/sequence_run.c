@@ -196,8 +196,8 @@ static tutti_status open_extras(sequence *b, const nn_settings *settings, tutti_
     return TUTTI_OK;
 }
 
-/* Of what products read as it stands: linear layers' matrices, the embedding's if one is
-   tied to it, and weight_ih of lstms. */
+/* Of what products read as it stands: linear layers' matrices, the embedding's if one is tied to
+   it, and weight_ih of lstms. */
 static tutti_status open_copies(sequence *b, tutti_error *err)
 {
     const nn_sequence *s = b->net;
@@ -244,8 +244,8 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
     if (status == TUTTI_OK)
         status = open_extras(b, settings, err);
     if (status == TUTTI_OK)
-        /* output, statistics, slope, two scratches, parts, two operands a node at
-           most; state, filled, labels, pairs */
+        /* output, statistics, slope, two scratches, parts, two operands a node at most; state,
+           filled, labels, pairs */
         status = tutti_nn_layered_open(&b->base, settings, 9 * n + 4, err);
     if (status == TUTTI_OK)
         status = open_copies(b, err);

@@ -1,15 +1,15 @@
 /* sums.c: the gradients of a pass's blocks.
 
-   A pass runs in blocks of 64 samples (of tokens: of fewer windows, block_of), and the blocks'
-   gradients are added in the house's one order: the binary tree over the blocks. So four workers
-   with 64 samples each and one worker with 256 compute the same gradient to the bit (their common
-   divisor is a power of two apart, which is exact); without it a single ReLU that rounding turns
-   over sends two such runs apart within a hundred steps. It also bounds the activations by 64
-   samples. The tree is a binary counter over a stack of gradient sets: the caller's at the bottom,
-   floor(log2(blocks)) of our own above it.
+   A pass runs in blocks of 64 samples (of tokens: of fewer windows, block_of). The blocks'
+   gradients are added in the one order of summation of the project: the binary tree over the
+   blocks. So four workers with 64 samples each and one worker with 256 compute the same gradient
+   to the bit (their common divisor is a power of two apart, which is exact). Without it a single
+   ReLU that rounding turns over sends two such runs apart within a hundred steps. Blocks also
+   bound the activations by 64 samples. The tree is a binary counter over a stack of gradient sets:
+   the caller's at the bottom, floor(log2(blocks)) of our own above it.
 
    A table's gradient (row_sparse) is a list of rows in each of these sets, merged in the same
-   tree, and goes into the caller's memory once, when it is final: a row that a block has not
+   tree. It goes into the caller's memory once, when it is final: a row that a block has not
    touched is a 0 that need not be added. */
 #include "driver.h"
 #include <string.h>
@@ -40,8 +40,8 @@ static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Lists for the rows of tables: of the lowest level for all that a pass names, of each
-   level above it for half as much. */
+/* Lists for the rows of tables: of the lowest level for all that a pass names, of each level above
+   it for half as much. */
 static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
 {
     const nn_sequence *s = nn->net.sequence;

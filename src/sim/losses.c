@@ -1,12 +1,12 @@
-/* losses.c: hosts that fail, links that fail, ranks that others expel: how it
-   happens, and who hears of it when.
+/* losses.c: hosts that fail, links that fail, ranks that others expel: how it happens, and who
+   hears of it when.
 
-   A host fails when its platform's profile says so, or `fail` does; either way SimGrid kills
-   its actors. A profile's failure falls between two moments of the simulation, when no actor is
-   in the middle of anything. One of `fail` is brought about by an actor beside others of that
-   moment, so that actor first holds them: who has begun to play its log ends that, nobody
-   begins (sim_hold). What a thread had written into its log and not played is lost with it, but
-   for what others wait for (inherit).
+   A host fails when its platform's profile says so, or `fail` does; either way SimGrid kills its
+   actors. A profile's failure falls between two moments of the simulation, when no actor is in the
+   middle of anything. One of `fail` is brought about by an actor beside others of that moment, so
+   that actor first holds them: who has begun to play its log ends that, nobody begins (sim_hold).
+   What a thread had written into its log and not played is lost with it, but for what others wait
+   for (inherit).
 
    Nothing tells the others but time. Watchers, actors on two other hosts or on one that has no
    rank, wait for the end of a rank's own actor and say peer-timeout later that the rank is lost.
@@ -114,8 +114,8 @@ void sim_lost_words(const sim_run *run, int rank, char *text, size_t bytes)
              sg_host_get_name(r->host), at);
 }
 
-/* What its threads had still to do for others when they died: to
-   wake them, to start their transfers. */
+/* What its threads had still to do for others when they died: to wake them, to start their
+   transfers. */
 static void inherit(sim_thread *self, int rank)
 {
     for (sim_thread *t = self->run->threads; t != NULL; t = t->next)

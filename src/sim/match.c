@@ -2,13 +2,13 @@
    touched only while its rank lives and it is posted; what the lists need of it is in its op.
 
    Messages of equal (from, tag) meet receives in the order of posting. That must hold across
-   cancels, too: when a receive in flight is taken back, its message goes to the next receive, so
-   later messages of that sender and tag in flight are taken back with it and matched again;
-   likewise for a send that is taken back.
+   cancels, too. When a receive in flight is taken back, its message goes to the next receive. So
+   later messages of that sender and tag in flight are taken back with it and matched again. It is
+   the same for a send that is taken back.
 
-   Whom a receive from ANY gets, of those that send in the same nanosecond, must not hang on the
-   order in which SimGrid woke them: it is offered to the rank's matcher, which looks a nanosecond
-   later and takes the lowest rank of the earliest. */
+   Several ranks may send in the same nanosecond. Which of them a receive from ANY gets must not
+   hang on the order in which SimGrid woke them. So the receive is offered to the rank's matcher,
+   which looks a nanosecond later and takes the lowest rank of the earliest. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -175,8 +175,8 @@ static bool gone(const sim_run *run, int me, int rank)
     return run->ranks[rank].state >= SIM_LEFT || sim_is_cut(run, me, rank);
 }
 
-/* Who `me` is told is to blame that its request with `peer`, which is gone, ends; of a
-   receive from ANY the first that failed. */
+/* Who `me` is told is to blame that its request with `peer`, which is gone, ends; of a receive
+   from ANY the first that failed. */
 static int blamed(const sim_run *run, int me, int peer)
 {
     for (int r = 0; r < run->size && peer == TUTTI_ANY; r++)
@@ -352,8 +352,8 @@ static bool needs(const sim_run *run, const sim_op *op, int rank)
     return op->rank != rank && (op->peer == TUTTI_ANY ? sim_alone(run, op->rank) : op->peer == rank);
 }
 
-/* With PEER the rank to blame is the request's own affair; but an
-   expelled rank hears its own number. */
+/* With PEER the rank to blame is the request's own affair; but an expelled rank hears its own
+   number. */
 static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, tutti_status status)
 {
     for (int b = 0; b < SIM_BUCKETS; b++)

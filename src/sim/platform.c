@@ -73,8 +73,8 @@ static void start_engine(bool quiet)
     sigaction(SIGSEGV, &fault, NULL);
 }
 
-/* ---- the bare platform: 100 Gflop/s, 10 Gbit/s each way, 50 us from host to
-   host: a route passes two links ---- */
+/* ---- the bare platform: 100 Gflop/s, 10 Gbit/s each way, 50 us from host to host: a route passes
+   two links ---- */
 static tutti_status write_default(int ranks, int *fd, tutti_error *err)
 {
     FILE *file = NULL;

@@ -1,5 +1,5 @@
-/* ranks.c: who is there, who has left, who has failed because of whom; opening, closing,
-   and memory that all ranks share. */
+/* ranks.c: who is there, who has left, who has failed because of whom; opening, closing, and
+   memory that all ranks share. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,8 +43,8 @@ static int root_of(const sim_run *run, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after
-       as many steps as there are ranks. */
+    /* Two that blame each other are as guilty as each other: stop after as many steps as there are
+       ranks. */
     for (int steps = 0; steps < run->size; steps++) {
         const sim_rank *r = &run->ranks[root];
         if (r->state < SIM_FAILED || r->blame < 0)

@@ -1,5 +1,5 @@
-/* runtime.c: the simulated runtime: threads are actors, monitors are a flag
-   and two queues, time is virtual.
+/* runtime.c: the simulated runtime: threads are actors, monitors are a flag and two queues, time
+   is virtual.
 
    A monitor hands itself over: who unlocks gives it to the first in line, so a thread that was
    woken runs only once it holds the lock, and order is first come, first served. Neither lock nor

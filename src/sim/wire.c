@@ -83,8 +83,8 @@ static void arrive(sim_thread *self, sim_transfer *t, bool well)
         sim_cut(self, t->from, t->to);
 }
 
-/* One transfer that waits for a wire of this end may try, if one is free. Those taken
-   back meanwhile go out of the line. */
+/* One transfer that waits for a wire of this end may try, if one is free. Those taken back
+   meanwhile go out of the line. */
 static void serve_line(sim_thread *self, int rank, bool receives)
 {
     sim_rank *at = &self->run->ranks[rank];

@@ -4,8 +4,8 @@
 #define TUTTI_TRANSPORT_EVENTS_H
 #include "tutti/transport.h"
 
-/* Room is taken once: a loss a peer, and so many warnings (SILENT, BACK); later warnings
-   are not noted, losses always are. */
+/* Room is taken once: a loss a peer, and so many warnings (SILENT, BACK); later warnings are not
+   noted, losses always are. */
 enum { TUTTI_EVENTS_WARNINGS = 256 };
 typedef struct tutti_events {
     tutti_peer_event *at;
@@ -17,8 +17,8 @@ void tutti_events_close(tutti_events *e);                              /* takes 
 /* The caller says each loss once, and SILENT and BACK in turn. */
 void tutti_events_note(tutti_events *e, int rank, tutti_peer_change change, int64_t now_ns,
                        const char *why);
-/* Words for a terminal and for JSON: cut at a whole character, control
-   characters become blanks. room is not 0. */
+/* Words for a terminal and for JSON: cut at a whole character, control characters become blanks.
+   room is not 0. */
 void tutti_events_copy(char *to, size_t room, const char *from);
 int tutti_events_read(const tutti_events *e, int first, tutti_peer_event *out, int room);
 

@@ -1,5 +1,5 @@
-/* match.c: see match.h. Pairing first, then posting, cancelling,
-   what comes from peers, and endings. */
+/* match.c: see match.h. Pairing first, then posting, cancelling, what comes from peers, and
+   endings. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -285,8 +285,7 @@ static void cancel_send(tutti_match *m, match_op *op)
     m->carrier->let_go(m->self, op);
     if (op->state == MATCH_OP_QUEUED) { /* nobody has heard of it */
         op_give(m, op);
-    /* half of it is on its way: too late to take it back; the carrier has copied the rest */
-    } else if (op->state == MATCH_OP_WRITING) {
+    } else if (op->state == MATCH_OP_WRITING) { /* too late to take it back; the carrier has copied the rest */
         op_give(m, op);
     } else if (op->message != NULL) { /* to oneself */
         message_drop(m, op->message);

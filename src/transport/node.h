@@ -1,5 +1,5 @@
-/* node.h: on which node of its host (NUMA) a process runs: what
-   transports tell each other at the start. */
+/* node.h: on which node of its host (NUMA) a process runs: what transports tell each other at the
+   start. */
 #ifndef TUTTI_TRANSPORT_NODE_H
 #define TUTTI_TRANSPORT_NODE_H
 #include "tutti/runtime.h"

@@ -1,6 +1,7 @@
 /* registry.c: the transports that are built in, a line each (tests/transport compares the table
-   with the folders), and plug-ins: shared objects that are looked for by name where this library or
-   the running program is installed, never in the working directory or a search path. */
+   with the folders), and plug-ins. Plug-ins are shared objects that are looked for by name where
+   this library or the running program is installed, never in the working directory or a search
+   path. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,23 +1,23 @@
 /* attention_body.h: softmax(scale Q K^T) V without a matrix of length x length (FlashAttention: Dao
    et al. 2022; the backward is its appendix B.4).
 
-   Lanes are queries. A block of QUERIES queries is turned round once (Q^T: width x QUERIES),
-   so that a tile of scores S^T = K Q^T, NN_KEYS x QUERIES, is a product whose left factor is
-   read where it lies, an element at a time; maxima and sums over keys are then sums of
-   vectors, and no lane is ever shuffled:
+   Lanes are queries. A block of QUERIES queries is turned round once (Q^T: width x QUERIES). So a
+   tile of scores S^T = K Q^T, NN_KEYS x QUERIES, is a product whose left factor is read where it
+   lies, an element at a time. Maxima and sums over keys are then sums of vectors, and no lane is
+   ever shuffled:
 
      S^T   (keys x queries)  = K    (keys x width)    Q^T  (width x queries)
-     O^T   (width x queries) = V^T  (width x keys)    P^T  (keys x
-           queries),    P = exp(scale S - max)
-     dP^T  (keys x queries)  = V    (keys x width)    dO^T (width x queries),   dS = P (dP - D)
-           scale,  D = sum over width of dO O
+     O^T   (width x queries) = V^T  (width x keys)    P^T  (keys x queries)
+     dP^T  (keys x queries)  = V    (keys x width)    dO^T (width x queries)
      dQ^T  (width x queries) = K^T  (width x keys)    dS^T (keys x queries)
      dV    (keys x width)   += P^T  (keys x queries)  dO   (queries x width)
      dK    (keys x width)   += dS^T (keys x queries)  Q    (queries x width)
 
+     P = exp(scale S - max),  dS = P (dP - D) scale,  D = sum over width of dO O
+
    Every element of a product is one chain of fused products and sums in the order of the inner
    index, continued from tile to tile; entries behind the diagonal add 0. So the size of a block of
-   queries, which differs by level, changes no bit; NN_KEYS does, since the forward's running
+   queries, which differs by level, changes no bit. NN_KEYS does, since the forward's running
    maximum is taken a tile at a time. */
 
 enum { QUERIES = LANES * TILE_VECTORS };
@@ -123,13 +123,13 @@ static void turn(size_t rows, size_t columns, const float *from, size_t from_ste
         }
 }
 
-/* A block of queries of one head. Scratch of both directions; what the
-   forward does not use is left alone. */
+/* A block of queries of one head. Scratch of both directions; what the forward does not use is
+   left alone. */
 typedef struct block {
     const nn_attention *a;
     size_t first, count, keys; /* queries [first, first + count) look at keys [0, keys) */
-    /* QUERIES x width: rows back to back, since rows far apart would fall
-       into few sets of the first cache */
+    /* QUERIES x width: rows back to back, since rows far apart would fall into few sets of the
+       first cache */
     float *q, *slope;
     float *q_turned, *slope_turned, *out; /* width x QUERIES; out: O or dQ */
     float *p, *ds;             /* NN_KEYS x QUERIES */
@@ -202,8 +202,8 @@ static void scores(const block *b, const float *k, size_t first, size_t count)
         }
 }
 
-/* One tile of the online softmax: scores to exp(score - max), sums,
-   and by what earlier sums shrink. */
+/* One tile of the online softmax: scores to exp(score - max), sums, and by what earlier sums
+   shrink. */
 static void soften(const block *b, size_t count, bool begins)
 {
     const lanes scale = lanes_all(b->a->scale);

@@ -1,14 +1,14 @@
 /* batch_norm_body.h: batch norm, lanes are channels. Statistics are those of at most NN_ROWS
-   positions at a time, found in two passes while the values are in the first cache (the second also
-   finds by how much the first mean was rounded: Chan, Golub, LeVeque 1983), and merged in double:
-   one pass over memory and no cancellation. */
+   positions at a time. They are found in two passes while the values are in the first cache, and
+   merged in double: one pass over memory and no cancellation. The second pass also finds by how
+   much the first mean was rounded (Chan, Golub, LeVeque 1983). */
 
 enum { STRIP = 64 }; /* channels at a time: a row of them is a few cache lines */
 /* channels [lane, lane + count) of a group */
 typedef struct strip { size_t images, groups, positions, width, group, lane, count; } strip;
 
-/* With one group the images' rows follow each other: one image of more
-   positions, whose blocks are full. */
+/* With one group the images' rows follow each other: one image of more positions, whose blocks are
+   full. */
 static strip strip_of(const nn_channels *c, size_t group, size_t lane)
 {
     const bool joined = c->groups == 1;

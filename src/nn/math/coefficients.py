@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Prints the coefficients of src/nn/math/functions.h: polynomials of least largest relative error (Lawson's reweighted least squares), rounded to float
-one after the other from the leading one, the rest fitted again after each, so that rounding costs little. Needs numpy and mpmath.
+"""Prints the coefficients of src/nn/math/functions.h: polynomials of least largest relative error
+(Lawson's reweighted least squares). They are rounded to float one after the other from the leading
+one, and the rest is fitted again after each, so that rounding costs little. Needs numpy and mpmath.
 
     exp(r) = 1 + r + r^2 P(r)                                 |r| <= ln(2) / 2
     the normal distribution = 1 / 2 + x R(x^2)                |x| <= 1

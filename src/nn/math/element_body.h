@@ -21,8 +21,8 @@ static void gelu_back(size_t n, const float *x, const float *dy, float *dx)
     });
 }
 
-/* (1 + tanh(u)) / 2 = sigmoid(2 u), and its derivative by x. At 20 and beyond it is 0 or 1,
-   and the clamped x keeps x^3 finite. */
+/* (1 + tanh(u)) / 2 = sigmoid(2 u), and its derivative by x. At 20 and beyond it is 0 or 1, and
+   the clamped x keeps x^3 finite. */
 INLINE lanes tanh_gate(lanes x, lanes *slope)
 {
     const lanes v = lanes_min(lanes_all(20), lanes_max(lanes_all(-20), x)),

@@ -1,5 +1,5 @@
-/* lanes_fold.h: the ends of lanes_sum and lanes_greatest, which AVX2 and
-   AVX-512 share: eight lanes to one. */
+/* lanes_fold.h: the ends of lanes_sum and lanes_greatest, which AVX2 and AVX-512 share: eight
+   lanes to one. */
 #ifndef TUTTI_NN_LANES_FOLD_H
 #define TUTTI_NN_LANES_FOLD_H
 

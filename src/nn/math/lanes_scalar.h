@@ -68,8 +68,8 @@ INLINE lanes lanes_power(lanes a, lanes n)
    used; nothing at the other levels. */
 INLINE void lanes_clear(lanes *a, size_t count) { memset(a, 0, count * sizeof *a); }
 
-/* All bits set where a draw is at least `least` (at most 65536),
-   none where it is not; and: bitwise. */
+/* All bits set where a draw is at least `least` (at most 65536), none where it is not; and:
+   bitwise. */
 INLINE lanes lanes_kept(const uint16_t *draws, uint32_t least, size_t k)
 {
     lanes made;

@@ -68,8 +68,8 @@ typedef struct nn_math {
     /* y = a + b: residual branches. y in place of either. Its backward is the same slope for
        both. */
     void (*sum)(size_t n, const float *a, const float *b, float *y);
-    /* y = x * scale where draws >= least, else 0 (also for a NaN): the core of
-       tutti_nn_dropout. y in place of x. */
+    /* y = x * scale where draws >= least, else 0 (also for a NaN): the core of tutti_nn_dropout. y
+       in place of x. */
     void (*drop)(size_t n, const uint16_t *draws, uint32_t least, float scale, const float *x,
                  float *y);
 

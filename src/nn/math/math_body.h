@@ -1,5 +1,5 @@
-/* math_body.h: the table of math.h, included by one file a level after its
-   lanes_LEVEL.h; NN_MATH is the table's name. */
+/* math_body.h: the table of math.h, included by one file a level after its lanes_LEVEL.h; NN_MATH
+   is the table's name. */
 #include "functions.h"
 
 /* Floats [0, k) at p; k = LANES as a rule. */

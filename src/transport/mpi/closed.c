@@ -1,9 +1,9 @@
 /* closed.c: what is left of a world after it was closed. Closing waits for nobody, so others may
-   still send to it, and messages of this rank may still be under way; and MPI lets go of neither
-   end of a message that is never received (MPICH over UCX moves 15 KB only when it is). So a closed
-   world goes on listening, in what is left of its endpoint, until every peer has said DEPART, which
-   is the last that comes. Nobody makes progress for it alone: it is looked after when a world is
-   opened or closed in this process, and for as long as it takes when MPI ends.
+   still send to it, and messages of this rank may still be under way. MPI lets go of neither end
+   of a message that is never received (MPICH over UCX moves 15 KB only when it is). So a closed
+   world goes on listening, in what is left of its endpoint, until every peer has said DEPART,
+   which is the last that comes. Nobody makes progress for it alone: it is looked after when a
+   world is opened or closed in this process, and for as long as it takes when MPI ends.
 
    What belongs to the process rather than to a world hangs on MPI_COMM_SELF: an attribute of it is
    deleted before MPI_Finalize does anything else. The name of MPI_COMM_SELF says which attribute,

@@ -1,10 +1,16 @@
 /* mpi.c: the table of the transport for one implementation of MPI, its opening and its closing. One
-   source, built against Open MPI and against MPICH.
+   source, built against Open MPI and against MPICH. mpi_internal.h tells how a message travels. The
+   files of this folder:
 
-   The files of this folder: launcher.c whose launcher; choose.c the plug-in that picks the
-   implementation; process.c MPI's beginning and end; closed.c what a world leaves; pool.c memory;
-   match.c posting, pairing, cancelling; stream.c large payloads; progress.c control messages,
-   departures; wait.c waiting. mpi_internal.h tells how a message travels.
+     launcher.c   whose launcher
+     choose.c     the plug-in that picks the implementation
+     process.c    MPI's beginning and end
+     closed.c     what a world leaves
+     pool.c       memory
+     match.c      posting, pairing, cancelling
+     stream.c     large payloads
+     progress.c   control messages, departures
+     wait.c       waiting
 
    There are no windows: MPI's shared ones would need MPI_Win_sync round every flag, and no wait of
    MPI's can sleep on one. Collectives go by messages. */
@@ -132,8 +138,8 @@ static void flush(mpi_endpoint *e)
         tutti_mpi_ended(e, MATCH_OWNER(mpi_op, link, e->ending.next));
 }
 
-/* The two communicators are left to MPI_Finalize: freeing one is collective,
-   and others may still send to it. */
+/* The two communicators are left to MPI_Finalize: freeing one is collective, and others may still
+   send to it. */
 static void mpi_close(void *t)
 {
     mpi_endpoint *e = t;

@@ -1,5 +1,5 @@
-/* pool.c: memory of what is in flight. Chunks double, so a steady state
-   is reached after few allocations. */
+/* pool.c: memory of what is in flight. Chunks double, so a steady state is reached after few
+   allocations. */
 #include "mpi_internal.h"
 
 void tutti_mpi_pool_init(mpi_pool *pool, size_t bytes)

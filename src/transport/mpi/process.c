@@ -1,14 +1,15 @@
 /* process.c: MPI as a whole. A process starts it once and ends it once, so what belongs to the
    process hangs on MPI and the C library, not on a world:
 
-   starting  by the first world that is opened, unless the program has done it
-             already; then the program ends it too.
+   starting  by the first world that is opened, unless the program has done it already; then the
+             program ends it too.
    ending    when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a
              world must not. What the others still say is heard until then (closed.c). A process
-             that ends badly (exit code not 0) calls MPI_Abort with its code, so that no launcher is
-             left with ranks that wait for it; a rank that saw another one fail gives that one half
-             a second's start, so that the job's code is that of the cause.
-   An MPI of ours in which somebody was lost is not finalised: it would wait for him. */
+             that ends badly (exit code not 0) calls MPI_Abort with its code, so that no launcher
+             is left with ranks that wait for it. A rank that saw another one fail gives that one
+             half a second's start, so that the job's code is that of the cause.
+
+   An MPI of ours in which a worker was lost is not finalised: it would wait for that worker. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -43,8 +44,8 @@ static void at_exit(int code, void *argument)
     if (!initialised || finalised)
         return;
     if (code != 0) {
-        /* also, launchers have to fetch the sentence before they end
-           everybody: once it did not arrive */
+        /* also, launchers have to fetch the sentence before they end everybody: once it did not
+           arrive */
         poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : WORDS_MS);
         MPI_Abort(MPI_COMM_WORLD, code);
     }
@@ -130,8 +131,8 @@ static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launc
                       launch->rank, launch->size, rank, size, launch->size);
 }
 
-/* Who is where; and do the ranks of this host have a core each? Each is bound to a part of
-   them, so it is the union that counts. */
+/* Who is where; and do the ranks of this host have a core each? Each is bound to a part of them,
+   so it is the union that counts. */
 static tutti_status look_round(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
 {
     static const char doing[] = "asking who is on which host";

@@ -1,5 +1,5 @@
-/* progress.c: control messages, and who has left. Called with the lock
-   held by whoever waits; never blocks. */
+/* progress.c: control messages, and who has left. Called with the lock held by whoever waits;
+   never blocks. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -305,8 +305,8 @@ static void take(mpi_endpoint *e, int from, mpi_frame *f, int bytes, bool *kept)
     damaged(e, from, f, bytes);
 }
 
-/* The receives of the ring are matched in the order they were posted,
-   so the head is the next message. */
+/* The receives of the ring are matched in the order they were posted, so the head is the next
+   message. */
 static void take_control(mpi_endpoint *e)
 {
     for (int most = RING; most > 0 && e->broken.status == TUTTI_OK; most--) {
@@ -359,8 +359,8 @@ int tutti_mpi_root(const mpi_endpoint *e, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after
-       as many steps as there are ranks. */
+    /* Two that blame each other are as guilty as each other: stop after as many steps as there are
+       ranks. */
     for (int steps = 0; steps < e->size; steps++) {
         if (!e->peers[root].failed || e->peers[root].root == root)
             return root;

@@ -197,8 +197,8 @@ static void stop(mpi_transfer *t, uint64_t first)
     t->stopping = true;
 }
 
-/* It is not for its receive any more, whose room stays in MPI's hands
-   until the posted receives have ended. */
+/* It is not for its receive any more, whose room stays in MPI's hands until the posted receives
+   have ended. */
 static void unhook(mpi_transfer *t)
 {
     t->live = false;

@@ -1,9 +1,13 @@
-/* wait.c: how a thread waits. MPI has no wait that sleeps, so a waiting thread polls: it spins if
-   every rank of the host has a core of its own, gives its time slice away a few times, and then
-   sleeps between polls, a quarter of the time for which nothing has happened, at most a
-   millisecond. So a wait is lengthened by a quarter at the most, and a long one costs next to
-   nothing. Each waiting thread keeps its own pace: one that has waited for long must not hold up
-   one that has just come. What one thread's poll completes for another wakes it by the bell. */
+/* wait.c: how a thread waits. MPI has no wait that sleeps, so a waiting thread polls. It
+
+     1. spins, if every rank of the host has a core of its own;
+     2. gives its time slice away a few times;
+     3. sleeps between polls, a quarter of the time for which nothing has happened, at most a
+        millisecond.
+
+   So a wait is lengthened by a quarter at the most, and a long one costs next to nothing. Each
+   waiting thread keeps its own pace: one that has waited for long must not hold up one that has
+   just come. What one thread's poll completes for another wakes it by the bell. */
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>

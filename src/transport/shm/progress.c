@@ -1,6 +1,6 @@
-/* progress.c: the traffic of the rings. Called with the lock held by whoever waits;
-   never blocks. One pass empties what has come, sends what was waiting for room, and
-   looks whether somebody has left.
+/* progress.c: the traffic of the rings. Called with the lock held by whoever waits; never blocks.
+   One pass empties what has come, sends what was waiting for room, and looks whether somebody has
+   left.
 
    Room and sleep: a sender that finds a ring full says so in `starved` and looks again; a receiver
    that has made room looks at `starved` and rings the sender's bell. All four accesses are seq_cst,
@@ -359,8 +359,8 @@ static void end_posted(shm_endpoint *e, int from, int root)
     }
 }
 
-/* A receive that its message will not fill any more. One from ANY can still be served by
-   others: it goes back to its place. */
+/* A receive that its message will not fill any more. One from ANY can still be served by others:
+   it goes back to its place. */
 static void end_receive(shm_endpoint *e, shm_op *op, int root)
 {
     if (op->peer == TUTTI_ANY)

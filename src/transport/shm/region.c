@@ -23,8 +23,8 @@
 #define DIRECTORY "/dev/shm"
 #define MIB (1024.0 * 1024.0)
 /* What the rings of all pairs together may take, and the least and most of one pair:
-   a message's latency hardly gains from more than 64 entries, a copy hardly from a
-   ring beyond the second-level cache. */
+   a message's latency hardly gains from more than 64 entries, a copy hardly from a ring beyond the
+   second-level cache. */
 #define CONTROL_BUDGET ((uint64_t)16 << 20)
 #define DATA_BUDGET ((uint64_t)32 << 20)
 enum { CONTROL_LEAST = 8, CONTROL_MOST = 64, DATA_LEAST = 4096, DATA_MOST = 256 << 10, ENTRY_BYTES = 256 };
@@ -34,8 +34,8 @@ static uint64_t round_up(uint64_t n, uint64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* The largest power of two in [least, most] that gives each of `pairs` no
-   more than its part of the budget. */
+/* The largest power of two in [least, most] that gives each of `pairs` no more than its part of
+   the budget. */
 static uint32_t share(uint64_t budget, uint64_t pairs, uint32_t least, uint32_t most)
 {
     uint32_t n = most;
@@ -220,8 +220,8 @@ void tutti_shm_region_close(tutti_shm_region *region)
 /* ---- bells ---- */
 void tutti_shm_ring_bell(tutti_shm_rank *rank)
 {
-    /* seq_cst on both: with the sleeper's (wait.c) either we see that it sleeps,
-       or it sees that the bell has rung. */
+    /* seq_cst on both: with the sleeper's (wait.c) either we see that it sleeps, or it sees that
+       the bell has rung. */
     atomic_fetch_add_explicit(&rank->bell, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&rank->sleepers, memory_order_seq_cst) != 0)
         syscall(SYS_futex, &rank->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -344,8 +344,8 @@ int tutti_shm_root(const tutti_shm_region *region, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after
-       as many steps as there are ranks. */
+    /* Two that blame each other are as guilty as each other: stop after as many steps as there are
+       ranks. */
     for (int steps = 0; steps < region->header->size; steps++) {
         const int blame = left_words(region, root) ? region->header->ranks[root].blame : -1;
         if (blame < 0 || blame >= region->header->size)

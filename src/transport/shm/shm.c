@@ -1,10 +1,13 @@
-/* shm.c: the shm transport's table, its opening and its closing. Ranks of one host
-   that share memory; processes started by the launcher, threads of one process
-   (run.c), or a single rank alone.
+/* shm.c: the shm transport's table, its opening and its closing. Ranks of one host that share
+   memory: processes started by the launcher, threads of one process (run.c), or a single rank
+   alone. shm_internal.h tells how a message travels. The files of this folder:
 
-   The files of this folder: region.c the shared memory; pool.c what is in flight; match.c posting,
-   matching, cancelling; progress.c the rings; wait.c waiting; window.c shared windows; run.c thread
-   ranks. shm_internal.h tells how a message travels. */
+     region.c     the shared memory
+     match.c      posting, pairing, cancelling
+     progress.c   the rings
+     wait.c       waiting
+     window.c     shared windows
+     run.c        thread ranks */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,8 +37,8 @@ static tutti_status parse(const char *text, shm_options *options, tutti_error *e
     return status;
 }
 
-/* The memory of the run: of the threads' parent, of the launcher, or,
-   for a rank that is alone, its own. */
+/* The memory of the run: of the threads' parent, of the launcher, or, for a rank that is alone,
+   its own. */
 static tutti_status find_region(shm_endpoint *e, const tutti_launch *launch, tutti_error *err)
 {
     const char *text = tutti_variable(launch->environment, TUTTI_SHM_VARIABLE_FD);

@@ -1,11 +1,13 @@
-/* wait.c: how a thread waits. It looks (progress, or a word of a window), and when there is nothing
-   it polls its rank's bell for `spin` microseconds if every worker has a core of its own, gives its
-   time slice away a few times, and then sleeps on the bell in the kernel.
+/* wait.c: how a thread waits. It looks (progress, or a word of a window). When there is nothing it
 
-   No wake-up is lost: the bell is read before looking. Whoever has news adds 1 to the bell and then
-   reads `sleepers`; the sleeper adds 1 to `sleepers` and then reads the bell (and the kernel reads
-   it again). All four are seq_cst, so one of the two sees the other. For words of windows
-   `awaiting` plays the part of `sleepers` and the word that of the bell. */
+     1. polls its rank's bell for `spin` microseconds, if every worker has a core of its own;
+     2. gives its time slice away a few times;
+     3. sleeps on the bell in the kernel.
+
+   No wake-up is lost: the bell is read before looking. A thread that has news adds 1 to the bell
+   and then reads `sleepers`; the sleeper adds 1 to `sleepers` and then reads the bell (and the
+   kernel reads it again). All four are seq_cst, so one of the two sees the other. For words of
+   windows `awaiting` plays the part of `sleepers` and the word that of the bell. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -138,8 +140,8 @@ void tutti_shm_publish(void *t, _Atomic uint32_t *word, uint32_t value)
 {
     shm_endpoint *e = t;
 
-    /* seq_cst: a release for who reads the word, and ordered before the
-       load of `awaiting`; see the top. */
+    /* seq_cst: a release for who reads the word, and ordered before the load of `awaiting`; see
+       the top. */
     atomic_store_explicit(word, value, memory_order_seq_cst);
     if (atomic_load_explicit(&e->header->awaiting, memory_order_seq_cst) == 0)
         return;

@@ -1,12 +1,12 @@
 /* window.c: memory that all ranks map. A window is a range appended to the run's file, one
-   page-aligned part a rank. There is no leader: the parts' sizes are laid open, each rank
-   computes the same places, reserves its own part (so its pages lie on its own memory node),
-   and all learn whether all could.
+   page-aligned part a rank. There is no leader: the parts' sizes are laid open, each rank computes
+   the same places, reserves its own part (so its pages lie on its own memory node), and all learn
+   whether all could.
 
-   Large parts lie on huge pages where the kernel gives them: a training step that walks through
-   a vector of some MiB on pages of 4 KiB spends a twentieth of its time on looking them up. The
-   mount of a memory file seldom offers them, so each rank asks for its own part once it is
-   there (MADV_COLLAPSE, Linux 6.1).
+   Large parts lie on huge pages where the kernel gives them: a training step that walks through a
+   vector of some MiB on pages of 4 KiB spends a twentieth of its time on looking them up. The
+   mount of a memory file seldom offers them, so each rank asks for its own part once it is there
+   (MADV_COLLAPSE, Linux 6.1).
 
    The meetings of one call: sizes are known; parts are reserved; the window is mapped (of thread
    ranks by rank 0); nobody reads the lines any more. Every rank attends all four whatever went
@@ -59,8 +59,8 @@ static bool places(const shm_endpoint *e, int rank, uint64_t *mine, uint64_t *wh
     return *whole + e->window_end <= INT64_MAX - SHM_HUGE_BYTES;
 }
 
-/* At an address that is like its place in the file: only so can a huge page
-   of the file be one of the mapping. */
+/* At an address that is like its place in the file: only so can a huge page of the file be one of
+   the mapping. */
 static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
 {
     const uint64_t room = whole + SHM_HUGE_BYTES;
@@ -85,8 +85,8 @@ static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
     return memory;
 }
 
-/* A wish: what the kernel does not give stays on small pages. EAGAIN: pages were on
-   their way somewhere else just then. */
+/* A wish: what the kernel does not give stays on small pages. EAGAIN: pages were on their way
+   somewhere else just then. */
 static void collapse(unsigned char *part, size_t bytes)
 {
     const size_t whole = bytes / SHM_HUGE_BYTES * SHM_HUGE_BYTES;

@@ -1,5 +1,5 @@
-/* link.c: one connection with a peer, and what goes over it. A pair of ranks has `streams` of them:
-   all words and whole messages go over the first, so that they keep their order; pieces of large
+/* link.c: one connection with a peer, and what goes over it. A pair of ranks has `streams` of them.
+   All words and whole messages go over the first, so that they keep their order. Pieces of large
    messages take whichever of the others has room, so that no word waits behind megabytes of them. A
    pair with one connection sends everything over it.
 
@@ -8,8 +8,8 @@
    the frame is copied: a frame that was begun must be finished.
 
    In: one buffer for headers and small payloads. Pieces of large messages, and whole messages whose
-   receive is posted, go straight into the room, with the next header behind them in the same call;
-   so no more is read into the buffer at once than a few small messages. A payload counts only after
+   receive is posted, go straight into the room, with the next header behind them in the same call.
+   So no more is read into the buffer at once than a few small messages. A payload counts only after
    its hash was right; a wrong one ends the connection. */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,20 +1,27 @@
 /* losses.c: who is gone, who is silent, who goes on.
 
-   A peer is gone when its own departure has come; or when its connection has ended and the meeting
-   place, asked by nobody, has said why or has been silent for half a second; or when another rank
-   has expelled it; or when it has been silent for peer-timeout. All that has come from it is read
-   first. The loss is noted, then the requests that need it end, then its connections are closed,
-   with a last frame that tells it so.
+   A peer is gone when
 
-   Who does not hear another cannot know whether that one is dead. Where a launcher serves the
-   meeting place, that decides: ranks tell it whom they do not hear (TCP_VIEW), and of two that have
+     1. its own departure has come;
+     2. or its connection has ended, and the meeting place has said why, unasked, or has been silent
+        for half a second;
+     3. or another rank has expelled it;
+     4. or it has been silent for peer-timeout.
+
+   All that has come from it is read first. The loss is noted, then the requests that need it end,
+   then its connections are closed, with a last frame that tells it so.
+
+   A rank that does not hear another cannot know whether that one is dead. Where a launcher serves
+   the meeting place, that decides. Ranks tell it whom they do not hear (TCP_VIEW). Of two that have
    given each other up it takes the side with more members, of equal ones the one with the lowest
-   (meet.c). Whom it cannot hear itself is lost; who cannot hear it stops by itself. So exactly one
-   side goes on, the launcher's. Where rank 0 serves the meeting place there is nobody above the
-   ranks. Then each counts: it goes on if it hears more than half of those that are not certainly
-   dead, of two halves the one with the lowest rank (events.h). A death is certain when its own
-   words, its kernel (a connection that was closed or reset) or another's knowledge tell of it;
-   silence and a connection that timed out are doubt, and stay so to the end. */
+   (meet.c). A rank that it cannot hear itself is lost; a rank that cannot hear it stops by itself.
+   So exactly one side goes on, the launcher's.
+
+   Where rank 0 serves the meeting place there is nobody above the ranks. Then each counts: it goes
+   on if it hears more than half of those that are not certainly dead, of two halves the one with
+   the lowest rank (events.h). A death is certain when its own words, its kernel (a connection that
+   was closed or reset) or another's knowledge tell of it. Silence and a connection that timed out
+   are doubt, and stay so to the end. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* meet.c: the meeting place, see meet.h. A door, a line to each rank that came through
-   it, and the roll. All in one thread, without waiting: its descriptor is an epoll that
-   has the door's and all lines in it.
+/* meet.c: the meeting place, see meet.h. A door, a line to each rank that came through it, and the
+   roll. All in one thread, without waiting: its descriptor is an epoll that has the door's and all
+   lines in it.
 
-   A rank's line that ends without a departure means that its process is gone, or its network.
-   The launcher of a killed process knows better why, so that is kept back for
-   TCP_PATIENCE_NS; then all are told. */
+   A rank's line that ends without a departure means that its process is gone, or its network. The
+   launcher of a killed process knows better why, so that is kept back for TCP_PATIENCE_NS; then
+   all are told. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -96,8 +96,8 @@ static int side_of(const tutti_meet *m, int rank, int *lowest)
     return n;
 }
 
-/* Ranks tell early whom they do not hear, long before they give one up,
-   so by then both sides are known. */
+/* Ranks tell early whom they do not hear, long before they give one up, so by then both sides are
+   known. */
 static void decide(tutti_meet *m, int a, int b, const char *why)
 {
     int lowest_a, lowest_b, winner, loser, most;
@@ -118,6 +118,12 @@ static void decide(tutti_meet *m, int a, int b, const char *why)
     lost(m, loser, how);
 }
 
+/* Else it is silent here, too, and the clock will find it: it must not win by its rank. */
+static bool heard_lately(const tutti_meet *m, int rank)
+{
+    return tutti_now_ns(m->rt) - m->lines[rank].heard_ns <= m->silence_ns / 2;
+}
+
 static void view(tutti_meet *m, int from, const tcp_view *v)
 {
     const bool running =
@@ -132,12 +138,11 @@ static void view(tutti_meet *m, int from, const tcp_view *v)
     if (v->opinion == TCP_EXPELS) {
         snprintf(how, sizeof how, "worker %d has expelled it: %.300s", from, v->words);
         lost(m, v->rank, how);
-    /* else it is dying, and why is about to be known */
-    } else if (v->opinion == TCP_GIVES_UP && m->cut_ns[v->rank] == 0 &&
-               /* else it is silent here, too, and the clock will
-                  find it: it must not win by its rank */
-               tutti_now_ns(m->rt) - m->lines[v->rank].heard_ns <= m->silence_ns / 2)
-        decide(m, from, v->rank, v->words);
+    } else if (v->opinion == TCP_GIVES_UP) {
+        /* of one whose line was cut: it is dying, and why is about to be known */
+        if (m->cut_ns[v->rank] == 0 && heard_lately(m, v->rank))
+            decide(m, from, v->rank, v->words);
+    }
 }
 
 /* ---- lines ---- */

@@ -89,8 +89,8 @@ static void sleep_for(struct pollfd *polled, nfds_t n, int64_t ns)
 }
 
 /* ---- the meeting place ---- */
-/* Said once: others of this run may say the same, and worker 0, whom all wait for, repeats
-   who is missing once it is there. */
+/* Said once: others of this run may say the same, and worker 0, whom all wait for, repeats who is
+   missing once it is there. */
 static void say_who_is_not_there(const finder *f, const tcp_call *call)
 {
     const tcp_endpoint *e = f->e;
@@ -249,9 +249,9 @@ static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_
     return TUTTI_OK;
 }
 
-/* What the meeting place has to say while the run comes about. *table: it was there. One
-   that rank 0 serves ends in order with rank 0, which may be through with the run while
-   others have still to be connected. */
+/* What the meeting place has to say while the run comes about. *table: it was there. One that rank
+   0 serves ends in order with rank 0, which may be through with the run while others have still to
+   be connected. */
 static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
 {
     tcp_endpoint *e = f->e;

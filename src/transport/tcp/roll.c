@@ -58,8 +58,8 @@ int tutti_tcp_roll_root(const tcp_roll *r, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after
-       as many steps as there are ranks. */
+    /* Two that blame each other are as guilty as each other: stop after as many steps as there are
+       ranks. */
     for (int steps = 0; steps < r->size; steps++) {
         const int blame = r->ranks[root].state >= TUTTI_MEET_FAILED ? r->ranks[root].blame : -1;
         if (blame < 0)

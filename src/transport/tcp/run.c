@@ -1,6 +1,6 @@
-/* run.c: ranks that are threads of one process, over real sockets, with a meeting
-   place of their own that the calling thread serves. The same code as for
-   processes: nothing is shared but the key. */
+/* run.c: ranks that are threads of one process, over real sockets, with a meeting place of their
+   own that the calling thread serves. The same code as for processes: nothing is shared but the
+   key. */
 #include <errno.h>
 #include <poll.h>
 #include <sodium.h>

@@ -60,8 +60,8 @@ static void come_in(tcp_door *d, int listening)
         tcp_stranger *s;
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                /* makes room if everybody is a stranger; and then not to
-                   burn a core on what cannot be had */
+                /* makes room if everybody is a stranger; and then not to burn a core on what
+                   cannot be had */
                 slot_for_one_more(d);
                 tutti_sleep_until(d->rt, tutti_now_ns(d->rt) + TCP_MS);
             }
@@ -216,8 +216,8 @@ short tutti_tcp_call_events(const tcp_call *c)
                                                                        : 0;
 }
 
-/* Again, later: 20 ms, then twice as long after each time it hung up in
-   mid-handshake; 50 ms while nobody listens. */
+/* Again, later: 20 ms, then twice as long after each time it hung up in mid-handshake; 50 ms while
+   nobody listens. */
 static tutti_status try_again(tcp_call *c, tutti_runtime *rt, bool refused, int cause, tutti_error *err)
 {
     char where[80];

@@ -1,13 +1,13 @@
 /* tcp.c: the tcp transport's table, its opening and its closing. Ranks on any hosts that reach each
    other; on one host they use local sockets.
 
-   Speed. On a line slower than memory the line is the bound: what a message adds is a header of 112
-   bytes a chunk and, above `eager`, two short words before its first byte. Without such a line (two
-   hosts on one machine, a veth pair) it is the kernel's copying: of the samples of a sum of 1 MiB
-   between two such hosts 22 % were in _copy_from_iter and _copy_to_iter, 8 % in hashes, 4 % in
-   sums; most others in the kernel's way of a packet. bench/limits/tcp_limit.c is a connection that
-   does nothing else, beside which `bench/run net` measures. What chose the defaults, as medians of
-   rounds in turn between two such hosts of 2 cores:
+   Speed. On a line slower than memory the line is the bound: what a message adds is a header of
+   112 bytes a chunk and, above `eager`, two short words before its first byte. Without such a line
+   (two hosts on one machine, a veth pair) it is the kernel's copying. Of the samples of a sum of 1
+   MiB between two such hosts 22 % were in _copy_from_iter and _copy_to_iter, 8 % in hashes, 4 % in
+   sums; most others were in the kernel's way of a packet. bench/limits/tcp_limit.c is a connection
+   that does nothing else, beside which `bench/run net` measures. What chose the defaults, as
+   medians of rounds in turn between two such hosts of 2 cores:
 
      chunk        256 KiB 112.7 ms, 1 MiB 100.0 ms for a sum of 256 MiB (lower in each of 5 rounds);
                   6.98 and 6.22 ms for one of 16 MiB (in 4 of 5)
@@ -17,9 +17,9 @@
      spin         reading the one awaited socket instead of asking epoll: 10.4 against 10.3 us for 4
                   bytes (12 rounds). It does not pay, and is not here
 
-   MSG_ZEROCOPY is not used: to a receiver on the same machine the kernel copies after all
-   (its Documentation/networking/msg_zerocopy.rst), so that nothing measured here could show
-   what it is worth on a network card. */
+   MSG_ZEROCOPY is not used: to a receiver on the same machine the kernel copies after all (its
+   Documentation/networking/msg_zerocopy.rst), so that nothing measured here could show what it is
+   worth on a network card. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <sodium.h>

@@ -1,6 +1,6 @@
-/* wire.c: see wire.h. BLAKE2b and SipHash are libsodium's, XXH3 is the packaged xxHash, in
-   the form for this processor where the package has that: built for any x86-64 it knows
-   SSE2 only. The values are the same. */
+/* wire.c: see wire.h. BLAKE2b and SipHash are libsodium's, XXH3 is the packaged xxHash, in the
+   form for this processor where the package has that: built for any x86-64 it knows SSE2 only. The
+   values are the same. */
 #include <inttypes.h>
 #include <sodium.h>
 #include <string.h>
@@ -97,8 +97,8 @@ bool tutti_tcp_hello_read(const uint8_t in[TCP_HELLO_BYTES], tcp_hello *out)
     return out->low <= out->high && (out->purpose == TCP_TO_MEET || out->purpose == TCP_TO_PEER);
 }
 
-/* ---- ANSWER: magic 8 | version 2 | low 2 | high 2 | code 2 | size
-   4 | 0 12 | nonce 32 | MAC 32 ---- */
+/* ---- ANSWER: magic 8 | version 2 | low 2 | high 2 | code 2 | size 4 | 0 12 | nonce 32 | MAC 32
+   ---- */
 enum { ANSWER_SIGNED = TCP_ANSWER_BYTES - TCP_MAC_BYTES };
 
 void tutti_tcp_answer_write(const tcp_answer *a, const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES],
