@@ -59,11 +59,9 @@ static tutti_status declare_inner(tutti_codec *c, tutti_plan *plan, int depth, t
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s': codecs are nested more than %d deep; unwrap some",
                               c->ops->name, NESTED_MAX);
         if ((size_t)snprintf(prefix, sizeof prefix, "%s.%s", c->prefix, o->name) >= sizeof prefix)
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "codec '%s': its states' names would have more than %zu bytes; give a shorter prefix than "
-                "'%.20s...'",
-                c->ops->name, sizeof prefix - 1, c->prefix);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "codec '%s': its states' names would have more than %zu bytes; "
+                              "give a shorter prefix than '%.20s...'", c->ops->name, sizeof prefix - 1, c->prefix);
         assert(n < TUTTI_LENGTH(c->inner));
         TUTTI_TRY(tutti_fail_within(err, declare(&c->inner[n++], plan, spec, prefix, c->space, depth + 1, err),
                                     "within codec '%s'", c->ops->name));
@@ -86,9 +84,8 @@ static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spe
     c->space = space;
     if ((size_t)snprintf(c->prefix, sizeof c->prefix, "%s", prefix) >= sizeof c->prefix) {
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "codec '%.60s': its states' prefix has %zu bytes and may have %zu; give a shorter one than "
-                            "'%.20s...'",
-                            spec, strlen(prefix), sizeof c->prefix - 1, prefix);
+                            "codec '%.60s': its states' prefix has %zu bytes and may have %zu; "
+                            "give a shorter one than '%.20s...'", spec, strlen(prefix), sizeof c->prefix - 1, prefix);
         goto out;
     }
     status = tutti_fail_within(err, tutti_spec_open(&c->spec, spec, err), "codec");

@@ -21,25 +21,23 @@ static tutti_status check_fed(const tutti_codec *c, const tutti_codec *inner, un
         return TUTTI_OK;
     }
     if (inner->ops->before != NULL)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "%s inside of it feeds back by itself, and a loss is made good once; give %s the codec itself",
-            inner->ops->name, c->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s inside of it feeds back by itself, and a loss is made good once; "
+                          "give %s the codec itself", inner->ops->name, c->ops->name);
     if ((traits & TUTTI_CODEC_VOTES) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s makes a vote of what is sent, and of a vote nothing can be made good; use it without %s, "
-                          "or take sign, which has a scale",
-                          inner->ops->name, c->ops->name);
+                          "%s makes a vote of what is sent, and of a vote nothing can be made good; "
+                          "use it without %s, or take sign, which has a scale", inner->ops->name, c->ops->name);
     if ((traits & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "%s is unbiased and may lose more than it was given, so that a residual can grow without end; use it "
-            "without %s, or with a codec that only leaves out, such as topk, sign or powersgd",
-            inner->ops->name, c->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s is unbiased and may lose more than it was given, "
+                          "so that a residual can grow without end; "
+                          "use it without %s, or with a codec that only leaves out, such as topk, sign or powersgd",
+                          inner->ops->name, c->ops->name);
     if ((traits & needed) != needed)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s may lose as much as it was given, and %s converges with codecs that always keep a part, "
-                          "such as topk, sign or powersgd",
+                          "%s may lose as much as it was given, "
+                          "and %s converges with codecs that always keep a part, such as topk, sign or powersgd",
                           inner->ops->name, c->ops->name);
     return TUTTI_OK;
 }
@@ -125,9 +123,8 @@ size_t tutti_codec_fraction(double ratio, size_t n)
 tutti_status tutti_codec_wrong_size(const tutti_codec *c, const tutti_view *v, size_t bytes, size_t wanted,
                                     tutti_error *err)
 {
-    return tutti_fail(
-        err, TUTTI_ERR_CORRUPT, 0,
-        "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu; do both workers "
-        "run the same codec with the same options?",
-        c->ops->name, bytes, v->count, v->first, wanted);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu; "
+                      "do both workers run the same codec with the same options?",
+                      c->ops->name, bytes, v->count, v->first, wanted);
 }

@@ -31,6 +31,128 @@ static bool fits(int64_t rows, int64_t columns)
     return rows >= 1 && columns >= 1 && rows <= WIDTH_MAX && columns <= WIDTH_MAX && rows <= tensor_max / columns;
 }
 
+static tutti_status infer_tables(nn_sequence *s, int i, tutti_error *err)
+{
+    nn_node *n = &s->nodes[i];
+    const tutti_layer *l = &n->layer;
+
+    n->params = 1;
+    if (l->out < 1 || l->out > (WIDTH_MAX - s->values) / s->tables ||
+        (int64_t)s->rows > tensor_max / s->tables / l->out)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (tables): %d tables of %u rows of %d values; "
+                          "rows of all tables together must have from 1 to %d values, and all tables at most %lld; "
+                          "give the data fewer rows, or the model a smaller dim",
+                          i, s->tables, s->rows, l->out, WIDTH_MAX - s->values, (long long)tensor_max);
+    n->out = s->tables * l->out + s->values;
+    return TUTTI_OK;
+}
+
+/* branch: the innermost that is open, or -1. */
+static tutti_status infer_mean(nn_sequence *s, int i, int branch, tutti_error *err)
+{
+    nn_node *n = &s->nodes[i];
+
+    if (s->tokens || n->length == 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (mean): %s", i,
+                          s->tokens
+                              ? "every token has a label, so a network of tokens ends with as many rows as it began"
+                              : "there is one row a sample already");
+    if (branch >= 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (mean) stands in the branch of layer %d, which is not joined yet", i, branch);
+    n->length = 1;
+    return TUTTI_OK;
+}
+
+static tutti_status infer_lstm(nn_sequence *s, int i, tutti_error *err)
+{
+    nn_node *n = &s->nodes[i];
+    const tutti_layer *l = &n->layer;
+
+    n->params = l->both ? 8 : 4;
+    n->lstm = s->lstm_count++;
+    if (!fits(l->out, 8) || !fits(4 * (int64_t)l->out, n->in) || !fits(4 * (int64_t)l->out, l->out))
+        return refuse_size(i, n, 4 * (int64_t)l->out, n->in > l->out ? n->in : l->out, err);
+    n->out = l->both ? 2 * l->out : l->out;
+    n->flops = 2.0 * (double)n->length * 4 * (double)n->out * ((double)n->in + (double)l->out);
+    return TUTTI_OK;
+}
+
+static tutti_status infer_linear(nn_sequence *s, int i, tutti_error *err)
+{
+    nn_node *n = &s->nodes[i];
+    const tutti_layer *l = &n->layer;
+
+    n->params = l->tied ? 0 : l->bare ? 1 : 2;
+    n->out = l->out;
+    n->flops = 2.0 * (double)n->length * (double)n->in * (double)n->out;
+    if (l->tied && (!s->tokens || i < s->node_count - 1 || !l->bare || n->in != s->nodes[0].out))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (linear) is tied to the embedding's matrix of %d x %d: it must be the last layer, "
+                          "have no bias, and its rows of %d values must be as wide as the embedding's",
+                          i, s->classes, s->nodes[0].out, n->in);
+    return fits(l->out, n->in) ? TUTTI_OK : refuse_size(i, n, l->out, n->in, err);
+}
+
+static tutti_status infer_rotary(nn_sequence *s, int i, tutti_error *err)
+{
+    const nn_node *n = &s->nodes[i];
+    const tutti_layer *l = &n->layer;
+
+    if (s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR || i + 1 == s->node_count ||
+        n[1].layer.kind != TUTTI_LAYER_ATTENTION || n[1].layer.heads != l->heads)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (rotary) of %d heads must stand between a linear layer "
+                          "and an attention of as many heads", i, l->heads);
+    if (l->heads < 1 || n->in % (6 * l->heads) != 0) /* the attention says what else is wrong */
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (rotary) of %d heads on rows of %d values: heads must be of an even width", i,
+                          l->heads, n->in);
+    return TUTTI_OK;
+}
+
+static tutti_status infer_attention(nn_sequence *s, int i, tutti_error *err)
+{
+    nn_node *n = &s->nodes[i];
+    const tutti_layer *l = &n->layer;
+
+    n->out = n->in / 3;
+    /* two products, half of each masked */
+    n->flops = 4.0 * (double)s->context * (double)s->context * (double)n->out / 2;
+    if (l->heads < 1 || n->in % 3 != 0 || n->out % l->heads != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (attention) of %d heads on rows of %d values: "
+                          "they must be queries, keys and values of equal width, a multiple of the heads",
+                          i, l->heads, n->in);
+    return TUTTI_OK;
+}
+
+/* branch: the one that it joins. */
+static tutti_status infer_join(nn_sequence *s, int i, int branch, tutti_error *err)
+{
+    nn_node *n = &s->nodes[i];
+    bool linear = false;
+
+    if (s->nodes[i - 1].layer.kind == TUTTI_LAYER_JOIN) /* one slope could not be both streams' */
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) directly follows another; put a layer between",
+                          i);
+    n->partner = branch;
+    s->nodes[branch].partner = i;
+    for (int k = branch; k < i; k++) { /* one whose slope is a new buffer */
+        const tutti_layer_kind kind = s->nodes[k].layer.kind;
+        linear = linear || kind == TUTTI_LAYER_LINEAR || kind == TUTTI_LAYER_LSTM;
+    }
+    if (!linear)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (join): its branch, layer %d, has no linear or lstm layer", i, n->partner);
+    if (s->nodes[n->partner].in != n->in)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (join): rows of %d values cannot be added to the %d of its branch, layer %d", i,
+                          n->in, s->nodes[n->partner].in, n->partner);
+    return TUTTI_OK;
+}
+
 /* One layer: its output's width and what it must follow. open: branches not yet joined. */
 static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX], int *depth, tutti_error *err)
 {
@@ -59,16 +181,7 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         n->params = 1;
         return fits(s->classes, l->out) ? TUTTI_OK : refuse_size(i, n, s->classes, l->out, err);
     case TUTTI_LAYER_TABLES:
-        n->params = 1;
-        if (l->out < 1 || l->out > (WIDTH_MAX - s->values) / s->tables ||
-            (int64_t)s->rows > tensor_max / s->tables / l->out)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (tables): %d tables of %u rows of %d values; "
-                              "rows of all tables together must have from 1 to %d values, "
-                              "and all tables at most %lld; give the data fewer rows, or the model a smaller dim",
-                              i, s->tables, s->rows, l->out, WIDTH_MAX - s->values, (long long)tensor_max);
-        n->out = s->tables * l->out + s->values;
-        return TUTTI_OK;
+        return infer_tables(s, i, err);
     case TUTTI_LAYER_RELU:
         if (s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR) /* it is done along with the product */
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (relu) must follow a linear layer", i);
@@ -82,64 +195,23 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         n->out = s->width;
         return fits(s->context, n->out) ? TUTTI_OK : refuse_size(i, n, s->context, n->out, err);
     case TUTTI_LAYER_MEAN:
-        if (s->tokens || n->length == 1)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (mean): %s", i,
-                              s->tokens
-                                  ? "every token has a label, so a network of tokens ends with as many rows as it began"
-                                  : "there is one row a sample already");
-        if (*depth > 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (mean) stands in the branch of layer %d, which is not joined yet", i,
-                              open[*depth - 1]);
-        n->length = 1;
-        return TUTTI_OK;
+        return infer_mean(s, i, *depth > 0 ? open[*depth - 1] : -1, err);
     case TUTTI_LAYER_LSTM:
-        n->params = l->both ? 8 : 4;
-        n->lstm = s->lstm_count++;
-        if (!fits(l->out, 8) || !fits(4 * (int64_t)l->out, n->in) || !fits(4 * (int64_t)l->out, l->out))
-            return refuse_size(i, n, 4 * (int64_t)l->out, n->in > l->out ? n->in : l->out, err);
-        n->out = l->both ? 2 * l->out : l->out;
-        n->flops = 2.0 * (double)n->length * 4 * (double)n->out * ((double)n->in + (double)l->out);
-        return TUTTI_OK;
+        return infer_lstm(s, i, err);
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
         n->params = l->kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1;
         return TUTTI_OK;
     case TUTTI_LAYER_LINEAR:
-        n->params = l->tied ? 0 : l->bare ? 1 : 2;
-        n->out = l->out;
-        n->flops = 2.0 * (double)n->length * (double)n->in * (double)n->out;
-        if (l->tied && (!s->tokens || i < s->node_count - 1 || !l->bare || n->in != s->nodes[0].out))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (linear) is tied to the embedding's matrix of %d x %d: it must be the "
-                              "last layer, have no bias, and its rows of %d values must be as wide as the embedding's",
-                              i, s->classes, s->nodes[0].out, n->in);
-        return fits(l->out, n->in) ? TUTTI_OK : refuse_size(i, n, l->out, n->in, err);
+        return infer_linear(s, i, err);
     case TUTTI_LAYER_ROTARY:
-        if (s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR || i + 1 == s->node_count ||
-            n[1].layer.kind != TUTTI_LAYER_ATTENTION || n[1].layer.heads != l->heads)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (rotary) of %d heads must stand between a linear layer "
-                              "and an attention of as many heads", i, l->heads);
-        if (l->heads < 1 || n->in % (6 * l->heads) != 0) /* the attention says what else is wrong */
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (rotary) of %d heads on rows of %d values: heads must be of an even width", i,
-                              l->heads, n->in);
-        return TUTTI_OK;
+        return infer_rotary(s, i, err);
     case TUTTI_LAYER_DROPOUT:
         if (!(l->rate >= 0 && l->rate < 1))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "layer %d (dropout) has the rate %g; it must be from 0 to below 1", i, l->rate);
         return TUTTI_OK;
     case TUTTI_LAYER_ATTENTION:
-        n->out = n->in / 3;
-        /* two products, half of each masked */
-        n->flops = 4.0 * (double)s->context * (double)s->context * (double)n->out / 2;
-        if (l->heads < 1 || n->in % 3 != 0 || n->out % l->heads != 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (attention) of %d heads on rows of %d values: "
-                              "they must be queries, keys and values of equal width, a multiple of the heads",
-                              i, l->heads, n->in);
-        return TUTTI_OK;
+        return infer_attention(s, i, err);
     case TUTTI_LAYER_GELU:
         return TUTTI_OK;
     case TUTTI_LAYER_BRANCH:
@@ -149,28 +221,10 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
                               DEPTH_MAX);
         open[(*depth)++] = i;
         return TUTTI_OK;
-    case TUTTI_LAYER_JOIN: {
-        bool linear = false;
+    case TUTTI_LAYER_JOIN:
         if (*depth == 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) has no branch to join", i);
-        if (s->nodes[i - 1].layer.kind == TUTTI_LAYER_JOIN) /* one slope could not be both streams' */
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) directly follows another; put a layer between",
-                              i);
-        n->partner = open[--*depth];
-        s->nodes[n->partner].partner = i;
-        for (int k = n->partner; k < i; k++)
-            /* whose slope is a new buffer */
-            linear =
-                linear || s->nodes[k].layer.kind == TUTTI_LAYER_LINEAR || s->nodes[k].layer.kind == TUTTI_LAYER_LSTM;
-        if (!linear)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (join): its branch, layer %d, has no linear or lstm layer", i, n->partner);
-        if (s->nodes[n->partner].in != n->in)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (join): rows of %d values cannot be added to the %d of its branch, layer %d", i,
-                              n->in, s->nodes[n->partner].in, n->partner);
-        return TUTTI_OK;
-    }
+        return infer_join(s, i, open[--*depth], err);
     default:
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) does not work on rows of tokens", i, name);
     }
