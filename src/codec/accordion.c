@@ -238,11 +238,12 @@ static void decide(tutti_codec *c, const tutti_codec_moment *m)
     }
     if (m->say == NULL)
         return;
-    snprintf(
-        text, sizeof text, "accordion%s: step %llu: %zu of %zu high; %s%s; %llu bytes saved so far; replay %llu.%s%s",
-        s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, high, parts(c), list,
-        parts(c) > SHOWN ? ", ..." : "", (unsigned long long)atomic_load_explicit(&s->now.saved, memory_order_relaxed),
-        (unsigned long long)m->step, word, parts(c) > WORD ? "..." : "");
+    snprintf(text, sizeof text,
+             "accordion%s: step %llu: %zu of %zu high; %s%s; %llu bytes saved so far; replay %llu.%s%s",
+             s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, high, parts(c), list,
+             parts(c) > SHOWN ? ", ..." : "",
+             (unsigned long long)atomic_load_explicit(&s->now.saved, memory_order_relaxed),
+             (unsigned long long)m->step, word, parts(c) > WORD ? "..." : "");
     m->say(m->with, "accordion", text);
 }
 

@@ -13,6 +13,8 @@ static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, si
     const uint32_t kind = what >> 24, op = what >> 16 & 127, dtype = what >> 8 & 255, algorithm = what & 255;
     const unsigned size = (unsigned)(shape >> 32 & 0xffffffff), root = (unsigned)(shape & 0xffffffff);
     const char *algorithm_name = "unknown", *each = what & TUTTI_OWN_COUNTS ? " in all" : " a member";
+    const unsigned long long n = count;
+    const char *name, *type;
     bool straggler = false;
 
     if (kind == 0 || kind > TUTTI_COLLECTIVES || op >= TUTTI_LENGTH(ops) || dtype > TUTTI_I8) {
@@ -24,32 +26,29 @@ static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, si
             algorithm_name = tutti_algorithms[k].name;
             straggler = (tutti_algorithms[k].traits & TUTTI_SINGLES_OUT) != 0;
         }
+    name = tutti_collective_name((tutti_collective)(kind - 1));
+    type = tutti_dtype_name((tutti_dtype)dtype);
     if (kind - 1 == TUTTI_BARRIER)
         snprintf(out, bytes, "barrier ('%s') over %u members", algorithm_name, size);
     else if (kind - 1 == TUTTI_BROADCAST)
-        snprintf(out, bytes, "broadcast ('%s') of %llu %s from index %u over %u members", algorithm_name,
-                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), root, size);
+        snprintf(out, bytes, "broadcast ('%s') of %llu %s from index %u over %u members",
+                 algorithm_name, n, type, root, size);
     else if (kind - 1 == TUTTI_REDUCE)
-        snprintf(out, bytes, "reduce (%s, '%s') of %llu %s to index %u over %u members", ops[op], algorithm_name,
-                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), root, size);
+        snprintf(out, bytes, "reduce (%s, '%s') of %llu %s to index %u over %u members",
+                 ops[op], algorithm_name, n, type, root, size);
     else if (kind - 1 == TUTTI_GATHER || kind - 1 == TUTTI_SCATTER)
         snprintf(out, bytes, "%s ('%s') of %llu %s%s, root %u, over %u members",
-                 tutti_collective_name((tutti_collective)(kind - 1)), algorithm_name, (unsigned long long)count,
-                 tutti_dtype_name((tutti_dtype)dtype), each, root, size);
+                 name, algorithm_name, n, type, each, root, size);
     else if (kind - 1 == TUTTI_ALLTOALL && (what & TUTTI_OWN_COUNTS) != 0)
-        snprintf(out, bytes, "all-to-all ('%s') of %s by counts over %u members", algorithm_name,
-                 tutti_dtype_name((tutti_dtype)dtype), size);
+        snprintf(out, bytes, "all-to-all ('%s') of %s by counts over %u members", algorithm_name, type, size);
     else if (kind - 1 == TUTTI_ALLGATHER || kind - 1 == TUTTI_ALLTOALL)
-        snprintf(out, bytes, "%s of %llu %s%s over %u members", tutti_collective_name((tutti_collective)(kind - 1)),
-                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), each, size);
+        snprintf(out, bytes, "%s of %llu %s%s over %u members", name, n, type, each, size);
     else if (straggler)
         snprintf(out, bytes, "%s (%s, '%s', straggler %u) of %llu %s over %u members",
-                 tutti_collective_name((tutti_collective)(kind - 1)), ops[op], algorithm_name, root,
-                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), size);
+                 name, ops[op], algorithm_name, root, n, type, size);
     else
         snprintf(out, bytes, "%s (%s, '%s') of %llu %s%s over %u members",
-                 tutti_collective_name((tutti_collective)(kind - 1)), ops[op], algorithm_name,
-                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype),
+                 name, ops[op], algorithm_name, n, type,
                  kind - 1 == TUTTI_REDUCE_SCATTER ? each : "", size);
 }
 
@@ -181,15 +180,11 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
         return tutti_window_run(call, NULL, &handled, err);
     }
     const bool placed = (tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0;
-    const tutti_schedule_key key = { call->kind,
-                                     call->algorithm,
-                                     g->size,
-                                     g->index,
-                                     call->root,
-                                     call->count,
-                                     call->counts,
-                                     placed ? call->local : 0,
-                                     placed ? call->node : 0 };
+    const tutti_schedule_key key = {
+        .kind = call->kind, .algorithm = call->algorithm, .size = g->size, .index = g->index, .root = call->root,
+        .count = call->count, .counts = call->counts,
+        .local = placed ? call->local : 0, .node = placed ? call->node : 0,
+    };
     TUTTI_TRY(tutti_schedule_borrow(g->world, &key, &s, err));
     status = perform(call, s, err);
     tutti_schedule_return(g->world, s);
@@ -276,19 +271,19 @@ static tutti_status check_parts(const tutti_group *g, tutti_collective kind, con
                           "%s: a part of %zu %s, but the count of member %d, which this is, is %zu",
                           tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype), g->index,
                           counts[g->index]);
-    if (at[0] != whole.count || part.dtype != whole.dtype)
-        return counts == NULL
-                   ? tutti_fail(
-                         err, TUTTI_ERR_USAGE, 0,
-                         "%s: a part of %zu %s and a whole of %zu %s over %d members; the whole must be as many equal "
-                         "parts as there are members",
-                         tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype), whole.count,
-                         tutti_dtype_name(whole.dtype), g->size)
-                   : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "%s: parts of %zu %s in all and a whole of %zu %s over %d members; the whole must be "
-                                "the parts back to back",
-                                tutti_collective_name(kind), at[0], tutti_dtype_name(part.dtype), whole.count,
-                                tutti_dtype_name(whole.dtype), g->size);
+    if (at[0] != whole.count || part.dtype != whole.dtype) {
+        const char *const name = tutti_collective_name(kind), *const of_part = tutti_dtype_name(part.dtype),
+                   *const of_whole = tutti_dtype_name(whole.dtype);
+        if (counts == NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s: a part of %zu %s and a whole of %zu %s over %d members; "
+                              "the whole must be as many equal parts as there are members",
+                              name, part.count, of_part, whole.count, of_whole, g->size);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s: parts of %zu %s in all and a whole of %zu %s over %d members; "
+                          "the whole must be the parts back to back",
+                          name, at[0], of_part, whole.count, of_whole, g->size);
+    }
     if (overlap(whole.data, whole.count * element, part.data, part.count * element) &&
         (uintptr_t)part.data != (uintptr_t)whole.data + at[1] * element)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

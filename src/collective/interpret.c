@@ -120,8 +120,8 @@ static tutti_status look_at(run *r, const tutti_request *request, size_t expecte
     if (received && request->note.kind != 0) {
         r->odd_what = request->note.kind;
         r->odd_count = (uint64_t)request->note.a;
-        TUTTI_TRY(
-            tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd_count, request->note.b, r->err));
+        TUTTI_TRY(tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd_count, request->note.b,
+                                     r->err));
         if (expected != SIZE_MAX && request->note.bytes != expected)
             return odd_length(r, request, expected);
     }

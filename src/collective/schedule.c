@@ -293,9 +293,8 @@ const tutti_algorithm tutti_algorithms[] = {
                          "round the members twice: 2 (p-1) rounds, 2n (p-1)/p a member; on request", allreduce_ring,
                          TUTTI_ANY_ORDER | TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_STRAGGLAR] = { TUTTI_ALLREDUCE, "stragglar",
-                              "the others add first, then one late member joins: p - 2 + lg p rounds of n/(p-1) once "
-                              "it is there; the exact schedule "
-                              "for powers of two, else the greedy one; on request",
+                              "the others add first, then one late member joins: p - 2 + lg p rounds of n/(p-1) "
+                              "once it is there; the exact schedule for powers of two, else the greedy one; on request",
                               tutti_build_stragglar, TUTTI_ANY_ORDER | TUTTI_SINGLES_OUT | TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_STRAGGLAR_GREEDY] = { TUTTI_ALLREDUCE, "stragglar-greedy",
                                      "stragglar by the greedy schedule always; on request",

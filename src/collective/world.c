@@ -251,9 +251,9 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
     if (place.size > 1 && strcmp(ops->name, "shm") == 0 &&
         (place.by > TUTTI_BY_TUTTI || tutti_variable(environ, "TUTTI_SHM_FD") == NULL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has started %d processes (%s), and transport shm takes the shared memory of a launcher "
-                          "of ours; use transport tcp%s, or "
-                          "start the run with 'tutti train -n N'",
+                          "%s has started %d processes (%s), "
+                          "and transport shm takes the shared memory of a launcher of ours; "
+                          "use transport tcp%s, or start the run with 'tutti train -n N'",
                           place.by > TUTTI_BY_TUTTI ? place.name : "somebody", place.size, place.found,
                           place.by > TUTTI_BY_TUTTI ? " or mpi"
                                                     : ", with TUTTI_MEET=HOST:PORT and a key for all (`tutti key`)");

@@ -95,8 +95,8 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_m
 
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[FORWARD], DN_CONV_FORWARD, steps, &maps, NULL,
                                m->relu ? b->core.relu : b->core.plain, unit, "forward", forward_args, args, err));
-    TUTTI_TRY(
-        adapt(b, &o->op[FORWARD_INPUT], unit, "forward input reorder", src, md_of(&o->op[FORWARD], DNNL_ARG_SRC), err));
+    TUTTI_TRY(adapt(b, &o->op[FORWARD_INPUT], unit, "forward input reorder", src,
+                    md_of(&o->op[FORWARD], DNNL_ARG_SRC), err));
     TUTTI_TRY(adapt(b, &o->op[FORWARD_RESULT], unit, "forward result reorder", md_of(&o->op[FORWARD], DNNL_ARG_DST),
                     dst, err));
     TUTTI_TRY(reorder(b, &o->op[GIVE_FORWARD], unit, "forward weights reorder", plain_w,
@@ -106,8 +106,8 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_m
 
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[WEIGHTS], DN_CONV_WEIGHTS, steps, &maps, &o->op[FORWARD], b->core.plain,
                                unit, "weights", weights_args, args, err));
-    TUTTI_TRY(
-        adapt(b, &o->op[WEIGHTS_INPUT], unit, "weights input reorder", src, md_of(&o->op[WEIGHTS], DNNL_ARG_SRC), err));
+    TUTTI_TRY(adapt(b, &o->op[WEIGHTS_INPUT], unit, "weights input reorder", src,
+                    md_of(&o->op[WEIGHTS], DNNL_ARG_SRC), err));
     TUTTI_TRY(adapt(b, &o->op[WEIGHTS_SLOPE], unit, "weights slope reorder", dst,
                     md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(reorder(b, &o->op[TAKE_WEIGHTS], unit, "weights reorder", md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS),
@@ -117,10 +117,10 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_m
 
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[DATA], DN_CONV_DATA, steps, &maps, &o->op[FORWARD], b->core.plain, unit,
                                "data", data_args, 3, err));
-    TUTTI_TRY(
-        adapt(b, &o->op[DATA_SLOPE], unit, "data slope reorder", dst, md_of(&o->op[DATA], DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(
-        adapt(b, &o->op[DATA_RESULT], unit, "data result reorder", md_of(&o->op[DATA], DNNL_ARG_DIFF_SRC), src, err));
+    TUTTI_TRY(adapt(b, &o->op[DATA_SLOPE], unit, "data slope reorder", dst,
+                    md_of(&o->op[DATA], DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(adapt(b, &o->op[DATA_RESULT], unit, "data result reorder", md_of(&o->op[DATA], DNNL_ARG_DIFF_SRC),
+                    src, err));
     return reorder(b, &o->op[GIVE_DATA], unit, "data weights reorder", plain_w, md_of(&o->op[DATA], DNNL_ARG_WEIGHTS),
                    err);
 }

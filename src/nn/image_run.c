@@ -433,9 +433,9 @@ static int image_describe(const void *self, char *text, size_t bytes)
 
     for (int i = 0; i < b->net->map_count; i++) {
         const map_ops *o = (const map_ops *)b->base.full.ops + i;
-        length = tutti_nn_dn_describe(
-            (const dn_op *const[]){ &o->linear.forward, &o->linear.weights, &o->linear.weights_add, &o->linear.data },
-            4, text, bytes, length);
+        const dn_linear *l = &o->linear;
+        const dn_op *const products[] = { &l->forward, &l->weights, &l->weights_add, &l->data };
+        length = tutti_nn_dn_describe(products, TUTTI_LENGTH(products), text, bytes, length);
         for (int k = 0; k < OPS; k++)
             length = tutti_nn_dn_describe((const dn_op *const[]){ &o->op[k] }, 1, text, bytes, length);
     }

@@ -133,8 +133,8 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
                             ops != &tutti_nn_onednn
                                 ? "the backend '%s' computes in one precision, %s is not possible; use onednn"
-                                : "a quadratic on '%s' has no products, "
-                                  "%s would change nothing; use F32 (--precision fp32)",
+                                : "a quadratic on '%s' has no products, %s would change nothing; "
+                                  "use F32 (--precision fp32)",
                             ops->name, tutti_dtype_name(o.precision));
     else if (net->sequence != NULL && ops != &tutti_nn_onednn)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the backend '%s' has no layers for tokens or frames; use onednn",
@@ -314,9 +314,10 @@ tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const float *x, const uint32_t
     *loss_sum = 0;
     *correct = 0;
     TUTTI_TRY(check_kind(nn, NN_CATEGORIES, err));
-    return tutti_nn_assess(
-        nn, &(nn_run){ .x = x, .rows = rows, .labels = labels, .samples = samples, .values = values, .logits = logits },
-        loss_sum, correct, err);
+    return tutti_nn_assess(nn,
+                           &(nn_run){ .x = x, .rows = rows, .labels = labels, .samples = samples, .values = values,
+                                      .logits = logits },
+                           loss_sum, correct, err);
 }
 
 /* ---- accounts ---- */

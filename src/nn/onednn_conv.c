@@ -191,8 +191,8 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
         c->plain = true;
         return TUTTI_OK;
     }
-    TUTTI_TRY(
-        adapt(b, &c->weights_input, u, "weights input reorder", input, tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
+    TUTTI_TRY(adapt(b, &c->weights_input, u, "weights input reorder", input,
+                    tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
     TUTTI_TRY(adapt(b, &c->weights_slope, u, "weights slope reorder", wide,
                     tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(reorder(b, &c->take_weights, u, "weights reorder", tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS),
@@ -202,10 +202,10 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
 
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->data, DN_CONV_DATA, plain_steps, &maps, &c->conv, b->core.plain, u, "data",
                                data_args, 3, err));
-    TUTTI_TRY(
-        adapt(b, &c->data_slope, u, "data slope reorder", wide, tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(
-        adapt(b, &c->data_result, u, "data result reorder", tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
+    TUTTI_TRY(adapt(b, &c->data_slope, u, "data slope reorder", wide,
+                    tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(adapt(b, &c->data_result, u, "data result reorder", tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC),
+                    input, err));
     return reorder(b, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]),
                    tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
 }

@@ -31,10 +31,10 @@ tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, tutti_dtyp
     if (memory == NULL || took == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a product of two matrices of %d x %d", SIDE, SIDE);
     if (status == TUTTI_OK)
-        status = tutti_nn_dn_core_open(
-            &core,
-            &(nn_settings){ .threads = threads > 0 ? threads : 1, .precision = precision, .cpu = tutti_cpu_best() },
-            err);
+        status = tutti_nn_dn_core_open(&core,
+                                       &(nn_settings){ .threads = threads > 0 ? threads : 1, .precision = precision,
+                                                       .cpu = tutti_cpu_best() },
+                                       err);
     before = tutti_nn_dn_enter(&core);
     if (status == TUTTI_OK)
         status = tutti_nn_dn_product(&core, &product, &unit, "of a yardstick", square, turned, false, square,

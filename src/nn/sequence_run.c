@@ -281,9 +281,8 @@ static int sequence_describe(const void *self, char *text, size_t bytes)
 
     for (int i = 0; i < b->net->node_count; i++) {
         const dn_linear *l = &p->linear[i];
-        length = tutti_nn_dn_describe(
-            (const dn_op *const[]){ &l->forward, &l->weights, &l->weights_add, &l->data, &l->data_add }, 5, text, bytes,
-            length);
+        const dn_op *const products[] = { &l->forward, &l->weights, &l->weights_add, &l->data, &l->data_add };
+        length = tutti_nn_dn_describe(products, TUTTI_LENGTH(products), text, bytes, length);
         if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
             length = tutti_nn_dn_lstm_describe(&p->lstm[b->net->nodes[i].lstm], text, bytes, length);
     }

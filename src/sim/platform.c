@@ -87,11 +87,12 @@ static tutti_status write_default(int ranks, int *fd, tutti_error *err)
     if (file == NULL)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the platform of %d hosts into memory", ranks);
     fprintf(file,
-            "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform "
-            "version=\"4.1\">\n"
+            "<?xml version='1.0'?>\n"
+            "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
+            "<platform version=\"4.1\">\n"
             "<cluster id=\"tutti\" prefix=\"worker-\" suffix=\"\" radical=\"0-%d\" speed=\"100Gf\" bw=\"1.25GBps\" "
-            "lat=\"25us\" sharing_policy=\"SPLITDUPLEX\" "
-            "loopback_bw=\"10GBps\" loopback_lat=\"0\"/>\n</platform>\n",
+            "lat=\"25us\" sharing_policy=\"SPLITDUPLEX\" loopback_bw=\"10GBps\" loopback_lat=\"0\"/>\n"
+            "</platform>\n",
             ranks - 1);
     well = ferror(file) == 0;
     if (fclose(file) != 0 || !well)

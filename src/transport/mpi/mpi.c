@@ -95,9 +95,9 @@ static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *la
         status = tutti_mpi_begin(e, launch, &options, err);
     for (int i = 0; i < RING && status == TUTTI_OK; i++) {
         mpi_frame *f = e->ring[i];
-        if (!tutti_mpi_well(
-                e, MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request),
-                "posting a receive", -1))
+        const int code =
+            MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request);
+        if (!tutti_mpi_well(e, code, "posting a receive", -1))
             status = tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);
         e->joined = true;
     }

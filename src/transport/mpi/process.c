@@ -205,8 +205,8 @@ tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const 
     MPI_Comm_set_errhandler(e->control, MPI_ERRORS_RETURN);
     TUTTI_TRY(refused(e, MPI_Comm_dup(e->control, &e->data), "making the world's communicators", err));
     MPI_Comm_set_errhandler(e->data, MPI_ERRORS_RETURN);
-    TUTTI_TRY(
-        refused(e, MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_max, &found), "asking for the largest tag", err));
+    TUTTI_TRY(refused(e, MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_max, &found),
+                      "asking for the largest tag", err));
     e->tag_max = found ? *(int *)tag_max : 32767;
     TUTTI_TRY(check_builds(e, err));
     return look_round(e, options->spin, err);

@@ -43,10 +43,11 @@ static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_erro
         where = within->where;
     } else {
         if (id == NULL || (key == NULL && file == NULL))
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                TUTTI_MEET_VARIABLE " is set, but not %s; the launcher sets all of them, start the workers with it",
-                id == NULL ? TUTTI_MEET_VARIABLE_ID : TUTTI_MEET_VARIABLE_KEY " or " TUTTI_MEET_VARIABLE_KEY_FILE);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              TUTTI_MEET_VARIABLE " is set, but not %s; the launcher sets all of them, "
+                                                  "start the workers with it",
+                              id == NULL ? TUTTI_MEET_VARIABLE_ID
+                                         : TUTTI_MEET_VARIABLE_KEY " or " TUTTI_MEET_VARIABLE_KEY_FILE);
         if (key != NULL && file != NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "both " TUTTI_MEET_VARIABLE_KEY " and " TUTTI_MEET_VARIABLE_KEY_FILE
