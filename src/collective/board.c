@@ -1,4 +1,4 @@
-/* The board: entries in shared memory, published and followed (board.h has the life of an
+/* board.c: the board: entries in shared memory, published and followed (board.h has the life of an
    entry). */
 #include "board.h"
 #include <string.h>

@@ -1,4 +1,5 @@
-/* The checker of schedules: runs the lists of all members of a group on symbols instead of numbers.
+/* check.c: the checker of schedules: runs the lists of all members of a group on symbols instead
+   of numbers.
 
    An element's symbol is a number of a table of expressions: leaf (v, member) is what member's
    VECTOR (or PART) held there at the start, node (l, r) the sum of two expressions. Equal

@@ -1,5 +1,5 @@
-/* The cost model of schedules (schedule.h): walks the lists of all members in virtual time, as
-   the checker walks them on symbols.
+/* cost.c: the cost model of schedules (schedule.h): walks the lists of all members in virtual
+   time, as the checker walks them on symbols.
 
    Events in a heap: a member goes on, a message may begin. A member runs until a WAIT some of
    whose requests have no end yet; a message that is ready takes both ports or comes back when

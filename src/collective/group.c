@@ -1,4 +1,4 @@
-/* Groups are values: who, in which order, and what their tags are mixed from. */
+/* group.c: groups are values: which members, in which order, and what their tags are mixed from. */
 #include "collective_internal.h"
 
 tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t context)

@@ -1,6 +1,6 @@
-/* Ports: messages between two ranks, straight on the transport. A port is already a hash; it is
-   mixed once more so that a caller who makes ports by hand cannot meet the tags of collectives by
-   design. What is posted is counted as sent. */
+/* message.c: ports: messages between two ranks, straight on the transport. A port is already a
+   hash; it is mixed once more so that a caller who makes ports by hand cannot meet the tags of
+   collectives by design. What is posted is counted as sent. */
 #include "collective_internal.h"
 #include <string.h>
 

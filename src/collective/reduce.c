@@ -1,6 +1,6 @@
-/* The canonical tree over p vectors, for every type and operation. Float sums are the device's
-   kernel; the rest is plain C, which the compiler vectorises: integers, doubles, maxima and minima
-   are small control values in training, not its bulk.
+/* reduce.c: the canonical tree over p vectors, for every type and operation. Float sums are the
+   device's kernel; the rest is plain C, which the compiler vectorises: integers, doubles, maxima
+   and minima are small control values in training, not its bulk.
 
    The tree by a stack: after vector r is pushed, as many pairs are merged as r + 1 has trailing
    zero bits; at the end the rest is merged from the top. For p = 7: ((0 1)(2 3)) ((4 5) 6), which

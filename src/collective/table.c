@@ -1,10 +1,10 @@
-/* Which algorithm by a file: a line has a kind, the most members, the most bytes and an algorithm;
-   the first line that covers a call is taken (comm.h has the format). Only rows that keep the one
-   order of summation may stand there, so a table changes times, never bits.
+/* table.c: which algorithm by a file: a line has a kind, the most members, the most bytes and an
+   algorithm; the first line that covers a call is taken (comm.h has the format). Only rows that
+   keep the one order of summation may stand there, so a table changes times, never bits.
 
-   All ranks must decide alike, so loading is a collective: a hash of what was read (not of the
-   text: comments do not count) is compared before the table is taken, over lists that no table
-   chooses. */
+   All ranks must decide alike, so loading is a collective. Before the table is taken, a hash of
+   what was read is compared, over lists that no table chooses. It is not a hash of the text:
+   comments do not count. */
 #include "collective_internal.h"
 #include "tutti/options.h"
 #include <string.h>

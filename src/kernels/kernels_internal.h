@@ -1,8 +1,8 @@
 /* kernels_internal.h: the table of kernels behind device.h, and what its levels share. A table is
    filled with the plain C references (NAME.c), then overridden by NAME_avx2.c and NAME_avx512.c up
    to what was asked for and what the machine has. Every entry of every level gives the reference's
-   bits; a NaN is a NaN at every level, but which of them an addition or a product gives is the
-   compiler's choice of operand order and is not promised. All pointers may have any alignment of
+   bits. A NaN is a NaN at every level. Which NaN an addition or a product gives is the compiler's
+   choice of operand order and is not promised. All pointers may have any alignment of
    their element. Nothing here knows of threads or of the runtime. */
 #ifndef TUTTI_KERNELS_INTERNAL_H
 #define TUTTI_KERNELS_INTERNAL_H

@@ -1,6 +1,6 @@
 /* pack_simd.h: pack.c, eight codes a 64-bit lane; included by one file a level after its
    simd_codes_LEVEL.h. The gaps between the codes of a lane are closed in three steps, between
-   bytes, pairs and fours, for any number of bits alike: of every two neighbours the upper one moves
+   bytes, pairs and fours, for any number of bits alike. Of every two neighbours the upper one moves
    down next to the lower. Then the lanes are moved together within 128 bits. Unpacking is the same
    backwards. Four bits, which most quantisers have, have a shorter way. */
 #include "simd_loop.h"

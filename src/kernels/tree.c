@@ -2,11 +2,10 @@
    the binary tree over r = 0 .. p-1 that is split at the largest power of two below p. p = 3:
    (0+1)+2; p = 6: ((0+1)+(2+3))+(4+5).
 
-   The tree is what a binary counter does. Leaves of eight vectors are summed in registers; leaf
-   after leaf goes on a stack of blocks, and whenever the number of leaves so far becomes even the
-   two uppermost are added, as often as it can be halved. So the stack holds one complete subtree
-   for each one bit of that number, the largest lowest, and adding it up from the top closes the
-   tree:
+   The tree is what a binary counter does. Leaves of eight vectors are summed in registers, and leaf
+   after leaf goes on a stack of blocks. Whenever the number of leaves so far becomes even the two
+   uppermost are added, as often as it can be halved. So the stack holds one complete subtree for
+   each one bit of that number, the largest lowest. Adding it up from the top closes the tree:
 
        leaves 0..6:   [01]      [0123]   [0123][4]   [0123][45]   [0123][45][6]  ->  0123 + (45 + 6)
 

@@ -1,7 +1,7 @@
 /* onednn_conv.c: convolution units, a tile of a few images at a time. What oneDNN likes decides the
-   layouts: weights and activations are in blocks of channels (plain weights would fall into
-   reference code, hundreds of times slower), and only the network's input and the rows handed to
-   the first linear unit are plain.
+   layouts. Weights and activations are in blocks of channels: plain weights would fall into
+   reference code, hundreds of times slower. Only the network's input and the rows handed to the
+   first linear unit are plain.
 
      forward   conv -> pool with ReLU -> (next unit, or flatten)
      backward  (unflatten) -> mask with pool back -> weights -> data

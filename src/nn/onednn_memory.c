@@ -1,15 +1,15 @@
-/* onednn_memory.c: one arena for a network. The moments of a pass are its calls, in the order nn.c
-   makes them:
+/* onednn_memory.c: one arena for a network. The moments of a pass are its calls, in the order
+   pass.c makes them:
 
      0 .. U-1       forward of unit u (U units)
      U              the loss
      U+1, U+2 ..    for u from U-1 down to 0: weights, then data
 
-   and each thing of dn_thing lives from the call that writes it to the last one that reads it.
-   Convolutions run these calls in tiles: what belongs to the tile alone lives from call to call,
-   what spans tiles (outputs and workspaces kept for backward, rows, sums) from the first call of
-   the block of tiles to its last. Training is laid out for the full batch, and smaller passes use
-   the same places; evaluation has a layout of its own on the same memory.
+   Each thing of dn_thing lives from the call that writes it to the last one that reads it.
+   Convolutions run these calls in tiles. What belongs to the tile alone lives from call to call.
+   What spans tiles (outputs and workspaces kept for backward, rows, sums) lives from the first
+   call of the block of tiles to its last. Training is laid out for the full batch, and smaller
+   passes use the same places; evaluation has a layout of its own on the same memory.
 
    The copies of weights stand before all that, outlive passes, and are known by the version of the
    values they were made from. */

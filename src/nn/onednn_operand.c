@@ -1,9 +1,9 @@
 /* onednn_operand.c: products whose operands have 16 bits (Micikevicius et al. 2018; Kalamkar et
-   al. 2019): weights, activations and slopes are rounded to bf16 or fp16, nearest even, on their
+   al. 2019). Weights, activations and slopes are rounded to bf16 or fp16, nearest even, on their
    way into a product, which multiplies them exactly and adds in float32. Everything else is
    float32: biases, what comes out of a product, norms, softmax, attention's own products within
-   its tiles, the loss, gradients of weights and their sums, and the weights themselves, of which
-   the optimiser never sees a rounded one.
+   its tiles, the loss, gradients of weights and their sums. So are the weights themselves: the
+   optimiser never sees a rounded one.
 
    Which numbers a product reads is settled here, in one place for all layers, by what is given
    and what oneDNN's primitive takes:
@@ -13,7 +13,7 @@
      given in 16 bits    as it is                       widened into scratch
 
    Whether it takes 16 bits is asked of oneDNN for every product. oneDNN 2.6 has none of fp16 on any
-   CPU, and of bf16 on AVX-512 only; elsewhere the right column computes the same products of the
+   CPU, and of bf16 on AVX-512 only. Elsewhere the right column computes the same products of the
    same rounded numbers at the speed of float32 or below. So a run has the precision it asked for on
    every CPU, and differs between them by the order of sums.
 

@@ -3,10 +3,10 @@
 
    A host fails when its platform's profile says so, or `fail` does; either way SimGrid kills its
    actors. A profile's failure falls between two moments of the simulation, when no actor is in the
-   middle of anything. One of `fail` is brought about by an actor beside others of that moment, so
-   that actor first holds them: who has begun to play its log ends that, nobody begins (sim_hold).
-   What a thread had written into its log and not played is lost with it, but for what others wait
-   for (inherit).
+   middle of anything. A failure of `fail` is brought about by an actor beside others of that
+   moment, so that actor first holds them: a thread that has begun to play its log ends that, and
+   no other begins (sim_hold). What a thread had written into its log and not played is lost with
+   it, but for what others wait for (inherit).
 
    Nothing tells the others but time. Watchers, actors on two other hosts or on one that has no
    rank, wait for the end of a rank's own actor and say peer-timeout later that the rank is lost.

@@ -1,5 +1,5 @@
-/* ranks.c: who is there, who has left, who has failed because of whom; opening, closing, and
-   memory that all ranks share. */
+/* ranks.c: which ranks are there, which have left, which have failed because of which; opening,
+   closing, and memory that all ranks share. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* runtime.c: the simulated runtime: threads are actors, monitors are a flag and two queues, time
    is virtual.
 
-   A monitor hands itself over: who unlocks gives it to the first in line, so a thread that was
-   woken runs only once it holds the lock, and order is first come, first served. Neither lock nor
-   unlock of a free monitor calls SimGrid.
+   A monitor hands itself over: a thread that unlocks gives it to the first in line. So a thread
+   that was woken runs only once it holds the lock, and order is first come, first served. Neither
+   lock nor unlock of a free monitor calls SimGrid.
 
    Computing is charged by sleeping, not by executing: actors of a host would share its cores, and
    the model has charged the flops of its own thread only. Memory traffic is not charged:

@@ -4,9 +4,9 @@
    failures puts are detached: nobody needs their end, which is that of the get.) The simulated size
    counts the note; what travels is a pointer to the transfer.
 
-   Receiving wires have posted their get before there is anything to get, and which of them gets
-   what does not matter: a put always finds one (sim_start sees to it), so a transfer begins when it
-   is put. That saves waking the receiver's end, a third of a message's calls of SimGrid.
+   Receiving wires have posted their get before there is anything to get. Which of them gets what
+   does not matter. A put always finds one (sim_start sees to it), so a transfer begins when it is
+   put. That saves waking the receiver's end, a third of a message's calls of SimGrid.
 
    A rank has a limited number of wires each way, so that stacks do not run out (run.c,
    limit_wires); further transfers queue for one. */

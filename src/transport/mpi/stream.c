@@ -1,5 +1,5 @@
 /* stream.c: large payloads, chunk by chunk. Chunks of one transfer have one tag and one sender, so
-   MPI matches them in order; what was matched when receives are cancelled is therefore a run of the
+   MPI matches them in order. Therefore what was matched when receives are cancelled is a run of the
    first, provided that the last is cancelled first. */
 #include <errno.h>
 #include <string.h>

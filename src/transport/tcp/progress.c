@@ -1,12 +1,12 @@
 /* progress.c: one pass over the connections, waiting, and the clock.
 
-   Whoever waits makes the progress. The first to find nothing done becomes the one that polls:
-   without the lock it looks for `spin` microseconds, if every worker of this host has a core, then
-   sleeps in epoll until a socket or the bell has news. The others sleep in the monitor; the poller
+   Threads that wait make the progress. The first to find nothing done becomes the one that polls.
+   Without the lock it looks for `spin` microseconds, if every worker of this host has a core, then
+   sleeps in epoll until a socket or the bell has news. The others sleep in the monitor. The poller
    wakes them when it has ended a request, and when it leaves, so that one of them polls on. A
    request that is ended by a thread that posts rings the bell.
 
-   Who is gone is losses.c's affair. */
+   Which peers are gone is losses.c's affair. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,10 +1,11 @@
 /* shake.c: the handshake of wire.h over non-blocking sockets, from both sides.
 
-   The door. A stranger has one slot of less than 4 KiB for at most 5 s; it sends its HELLO, which
+   The door. A stranger has one slot of less than 4 KiB for at most 5 s. It sends its HELLO, which
    has a MAC of its own, before anything is looked at, and is answered only if that is right. There
    are 64 slots; when all are taken the oldest is put out. So a flood of n connections a second
-   leaves everybody 64 / n seconds, 64 ms at a thousand, and a handshake takes one round trip; who
-   was put out by bad luck tries again. Whoever is turned away gets no answer and is counted.
+   leaves each stranger 64 / n seconds, 64 ms at a thousand, and a handshake takes one round trip.
+   A rank that was put out by bad luck tries again. A stranger that is turned away gets no answer
+   and is counted.
 
    The call. Refused connections are tried again for as long as the caller of these functions has
    patience: the other side may not be up yet. One that hangs up in the middle of the handshake

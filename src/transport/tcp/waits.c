@@ -1,5 +1,5 @@
-/* waits.c: who has not come yet to the meeting place that rank 0 serves, in words for a person.
-   Where a launcher of ours serves it, that one says it, by host (hosts.c). */
+/* waits.c: which ranks have not come yet to the meeting place that rank 0 serves, in words for a
+   person. Where a launcher of ours serves it, that one says it, by host (hosts.c). */
 #include <stdio.h>
 #include <string.h>
 #include "tcp_internal.h"
