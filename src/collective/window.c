@@ -418,13 +418,12 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
     m.err->rank = -1;
     *handled = is_small(call);
     status = *handled ? small(&m) : large(&m, handled, &stage);
-    /* After a failure a peer may still write into the stage: it is lost to this world, as the
-       group is. */
+    /* After a failure a peer may still write into the stage: it is lost to this world, as the group
+       is. A member that was let through this one may be in the next already, and wait for me there:
+       it is told. */
     if (status == TUTTI_OK)
         tutti_board_stage_give(m.world, stage);
-    /* who was let through this one may be in the next already, and wait for me there; of a
-       disagreement all have heard */
-    else if (status != TUTTI_ERR_STATE)
+    else if (status != TUTTI_ERR_STATE) /* of a disagreement all have heard */
         tutti_board_forsake(call, m.err->rank >= 0 ? m.err->rank : m.world->rank);
     if (status == TUTTI_OK && *handled)
         account(call, s);
