@@ -42,9 +42,9 @@ size_t tutti_codec_sparse_bound(const tutti_codec_sparse *s, size_t n, size_t k)
 
     if (code == BITMAP)
         bits = n;
-    /* k steps that add up to n at most: their logarithms are greatest where all are equal; and 2
-       floor(log2 d) + 1 < 2 d */
     else if (code == DELTA && k > 0) {
+        /* k steps that add up to n at most: their logarithms are greatest where all are equal; and
+           2 floor(log2 d) + 1 < 2 d */
         const double equal = ceil((double)k * (2 * log2((double)n / (double)k) + 1) + 1e-6 * (double)k);
         bits = equal < 2 * (double)n ? (size_t)equal : 2 * n;
     }
