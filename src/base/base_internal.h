@@ -1,5 +1,5 @@
-/* base_internal.h: what the files of this room share: text for sentences, and the
-   two halves of setting an option. */
+/* base_internal.h: what the files of this room share: text for sentences, and the two halves of
+   setting an option. */
 #ifndef TUTTI_BASE_INTERNAL_H
 #define TUTTI_BASE_INTERNAL_H
 #include "tutti/base.h"

@@ -2,11 +2,11 @@
    time of the processor and memory.
 
    /proc/self/cgroup says which group it is in, a line a hierarchy: "0::/a/b" of version 2,
-   "4:memory:/a/b" of version 1. The groups are folders below /sys/fs/cgroup (version 1: a folder a
-   controller there; both at once: "unified"). Each limit holds for the groups within, so all
-   folders on the way down are looked at and the least counts. A container often sees another path
-   than its own root, which is then where its folder is: folders that are not there are passed over,
-   and the root is always looked at. */
+   "4:memory:/a/b" of version 1. The groups are folders below /sys/fs/cgroup. Version 1 has a folder
+   a controller there; a host with both has version 2 in "unified". Each limit holds for the groups
+   within, so all folders on the way down are looked at and the least counts. A container often sees
+   another path than its own root, and its folder is then that root. So folders that are not there
+   are passed over, and the root is always looked at. */
 #include "base_internal.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-/* error.c: a status for the program, a sentence for the person. Text is put together
-   in a local buffer first, so that a sentence may quote the one it replaces (the
-   arguments may point into err->text). */
+/* error.c: a status for the program, a sentence for the person. Text is put together in a local
+   buffer first, so that a sentence may quote the one it replaces (the arguments may point into
+   err->text). */
 #include "base_internal.h"
 
 #include <errno.h>

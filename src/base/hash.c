@@ -1,5 +1,5 @@
-/* hash.c: XXH3 with 64 bits and its default secret, so that fingerprints in files can be
-   checked by any program that has it. */
+/* hash.c: XXH3 with 64 bits and its default secret, so that fingerprints in files can be checked by
+   any program that has it. */
 #include "tutti/base.h"
 
 #include <xxhash.h>

@@ -1,8 +1,9 @@
-/* memory.c: the one place where the library allocates. 64 bytes is a cache line and an
-   AVX-512 register: kernels may use aligned loads on what comes from here, and two
-   allocations never share a line. What holds a huge page begins on one and asks for them: of
-   a training step's time a twentieth went into looking up the small pages of parameters and
-   momenta (a fifth of the optimiser's). */
+/* memory.c: the one place where the library allocates.
+
+   64 bytes is a cache line and an AVX-512 register: kernels may use aligned loads on what comes
+   from here, and two allocations never share a line. What holds a huge page begins on one and asks
+   for them. Without that, a twentieth of a training step's time went into looking up the small
+   pages of parameters and momenta (a fifth of the optimiser's). */
 #include "tutti/base.h"
 
 #include <errno.h>

@@ -1,19 +1,20 @@
-/* random.c: numbers as a pure function of (seed, stream, step, index). Philox4x32-10:
-   Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
-   section 4.1. No state means nothing to save in a checkpoint, any order of drawing, and the
-   same number on every rank that asks for it.
+/* random.c: numbers as a pure function of (seed, stream, step, index). Philox4x32-10: Salmon,
+   Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 4.1. No
+   state means nothing to save in a checkpoint, any order of drawing, and the same number on every
+   rank that asks for it.
 
    Packing. Block j of (seed, stream, step) is Philox of
 
-       counter = ( j low | j high ^ fold high | step low | fold low
-       ),   key = ( seed low | stream low )
+       counter = ( j low | j high ^ fold high | step low | fold low )
+       key     = ( seed low | stream low )
        fold    = mix(seed high : stream high ^ step high * odd constant)
 
-   and tutti_random(i) is half i mod 2 (words 0 and 1, or 2 and 3, the lower word first) of block i
-   / 2. The input has 256 bits and the block function takes 192, so something must be folded. What
-   that leaves: - mix is a bijection of 64 bits with mix(0) = 0. So all seeds and streams of 64
-   bits, steps below 2^32 and indexes below
-     2^33 have blocks of their own: seeds may be random and streams may be hashes;
+   and tutti_random(i) is half i mod 2 (words 0 and 1, or 2 and 3, the lower word first) of
+   block i / 2. The input has 256 bits and the block function takes 192, so something must be
+   folded. What that leaves:
+   - mix is a bijection of 64 bits with mix(0) = 0. So all seeds and streams of 64 bits, steps below
+     2^32 and indexes below 2^33 have blocks of their own. Seeds may be random and streams may be
+     hashes;
    - whatever the values, two inputs that differ in one coordinate have different blocks.
    The packing is part of the format of a checkpoint: a resumed run draws on. random_test.c pins
    it. */

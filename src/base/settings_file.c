@@ -1,9 +1,9 @@
 /* settings_file.c: settings from a file: one mapping of names to scalars, in YAML or JSON.
 
-   YAML is read as libyaml's events, not its documents: an event knows its line, and a hostile file
+   YAML is read as libyaml's events, not its documents. An event knows its line. A hostile file
    (deep nesting, aliases of aliases) is refused at the first event that is no scalar, before
    anything is built. jansson builds a tree first, but a bounded one (files have at most 1 MiB,
-   jansson nests at most 2048 deep); it keeps no lines, so they are looked up in the text by the
+   jansson nests at most 2048 deep). It keeps no lines, so they are looked up in the text by the
    order of the keys, which its objects keep. */
 #include "base_internal.h"
 
