@@ -266,8 +266,8 @@ tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, t
     }
     path[0] = 0;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "--with-peers needs Tutti's folder bench/peers, which is not here; run it in the source tree, or "
-                      "without --with-peers");
+                      "--with-peers needs Tutti's folder bench/peers, which is not here; "
+                      "run it in the source tree, or without --with-peers");
 }
 
 static void signals(sigset_t *set)
@@ -329,12 +329,12 @@ int tutti_bench_interrupted(void)
 
 static void print_benchmarks(FILE *out)
 {
-    fprintf(out, "tutti bench allreduce|step|io|kernels|codec [--OPTION VALUE ...]\n\nMeasures, with ratios to what "
-                 "was measured in the same run:\n\n");
+    fprintf(out, "tutti bench allreduce|step|io|kernels|codec [--OPTION VALUE ...]\n\n"
+                 "Measures, with ratios to what was measured in the same run:\n\n");
     for (const tutti_command *c = benchmarks; c->name != NULL; c++)
         fprintf(out, "  tutti bench %-9s %-36s %s\n", c->name, c->arguments, c->help);
-    fprintf(out, "\n`tutti bench NAME --help` explains one. --json: rows for programs; `make bench` keeps them in "
-                 "bench/results.\n");
+    fprintf(out, "\n`tutti bench NAME --help` explains one. "
+                 "--json: rows for programs; `make bench` keeps them in bench/results.\n");
 }
 
 int tutti_cli_bench(int argc, char **argv)

@@ -1,11 +1,11 @@
-/* bench_allreduce.c: `tutti bench allreduce`: what a sum over workers takes,
-   by size, beside other libraries.
+/* bench_allreduce.c: `tutti bench allreduce`: what a sum over workers takes, by size, beside other
+   libraries.
 
-   Everyone measures alike: the buffer is filled, a barrier, the call is timed on each rank; the
-   time of a call is the maximum over ranks; a figure is the median over the calls of a round (as
-   many as fit into --seconds, 7 to 5000), then the median over rounds, in which the programs take
-   turns. Every answer is checked. Workers and peers report in one form, a line a size: BYTES
-   MEDIAN_US P99_US CALLS ALGORITHM.
+   Every program measures alike. The buffer is filled, a barrier, the call is timed on each rank;
+   the time of a call is the maximum over ranks. A figure is the median over the calls of a round
+   (as many as fit into --seconds, 7 to 5000), then the median over rounds, in which the programs
+   take turns. Every answer is checked. Workers and peers report in one form, a line a size:
+   BYTES MEDIAN_US P99_US CALLS ALGORITHM.
 
    The same command line runs in the launcher and, with a place in the environment, in each worker,
    as `tutti train` does. Worker 0 reports to the file descriptor that the launcher names in
@@ -451,8 +451,8 @@ static tutti_status write_table(bench *k, tutti_error *err)
     if (f == NULL)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the table of algorithms '%.300s'", k->config.tune);
     fprintf(f,
-            "# KIND MEMBERS BYTES ALGORITHM: the fastest on this machine, up to so many members and bytes. Written "
-            "by\n# %s\n",
+            "# KIND MEMBERS BYTES ALGORITHM: the fastest on this machine, up to so many members and bytes. Written by\n"
+            "# %s\n",
             k->b.command);
     for (size_t s = 0; s < k->n_sizes; s++) {
         double least = INFINITY;
@@ -504,8 +504,8 @@ static tutti_status check_config(bench *k, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no sizes; write them as --sizes 4,64KiB,16MiB");
     if (k->config.tune[0] != 0 && (algorithm != NULL || k->config.common.with_peers || k->config.buffers == BOTH))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "--tune measures every algorithm on one kind of buffer: give --registered on or off, no "
-                          "--algorithm and no --with-peers");
+                          "--tune measures every algorithm on one kind of buffer: "
+                          "give --registered on or off, no --algorithm and no --with-peers");
     if (algorithm != NULL)
         TUTTI_TRY(tutti_algorithm_check(algorithm, (int)k->config.n, err));
     if (k->config.common.with_peers && tutti_world_simulated(k->config.transport))
@@ -590,11 +590,11 @@ int tutti_bench_allreduce(int argc, char **argv)
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench allreduce [--OPTION VALUE ...]\n\nTimes sums over n workers for each size; time of a call: "
-               "maximum over workers after a barrier. Exit code 1: a peer that was asked for is "
-               "absent.\n\n  option               type   default                    meaning\n");
+               "maximum over workers after a barrier. Exit code 1: a peer that was asked for is absent.\n\n"
+               "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, options, true);
-        printf("\nExamples:\n  tutti bench allreduce -n 2 --sizes 4,64KiB,16MiB --with-peers\n  tutti bench allreduce "
-               "-n 4 --registered on --tune allreduce.table\n");
+        printf("\nExamples:\n  tutti bench allreduce -n 2 --sizes 4,64KiB,16MiB --with-peers\n"
+               "  tutti bench allreduce -n 4 --registered on --tune allreduce.table\n");
     } else if (status == TUTTI_OK) {
         tutti_launch_place place;
         status = tutti_launch_find_place(environ, &place, &err);

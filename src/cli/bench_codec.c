@@ -1,16 +1,17 @@
-/* bench_codec.c: `tutti bench codec`: what each codec takes to encode a gradient and to decode it
-   and add it to a sum, one thread, in memcpys of the float32 gradient of the same run. The gradient
+/* bench_codec.c: `tutti bench codec`: what each codec takes to encode a gradient, and to decode it
+   and add it to a sum. One thread, in memcpys of the float32 gradient of the same run. The gradient
    is a matrix of normal numbers, so that codecs of matrices are measured with the others. What
-   counts as encoding and what as decoding:
+   counts as what:
 
-     message   encode | decode_add
-     linear    fold of all rounds (this worker's numbers stand for the
-               mean) | unfold, which writes the mean
-     ef(...)   adding the residual, encoding, and what is left into the residual | as the codec
-               inside, and what the wrapper does with the mean
+     codec     encoding                               decoding
+     message   encode                                 decode_add
+     linear    fold of all rounds (this worker's      unfold, which writes the mean
+               numbers stand for the mean)
+     ef(...)   adding the residual, encoding, and     as the codec inside, and what the wrapper does
+               what is left into the residual         with the mean
 
-   The programs take turns in every round. The column "goal" is what issue 7 asks of the figure;
-   bench/run says whether it is met. */
+   The programs take turns in every round. The column "goal" is what is asked of the figure
+   (bench/bounds); bench/run says whether it is met. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -257,8 +258,8 @@ static tutti_status run(bench *k, tutti_error *err)
                         json_pack("{s:f, s:f, s:I}", "min", k->copy[0] / 1e6, "max",
                                   k->copy[k->config.common.repeat - 1] / 1e6, "values", (json_int_t)k->view.count));
     else
-        printf("codecs, one thread (%s), a gradient of %lld x %lld, in memcpys of it (%.2f ms), medians of %lld "
-               "rounds\n\n  %-28s %8s %8s %5s %8s %5s %8s %5s\n",
+        printf("codecs, one thread (%s), a gradient of %lld x %lld, "
+               "in memcpys of it (%.2f ms), medians of %lld rounds\n\n  %-28s %8s %8s %5s %8s %5s %8s %5s\n",
                tutti_cpu_name(tutti_device_cpu(k->device)), (long long)k->config.rows, (long long)k->config.cols,
                copy / 1e6, (long long)k->config.common.repeat, "codec", "bytes", "encode", "goal", "decode", "goal",
                "both", "goal");

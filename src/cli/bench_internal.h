@@ -1,5 +1,5 @@
-/* bench_internal.h: what the benchmarks share: their options, samples,
-   rows and the programs they start. */
+/* bench_internal.h: what the benchmarks share: their options, samples, rows and the programs they
+   start. */
 #ifndef TUTTI_CLI_BENCH_INTERNAL_H
 #define TUTTI_CLI_BENCH_INTERNAL_H
 #include <signal.h>
@@ -13,7 +13,7 @@ typedef struct tutti_bench_common {
     bool json, with_peers;
     const char *peers;
 } tutti_bench_common;
-#define TUTTI_BENCH_COMMON(type)                                                                                                                       \
+#define TUTTI_BENCH_COMMON(type) \
     { "repeat", TUTTI_INT, TUTTI_AT(type, common.repeat), 3, 1, 1000, NULL, \
       "rounds; the programs take turns in each, figures are medians over rounds" }, \
     { "json", TUTTI_BOOL, TUTTI_AT(type, common.json), 0, 0, 1, NULL, \

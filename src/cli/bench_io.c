@@ -2,13 +2,14 @@
    the same directory does when nothing is in the way.
 
    The yardstick is fio's way of finding that out: O_DIRECT, blocks of 1 MiB, 8 of them in flight
-   (here 8 threads with one each), then fsync; the file's room is taken before the clock starts, as
-   fio does, and what it replaces is removed before. A checkpoint writes the same number of bytes,
-   hashes them, and is durable at its end; its time includes all of it. A run also removes the
-   checkpoint that is one too many, which some disks take long over (discard): the second write of a
-   round includes that, as a figure of its own. Before reading, a checkpoint's pages are dropped
-   from the cache, so that both read the disk. Where the file system refuses O_DIRECT (tmpfs) the
-   yardstick is ordinary writes, and that is said. */
+   (here 8 threads with one each), then fsync. The file's room is taken before the clock starts, as
+   fio does, and what it replaces is removed before.
+
+   A checkpoint writes the same number of bytes, hashes them, and is durable at its end; its time
+   includes all of it. A run also removes the checkpoint that is one too many, which some disks take
+   long over (discard): the second write of a round includes that, as a figure of its own. Before
+   reading, a checkpoint's pages are dropped from the cache, so that both read the disk. Where the
+   file system refuses O_DIRECT (tmpfs) the yardstick is ordinary writes, and that is said. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -248,8 +249,8 @@ static void print_all(bench *k)
     for (int i = 0; i < FIGURES; i++)
         middle[i] = tutti_bench_median(k->rate[i], n);
     if (!k->config.common.json)
-        printf("checkpoint of %s in %s, GB/s, %zu rounds; yardstick: %s, 1 MiB x 8 in flight, then fsync\n\n  %-32s "
-               "%9s %9s %9s %9s\n",
+        printf("checkpoint of %s in %s, GB/s, %zu rounds; yardstick: %s, 1 MiB x 8 in flight, then fsync\n\n"
+               "  %-32s %9s %9s %9s %9s\n",
                size, k->config.dir, n, k->direct ? "O_DIRECT" : "ordinary writes (no O_DIRECT here)", "", "median",
                "least", "most", "ratio");
     for (int i = 0; i < FIGURES; i++) {
@@ -308,8 +309,8 @@ int tutti_bench_io(int argc, char **argv)
     tutti_status status = tutti_bench_open(&k.b, "io", options, &k.config, &k.config.common, argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench io [--OPTION VALUE ...]\n\nWrites and reads checkpoints of one worker, and as many bytes "
-               "directly, in turn. Exit code 1: fio was asked for and is absent.\n\n"
+        printf("tutti bench io [--OPTION VALUE ...]\n\nWrites and reads checkpoints of one worker, "
+               "and as many bytes directly, in turn. Exit code 1: fio was asked for and is absent.\n\n"
                "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, options, true);
     } else if (status == TUTTI_OK)

@@ -1,10 +1,11 @@
-/* bench_kernels.c: `tutti bench kernels`: each vector kernel of device.h at each SIMD level, in
-   bytes moved a second as STREAM counts them (arrays read and arrays written, no
-   write-allocate), against memcpy and a triad of plain C of the same run (McCalpin, "Memory
-   Bandwidth and Machine Balance", 1995). A kernel that computes little should come near a ratio
-   of 1 when the vectors are larger than the caches. The programs take turns in every round,
-   since what memory gives changes by the minute; values are kept small and ordinary, so that
-   neither infinities nor denormals are timed. */
+/* bench_kernels.c: `tutti bench kernels`: each vector kernel of device.h at each SIMD level.
+
+   The figure is bytes moved a second as STREAM counts them: arrays read and arrays written, no
+   write-allocate (McCalpin, "Memory Bandwidth and Machine Balance", 1995). It stands against memcpy
+   and a triad of plain C of the same run. A kernel that computes little should come near a ratio of
+   1 when the vectors are larger than the caches. The programs take turns in every round, since what
+   memory gives changes by the minute. Values are kept small and ordinary, so that neither
+   infinities nor denormals are timed. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -229,8 +230,8 @@ static tutti_status run(bench *k, tutti_error *err)
     tutti_bench_progress("%s", "");
     tutti_bench_print_bytes(size, k->v.n * sizeof(float));
     if (!k->config.common.json)
-        printf("vector kernels, one thread, vectors of %s, GB/s of arrays read and written, %lld rounds\n\n  %-14s "
-               "%-8s %9s %9s %9s %9s\n",
+        printf("vector kernels, one thread, vectors of %s, GB/s of arrays read and written, %lld rounds\n\n"
+               "  %-14s %-8s %9s %9s %9s %9s\n",
                size, (long long)k->config.common.repeat, "kernel", "level", "median", "least", "most", "/ memcpy");
     const double memcpy_rate = tutti_bench_median(k->rate[0], (size_t)k->config.common.repeat);
     for (size_t i = 0; i < YARDSTICKS; i++)

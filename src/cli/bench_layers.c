@@ -1,7 +1,7 @@
-/* bench_layers.c: where the time of a step goes: passes of the network over the first
-   samples of the data, here, on one worker's threads, timed layer by layer by the network
-   itself; and what oneDNN makes of one large product on the same threads, before and
-   after, which no step can exceed. */
+/* bench_layers.c: where the time of a step goes. Passes of the network over the first samples of
+   the data run here, on one worker's threads, timed layer by layer by the network itself. Before
+   and after them stands what oneDNN makes of one large product on the same threads, which no step
+   can exceed. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* bench_step.c: `tutti bench step`: what exchanging costs a training run, by runs
-   of `tutti train` that take turns:
+/* bench_step.c: `tutti bench step`: what exchanging costs a training run, by runs of `tutti train`
+   that take turns:
 
      METHOD    as asked
      single    the same workers without any exchange: the ceiling of METHOD's samples a second, and
@@ -14,7 +14,7 @@
      layers    passes of one worker, in this process (bench_layers.c): how much of a large product's
                rate a step reaches, and where its time goes
 
-   Nothing but the run's own summary.json is read, which tests hold to its word; wall times are
+   Nothing but the run's own summary.json is read, which tests hold to its word. Wall times are
    those of training (start and evaluation are outside). */
 #include <errno.h>
 #include <math.h>
@@ -48,8 +48,8 @@ static const tutti_option options[] = {
       "compare the accuracy after one epoch over so many seeds; 0: leave it out" },
     TUTTI_BENCH_COMMON(config),
     { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL,
-      "run PyTorch too, set up as it is fastest (TUTTI_PYTHON=PATH:PATH... names Pythons that have it); it is an "
-      "error if one is absent" },
+      "run PyTorch too, set up as it is fastest (TUTTI_PYTHON=PATH:PATH... names Pythons that have it); "
+      "it is an error if one is absent" },
     { 0 }
 };
 
@@ -208,8 +208,8 @@ static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *
         p->settings = json_string_value(json_object_get(p->tuned, "settings"));
         if (p->settings == NULL)
             status = tutti_fail(err, TUTTI_ERR_STATE, 0,
-                                "no settings of PyTorch were found (exit code %d); run `%s%s%s%s "
-                                "'%s' %s %s %s %s '%s'` to see why",
+                                "no settings of PyTorch were found (exit code %d); "
+                                "run `%s%s%s%s '%s' %s %s %s %s '%s'` to see why",
                                 code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "", p->python, p->python[0] != 0 ? " " : "",
                                 script, k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer);
     }
@@ -438,8 +438,8 @@ static void print_layers(bench *k)
     put(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s",
         samples * scale * 1e9 / l->peak, "one large product's", &k->peer[0], "rounds", k->config.common.repeat);
     if (!k->config.common.json)
-        printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a pass:\n\n  %-28s "
-               "%11s %11s %7s %9s\n",
+        printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a pass:\n\n"
+               "  %-28s %11s %11s %7s %9s\n",
                (long long)k->config.batch, l->seconds * 1e3, l->peak * 1e-9, "layer", "forward ms", "backward ms",
                "share", "GFLOP/s");
     for (int i = 0; i < l->count; i++) {
@@ -558,9 +558,9 @@ static tutti_status run(bench *k, tutti_error *err)
 
     if (k->config.common.with_peers && !peer_has(k->config.model))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the peer has models mlp, cnn, resnet(depth), vgg(small), gpt(layers,dim,heads,context), "
-                          "wordlm(vocab,dim,hidden,context), blstm(layers,hidden) and ctr(dim,layers,hidden), not "
-                          "'%.60s'; leave out --with-peers",
+                          "the peer has models mlp, cnn, "
+                          "resnet(depth), vgg(small), gpt(layers,dim,heads,context), wordlm(vocab,dim,hidden,context), "
+                          "blstm(layers,hidden) and ctr(dim,layers,hidden), not '%.60s'; leave out --with-peers",
                           k->config.model);
     if (k->config.common.with_peers) {
         TUTTI_TRY(name_peers(k, err));
@@ -586,17 +586,16 @@ int tutti_bench_step(int argc, char **argv)
     tutti_status status = tutti_bench_open(&k.b, "step", options, &k.config, &k.config.common, argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench step [--OPTION VALUE ...]\n\nRuns `tutti train` with a method and without exchange, in "
-               "turn: samples a second and their share of the ceiling, exposed communication, "
-               "memory, time\nto a first step; with --seeds the accuracy after an epoch; then how much of a large "
-               "product's rate it reaches, and the time of each layer. Exit code 1: PyTorch was asked for and is "
-               "absent.\n\n  option               type   default                    meaning\n");
+        printf("tutti bench step [--OPTION VALUE ...]\n\nRuns `tutti train` with a method and without exchange, "
+               "in turn: samples a second and their share of the ceiling, exposed communication, memory, time\n"
+               "to a first step; with --seeds the accuracy after an epoch; then how much of a large product's "
+               "rate it reaches, and the time of each layer. Exit code 1: PyTorch was asked for and is absent.\n\n"
+               "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, options, true);
-        printf("\nExamples:\n  tutti bench step --model cnn -n 2 --with-peers\n  "
-               "TUTTI_PYTHON=/opt/new/bin/python:/usr/bin/python3 tutti bench step --with-peers --seeds 3\n"
-               "  tutti bench step --method 'local-sgd(period=8)' -n 4\n"
-               "  tutti bench step --model 'gpt(4,256,4)' --data moby-dick --optimizer 'adamw(lr=0.0003)' --batch 8 -n "
-               "1 --threads 2 --with-peers\n");
+        printf("\nExamples:\n  tutti bench step --model cnn -n 2 --with-peers\n"
+               "  TUTTI_PYTHON=/opt/new/bin/python:/usr/bin/python3 tutti bench step --with-peers --seeds 3\n"
+               "  tutti bench step --method 'local-sgd(period=8)' -n 4\n  tutti bench step --model 'gpt(4,256,4)' "
+               "--data moby-dick --optimizer 'adamw(lr=0.0003)' --batch 8 -n 1 --threads 2 --with-peers\n");
     } else if (status == TUTTI_OK)
         status = run(&k, &err);
     for (int i = 0; i < RUNS * VALUES; i++)

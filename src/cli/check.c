@@ -44,8 +44,8 @@ int tutti_cli_check(int argc, char **argv)
     tutti_status status;
 
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("tutti check DIR\n\nDIR is a run's directory, its checkpoints folder, or one checkpoint. Reads "
-               "everything and checks every hash; exit code 1 if any is damaged.\n");
+        printf("tutti check DIR\n\nDIR is a run's directory, its checkpoints folder, or one checkpoint. "
+               "Reads everything and checks every hash; exit code 1 if any is damaged.\n");
         return EXIT_DONE;
     }
     if (argc != 2)

@@ -1,5 +1,5 @@
-/* config.c: `tutti config`: what `train` with the same arguments would use,
-   and where each value comes from. */
+/* config.c: `tutti config`: what `train` with the same arguments would use, and where each value
+   comes from. */
 #include <string.h>
 
 #include "cli_internal.h"
@@ -49,10 +49,10 @@ int tutti_cli_config(int argc, char **argv)
     if (status == TUTTI_OK && !s.help)
         status = tutti_cli_method_defaults(&s, &err);
     if (status == TUTTI_OK && s.help)
-        printf("tutti config [FILE] [--explain] [--OPTION VALUE ...]\n\nPrints the configuration that `tutti train` "
-               "with the same arguments would use, as JSON (a file for "
-               "it).\n--explain: a line an option with its value and where it comes from: flag, environment, file with "
-               "line, default of the method, or default.\n");
+        printf("tutti config [FILE] [--explain] [--OPTION VALUE ...]\n\nPrints the configuration "
+               "that `tutti train` with the same arguments would use, as JSON (a file for it).\n"
+               "--explain: a line an option with its value and where it comes from: "
+               "flag, environment, file with line, default of the method, or default.\n");
     else if (status == TUTTI_OK && s.extra != 0)
         explain(&s);
     else if (status == TUTTI_OK) {

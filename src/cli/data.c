@@ -37,8 +37,8 @@ static void print_set(const tutti_data *data, const char *path, const char *name
     const tutti_data_shape *shape = tutti_data_shape_of(data);
 
     if (shape->context > 0) {
-        printf("%s%s%s\n  training windows %llu, validation windows %llu\n  each %d tokens of %d kinds\n  contents "
-               "%016llx\n",
+        printf("%s%s%s\n  training windows %llu, validation windows %llu\n"
+               "  each %d tokens of %d kinds\n  contents %016llx\n",
                path, strcmp(path, name) != 0 ? " as " : "", strcmp(path, name) != 0 ? name : "",
                (unsigned long long)shape->samples[TUTTI_TRAIN], (unsigned long long)shape->samples[TUTTI_TEST],
                shape->context, shape->classes, (unsigned long long)tutti_data_hash(data));
@@ -97,8 +97,8 @@ static void print_parts(const tutti_data *data, const tutti_parts *parts, int wo
         sum += distance;
         most = distance > most ? distance : most;
     }
-    printf("distance between a worker's mixture of classes and that of the whole set, from 0 (alike) to 2 (nothing in "
-           "common): mean %.3f, largest %.3f\n",
+    printf("distance between a worker's mixture of classes and that of the whole set, "
+           "from 0 (alike) to 2 (nothing in common): mean %.3f, largest %.3f\n",
            sum / workers, most);
 }
 
@@ -194,19 +194,19 @@ int tutti_cli_data(int argc, char **argv)
         printf(
             "tutti data list | inspect NAME | verify NAME | partition NAME PARTITION [-n N] [--seed S]\n"
             "tutti data bpe FILE --vocab N --out OUT | tokens FILE --out OUT [--bpe FILE]\n"
-            "tutti data clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing "
-            "P]\n\nNAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: of a "
-            "directory of IDX files, of a token file\nor of a text in UTF-8. mnist, moby-dick and speech (which "
-            "tools/speech-data makes) are looked for in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic "
-            "and logistic are drawn from\n"
-            "their options.\n"
-            "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts and gzip "
-            "checksums; partition\nshows what each of N workers (default 4) would have with that --partition: samples, "
-            "classes, distance from the whole. bpe learns a byte-pair encoding of N ids from a text; tokens\n"
-            "writes a text as a file of token ids, bytes unless an encoding is given; clicks writes a click log in "
-            "Criteo's format whose\n"
-            "truth is known, and says how well it can be predicted (the AUC of the true probabilities). docs/DATA.md "
-            "has the formats.\n");
+            "tutti data clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing P]\n\n"
+            "NAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: "
+            "of a directory of IDX files, of a token file\n"
+            "or of a text in UTF-8. mnist, moby-dick and speech (which tools/speech-data makes) are looked "
+            "for in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic and logistic are drawn from\n"
+            "their options.\ninspect prints shapes, classes and statistics; "
+            "verify reads every byte and checks sizes, counts and gzip checksums; partition\n"
+            "shows what each of N workers (default 4) would have with that --partition: "
+            "samples, classes, distance from the whole. bpe learns a byte-pair encoding of N ids from a text; tokens\n"
+            "writes a text as a file of token ids, bytes unless an encoding is given; "
+            "clicks writes a click log in Criteo's format whose\n"
+            "truth is known, and says how well it can be predicted (the AUC of the true probabilities). "
+            "docs/DATA.md has the formats.\n");
         for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
             print_known(set, NULL);
         print_partitions();

@@ -1,5 +1,5 @@
-/* data_make.c: the verbs of `tutti data` that make files: an encoding learnt from a text,
-   a text as token ids, a click log. */
+/* data_make.c: the verbs of `tutti data` that make files: an encoding learnt from a text, a text as
+   token ids, a click log. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* help.c: the pages of `tutti train --help`: a short one with what most runs need, and all options.
-   Both come from the trainer's table; here stands only which group an option is in, and the names
-   that other programs have for them. */
+   Both come from the trainer's table. Only two things stand here: which group an option is in, and
+   the names that other programs have for it. */
 #include <string.h>
 
 #include "cli_internal.h"
@@ -102,9 +102,9 @@ void tutti_cli_train_help(FILE *out, bool all)
 {
     fprintf(out, "tutti train [FILE] [--OPTION VALUE ...]\n\n");
     tutti_cli_wrap(out, "", 0,
-                   "Trains a network with n workers. Values come from flags, else environment (TUTTI_BATCH for "
-                   "--batch), else FILE (YAML, or JSON if it begins with '{'; keys are the flags "
-                   "without dashes), else the defaults, which stand in brackets.");
+                   "Trains a network with n workers. "
+                   "Values come from flags, else environment (TUTTI_BATCH for --batch), else FILE (YAML, or JSON if it "
+                   "begins with '{'; keys are the flags without dashes), else the defaults, which stand in brackets.");
     print_groups(out, all);
     fprintf(out, "\nExamples:\n"
                  "  tutti train --model cnn --data mnist -n 2 --epochs 1\n"
@@ -118,8 +118,8 @@ void tutti_cli_train_help(FILE *out, bool all)
     else {
         putc('\n', out);
         tutti_cli_wrap(out, "", 0,
-                       "`tutti train --help all` has all options, `tutti methods` and `tutti codecs` what --method "
-                       "and --codec take.");
+                       "`tutti train --help all` has all options, "
+                       "`tutti methods` and `tutti codecs` what --method and --codec take.");
     }
 }
 

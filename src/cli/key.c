@@ -1,4 +1,4 @@
-/* key.c: `tutti key`: the secret of a run whose ranks somebody else's launcher starts. */
+/* key.c: `tutti key`: the secret of a run whose ranks another launcher starts. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -19,10 +19,10 @@ int tutti_cli_key(int argc, char **argv)
     bool written;
 
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("tutti key [FILE]\n\nMakes a key of 256 random bits and writes it to FILE, which only you can read, or "
-               "to standard output. The ranks of a run find it by\n"
-               "TUTTI_RUN_KEY_FILE=FILE, or as TUTTI_RUN_KEY in their environment. `tutti train -H` makes its own. "
-               "docs/CLUSTERS.md has examples.\n");
+        printf("tutti key [FILE]\n\nMakes a key of 256 random bits and writes it to FILE, "
+               "which only you can read, or to standard output. The ranks of a run find it by\n"
+               "TUTTI_RUN_KEY_FILE=FILE, or as TUTTI_RUN_KEY in their environment. "
+               "`tutti train -H` makes its own. docs/CLUSTERS.md has examples.\n");
         return EXIT_DONE;
     }
     if (argc > 2 || (argc == 2 && argv[1][0] == '-'))

@@ -88,9 +88,9 @@ static void print_commands(FILE *out)
     }
     putc('\n', out);
     tutti_cli_wrap(out, "", 0,
-                   "`tutti help COMMAND` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage "
-                   "or configuration, 3 a worker was lost and the method could not go on, 128 + signal when "
-                   "stopped by one.");
+                   "`tutti help COMMAND` explains one. "
+                   "Exit codes: 0 done, 1 training failed, 2 bad usage or configuration, "
+                   "3 a worker was lost and the method could not go on, 128 + signal when stopped by one.");
 }
 
 /* Whoever started us may have closed standard streams (>&-). The next file that is opened would

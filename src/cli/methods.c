@@ -93,11 +93,11 @@ int tutti_cli_methods(int argc, char **argv)
         .command = "methods",
         .kind = "method",
         .room = 27,
-        .help = "Lists the training methods, or explains one: its paper, axes, options, defaults of the run and "
-                "constraints.",
+        .help = "Lists the training methods, or explains one: "
+                "its paper, axes, options, defaults of the run and constraints.",
         .advice =
-            "`tutti methods NAME` explains one, `tutti train --method 'NAME(OPTION=VALUE,...)'` trains with it. Where "
-            "nothing speaks for another, take ddp, which is the default.",
+            "`tutti methods NAME` explains one, `tutti train --method 'NAME(OPTION=VALUE,...)'` trains with it. "
+            "Where nothing speaks for another, take ddp, which is the default.",
         .name = method_name,
         .json = method_json,
         .print = print_one,

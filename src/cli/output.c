@@ -1,5 +1,5 @@
 /* output.c: standard output, whose reader may leave before a run ends (`tutti train ... | head`).
-   What a run is for lies in its files, so it trains on: it says once, on standard error, that
+   What a run is for lies in its files, so it trains on. It says once, on standard error, that
    nobody reads any more, and throws away what else it would have printed. */
 #include <errno.h>
 #include <signal.h>

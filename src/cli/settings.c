@@ -1,6 +1,6 @@
-/* settings.c: arguments -> the trainer's settings. The flags are the option table;
-   getopt_long is not used because it takes any prefix of a flag for the flag, and a misspelt
-   one must be an error with a suggestion. */
+/* settings.c: arguments -> the trainer's settings. The flags are the option table. getopt_long is
+   not used because it takes any prefix of a flag for the flag, and a misspelt one must be an error
+   with a suggestion. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -192,8 +192,8 @@ static tutti_status check_environment(tutti_error *err)
             offer(variables[i], shown, names, &n);
         tutti_suggest(shown, names, n, near, sizeof near);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the environment has %s, which nothing reads%s; unset it, or give it the name of an option "
-                          "(`tutti train --help`) in capitals behind TUTTI_",
+                          "the environment has %s, which nothing reads%s; "
+                          "unset it, or give it the name of an option (`tutti train --help`) in capitals behind TUTTI_",
                           shown, near);
     }
     return TUTTI_OK;

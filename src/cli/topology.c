@@ -1,5 +1,5 @@
-/* topology.c: `tutti topology`: what a graph of a gossip method looks
-   like before a run depends on it. */
+/* topology.c: `tutti topology`: what a graph of a gossip method looks like before a run depends on
+   it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,8 +82,8 @@ static void print_product(const tutti_graph *g)
     tutti_free(w);
 }
 
-/* How long until the squared distance from the mean is a hundredth: spectral-gap.md's measure.
-   factor: of the distance, for each `rounds` rounds. */
+/* How long until the squared distance from the mean is a hundredth, the measure
+   of docs/TOPOLOGY.md. factor: of the distance, for each `rounds` rounds. */
 static void print_rounds_to_a_hundredth(const tutti_graph *g, double factor, double rounds)
 {
     const double needed = factor > 1e-12 ? ceil(log(100) / (-2 * log(factor)) - 1e-9) * rounds : rounds;
@@ -195,11 +195,10 @@ int tutti_cli_topology(int argc, char **argv)
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            printf("tutti topology [SPEC] [-n N]\n\nShows a graph of N members (default 8): degree, messages a round, "
-                   "properties, spectral gap and, up to %d members, the mixing\n"
-                   "matrix of each round: row i holds the weights member i gives to the models of all; then what a "
-                   "period's rounds do together. Without SPEC\n"
-                   "it lists the graphs:\n\n",
+            printf("tutti topology [SPEC] [-n N]\n\nShows a graph of N members (default 8): "
+                   "degree, messages a round, properties, spectral gap and, up to %d members, the mixing\n"
+                   "matrix of each round: row i holds the weights member i gives to the models of all; "
+                   "then what a period's rounds do together. Without SPEC\nit lists the graphs:\n\n",
                    MATRIX_MOST);
             print_families();
             return EXIT_DONE;

@@ -1,7 +1,7 @@
 /* train.c: `tutti train`. The same command line runs twice: in the launcher, which starts the
    workers and waits, and in each worker, which the launcher's environment tells its place. Under
-   somebody else's launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated
-   workers are no processes: the command runs them itself. */
+   another launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated workers are
+   no processes: the command runs them itself. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -198,8 +198,8 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
         snprintf(more, sizeof more, ", and servers for %lld ranks besides", (long long)c->servers);
     if (at->worker && (n_given || hosts_given) && c->n + c->servers != at->place.size)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s asks for %lld workers%s, but %s has started %d processes (%s); leave out %s, or start "
-                          "`tutti train` once",
+                          "%s asks for %lld workers%s, but %s has started %d processes (%s); "
+                          "leave out %s, or start `tutti train` once",
                           flag, (long long)c->n, more, at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name,
                           at->place.size, at->place.found, flag);
     if (at->worker && c->servers >= at->place.size)
