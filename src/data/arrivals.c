@@ -1,6 +1,6 @@
 /* arrivals.c: samples that come at a rate of their own (data.h). All counts are whole samples, so
-   that arrived = taken + dropped + waiting holds to the sample, and sample k (from 1) comes k /
-   rate seconds after the beginning. Nothing but a take ever makes room, so what a full buffer has
+   that arrived = taken + dropped + waiting holds to the sample. Sample k (from 1) comes k / rate
+   seconds after the beginning. Nothing but a take ever makes room, so what a full buffer has
    dropped since the last look is told at the next. */
 #include "data_internal.h"
 #include <math.h>

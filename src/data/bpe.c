@@ -1,20 +1,23 @@
-/* bpe.c: byte-pair encoding: the merges, their file, encoding and
-   decoding. bpe_train.c learns them.
+/* bpe.c: byte-pair encoding: the merges, their file, encoding and decoding. bpe_train.c learns
+   them.
 
-   A word is what merges stay inside of, after GPT-2's rule on bytes instead of Unicode: an optional
-   space, then a run of letters (ASCII letters and all bytes from 0x80, so that characters of UTF-8
-   stay together), of digits or of other signs; what is left of white space is a word of its own,
-   but its last space goes to a word that follows. Runs end after 64 bytes, so that the work on a
-   word is bounded whatever the text. Words joined are the text.
+   A word is what merges stay inside of, after GPT-2's rule on bytes instead of Unicode. It is an
+   optional space, then a run of letters (ASCII letters and all bytes from 0x80, so that characters
+   of UTF-8 stay together), of digits or of other signs. What is left of white space is a word of
+   its own, but its last space goes to a word that follows. Runs end after 64 bytes, so that the
+   work on a word is bounded whatever the text. Words joined are the text.
 
-   A word of n bytes is encoded as it was learnt: of all pairs of neighbours the one whose
-   merge came first is joined, the leftmost of equals, until none is left: at most n^2 / 2
-   looks at a hash table of merges. Words repeat, so a cache of words already encoded, one
-   slot a hash, answers nearly all.
+   A word of n bytes is encoded as it was learnt. Of all pairs of neighbours the one whose merge
+   came first is joined, the leftmost of equals, until none is left: at most n^2 / 2 looks at a hash
+   table of merges. Words repeat, so a cache of words already encoded, one slot a hash, answers
+   nearly all.
 
-   File: lines of ASCII, LF:   tutti-bpe 1 | vocabulary N | LEFT RIGHT (N - 256 times,
-                               both below the id that they make) | hash H, 16 hex
-                               digits: XXH3-64 of all lines before. */
+   The file has lines of ASCII, each ended by LF:
+
+       tutti-bpe 1
+       vocabulary N
+       LEFT RIGHT      N - 256 times, both below the id that they make
+       hash H          16 hex digits: XXH3-64 of all lines before */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -11,8 +11,8 @@
              when it comes up. Counts of a pair grow only within the merge that makes one of its
              halves, so it is pushed once then
 
-   Equal counts are decided by the lower pair, so the result does not
-   depend on the order of anything. */
+   Equal counts are decided by the lower pair, so the result does not depend on the order of
+   anything. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* clicklog.c: a click log as a data set: parsed once, by the rank that fills the block, into what a
-   network takes, so that a batch is copied, not read. The block is that of dataset.c: for each
-   split values (samples x 13 floats), labels, row numbers (samples x 26 of 4 bytes), each at a
+/* clicklog.c: a click log as a data set. It is parsed once, by the rank that fills the block, into
+   what a network takes, so that a batch is copied, not read. The block is that of dataset.c: for
+   each split values (samples x 13 floats), labels, row numbers (samples x 26 of 4 bytes), each at a
    multiple of 64. The last `val` of the lines are the test split: a log is in the order of time,
    and clicks are predicted for days to come.
 

@@ -1,15 +1,18 @@
 /* clicks.c: lines of click logs, read, written and drawn.
 
-   Truth of the generator: logit = bias + spread sqrt(2/3) S_c / sqrt(26) + spread sqrt(1/3) S_i /
-   sqrt(13), where S_c sums a weight N(0, 1) for each category's value and S_i a weight N(0, 1)
-   times a standardised integer; each weight is a function of (seed, field, value). Fields that are
-   missing add nothing. So a third of the logit's variance is linear in the integers, two thirds
-   need the tables, and rare values (the tail of Zipf's law) can only be learnt by who sees them.
+   Truth of the generator:
+
+       logit = bias + spread sqrt(2/3) S_c / sqrt(26) + spread sqrt(1/3) S_i / sqrt(13)
+
+   S_c sums a weight N(0, 1) for each category's value. S_i sums a weight N(0, 1) times a
+   standardised integer. Each weight is a function of (seed, field, value). Fields that are missing
+   add nothing. So a third of the logit's variance is linear in the integers and two thirds need the
+   tables. Rare values (the tail of Zipf's law) can only be learnt by a worker that sees them.
    Categories are the values in the disguise of a permutation of the 32-bit numbers, one a field, so
    that they look like hashes and never collide.
 
-   Values are drawn by rejection-inversion (Hoermann and Derflinger 1996), which needs no
-   table whatever the number of values. */
+   Values are drawn by rejection-inversion (Hoermann and Derflinger 1996), which needs no table
+   whatever the number of values. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

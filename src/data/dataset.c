@@ -6,12 +6,12 @@
      64     training images (samples x height x width), then training labels, test images, test
             labels, each at a multiple of 64
 
-   Mean and deviation are those of all training pixels / 255, from a histogram of 256 counts: the
+   Mean and deviation are those of all training pixels / 255, from a histogram of 256 counts. The
    counts are exact, so there is no order of summation to speak of, and two passes over 256 values
    are exact enough (MNIST: 0.1307, 0.3081).
 
-   The samples of a synthetic problem stand in the same block in the same way, as floats and
-   drawn instead of read: problem.c. */
+   The samples of a synthetic problem stand in the same block in the same way, as floats and drawn
+   instead of read: problem.c. */
 #include "data_internal.h"
 #include <assert.h>
 #include <errno.h>
@@ -94,8 +94,8 @@ static tutti_status check_part(const data_part *p, int kind, const tutti_data_st
                           tutti_data_stream_gzip(stream) ? " of gzip" : "", (unsigned long long)whole);
     if (!tutti_data_stream_gzip(stream) && tutti_data_stream_file_bytes(stream) > whole)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has %llu bytes after the %llu its header speaks of; cut them off or fetch the "
-                          "file again",
+                          "'%s' has %llu bytes after the %llu its header speaks of; "
+                          "cut them off or fetch the file again",
                           p->path, (unsigned long long)(tutti_data_stream_file_bytes(stream) - whole),
                           (unsigned long long)whole);
     return TUTTI_OK;
@@ -248,9 +248,8 @@ static tutti_status find_classes(const tutti_data *d, const uint8_t *block, data
         for (uint64_t i = 0; i < d->shape.samples[split]; i++) {
             if (d->most_classes > 0 && labels[i] >= d->most_classes)
                 return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                  "'%s': label %llu is %d, but the set has the classes 0 to %d; it is damaged: make or "
-                                  "fetch it again, or give the path of its directory "
-                                  "if it is a set of another kind",
+                                  "'%s': label %llu is %d, but the set has the classes 0 to %d; it is damaged: make "
+                                  "or fetch it again, or give the path of its directory if it is a set of another kind",
                                   d->parts[split][DATA_LABELS].path, (unsigned long long)i, labels[i],
                                   d->most_classes - 1);
             if (labels[i] >= f->classes)
@@ -339,8 +338,8 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
         char name[256];
         tutti_problem_print(&data->problem, name, sizeof name);
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "the data set of '%s' has not been filled on this host; the rank that fills it must have "
-                          "done so, without failure, before the others attach",
+                          "the data set of '%s' has not been filled on this host; "
+                          "the rank that fills it must have done so, without failure, before the others attach",
                           name[0] != '\0'             ? name
                           : data->text.path != NULL   ? data->text.path
                           : data->clicks.path != NULL ? data->clicks.path

@@ -1,10 +1,8 @@
-/* distort.c: mnist(distort=k, seed=s): a harder data set out of a plain one, so that
-   differences between methods show. Each image is moved, turned and covered with clutter
-   when the set is read; afterwards it is bytes like any other, so the loader, the moments
-   and the hash know nothing of it.
+/* distort.c: mnist(distort=k, seed=s): a harder data set out of a plain one, so that differences
+   between methods show. Each image is moved, turned and covered with clutter when the set is read.
+   Afterwards it is bytes like any other: the loader, the moments and the hash know nothing of it.
 
-   With k from 0 to 1, all draws uniform, angles and lengths
-   continuous (k counts in steps of 2^-16):
+   k goes from 0 to 1 in steps of 2^-16. All draws are uniform, angles and lengths continuous:
 
      shift     a whole number of pixels from -round(4 k) to round(4 k) in each direction
      turn      by -30 k to 30 k degrees about the middle of the image. The new pixel at p is the old
@@ -15,16 +13,16 @@
                at distance d < 1.5 from the segment becomes max(pixel, b (1 - (d / 1.5)^2))
 
    At k = 1 a person still reads nearly all digits. Clutter is made of strokes and not of pieces of
-   other images because an image then depends on nothing but (k, s, split, index): the first images
+   other images because an image then depends on nothing but (k, s, split, index). The first images
    of a larger set are those of a smaller one, and no order of work can matter.
 
    Draws are those of (s, "dist" + split, index of the image): right, down, angle, number of
    strokes; then six for each stroke: x, y, quarter, angle, half of the length, brightness. A
    stroke's angle is -45 to 45 degrees, and a right angle more if its quarter is 1.
 
-   The same bytes on every machine: random numbers are Philox counters, everything after them is
-   integer arithmetic (sine and cosine are polynomials in 30 binary places, coordinates have 17,
-   weights 8). libm promises no bits. */
+   The bytes are the same on every machine. Random numbers are Philox counters, and everything after
+   them is integer arithmetic: sine and cosine are polynomials in 30 binary places, coordinates have
+   17, weights 8. libm promises no bits. */
 #include "data_internal.h"
 #include <assert.h>
 #include <errno.h>

@@ -1,8 +1,9 @@
 /* loader.c: batches in (step, pass) order, gathered ahead by one thread into a ring.
 
-     slot of batch k: k mod slots; slots = depth + 1, since one is in the trainer's
-     hands while `depth` wait taken: batches handed out; made: batches gathered;
-     taken - 1 <= made <= taken + depth
+     slot    of batch k: k mod slots
+     slots   = depth + 1, since one is in the trainer's hands while `depth` wait
+     taken   batches handed out
+     made    batches gathered; taken - 1 <= made <= taken + depth
 
    The thread gathers without the lock: the slot it writes is neither waiting nor out. Every pass of
    every step is delivered, also those of a tail step that have no sample for this worker, so that

@@ -3,21 +3,21 @@
    dirichlet  even=off: for each class q ~ Dir(alpha 1_n) over the workers says how its samples are
               cut. As the common code does (Li et al., ICDE 2022, 2102.02079), a worker that has its
               1/n of the set gets no more, and the draw is repeated until everybody has at least
-              `least`: so sizes differ, but nobody is left with nothing. even=on: each worker draws
-              its own mixture p ~ Dir(alpha C prior) over the C classes (Hsu, Qi, Brown 2019,
-              1909.06335; there the factor C is not written, with it alpha means the same for both),
-              and they take turns drawing a sample each, of a class drawn from p; a class that has
-              no sample left drops out. Sizes are D/n.
+              `least`: so sizes differ, but nobody is left with nothing.
+              even=on: each worker draws its own mixture p ~ Dir(alpha C prior) over the C classes
+              (Hsu, Qi, Brown 2019, 1909.06335; there the factor C is not written, with it alpha
+              means the same for both). The workers take turns drawing a sample each, of a class
+              drawn from p; a class that has no sample left drops out. Sizes are D/n.
    class      k classes a worker: the classes in a drawn order, again and again, k for each worker;
               the samples of a class are cut evenly among those that have it.
    shard      k shards a worker (McMahan et al. 2017, 1602.05629): samples sorted by label, cut into
               n k shards, dealt out at random.
 
    Within a class samples come in a drawn order; each part is then sorted by index, so that it is a
-   set and reads are in order. All draws are functions of (seed, what is drawn): the same parts on
-   every machine, but for the last digit of libm's exp and log, which moves a sample or two at a
-   cut. The gamma variates are Marsaglia and Tsang's (2000), in logarithms: for alpha = 0.001 most
-   of them are below the smallest double. */
+   set and reads are in order. All draws are functions of (seed, what is drawn). So the parts are
+   the same on every machine, but for the last digit of libm's exp and log, which moves a sample or
+   two at a cut. The gamma variates are Marsaglia and Tsang's (2000), in logarithms: for
+   alpha = 0.001 most of them are below the smallest double. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -214,8 +214,7 @@ static tutti_status dirichlet(cut *c, tutti_error *err)
     }
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "partition 'dirichlet': with alpha %g none of %d draws leaves each of %d workers at least %lld "
-                      "samples (the best left %llu); "
-                      "use even=on, a larger alpha, fewer workers or a smaller least",
+                      "samples (the best left %llu); use even=on, a larger alpha, fewer workers or a smaller least",
                       c->p->alpha, TRIES, c->workers, (long long)c->p->least, (unsigned long long)best);
 }
 
@@ -263,8 +262,8 @@ static tutti_status by_class(cut *c, tutti_error *err)
                           c->classes);
     if (slots < c->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "partition 'class': %d workers with %d class%s each have %d of the %d classes, and nobody "
-                          "would have the others; k must be at least %d",
+                          "partition 'class': %d workers with %d class%s each have %d of the %d classes, "
+                          "and nobody would have the others; k must be at least %d",
                           c->workers, k, k > 1 ? "es" : "", slots, c->classes,
                           (c->classes + c->workers - 1) / c->workers);
     for (int place = 0; place < c->classes; place++) { /* slots place, place + classes, ...: slot s is worker s / k's */

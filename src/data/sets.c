@@ -1,7 +1,7 @@
-/* sets.c: what a person may write for a data set: the name of one we know or of a synthetic
-   problem, with options, or a path: of a directory, a token file or a text. What exists under the
-   text as it stands is a path even if it has brackets in it, and so is all that has a '/' outside
-   of our own specs; only a bare name of ours is never a path (./mnist is). */
+/* sets.c: what a person may write for a data set: a name with options, or a path. A name is that of
+   a set we know or of a synthetic problem. A path is that of a directory, a token file or a text.
+   What exists under the text as it stands is a path even if it has brackets in it. So is all that
+   has a '/' outside of our own specs. Only a bare name of ours is never a path (./mnist is). */
 #include "data_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,8 +106,7 @@ static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, co
     if (set->maker != NULL)
         snprintf(make, sizeof make, "make it with %.60s, ", set->maker);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "no data set '%s' (looked for %s); %sset TUTTI_DATA to the folder that holds %s/, or give "
-                      "a path",
+                      "no data set '%s' (looked for %s); %sset TUTTI_DATA to the folder that holds %s/, or give a path",
                       name, tried, make, name);
 }
 

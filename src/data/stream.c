@@ -1,5 +1,5 @@
 /* stream.c: the bytes of a file in order, plain or inflated. zlib's inflate is fed with what the
-   runtime read, not gzopen: so the k-th read can be failed by a test, and a simulated run reads
+   runtime read, not gzopen. So the k-th read can be failed by a test, and a simulated run reads
    nothing behind the runtime's back. A gzip file may have several members (RFC 1952, 2.2), as
    parallel compressors write them; whatever else follows a member is refused. */
 #include "data_internal.h"
@@ -191,8 +191,8 @@ tutti_status tutti_data_stream_finish(tutti_data_stream *s, tutti_error *err)
 
     if (!s->gzip && s->at < tutti_file_bytes(s->file))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has %llu bytes after the %llu its header speaks of; cut them off or fetch "
-                          "the file again",
+                          "'%s' has %llu bytes after the %llu its header speaks of; "
+                          "cut them off or fetch the file again",
                           s->path, (unsigned long long)(tutti_file_bytes(s->file) - s->at), (unsigned long long)s->at);
     /* of a gzip file this also reads and compares the checksum */
     TUTTI_TRY(tutti_data_stream_read(s, &more, 1, &got, err));

@@ -1,11 +1,12 @@
 /* text.c: a text as a data set. The file is mapped, not read: a text of bytes is its own list of
-   tokens, a token file holds one. The block that ranks share has the facts only; the rank that
+   tokens, a token file holds one. The block that ranks share has the facts only. The rank that
    fills it reads everything once, to see that it is sound, and takes the hash.
 
      |<------------------ training, [0, cut) ----------------->|<--- validation, [cut, n) --->|
-     cut = floor(n (1 - val)) |context|+1
-        |context|+1         windows begin every `stride` tokens
-                            stride 0: every `context`
+     |context|+1
+        |context|+1                                              cut = floor(n (1 - val))
+
+     windows begin every `stride` tokens; stride 0: every `context`
 
    A sample is a window of context + 1 tokens: all but the last are read, all but the first are to
    be guessed. Windows that begin every `context` tokens use every token once an epoch; stride=1
@@ -20,14 +21,17 @@
 #include "data_internal.h"
 
 #define AT(member) TUTTI_AT(tutti_data_windows, member)
-#define WINDOWS { "context", TUTTI_INT, AT(context), 128, 1, 1 << 20, NULL, "tokens of a sample" }, \
-                { "stride", TUTTI_INT, AT(stride), 0, 0, 1e15, NULL, \
-                  "tokens from the beginning of a training window to that of the next; 0: context" }, \
-                { "val", TUTTI_REAL, AT(val), 0.05, 1e-6, 0.9, NULL, \
-                  "share of the text, at its end, that is kept for validation" }
-#define VALIDATION(windows, stride) { "val_windows", TUTTI_INT, AT(val_windows), windows, 0, 1e15, NULL, "windows of the validation part that are used; 0: all" }, \
-                                    { "val_stride", TUTTI_INT, AT(val_stride), stride, 0, 1e15, NULL, \
-                                      "tokens from one of them to the next; 0: context" }
+#define WINDOWS \
+    { "context", TUTTI_INT, AT(context), 128, 1, 1 << 20, NULL, "tokens of a sample" }, \
+    { "stride", TUTTI_INT, AT(stride), 0, 0, 1e15, NULL, \
+      "tokens from the beginning of a training window to that of the next; 0: context" }, \
+    { "val", TUTTI_REAL, AT(val), 0.05, 1e-6, 0.9, NULL, \
+      "share of the text, at its end, that is kept for validation" }
+#define VALIDATION(windows, stride) \
+    { "val_windows", TUTTI_INT, AT(val_windows), windows, 0, 1e15, NULL, \
+      "windows of the validation part that are used; 0: all" }, \
+    { "val_stride", TUTTI_INT, AT(val_stride), stride, 0, 1e15, NULL, \
+      "tokens from one of them to the next; 0: context" }
 const tutti_option tutti_data_text_options[] = {
     { "file", TUTTI_TEXT, AT(file), 0, 0, 0, "", "where it is" }, WINDOWS, VALIDATION(0, 0), { 0 }
 };
@@ -74,8 +78,7 @@ static tutti_status place_windows(tutti_data *d, uint64_t count, const tutti_dat
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "'%s' has %" PRIu64 " tokens, %" PRIu64
                               " of them for %s; a window of context %lld needs %" PRIu64
-                              ": give a smaller context, a longer text or "
-                              "another val",
+                              ": give a smaller context, a longer text or another val",
                               d->text.path, count, n, split == TUTTI_TRAIN ? "training" : "validation",
                               (long long)how->context, window);
     }

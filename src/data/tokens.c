@@ -11,9 +11,9 @@
      48  8  0
      56  8  XXH3-64 of bytes 0 to 55
      64     the ids
-   So a header that was touched or another kind of file is found when it is opened, touched ids when
-   it is verified. Ids are used where they are mapped: on a machine that is not little-endian (none
-   of those this library builds for) tutti_tokens_open refuses. */
+   So a header that was touched or another kind of file is found when it is opened, and touched ids
+   when it is verified. Ids are used where they are mapped: on a machine that is not little-endian
+   (none of those this library builds for) tutti_tokens_open refuses. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
