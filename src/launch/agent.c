@@ -1,7 +1,7 @@
-/* agent.c: the far end of a run over several hosts. It is started by ssh or its like,
-   reads a job, starts this host's workers by tutti_launch_run in a child of its own, and
-   stands between: workers' output and ends go out as frames, letters come in, and when the
-   input closes everything here ends.
+/* agent.c: the far end of a run over several hosts. It is started by ssh or its like, reads a job,
+   starts this host's workers by tutti_launch_run in a child of its own, and stands between. The
+   workers' output and ends go out as frames, and letters come in. When the input closes everything
+   here ends.
 
    Two processes because both block: the child in tutti_launch_run, this one in poll. The child dies
    with this one (PR_SET_PDEATHSIG) and the workers with the child. */
@@ -106,8 +106,8 @@ static tutti_status take(job *j, const char *name, size_t length, const char *va
         j->meets[j->n_meets++] = value;
     else
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the job that came has a line '%.40s' that this agent does not know; install the same "
-                          "version of Tutti on every host",
+                          "the job that came has a line '%.40s' that this agent does not know; "
+                          "install the same version of Tutti on every host",
                           name);
     return TUTTI_OK;
 }
@@ -222,8 +222,8 @@ static tutti_status choose_meet(const job *j, char *text, size_t bytes, tutti_er
     }
     return j->n_meets == 0 ? TUTTI_OK
                            : tutti_fail(err, TUTTI_ERR_IO, 0,
-                                        "cannot reach the launcher at %s; open that way in firewalls, or say --meet "
-                                        "with an address that this host reaches",
+                                        "cannot reach the launcher at %s; open that way in firewalls, "
+                                        "or say --meet with an address that this host reaches",
                                         tried);
 }
 

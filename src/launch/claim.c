@@ -1,7 +1,7 @@
 /* claim.c: one run at a time in a directory. The claim is a lock (flock) on the file
-   DIRECTORY/lock, in which its owner writes who it is. A lock and no mere file, because the
-   kernel gives it back with the life of its owner: what a killed run has left there stops
-   nobody. The file itself goes with the claim; who opens it just then locks a file without a
+   DIRECTORY/lock, in which its owner writes who it is. It is a lock and no mere file, because the
+   kernel gives it back with the life of its owner: what a killed run has left there stops nobody.
+   The file itself goes with the claim. A process that opens it just then locks a file without a
    name, sees that, and opens the new one. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,26 +1,27 @@
 /* hosts.c: a run over several hosts, from the launcher's side. On each host ssh, or what the user
-   gave instead, starts an agent (agent.c); all it needs goes to its standard input, since command
+   gave instead, starts an agent (agent.c). All it needs goes to its standard input, since command
    lines can be read by everyone. The workers meet at a meeting place that is served here (meet.h),
    so that the launcher hears the last words of each and tells all of an end.
 
    The stages of a host
 
-       STARTING   the command runs, the agent has not answered
-       ANSWERED   its greeting has come: version, cores; the job waits until every host has
-                  answered, since the number of threads depends on all
-       RUNNING    the job was sent
-       DONE       its last frame has come
-       GONE       the command has ended and its output is read to the end
+     STARTING   the command runs, the agent has not answered
+     ANSWERED   its greeting has come: version, cores. The job waits until every host has answered,
+                since the number of threads depends on all
+     RUNNING    the job was sent
+     DONE       its last frame has come
+     GONE       the command has ended and its output is read to the end
 
    What happens when
-     a worker ends badly      its agent says how; the meeting place tells the others, who end by
-                              themselves; who is left after the grace is killed.
+
+     a worker ends badly      its agent says how. The meeting place tells the others, which end by
+                              themselves. Those that are left after the grace are killed.
      a host is lost           the command ends (ssh notices in 15 s), or its workers fall silent at
                               the meeting place; its workers are lost.
-     a worker is lost, and    that is said at once; there is no grace while enough are left. The
-                              process, if its agent can still be told, is killed:
-     the run goes on          the others have given it up.
-     the user sends a signal  T to all agents; the rest as above; a second signal kills at once.
+     a worker is lost, and    that is said at once. There is no grace while enough are left. The
+     the run goes on          process, if its agent can still be told, is killed: the others have
+                              given it up.
+     the user sends a signal  T to all agents; the rest as above. A second signal kills at once.
      the launcher is killed   every agent's input closes. */
 #include <errno.h>
 #include <fcntl.h>

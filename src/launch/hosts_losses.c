@@ -1,5 +1,5 @@
-/* hosts_losses.c: a worker on some host is gone: who says so, what is said of it, and
-   whether the run goes on without it. */
+/* hosts_losses.c: a worker on some host is gone: who says so, what is said of it, and whether the
+   run goes on without it. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* hosts_talk.c: what an agent says, taken apart and acted on; the workers' output
-   becomes lines that name their host. */
+/* hosts_talk.c: what an agent says, taken apart and acted on; the workers' output becomes lines
+   that name their host. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,8 +53,8 @@ static void take_greeting(far_launcher *l, far_host *h)
             else if (sscanf((const char *)h->got + mark + rest, "%9d %111s " CORES_FORMAT, &h->cores, seen,
                             h->which_cores) != 3)
                 tutti_launch_far_give_up(l, 2,
-                                         "host %s greets as no agent of this version would ('%.80s'); install the same "
-                                         "version on every host",
+                                         "host %s greets as no agent of this version would ('%.80s'); "
+                                         "install the same version on every host",
                                          h->what->name, (const char *)h->got);
             else
                 snprintf(h->seen_as, sizeof h->seen_as, "%s", strcmp(seen, "-") != 0 ? seen : "");

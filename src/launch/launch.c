@@ -1,26 +1,27 @@
-/* launch.c: starts the workers and watches them to their end. The launcher computes nothing; it
+/* launch.c: starts the workers and watches them to their end. The launcher computes nothing. It
    sleeps in poll() on a pidfd a worker and on its signals, so a death is seen when the kernel knows
    it. What the kernel does not tell, it looks at twice a second (stopped.c).
 
    What happens when
+
      a worker ends well           nothing more.
      a worker ends badly          it is written down in the shared memory and all bells ring:
-                                  survivors end by themselves with TUTTI_ERR_PEER. Who is left
-                                  after the grace is killed. In a run that goes on there is no
-                                  grace while enough are left; the loss is told at once, that of
-                                  one that failed by itself 0.2 s later: if it has told the others,
-                                  they end with it, and say so by then.
-     a worker is stopped          over shared memory: the others are warned, then
-                                  it is killed, which is a bad end.
-     a worker has said its last   and does not end: it is killed after the grace, in a run that goes
-                                  on too, which would wait for it at the end.
-     words
+                                  survivors end by themselves with TUTTI_ERR_PEER. Those that are
+                                  left after the grace are killed.
+                                  In a run that goes on there is no grace while enough are left. The
+                                  loss is told at once, that of one that failed by itself 0.2 s
+                                  later. If it has told the others, they end with it, and say so by
+                                  then.
+     a worker is stopped          over shared memory: the others are warned, then it is killed,
+                                  which is a bad end.
+     a worker has said its last   it is killed after the grace, in a run that goes on too, which
+     words and does not end       would wait for it at the end.
      the user sends a signal      SIGTERM to all, the rest as above; a second one kills at once.
-     the launcher is killed       the kernel kills the workers (start.c); the shared
-                                  memory has no name and goes with them.
+     the launcher is killed       the kernel kills the workers (start.c); the shared memory has no
+                                  name and goes with them.
 
-   The sentence is about the root: a worker that was killed, else the first that
-   failed by itself, else the first echo. */
+   The sentence is about the root: a worker that was killed, else the first that failed by itself,
+   else the first echo. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>

@@ -1,10 +1,11 @@
 /* pin.c: which cores are whose. Workers get neighbouring cores in hwloc's logical order, so that
    those of one worker share caches; hwloc sees only what cpusets and the affinity of this process
    allow. A core comes with all its hardware threads: two workers on one core would only take turns.
-   Where there are cores for it, each worker has one more than it computes on, so that what it has
-   besides (the lane of its exchanges, its loader) runs beside the computation and not in turn with
-   it. Launchers of one run that share cores (agents of two names of one machine) each pin their
-   part of the `size` workers there, in one numbering. */
+
+   Where there are cores for it, each worker has one more than it computes on. What it has besides
+   (the lane of its exchanges, its loader) then runs beside the computation and not in turn with it.
+   Launchers of one run that share cores (agents of two names of one machine) each pin their part of
+   the `size` workers there, in one numbering. */
 #include <errno.h>
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>

@@ -1,16 +1,19 @@
 /* place.c: which rank of how many this process is, from its environment. A pure function, so that
    every launcher's words can be tested without the launcher.
 
-   The order is that of how much is known: our own launcher, then those that set variables for
-   nothing else (MPI), then Slurm, whose variables every program inside an allocation inherits, then
-   torchrun's, whose names are common words. Only what a launcher sets for the processes it starts
-   counts: SLURM_NTASKS without SLURM_STEP_ID is what sbatch tells a script that runs once.
+   The order is that of how much is known:
+   1. our own launcher;
+   2. those that set variables for nothing else (MPI);
+   3. Slurm, whose variables every program inside an allocation inherits;
+   4. torchrun's, whose names are common words.
+   Only what a launcher sets for the processes it starts counts: SLURM_NTASKS without SLURM_STEP_ID
+   is what sbatch tells a script that runs once.
 
    Launchers nest. Slurm starts one daemon a node for mpirun, or one torchrun a node, and its
-   variables are inherited by the ranks; that is no contradiction, and the inner launcher has it.
+   variables are inherited by the ranks. That is no contradiction, and the inner launcher has it.
    torchrun says so itself (GROUP_RANK, GROUP_WORLD_SIZE are then Slurm's); for MPI it shows in a
-   step of one task a node. Any other two that disagree are refused, since going on would train
-   two models side by side, or hang. */
+   step of one task a node. Any other two that disagree are refused, since going on would train two
+   models side by side, or hang. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,9 +77,8 @@ static tutti_status ask(size_t i, char *const *environment, tutti_launch_place *
         return TUTTI_OK;
     if (!number(size, RANKS_MAX, &p->size) || p->size < 1 || !number(rank, p->size - 1L, &p->rank))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s is '%.40s' and %s is '%.40s': the size must be 1 to %ld, the rank 0 to size - 1; both "
-                          "are set by %s%s, unset both to run "
-                          "alone",
+                          "%s is '%.40s' and %s is '%.40s': the size must be 1 to %ld, the rank 0 to size - 1; "
+                          "both are set by %s%s, unset both to run alone",
                           launchers[i].rank, or_not_set(rank), launchers[i].size, or_not_set(size), RANKS_MAX,
                           launchers[i].by == TUTTI_BY_TUTTI ? "the launcher" : launchers[i].name,
                           launchers[i].by == TUTTI_BY_TUTTI ? "" : "'s launcher");
@@ -263,9 +265,8 @@ static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *
         return TUTTI_OK;
     if (address == NULL || address[0] == '\0' || strlen(address) > 250 || !number(port_text, 65534, &port) || port < 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "MASTER_ADDR is '%.80s' and MASTER_PORT is '%.40s': a name or an address and a port from 1 "
-                          "to 65534 are needed, both set by torchrun; or "
-                          "say TUTTI_MEET=HOST:PORT",
+                          "MASTER_ADDR is '%.80s' and MASTER_PORT is '%.40s': a name or an address "
+                          "and a port from 1 to 65534 are needed, both set by torchrun; or say TUTTI_MEET=HOST:PORT",
                           or_not_set(address), or_not_set(port_text));
     port += store != NULL && (strcmp(store, "True") == 0 || strcmp(store, "1") == 0);
     snprintf(p->meet, sizeof p->meet, strchr(address, ':') != NULL && address[0] != '[' ? "[%s]:%d" : "%s:%d", address,
@@ -324,9 +325,8 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
                 continue;
             }
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s says that this is rank %d of %d (%s), %s that it is rank %d of %d (%s); unset the "
-                              "variables of one, or say TUTTI_RANK and "
-                              "TUTTI_SIZE",
+                              "%s says that this is rank %d of %d (%s), %s that it is rank %d of %d (%s); "
+                              "unset the variables of one, or say TUTTI_RANK and TUTTI_SIZE",
                               out->name, out->rank, out->size, out->found, one.name, one.rank, one.size, one.found);
         }
     }
@@ -356,16 +356,14 @@ tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *con
         return TUTTI_OK;
     if (place->meet[0] == '\0')
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has started %d processes (%s), but nothing says where they meet; say "
-                          "TUTTI_MEET=HOST:PORT to all, with the host of rank 0 and a free port "
-                          "there",
+                          "%s has started %d processes (%s), but nothing says where they meet; "
+                          "say TUTTI_MEET=HOST:PORT to all, with the host of rank 0 and a free port there",
                           who, place->size, place->found);
     if (tutti_variable(environment, "TUTTI_RUN_KEY") == NULL &&
         tutti_variable(environment, "TUTTI_RUN_KEY_FILE") == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the %d processes that %s has started have no key to know each other by; make one with "
-                          "`tutti key > FILE` where all can read it, and say "
-                          "TUTTI_RUN_KEY_FILE=FILE to all",
+                          "the %d processes that %s has started have no key to know each other by; make one "
+                          "with `tutti key > FILE` where all can read it, and say TUTTI_RUN_KEY_FILE=FILE to all",
                           place->size, who);
     return TUTTI_OK;
 }

@@ -1,6 +1,6 @@
-/* start.c: from options to a running worker. Everything that allocates happens before fork:
-   the launcher may have other threads (it is called from Python too), and then the child may
-   only use what is async-signal-safe.
+/* start.c: from options to a running worker. Everything that allocates happens before fork: the
+   launcher may have other threads (it is called from Python too), and then the child may only use
+   what is async-signal-safe.
 
    The child dies with the launcher: PR_SET_PDEATHSIG, and, for a launcher that died before that
    call, a look at the parent. That signal is bound to the launcher's thread, which is why
