@@ -1,18 +1,18 @@
-/* adam.c: Adam (Kingma and Ba, ICLR 2015, algorithm 1) as torch.optim.Adam: weight
-   decay is an L2 term of the gradient.
+/* adam.c: Adam (Kingma and Ba, ICLR 2015, algorithm 1) as torch.optim.Adam: weight decay is an L2
+   term of the gradient.
 
        g <- scale g + weight_decay w
-       m <- m + (1 - beta1) (g - m)                  the form of PyTorch since 2.0; beta1 m
-                                                     + (1 - beta1) g rounds otherwise
+       m <- m + (1 - beta1) (g - m)                  the form of PyTorch since 2.0;
+                                                     beta1 m + (1 - beta1) g rounds otherwise
        v <- beta2 v + (1 - beta2) g g
        w <- w - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 
-   eps is added after the corrected root, as in the paper's algorithm (its "more efficient" form
-   in section 2 adds it before). lazy: rows of tables without a gradient keep w, m and v
-   (torch.optim.SparseAdam, TensorFlow's LazyAdam); t goes on for all. Otherwise their means
-   decay, and w moves by them. Every constant is computed in double from the options and the
-   integer t, then rounded once: 1 - 0.999 in float is wrong in the fifth digit. The roundings of
-   the step are in src/kernels/step.c. */
+   eps is added after the corrected root, as in the paper's algorithm (its "more efficient" form in
+   section 2 adds it before). lazy: rows of tables without a gradient keep w, m and v
+   (torch.optim.SparseAdam, TensorFlow's LazyAdam); t goes on for all. Otherwise their means decay,
+   and w moves by them. Every constant is computed in double from the options and the integer t,
+   then rounded once: 1 - 0.999 in float is wrong in the fifth digit. The roundings of the step are
+   in src/kernels/step.c. */
 #include "optim_internal.h"
 #include <assert.h>
 #include <math.h>

@@ -60,8 +60,8 @@ tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char
         goto out;
     if (strlen(prefix) > PREFIX_MAX) {
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "%s: its states cannot be named '%.20s...': a prefix has at most %d bytes, and "
-                            "this has %zu",
+                            "%s: its states cannot be named '%.20s...': "
+                            "a prefix has at most %d bytes, and this has %zu",
                             what, prefix, PREFIX_MAX, strlen(prefix));
         goto out;
     }

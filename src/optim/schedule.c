@@ -1,12 +1,12 @@
 /* schedule.c: the learning rate over the run, as a factor on the base rate and a pure function of
-   the step: a resumed run and every replica find it without state or message. Hence no pow() and no
-   cos() of the C library, which has variants for different processors that differ in the last bit:
-   sums, products and quotients only, the same bits everywhere.
+   the step. So a resumed run and every replica find it without state or message. It uses no pow()
+   and no cos() of the C library, which has variants for different processors that differ in the
+   last bit: sums, products and quotients only, the same bits everywhere.
 
-   With W steps of warm-up (Goyal et al., arXiv 1706.02677: gradual warm-up) and S
-   steps in all, for step t from 0:
-       t < W         (t + 1) / W: the first step moves already, the last
-                     of the warm-up has the whole rate
+   With W steps of warm-up (Goyal et al., arXiv 1706.02677: gradual warm-up) and S steps in all, for
+   step t from 0:
+       t < W         (t + 1) / W: the first step moves already, the last of the warm-up has the
+                     whole rate
        t >= W        the shape at (t - W) of S - W steps; from t = S on its last value
    cosine is Loshchilov and Hutter, ICLR 2017 (SGDR), eq. (5), without restarts. */
 #include "optim_internal.h"

@@ -9,8 +9,8 @@
    Without momentum and decay a row whose gradient is 0 stays as it is. With either it moves all the
    same; `lazy` leaves it alone, buffer and all.
 
-   Constants are computed in double and rounded once; the roundings of
-   the step are in src/kernels/step.c. */
+   Constants are computed in double and rounded once; the roundings of the step are in
+   src/kernels/step.c. */
 #include "optim_internal.h"
 
 typedef struct sgd_options {
