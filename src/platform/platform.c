@@ -1,11 +1,11 @@
 /* platform.c: the shapes of clusters that papers use, as SimGrid platforms.
 
-   Every shape is a tree: hosts are leaves, switches are inner nodes, an edge is two SHARED
-   links, one per direction. Not one SPLITDUPLEX link: with a failure profile SimGrid 3.32 aborts
-   on those. Routes stand between neighbours only, so a file grows with the hosts and not with
-   their pairs; the zone finds the rest (DijkstraCache: 1,024 hosts load in 10 ms, a host's
-   routes take 0.4 ms once; Floyd takes the cube of the hosts). Each host has a loopback of its
-   own kind, for workers that share it.
+   Every shape is a tree: hosts are leaves, switches are inner nodes, an edge is two SHARED links,
+   one per direction. Not one SPLITDUPLEX link: with a failure profile SimGrid 3.32 aborts on those.
+   Routes stand between neighbours only, so a file grows with the hosts and not with their pairs.
+   The zone finds the rest (DijkstraCache: 1,024 hosts load in 10 ms, a host's routes take 0.4 ms
+   once; Floyd takes the cube of the hosts). Each host has a loopback of its own kind, for workers
+   that share it.
 
    `latency` and `rate` are those between two hosts, not those of a link: links carry half of a
    latency, and those above a machine what its own network leaves. */
@@ -62,7 +62,8 @@ static const tutti_option random_options[] = {
     SPEED,
     { 0 }
 };
-#define GROUPS(many, few, rate_of, latency_of, inner) { "machines", TUTTI_INT, AT(machines), 4, 1, HOSTS_MAX, NULL, many }, \
+#define GROUPS(many, few, rate_of, latency_of, inner) \
+    { "machines", TUTTI_INT, AT(machines), 4, 1, HOSTS_MAX, NULL, many }, \
     { "per_machine", TUTTI_INT, AT(per_machine), 4, 1, HOSTS_MAX, NULL, few }, \
     { "rate", TUTTI_TEXT, AT(rate), 0, 0, 0, rate_of, \
       "that the hosts of one share to the others, in each direction: bps, kbps, Mbps, Gbps" }, \
@@ -169,8 +170,7 @@ static tutti_status groups(const values *v, tree *t, tutti_error *err)
     if (latency < inner_latency)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "latency is '%.60s' but inner_latency '%.60s': the way out leads through the inner network; "
-                          "raise the one or lower the "
-                          "other",
+                          "raise the one or lower the other",
                           v->latency, v->inner_latency);
     t->hosts = hosts;
     t->n = hosts + v->machines + 1;
@@ -274,9 +274,8 @@ static void print_tree(FILE *out, const values *v, const tree *t, const char *sp
     char name[32], above[32];
 
     fprintf(out,
-            "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<!-- tutti "
-            "platform '%s' -->\n<platform version=\"4.1\">\n"
-            "  <zone id=\"all\" routing=\"DijkstraCache\">\n",
+            "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
+            "<!-- tutti platform '%s' -->\n<platform version=\"4.1\">\n  <zone id=\"all\" routing=\"DijkstraCache\">\n",
             spec);
     for (int64_t i = 0; i < t->n; i++) {
         node_name(t, i, name);
