@@ -1,12 +1,12 @@
-/* draw.c: the numbers of a problem, all from the counter-based generator: element j of thing i is
-   draw (stream of its kind, step i, index j), so any sample is known in O(dim) without those before
+/* draw.c: the numbers of a problem, all from the counter-based generator. Element j of thing i is
+   draw (stream of its kind, step i, index j). So any sample is known in O(dim) without those before
    it, and a larger set begins with the smaller one.
 
-   quadratic: the common centre starts at `from` and goes towards `to`; on the plain problem
-   both are N(0, I), on the simplex both are uniform on it (dim exponentials over their sum).
-   Classes stand at skew (u_k - mean u) from it, u_k ~ N(0, I), so that their mean is the
-   common centre. Pairs +e, -e make that the mean of the samples too: a method's error can be
-   told from the noise of a finite set. */
+   quadratic: the common centre starts at `from` and goes towards `to`. On the plain problem both
+   are N(0, I), on the simplex both are uniform on it (dim exponentials over their sum). Classes
+   stand at skew (u_k - mean u) from it, u_k ~ N(0, I), so that their mean is the common centre.
+   Pairs +e, -e make that the mean of the samples too: a method's error can be told from the noise
+   of a finite set. */
 #include "tutti/problem.h"
 #include <math.h>
 

@@ -82,9 +82,8 @@ static tutti_status check(const tutti_problem *p, const char *what, const char *
 
     if ((uint64_t)p->samples % divisor != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s '%s': samples is %lld; it must be a multiple of 2 x classes = %llu, so that every class "
-                          "has the same number of "
-                          "pairs",
+                          "%s '%s': samples is %lld; it must be a multiple of 2 x classes = %llu, "
+                          "so that every class has the same number of pairs",
                           what, name, (long long)p->samples, (unsigned long long)divisor);
     if (p->skew > 0 && p->classes < 2)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
