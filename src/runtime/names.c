@@ -1,8 +1,8 @@
-/* names.c: the name service with a time limit. getaddrinfo has none of its own: with servers that
-   do not answer it takes as long as /etc/resolv.conf says (30 s and more), and it cannot be
-   interrupted. So it runs on a detached thread, and who waited for long enough goes on without it:
-   what the two share belongs to whoever is the last to use it, and a process may end while the
-   thread is still waiting. getaddrinfo_a does the same inside, but a request that cannot be
+/* names.c: the name service with a time limit. getaddrinfo has none of its own. With servers that
+   do not answer it takes as long as /etc/resolv.conf says (30 s and more). It cannot be
+   interrupted, so it runs on a detached thread, and a caller that has waited for long enough goes
+   on without it. What the two share belongs to the last that uses it, and a process may end while
+   the thread is still waiting. getaddrinfo_a does the same inside, but a request that cannot be
    cancelled keeps the caller's memory. Numbers are read at once, without a thread. */
 #include "names.h"
 #include <errno.h>

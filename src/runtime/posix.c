@@ -3,8 +3,8 @@
    are the dispatch layer's (runtime.c, file.c), so that every implementation shares them.
 
    A monitor is one mutex and one condition whose clock is CLOCK_MONOTONIC
-   (pthread_condattr_setclock rather than pthread_cond_clockwait: the thread
-   sanitizer knows only the former). */
+   (pthread_condattr_setclock rather than pthread_cond_clockwait: the thread sanitizer knows only
+   the former). */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
