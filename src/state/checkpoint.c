@@ -246,8 +246,8 @@ tutti_status tutti_checkpoint_find(tutti_runtime *rt, const char *path, char *fo
         status = find_in(rt, below, found, bytes, skipped, skipped_bytes, err);
     if (status == TUTTI_CLOSED)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "no checkpoint in '%s': neither a manifest.json, nor a folder step-..., nor any in "
-                            "checkpoints/; give a run's --out or a checkpoint's own folder",
+                            "no checkpoint in '%s': neither a manifest.json, nor a folder step-..., "
+                            "nor any in checkpoints/; give a run's --out or a checkpoint's own folder",
                             path);
 out:
     tutti_free(below);

@@ -1,5 +1,4 @@
-/* commit.c: what rank 0 does to the directory of checkpoints. The order of events
-   is the promise (checkpointing.md):
+/* commit.c: what rank 0 does to the directory of checkpoints. The order of events is the promise:
 
      DIR and its parents are made and synced
      tmp-STEP-ID/ gets every rank's file (each synced, renamed, the directory synced)
@@ -9,9 +8,9 @@
 
    Until the last rename nothing has the name of a checkpoint. If step-STEP is there already, it is
    renamed to step-STEP-old before and removed afterwards; find() takes -old for a checkpoint too,
-   so that in between there is always one. A failure before the promise is kept undoes the renames;
-   a failure to remove what is old is no failure of the save: the next one tries again. tmp-
-   directories of other saves are dead, since a run saves one checkpoint at a time. */
+   so that in between there is always one. A failure before the promise is kept undoes the renames.
+   A failure to remove what is old is no failure of the save: the next one tries again. Directories
+   tmp- of other saves are dead, since a run saves one checkpoint at a time. */
 #include "state_internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -250,8 +249,8 @@ static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot check the files in '%s'", c->tmp);
         if (!there)
             return tutti_fail_rank(err, TUTTI_ERR_USAGE, m->files[k].rank,
-                                   "rank %d has written '%s', but rank 0 does not see it in '%s'; all ranks "
-                                   "must save to one file system they share",
+                                   "rank %d has written '%s', but rank 0 does not see it in '%s'; "
+                                   "all ranks must save to one file system they share",
                                    m->files[k].rank, name, c->tmp);
     }
     return TUTTI_OK;

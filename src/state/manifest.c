@@ -2,14 +2,16 @@
    nothing in it depends on time or host, so equal saves give equal bytes. Its last member is the
    XXH3-64 of every byte before that member:
 
-     { "facts": {...}, "files": [{"bytes", "rank", "xxh3"}], "format": "tutti-checkpoint",
-     "states": [{"count", "dtype", "keep",
-       "ranges": [{"begin", "end", "file", "owner", "xxh3"}], "state", "tensor"}], "step",
-       "version", "world", "xxh3": "0123456789abcdef" }
+     { "facts": {...},
+       "files": [{"bytes", "rank", "xxh3"}],
+       "format": "tutti-checkpoint",
+       "states": [{"count", "dtype", "keep",
+                   "ranges": [{"begin", "end", "file", "owner", "xxh3"}], "state", "tensor"}],
+       "step", "version", "world", "xxh3": "0123456789abcdef" }
 
    "file" counts in files; a file's name follows from its rank and the world, so no path is ever
-   taken from a file. States are sorted by (state, tensor), ranges by (owner, begin), and must
-   tile [0, count) for every owner. */
+   taken from a file. States are sorted by (state, tensor), ranges by (owner, begin), and must tile
+   [0, count) for every owner. */
 #include "state_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,8 +117,8 @@ static tutti_status check_state(const tutti_checkpoint *c, const tutti_manifest_
         strlen(s->state) + strlen(s->tensor) + 24 > TUTTI_STATE_NAME_MOST)
         return tutti_fail(
             err, TUTTI_ERR_CORRUPT, 0,
-            "%s: no state can be named '%s/%s' (UTF-8, no '/' in the state, no '@' in the tensor, at most "
-            "%d bytes in all)",
+            "%s: no state can be named '%s/%s' (UTF-8, no '/' "
+            "in the state, no '@' in the tensor, at most %d bytes in all)",
             what, state, tensor, TUTTI_STATE_NAME_MOST - 24);
     if (!tutti_size_mul((size_t)s->count, tutti_dtype_bytes(s->dtype), &bytes) || s->count > INT64_MAX)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s: '%s/%s' has %llu elements, more than memory can hold", what,
@@ -268,8 +270,8 @@ tutti_status tutti_manifest_print(const tutti_checkpoint *c, char **text, size_t
     snprintf(*text + json, SEAL_BYTES + 1, SEAL_BEFORE "%s" SEAL_AFTER, hash);
     if (*bytes > TUTTI_STATE_MANIFEST_MOST) {
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "the manifest '%s' would have %zu bytes, more than the %llu we read; save fewer tensors or "
-                            "ranges",
+                            "the manifest '%s' would have %zu bytes, more than the %llu we read; "
+                            "save fewer tensors or ranges",
                             c->path, *bytes, (unsigned long long)TUTTI_STATE_MANIFEST_MOST);
         tutti_free(*text);
         *text = NULL;

@@ -1,7 +1,7 @@
 /* plan.c: declarations become memory. Two passes, as in zstd's workspaces and PETSc's options:
-   everybody says what it needs, then one arena is taken and handed out, so that nothing is
-   allocated inside a step and the total is known before it is taken. Values live in their
-   owner's struct and are only listed. */
+   everybody says what it needs, then one arena is taken and handed out. So nothing is allocated
+   inside a step and the total is known before it is taken. Values live in their owner's struct and
+   are only listed. */
 #include <errno.h>
 #include <string.h>
 
@@ -149,8 +149,8 @@ tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_er
     plan->arena = tutti_alloc(total > 0 ? total : 1, 1);
     if (plan->arena == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "cannot take the %zu bytes (%.1f MiB) of this worker's state; use a smaller model or "
-                          "fewer workers on this host",
+                          "cannot take the %zu bytes (%.1f MiB) of this worker's state; "
+                          "use a smaller model or fewer workers on this host",
                           total, (double)total / 1048576);
     for (size_t i = 0; i < plan->count; i++) {
         declaration *d = &plan->declared[i];

@@ -1,9 +1,9 @@
-/* read.c: what a checkpoint holds, to whoever needs it. It is addressed by (state, tensor, owner,
-   elements), never by the rank that saved it, so that any number of workers can read it. Keys are
-   read whole, since only a whole key's hash says that it is sound; each is read once however many
-   targets want parts of it, and one file is open at a time, read ahead (stream.c). Verifying reads
-   every file once, in order, into two hashes: the key's, which names the tensor that is damaged,
-   and the file's, which covers the header. */
+/* read.c: reading what a checkpoint holds. It is addressed by (state, tensor, owner, elements),
+   never by the rank that saved it, so that any number of workers can read it. Keys are read whole,
+   since only a whole key's hash says that it is sound. Each is read once however many targets want
+   parts of it, and one file is open at a time, read ahead (stream.c). Verifying reads every file
+   once, in order, into two hashes: the key's, which names the tensor that is damaged, and the
+   file's, which covers the header. */
 #include "state_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +28,8 @@ static tutti_status find_key(const tutti_checkpoint *c, const tutti_tensor_file 
                           shown, c->directory);
     if (e->dtype != s->dtype || e->dims != 1 || e->dim[0] != r->end - r->begin)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', tensor '%s': %llu bytes of %s, the manifest says %llu elements of %s; use an older "
-                          "checkpoint",
+                          "'%s', tensor '%s': %llu bytes of %s, the manifest says %llu elements of %s; "
+                          "use an older checkpoint",
                           f->path, shown, (unsigned long long)e->bytes, tutti_dtype_name(e->dtype),
                           (unsigned long long)(r->end - r->begin), tutti_dtype_name(s->dtype));
     return TUTTI_OK;
@@ -41,8 +41,8 @@ static tutti_status damaged(const tutti_tensor_file *f, const tutti_tensor_entry
     char shown[TUTTI_STATE_SHOWN];
 
     return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                      "'%s', tensor '%s' (elements [%llu, %llu)) has hash %016llx, the manifest says %016llx; it was "
-                      "damaged: use an older checkpoint",
+                      "'%s', tensor '%s' (elements [%llu, "
+                      "%llu)) has hash %016llx, the manifest says %016llx; it was damaged: use an older checkpoint",
                       f->path, tutti_state_shown(shown, e->name), (unsigned long long)r->begin,
                       (unsigned long long)r->end, (unsigned long long)found, (unsigned long long)r->hash);
 }
@@ -106,19 +106,17 @@ static tutti_status resolve(const tutti_checkpoint *c, const tutti_saved *t, wan
     if (s->count != t->count)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "checkpoint '%s' has '%s/%s' with %llu elements, this run needs %llu; use the settings it was "
-            "saved with",
+            "checkpoint '%s' has '%s/%s' with %llu elements, this run needs %llu; use the settings it was saved with",
             c->directory, state, tensor, (unsigned long long)s->count, (unsigned long long)t->count);
     if (!has_owner(c, s, t->owner) && t->owner < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "checkpoint '%s' has '%s/%s' for each rank on its own, this run needs one for all; use the "
-                          "settings it was saved with",
+                          "checkpoint '%s' has '%s/%s' for each rank on its own, this run needs one for all; "
+                          "use the settings it was saved with",
                           c->directory, state, tensor);
     if (!has_owner(c, s, t->owner))
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "checkpoint '%s', saved by %d ranks, has no '%s/%s' of rank %d; use the settings it was saved "
-            "with",
+            "checkpoint '%s', saved by %d ranks, has no '%s/%s' of rank %d; use the settings it was saved with",
             c->directory, c->world, state, tensor, t->owner);
     if (t->begin > t->end || t->end > t->count || (t->begin < t->end && t->data == NULL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no elements [%llu, %llu) of the %llu of '%s/%s' can be read",
@@ -360,8 +358,8 @@ static tutti_status verify_file(reader *r, uint32_t file, tutti_error *err)
     if (status == TUTTI_OK && found != r->c->files[file].hash)
         status =
             tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                       "'%s' has hash %016llx, the manifest says %016llx, though all tensors are sound: its header was "
-                       "damaged; use an older checkpoint",
+                       "'%s' has hash %016llx, the manifest says %016llx, though all tensors are sound: "
+                       "its header was damaged; use an older checkpoint",
                        r->f->path, (unsigned long long)found, (unsigned long long)r->c->files[file].hash);
 out:
     tutti_state_in_close(r->in);

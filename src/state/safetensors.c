@@ -1,7 +1,7 @@
-/* safetensors.c: reading. The file is taken for an enemy's: every length is compared with the
-   file before it is believed, nothing larger than the header is allocated, and the ranges
-   must tile the data section exactly (github.com/huggingface/safetensors, README "Format").
-   The writer is safetensors_write.c. */
+/* safetensors.c: reading. The file is taken for an enemy's. Every length is compared with the file
+   before it is believed, nothing larger than the header is allocated, and the ranges must tile the
+   data section exactly (github.com/huggingface/safetensors, README "Format"). The writer is
+   safetensors_write.c. */
 #include "state_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,8 +120,8 @@ static tutti_status take_tensor(tutti_tensor_file *f, const char *name, const js
             shown, json_object_size(object));
     if (end < e->begin || end > section)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', tensor '%s': range [%llu, %llu) does not lie in the %llu bytes of data; the file was "
-                          "cut short or its header is damaged",
+                          "'%s', tensor '%s': range [%llu, %llu) does not lie "
+                          "in the %llu bytes of data; the file was cut short or its header is damaged",
                           f->path, shown, (unsigned long long)e->begin, (unsigned long long)end,
                           (unsigned long long)section);
     if (end - e->begin != e->bytes)
@@ -155,8 +155,7 @@ static tutti_status check_tiling(tutti_tensor_file *f, tutti_error *err)
     if (at != f->file_bytes - f->data)
         return tutti_fail(
             err, TUTTI_ERR_CORRUPT, 0,
-            "'%s' has %llu bytes of data, but its tensors end at %llu; bytes were added, or its header is "
-            "damaged",
+            "'%s' has %llu bytes of data, but its tensors end at %llu; bytes were added, or its header is damaged",
             f->path, (unsigned long long)(f->file_bytes - f->data), (unsigned long long)at);
     if (f->n > 0)
         qsort(f->entries, f->n, sizeof *f->entries, by_name);

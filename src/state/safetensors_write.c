@@ -1,7 +1,7 @@
 /* safetensors_write.c: writing. Tensors lie by descending element size, then name, so that each is
-   aligned for its type; the header is padded with spaces until the first begins at a multiple of
-   64 bytes. No time and no host: equal contents give equal files. The file appears under its name
-   only when it is complete and synced. */
+   aligned for its type. The header is padded with spaces until the first begins at a multiple of 64
+   bytes. No time and no host: equal contents give equal files. The file appears under its name only
+   when it is complete and synced. */
 #include "state_internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -34,8 +34,8 @@ static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t
         if (!tutti_state_utf8(e->name) || strlen(e->name) > TUTTI_STATE_NAME_MOST ||
             strcmp(e->name, "__metadata__") == 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "cannot write '%s': '%s' is no name for a tensor (UTF-8, at most %d bytes, not "
-                              "__metadata__)",
+                              "cannot write '%s': "
+                              "'%s' is no name for a tensor (UTF-8, at most %d bytes, not __metadata__)",
                               path, tutti_state_utf8(shown) ? shown : "(not UTF-8)", TUTTI_STATE_NAME_MOST);
         if (e->dims < 0 || e->dims > TUTTI_SAFETENSORS_DIMS)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -106,8 +106,8 @@ static tutti_status print_header(const char *path, tutti_tensor_entry **order, s
                 json_object_get(texts, metadata[k]) != NULL) {
                 status =
                     tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                               "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; pair %zu "
-                               "is not",
+                               "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; "
+                               "pair %zu is not",
                                path, k / 2 + 1);
                 goto out;
             }

@@ -1,9 +1,10 @@
-/* save.c: a checkpoint written by all ranks at once. Three rounds over ports: everybody says
-   that it could begin (room on the disk, sound items) and rank 0 makes the directory; everybody
-   writes its file and says what is in it; rank 0 lays the pieces side by side, commits
-   (commit.c) and says how it ended. A failure anywhere becomes everybody's, with the rank in
-   the sentence. Rank 0 asks the ranks in order and always hears all of them, so that nobody
-   writes any more when it cleans up. */
+/* save.c: a checkpoint written by all ranks at once. Three rounds over ports:
+   1. everybody says that it could begin (room on the disk, sound items) and rank 0 makes the
+      directory;
+   2. everybody writes its file and says what is in it;
+   3. rank 0 lays the pieces side by side, commits (commit.c) and says how it ended.
+   A failure anywhere becomes everybody's, with the rank in the sentence. Rank 0 asks the ranks in
+   order and always hears all of them, so that nobody writes any more when it cleans up. */
 #include "state_internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -348,8 +349,8 @@ static tutti_status weigh(saver *s, tutti_error *why)
             print0 = print;
         if (print != print0)
             return tutti_fail_rank(why, TUTTI_ERR_STATE, rank_of(s, r),
-                                   "cannot save the checkpoint of step %llu: rank %d saves another step or other facts "
-                                   "than rank %d; all must save the same",
+                                   "cannot save the checkpoint of step %llu: "
+                                   "rank %d saves another step or other facts than rank %d; all must save the same",
                                    (unsigned long long)s->step, rank_of(s, r), rank_of(s, 0));
     }
     total += total / 50;

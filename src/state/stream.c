@@ -1,14 +1,15 @@
 /* stream.c: the contents of large files, in order, to the disk and from it, with the disk kept busy
    while the caller hashes. A checkpoint is as large as the model and everybody waits for it.
 
-   Out: the caller's bytes are copied into blocks at a page's start; a full block is written at
-   its place by one of a few threads, past the page cache, while the next is filled. A copy costs
-   a tenth of what the disk takes; the page cache would cost that copy too, and then the pages
-   themselves, which a training process's host has better uses for. The file's room is taken
-   first, so the disk is full before the work and not after it. The last bytes, no whole block,
-   are written by the caller when the threads have done. In: one thread reads the next pieces
-   while the caller hashes this one. It reads through the page cache, since all workers of a host
-   read the same file when they resume.
+   Out: the caller's bytes are copied into blocks at a page's start. A full block is written at its
+   place by one of a few threads, past the page cache, while the next is filled. A copy costs a
+   tenth of what the disk takes. The page cache would cost that copy too, and then the pages
+   themselves, which a training process's host has better uses for. The file's room is taken first,
+   so the disk is full before the work and not after it. The last bytes, no whole block, are written
+   by the caller when the threads have done.
+
+   In: one thread reads the next pieces while the caller hashes this one. It reads through the page
+   cache, since all workers of a host read the same file when they resume.
 
    Measured here (2 cores, virtual disk of some 2 GB/s, 256 MiB): with one block in flight 0.3 to
    1.5 GB/s, with two or more 2.0; reading ahead 1.3 times as fast as hashing between reads. Small
