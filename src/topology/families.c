@@ -1,18 +1,19 @@
 /* families.c: the fixed graphs, and those that go through a fixed list of neighbours, each by the
-   list of a member's neighbours (topology.md, part A: table of families). Ranks i, offsets mod n.
-     ring, complete, star, grid, torus, hypercube     textbook
-     exponential, one-peer-exponential                Ying, Yuan, Chen, Hu, Pan, Yin,
-                                                      NeurIPS 2021, arXiv 2110.13363: i -> i
-                                                      + 2^s, s = 0 .. tau-1, tau = ceil(log2
-                                                      n), all at once or one a round
-     bipartite-exp                                    the reference graph of AD-PSGD (Lian,
-                                                      Zhang, Zhang, Liu, ICML 2018):
-                                                      offsets 1 and 1 + 2^s, all odd
-     ring-based, double-ring                          Luo, Lin, Zhuo, Qian, ASPLOS 2019
-                                                      (Hop): a ring and the member opposite;
-                                                      two of them joined member to member
-     shift-one                                        BAGUA's decentralised pairs: round s joins r
-                                                      < n/2 with n/2 + (r + s) mod n/2
+   list of a member's neighbours. Ranks i, offsets mod n.
+
+     ring, complete, star, grid, torus, hypercube
+                               textbook
+     exponential, one-peer-exponential
+                               Ying, Yuan, Chen, Hu, Pan, Yin, NeurIPS 2021, arXiv 2110.13363:
+                               i -> i + 2^s, s = 0 .. tau-1, tau = ceil(log2 n), all at once or one
+                               a round
+     bipartite-exp             the reference graph of AD-PSGD (Lian, Zhang, Zhang, Liu, ICML 2018):
+                               offsets 1 and 1 + 2^s, all odd
+     ring-based, double-ring   Luo, Lin, Zhuo, Qian, ASPLOS 2019 (Hop): a ring and the member
+                               opposite; two of them joined member to member
+     shift-one                 BAGUA's decentralised pairs: round s joins r < n/2 with
+                               n/2 + (r + s) mod n/2
+
    A torus or grid has the most nearly square shape unless its rows are given. */
 #include <stdio.h>
 

@@ -6,16 +6,18 @@
      round                begins a round; before the first it may be left out
      0 -- 1 0.25          each takes 0.25 of the other's values
      2 -> 3 0.5           3 takes 0.5 of 2's
-     2 keeps 0.5          a member's own weight: only checked, since it is
-                          what the member does not give away
+     2 keeps 0.5          a member's own weight: only checked, since it is what the member does not
+                          give away
 
    All edges have weights or none. Without: a round in which all edges go both ways gets
    Metropolis-Hastings, another 1/(out-degree + 1) of the sender. A member keeps what it does not
-   give away, so columns sum to 1 by construction; whether rows do is tutti_graph_require's
-   question. Parser contract: a file is at most 16 MiB and is read as a whole; lines have at most
-   255 bytes, none of them a control character; members times rounds are at most 2^22; memory is in
-   proportion to the lines. Each refusal names the line and what would mend it. Edges are found by
-   bisection, so a graph of many rounds and few edges is small. */
+   give away, so columns sum to 1 by construction. Whether rows do is for
+   tutti_graph_require.
+
+   Parser contract: a file is at most 16 MiB and is read as a whole. Lines have at most 255 bytes,
+   none of them a control character. Members times rounds are at most 2^22. Memory is in proportion
+   to the lines. Each refusal names the line and what would mend it. Edges are found by bisection,
+   so a graph of many rounds and few edges is small. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -196,8 +198,8 @@ static tutti_status read_line(reader *r, char *line, bool *round_begun)
         return read_edge(r, word, words);
     }
     return REFUSE(r, r->line,
-                  "'%.40s%s%.40s' is no line of a graph; there are 'round', 'I -- J', 'I -> J', each with a weight or "
-                  "without, and 'I keeps W'",
+                  "'%.40s%s%.40s' is no line of a graph; "
+                  "there are 'round', 'I -- J', 'I -> J', each with a weight or without, and 'I keeps W'",
                   word[0], words > 1 ? " " : "", words > 1 ? word[1] : "");
 }
 
@@ -274,9 +276,8 @@ static tutti_status check_sums(const reader *r)
             continue; /* once a member, at its last edge */
         if (given_away(e, edge->round, edge->from) > 1 + 1e-9)
             return REFUSE(r, edge->line,
-                          "in round %u member %d gives away %.9g of its values, and 1 is all there is (column %d of "
-                          "the weights); lower a weight "
-                          "of its edges",
+                          "in round %u member %d gives away %.9g of its values, "
+                          "and 1 is all there is (column %d of the weights); lower a weight of its edges",
                           (unsigned)edge->round, edge->from, given_away(e, edge->round, edge->from), edge->from);
     }
     for (uint32_t c = 0; c < r->n_keeps; c++) {
@@ -284,9 +285,8 @@ static tutti_status check_sums(const reader *r)
         const double rest = 1 - given_away(e, keep->round, keep->from);
         if (fabs(keep->w - rest) > 1e-6)
             return REFUSE(r, keep->line,
-                          "in round %u member %d keeps %.9g and gives away %.9g, which sums to %.9g instead of 1 "
-                          "(column %d of the weights); "
-                          "without this line it keeps %.9g",
+                          "in round %u member %d keeps %.9g and gives away %.9g, "
+                          "which sums to %.9g instead of 1 (column %d of the weights); without this line it keeps %.9g",
                           (unsigned)keep->round, keep->from, keep->w, 1 - rest, keep->w + 1 - rest, keep->from, rest);
     }
     return TUTTI_OK;
@@ -446,9 +446,8 @@ tutti_status tutti_edges_check(const tutti_graph *g, tutti_error *err)
         if (gap > 1e-9)
             return TUTTI_OK;
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%.200s: the members' values change places and never come closer; in round %u member %d "
-                          "gives away all of its own: let "
-                          "it keep a part",
+                          "%.200s: the members' values change places and never come closer; "
+                          "in round %u member %d gives away all of its own: let it keep a part",
                           g->options.path, (unsigned)edge->round, edge->from);
     }
     return TUTTI_OK;

@@ -1,8 +1,8 @@
 /* gap.c: the spectral gap. P: the product of W over a period; B = P - J takes the mean out. Its
-   norm is the largest |eigenvalue| of B where B is symmetric, else the root of that of B^T B
-   (whose rounding, 1e-16, becomes 1e-8 in the root: only where the true value is 0 does that
-   show, and there B itself is 0 to rounding). Graphs that are drawn anew in each round know
-   their lambda_2(E[W^T W]) themselves. */
+   norm is the largest |eigenvalue| of B where B is symmetric, else the root of that of B^T B. The
+   rounding of B^T B, 1e-16, becomes 1e-8 in the root: only where the true value is 0 does that
+   show, and there B itself is 0 to rounding. Graphs that are drawn anew in each round know their
+   lambda_2(E[W^T W]) themselves. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

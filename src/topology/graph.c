@@ -150,9 +150,8 @@ static tutti_status find_alpha(tutti_graph *g, tutti_error *err)
     g->alpha = 2 / (second + last);
     if (1 - g->alpha * g->degree_max < (g->options.lazy ? -1 : 0) - 1e-12)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "graph '%s' of %d members: weights=laplacian gives %.5f to each edge, so a member with %d "
-                          "neighbours would weigh "
-                          "itself %.5f; use weights=metropolis%s",
+                          "graph '%s' of %d members: weights=laplacian gives %.5f to each edge, "
+                          "so a member with %d neighbours would weigh itself %.5f; use weights=metropolis%s",
                           g->family->name, g->n, g->alpha, g->degree_max, 1 - g->alpha * g->degree_max,
                           1 - g->alpha * g->degree_max >= -1 ? ", or lazy=true" : "");
     return TUTTI_OK;
@@ -170,9 +169,8 @@ static tutti_status choose_weights(tutti_graph *g, tutti_error *err)
         return g->n > 1 ? find_alpha(g, err) : TUTTI_OK;
     else if (g->weights == TUTTI_WEIGHTS_UNIFORM && !equal)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "graph '%s' of %d members: uniform weights need equal degrees, and member %d has %d "
-                          "neighbour%s, another %d; use "
-                          "weights=metropolis, or push for push-sum",
+                          "graph '%s' of %d members: uniform weights need equal degrees, "
+                          "and member %d has %d neighbour%s, another %d; use weights=metropolis, or push for push-sum",
                           g->family->name, g->n, who, g->degree[who], g->degree[who] == 1 ? "" : "s", g->degree_max);
     else if (g->family->regular || g->family->cliques || g->weights == TUTTI_WEIGHTS_UNIFORM ||
              (g->weights == TUTTI_WEIGHTS_PUSH && equal))

@@ -1,13 +1,16 @@
-/* matcha.c: MATCHA: Wang, Sahu, Yang, Joshi, Kar, arXiv 1905.09435 (topology.md, part A). The edges
-   of a base graph as matchings M_1 .. M_m with Laplacians L_j; in each round M_j takes part with
-   probability p_j, by itself: W_k = 1 - alpha sum_j B_j L_j. Time of a round goes with the number
-   of matchings, so the budget c bounds what is expected: sum p_j <= m c.
-     p       maximises lambda_2(sum_j p_j L_j), which is concave: projected supergradients, d
-     lambda_2 / d p_j = v^T L_j v with v the eigenvector (no
-             semidefinite solver); the best p seen is kept, so it is never worse than p_j = c.
-     alpha   minimises the largest eigenvalue on vectors of sum 0 of E[W^T W] = 1 - 2 alpha Lbar +
-             alpha^2 (Lbar^2 + 2 Ltil), Lbar = sum p_j L_j, Ltil = sum p_j (1 - p_j) L_j: convex in
-             alpha, so by bisection on the sign of the derivative z^T(..)z at the top eigenvector z.
+/* matcha.c: MATCHA: Wang, Sahu, Yang, Joshi, Kar, arXiv 1905.09435. The edges of a base graph as
+   matchings M_1 .. M_m with Laplacians L_j. In each round M_j takes part with probability p_j, by
+   itself: W_k = 1 - alpha sum_j B_j L_j. Time of a round goes with the number of matchings, so the
+   budget c bounds what is expected: sum p_j <= m c.
+
+     p       maximises lambda_2(sum_j p_j L_j), which is concave: projected supergradients,
+             d lambda_2 / d p_j = v^T L_j v with v the eigenvector (no semidefinite solver). The
+             best p seen is kept, so it is never worse than p_j = c.
+     alpha   minimises the largest eigenvalue on vectors of sum 0 of
+             E[W^T W] = 1 - 2 alpha Lbar + alpha^2 (Lbar^2 + 2 Ltil),
+             Lbar = sum p_j L_j, Ltil = sum p_j (1 - p_j) L_j. That is convex in alpha, so by
+             bisection on the sign of the derivative z^T(..)z at the top eigenvector z.
+
    Differs from the paper: alpha is at most 1/(largest degree), so that no W has a negative weight.
    Members compute p and alpha alike (eigen.c), and draw B_j from (seed, round, j). */
 #include <errno.h>

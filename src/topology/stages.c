@@ -1,23 +1,24 @@
 /* stages.c: sequences of rounds that end at the exact mean whatever the number of members.
-   Takezawa, Sato, Bao, Niwa, Yamada, Beyond Exponential Graph, NeurIPS 2023, arXiv 2305.11420
-   (topology.md, part A, constructions).
+   Takezawa, Sato, Bao, Niwa, Yamada, Beyond Exponential Graph, NeurIPS 2023, arXiv 2305.11420.
+
      hyper-hypercube(k)   n = n_1 .. n_L, every factor at most k + 1: in round l the members that
                           differ only in digit l of their mixed-radix number average
      base(k)              Base-(k+1): Simple Base-(k+1), or that on each of p groups followed by a
                           hyper-hypercube across them where that is shorter; p is the largest
                           divisor of n whose prime factors are at most k + 1
+
    Simple Base-(k+1): n = sum over l of a_l (k+1)^p_l, p_1 > p_2 > ..., 1 <= a_l <= k. Blocks V_l of
    a_l (k+1)^p_l consecutive members, each of a_l parts.
-     1. every V_l comes to its own mean by its hyper-hypercube, |H(V_1)| rounds;
-     2. in the l-th round after that each member v of the blocks behind V_l takes one member j, used
-        once, of each part of V_l: with S = |V_l| + |V_l+1| + .. the edges weigh |V_l| / (S a_l), v
-        keeps 1 - |V_l|/S: then v is at the mean of V_l and all behind it (in the end, of all), and
-        so is each part of V_l as a whole, if not its members;
-     3. from the round after its own each part of V_l runs its hyper-hypercube, over and over, until
+     1. Every V_l comes to its own mean by its hyper-hypercube, |H(V_1)| rounds.
+     2. In the l-th round after that each member v of the blocks behind V_l takes one member j, used
+        once, of each part of V_l. With S = |V_l| + |V_l+1| + .. the edges weigh |V_l| / (S a_l), v
+        keeps 1 - |V_l|/S. Then v is at the mean of V_l and all behind it (in the end, of all), and
+        so is each part of V_l as a whole, if not its members.
+     3. From the round after its own each part of V_l runs its hyper-hypercube, over and over, until
         the parts of V_1 have done so once.
-   Members without a partner keep their value. The members j are taken from the back of
-   a part (the paper leaves it open). Everything follows from a few numbers for the
-   whole graph: no tables of members. */
+   Members without a partner keep their value. The members j are taken from the back of a part (the
+   paper leaves it open). Everything follows from a few numbers for the whole graph: no tables of
+   members. */
 #include <errno.h>
 #include <stdio.h>
 
