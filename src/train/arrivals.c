@@ -1,10 +1,11 @@
 /* arrivals.c: --stream: each worker's samples come at a rate of its own, and it computes a pass
    once all of them are there. Which samples these are, how many and with what weight stays as it is
-   without, so that a stream changes no bit of `ddp`: it changes when. --stream-buffer: how many may
-   wait; what comes while so many do is dropped, which a worker's batch as the buffer makes the
-   truncation of ScaDLES (at a take, the rest is thrown away) and no bound its persistence. The
-   dropped are counted and not trained; no other sample takes the place of one in the order, since
-   of samples that come in random order any are as good.
+   without a stream. So a stream changes no bit of `ddp`: it changes when.
+
+   --stream-buffer: how many may wait; what comes while so many do is dropped. A worker's batch as
+   the buffer makes that the truncation of ScaDLES (at a take, the rest is thrown away), and no
+   bound its persistence. The dropped are counted and not trained. No other sample takes the place
+   of one in the order, since of samples that come in random order any are as good.
 
    Time is the workers' own, virtual in simulated runs. A run begins with nothing there, also one
    that goes on from a checkpoint. Samples go on coming during exchanges and evaluations. */
@@ -61,8 +62,8 @@ tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err)
         const int64_t batch = run->automatic_shares ? all : tutti_share_batch(&run->share, r);
         if (batch > c->stream_buffer)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "stream-buffer is %lld, but a pass of worker %d %s %lld samples, which never wait at "
-                              "once; give at least as many, or 0 to keep all",
+                              "stream-buffer is %lld, but a pass of worker %d %s %lld samples, "
+                              "which never wait at once; give at least as many, or 0 to keep all",
                               (long long)c->stream_buffer, r, run->automatic_shares ? "may have" : "has",
                               (long long)batch);
     }

@@ -12,22 +12,22 @@
 #define AT(member) TUTTI_AT(tutti_train_config, member)
 const tutti_option tutti_train_options[] = {
     { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp",
-      "network: mlp, cnn, resnet, vgg, gpt, wordlm, blstm, ctr, logistic, quadratic, with options; naming a "
-      "problem (logistic, quadratic) names its data too" },
+      "network: mlp, cnn, resnet, vgg, gpt, wordlm, blstm, ctr, logistic, quadratic, with options; "
+      "naming a problem (logistic, quadratic) names its data too" },
     { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist",
-      "mnist, mnist(distort=0.5), quadratic, logistic, moby-dick, speech, a text's path, clicks(file=PATH), or a "
-      "directory of IDX files with the four MNIST names (plain or .gz); docs/DATA.md" },
+      "mnist, mnist(distort=0.5), quadratic, logistic, moby-dick, speech, a text's path, "
+      "clicks(file=PATH), or a directory of IDX files with the four MNIST names (plain or .gz); docs/DATA.md" },
     { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine; with several hosts what they add up to" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
-      "ranks besides the n workers that only serve, of methods with servers; with hosts on each in turn, from the "
-      "last; 0: workers serve beside their computation" },
+      "ranks besides the n workers that only serve, of methods with servers; "
+      "with hosts on each in turn, from the last; 0: workers serve beside their computation" },
     { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "",
       "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
     { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "",
       "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
     { "meet", TUTTI_TEXT, AT(meet), 0, 0, 0, "",
-      "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; default: the one that the route to "
-      "them has" },
+      "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; "
+      "default: the one that the route to them has" },
     { "start-timeout", TUTTI_REAL, AT(start_timeout), 60, 0.1, 86400, NULL,
       "tcp: seconds until all workers must have come" },
     { "method", TUTTI_SPEC, AT(method), 0, 0, 0, "ddp", "training method; `tutti methods` lists them" },
@@ -36,47 +36,47 @@ const tutti_option tutti_train_options[] = {
     { "steps", TUTTI_INT, AT(steps), 0, 0, 1e15, NULL,
       "steps of each worker instead of epochs, counted from the run's beginning; 0: by epochs" },
     { "collective-table", TUTTI_TEXT, AT(collective_table), 0, 0, 0, "",
-      "with collective=auto: a file that says which algorithm serves which size, as `tutti bench allreduce --tune "
-      "FILE` writes it; it changes times, not results" },
+      "with collective=auto: a file that says which algorithm serves which size, "
+      "as `tutti bench allreduce --tune FILE` writes it; it changes times, not results" },
     { "collective", TUTTI_SPEC, AT(collective), 0, 0, 0, "auto",
       "all-reduce of gradients: auto, exchange, doubling, tree, direct, halving, hierarchy (of hosts and nodes); "
-      "in an order of their own: ring(order=any), stragglar(straggler=R,order=any); of messages of codecs that "
-      "cannot be summed: allgather, alltoall (and encoded anew by the owners of parts)" },
+      "in an order of their own: ring(order=any), stragglar(straggler=R,order=any); "
+      "of messages of codecs that cannot be summed: allgather, alltoall (and encoded anew by the owners of parts)" },
     { "codec", TUTTI_SPEC, AT(codec), 0, 0, 0, "",
       "how gradients (under d-psgd: models) travel: fp16, bf16, int8, qsgd(bits=4), ef(topk(ratio=0.01)), "
       "ef(powersgd(rank=4)) ...; `tutti codecs` lists them; none: as they are" },
     { "codec-cost", TUTTI_CHOICE, AT(codec_cost), 0, 0, 0, "off|explain|auto-off",
-      "with a codec: measure it and the network before the first step and print what an exchange takes with it and "
-      "without, and why (explain); and leave it away where it is predicted to take over 5 % longer (auto-off), "
-      "which is said" },
+      "with a codec: measure it and the network before the first step "
+      "and print what an exchange takes with it and without, and why (explain); "
+      "and leave it away where it is predicted to take over 5 % longer (auto-off), which is said" },
     { "codec-report", TUTTI_INT, AT(codec_report), 0, 0, 1e15, NULL,
-      "with a codec: every so many steps measure what it made of each tensor's gradient (bits an element, share of "
-      "it that is lost and its bound, elements left, residual over gradient): a line a tensor in metrics.jsonl, "
-      "the last in summary.json (docs/CODECS.md); 0: never" },
+      "with a codec: every so many steps measure what it made of each tensor's gradient (bits an element, share "
+      "of it that is lost and its bound, elements left, residual over gradient): "
+      "a line a tensor in metrics.jsonl, the last in summary.json (docs/CODECS.md); 0: never" },
     { "codec-checksum", TUTTI_BOOL, AT(codec_checksum), 0, 0, 1, NULL,
-      "with a codec that makes messages: a hash of eight bytes with each, looked at before it is decoded, so that "
-      "what was damaged on its way ends the run and is not learnt from" },
+      "with a codec that makes messages: a hash of eight bytes with each, "
+      "looked at before it is decoded, so that what was damaged on its way ends the run and is not learnt from" },
     { "codec-hierarchy", TUTTI_TEXT, AT(codec_hierarchy), 0, 0, 0, "none",
-      "with a codec: the workers of a machine (machine), or N of consecutive ranks (N), sum their gradients as "
-      "they are, and the codec is between the machines: for slow networks between fast machines" },
+      "with a codec: the workers of a machine (machine), or N of consecutive ranks (N), sum their gradients "
+      "as they are, and the codec is between the machines: for slow networks between fast machines" },
     { "batch", TUTTI_INT, AT(batch), 64, 1, 1 << 20, NULL, "samples a worker a pass" },
     { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even",
-      "samples of a pass by worker: even, auto (by measured speed), data (by the sizes of their parts), or weights "
-      "w0:w1:..." },
+      "samples of a pass by worker: "
+      "even, auto (by measured speed), data (by the sizes of their parts), or weights w0:w1:..." },
     { "partition", TUTTI_SPEC, AT(partition), 0, 0, 0, "iid",
       "who has which samples: iid (all draw from all), dirichlet(alpha=A), class(k=K), shard(k=K); docs/DATA.md" },
     { "validation", TUTTI_REAL, AT(validation), 0, 0, 1e15, NULL,
-      "samples at the end of the training set that nobody trains on, or below 1 their share of it: by the loss on "
-      "them a method (hermes) decides what to send; 0: none" },
+      "samples at the end of the training set that nobody trains on, or below 1 their share of it: "
+      "by the loss on them a method (hermes) decides what to send; 0: none" },
     { "accumulate", TUTTI_INT, AT(accumulate), 1, 1, 4096, NULL,
       "passes whose gradients are added up before one exchange and update" },
     { "precision", TUTTI_CHOICE, AT(precision), 0, 0, 0, "fp32|bf16|fp16",
-      "what operands of the network's products are rounded to; sums, weights, gradients and the rest stay fp32 "
-      "(docs/PRECISION.md)" },
+      "what operands of the network's products are rounded to; "
+      "sums, weights, gradients and the rest stay fp32 (docs/PRECISION.md)" },
     { "loss-scale", TUTTI_SPEC, AT(loss_scale), 0, 0, 0, "",
       "loss scaling: off, static(scale=1024), "
-      "dynamic(init=65536,growth=2,backoff=0.5,interval=2000,hysteresis=1,min=1,on_min=error); steps that overflow "
-      "are left out; default: dynamic with fp16, else off" },
+      "dynamic(init=65536,growth=2,backoff=0.5,interval=2000,hysteresis=1,min=1,on_min=error); "
+      "steps that overflow are left out; default: dynamic with fp16, else off" },
     { "optimizer", TUTTI_SPEC, AT(optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)",
       "update rule: sgd, adam, adamw with options" },
     { "lr-schedule", TUTTI_SPEC, AT(lr_schedule), 0, 0, 0, "constant",
@@ -89,8 +89,8 @@ const tutti_option tutti_train_options[] = {
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
       "compute threads a worker; 0: max(1, cores / workers). Part of what fixes the bits" },
     { "lane", TUTTI_CHOICE, AT(lane), 0, 0, 0, "auto|on|off",
-      "exchange on a thread beside the computation: auto leaves it away where its work would take the "
-      "computation's core (shm without a core to spare)" },
+      "exchange on a thread beside the computation: "
+      "auto leaves it away where its work would take the computation's core (shm without a core to spare)" },
     { "transport", TUTTI_SPEC, AT(transport), 0, 0, 0, "shm",
       "what carries messages: shm (shared memory, this machine)" },
     { "platform", TUTTI_TEXT, AT(platform), 0, 0, 0, "",
@@ -98,27 +98,27 @@ const tutti_option tutti_train_options[] = {
     { "fail", TUTTI_TEXT, AT(fail), 0, 0, 0, "",
       "simulated runs: RANK@SECONDS:..., whose host fails when, in virtual time, as sim(fail=...)" },
     { "step-time", TUTTI_REAL, AT(step_time), 0, 0, 1e9, NULL,
-      "simulated runs: seconds a pass of `batch` samples takes on each worker, before --slow; 0: its FLOPs over "
-      "the host's speed" },
+      "simulated runs: seconds a pass of `batch` samples takes on each worker, before --slow; "
+      "0: its FLOPs over the host's speed" },
     { "report-every", TUTTI_INT, AT(report_every), 50, 1, 1e9, NULL,
       "steps between lines of metrics.jsonl and of progress" },
     { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL,
-      "steps between evaluations on the test set; 0: at the end of each epoch (asynchronous methods: only with "
-      "--target, since all have to meet)" },
+      "steps between evaluations on the test set; "
+      "0: at the end of each epoch (asynchronous methods: only with --target, since all have to meet)" },
     { "final-eval", TUTTI_CHOICE, AT(final_eval), TUTTI_FINAL_EVAL_ON, 0, 0, "off|on|all",
-      "evaluate the final model on the test set (on) and the whole training set (all); with on, final_train_loss "
-      "is of a fixed draw of training samples, as many as the test set has, at most 2000" },
+      "evaluate the final model on the test set (on) and the whole training set (all); "
+      "with on, final_train_loss is of a fixed draw of training samples, as many as the test set has, at most 2000" },
     { "target", TUTTI_TEXT, AT(target), 0, 0, 0, "",
       "stop when an evaluation reaches it: accuracy=0.98, loss=0.1 or, of clicks, auc=0.75 (on the test set)" },
     { "checkpoint-every", TUTTI_INT, AT(checkpoint_every), 0, 0, 1e15, NULL, "steps between checkpoints; 0: none" },
     { "checkpoint-keep", TUTTI_INT, AT(checkpoint_keep), 2, 1, 1000000, NULL, "newest checkpoints that are kept" },
     { "checkpoint-on-signal", TUTTI_BOOL, AT(checkpoint_on_signal), 0, 0, 1, NULL,
-      "on SIGTERM or Ctrl-C end the step, save a checkpoint and end, as preempted jobs need (within 2 minutes); a "
-      "second signal ends at once. Methods whose workers do not all meet in every step save at the next multiple "
-      "of report-every" },
+      "on SIGTERM or Ctrl-C end the step, save a checkpoint and end, as preempted jobs need (within 2 minutes); "
+      "a second signal ends at once. "
+      "Methods whose workers do not all meet in every step save at the next multiple of report-every" },
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "",
-      "go on from a run's --out (its newest valid checkpoint) or from one checkpoint; auto: from --out if it has a "
-      "checkpoint, else begin" },
+      "go on from a run's --out (its newest valid checkpoint) or from one checkpoint; "
+      "auto: from --out if it has a checkpoint, else begin" },
     { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "",
       "emulate unequal workers: RANK:FACTOR, RANK:FACTOR:P, *:FACTOR:P (in a step with probability P), by commas" },
     { "stream", TUTTI_TEXT, AT(stream), 0, 0, 0, "",
@@ -133,8 +133,8 @@ const tutti_option tutti_train_options[] = {
       "with on-loss=continue: stop (exit code 3) when fewer workers than these are left" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory of the results; default runs/TIME-METHOD" },
     { "overwrite", TUTTI_BOOL, AT(overwrite), 0, 0, 1, NULL,
-      "what an earlier run has left in --out, checkpoints too, goes once this one has begun; without it such a "
-      "directory is refused" },
+      "what an earlier run has left in --out, checkpoints too, goes once this one has begun; "
+      "without it such a directory is refused" },
     { "trace", TUTTI_BOOL, AT(trace), 0, 0, 1, NULL,
       "write OUT/trace.json (Chrome, Perfetto): passes, exchanges, updates of all workers" },
     { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "no progress; errors are always shown" },
@@ -228,23 +228,23 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
         return TUTTI_OK;
     if ((traits & TUTTI_GOES_ON) != 0 && votes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "on-loss is 'continue', but with %s the workers of '%.60s' have a word among all in every "
-                          "step; leave it away, or use on-loss=stop",
+                          "on-loss is 'continue', but with %s the workers "
+                          "of '%.60s' have a word among all in every step; leave it away, or use on-loss=stop",
                           c->nonfinite == TUTTI_NONFINITE_SKIP ? "nonfinite=skip" : "loss-scale", c->method);
     if (known && method != NULL && (method->traits & TUTTI_GOES_ON) != 0 && (method->traits & TUTTI_SERVERS) != 0 &&
         !(traits & TUTTI_GOES_ON))
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "on-loss is 'continue', but with '%.60s' every worker has a slice of the model, which is lost with it; use "
-            "on-loss=stop, or --servers S, or a number of servers in the method's spec below the number of workers",
+            "on-loss is 'continue', but with '%.60s' every worker has a slice of the model, which is lost with it; "
+            "use on-loss=stop, or --servers S, or a number of servers in the method's spec below the number of workers",
             c->method);
     if (known && !(traits & TUTTI_GOES_ON)) { /* a spec that is wrong is told elsewhere */
         for (size_t i = 0; tutti_methods[i] != NULL; i++)
             if (tutti_methods[i]->traits & TUTTI_GOES_ON)
                 add_name(can, sizeof can, tutti_methods[i]->name);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "on-loss is 'continue', but '%.60s' needs every worker in every step; use on-loss=stop and "
-                          "resume from a checkpoint, or a method that goes on (%s)",
+                          "on-loss is 'continue', but '%.60s' needs every worker in every step; "
+                          "use on-loss=stop and resume from a checkpoint, or a method that goes on (%s)",
                           c->method, can);
     }
     if (!survives) {
@@ -252,8 +252,8 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
             if (tutti_transports[i]->events != NULL)
                 add_name(can, sizeof can, tutti_transports[i]->name);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "on-loss is 'continue', but transport '%.60s' does not outlive the loss of a worker; use "
-                          "on-loss=stop, or a transport that does (%s)",
+                          "on-loss is 'continue', but transport '%.60s' does not outlive the loss of a worker; "
+                          "use on-loss=stop, or a transport that does (%s)",
                           c->transport, can);
     }
     return TUTTI_OK;

@@ -1,6 +1,6 @@
-/* delays.c: how many gradients of whom had which delay: each worker's histogram, told at the
-   end, and what summary.json says of them. They travel as lists of pairs, since of a
-   thousand bins few have anything in them. */
+/* delays.c: how many gradients of which worker had which delay: each worker's histogram, told at
+   the end, and what summary.json says of them. They travel as lists of pairs, since of a thousand
+   bins few have anything in them. */
 #include <errno.h>
 
 #include "train_internal.h"

@@ -3,9 +3,9 @@
    and so a thousand of them need it once.
 
    Of a problem with a known optimum the loss is the excess over the least possible on these
-   samples: the least is evaluated along with the values, on the same samples in the same
-   order, so that the difference is good to the last digits of a double whatever the noise;
-   what rounding leaves below 0 is 0.
+   samples. The least is evaluated along with the values, on the same samples in the same order, so
+   that the difference is good to the last digits of a double whatever the noise. What rounding
+   leaves below 0 is 0.
 
    The area under the ROC curve is a property of all samples' ranks: logits go to index 0, which
    ranks them and tells the others. A logit has the same bits whoever computes it, so the area does

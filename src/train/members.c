@@ -1,11 +1,11 @@
-/* members.c: meetings of a run that goes on after losses (engine.h): who takes part, where reports
-   find a worker's row, and who writes. The lowest worker that is left, index 0 of run->all, prints
-   and writes; when that changes, the new one opens the files.
+/* members.c: meetings of a run that goes on after losses (engine.h): which workers take part, where
+   reports find a worker's row, and which one writes. The lowest worker that is left, index 0 of
+   run->all, prints and writes; when that changes, the new one opens the files.
 
    A worker that fails by itself within a meeting (no memory) leaves at once: others wait for it in
    the meeting, and in the agreement it would wait for them. It is lost to them like one that was
-   killed. What the writer cannot write is another matter: by then nobody waits for it, the next
-   writer would find the same full disk, and so it is told, and the run ends for all. */
+   killed. What the writer cannot write is another matter. By then nobody waits for it, and the next
+   writer would find the same full disk. So the others are told, and the run ends for all. */
 #include "train_internal.h"
 
 int tutti_train_rank(const tutti_run *run, int index)

@@ -1,7 +1,7 @@
-/* out.c: the output directory. Until a run is accepted nothing in it changes, so that a
-   start that was refused costs neither the run that is there nor a directory that was not:
-   prepare only looks; accept, when all that can be refused is behind, writes config.json and
-   takes away what --overwrite gives up. */
+/* out.c: the output directory. Until a run is accepted nothing in it changes, so that a start that
+   was refused costs neither the run that is there nor a directory that was not. Therefore prepare
+   only looks. When all that can be refused is behind, accept writes config.json and takes away what
+   --overwrite gives up. */
 #include <stdlib.h>
 #include <string.h>
 

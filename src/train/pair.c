@@ -33,16 +33,15 @@ tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, b
         return TUTTI_OK;
     if (clicks)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "data is '%.120s', a click log, whose samples have categories, but model '%.80s' takes %s "
-                          "only; give a model of categories (ctr), or other data "
-                          "(`tutti data list`)",
+                          "data is '%.120s', a click log, whose samples have categories, but model "
+                          "'%.80s' takes %s only; give a model of categories (ctr), or other data (`tutti data list`)",
                           c->data, c->model, tutti_nn_takes_tokens(c->model) ? "tokens" : "values");
     if (!text || tutti_nn_takes_tokens(c->model))
         return TUTTI_OK; /* of a model of tokens or categories on other data nn says what is wrong */
     return tutti_fail(
         err, TUTTI_ERR_USAGE, 0,
-        "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes values (images, features); give a "
-        "model of tokens (gpt, wordlm), or a set of images or a problem (`tutti data list`)",
+        "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes values (images, features); "
+        "give a model of tokens (gpt, wordlm), or a set of images or a problem (`tutti data list`)",
         c->data, c->model);
 }
 
@@ -90,18 +89,17 @@ tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *er
     else if (model_set != NULL && !no_options)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "model is '%.80s', whose options say how its own samples are drawn, but data is '%.80s'; "
-                          "leave data out, or write "
-                          "model 'logistic' without options",
+                          "leave data out, or write model 'logistic' without options",
                           c->model, c->data);
     if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && c->precision != TUTTI_PRECISION_FP32)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "precision is %s, but model '%.80s' has no products whose operands could be rounded; leave "
-                          "precision at fp32",
+                          "precision is %s, but model '%.80s' has no products whose operands could be rounded; "
+                          "leave precision at fp32",
                           tutti_train_precision_name(c), c->model);
     if (strncmp(c->target, "auc=", 4) == 0 && !tutti_nn_takes_categories(c->model))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "target is '%.40s', but '%.80s' gives no logit to rank samples by; only models of categories "
-                          "(ctr) do; write accuracy=A or loss=L",
+                          "target is '%.40s', but '%.80s' gives no logit to rank samples by; "
+                          "only models of categories (ctr) do; write accuracy=A or loss=L",
                           c->target, c->model);
     if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && strncmp(c->target, "accuracy=", 9) == 0)
         return tutti_fail(

@@ -14,13 +14,12 @@ tutti_status tutti_train_check_partition(const tutti_train_config *c, tutti_erro
     TUTTI_TRY(tutti_partition_read(&p, c->partition, err));
     if (p.kind == TUTTI_PARTITION_IID && strcmp(c->batch_share, "data") == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "batch-share is 'data', but with partition 'iid' no worker has a part of its own; give a "
-                          "partition, or leave batch-share at even");
+                          "batch-share is 'data', but with partition 'iid' no worker has a part of its own; "
+                          "give a partition, or leave batch-share at even");
     if (p.kind != TUTTI_PARTITION_IID && strcmp(c->batch_share, "auto") == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "batch-share is 'auto', but with partition '%.80s' how far a worker is in its own part must "
-                          "follow from the step, not from the clock; "
-                          "give it even, data or weights",
+                          "batch-share is 'auto', but with partition '%.80s' how far a worker is in "
+                          "its own part must follow from the step, not from the clock; give it even, data or weights",
                           c->partition);
     return TUTTI_OK;
 }

@@ -1,5 +1,5 @@
-/* results.c: what a run leaves: model.safetensors, summary.json, trace.json.
-   Each appears whole or not at all. */
+/* results.c: what a run leaves: model.safetensors, summary.json, trace.json. Each appears whole or
+   not at all. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

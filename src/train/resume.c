@@ -81,8 +81,8 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
         snprintf(others, sizeof others, ", or %lld as those %lld had who were left", (long long)rest,
                  (long long)survivors(saved));
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "cannot resume %s: its run has samples_per_step %lld, this one %lld (n x batch x accumulate); it "
-                      "decides the numbers and must be the same%s%s",
+                      "cannot resume %s: its run has samples_per_step %lld, this one %lld (n x batch x accumulate); "
+                      "it decides the numbers and must be the same%s%s",
                       path, (long long)was, (long long)step, others,
                       run->own_pace ? ", or batch x accumulate must" : "");
 }
@@ -150,8 +150,8 @@ static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tut
             "this run has optimizer %.100s, and that of the checkpoint had %s; go on with that, or start anew", now,
             was);
     tutti_train_say(run, 0,
-                    "note: the checkpoint's run had optimizer %s; this one goes on with %s, and without what that one "
-                    "had averaged",
+                    "note: the checkpoint's run had optimizer %s; "
+                    "this one goes on with %s, and without what that one had averaged",
                     was, now);
     return TUTTI_OK;
 }

@@ -1,10 +1,16 @@
-/* shares.c: --batch-share: how many samples of a pass each worker takes. even: the same. w0:w1:...:
-   in these proportions. auto: by measured speed, so that all finish together: a worker that needs t
-   seconds a sample gets a share in proportion to 1/t. data: in proportion to the workers' parts of
-   the data, so that with a partition every sample counts alike. The samples of a step stay the
-   same, only who computes them changes; gradients are weighted by samples, so the mean is exact.
-   Times are smoothed, and shares move only when the slowest worker would gain 3 %: `auto` follows
-   the clock, so its bits are those of the shares it chose, which a checkpoint keeps. */
+/* shares.c: --batch-share: how many samples of a pass each worker takes.
+
+     even          the same
+     w0:w1:...     in these proportions
+     auto          by measured speed, so that all finish together: a worker that needs t seconds a
+                   sample gets a share in proportion to 1/t
+     data          in proportion to the workers' parts of the data, so that with a partition every
+                   sample counts alike
+
+   The samples of a step stay the same, only who computes them changes; gradients are weighted by
+   samples, so the mean is exact. Times are smoothed, and shares move only when the slowest worker
+   would gain 3 %. `auto` follows the clock, so its bits are those of the shares it chose, which a
+   checkpoint keeps. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* simulation.c: what only simulated runs have: --platform, --fail and --step-time; and the
-   options that are the transport's.
+/* simulation.c: what only simulated runs have: --platform, --fail and --step-time; and the options
+   that are the transport's.
 
    --step-time S: a pass of `batch` samples costs S seconds of virtual time on every worker instead
    of its FLOPs over the host's speed; other passes cost in proportion, and --slow multiplies. The
@@ -116,8 +116,8 @@ tutti_status tutti_train_check_simulation(const tutti_train_config *c, tutti_err
     if (c->step_time > 0 && !tutti_world_simulated(c->transport)) {
         TUTTI_TRY(tutti_world_check(c->transport, err));
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "step-time is %g s, but with transport '%.80s' time is real; use it with --transport sim, or "
-                          "slow workers down with --slow",
+                          "step-time is %g s, but with transport '%.80s' time is real; "
+                          "use it with --transport sim, or slow workers down with --slow",
                           c->step_time, c->transport);
     }
     return TUTTI_OK;

@@ -1,8 +1,13 @@
-/* slow.c: --slow: emulated unequal workers. RANK:FACTOR (always), RANK:FACTOR:P (in a step with
-   probability P), *:FACTOR:P (each worker by itself); several are separated by commas and multiply.
-   A slowed worker sleeps (factor - 1) times as long as it has just computed, layer by layer, so
-   that its gradients come late as a slow machine's would. In simulated runs the same sleep is
-   virtual. The draws are a function of seed, rank and step: a resumed run is slowed alike. */
+/* slow.c: --slow: emulated unequal workers.
+
+     RANK:FACTOR      always
+     RANK:FACTOR:P    in a step with probability P
+     *:FACTOR:P       each worker by itself
+
+   Several are separated by commas and multiply. A slowed worker sleeps (factor - 1) times as long
+   as it has just computed, layer by layer, so that its gradients come late as a slow machine's
+   would. In simulated runs the same sleep is virtual. The draws are a function of seed, rank and
+   step: a resumed run is slowed alike. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,9 +55,8 @@ tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_err
         double factor, chance;
         if (!take(&at, &rank, &factor, &chance))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "slow is '%.80s'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P with a factor from 1 to "
-                              "1e6 and P from 0 to 1, "
-                              "several separated by commas",
+                              "slow is '%.80s'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P "
+                              "with a factor from 1 to 1e6 and P from 0 to 1, several separated by commas",
                               spec);
         if (rank >= workers)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -113,9 +113,8 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         run->steps = (run->gradients_in_all + run->unit - 1) / run->unit;
         run->steps_per_epoch = (double)per_epoch / (double)run->unit;
         snprintf(fingerprint, sizeof fingerprint,
-                 "model=%s\ndata "
-                 "hash=%016llx\npartition=%s\nthreads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%"
-                 "lld\ntarget=%s\nresume=%s\n",
+                 "model=%s\ndata hash=%016llx\npartition=%s\n"
+                 "threads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
                  c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads,
                  tutti_train_precision_name(c), (long long)c->eval_every, (long long)c->checkpoint_every, c->target,
                  c->resume);
@@ -582,8 +581,8 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
                         config->precision != TUTTI_PRECISION_FP32 ? ", " : "", (unsigned long long)run.steps);
         if (run.nn != NULL && tutti_nn_widens(run.nn))
             tutti_train_say(&run, 0,
-                            "products of %s are computed in fp32 here, since oneDNN has none for this CPU: the numbers "
-                            "are those of %s, the time is not",
+                            "products of %s are computed in fp32 here, since oneDNN has none for this CPU: "
+                            "the numbers are those of %s, the time is not",
                             tutti_train_precision_name(config), tutti_train_precision_name(config));
         status = train(&run, err);
     }
