@@ -1,34 +1,42 @@
-/* server_bench.c: what bench/run server measures, one run a process:
+/* server_bench.c: what bench/run server measures, one run a process.
 
-   server_bench WORKERS ELEMENTS STEPS METHOD     every worker pushes a gradient of ELEMENTS floats
+     server_bench WORKERS ELEMENTS STEPS METHOD   every worker pushes a gradient of ELEMENTS floats
                                                   STEPS times through METHOD ("asgd"), with plain
                                                   sgd and no computation at all: push, update, pull
-   server_bench WORKERS ROWS STEPS rows           every worker pulls and pushes, STEPS times,
-                                                  the rows of a table of ROWS x 64 that DRAWS
-                                                  draws by Zipf's law name, through a server
-                                                  that updates them with plain sgd
-   server_bench WORKERS ROWS STEPS updates        the same without the pull, which
-                                                  would leave the rows in the cache
+     server_bench WORKERS ROWS STEPS rows         every worker pulls and pushes, STEPS times, the
+                                                  rows of a table of ROWS x 64 that DRAWS draws by
+                                                  Zipf's law name, through a server that updates
+                                                  them with plain sgd
+     server_bench WORKERS ROWS STEPS updates      the same without the pull, which would leave the
+                                                  rows in the cache
 
-   Workers are threads over shared memory. Prints one JSON object: seconds of all pushes together;
-   what a triad of plain C (McCalpin 1995) moves meanwhile in as many threads, before and after, in
-   bytes a second, on vectors of ELEMENTS each; and the ratio of both. What a push has to move at
-   least, an element, where the server reads the gradient in the worker's window and writes the
-   answer there, and no vector stays in a cache:
-     asgd               16 bytes: the gradient read, 4; the server's values read and
-                        written, 8; the worker's written, 4
-     parameter-server   20 bytes, however many workers: each gradient read, 4, and the mean
-                        written in its place, 4; then the worker's update: gradient and value
-                        read, value written, 12. The update cannot go along with the sum, which
-                        would leave 12: clipping and numbers that are not finite are of the whole
-                        gradient. An all-reduce moves as much.
-   The engine's own look whether a gradient is finite (4) is none of it, nor are the lines that a
-   write fetches first (the triad's neither). Of rows: how many a second, a worker, from the
-   question for them (or the push) to the end of their update, which is one core's work, since a
-   worker waits while its server computes; how many a second of the update alone (the time in
-   tutti_server_update, on the server's threads); and how many the triad's rate would move, a row
-   being read, its gradient read and the row written: 768 bytes. The law's exponent is 1.1, over
-   places of the table in an order without meaning, as hashes leave them. */
+   Workers are threads over shared memory. Prints one JSON object:
+   - seconds of all pushes together;
+   - what a triad of plain C (McCalpin 1995) moves meanwhile in as many threads, before and after,
+     in bytes a second, on vectors of ELEMENTS each;
+   - the ratio of both.
+
+   What a push has to move at least, an element. The server reads the gradient in the worker's
+   window and writes the answer there, and no vector stays in a cache:
+     asgd               16 bytes: the gradient read, 4; the server's values read and written, 8; the
+                        worker's written, 4
+     parameter-server   20 bytes, however many workers: each gradient read, 4, and the mean written
+                        in its place, 4; then the worker's update: gradient and value read, value
+                        written, 12. The update cannot go along with the sum, which would leave 12:
+                        clipping and numbers that are not finite are of the whole gradient. An
+                        all-reduce moves as much.
+   The engine's own look whether a gradient is finite (4) is none of it. Nor are the lines that a
+   write fetches first (the triad's neither).
+
+   Of rows it prints:
+   - how many a second, a worker, from the question for them (or the push) to the end of their
+     update. This is one core's work, since a worker waits while its server computes;
+   - how many a second of the update alone (the time in tutti_server_update, on the server's
+     threads);
+   - how many the triad's rate would move, a row being read, its gradient read and the row written:
+     768 bytes.
+   The law's exponent is 1.1, over places of the table in an order without meaning, as hashes leave
+   them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

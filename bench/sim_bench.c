@@ -1,12 +1,12 @@
-/* sim_bench.c: what bench/sim measures, one run a process (a process has one simulation):
+/* sim_bench.c: what bench/sim measures, one run a process (a process has one simulation).
 
-   sim_bench train WORKERS STEPS|epoch DATA OUT   `tutti train --transport sim --model
-                                                  mlp(hidden=128) --batch 8 --method ddp`;
-                                                  epoch: once over the data in all
-   sim_bench ring WORKERS BYTES [ROUNDS]          an all-reduce of BYTES by a ring over ports
-                                                  (Patarasuk and Yuan 2009): in each of 2 (p - 1)
-                                                  rounds (or ROUNDS) every worker sends a slice to
-                                                  the next one and receives one from the one before
+     sim_bench train WORKERS STEPS|epoch DATA OUT   `tutti train --transport sim
+                                                    --model mlp(hidden=128) --batch 8 --method ddp`;
+                                                    epoch: once over the data in all
+     sim_bench ring WORKERS BYTES [ROUNDS]          an all-reduce of BYTES by a ring over ports
+                                                    (Patarasuk and Yuan 2009). In each of 2 (p - 1)
+                                                    rounds (or ROUNDS) every worker sends a slice to
+                                                    the next and receives one from the one before
 
    Prints one JSON object: messages of all workers; host time of the process, as CPU seconds (user
    and system) and on the wall; virtual seconds; peak resident KiB. The ring's values are small

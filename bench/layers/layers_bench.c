@@ -1,9 +1,10 @@
-/* layers_bench.c: the functions of src/nn/math on one thread, for bench/layers/run. Prints a line
-   an operation: its name, microseconds of the best of some calls, bytes that have to pass through
-   memory once, floating-point operations (of attention: those below the diagonal). The first
-   lines are the yardsticks: memcpy of
-   32 MiB, and products and sums in registers.   usage: layers_bench [LEVEL:
-                                                 0 scalar, 1 AVX2, 2 AVX-512] */
+/* layers_bench.c: the functions of src/nn/math on one thread, for bench/layers/run.
+
+   usage: layers_bench [LEVEL: 0 scalar, 1 AVX2, 2 AVX-512]
+
+   Prints a line an operation: its name, microseconds of the best of some calls, bytes that have to
+   pass through memory once, floating-point operations (of attention: those below the diagonal).
+   The first lines are the yardsticks: memcpy of 32 MiB, and products and sums in registers. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

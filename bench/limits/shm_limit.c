@@ -1,23 +1,25 @@
-/* What an all-reduce of floats between two processes of one machine takes in hand-written loops:
-   two pinned processes, shared memory, busy waiting, and nothing else: no groups, tags, types,
+/* What an all-reduce of floats between two processes of one machine takes in hand-written loops.
+   Two pinned processes, shared memory, busy waiting, and nothing else: no groups, tags, types,
    errors or deaths. src/collective/window.c is measured beside it, and is faster at some sizes.
 
      small        up to 1024 floats: each process writes its vector behind a flag, in the same line,
-                  waits for the other's flag and adds. Bound: the time a line takes from core to
-                  core, and for the lines after the first
+                  waits for the other's flag and adds.
+                  Bound: the time a line takes from core to core, and for the lines after the first
      registered   both vectors lie in memory that both map: each process adds one half and writes
-                  both. Bound: 2 n bytes read and 2 n written by two processes, half of them in the
+                  both.
+                  Bound: 2 n bytes read and 2 n written by two processes, half of them in the
                   other's cache; above what the caches hold, the bandwidth of memory
-     foreign      private vectors, in chunks: each process copies the half that the other adds
-                  into its shared half-stage, adds the other's staged half to its own, into its
-                  vector and back into that stage, and takes its sums from its stage. Bound: n
-                  bytes read and n written by each, and three times n / 2 of the stages' lines
-                  through the other's cache. (All of a chunk staged by each and added by each for
-                  itself took 1.4 to 4 times as long.)
+     foreign      private vectors, in chunks. Each process copies the half that the other adds into
+                  its shared half-stage. It adds the other's staged half to its own, into its vector
+                  and back into that stage, and takes its sums from its stage.
+                  Bound: n bytes read and n written by each, and three times n / 2 of the stages'
+                  lines through the other's cache. (All of a chunk staged by each and added by each
+                  for itself took 1.4 to 4 times as long.)
 
-   shm_limit [SECONDS A SIZE [MOST BYTES]] prints method,bytes,median_us,min_us as CSV; the time of
-   a call is the longer of the two processes'. Both processes yield in waits that last, so that it
-   ends on a machine that is not its own. */
+   usage: shm_limit [SECONDS A SIZE [MOST BYTES]]
+   Prints method,bytes,median_us,min_us as CSV; the time of a call is the longer of the two
+   processes'. Both processes yield in waits that last, so that it ends on a machine that is not
+   its own. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>

@@ -1,14 +1,14 @@
-/* tcp_limit.c: what two hosts can do over one plain TCP connection: the bound of the tcp transport,
-   by the system's calls and nothing else. No frames, no hashes, no matching, no sum.
+/* tcp_limit.c: what two hosts can do over one plain TCP connection. It is the bound of the tcp
+   transport, by the system's calls and nothing else: no frames, no hashes, no matching, no sum.
 
-     exchange   each end sends BYTES and receives BYTES at once, as a sum of two does in all; timed
+     exchange   each end sends BYTES and receives BYTES at once, as a sum of two does in all. Timed
                 as `tutti bench allreduce` times: a barrier, the exchange, the maximum of both
                 ends; median and 99th percentile. Small ones run on what the line's token bucket
                 has saved up, as all programs' do
      goodput    bytes a second of one long stream, one way: what the line carries in the long run
 
-   Both ends look without pause, which costs each a core and gives the least latency, and send in
-   pieces between which they receive: one call that takes all there is room for keeps what has come
+   Both ends look without pause, which costs each a core and gives the least latency. They send in
+   pieces between which they receive. One call that takes all there is room for keeps what has come
    waiting (a MiB each way took 456 us so, and the tcp transport 337).
 
    usage: tcp_limit RANK ADDRESS PORT SIZES SECONDS

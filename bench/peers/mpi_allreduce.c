@@ -1,7 +1,8 @@
-/* mpi_allreduce.c: MPI_Allreduce of float32, in place, measured as `tutti bench allreduce`
-   measures: fill, barrier, time the call, maximum over ranks; median and
-   99th percentile over the calls. usage: mpi_allreduce SIZES SECONDS    prints BYTES
-   MEDIAN_US P99_US CALLS on rank 0 */
+/* mpi_allreduce.c: MPI_Allreduce of float32, in place, measured as `tutti bench allreduce` does:
+   fill, barrier, time the call, maximum over ranks; median and 99th percentile over the calls.
+
+   usage: mpi_allreduce SIZES SECONDS
+   Prints BYTES MEDIAN_US P99_US CALLS on rank 0. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
