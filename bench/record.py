@@ -1,4 +1,5 @@
-"""What a figure is and where it is kept: bench/run makes rows, bench/results/PART.jsonl keeps them, tools/performance-doc reads them.
+"""What a figure is and where it is kept: bench/run makes rows, bench/results/PART.jsonl keeps them,
+tools/performance-doc reads them.
 
 A row: part, name, value, unit; ratio and against (what the ratio is to); what bench/bounds says of it (bound, better:
 "more" or "less", of: "value" or "ratio", bound_since: the commit of the line, null if it is not committed) and met;
@@ -28,8 +29,10 @@ def last_word(*command):
 
 
 def versions(tutti):
-    found = {"tutti": last_word(tutti, "version"), "cc": last_word("cc", "-dumpfullversion"), "openmpi": last_word("mpirun.openmpi", "--version"), "linux": platform.release(),
-             "fio": last_word("fio", "--version"), "mpich": (first_line("mpichversion") or "").replace("MPICH Version:", "").strip() or None}
+    mpich = (first_line("mpichversion") or "").replace("MPICH Version:", "").strip() or None
+    found = {"tutti": last_word(tutti, "version"), "cc": last_word("cc", "-dumpfullversion"),
+             "openmpi": last_word("mpirun.openmpi", "--version"), "linux": platform.release(),
+             "fio": last_word("fio", "--version"), "mpich": mpich}
     python = first_line(os.path.join(ROOT, "bench/peers/python"))
     found["torch"] = first_line(python, "-c", "import torch; print(torch.__version__)") if python else None
     return {name: version for name, version in found.items() if version}
@@ -39,7 +42,8 @@ def machine():
     with open("/proc/cpuinfo") as f:
         cpu = re.search(r"(?m)^model name\s*: (.*)$", f.read())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2 ** 30
-    return {"cpu": cpu.group(1) if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0)), "memory_gib": round(memory)}
+    return {"cpu": cpu.group(1) if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0)),
+            "memory_gib": round(memory)}
 
 
 def met(value, bound, better):
@@ -118,7 +122,8 @@ class Recorder:
     def part(self, name):
         self.name, load = name, os.getloadavg()[0]
         self.load = dict(load=round(load, 2), noisy=load > len(os.sched_getaffinity(0)) / 2)
-        print(f"\n{name}" + (f" (noisy: {load:.1f} processes were at work when it began)" if self.load["noisy"] else ""), flush=True)
+        print(f"\n{name}" + (f" (noisy: {load:.1f} processes were at work when it began)" if self.load["noisy"]
+                             else ""), flush=True)
 
     def bound(self, name):
         """What bench/bounds says of a figure of this part, or None."""
@@ -133,14 +138,17 @@ class Recorder:
             promise = {key: b[key] for key in ("bound", "of", "better")}
             promise["met"] = None if judged is None else met(judged, b["bound"], b["better"])
             promise["bound_since"] = self.since.get(b["line"], "")[:7] or None
-        self.rows.append(dict(part=self.name, name=name, value=value, unit=unit, ratio=ratio, against=against, **promise,
-                              command=command, **more, **self.common, **{**self.load, "noisy": timed and self.load["noisy"]}))
+        self.rows.append(dict(part=self.name, name=name, value=value, unit=unit, ratio=ratio, against=against,
+                              **promise,
+                              command=command, **more, **self.common,
+                              **{**self.load, "noisy": timed and self.load["noisy"]}))
         if self.keep:
             os.makedirs(self.results, exist_ok=True)
             with open(os.path.join(self.results, self.name + ".jsonl"), "a") as f:
                 f.write(json.dumps(self.rows[-1]) + "\n")
         if show or b is not None:
-            text = f"  {name:<66} {value:10.4g} {unit:<10}" + (f" {ratio:8.3f} of {against}" if ratio is not None else "")
+            text = f"  {name:<66} {value:10.4g} {unit:<10}"
+            text += f" {ratio:8.3f} of {against}" if ratio is not None else ""
             sign = "<=" if promise["better"] == "less" else ">="
             limit = "" if b is None else f"  {sign} {b['bound']:g}  {'met' if promise['met'] else 'MISSED'}"
             print(text + limit, flush=True)

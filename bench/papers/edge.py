@@ -1,14 +1,25 @@
 #!/usr/bin/env python3
-"""hermes on devices at the edge: bench/run edge measures, judges and keeps (bench/results/edge.jsonl); this file alone prints:
+"""hermes on devices at the edge.
 
-    bench/papers/edge.py [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]        TUTTI names another command than that of the release
+bench/run edge measures, judges and keeps (bench/results/edge.jsonl). This file alone prints:
 
-In virtual time (--transport sim), so other work on the machine does not change it. Three seeds. Eight hosts of the platform `edge`, whose speeds and links are drawn from one to ten times; mlp(hidden=64) on mnist(distort=0.5), the last 1000
-training samples held out of everybody's training. How long, and how many bytes, until the test accuracy is 90 %: the model is looked at every 8192 samples or so, for which all have to meet, asynchronous ones too.
+    bench/papers/edge.py [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
 
-Everybody has the same grid of learning rates (plain sgd, constant), mini-batches of 16 samples a worker, and ddp may take ones of 64 as well. Of each method the setting with the least mean time over the seeds counts; a best rate at the border of the
-grid is said and nothing is judged. parameter-server has ddp's bits, so it has ddp's settings. hermes has its defaults but for the chunk: 512 samples, handed out whole (--batch), since over slow links each hand-out is a way there and back.
-hermes(push=always) is what pushing only when it helps is worth; `single` on the first host alone, with mini-batches of 16, is what the others' help is worth."""
+TUTTI names another command than that of the release. In virtual time (--transport sim), so other work
+on the machine does not change it. Three seeds.
+
+Eight hosts of the platform `edge`, whose speeds and links are drawn from one to ten times;
+mlp(hidden=64) on mnist(distort=0.5), the last 1000 training samples held out of everybody's training.
+How long, and how many bytes, until the test accuracy is 90 %. The model is looked at every 8192
+samples or so, for which all have to meet, asynchronous ones too.
+
+All methods have the same grid of learning rates (plain sgd, constant) and mini-batches of 16 samples
+a worker; ddp may take ones of 64 as well. Of each method the setting with the least mean time over
+the seeds counts; a best rate at the border of the grid is said and nothing is judged.
+parameter-server has ddp's bits, so it has ddp's settings. hermes has its defaults but for the chunk:
+512 samples, handed out whole (--batch), since over slow links each hand-out is a way there and back.
+hermes(push=always) is what pushing only when it helps is worth. `single` on the first host alone,
+with mini-batches of 16, is what the others' help is worth."""
 import argparse, datetime, math, os, statistics, subprocess, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -34,18 +45,23 @@ class Edge(Gossip):
         """Seconds and bytes until the target, and the command; infinite where it is not reached."""
         n = 1 if method == "single" else 8
         try:
-            summary, _, command = self.train("--model", "mlp(hidden=64)", "--data", "mnist(distort=0.5)", "--validation", 1000, "-n", n, "--batch", batch, "--transport", "sim", "--platform", platform, "--threads", 1,
-                                             "--method", method, "--optimizer", f"sgd(lr={rate:g})", "--steps", SAMPLES // (n * batch), "--eval-every", max(1, LOOK // (n * batch)), "--target", "accuracy=0.9",
+            summary, _, command = self.train("--model", "mlp(hidden=64)", "--data", "mnist(distort=0.5)",
+                                             "--validation", 1000, "-n", n, "--batch", batch, "--transport", "sim",
+                                             "--platform", platform, "--threads", 1, "--method", method,
+                                             "--optimizer", f"sgd(lr={rate:g})", "--steps", SAMPLES // (n * batch),
+                                             "--eval-every", max(1, LOOK // (n * batch)), "--target", "accuracy=0.9",
                                              "--final-eval", "off", "--seed", seed)
         except Diverged:
             return NEVER_THERE
         seconds = summary["time_to_target_seconds"]
-        return NEVER_THERE if seconds is None else (seconds, summary["bytes_sent_total"], command, summary.get("method_figures", {}))
+        return NEVER_THERE if seconds is None else (seconds, summary["bytes_sent_total"], command,
+                                                    summary.get("method_figures", {}))
 
     def best(self, platform, method, settings):
         cases = [(batch, rate, seed) for batch, rate in settings for seed in self.seeds]
         found = dict(zip(cases, self.all(lambda *case: self.until(platform, method, *case), cases)))
-        means = {(batch, rate): statistics.mean(found[batch, rate, seed][0] for seed in self.seeds) for batch, rate in settings}
+        means = {(batch, rate): statistics.mean(found[batch, rate, seed][0] for seed in self.seeds) for batch,
+                 rate in settings}
         batch, rate = min(means, key=means.get)
         shown = {f"{b}, {r:g}": round(mean, 2) if math.isfinite(mean) else None for (b, r), mean in means.items()}
         print(f"    {method}: mean seconds by batch and rate {shown}", flush=True)
@@ -64,11 +80,13 @@ class Edge(Gossip):
             platform = os.path.join(folder, "edge.xml")
             self.places[folder] = "DIR"
             with open(platform, "w") as f:
-                f.write(subprocess.run([self.tutti, "platform", "edge(n=8)"], stdout=subprocess.PIPE, text=True, check=True).stdout)
+                f.write(subprocess.run([self.tutti, "platform", "edge(n=8)"], stdout=subprocess.PIPE, text=True,
+                                       check=True).stdout)
             for method in (HERMES, "ddp", ALWAYS, "single"):
                 got[method] = self.best(platform, method, grid(method))
             if got["ddp"] is not None:
-                got["parameter-server"] = self.best(platform, "parameter-server", [(16, got["ddp"][1]), got["ddp"][:2]] if got["ddp"][0] != 16 else [got["ddp"][:2]])
+                got["parameter-server"] = self.best(platform, "parameter-server", [(16, got["ddp"][1]), got["ddp"][:2]]
+                                                    if got["ddp"][0] != 16 else [got["ddp"][:2]])
         if got[HERMES] is None:
             return
         _, rate, runs, means = got[HERMES]
@@ -76,13 +94,17 @@ class Edge(Gossip):
             if got.get(method) is None:
                 continue
             batch, base_rate, base, base_means = got[method]
-            facts = dict(rate=rate, means=means, base_batch=batch, base_rate=base_rate, base_means=base_means, base_command=base[-1][2], seconds=[r[0] for r in runs], base_seconds=[r[0] for r in base],
-                         bytes=[r[1] for r in runs], base_bytes=[r[1] for r in base], pushes=[sum(r[3]["pushes"]) for r in runs], rounds=[sum(r[3]["rounds"]) for r in runs])
+            facts = dict(rate=rate, means=means, base_batch=batch, base_rate=base_rate, base_means=base_means,
+                         base_command=base[-1][2], seconds=[r[0] for r in runs], base_seconds=[r[0] for r in base],
+                         bytes=[r[1] for r in runs], base_bytes=[r[1] for r in base],
+                         pushes=[sum(r[3]["pushes"]) for r in runs], rounds=[sum(r[3]["rounds"]) for r in runs])
             for k, what in enumerate(("times sooner", "times fewer bytes")):
                 ratios = [b[k] / r[k] for r, b in zip(runs, base)]
                 if method != "single" or k == 0:
                     name = "single on the first of them" if method == "single" else method
-                    self.row(f"hermes, 8 devices at the edge, 90 % on mnist(distort=0.5): {what} than {name}, least of {len(ratios)} seeds", min(ratios), "", runs[-1][2], all=ratios, **facts)
+                    self.row(f"hermes, 8 devices at the edge, 90 % on mnist(distort=0.5): {what} than {name}, "
+                             f"least of {len(ratios)} seeds",
+                             min(ratios), "", runs[-1][2], all=ratios, **facts)
 
 
 def main():

@@ -1,22 +1,28 @@
 #!/usr/bin/env python3
-"""Time to ddp's loss on links that differ, of all methods that need not wait: bench/run links [--piece METHOD]
-measures, judges and keeps it (bench/results/links.jsonl); this file alone prints it:
+"""Time to ddp's loss on links that differ, of all methods that need not wait.
+
+bench/run links [--piece METHOD] measures, judges and keeps it (bench/results/links.jsonl). This file
+alone prints it:
 
     bench/papers/links.py [METHOD ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
-    TUTTI names another command than that of the release
 
-12 workers of `edge`: links of 50 Mbit/s to 1 Gbit/s and 0.1 to 3 ms, drawn anew for each of three seeds, the fastest one
-given to the first host, since who serves alone serves there; one worker computes 7 times slower and two 3 times slower.
-A gradient takes 10 ms, and the model 8 ms over the slowest link. Virtual time: other work on the machine changes
-nothing. Beside the asynchronous methods stands hetero-ring, which waits for all and gives each what it can do.
+TUTTI names another command than that of the release.
 
-Of ddp the loss on the test samples after STEPS steps counts, and what they take. Of the others what the shortest run
-takes that ends with at most that loss, all under way at its end awaited: looked at on the way, everybody would wait for
-the slowest. A row is the median over the seeds of how many times sooner that is; 0: not there after four times as
-many gradients. All have one grid of learning rates (plain sgd, constant), the same batches, and as many gradients to
-choose the rate by: the grid is walked from its middle to where the mean loss of the seeds is less than at both
-neighbours; where that is at the border nothing is judged. hermes is handed chunks of 256 samples, since over slow links
-each hand-out is a way there and back."""
+12 workers of `edge`: links of 50 Mbit/s to 1 Gbit/s and 0.1 to 3 ms, drawn anew for each of three
+seeds, the fastest one given to the first host, since a worker that serves alone serves there. One
+worker computes 7 times slower and two 3 times slower. A gradient takes 10 ms, and the model 8 ms over
+the slowest link. Virtual time: other work on the machine changes nothing. Beside the asynchronous
+methods stands hetero-ring, which waits for all and gives each what it can do.
+
+Of ddp the loss on the test samples after STEPS steps counts, and what they take. Of the others what
+the shortest run takes that ends with at most that loss, all under way at its end awaited: looked at
+on the way, everybody would wait for the slowest. A row is the median over the seeds of how many times
+sooner that is; 0: not there after four times as many gradients.
+
+All have one grid of learning rates (plain sgd, constant), the same batches, and as many gradients to
+choose the rate by. The grid is walked from its middle to where the mean loss of the seeds is less
+than at both neighbours; where that is at the border nothing is judged. hermes is handed chunks of 256
+samples, since over slow links each hand-out is a way there and back."""
 import argparse, datetime, math, os, re, statistics, subprocess, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

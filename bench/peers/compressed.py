@@ -1,8 +1,15 @@
-"""PowerSGD and top-k with error feedback once more, in PyTorch and from the papers' algorithms alone (Vogels et al., NeurIPS 2019, algorithms 1 and 2; Stich et al., NeurIPS 2018): what they lose here too, our code has not lost.
-usage: compressed.py fp32|topk|powersgd EPOCHS SEED [RATIO|RANK]; MNIST in $TUTTI_DATA or data. Prints the accuracy on the test images in per cent.
+"""PowerSGD and top-k with error feedback once more, in PyTorch and from the papers' algorithms alone
+(Vogels et al., NeurIPS 2019, algorithms 1 and 2; Stich et al., NeurIPS 2018). What they lose here
+too, our code has not lost.
 
-The setting of bench/margins.py: network cnn, 4 workers of 16 samples, here one after the other in one process, sgd with lr 0.05 and a momentum of 0.9 applied to the decompressed mean, lr falling as half a cosine over
-the run. Selections are by tensor, k = ceil(ratio n); of PowerSGD's tensors those of one dimension travel as they are. Images are distorted as src/data/distort.c says, by draws of NumPy's, so they are others than mnist(distort=1)'s."""
+usage: compressed.py fp32|topk|powersgd EPOCHS SEED [RATIO|RANK]; MNIST in $TUTTI_DATA or data.
+Prints the accuracy on the test images in per cent.
+
+The setting of bench/margins.py: network cnn, 4 workers of 16 samples, here one after the other in one
+process, sgd with lr 0.05 and a momentum of 0.9 applied to the decompressed mean, lr falling as half a
+cosine over the run. Selections are by tensor, k = ceil(ratio n); of PowerSGD's tensors those of one
+dimension travel as they are. Images are distorted as src/data/distort.c says, by draws of NumPy's, so
+they are others than mnist(distort=1)'s."""
 import gzip, math, os, sys
 import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
 
@@ -11,7 +18,8 @@ codec, epochs, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 setting = float(sys.argv[4]) if len(sys.argv) > 4 else 1
 if codec not in ("fp32", "topk", "powersgd"):
     sys.exit(f"there is no codec '{codec}' here; fp32, topk and powersgd are")
-folder = os.path.join(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data")), "mnist")
+here = os.path.dirname(os.path.abspath(__file__))
+folder = os.path.join(os.environ.get("TUTTI_DATA", os.path.join(here, "../../data")), "mnist")
 torch.set_num_threads(1)
 
 
@@ -33,16 +41,19 @@ def distorted(images, draws):
         part = slice(b, min(n, b + 5000))
         turn = np.zeros((part.stop - b, 2, 3), np.float32)
         turn[:, 0, 0], turn[:, 0, 1], turn[:, 1, 0], turn[:, 1, 1] = c[part], -s[part], s[part], c[part]
-        turn[:, 0, 2], turn[:, 1, 2] = -(c[part] * right[part] - s[part] * down[part]) / 14, -(s[part] * right[part] + c[part] * down[part]) / 14
+        turn[:, 0, 2] = -(c[part] * right[part] - s[part] * down[part]) / 14
+        turn[:, 1, 2] = -(s[part] * right[part] + c[part] * down[part]) / 14
         grid = F.affine_grid(torch.from_numpy(turn), (part.stop - b, 1, 28, 28), align_corners=False)
-        out[part] = F.grid_sample(torch.from_numpy(images[part].astype(np.float32))[:, None], grid, align_corners=False)[:, 0].numpy()
+        out[part] = F.grid_sample(torch.from_numpy(images[part].astype(np.float32))[:, None], grid,
+                                  align_corners=False)[:, 0].numpy()
     rows, cols = np.mgrid[0:28, 0:28].astype(np.float32)
     strokes = rng.integers(0, 7, n)
     for i in range(n):
         for _ in range(strokes[i]):
             x, y = rng.integers(0, 28, 2)
             t, half, brightness = rng.uniform(0, math.pi), rng.uniform(1.5, 4.5), rng.uniform(128, 255)
-            along, across = np.abs(math.cos(t) * (cols - x) + math.sin(t) * (rows - y)), math.cos(t) * (rows - y) - math.sin(t) * (cols - x)
+            along = np.abs(math.cos(t) * (cols - x) + math.sin(t) * (rows - y))
+            across = math.cos(t) * (rows - y) - math.sin(t) * (cols - x)
             distance2 = np.maximum(along - half, 0) ** 2 + across ** 2
             out[i] = np.maximum(out[i], np.where(distance2 < 2.25, brightness * (1 - distance2 / 2.25), 0))
     return out
@@ -54,13 +65,16 @@ def labels(which):
 
 train, test = distorted(idx("train-images-idx3-ubyte"), 100), distorted(idx("t10k-images-idx3-ubyte"), 101)
 mean, deviation = train.mean(), train.std()
-x, y, test_x, test_y = torch.from_numpy((train - mean) / deviation)[:, None], labels("train"), torch.from_numpy((test - mean) / deviation)[:, None], labels("t10k")
+x, y = torch.from_numpy((train - mean) / deviation)[:, None], labels("train")
+test_x, test_y = torch.from_numpy((test - mean) / deviation)[:, None], labels("t10k")
 torch.manual_seed(seed)
-net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10))
+net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
+                    nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10))
 weights = list(net.parameters())
 residual = [[torch.zeros_like(w) for w in weights] for _ in range(WORKERS)]
 momentum = [torch.zeros_like(w) for w in weights]
-factor = [torch.randn(w[0].numel(), min(int(setting) or 1, w.shape[0], w[0].numel())) if w.dim() > 1 else None for w in weights]
+factor = [torch.randn(w[0].numel(), min(int(setting) or 1, w.shape[0], w[0].numel())) if w.dim() > 1 else None
+          for w in weights]
 
 
 def exchanged(j, gradients):
@@ -92,7 +106,8 @@ for _ in range(epochs):
     for b in range(steps):
         samples = order[b * WORKERS * BATCH:(b + 1) * WORKERS * BATCH].split(BATCH)
         gradients = [torch.autograd.grad(F.cross_entropy(net(x[i]), y[i]), weights) for i in samples]
-        gradients += [[torch.zeros_like(w) for w in weights]] * (WORKERS - len(gradients)) # the last batch of an epoch is smaller
+        # the last batch of an epoch is smaller
+        gradients += [[torch.zeros_like(w) for w in weights]] * (WORKERS - len(gradients))
         lr = LR * (1 + math.cos(math.pi * step / (epochs * steps))) / 2
         with torch.no_grad():
             for j, w in enumerate(weights):
@@ -100,5 +115,6 @@ for _ in range(epochs):
                 w.sub_(lr * momentum[j])
         step += 1
 with torch.no_grad():
-    right = sum((net(test_x[b:b + 1000]).argmax(1) == test_y[b:b + 1000]).sum().item() for b in range(0, len(test_x), 1000))
+    right = sum((net(test_x[b:b + 1000]).argmax(1) == test_y[b:b + 1000]).sum().item()
+                for b in range(0, len(test_x), 1000))
 print(f"{100 * right / len(test_x):.2f}")

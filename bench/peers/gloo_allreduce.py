@@ -1,5 +1,8 @@
-"""torch.distributed's all_reduce on Gloo, measured as `tutti bench allreduce` measures (mpi_allreduce.c says how).
-usage: RANK=r WORLD_SIZE=p INIT=file:///new/path python3 gloo_allreduce.py SIZES SECONDS    prints BYTES MEDIAN_US P99_US CALLS on rank 0"""
+"""torch.distributed's all_reduce on Gloo, measured as `tutti bench allreduce` measures
+(mpi_allreduce.c says how).
+
+usage: RANK=r WORLD_SIZE=p INIT=file:///new/path python3 gloo_allreduce.py SIZES SECONDS
+Prints BYTES MEDIAN_US P99_US CALLS on rank 0."""
 import os, statistics, sys, time
 import torch, torch.distributed as dist
 
@@ -28,6 +31,7 @@ for bytes in sizes:
     dist.all_reduce(times, op=dist.ReduceOp.MAX)
     if rank == 0:
         ordered = sorted(times.tolist())
-        print(bytes, f"{statistics.median(ordered):.4f} {ordered[(99 * len(ordered) + 99) // 100 - 1]:.4f}", len(ordered), flush=True)
+        print(bytes, f"{statistics.median(ordered):.4f} {ordered[(99 * len(ordered) + 99) // 100 - 1]:.4f}",
+              len(ordered), flush=True)
 dist.barrier()
 dist.destroy_process_group()

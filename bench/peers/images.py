@@ -1,5 +1,6 @@
-"""The networks of images with batch norm as PyTorch has them, with the names that `tutti` gives their tensors: ResNet for CIFAR (He et al. 2016, section 4.2, shortcuts of option A) and a
-small VGG. Used by train.py and by tests/nn/vectors.py."""
+"""The networks of images with batch norm as PyTorch has them, with the names that `tutti` gives their
+tensors: ResNet for CIFAR (He et al. 2016, section 4.2, shortcuts of option A) and a small VGG. Used
+by train.py and by tests/nn/vectors.py."""
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -11,7 +12,8 @@ def conv(before, after, stride=1):
 class Block(nn.Module):
     def __init__(self, before, after, stride):
         super().__init__()
-        self.c1, self.n1, self.c2, self.n2 = conv(before, after, stride), nn.BatchNorm2d(after), conv(after, after), nn.BatchNorm2d(after)
+        self.c1, self.n1 = conv(before, after, stride), nn.BatchNorm2d(after)
+        self.c2, self.n2 = conv(after, after), nn.BatchNorm2d(after)
         self.stride, self.new = stride, after - before
 
     def forward(self, x):
@@ -27,7 +29,9 @@ class ResNet(nn.Module):
         blocks = (depth - 2) // 6
         self.c0, self.n0 = conv(channels, 16), nn.BatchNorm2d(16)
         for stage, (before, after) in enumerate(((16, 16), (16, 32), (32, 64))):
-            setattr(self, f"s{stage}", nn.Sequential(*(Block(before if k == 0 else after, after, 2 if k == 0 and stage > 0 else 1) for k in range(blocks))))
+            setattr(self, f"s{stage}",
+                    nn.Sequential(*(Block(before if k == 0 else after, after, 2 if k == 0 and stage > 0 else 1)
+                                    for k in range(blocks))))
         self.fc = nn.Linear(64, classes)
 
     def forward(self, x):
@@ -38,7 +42,8 @@ class ResNet(nn.Module):
 class Pair(nn.Module):
     def __init__(self, before, after):
         super().__init__()
-        self.c1, self.n1, self.c2, self.n2 = conv(before, after), nn.BatchNorm2d(after), conv(after, after), nn.BatchNorm2d(after)
+        self.c1, self.n1 = conv(before, after), nn.BatchNorm2d(after)
+        self.c2, self.n2 = conv(after, after), nn.BatchNorm2d(after)
 
     def forward(self, x):
         return F.max_pool2d(F.relu(self.n2(self.c2(F.relu(self.n1(self.c1(x)), inplace=True))), inplace=True), 2)
