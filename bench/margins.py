@@ -92,8 +92,8 @@ METHODS = {
 # - EF-signSGD has no momentum at all, and its tuned rate was 5.6 times that of SGD with one (0.056
 #   and 0.01). Taken after a run with fp32's rate and momentum, 5.8 points behind; no other was
 #   tried.
-# - onebit-adam is held against Adam, so with Adam's bias correction, which the reference leaves out,
-#   and frozen after a fifth of the run (15 to 25 %).
+# - onebit-adam is held against Adam, so with Adam's bias correction, which the reference leaves
+#   out, and frozen after a fifth of the run (15 to 25 %).
 OWN = {
     "ef(sign)": (("--optimizer", "sgd(lr=0.28)"), SGD),
     "dgc(warmup=1)": (("--optimizer", "sgd(lr=0.05)"), SGD),
