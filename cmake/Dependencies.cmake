@@ -2,7 +2,8 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 set(missing "")
-foreach(part "jansson;jansson;libjansson-dev" "yaml;yaml-0.1;libyaml-dev" "xxhash;libxxhash;libxxhash-dev" "hwloc;hwloc;libhwloc-dev" "zlib;zlib;zlib1g-dev" "sodium;libsodium;libsodium-dev")
+foreach(part "jansson;jansson;libjansson-dev" "yaml;yaml-0.1;libyaml-dev" "xxhash;libxxhash;libxxhash-dev"
+    "hwloc;hwloc;libhwloc-dev" "zlib;zlib;zlib1g-dev" "sodium;libsodium;libsodium-dev")
   list(GET part 0 name)
   list(GET part 1 module)
   list(GET part 2 package)

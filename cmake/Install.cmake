@@ -1,20 +1,25 @@
-# What `cmake --install` puts where, and what other programs need to find it: symbol versions, pkg-config, a CMake package. Every path in an installed
-# file is relative to that file or to the running command, so that DESTDIR, a prefix given late and a tree that was moved all work.
+# What `cmake --install` puts where, and what other programs need to find it: symbol versions,
+# pkg-config, a CMake package. Every path in an installed file is relative to that file or to the
+# running command, so that DESTDIR, a prefix given late and a tree that was moved all work.
 include(CMakePackageConfigHelpers)
 
-# The doors of the rooms that are in libtutti. nn.h, data.h, train.h, problem.h and platform.h belong to the command and are not installed.
-set(TUTTI_HEADERS tutti base options share runtime device transport launch comm topology state safetensors checkpoint optim engine lane method gossip server)
+# The doors of the rooms that are in libtutti. nn.h, data.h, train.h, problem.h and platform.h
+# belong to the command and are not installed.
+set(TUTTI_HEADERS tutti base options share runtime device transport launch comm topology state safetensors checkpoint
+  optim engine lane method gossip server)
 list(TRANSFORM TUTTI_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/tutti/)
 list(TRANSFORM TUTTI_HEADERS APPEND .h)
 
-# Until 1.0 a new minor version may change the interface, so the soname and the version of the symbols have it in them.
+# Until 1.0 a new minor version may change the interface, so the soname and the version of the
+# symbols have it in them.
 if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(TUTTI_ABI 0.${PROJECT_VERSION_MINOR})
 else()
   set(TUTTI_ABI ${PROJECT_VERSION_MAJOR})
 endif()
 
-# Exported is what those headers name outside of comments, and nothing else; names that are no symbols (types, inline functions) do no harm.
+# Exported is what those headers name outside of comments, and nothing else. Names that are no
+# symbols (types, inline functions) do no harm.
 set(exports "")
 foreach(header IN LISTS TUTTI_HEADERS)
   file(READ ${header} text)
@@ -25,13 +30,17 @@ endforeach()
 list(REMOVE_DUPLICATES exports)
 list(SORT exports)
 list(JOIN exports "; " exports)
-file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/libtutti.map CONTENT "TUTTI_@TUTTI_ABI@ { global: @exports@; local: *; };\n" @ONLY)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/libtutti.map
+  CONTENT "TUTTI_@TUTTI_ABI@ { global: @exports@; local: *; };\n" @ONLY)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${TUTTI_HEADERS})
 target_link_options(tutti_shared PRIVATE -Wl,--version-script=${PROJECT_BINARY_DIR}/libtutti.map)
-set_target_properties(tutti_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${TUTTI_ABI} EXPORT_NAME tutti LINK_DEPENDS ${PROJECT_BINARY_DIR}/libtutti.map)
+set_target_properties(tutti_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${TUTTI_ABI} EXPORT_NAME tutti
+  LINK_DEPENDS ${PROJECT_BINARY_DIR}/libtutti.map)
 
-# What libtutti.a needs besides. Plain names: an installed file must not know where this machine keeps them.
-set(private ${jansson_LIBRARIES} ${yaml_LIBRARIES} ${xxhash_LIBRARIES} ${hwloc_LIBRARIES} ${sodium_LIBRARIES} pthread ${CMAKE_DL_LIBS} m)
+# What libtutti.a needs besides. Plain names: an installed file must not know where this machine
+# keeps them.
+set(private ${jansson_LIBRARIES} ${yaml_LIBRARIES} ${xxhash_LIBRARIES} ${hwloc_LIBRARIES} ${sodium_LIBRARIES} pthread
+  ${CMAKE_DL_LIBS} m)
 list(REMOVE_DUPLICATES private)
 target_link_libraries(tutti_static INTERFACE ${private})
 
@@ -50,7 +59,8 @@ list(JOIN TUTTI_PC_PRIVATE " " TUTTI_PC_PRIVATE)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/tutti.pc.in ${PROJECT_BINARY_DIR}/tutti.pc @ONLY)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
-configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tutti-config.cmake.in ${PROJECT_BINARY_DIR}/tutti-config.cmake INSTALL_DESTINATION ${package})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tutti-config.cmake.in ${PROJECT_BINARY_DIR}/tutti-config.cmake
+  INSTALL_DESTINATION ${package})
 if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(compatibility SameMinorVersion)
 else()
@@ -59,16 +69,22 @@ endif()
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tutti-config-version.cmake COMPATIBILITY ${compatibility})
 
 install(TARGETS tutti RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS tutti_shared tutti_static EXPORT tutti-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+install(TARGETS tutti_shared tutti_static EXPORT tutti-targets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT tutti-targets NAMESPACE tutti:: DESTINATION ${package})
-install(FILES ${PROJECT_BINARY_DIR}/tutti-config.cmake ${PROJECT_BINARY_DIR}/tutti-config-version.cmake DESTINATION ${package})
+install(FILES ${PROJECT_BINARY_DIR}/tutti-config.cmake ${PROJECT_BINARY_DIR}/tutti-config-version.cmake
+  DESTINATION ${package})
 install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${TUTTI_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/mnist ${PROJECT_SOURCE_DIR}/data/moby-dick DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/data)
-# For `tutti bench NAME --with-peers`: scripts and sources, built when they are first needed. Without those for test networks, which are of the source tree only.
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/bench/peers ${PROJECT_SOURCE_DIR}/bench/limits DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/bench USE_SOURCE_PERMISSIONS
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/mnist ${PROJECT_SOURCE_DIR}/data/moby-dick
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/data)
+# For `tutti bench NAME --with-peers`: scripts and sources, built when they are first needed.
+# Without those for test networks, which are of the source tree only.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/bench/peers ${PROJECT_SOURCE_DIR}/bench/limits
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/bench USE_SOURCE_PERMISSIONS
   PATTERN __pycache__ EXCLUDE PATTERN lab-rsh EXCLUDE PATTERN network EXCLUDE)
-install(FILES ${PROJECT_SOURCE_DIR}/data/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti)
+install(FILES ${PROJECT_SOURCE_DIR}/data/README.md ${PROJECT_SOURCE_DIR}/LICENSE
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})

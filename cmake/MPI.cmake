@@ -1,5 +1,7 @@
-# Both MPIs can be installed side by side, and each is wanted for itself, so FindMPI, which chooses one, is of no use here. Compiler wrappers add flags that are
-# not ours; headers and the library are all it takes. Gives tutti_mpi_openmpi_library and tutti_mpi_mpich_library, as far as they are there.
+# Both MPIs can be installed side by side, and each is wanted for itself, so FindMPI, which chooses
+# one, is of no use here. Compiler wrappers add flags that are not ours; headers and the library are
+# all it takes. Gives tutti_mpi_openmpi_library and tutti_mpi_mpich_library, as far as they are
+# there.
 foreach(pair "openmpi;ompi-c;mpi;Open MPI;libopenmpi-dev" "mpich;mpich;mpich;MPICH;libmpich-dev")
   list(GET pair 0 kind)
   list(GET pair 1 module)

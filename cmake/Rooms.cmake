@@ -1,19 +1,23 @@
-# A room is a folder of src/, a target and a prefix. Three helpers, so that adding a file is a local change:
-#   tutti_room(base SOURCES a.c b.c [USES lower rooms] [LIBS packaged libraries] [AVX2 files] [AVX512 files])
-#   tutti_test(base/spec SOURCES spec_test.c [USES rooms] [LIBS ...] [LABELS ...] [TIMEOUT s] [COST s])     in tests/
-#   tutti_fuzz(spec SOURCES spec_fuzz.c USES rooms)                                               in tests/fuzz
+# A room is a folder of src/, a target and a prefix. Three helpers, so that adding a file is a local
+# change:
+#   tutti_room(base SOURCES a.c b.c [USES lower rooms] [LIBS packaged libraries] [AVX2 files]
+#              [AVX512 files])
+#   tutti_test(base/spec SOURCES spec_test.c [USES rooms] [LIBS ...] [LABELS ...] [TIMEOUT s]
+#              [COST s])                                      in tests/
+#   tutti_fuzz(spec SOURCES spec_fuzz.c USES rooms)           in tests/fuzz
 
 add_library(tutti_flags INTERFACE)
 target_compile_definitions(tutti_flags INTERFACE _GNU_SOURCE)
 target_include_directories(tutti_flags INTERFACE ${PROJECT_SOURCE_DIR}/include)
 # No contraction: a kernel's order of roundings is part of its contract.
-target_compile_options(tutti_flags INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
-  -Wwrite-strings -Wvla -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)
+target_compile_options(tutti_flags INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+  -Wpointer-arith -Wwrite-strings -Wvla -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)
 if(TUTTI_WERROR)
   target_compile_options(tutti_flags INTERFACE -Werror)
 endif()
 if(TUTTI_SANITIZE)
-  target_compile_options(tutti_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(tutti_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
   target_link_options(tutti_flags INTERFACE -fsanitize=${TUTTI_SANITIZE})
 else()
   target_compile_options(tutti_flags INTERFACE -fstack-protector-strong)
@@ -29,7 +33,8 @@ if(TUTTI_COVERAGE)
   target_link_options(tutti_flags INTERFACE --coverage)
 endif()
 
-# What this build does without, or tests in part only, and why: said when it is configured (on stderr, which make lets through), and by tools/skipped when the tests have ended.
+# What this build does without, or tests in part only, and why: said when it is configured (on
+# stderr, which make lets through), and by tools/skipped when the tests have ended.
 function(tutti_left_out sentence)
   message(NOTICE "${sentence}")
   set_property(GLOBAL APPEND_STRING PROPERTY TUTTI_LEFT_OUT "${sentence}\n")
@@ -43,7 +48,8 @@ function(tutti_room name)
   get_property(below GLOBAL PROPERTY TUTTI_ROOMS)
   foreach(used IN LISTS R_USES)
     if(NOT used IN_LIST below)
-      message(FATAL_ERROR "room '${name}' may not use '${used}': it does not stand below it (src/CMakeLists.txt has the order)")
+      message(FATAL_ERROR "room '${name}' may not use '${used}': it does not stand below it "
+        "(src/CMakeLists.txt has the order)")
     endif()
   endforeach()
   set_property(GLOBAL APPEND PROPERTY TUTTI_ROOMS ${name})
@@ -54,14 +60,16 @@ function(tutti_room name)
     set_source_files_properties(${R_AVX2} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
   endif()
   if(R_AVX512)
-    set_source_files_properties(${R_AVX512} PROPERTIES COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;-mprefer-vector-width=512")
+    set_source_files_properties(${R_AVX512} PROPERTIES COMPILE_OPTIONS
+      "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;-mprefer-vector-width=512")
   endif()
 
   list(TRANSFORM R_USES PREPEND tutti_ OUTPUT_VARIABLE used_static)
   add_library(tutti_${name} STATIC $<TARGET_OBJECTS:tutti_${name}_objects>)
   target_link_libraries(tutti_${name} PUBLIC tutti_flags ${used_static} ${R_LIBS})
 
-  # The proof of direction: a shared library with every symbol defined by the room itself and by those it says it uses.
+  # The proof of direction: a shared library with every symbol defined by the room itself and by
+  # those it says it uses.
   list(TRANSFORM R_USES PREPEND tutti_closed_ OUTPUT_VARIABLE used_closed)
   add_library(tutti_closed_${name} SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:tutti_${name}_objects>)
   set_target_properties(tutti_closed_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/direction)
@@ -78,19 +86,23 @@ function(tutti_test name)
   list(TRANSFORM T_USES PREPEND tutti_)
   target_link_libraries(${target} PRIVATE tutti_flags ${T_USES} ${T_LIBS} ${CMOCKA_LIBRARY} m)
   target_include_directories(${target} PRIVATE ${CMOCKA_INCLUDE} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(${target} PRIVATE TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TUTTI_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_compile_definitions(${target} PRIVATE
+    TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TUTTI_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${target})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}")
-  if(T_COST) # about its seconds: the longest are begun first, so that none of them runs alone at the end; a fresh clone has no times of its own
+  # COST is about its seconds: the longest are begun first, so that none of them runs alone at the
+  # end; a fresh clone has no times of its own.
+  if(T_COST)
     set_tests_properties(${name} PROPERTIES COST ${T_COST})
   endif()
 endfunction()
 
-# With TUTTI_FUZZ a libFuzzer program build/fuzz/tests/NAME_fuzz; always a test that replays tests/fuzz/corpus/NAME through the same function.
+# With TUTTI_FUZZ a libFuzzer program build/fuzz/tests/NAME_fuzz; always a test that replays
+# tests/fuzz/corpus/NAME through the same function.
 function(tutti_fuzz name)
   cmake_parse_arguments(F "" "" "SOURCES;USES;LIBS" ${ARGN})
   list(TRANSFORM F_USES PREPEND tutti_)
