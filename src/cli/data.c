@@ -180,6 +180,55 @@ static int partition(int argc, char **argv)
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
 }
 
+static void print_help(void)
+{
+    printf("tutti data list | inspect NAME | verify NAME | partition NAME PARTITION [-n N] [--seed S]\n"
+           "tutti data bpe FILE --vocab N --out OUT | tokens FILE --out OUT [--bpe FILE]\n"
+           "tutti data clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing P]\n\n"
+           "NAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: "
+           "of a directory of IDX files, of a token file\n"
+           "or of a text in UTF-8. mnist, moby-dick and speech (which tools/speech-data makes) are looked for "
+           "in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic and logistic are drawn from\n"
+           "their options.\n"
+           "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts "
+           "and gzip checksums; partition\n"
+           "shows what each of N workers (default 4) would have with that --partition: samples, classes, "
+           "distance from the whole. bpe learns a byte-pair encoding of N ids from a text; tokens\n"
+           "writes a text as a file of token ids, bytes unless an encoding is given; "
+           "clicks writes a click log in Criteo's format whose\n"
+           "truth is known, and says how well it can be predicted (the AUC of the true probabilities). "
+           "docs/DATA.md has the formats.\n");
+    for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
+        print_known(set, NULL);
+    print_partitions();
+}
+
+static int list_sets(void)
+{
+    tutti_error err = { .rank = -1 };
+    tutti_runtime *rt = NULL;
+    char installed[4096], path[2048], absent[120];
+    const tutti_status status = tutti_runtime_open_posix(&rt, &err);
+
+    if (status == TUTTI_OK) {
+        tutti_cli_installed(installed, sizeof installed, "data");
+        for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++) {
+            const bool here = tutti_data_find(rt, set->name, installed, path, sizeof path, NULL) == TUTTI_OK;
+            const bool named = (set->text && set->file == NULL) || set->clicks;
+            if (set->maker != NULL)
+                snprintf(absent, sizeof absent, "not made yet: %.80s makes it", set->maker);
+            else
+                snprintf(absent, sizeof absent, "not found in $TUTTI_DATA, ./data or where Tutti is installed");
+            print_known(set, set->drawn ? "drawn from its options"
+                             : here     ? path
+                             : named    ? "the file that you name"
+                                        : absent);
+        }
+    }
+    tutti_runtime_close(rt);
+    return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
+}
+
 int tutti_cli_data(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
@@ -191,48 +240,11 @@ int tutti_cli_data(int argc, char **argv)
     tutti_status status;
 
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
-        printf(
-            "tutti data list | inspect NAME | verify NAME | partition NAME PARTITION [-n N] [--seed S]\n"
-            "tutti data bpe FILE --vocab N --out OUT | tokens FILE --out OUT [--bpe FILE]\n"
-            "tutti data clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing P]\n\n"
-            "NAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: "
-            "of a directory of IDX files, of a token file\n"
-            "or of a text in UTF-8. mnist, moby-dick and speech (which tools/speech-data makes) are looked "
-            "for in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic and logistic are drawn from\n"
-            "their options.\ninspect prints shapes, classes and statistics; "
-            "verify reads every byte and checks sizes, counts and gzip checksums; partition\n"
-            "shows what each of N workers (default 4) would have with that --partition: "
-            "samples, classes, distance from the whole. bpe learns a byte-pair encoding of N ids from a text; tokens\n"
-            "writes a text as a file of token ids, bytes unless an encoding is given; "
-            "clicks writes a click log in Criteo's format whose\n"
-            "truth is known, and says how well it can be predicted (the AUC of the true probabilities). "
-            "docs/DATA.md has the formats.\n");
-        for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
-            print_known(set, NULL);
-        print_partitions();
+        print_help();
         return EXIT_DONE;
     }
-    if (strcmp(verb, "list") == 0 && argc == 2) {
-        status = tutti_runtime_open_posix(&rt, &err);
-        if (status == TUTTI_OK) {
-            char installed[4096];
-            tutti_cli_installed(installed, sizeof installed, "data");
-            for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++) {
-                const bool here = tutti_data_find(rt, set->name, installed, path, sizeof path, NULL) == TUTTI_OK;
-                char absent[120];
-                if (set->maker != NULL)
-                    snprintf(absent, sizeof absent, "not made yet: %.80s makes it", set->maker);
-                else
-                    snprintf(absent, sizeof absent, "not found in $TUTTI_DATA, ./data or where Tutti is installed");
-                print_known(set, set->drawn                                        ? "drawn from its options"
-                                 : here                                            ? path
-                                 : (set->text && set->file == NULL) || set->clicks ? "the file that you name"
-                                                                                   : absent);
-            }
-        }
-        tutti_runtime_close(rt);
-        return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
-    }
+    if (strcmp(verb, "list") == 0 && argc == 2)
+        return list_sets();
     if (strcmp(verb, "partition") == 0)
         return partition(argc - 1, argv + 1);
     if (strcmp(verb, "bpe") == 0)
@@ -243,9 +255,9 @@ int tutti_cli_data(int argc, char **argv)
         return tutti_cli_data_clicks(argc - 1, argv + 1);
     if ((strcmp(verb, "inspect") != 0 && strcmp(verb, "verify") != 0) || argc != 3)
         return tutti_cli_usage("data",
-                               argc < 2
-                                   ? "say list, inspect, verify, partition, bpe, tokens or clicks; --help tells more"
-                                   : "'%s' with %d argument%s is not known",
+                               argc < 2 ? "say list, inspect, verify, partition, bpe, tokens or clicks; "
+                                          "--help tells more"
+                                        : "'%s' with %d argument%s is not known",
                                verb, argc - 2, argc == 3 ? "" : "s");
     status = tutti_runtime_open_posix(&rt, &err);
     if (status == TUTTI_OK)

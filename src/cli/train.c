@@ -55,10 +55,10 @@ static int asked_to_stop(void *user)
     return (int)asked.by;
 }
 
-/* What is ignored (nohup, a launcher's workers at the terminal) stays ignored. Handlers
-   have a stack of their own: oneDNN's matrix kernels for AVX2 move the stack pointer
-   into their working memory on the heap, and what the kernel puts below it for a
-   handler would overwrite the neighbours. */
+/* What is ignored (nohup, a launcher's workers at the terminal) stays ignored. Handlers have a
+   stack of their own. oneDNN's matrix kernels for AVX2 move the stack pointer into their working
+   memory on the heap, and what the kernel puts below it for a handler would overwrite the
+   neighbours. */
 static void hear_signals(tutti_train_io *io, bool launched)
 {
     static char room[1 << 16];
@@ -79,7 +79,7 @@ static void hear_signals(tutti_train_io *io, bool launched)
 }
 
 /* A rank that had no signal itself ends as the others. A launcher of ours knows how it ends if it
-   has told us itself; if not, who had the signal from elsewhere says so. */
+   has told us itself; if not, the rank that had the signal from elsewhere says so. */
 static int code_of_stop(void)
 {
     if (asked.has_launcher && (asked.by_launcher || asked.by == 0))
@@ -127,9 +127,9 @@ static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code
     putc('\n', stderr);
 }
 
-/* Where this process stands. A worker of ours was told by TUTTI_RANK; TUTTI_LAUNCHED says that a
-   launcher of ours shows its last words: "here" one that has made the output directory too, "agent"
-   one on another host, which has not. */
+/* Where this process stands. A worker of ours was told by TUTTI_RANK. TUTTI_LAUNCHED says that a
+   launcher of ours shows its last words: "here" is one that has made the output directory too,
+   "agent" one on another host, which has not. */
 typedef struct standing {
     tutti_launch_place place;
     tutti_launch_host *hosts;    /* of -H */
@@ -502,14 +502,61 @@ static void show_loss(void *user, const char *line)
     fprintf(stderr, "tutti: %s\n", line);
 }
 
+/* Workers of this host: of a run of its own, or of the agent's part of one. */
+static tutti_status launch_here(const tutti_cli_settings *s, const char *const *words, tutti_launch_result *result,
+                                tutti_error *err)
+{
+    const tutti_launch_options options = {
+        .workers = (int)(s->config.n + s->config.servers),
+        .threads = (int)s->config.threads,
+        .argv = words,
+        .pin = true,
+        .meet = is_tcp(s->config.transport),
+        .goes_on = s->config.goes_on,
+        .servers = (int)s->config.servers,
+        .least = (int)s->config.min_workers,
+        .lost = show_loss,
+        .stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0,
+    };
+    return tutti_launch_run(&options, result, err);
+}
+
+static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at, const char *self,
+                                 const char *const *words, int threads_word, tutti_launch_result *result,
+                                 tutti_error *err)
+{
+    char directory[4096];
+
+    if (getcwd(directory, sizeof directory) == NULL)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
+    const tutti_launch_hosts_options options = {
+        .hosts = at->hosts,
+        .n_hosts = at->n_hosts,
+        .rsh = s->config.rsh,
+        .agent = self,
+        .argv = words,
+        .threads_word = threads_word,
+        .directory = directory,
+        .threads = at->threads_given ? (int)s->config.threads : 0,
+        .pin = true,
+        .meet = is_tcp(s->config.transport),
+        .address = s->config.meet,
+        .start_ns = (int64_t)(s->config.start_timeout * 1e9),
+        .goes_on = s->config.goes_on,
+        .servers = (int)s->config.servers,
+        .least = (int)s->config.min_workers,
+        .stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0,
+        .output = show,
+    };
+    return tutti_launch_hosts(&options, result, err);
+}
+
 static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns,
                            int *code, tutti_error *err)
 {
-    char self[4096], out[4200], threads[64], started[40], transport[600], directory[4096];
+    char self[4096], out[4200], threads[64], started[40], transport[600];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     const char *const more[MORE] = { threads, out, transport };
-    const bool goes_on = s->config.goes_on;
-    const int64_t stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0;
     tutti_launch_result result;
     const char **words;
     tutti_status status;
@@ -529,39 +576,9 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     setenv("TUTTI_LAUNCHED", at->n_hosts > 0 ? "agent" : "here", 1);
     if (at->n_hosts == 0) {
         setenv("TUTTI_STARTED_NS", started, 1);
-        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)(s->config.n + s->config.servers),
-                                                           .threads = (int)s->config.threads,
-                                                           .argv = words,
-                                                           .pin = true,
-                                                           .meet = is_tcp(s->config.transport),
-                                                           .goes_on = goes_on,
-                                                           .servers = (int)s->config.servers,
-                                                           .least = (int)s->config.min_workers,
-                                                           .lost = show_loss,
-                                                           .stop_ns = stop_ns },
-                                  &result, err);
-    } else if (getcwd(directory, sizeof directory) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
-    else
-        status =
-            tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = at->hosts,
-                                                              .n_hosts = at->n_hosts,
-                                                              .rsh = s->config.rsh,
-                                                              .agent = self,
-                                                              .argv = words,
-                                                              .threads_word = threads_word,
-                                                              .directory = directory,
-                                                              .threads = at->threads_given ? (int)s->config.threads : 0,
-                                                              .pin = true,
-                                                              .meet = is_tcp(s->config.transport),
-                                                              .address = s->config.meet,
-                                                              .start_ns = (int64_t)(s->config.start_timeout * 1e9),
-                                                              .goes_on = goes_on,
-                                                              .servers = (int)s->config.servers,
-                                                              .least = (int)s->config.min_workers,
-                                                              .stop_ns = stop_ns,
-                                                              .output = show },
-                               &result, err);
+        status = launch_here(s, words, &result, err);
+    } else
+        status = launch_hosts(s, at, self, words, threads_word, &result, err);
     tutti_free(words);
     if (status != TUTTI_OK)
         return status;

@@ -74,13 +74,59 @@ static size_t find(const tutti_bpe *b, uint64_t pair)
     return at;
 }
 
+/* The table of merges, and where each token will begin. *total: bytes of all tokens. */
+static tutti_status enter_merges(tutti_bpe *b, const char *path, uint64_t *total, tutti_error *err)
+{
+    const uint32_t merges = b->vocabulary - 256;
+
+    *total = 256;
+    memset(b->key, 0xFF, b->slots * sizeof *b->key);
+    for (uint32_t k = 0; k <= 256; k++)
+        b->begin[k] = k;
+    for (uint32_t k = 0; k < merges; k++) {
+        const uint32_t left = (uint32_t)(b->pair[k] >> 32), right = (uint32_t)b->pair[k], made = 256 + k;
+        uint64_t bytes;
+        size_t at;
+        if (left >= made || right >= made)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s': merge %u joins %u and %u, but only ids below %u exist before it", path, k, left,
+                              right, made);
+        bytes = b->begin[left + 1] - b->begin[left] + b->begin[right + 1] - b->begin[right];
+        if (bytes > TOKEN_BYTES_MOST)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s': merge %u makes a token of %" PRIu64 " bytes; words have at most %d", path, k,
+                              bytes, TOKEN_BYTES_MOST);
+        at = find(b, b->pair[k]);
+        if (b->key[at] == b->pair[k])
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': merges %u and %u join the same ids %u and %u", path,
+                              b->id[at] - 256, k, left, right);
+        b->key[at] = b->pair[k];
+        b->id[at] = made;
+        *total += bytes;
+        b->begin[made + 1] = *total;
+    }
+    return TUTTI_OK;
+}
+
+static void write_tokens(tutti_bpe *b)
+{
+    for (uint32_t k = 0; k < 256; k++)
+        b->bytes[k] = (uint8_t)k;
+    for (uint32_t k = 0; k < b->vocabulary - 256; k++) {
+        const uint32_t left = (uint32_t)(b->pair[k] >> 32), right = (uint32_t)b->pair[k];
+        const size_t n = (size_t)(b->begin[left + 1] - b->begin[left]);
+        memcpy(b->bytes + b->begin[256 + k], b->bytes + b->begin[left], n);
+        memcpy(b->bytes + b->begin[256 + k] + n, b->bytes + b->begin[right],
+               (size_t)(b->begin[right + 1] - b->begin[right]));
+    }
+}
+
 /* Takes the merges; they are known to be in order. */
 tutti_status tutti_bpe_make(tutti_bpe **out, uint64_t *pairs, uint32_t vocabulary, const char *path, tutti_error *err)
 {
-    const uint32_t merges = vocabulary - 256;
     tutti_bpe *b = tutti_alloc(1, sizeof *b);
-    uint64_t total = 256;
-    tutti_status status = TUTTI_OK;
+    uint64_t total = 0;
+    tutti_status status;
 
     *out = NULL;
     if (b == NULL) {
@@ -89,67 +135,25 @@ tutti_status tutti_bpe_make(tutti_bpe **out, uint64_t *pairs, uint32_t vocabular
     }
     b->vocabulary = vocabulary;
     b->pair = pairs;
-    for (b->slots = 512; b->slots < 2 * (size_t)merges; b->slots *= 2)
+    for (b->slots = 512; b->slots < 2 * (size_t)(vocabulary - 256); b->slots *= 2)
         ;
     b->key = tutti_alloc(b->slots, sizeof *b->key);
     b->id = tutti_alloc(b->slots, sizeof *b->id);
     b->begin = tutti_alloc((size_t)vocabulary + 1, sizeof *b->begin);
-    if (b->key == NULL || b->id == NULL || b->begin == NULL) {
+    if (b->key == NULL || b->id == NULL || b->begin == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %u ids of '%s'", vocabulary, path);
-        goto out;
-    }
-    memset(b->key, 0xFF, b->slots * sizeof *b->key);
-    for (uint32_t k = 0; k <= 256; k++)
-        b->begin[k] = k;
-    for (uint32_t k = 0; k < merges; k++) {
-        const uint32_t left = (uint32_t)(pairs[k] >> 32), right = (uint32_t)pairs[k], made = 256 + k;
-        uint64_t bytes;
-        size_t at;
-        if (left >= made || right >= made) {
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                "'%s': merge %u joins %u and %u, but only ids below %u exist before it", path, k, left,
-                                right, made);
-            goto out;
-        }
-        bytes = b->begin[left + 1] - b->begin[left] + b->begin[right + 1] - b->begin[right];
-        if (bytes > TOKEN_BYTES_MOST) {
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                "'%s': merge %u makes a token of %" PRIu64 " bytes; words have at most %d", path, k,
-                                bytes, TOKEN_BYTES_MOST);
-            goto out;
-        }
-        at = find(b, pairs[k]);
-        if (b->key[at] == pairs[k]) {
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': merges %u and %u join the same ids %u and %u", path,
-                                b->id[at] - 256, k, left, right);
-            goto out;
-        }
-        b->key[at] = pairs[k];
-        b->id[at] = made;
-        total += bytes;
-        b->begin[made + 1] = total;
-    }
-    b->bytes = tutti_alloc((size_t)total, 1);
-    if (b->bytes == NULL) {
-        status =
-            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the tokens of '%s' (%" PRIu64 " bytes)", path, total);
-        goto out;
-    }
-    for (uint32_t k = 0; k < 256; k++)
-        b->bytes[k] = (uint8_t)k;
-    for (uint32_t k = 0; k < merges; k++) {
-        const uint32_t left = (uint32_t)(pairs[k] >> 32), right = (uint32_t)pairs[k];
-        const size_t n = (size_t)(b->begin[left + 1] - b->begin[left]);
-        memcpy(b->bytes + b->begin[256 + k], b->bytes + b->begin[left], n);
-        memcpy(b->bytes + b->begin[256 + k] + n, b->bytes + b->begin[right],
-               (size_t)(b->begin[right + 1] - b->begin[right]));
-    }
-out:
-    if (status == TUTTI_OK)
-        *out = b;
     else
+        status = enter_merges(b, path, &total, err);
+    if (status == TUTTI_OK && (b->bytes = tutti_alloc((size_t)total, 1)) == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the tokens of '%s' (%" PRIu64 " bytes)", path,
+                            total);
+    if (status != TUTTI_OK) {
         tutti_bpe_close(b);
-    return status;
+        return status;
+    }
+    write_tokens(b);
+    *out = b;
+    return TUTTI_OK;
 }
 
 void tutti_bpe_close(tutti_bpe *bpe)

@@ -200,8 +200,8 @@ static json_t *events_of(const tutti_run *run)
         json_array_append_new(array, json_pack("{s:I, s:s, s:s%}", "step", (json_int_t)run->first_step, "kind",
                                                "damaged-checkpoint", "text", line, strcspn(line, "\n")));
     for (int i = 0; i < n; i++) {
-        json_t *event = json_pack("{s:I, s:s, s:s}", "step", (json_int_t)events[i].step, "kind", events[i].kind, "text",
-                                  events[i].text);
+        json_t *event = json_pack("{s:I, s:s, s:s}", "step", (json_int_t)events[i].step, "kind", events[i].kind,
+                                  "text", events[i].text);
         if (events[i].worker >= 0) {
             json_object_set_new(event, "rank", json_integer(events[i].worker));
             json_object_set_new(event, "epoch", json_integer(events[i].epoch));
@@ -312,10 +312,11 @@ static json_t *by_worker(const tutti_run *run, const double *all, const tutti_tr
     for (int i = 0; i < working; i++) {
         const double *w = all + FIGURES * i;
         const int r = tutti_train_rank(run, i);
-        json_array_append_new(array, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "worker", r, "steps",
-                                               (json_int_t)w[STEPS], "wall_seconds", w[WALL], "compute_seconds",
-                                               w[COMPUTE], "exposed_comm_seconds", w[EXPOSED], "other_seconds",
-                                               w[OTHER], "data_seconds", w[DATA], "bytes_sent", (json_int_t)w[BYTES]));
+        json_array_append_new(array, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "worker", r,
+                                               "steps", (json_int_t)w[STEPS], "wall_seconds", w[WALL],
+                                               "compute_seconds", w[COMPUTE], "exposed_comm_seconds", w[EXPOSED],
+                                               "other_seconds", w[OTHER], "data_seconds", w[DATA],
+                                               "bytes_sent", (json_int_t)w[BYTES]));
         json_object_set_new(json_array_get(array, (size_t)i), "batch", json_integer(tutti_share_batch(&run->share, r)));
         json_object_set_new(json_array_get(array, (size_t)i), "steps_skipped", json_integer((json_int_t)w[SKIPPED]));
         json_object_set_new(json_array_get(array, (size_t)i), "loss_scale", real_or_null(w[SCALE] > 0, w[SCALE]));
@@ -346,8 +347,9 @@ static json_t *by_server(const tutti_run *run, const double *all)
         const double *w = all + FIGURES * i;
         const int r = tutti_train_rank(run, i);
         json_array_append_new(array, json_pack("{s:i, s:i, s:I, s:I, s:I}", "server", r - run->workers, "rank", r,
-                                               "bytes_sent", (json_int_t)w[BYTES], "messages_sent",
-                                               (json_int_t)w[MESSAGES], "peak_rss_bytes", (json_int_t)w[MEMORY]));
+                                               "bytes_sent", (json_int_t)w[BYTES],
+                                               "messages_sent", (json_int_t)w[MESSAGES],
+                                               "peak_rss_bytes", (json_int_t)w[MEMORY]));
     }
     return array;
 }
@@ -360,8 +362,9 @@ static json_t *payload_by_tensor(const tutti_run *run)
     json_t *array = bytes != NULL ? json_array() : json_null();
 
     for (int i = 0; bytes != NULL && i < run->n_params; i++)
-        json_array_append_new(array, json_pack("{s:s, s:I, s:I}", "tensor", run->params[i].name, "params",
-                                               (json_int_t)run->params[i].count, "bytes", (json_int_t)bytes[i]));
+        json_array_append_new(array, json_pack("{s:s, s:I, s:I}", "tensor", run->params[i].name,
+                                               "params", (json_int_t)run->params[i].count,
+                                               "bytes", (json_int_t)bytes[i]));
     return array;
 }
 
@@ -420,56 +423,62 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     return run->config->trace ? tell_trace(run, &r->trace, err) : TUTTI_OK;
 }
 
-/* By index 0, of what all have told. */
-static tutti_status write_results(tutti_run *run, const results *r, tutti_error *err)
-{
-    const tutti_figures f = r->f;
-    const tutti_train_config *c = run->config;
-    const tutti_method *m = tutti_engine_method(run->engine);
-    /* Times are those of one worker, so that they add up: of the busiest, which waits least. Among
-       workers that wait for each other its waiting is what exchanging costs the run; the others'
-       has in it that they had less to do. Bytes a worker and memory are the largest. */
-    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_messages = 0, most_memory = 0,
-                                 wall = 0, stale_most = 0, stale_sum = 0, stale_of = 0, skipped = 0, restarts = 0,
-                                 scale = all[SCALE];
-    const double *busiest;
-    json_t *o;
-    char *text;
-    tutti_status status;
+/* What all have told, put together. Times are those of one worker, so that they add up: of the
+   busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
+   costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the
+   largest. */
+typedef struct totals {
+    double mine[FIGURES]; /* the busiest worker's; its run ends with the last of them */
+    double bytes, most_bytes, most_messages, most_memory, stale_most, stale_sum, stale_of, restarts;
+    double skipped, scale; /* where each decides for itself: the worst of them */
+} totals;
 
-    if (c->trace)
-        TUTTI_TRY(tutti_train_write_file(run->rt, c->out, "trace.json", r->trace.at, r->trace.length, err));
-    busiest = all;
+static void add_up(const tutti_run *run, totals *t)
+{
+    const double *const all = run->told, *busiest = all;
+    double wall = 0;
+
+    *t = (totals){ .scale = all[SCALE] };
     for (int i = 0; i < run->all.size; i++)
-        total_bytes += all[FIGURES * i + BYTES];
+        t->bytes += all[FIGURES * i + BYTES];
     for (int i = 0; i < tutti_train_working(run); i++) {
         const double *w = all + FIGURES * i;
         busiest = w[WALL] - w[EXPOSED] > busiest[WALL] - busiest[EXPOSED] ? w : busiest;
         wall = w[WALL] > wall ? w[WALL] : wall;
-        skipped = fmax(skipped, w[SKIPPED]); /* where each decides for itself: the worst of them */
-        scale = fmin(scale, w[SCALE]);
-        most_bytes = w[BYTES] > most_bytes ? w[BYTES] : most_bytes;
-        most_messages = w[MESSAGES] > most_messages ? w[MESSAGES] : most_messages;
-        most_memory = w[MEMORY] > most_memory ? w[MEMORY] : most_memory;
-        restarts += w[RESTARTS];
-        stale_sum += w[STALE_OF] * w[STALE_MEAN];
-        stale_of += w[STALE_OF];
-        stale_most = w[STALE_MOST] > stale_most ? w[STALE_MOST] : stale_most;
+        t->skipped = fmax(t->skipped, w[SKIPPED]);
+        t->scale = fmin(t->scale, w[SCALE]);
+        t->most_bytes = w[BYTES] > t->most_bytes ? w[BYTES] : t->most_bytes;
+        t->most_messages = w[MESSAGES] > t->most_messages ? w[MESSAGES] : t->most_messages;
+        t->most_memory = w[MEMORY] > t->most_memory ? w[MEMORY] : t->most_memory;
+        t->restarts += w[RESTARTS];
+        t->stale_sum += w[STALE_OF] * w[STALE_MEAN];
+        t->stale_of += w[STALE_OF];
+        t->stale_most = w[STALE_MOST] > t->stale_most ? w[STALE_MOST] : t->stale_most;
     }
-    memcpy(mine, busiest, sizeof mine);
-    mine[EXPOSED] += wall - mine[WALL]; /* the run ends with the last of them */
-    mine[WALL] = wall;
-    run->totals.wall = wall;
-    run->totals.compute = mine[COMPUTE];
-    run->totals.exposed = mine[EXPOSED];
-    run->totals.other = mine[OTHER];
-    run->totals.bytes = total_bytes;
-    run->totals.memory = most_memory;
-    run->totals.samples = f.samples - run->first_samples;
-    run->totals.steps = f.steps - run->first_step;
-    TUTTI_TRY(write_model(run, err));
+    memcpy(t->mine, busiest, sizeof t->mine);
+    t->mine[EXPOSED] += wall - t->mine[WALL];
+    t->mine[WALL] = wall;
+}
 
-    o = json_object();
+static void keep_totals(tutti_run *run, const tutti_figures *f, const totals *t)
+{
+    run->totals.wall = t->mine[WALL];
+    run->totals.compute = t->mine[COMPUTE];
+    run->totals.exposed = t->mine[EXPOSED];
+    run->totals.other = t->mine[OTHER];
+    run->totals.bytes = t->bytes;
+    run->totals.memory = t->most_memory;
+    run->totals.samples = f->samples - run->first_samples;
+    run->totals.steps = f->steps - run->first_step;
+}
+
+/* summary.json's members, in this order: what the run was, how far it came and what that took, how
+   good its model is, what else it tells. */
+static void put_settings(json_t *o, const tutti_run *run)
+{
+    const tutti_train_config *c = run->config;
+    const tutti_method *m = tutti_engine_method(run->engine);
+
     json_object_set_new(o, "method", json_string(m->ops->name));
     json_object_set_new(o, "method_spec", json_string(c->method));
     json_object_set_new(o, "codec", json_string(tutti_exchange_codec(m) != NULL ? tutti_exchange_codec(m) : "fp32"));
@@ -490,26 +499,38 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "accumulate", json_integer(c->accumulate));
     json_object_set_new(o, "seed", json_integer(c->seed));
     json_object_set_new(o, "threads", json_integer(c->threads));
-    json_object_set_new(o, "epochs", json_real((double)f.gradients / (double)run->unit / run->steps_per_epoch));
-    json_object_set_new(o, "steps", json_integer((json_int_t)f.steps));
+}
+
+static void put_course(json_t *o, const tutti_run *run, const tutti_figures *f, const totals *t)
+{
+    const double *mine = t->mine;
+
+    json_object_set_new(o, "epochs", json_real((double)f->gradients / (double)run->unit / run->steps_per_epoch));
+    json_object_set_new(o, "steps", json_integer((json_int_t)f->steps));
     json_object_set_new(o, "resumed_at_step",
                         run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
-    json_object_set_new(o, "steps_skipped", json_integer((json_int_t)skipped));
-    json_object_set_new(o, "precision", json_string(tutti_train_precision_name(c)));
+    json_object_set_new(o, "steps_skipped", json_integer((json_int_t)t->skipped));
+    json_object_set_new(o, "precision", json_string(tutti_train_precision_name(run->config)));
     json_object_set_new(o, "precision_native", json_boolean(!tutti_nn_widens(run->nn)));
-    json_object_set_new(o, "loss_scale", real_or_null(scale > 0, scale));
-    json_object_set_new(o, "samples", json_integer((json_int_t)f.samples));
+    json_object_set_new(o, "loss_scale", real_or_null(t->scale > 0, t->scale));
+    json_object_set_new(o, "samples", json_integer((json_int_t)f->samples));
     json_object_set_new(o, "wall_seconds", json_real(mine[WALL]));
     json_object_set_new(o, "compute_seconds", json_real(mine[COMPUTE]));
     json_object_set_new(o, "comm_seconds", json_real(mine[COMM]));
     json_object_set_new(o, "exposed_comm_seconds", json_real(mine[EXPOSED]));
     json_object_set_new(o, "other_seconds", json_real(mine[OTHER]));
     json_object_set_new(o, "data_seconds", json_real(mine[DATA]));
-    json_object_set_new(o, "bytes_sent_total", json_integer((json_int_t)total_bytes));
-    json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)most_bytes));
-    json_object_set_new(o, "messages_sent_per_worker", json_integer((json_int_t)most_messages));
+    json_object_set_new(o, "bytes_sent_total", json_integer((json_int_t)t->bytes));
+    json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)t->most_bytes));
+    json_object_set_new(o, "messages_sent_per_worker", json_integer((json_int_t)t->most_messages));
     json_object_set_new(o, "samples_per_second",
-                        json_real(mine[WALL] > 0 ? (double)(f.samples - run->first_samples) / mine[WALL] : 0));
+                        json_real(mine[WALL] > 0 ? (double)(f->samples - run->first_samples) / mine[WALL] : 0));
+}
+
+static void put_quality(json_t *o, const tutti_run *run)
+{
+    const tutti_train_config *c = run->config;
+
     json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, run->train_loss));
     json_object_set_new(o, "final_train_samples",
                         c->final_eval ? json_integer((json_int_t)run->train_samples) : json_null());
@@ -522,31 +543,57 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "final_test_accuracy",
                         real_or_null(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
     json_object_set_new(o, "final_test_auc", real_or_null(c->final_eval && run->test_auc >= 0, run->test_auc));
-    json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most_memory));
+}
+
+static void put_rest(json_t *o, const tutti_run *run, const results *r, const totals *t)
+{
+    const tutti_train_config *c = run->config;
+    tutti_runtime *const host = run->io->host != NULL ? run->io->host : run->rt;
+
+    json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)t->most_memory));
     json_object_set_new(o, "staleness", tutti_train_delays_of_all(run, &r->stale));
     json_object_set_new(o, "histogram_edges", tutti_train_delays_edges(run, &r->stale));
-    json_object_set_new(o, "staleness_max", json_integer((json_int_t)stale_most));
-    json_object_set_new(o, "staleness_mean", json_real(stale_of > 0 ? stale_sum / stale_of : 0));
-    json_object_set_new(o, "restarts", json_integer((json_int_t)restarts));
+    json_object_set_new(o, "staleness_max", json_integer((json_int_t)t->stale_most));
+    json_object_set_new(o, "staleness_mean", json_real(t->stale_of > 0 ? t->stale_sum / t->stale_of : 0));
+    json_object_set_new(o, "restarts", json_integer((json_int_t)t->restarts));
     json_object_set_new(o, "method_figures", tutti_train_method_figures(run, true));
     json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());
     json_object_set_new(o, "time_to_target_seconds", real_or_null(run->time_to_target >= 0, run->time_to_target));
     json_object_set_new(o, "simulated", json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));
-    json_object_set_new(
-        o, "host_seconds",
-        json_real((double)(tutti_now_ns(run->io->host != NULL ? run->io->host : run->rt) - run->io->started_ns) *
-                  1e-9));
-    json_object_set_new(o, "by_worker", by_worker(run, all, &r->stale));
-    json_object_set_new(o, "by_server", by_server(run, all));
+    json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(host) - run->io->started_ns) * 1e-9));
+    json_object_set_new(o, "by_worker", by_worker(run, run->told, &r->stale));
+    json_object_set_new(o, "by_server", by_server(run, run->told));
     json_object_set_new(o, "payload_by_tensor", payload_by_tensor(run));
     json_object_set_new(o, "codec_report", codec_report(run));
     json_object_set_new(o, "events", events_of(run));
     json_object_set_new(o, "version", json_string(tutti_version()));
+}
+
+/* By index 0, of what all have told. */
+static tutti_status write_results(tutti_run *run, const results *r, tutti_error *err)
+{
+    const char *const folder = run->config->out;
+    totals t;
+    json_t *o;
+    char *text;
+    tutti_status status;
+
+    if (run->config->trace)
+        TUTTI_TRY(tutti_train_write_file(run->rt, folder, "trace.json", r->trace.at, r->trace.length, err));
+    add_up(run, &t);
+    keep_totals(run, &r->f, &t);
+    TUTTI_TRY(write_model(run, err));
+
+    o = json_object();
+    put_settings(o, run);
+    put_course(o, run, &r->f, &t);
+    put_quality(o, run);
+    put_rest(o, run, r, &t);
     text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     json_decref(o);
     if (text == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing summary.json");
-    status = tutti_train_write_file(run->rt, run->config->out, "summary.json", text, strlen(text), err);
+    status = tutti_train_write_file(run->rt, folder, "summary.json", text, strlen(text), err);
     free(text);
     return status;
 }

@@ -69,91 +69,112 @@ static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *er
     return TUTTI_OK;
 }
 
-static tutti_status open_engine(tutti_run *run, tutti_error *err)
+/* The network's parameters, as the engine is told of them: tutti_free *params. */
+static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
-    tutti_param *params;
-    size_t own = 0;
-    char fingerprint[2048];
     int n;
-    tutti_status status;
 
     TUTTI_TRY(tutti_nn_params(c->model, &run->task, NULL, 0, &n, err));
     run->n_params = n;
     run->params = tutti_alloc((size_t)n, sizeof *run->params);
     run->values = tutti_alloc((size_t)n, sizeof *run->values);
     run->gradients = tutti_alloc((size_t)n, sizeof *run->gradients);
-    params = tutti_alloc((size_t)n, sizeof *params);
-    if (run->params == NULL || run->values == NULL || run->gradients == NULL || params == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d parameters of %s", n, c->model);
-    else
-        status = tutti_nn_params(c->model, &run->task, run->params, n, &n, err);
-    for (int i = 0; status == TUTTI_OK && i < n; i++) {
+    *params = tutti_alloc((size_t)n, sizeof **params);
+    if (run->params == NULL || run->values == NULL || run->gradients == NULL || *params == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d parameters of %s", n, c->model);
+    TUTTI_TRY(tutti_nn_params(c->model, &run->task, run->params, n, &n, err));
+    for (int i = 0; i < n; i++) {
         const tutti_nn_param *p = &run->params[i];
-        params[i] = (tutti_param){
+        (*params)[i] = (tutti_param){
             .name = p->name, .dims = p->dims, .unit = p->unit, .row_sparse = p->row_sparse, .asks_rows = p->row_sparse
         };
         for (int d = 0; d < p->dims; d++)
-            params[i].dim[d] = p->dim[d];
+            (*params)[i].dim[d] = p->dim[d];
         run->parameters += p->count;
     }
+    return TUTTI_OK;
+}
+
+/* How many gradients and steps there are, by the options and the samples. */
+static void plan_steps(tutti_run *run, uint64_t samples)
+{
+    const tutti_train_config *c = run->config;
+    uint64_t per_epoch;
+    unsigned traits;
+
+    run->own_pace = tutti_method_traits(c->method, &traits) && (traits & TUTTI_OWN_PACE) != 0;
+    run->unit = run->own_pace ? (uint64_t)run->workers : 1;
+    run->share = (tutti_share){
+        samples, run->own_pace ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of
+    };
+    per_epoch = tutti_share_steps(&run->share);
+    run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->unit : (uint64_t)c->epochs * per_epoch;
+    run->steps = (run->gradients_in_all + run->unit - 1) / run->unit;
+    run->steps_per_epoch = (double)per_epoch / (double)run->unit;
+}
+
+/* own: how many values of the client's own state there are, for statistics. */
+static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, size_t own, tutti_error *err)
+{
+    const tutti_train_config *c = run->config;
+    const uint64_t samples = tutti_train_samples(run);
+    char fingerprint[2048];
+
+    plan_steps(run, samples);
+    snprintf(fingerprint, sizeof fingerprint,
+             "model=%s\ndata hash=%016llx\npartition=%s\n"
+             "threads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
+             c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads,
+             tutti_train_precision_name(c), (long long)c->eval_every, (long long)c->checkpoint_every, c->target,
+             c->resume);
+    const tutti_engine_options options = {
+        .method = c->method,
+        .optimizer = c->optimizer,
+        .lr_schedule = c->lr_schedule,
+        .collective = c->collective,
+        .codec = c->codec,
+        .codec_cost = (tutti_codec_cost)c->codec_cost,
+        .codec_report = (uint64_t)c->codec_report,
+        .codec_checksum = c->codec_checksum,
+        .codec_hierarchy = c->codec_hierarchy,
+        .loss_scale = c->loss_scale,
+        .batch = c->batch,
+        .accumulate = c->accumulate,
+        .batch_of = run->batch_of,
+        .parts = run->parts.first != NULL ? &run->parts : NULL,
+        .data_samples = samples,
+        .steps = run->steps,
+        .seed = (uint64_t)c->seed,
+        .clip_norm = c->clip_norm,
+        .nonfinite = (tutti_nonfinite)c->nonfinite,
+        .stop_on_loss = !c->goes_on,
+        .fingerprint = fingerprint,
+        .initial = initial_values,
+        .user = run,
+        .evaluate = c->validation > 0 ? tutti_train_evaluate_held_out : NULL,
+        .lane = wants_lane(run) ? 0 : -1,
+        .trace_events = c->trace ? TRACE_EVENTS : 0,
+        .own_values = own,
+        .servers = (int)c->servers,
+    };
+    return tutti_engine_open(&run->engine, run->world, params, run->n_params, &options, err);
+}
+
+static tutti_status open_engine(tutti_run *run, tutti_error *err)
+{
+    tutti_param *params = NULL;
+    size_t own = 0;
+    tutti_status status = list_params(run, &params, err);
+
     if (status == TUTTI_OK)
         status = list_statistics(run, &own, err);
-    if (status == TUTTI_OK) {
-        const uint64_t samples = tutti_train_samples(run);
-        uint64_t per_epoch;
-        unsigned traits;
-        run->own_pace = tutti_method_traits(c->method, &traits) && (traits & TUTTI_OWN_PACE) != 0;
-        run->unit = run->own_pace ? (uint64_t)run->workers : 1;
-        run->share =
-            (tutti_share){ samples,      run->own_pace ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed,
-                           run->batch_of };
-        per_epoch = tutti_share_steps(&run->share);
-        run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->unit : (uint64_t)c->epochs * per_epoch;
-        run->steps = (run->gradients_in_all + run->unit - 1) / run->unit;
-        run->steps_per_epoch = (double)per_epoch / (double)run->unit;
-        snprintf(fingerprint, sizeof fingerprint,
-                 "model=%s\ndata hash=%016llx\npartition=%s\n"
-                 "threads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
-                 c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads,
-                 tutti_train_precision_name(c), (long long)c->eval_every, (long long)c->checkpoint_every, c->target,
-                 c->resume);
-        status = tutti_engine_open(
-            &run->engine, run->world, params, n,
-            &(tutti_engine_options){ .method = c->method,
-                                     .optimizer = c->optimizer,
-                                     .lr_schedule = c->lr_schedule,
-                                     .collective = c->collective,
-                                     .codec = c->codec,
-                                     .codec_cost = (tutti_codec_cost)c->codec_cost,
-                                     .codec_report = (uint64_t)c->codec_report,
-                                     .codec_checksum = c->codec_checksum,
-                                     .codec_hierarchy = c->codec_hierarchy,
-                                     .loss_scale = c->loss_scale,
-                                     .batch = c->batch,
-                                     .accumulate = c->accumulate,
-                                     .batch_of = run->batch_of,
-                                     .parts = run->parts.first != NULL ? &run->parts : NULL,
-                                     .data_samples = samples,
-                                     .steps = run->steps,
-                                     .seed = (uint64_t)c->seed,
-                                     .clip_norm = c->clip_norm,
-                                     .nonfinite = (tutti_nonfinite)c->nonfinite,
-                                     .stop_on_loss = !c->goes_on,
-                                     .fingerprint = fingerprint,
-                                     .initial = initial_values,
-                                     .user = run,
-                                     .evaluate = c->validation > 0 ? tutti_train_evaluate_held_out : NULL,
-                                     .lane = wants_lane(run) ? 0 : -1,
-                                     .trace_events = c->trace ? TRACE_EVENTS : 0,
-                                     .own_values = own,
-                                     .servers = (int)c->servers },
-            err);
-    }
+    if (status == TUTTI_OK)
+        status = open_engine_on(run, params, own, err);
     for (int k = 0; status == TUTTI_OK && k < run->n_statistics; k++)
         for (size_t i = 0; i < run->statistics[k].count; i++)
             tutti_engine_own(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
-    for (int i = 0; status == TUTTI_OK && i < n; i++) {
+    for (int i = 0; status == TUTTI_OK && i < run->n_params; i++) {
         run->values[i] = tutti_engine_values(run->engine, i);
         run->gradients[i] = tutti_engine_gradient(run->engine, i);
     }
@@ -168,8 +189,8 @@ static int64_t most_samples(const tutti_run *run)
     return run->automatic_shares ? all : mine > 0 ? mine : 1;
 }
 
-/* Who computes how much may change between steps, by the trainer or by the method. The loader's
-   thread reads ahead, so it has a copy. */
+/* How much each worker computes may change between steps, by the trainer or by the method. The
+   loader's thread reads ahead, so it has a copy. */
 static tutti_status take_share(tutti_run *run, tutti_error *err)
 {
     tutti_share s = *tutti_engine_share(run->engine);
