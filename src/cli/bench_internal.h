@@ -57,8 +57,7 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
 /* The folder bench/peers: of the source tree if this command lies in a build folder there, else of
    its installation, else in the working directory. */
 tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, tutti_error *err);
-/* exit code of a peer's script: it is not installed here, and a sentence on standard error said
-   so */
+/* Exit code of a peer's script that has said on standard error that the peer is not installed. */
 enum { TUTTI_BENCH_ABSENT = 77 };
 
 /* A folder of ours below `parent`, removed with what is in it. Between the two SIGINT, SIGTERM and

@@ -35,26 +35,30 @@ int tutti_cli_usage(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ---- screen.c: the terminal ---- */
-/* terminal: lines can be taken back there; open: one that the next
-   may replace stands without its end */
-typedef struct tutti_screen { bool terminal, open; } tutti_screen;
-/* is standard output such a terminal (TERM is not "dumb")? */
-bool tutti_screen_replaces(void);
-/* `say` and `columns` of tutti_train_io */
+
+typedef struct tutti_screen {
+    bool terminal; /* lines can be taken back there */
+    bool open;     /* a line that the next may replace stands without its end */
+} tutti_screen;
+bool tutti_screen_replaces(void); /* is standard output such a terminal (TERM is not "dumb")? */
+/* `say` and `columns` of tutti_train_io. */
 void tutti_screen_say(void *screen, int status, const char *line);
 int tutti_screen_columns(void *screen);
 void tutti_screen_end(tutti_screen *screen);
-/* of the terminal now, else what COLUMNS says of it; 0: no terminal, or nobody knows */
+/* Of the terminal now, else what COLUMNS says of it; 0: no terminal, or nobody knows. */
 int tutti_cli_columns(int fd);
-/* of pages on standard output: 80 where that is no terminal */
-int tutti_cli_page_width(void);
-/* `lead`, then text from column `indent` on, in lines of the page's width; a lead that
-   leaves no room has a line of its own. */
+int tutti_cli_page_width(void); /* of pages on standard output: 80 where that is no terminal */
+/* `lead`, then text from column `indent` on, in lines of the page's width; a lead that leaves no
+   room has a line of its own. */
 void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text);
+
 /* ---- help.c ---- */
+
 void tutti_cli_train_help(FILE *out, bool all);
-/* how we say what other programs call so; NULL */
+/* How we say what other programs call so; NULL. */
 const char *tutti_cli_known_elsewhere(const char *flag);
+
+/* ---- settings.c ---- */
 
 /* The trainer's settings from arguments, environment and files, with the flags `extra`
    (own, NULL-ended list of names without dashes that take no value) reported by bits.
@@ -65,19 +69,20 @@ typedef struct tutti_cli_settings {
     tutti_settings *settings;
     tutti_runtime *rt;
     const char *file;
-    /* --out, or the default made from the time and the method; empty until tutti_cli_default_out */
-    char out[4096];
+    char out[4096]; /* --out, or the default; empty until tutti_cli_default_out has made it */
     unsigned extra;
-    /* transport_saved: it is that of the run which this one resumes, and nobody has said
-       otherwise */
-    bool help, help_all, transport_saved;
+    bool help, help_all;
+    bool transport_saved; /* that of the run which this one resumes; nobody has said otherwise */
 } tutti_cli_settings;
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra,
                             tutti_error *err);
-/* What its method has for its number of workers, n, where nobody has
-   spoken. Once, after both are known. */
+/* What its method has for its number of workers, n, where nobody has spoken. Once, after both are
+   known. */
 tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err);
 void tutti_cli_close(tutti_cli_settings *s);
+
+/* ---- catalogue.c ---- */
+
 /* What there is of a kind, by number from 0 on; its names end with NULL. help: what the command
    does, before what it says of --json. */
 typedef struct tutti_cli_catalogue {
@@ -85,16 +90,17 @@ typedef struct tutti_cli_catalogue {
     const char *(*name)(size_t i);
     json_t *(*json)(size_t i);
     void (*print)(size_t i);                          /* all of one */
-    /* its group's name; what stands above the group in the list */
-    const char *(*group)(size_t i), *(*group_title)(const char *group);
+    const char *(*group)(size_t i);                   /* its group's name */
+    const char *(*group_title)(const char *group);    /* what stands above the group in the list */
     void (*line)(size_t i, char *text, size_t bytes); /* what the list says of it */
     int room;                                         /* columns for its name there */
     const char *advice;                               /* at the list's end */
 } tutti_cli_catalogue;
-/* COMMAND [NAME] [--json]; an exit code */
+/* COMMAND [NAME] [--json]; an exit code. */
 int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv);
 void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags);
-json_t *tutti_cli_option_json(const tutti_option *o); /* catalogue.c */
+json_t *tutti_cli_option_json(const tutti_option *o);
+
 /* DIR/../share/tutti beside the running command; "" if it cannot be told. */
 const char *tutti_cli_installed(char *path, size_t bytes, const char *folder);
 extern char **environ;

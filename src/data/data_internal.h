@@ -6,14 +6,14 @@
 
 /* The options of a named set (sets.c). All zero: the images as they are. */
 typedef struct tutti_data_distortion { double distort; int64_t seed; } tutti_data_distortion;
-/* Distorts images in place: each depends on (how, split, its index) and itself
-   alone. distort.c has the formula. */
+/* Distorts images in place: each depends on (how, split, its index) and itself alone. distort.c has
+   the formula. */
 tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, int width,
                                 tutti_split split, const tutti_data_distortion *how,
                                 tutti_error *err);
 void tutti_data_distort_by(tutti_data *data, const tutti_data_distortion *how); /* before attach */
-/* before attach: a label of `classes` or more is damage. 0, and
-   without a call: any label is a class */
+/* Before attach: a label of `classes` or more is damage. 0, and without a call: any label is a
+   class. */
 void tutti_data_limit_classes(tutti_data *data, int classes);
 
 /* Of a text (text.c). */
@@ -22,16 +22,16 @@ typedef struct tutti_data_windows {
     int64_t context, stride, val_windows, val_stride;
     double val;
 } tutti_data_windows;
-/* of a tutti_data_windows */
 extern const tutti_option tutti_data_text_options[], tutti_data_moby_dick_options[];
 
 /* Of a click log (clicklog.c). */
 typedef struct tutti_data_clicks { const char *file; int64_t rows; double val; } tutti_data_clicks;
 extern const tutti_option tutti_data_clicks_options[];
 
-/* ---- a data set (dataset.c; of a problem: problem.c; of a text:
-   text.c; of clicks: clicklog.c) ---- */
-/* written last: a block without it was never filled */
+/* ---- a data set (dataset.c; of a problem: problem.c; of a text: text.c; of clicks: clicklog.c)
+   ---- */
+
+/* Written last: a block without it was never filled. The fills below write all but it. */
 #define DATA_MAGIC UINT64_C(0x3161746164747475)
 enum { DATA_X, DATA_LABELS, DATA_ALIGNMENT = 64 };
 
@@ -68,21 +68,20 @@ struct tutti_data {
     struct {
         char *path;               /* NULL: no clicks */
         tutti_contents contents;
-        /* offset of the row numbers of each split; the values and labels are where parts say */
-        uint64_t rows[2];
+        uint64_t rows[2];         /* offset of the row numbers of each split; the rest: parts */
     } clicks;
-    /* offset of `from` and `way` of a problem with a known optimum
-       (problem.h), 2 x dim doubles; 0: none */
+    /* Offset of `from` and `way` of a problem with a known optimum (problem.h), 2 x dim doubles; 0:
+       none. */
     uint64_t path;
 };
 
 /* Adds a part of `bytes` at the next multiple of 64; false: larger than memory can be. */
 bool tutti_data_place(size_t *total, uint64_t bytes, uint64_t *offset);
 uint64_t tutti_data_hash_block(const tutti_data *d, const uint8_t *block);
-/* problem.c */
+
+/* problem.c. */
 tutti_status tutti_data_problem_open(tutti_data **out, tutti_runtime *rt,
                                      const tutti_problem *problem, tutti_error *err);
-/* all but the magic */
 tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error *err);
 void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids,
                                size_t n, uint64_t step, float *x, uint8_t *labels);
@@ -90,23 +89,22 @@ void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uin
 /* text.c. how->file is not looked at. tokens: a token file, else a text in UTF-8. */
 tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                   bool tokens, const tutti_data_windows *how, tutti_error *err);
-/* all but the magic */
 tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *err);
 void tutti_data_text_close(tutti_data *d);
 
 /* clicklog.c. how->file is not looked at. */
 tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                     const tutti_data_clicks *how, tutti_error *err);
-/* all but the magic */
 tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *err);
 void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n,
                               float *x, uint8_t *labels);
 void tutti_data_clicks_close(tutti_data *d);
 
-/* A file read from its beginning to its end, inflated on the way if its
-   first two bytes say gzip (RFC 1952). */
+/* ---- stream.c: a file read from its beginning to its end, inflated on the way if its first two
+   bytes say gzip (RFC 1952) ---- */
+
 typedef struct tutti_data_stream tutti_data_stream;
-/* keeps path */
+/* Keeps path. */
 tutti_status tutti_data_stream_open(tutti_data_stream **out, tutti_runtime *rt, const char *path,
                                     tutti_error *err);
 void tutti_data_stream_close(tutti_data_stream *s);

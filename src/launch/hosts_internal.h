@@ -1,4 +1,4 @@
-/* hosts_internal.h: what hosts.c (starts, watches, judges), hosts_losses.c (who is gone),
+/* hosts_internal.h: what hosts.c (starts, watches, judges), hosts_losses.c (which are gone),
    hosts_job.c (what goes to an agent) and hosts_talk.c (what comes from one) share. */
 #ifndef TUTTI_LAUNCH_HOSTS_INTERNAL_H
 #define TUTTI_LAUNCH_HOSTS_INTERNAL_H
@@ -6,17 +6,17 @@
 #include "launch_internal.h"
 #include "tutti/meet.h"
 
-/* GOT: one frame; its buffer has a byte more for a NUL */
+/* GOT: one frame; its buffer has a byte more for a NUL. */
 enum { LINE = 1024, GOT = TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD };
 
 typedef enum { STARTING, ANSWERED, RUNNING, DONE, GONE } stage;
 typedef struct line { char text[LINE]; size_t n; } line;
-/* lost: the run goes on without it; words_until, lost_at: 0: nothing to wait for */
+
 typedef struct far_worker {
     long pid;
     int code, signal, host;
-    bool ended, lost;
-    int64_t words_until, lost_at;
+    bool ended, lost;            /* lost: the run goes on without it */
+    int64_t words_until, lost_at; /* 0: nothing to wait for */
 } far_worker;
 
 typedef struct far_host {
@@ -54,11 +54,10 @@ typedef struct far_launcher {
     int user_signal;
     int64_t heard_at;            /* when it came */
     tutti_launch_result first;   /* the first worker that was lost, if text is not "" */
-    /* workers that the run goes on without, and the one that was too many */
-    int lost;
+    int lost;                    /* workers that the run goes on without, and the one too many */
     bool too_few;                /* that one */
-    /* a loss came before the signal; result->text says what is wrong already */
-    bool failed_first, failed;
+    bool failed_first;           /* a loss came before the signal */
+    bool failed;                 /* result->text says what is wrong already */
     bool stopping;               /* inputs are closed */
     int64_t began, roster_at, give_up_at, kill_at, force_at; /* TUTTI_FOREVER: never */
 } far_launcher;
@@ -67,18 +66,18 @@ typedef struct far_launcher {
 /* The run cannot be, or go on: the first such sentence is kept, and all is ended. */
 void tutti_launch_far_give_up(far_launcher *l, int exit_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* something is lost that the run cannot do without: the grace begins */
+/* Something is lost that the run cannot do without: the grace begins. */
 void tutti_launch_far_noticed(far_launcher *l);
 
 /* ---- hosts_losses.c ---- */
-/* its agent says so */
+/* Its agent says so. */
 void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal);
-/* known here: all are told */
+/* Known here: all are told. */
 void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signal);
-/* known at the meeting place: does the run go on? */
+/* Known at the meeting place: does the run go on? */
 void tutti_launch_far_loss(far_launcher *l, int rank);
 void tutti_launch_far_failed(far_launcher *l, int rank); /* it has said its last words */
-/* those whose last words did not come in time, and those who have had theirs */
+/* Workers whose last words did not come in time, and those that have said theirs. */
 void tutti_launch_far_silent_ends(far_launcher *l);
 
 /* ---- hosts_job.c ---- */

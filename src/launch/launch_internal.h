@@ -1,5 +1,5 @@
-/* launch_internal.h: what the files of this room share. launch.c watches those of one host;
-   stopped.c sees who is stopped; start.c makes one worker; pin.c knows the cores; hosts.c and
+/* launch_internal.h: what the files of this room share. launch.c watches the workers of one host,
+   stopped.c sees which are stopped, start.c makes one worker, pin.c knows the cores. hosts.c and
    agent.c are the two ends of several hosts. */
 #ifndef TUTTI_LAUNCH_INTERNAL_H
 #define TUTTI_LAUNCH_INTERNAL_H
@@ -21,8 +21,8 @@ int tutti_launch_signals_next(launch_signals *s);       /* one that came, or 0 *
 void tutti_launch_signals_release(launch_signals *s);
 const char *tutti_launch_signal_name(int number);       /* "KILL" */
 
-/* Last words without the "worker 3: " that some of them begin with, since
-   the sentence around them says it. */
+/* Last words without the "worker 3: " that some of them begin with, since the sentence around them
+   says it. */
 const char *tutti_launch_own_words(int rank, const char *words);
 
 /* ---- pin.c ---- */
@@ -33,7 +33,7 @@ tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int first, int size,
 
 /* ---- cores.c ---- */
 /* Which cores this process may use, in a word that can be compared with that of any other process
-   anywhere: "BOOT-ID/CPUS" (CPUS in hexadecimal digits, CPU 0 to 3 first), or "-" where the
+   anywhere: "BOOT-ID/CPUS", CPUS in hexadecimal digits, CPU 0 to 3 first. It is "-" where the
    kernel does not say which it is. */
 enum { LAUNCH_CORES_TEXT = 40 + CPU_SETSIZE / 4 };
 void tutti_launch_cores_text(char text[static LAUNCH_CORES_TEXT]);
@@ -44,8 +44,7 @@ typedef struct launch_stopped {  /* zero: never was */
     int64_t since_ns;            /* it has been stopped, as far as we have seen; 0: it is not */
     bool warned;                 /* for a third of the time that it may be */
     int64_t ended_ns;            /* how long it had been when it had to be ended; 0: it had not */
-    /* when the launcher knew that others go on without it; 0: they do not */
-    int64_t expelled_ns;
+    int64_t expelled_ns;         /* when we knew that others go on without it; 0: they do not */
 } launch_stopped;
 /* To be called twice a second. was_away: the caller itself did not run for a while. True: it has
    been stopped for 3 s, and has to be ended. */
@@ -75,18 +74,20 @@ tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cp
    block, NULL-ended, room for `more` words behind: tutti_free it. */
 tutti_status tutti_launch_words(const char *text, size_t more, const char ***words, size_t *n,
                                 tutti_error *err);
-/* The address of this host on the way to `host`, in figures; "" if its name
-   is not known or there is no way. */
+/* The address of this host on the way to `host`, in figures; "" if its name is not known or there
+   is no way. */
 void tutti_launch_route(const char *host, char *text, size_t bytes);
 bool tutti_launch_is_loopback(const char *address);
 
-/* ---- what launcher and agent say to each other (hosts.c, agent.c) ---- The agent greets on its
-   output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as ssh sees it, or -> <which
-   cores>\n"; what stands before it is a login's chatter. The launcher then writes a job to its
-   input: "JOB <bytes>\n", then so many bytes of strings "name=value", each ended by a NUL; and
-   after that single letters: T (SIGTERM to the workers), X<rank>; (SIGKILL to that one: the run
-   goes on without it), K (the end). The end of the input is K. The agent answers with frames: a
-   letter, four bytes of length, little-endian, and so many bytes:
+/* ---- what launcher and agent say to each other (hosts.c, agent.c) ----
+   1. The agent greets on its output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as
+      ssh sees it, or -> <which cores>\n". What stands before it is a login's chatter.
+   2. The launcher writes a job to its input: "JOB <bytes>\n", then so many bytes of strings
+      "name=value", each ended by a NUL.
+   3. After that it writes single letters: T (SIGTERM to the workers), X<rank>; (SIGKILL to that
+      one: the run goes on without it), K (the end). The end of the input is K.
+   4. The agent answers with frames: a letter, four bytes of length, little-endian, and so many
+      bytes:
      o, e  standard output and error of the workers
      s     "<rank> <pid>": started        d     "<rank> <pid> <exit code> <signal>": ended
      r     "<exit code> <rank> <pid> <signal> <sentence>": the end of all; the last

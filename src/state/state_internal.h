@@ -16,16 +16,15 @@
 tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, const char *what,
                               tutti_error *err);
 bool tutti_state_utf8(const char *text);
-/* A name from a file as a sentence may show it: without control
-   characters, cut at 60 bytes. Gives out. */
+/* A name from a file as a sentence may show it: without control characters, cut at 60 bytes. Gives
+   out. */
 #define TUTTI_STATE_SHOWN 68
 const char *tutti_state_shown(char out[TUTTI_STATE_SHOWN], const char *name);
 bool tutti_state_dtype(const char *name, tutti_dtype *dtype);   /* "F32"; false: none of ours */
-/* a whole number from 0 to 2^63 - 1 */
-bool tutti_state_count(const json_t *value, uint64_t *count);
+bool tutti_state_count(const json_t *value, uint64_t *count);   /* from 0 to 2^63 - 1 */
 void tutti_state_hex(char out[17], uint64_t hash);
 bool tutti_state_unhex(const char *text, uint64_t *hash);       /* exactly 16 lower-case digits */
-/* "directory/name"; tutti_free it; NULL: no memory */
+/* "directory/name"; tutti_free it; NULL: no memory. */
 char *tutti_state_join(const char *directory, const char *name);
 
 /* XXH3-64 of a stream; equal to tutti_hash of the whole. */
@@ -41,8 +40,8 @@ typedef struct tutti_state_out tutti_state_out;
 /* A new file of `bytes` bytes. */
 tutti_status tutti_state_out_open(tutti_state_out **out, tutti_runtime *rt, const char *path,
                                   uint64_t bytes, tutti_error *err);
-/* The next bytes; they are copied or written when it returns. A
-   failure may be that of earlier bytes. */
+/* The next bytes; they are copied or written when it returns. A failure may be that of earlier
+   bytes. */
 tutti_status tutti_state_out_add(tutti_state_out *o, const void *data, size_t bytes,
                                  tutti_error *err);
 /* whole: all `bytes` have come; they are on the disk when it returns. Otherwise the file is closed
@@ -108,7 +107,7 @@ struct tutti_checkpoint {
 void tutti_state_file_name(char out[TUTTI_STATE_FILE_NAME], int rank, int world);
 /* "<state>/<tensor>@<begin>"; room: what the names need and 24. */
 void tutti_state_key(char *out, size_t room, const char *state, const char *tensor, uint64_t begin);
-/* as strcmp of the pairs */
+/* As strcmp of the pairs. */
 int tutti_state_order(const char *state, const char *tensor, const char *other_state,
                       const char *other_tensor);
 /* Every state's ranges are disjoint and complete for each owner; sentences begin with `what`. */
@@ -126,22 +125,25 @@ typedef struct tutti_saved_piece {
     tutti_manifest_range range;   /* but for the file */
     int rank;                     /* that has written it */
 } tutti_saved_piece;
-/* Sorts the pieces. files: by rank, those that have one. The result has no step, world
-   or facts yet and is not checked. */
+/* Sorts the pieces. files: by rank, those that have one. The result has no step, world or facts yet
+   and is not checked. */
 tutti_status tutti_manifest_merge(tutti_checkpoint **out, const char *path,
                                   tutti_saved_piece *pieces, size_t n,
                                   const tutti_manifest_file *files, size_t n_files,
                                   tutti_error *err);
 
 /* ---- checkpoint.c ---- */
-/* old: "step-00001200-old", see commit.c */
-typedef struct tutti_found_step { uint64_t step; bool old; char *name; } tutti_found_step;
+typedef struct tutti_found_step {
+    uint64_t step;
+    bool old;                     /* "step-00001200-old", see commit.c */
+    char *name;
+} tutti_found_step;
 typedef struct tutti_found_steps { tutti_found_step *at; size_t n, room; } tutti_found_steps;
 /* What in the directory is named like a checkpoint, newest first. Free the list in any case. */
 tutti_status tutti_state_list_steps(tutti_runtime *rt, const char *directory,
                                     tutti_found_steps *list, tutti_error *err);
 void tutti_state_free_steps(tutti_found_steps *list);
-/* tutti_free it; NULL: no memory */
+/* tutti_free it; NULL: no memory. */
 char *tutti_state_path_of(const tutti_checkpoint *c, size_t file);
 
 /* ---- commit.c: rank 0's part of a save. A plan of directories, and the steps on it. ---- */
@@ -155,16 +157,16 @@ typedef struct tutti_commit {
 tutti_status tutti_commit_open(tutti_commit *c, tutti_runtime *rt, const char *dir, uint64_t step,
                                uint64_t id, tutti_error *err);
 void tutti_commit_close(tutti_commit *c);
-/* dir, or the nearest above it that exists; tutti_free it */
+/* dir, or the nearest above it that exists; tutti_free it. */
 char *tutti_commit_place(tutti_runtime *rt, const char *dir);
-/* DIR, durable, and tmp; tmp is not there on failure */
+/* Makes DIR, durable, and tmp; tmp is not there on failure. */
 tutti_status tutti_commit_begin(tutti_commit *c, tutti_error *err);
-/* Writes the manifest of m into tmp and makes tmp the checkpoint. On failure
-   everything visible is as it was. */
+/* Writes the manifest of m into tmp and makes tmp the checkpoint. On failure everything visible is
+   as it was. */
 tutti_status tutti_commit_finish(tutti_commit *c, const tutti_checkpoint *m, tutti_error *err);
-/* removes what failed and dead saves have left, as far as that works */
+/* Removes what failed and dead saves have left, as far as that works. */
 void tutti_commit_clean(tutti_runtime *rt, const char *dir);
-/* removes all but the newest, c's own among them */
+/* Removes all but the newest, c's own among them. */
 void tutti_commit_retire(tutti_commit *c, int keep);
 
 /* ---- save.c: tutti_checkpoint_save with the files of another runtime than the world's,

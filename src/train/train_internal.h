@@ -13,209 +13,239 @@ enum { TUTTI_TRAIN_FIGURES = 24 };
 typedef struct tutti_run {
     tutti_world *world;
     tutti_runtime *rt;
-    /* the trainer's own collectives: all workers and, behind them, ranks that only serve; after
-       losses those who are left. Index 0 prints and writes */
+    /* The trainer's own collectives: all workers and, behind them, ranks that only serve; after
+       losses those that are left. Index 0 prints and writes. */
     tutti_group all;
-    /* mine and how many there were at the beginning; shares, samples and rows of reports go by
-       these. rank >= workers: this rank only serves */
+    /* Mine, and how many workers there were at the beginning: shares, samples and rows of reports
+       go by these. rank >= workers: this rank only serves. */
     int rank, workers;
     const tutti_train_config *config;
     const tutti_train_io *io;
+
     tutti_data *data;
     tutti_nn_task task;
     tutti_nn_param *params; int n_params;
-    size_t parameters;               /* elements in all */
-    /* of batch norms: the engine's client state */
+    size_t parameters;                               /* elements in all */
+    /* Of batch norms: the engine's client state. */
     tutti_nn_statistic *statistics; int n_statistics;
     tutti_nn *nn;                    /* this and the loader: NULL where a rank only serves */
     tutti_engine *engine;
     tutti_loader *loader;
     tutti_share share;               /* the engine's as the loader has it: its array is `cut` */
-    /* workers: batch_of or passes_of, whichever the engine has; NULL: even */
-    int64_t *cut;
+    int64_t *cut;                    /* workers: batch_of or passes_of of the engine; NULL: even */
     const float **values;            /* n_params: the engine's */
     float **gradients;
-    /* the method's workers meet for evaluations, checkpoints and the end only */
-    bool own_pace;
-    /* gradients a step, as tutti_engine_more counts them: 1, or the
-       workers where each goes at its own pace */
-    uint64_t unit;
+
+    bool own_pace;                   /* workers meet for evaluations, checkpoints, the end only */
+    uint64_t unit;                   /* gradients a step: 1, or the workers with own_pace */
     int said;                        /* events of the run that were looked at for warnings */
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
     double steps_per_epoch;
     tutti_parts parts;               /* of a partition; first is NULL: none */
     tutti_arrivals arrivals;         /* --stream: mine */
-    /* one more than the last sample that is off it, among all that the run takes */
-    uint64_t streamed;
+    uint64_t streamed;               /* one more than the last of all samples that is off it */
+
     int64_t *batch_of;               /* workers: shares of a pass (share.h); NULL: even */
     bool automatic_shares;
     double *sample_seconds;          /* workers: smoothed, for automatic shares */
     int64_t shares_compute_ns;       /* compute time and samples of mine at the last look */
     double shares_samples;
+
     /* --step-time: the network's; NULL: it charges the world's device */
     tutti_runtime meter; tutti_device *metered;
     double flop_ns, owed_ns;         /* a FLOP of this pass; computed but not slept yet */
     double slow;                     /* factor of this step, 1: not slowed */
-    /* the part of the computation that is not stretched yet began then */
-    int64_t computing_since_ns;
-    /* since the last report, this worker */
-    double loss_sum, loss_samples;
+    int64_t computing_since_ns;      /* when the part that is not stretched yet began */
+
+    double loss_sum, loss_samples;   /* since the last report, this worker */
     int64_t reported_ns;
     uint64_t first_samples;          /* of the run, before this process */
     tutti_figures reported;          /* as they were then */
     tutti_heard heard;               /* at the last line of metrics, of a method at its own pace */
     uint64_t codec_reported;         /* step of the last codec records that were written */
-    /* a row a worker, at most TUTTI_TRAIN_FIGURES each: what they tell at a report and at the
-       end */
+    /* A row a worker, at most TUTTI_TRAIN_FIGURES each: what they tell at a report and the end. */
     double *told;
-    /* at the last evaluation: root of the mean of |x_i - mean|^2; 0 where replicas are equal */
+
+    /* At the last evaluation: root of the mean of |x_i - mean|^2; 0 where replicas are equal. */
     double consensus_distance;
-    /* of the last evaluation; accuracy < 0: none yet, or none at all (quadratic) */
+    /* Of the last evaluation. accuracy < 0: none yet, or none at all (quadratic). */
     double test_loss, test_accuracy;
-    /* likewise, of samples that get one logit; < 0: none, also where the labels are all alike */
+    /* Likewise, of samples that get one logit; < 0: none, also where the labels are all alike. */
     double test_auc;
-    /* of the workers' own models at the end: the one whose test loss is largest; where replicas are
-       equal the agreed model, worker -1 */
+    /* Of the workers' own models at the end: the one whose test loss is largest. Where replicas are
+       equal the agreed model, worker -1. */
     struct { double loss, accuracy; int worker; } worst;
-    /* of the agreed model at the end, and over how many samples; 0: not evaluated */
+    /* Of the agreed model at the end, and over how many samples; 0: not evaluated. */
     double train_loss; uint64_t train_samples;
     int64_t evaluating_ns;           /* when it was last said how far an evaluation is */
-    /* index 0: seconds and the rest, of this process's part of the
-       run, when results have been written */
+    /* Index 0, when results have been written: this process's part of the run. Seconds and the
+       rest. */
     struct { double wall, compute, exposed, other, bytes, memory; uint64_t samples, steps; } totals;
     double time_to_target;           /* seconds; < 0: not reached */
     bool target_reached;
-    /* checkpoints that were damaged when this run was resumed: lines
-       "step-00000030: why"; NULL: none */
+    /* Checkpoints that were damaged when this run was resumed: lines "step-00000030: why"; NULL:
+       none. */
     char *passed_over;
     tutti_file *metrics;             /* of index 0 */
-    /* what has been learnt of the others, so far; how many of them are lost */
-    int watched, lost;
+    int watched, lost;               /* what was learnt of the others so far; how many are lost */
 } tutti_run;
 
 json_t *tutti_train_config_object(const tutti_train_config *c);
 typedef enum { TUTTI_TARGET_LOSS, TUTTI_TARGET_ACCURACY, TUTTI_TARGET_AUC } tutti_target;
 tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double *value,
                                       tutti_error *err);
-/* pair.c: model and data fit each other, the target and the precision */
+
+/* ---- pair.c: model and data fit each other, the target and the precision ---- */
+
 const char *tutti_train_precision_name(const tutti_train_config *c);
 tutti_dtype tutti_train_precision(const tutti_train_config *c);
 tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err);
-/* of such data: can the model take them? */
+/* Of such data: can the model take them? */
 tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks,
                                        tutti_error *err);
-/* slow.c: the factor of a worker's step; stretch sleeps it off, after --step-time's part, called
-   whenever a part of the computation is done. */
+
+/* ---- slow.c ---- */
+
 tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_error *err);
+/* The factor of a worker's step. */
 double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64_t step);
+/* Sleeps the factor off, after --step-time's part. Called whenever a part of the computation is
+   done. */
 void tutti_train_stretch(tutti_run *run);
-/* partition.c: the workers' own parts of the data, where --partition asks for them.
-   check: what can be told before the data are open. open: after the data. describe: adds
-   to the summary's row of a worker. */
+
+/* ---- partition.c: the workers' own parts of the data, where --partition asks for them ---- */
+
+/* What can be told before the data are open. */
 tutti_status tutti_train_check_partition(const tutti_train_config *c, tutti_error *err);
+/* After the data. */
 tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err);
+/* Adds to the summary's row of a worker. */
 void tutti_train_partition_describe(const tutti_run *run, int worker, json_t *row);
-/* arrivals.c: --stream. open: after the shares; begin: with the training's clock. describe: adds to
-   the summary's row of the worker whose arrivals they are. */
+
+/* ---- arrivals.c: --stream ---- */
+
 tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *err);
+/* After the shares. */
 tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err);
+/* With the training's clock. */
 void tutti_train_stream_begin(tutti_run *run);
 void tutti_train_stream_take(tutti_run *run, int64_t samples); /* blocks until they have come */
+/* Adds to the summary's row of the worker whose arrivals they are. */
 void tutti_train_stream_describe(const tutti_run *run, const tutti_arrivals *a, json_t *row);
-/* shares.c */
-/* weight: workers, or NULL to check only */
+
+/* ---- shares.c ---- */
+
+/* weight: workers, or NULL to check only. */
 tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight,
                                       bool *automatic, tutti_error *err);
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err);
-/* simulation.c. --step-time: open gives the device for the network, start begins a pass, pay lets
-   the time pass that has been counted so far. */
+
+/* ---- simulation.c ---- */
+
 tutti_status tutti_train_check_simulation(const tutti_train_config *config, tutti_error *err);
 bool tutti_train_fails(const tutti_train_config *config);
+/* --step-time: open gives the device for the network, start begins a pass, pay lets the time pass
+   that has been counted so far. */
 tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err);
 void tutti_train_meter_start(tutti_run *run, int64_t samples);
 void tutti_train_meter_pay(tutti_run *run);
-/* members.c: meetings. watch: looks who has been lost; PEER if too few are left. regroup: run->all
-   as it is now. meet: body is done by all who are left, again if a loss has spoilt it; run->all is
-   theirs before, within and after. */
-int tutti_train_rank(const tutti_run *run, int index);                             /* of run->all */
-/* how many of run->all are workers: the first */
-int tutti_train_working(const tutti_run *run);
-/* this rank only serves: no samples, no passes */
-bool tutti_train_serves(const tutti_run *run);
+
+/* ---- members.c: meetings ---- */
+
+int tutti_train_rank(const tutti_run *run, int index); /* of run->all */
+int tutti_train_working(const tutti_run *run);         /* how many of run->all work: the first */
+bool tutti_train_serves(const tutti_run *run);         /* this rank only serves: no samples */
+/* Looks which workers have been lost; PEER if too few are left. */
 tutti_status tutti_train_watch(tutti_run *run, tutti_error *err);
+/* run->all as it is now. */
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err);
+/* body is done by all that are left, again if a loss has spoilt it. run->all is theirs before,
+   within and after. */
 tutti_status tutti_train_meet(tutti_run *run,
                               tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err),
                               void *arg, tutti_error *err);
 /* After a meeting at which index 0 has written a file, `mine` on the others TUTTI_OK: all know
    whether it could, and the run ends for all if not. Collective. */
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
-/* evaluate.c: mean loss (of a known optimum: its excess), accuracy and area under the ROC curve
-   (-1: none; NULL: not wanted) of the engine's values over a split, or over `most` of its samples,
-   drawn (0: all), shared among the workers. Collective. */
+
+/* ---- evaluate.c ---- */
+
+/* Mean loss (of a known optimum: its excess), accuracy and area under the ROC curve of the engine's
+   values over a split, or over `most` of its samples, drawn (0: all). Shared among the workers.
+   accuracy and auc: -1: none; NULL: not wanted. Collective. */
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t most, double *loss,
                                   double *accuracy, double *auc, tutti_error *err);
-/* --validation: how many samples are trained on; whether there are any; what the engine asks
-   of its client, as a method has it. */
+/* --validation: how many samples are trained on; whether there are any; what the engine asks of its
+   client, as a method has it. */
 uint64_t tutti_train_samples(const tutti_run *run);
 tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err);
 tutti_status tutti_train_evaluate_held_out(void *run, double *loss, tutti_error *err);
-/* the agreed model as --final-eval says, then the worst. Collective */
+/* The agreed model as --final-eval says, then the worst. Collective. */
 tutti_status tutti_train_evaluate_final(tutti_run *run, tutti_error *err);
 /* run->worst; after an evaluation of the agreed model on the test split, which is shown. Each
-   worker evaluates its own model. Collective */
+   worker evaluates its own model. Collective. */
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err);
-/* report.c */
+
+/* ---- report.c ---- */
+
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
-/* to go on with what is there */
+/* To go on with what is there. */
 tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err);
 /* n figures of each worker to run->told of worker 0, a row an index of run->all; of the others it
    holds what they passed on. Within a meeting. n <= TUTTI_TRAIN_FIGURES. */
 tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err);
-tutti_status tutti_train_report(tutti_run *run, tutti_error *err);                 /* collective */
+tutti_status tutti_train_report(tutti_run *run, tutti_error *err); /* collective */
 /* Worker 0 of a method at its own pace, after a step of its own: what it has heard of the others,
    if a line is due before the meeting at `until`. */
 tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_error *err);
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
-/* After a step: what index 0's codec made of its gradients, if that was measured in
-   it. Its own alone: nobody waits. */
+/* After a step: what index 0's codec made of its gradients, if that was measured in it. Its own
+   alone: nobody waits. */
 tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err);
-/* as it was last measured; NULL: never */
+/* As it was last measured; NULL: never. */
 json_t *tutti_train_codec_record(const tutti_run *run, int tensor);
-/* Index 0, for the person: so many of an evaluation's samples are done. Says
-   it a few times a second at most. */
+/* Index 0, for the person: so many of an evaluation's samples are done. Says it a few times a
+   second at most. */
 void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t done, uint64_t of);
-/* What its codec risks, and that its model is none that was pushed: events of
-   these kinds that were not said yet. */
+/* What its codec risks, and that its model is none that was pushed: events of these kinds that were
+   not said yet. */
 void tutti_train_say_warnings(tutti_run *run);
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* a line of metrics.jsonl; takes the object */
+/* A line of metrics.jsonl; takes the object. */
 tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err);
-/* closing.c: the last words of a run that has ended well, from its totals. Index 0. */
+
+/* ---- closing.c, out.c, resume.c ---- */
+
+/* The last words of a run that has ended well, from its totals. Index 0. */
 void tutti_train_say_totals(const tutti_run *run);
-/* out.c: nothing can be refused any more: index 0 writes config.json, and
-   removes what --overwrite gives up. */
+/* Nothing can be refused any more: index 0 writes config.json, and removes what --overwrite gives
+   up. */
 tutti_status tutti_train_accept(tutti_run *run, tutti_error *err);
-/* resume.c */
-char *tutti_train_facts(const tutti_run *run);                                     /* free() it */
+char *tutti_train_facts(const tutti_run *run); /* free() it */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);
-/* delays.c: workers' histograms of staleness, all of them at index 0: pairs (value or lower edge,
-   how often), those of the k-th of run->all from begin[k] to below begin[k + 1]. gather:
-   collective, within a meeting; drops what *s had. Of one, and of all workers together: [[value,
-   how often], ...]. edges: lower edges of bins that have more than one value, up to the first above
-   all values of this summary: in its histograms, those of the method's figures too, such a number
-   means "from here to below the next". */
+
+/* ---- delays.c: workers' histograms of staleness, all of them at index 0 ---- */
+
+/* pairs: (value or lower edge, how often), those of the k-th of run->all from begin[k] to below
+   begin[k + 1]. */
 typedef struct tutti_train_delays { int64_t *pairs; size_t *begin; } tutti_train_delays;
+/* Collective, within a meeting; drops what *s had. */
 tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h,
                                        tutti_train_delays *s, tutti_error *err);
 void tutti_train_delays_drop(tutti_train_delays *s);
+/* Of one, and of all workers together: [[value, how often], ...]. */
 json_t *tutti_train_delays_of(const tutti_train_delays *s, int index);
 json_t *tutti_train_delays_of_all(const tutti_run *run, const tutti_train_delays *s);
+/* Lower edges of bins that have more than one value, up to the first above all values of this
+   summary. In its histograms, those of the method's figures too, such a number means "from here to
+   below the next". */
 json_t *tutti_train_delays_edges(const tutti_run *run, const tutti_train_delays *s);
-/* results.c */
-/* those of tutti_metric as they were last told; lists: also those that are [at, value] */
+
+/* ---- results.c ---- */
+
+/* Those of tutti_metric as they were last told. lists: also those that are [at, value]. */
 json_t *tutti_train_method_figures(const tutti_run *run, bool lists);
 tutti_status tutti_train_results(tutti_run *run, tutti_error *err); /* collective */
 #endif
