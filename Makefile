@@ -3,10 +3,14 @@
 JOBS ?= $(shell nproc)
 CMAKE ?= cmake
 PREFIX ?= /usr/local
-# $(call configure,PRESET OPTIONS): who built without `make setup` is told of it where something was not found, and who has moved or copied the clone with its builds, of that.
-here = was=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCache.txt 2>/dev/null); [ -z "$$was" ] || [ "$$was" -ef . ] || \
-  { echo "build/$(1) was made when this clone was $$was, and cannot go on from here: remove it (rm -r build/$(1)) and run make again." >&2; exit 1; }
-configure = $(call here,$(firstword $(1))); $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
+# $(call configure,PRESET OPTIONS). Where something was not found it points to `make setup`. Where
+# the clone was moved or copied with its builds it says what to remove.
+here = was=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCache.txt 2>/dev/null); \
+  [ -z "$$was" ] || [ "$$was" -ef . ] || { \
+    echo "build/$(1) was made when this clone was $$was, and cannot go on from here:" \
+      "remove it (rm -r build/$(1)) and run make again." >&2; exit 1; }
+configure = $(call here,$(firstword $(1))); $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { \
+  echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
 
 .PHONY: help setup release dev demo test bench lint format docs install clean
 help:             ## this list
@@ -44,9 +48,11 @@ docs: release     ## what is made from headers, options and rooms: docs/api, doc
 	@tools/options-doc build/release/bin/tutti >build/OPTIONS.md && mv build/OPTIONS.md docs/OPTIONS.md
 	@tools/rooms
 
-# Configured for its place, because that decides where libraries go and where the command looks for plug-ins.
+# Configured for its place, because that decides where libraries go and where the command looks for
+# plug-ins.
 install:          ## to $(PREFIX), libraries to $(LIBDIR) if given, all below $(DESTDIR) if given
-	@$(call configure,release -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(if $(LIBDIR),-DCMAKE_INSTALL_LIBDIR="$(LIBDIR)"))
+	@$(call configure,release -DCMAKE_INSTALL_PREFIX="$(PREFIX)" \
+	  $(if $(LIBDIR),-DCMAKE_INSTALL_LIBDIR="$(LIBDIR)"))
 	@$(CMAKE) --build --preset release -j $(JOBS)
 	@DESTDIR="$(DESTDIR)" $(CMAKE) --install build/release $(if $(VERBOSE),,>/dev/null)
 	@echo "installed to $(DESTDIR)$(PREFIX)"

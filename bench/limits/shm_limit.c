@@ -103,8 +103,8 @@ static part part_of(size_t n, size_t c, int owner)
     return owner == 0 ? (part){ at, 0, middle } : (part){ at, middle, count - middle };
 }
 
-/* In a turn chunk c is staged by both, announced, and added by both; whoever has announced it has
-   put back the sums of chunk c - 1. */
+/* In a turn chunk c is staged by both, announced, and added by both. A process that has announced
+   it has put back the sums of chunk c - 1. */
 static void foreign(shared *s, int me, long *turn, size_t n, float *x)
 {
     const size_t chunks = (n + CHUNK - 1) / CHUNK;

@@ -129,8 +129,8 @@ static double limit(const char *root, const char *controller, limit_of of_1, lim
                 snprintf(top, sizeof top, "%s/sys/fs/cgroup%s", root, tops[i]);
                 result = fmin(result, least(top, group + 1, of_2));
             }
-        /* folders: of each, of the list, or both */
         } else if (lists(list + 1, (size_t)(group - list - 1), controller)) {
+            /* folders: of each, of the list, or both */
             snprintf(top, sizeof top, "%s/sys/fs/cgroup/%s", root, controller);
             result = fmin(result, least(top, group + 1, of_1));
             snprintf(top, sizeof top, "%s/sys/fs/cgroup/%.*s", root, (int)(group - list - 1), list + 1);

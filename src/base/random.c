@@ -28,9 +28,9 @@
 #define WEYL0 0x9E3779B9u /* golden ratio */
 #define WEYL1 0xBB67AE85u /* sqrt(3) - 1 */
 
-/* Streams of derived draws: the caller's with bits of the upper half turned, so that by the
-   packing above neither normals nor permutations share a block with the uniforms of the streams
-   0, 1, 2, ... or with each other. */
+/* Streams of derived draws: the caller's with bits of the upper half turned. So by the packing
+   above neither normals nor permutations share a block with the uniforms of the streams 0, 1, 2,
+   ... or with each other. */
 #define STREAM_NORMAL  0x4E6F726D00000000u
 #define STREAM_PERMUTE 0x5065726D00000000u
 
@@ -123,14 +123,15 @@ double tutti_normal(tutti_rng rng, uint64_t index)
 
 /* ---- a permutation of [0, n) ----
    A Feistel network on b = ceil(log2 n) bits, in two parts of floor(b/2) and ceil(b/2) bits that
-   take turns in changing each other; each turn is its own inverse, whatever the function of a
+   take turns in changing each other. Each turn is its own inverse, whatever the function of a
    round, hence a bijection of [0, 2^b). Elements from n on are walked over: applying the bijection
-   until the result is below n is a bijection of [0, n) (Black and Rogaway, CT-RSA 2002), at 2^b /
-   n < 2 applications on average. A part may be empty (n = 2): its turns then do nothing. Four
-   rounds would do for large n; where the parts have one or two bits more are needed to even out:
-   with eight, element frequencies for n = 5 to 7 are off by some 5 per cent (seen at chi-square =
-   11 per degree of freedom in 20 000 orders), with twelve by nothing that test can see. The keys
-   of the rounds are three Philox blocks. */
+   until the result is below n is a bijection of [0, n) (Black and Rogaway, CT-RSA 2002), at
+   2^b / n < 2 applications on average. A part may be empty (n = 2): its turns then do nothing.
+
+   Four rounds would do for large n. Where the parts have one or two bits more are needed to even
+   out. With eight, element frequencies for n = 5 to 7 are off by some 5 per cent (seen at
+   chi-square = 11 per degree of freedom in 20 000 orders), with twelve by nothing that test can
+   see. The keys of the rounds are three Philox blocks. */
 enum { FEISTEL_ROUNDS = 12 };
 
 /* The finaliser of MurmurHash3: every bit of x ^ key reaches every bit of the result. */

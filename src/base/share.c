@@ -195,7 +195,7 @@ void tutti_share_apportion(int64_t total, int workers, const double *weight, int
     bool found = true;
 
     assert(workers > 0 && least >= 0 && total >= least * workers);
-    while (found) { /* who gets the least takes from the others' due, so look again */
+    while (found) { /* a worker with the least takes from the others' due: look again */
         double next = limit;
         open = total;
         sum = 0;

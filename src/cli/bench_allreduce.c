@@ -361,9 +361,9 @@ static tutti_status run_peer(bench *k, const char *folder, const char *name, int
     status = tutti_bench_capture((const char *const[]){ script, name, n, sizes, seconds, NULL }, &text, &code, err);
     *absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && code != 0 && !*absent)
-        status =
-            tutti_fail(err, TUTTI_ERR_STATE, 0, "peer '%s' failed with exit code %d; run `%s %s %s %s %s` to see why",
-                       name, code, script, name, n, sizes, seconds);
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "peer '%s' failed with exit code %d; run `%s %s %s %s %s` to see why", name, code, script,
+                            name, n, sizes, seconds);
     if (status == TUTTI_OK && !*absent)
         status = take(k, text, strcmp(name, "limit") == 0 ? NULL : name, r, err);
     tutti_free(text);
@@ -393,13 +393,14 @@ static void print_one(const bench *k, program *p, size_t s, const program *ours,
     snprintf(name, sizeof name, "allreduce/%lld/%s/%s", (long long)k->config.n, size, p->name);
     if (k->config.common.json)
         tutti_bench_row(&k->b, name, us, "us", ratio, isnan(ratio) ? NULL : ours->name,
-                        json_pack("{s:I, s:I, s:s, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:s, s:s}", "bytes",
-                                  (json_int_t)k->size[s], "workers", (json_int_t)k->config.n, "program", p->name,
-                                  "p99_us", tutti_bench_number(worst), "min_us", p->median_us[s * rounds], "max_us",
-                                  p->median_us[s * rounds + rounds - 1], "gbps", bytes / us * 1e-3, "bus_gbps",
-                                  bus * bytes / us * 1e-3, "calls", (json_int_t)p->calls[s], "rounds",
-                                  (json_int_t)rounds, "algorithm", p->ours ? k->config.algorithm : "", "transport",
-                                  p->ours ? k->config.transport : ""));
+                        json_pack("{s:I, s:I, s:s, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:s, s:s}",
+                                  "bytes", (json_int_t)k->size[s], "workers", (json_int_t)k->config.n,
+                                  "program", p->name, "p99_us", tutti_bench_number(worst),
+                                  "min_us", p->median_us[s * rounds], "max_us", p->median_us[s * rounds + rounds - 1],
+                                  "gbps", bytes / us * 1e-3, "bus_gbps", bus * bytes / us * 1e-3,
+                                  "calls", (json_int_t)p->calls[s], "rounds", (json_int_t)rounds,
+                                  "algorithm", p->ours ? k->config.algorithm : "",
+                                  "transport", p->ours ? k->config.transport : ""));
     else {
         char tail[32] = "-";
         if (!isnan(worst)) /* the hand-written loops tell none */

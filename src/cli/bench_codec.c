@@ -66,7 +66,7 @@ typedef enum { ENCODE, DECODE, BOTH, PARTS } part;
 typedef struct candidate {
     const subject *what;
     tutti_plan *plan;
-    tutti_codec *codec, *inner;  /* inner: who encodes */
+    tutti_codec *codec, *inner;  /* inner: the one that encodes */
     void *scratch, *wire[ROUNDS_MOST];
     uint8_t *message;
     size_t bytes;                /* on the wire */
@@ -221,10 +221,10 @@ static void print_one(bench *k, candidate *c, double copy)
         if (k->config.common.json) {
             snprintf(label, sizeof label, "codec/%.90s/%s", c->what->spec, parts[p]);
             tutti_bench_row(&k->b, label, median / 1e6, "ms", median / copy, "memcpy",
-                            json_pack("{s:f, s:f, s:I, s:I, s:I, s:o}", "min", c->took[p][0] / 1e6, "max",
-                                      c->took[p][n - 1] / 1e6, "rounds", (json_int_t)n, "values",
-                                      (json_int_t)k->view.count, "bytes", (json_int_t)c->bytes, "goal",
-                                      tutti_bench_number(goals[p])));
+                            json_pack("{s:f, s:f, s:I, s:I, s:I, s:o}", "min", c->took[p][0] / 1e6,
+                                      "max", c->took[p][n - 1] / 1e6, "rounds", (json_int_t)n,
+                                      "values", (json_int_t)k->view.count, "bytes", (json_int_t)c->bytes,
+                                      "goal", tutti_bench_number(goals[p])));
         } else
             printf(" %8.2f %5s", median / copy, goal);
     }
@@ -255,8 +255,9 @@ static tutti_status run(bench *k, tutti_error *err)
     copy = tutti_bench_median(k->copy, (size_t)k->config.common.repeat);
     if (k->config.common.json)
         tutti_bench_row(&k->b, "codec/memcpy", copy / 1e6, "ms", NAN, NULL,
-                        json_pack("{s:f, s:f, s:I}", "min", k->copy[0] / 1e6, "max",
-                                  k->copy[k->config.common.repeat - 1] / 1e6, "values", (json_int_t)k->view.count));
+                        json_pack("{s:f, s:f, s:I}", "min", k->copy[0] / 1e6,
+                                  "max", k->copy[k->config.common.repeat - 1] / 1e6,
+                                  "values", (json_int_t)k->view.count));
     else
         printf("codecs, one thread (%s), a gradient of %lld x %lld, "
                "in memcpys of it (%.2f ms), medians of %lld rounds\n\n  %-28s %8s %8s %5s %8s %5s %8s %5s\n",

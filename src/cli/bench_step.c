@@ -339,10 +339,11 @@ static void put(bench *k, const char *name, double value, double least, double m
     if (k->config.common.json) {
         snprintf(label, sizeof label, "step/%s/%lld/%s", k->config.model, (long long)k->config.n, name);
         tutti_bench_row(&k->b, label, value, unit, ratio, against,
-                        json_pack("{s:f, s:f, s:I, s:s, s:I, s:I, s:I, s:s, s:s?}", "min", least, "max", most, counted,
-                                  (json_int_t)times, "method", k->config.method, "steps", (json_int_t)k->config.steps,
-                                  "workers", (json_int_t)k->config.n, "threads", (json_int_t)k->config.threads, "torch",
-                                  peer->version, "settings", peer->settings));
+                        json_pack("{s:f, s:f, s:I, s:s, s:I, s:I, s:I, s:s, s:s?}", "min", least, "max", most,
+                                  counted, (json_int_t)times, "method", k->config.method,
+                                  "steps", (json_int_t)k->config.steps, "workers", (json_int_t)k->config.n,
+                                  "threads", (json_int_t)k->config.threads, "torch", peer->version,
+                                  "settings", peer->settings));
     } else if (against != NULL)
         printf("  %-44s %12.5g %-10s (%.5g - %.5g)  %.3f of %s\n", name, value, unit, least, most, ratio, against);
     else
@@ -451,8 +452,9 @@ static void print_layers(bench *k)
             char label[200];
             snprintf(label, sizeof label, "step/%.80s/%lld/%s", k->config.model, (long long)k->config.n, name);
             tutti_bench_row(&k->b, label, seconds * 1e3, "ms", share, "the pass",
-                            json_pack("{s:f, s:f, s:f}", "forward_ms", t->forward * 1e3, "backward_ms",
-                                      t->backward * 1e3, "gflops", seconds > 0 ? t->flops / seconds * 1e-9 : 0));
+                            json_pack("{s:f, s:f, s:f}", "forward_ms", t->forward * 1e3,
+                                      "backward_ms", t->backward * 1e3,
+                                      "gflops", seconds > 0 ? t->flops / seconds * 1e-9 : 0));
         } else if (share >= 0.0005)
             printf("  %-28s %11.3f %11.3f %6.1f%% %9.4g\n", t->name, t->forward * 1e3, t->backward * 1e3, 100 * share,
                    seconds > 0 ? t->flops / seconds * 1e-9 : 0);

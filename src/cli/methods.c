@@ -27,8 +27,9 @@ static json_t *method_json(size_t k)
     json_object_set_new(object, "axes",
                         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "topology", text_or_null(m->axes.topology),
                                   "synchrony", text_or_null(m->axes.synchrony), "codec", text_or_null(m->axes.codec),
-                                  "schedule", text_or_null(m->axes.schedule), "placement",
-                                  text_or_null(m->axes.placement), "update", text_or_null(m->axes.update)));
+                                  "schedule", text_or_null(m->axes.schedule),
+                                  "placement", text_or_null(m->axes.placement),
+                                  "update", text_or_null(m->axes.update)));
     json_object_set_new(object, "options", options);
     json_object_set_new(object, "defaults", defaults);
     json_object_set_new(object, "constraints", constraints);

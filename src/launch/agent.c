@@ -334,7 +334,7 @@ static int open_worker(const between *b, pid_t pid)
     return -1;
 }
 
-/* Who runs as which process, from what the child tells of it. */
+/* Which worker runs as which process, from what the child tells of it. */
 static void note_worker(between *b, const uint8_t *h, size_t bytes)
 {
     char text[80];
@@ -508,9 +508,9 @@ int tutti_launch_agent(int in, int out)
         unsetenv(outer[i]);
     status = read_job(in, &j, &err);
     if (status == TUTTI_OK && chdir(j.directory) != 0)
-        status =
-            tutti_fail(&err, TUTTI_ERR_USAGE, errno,
-                       "there is no directory '%.200s' to work in; start from one that every host has", j.directory);
+        status = tutti_fail(&err, TUTTI_ERR_USAGE, errno,
+                            "there is no directory '%.200s' to work in; start from one that every host has",
+                            j.directory);
     if (status == TUTTI_OK)
         status = choose_meet(&j, meet, sizeof meet, &err);
     if (status == TUTTI_OK && meet[0] != '\0')

@@ -38,7 +38,7 @@ static size_t standing(tutti_runtime *rt, const char *directory)
     return n;
 }
 
-/* The words of who has the lock, who may be about to write them. */
+/* The words of the lock's owner, which may be about to write them. */
 static void owner_of(int fd, char *text, size_t bytes)
 {
     const ssize_t n = pread(fd, text, bytes - 1, 0);

@@ -142,9 +142,9 @@ static tutti_status start_host(far_launcher *l, far_host *h, tutti_error *err)
     posix_spawnattr_setsigdefault(&attributes, &plain);
     posix_spawnattr_setsigmask(&attributes, &l->signals.before);
     if (cause != 0)
-        status =
-            tutti_fail(err, TUTTI_ERR_IO, cause,
-                       "cannot start on host %s: no pipes; raise the limit of open files (ulimit -n)", h->what->name);
+        status = tutti_fail(err, TUTTI_ERR_IO, cause,
+                            "cannot start on host %s: no pipes; raise the limit of open files (ulimit -n)",
+                            h->what->name);
     else {
         cause = posix_spawnp(&h->pid, l->rsh[0], &actions, &attributes, (char *const *)(uintptr_t)l->rsh, environ);
         if (cause != 0) {
@@ -261,8 +261,8 @@ static int missing_of(const far_launcher *l, const far_host *h, char *text, size
     return n;
 }
 
-/* Who has not come: "host b (ranks 2 to 3) has not answered", "ranks 2, 3 on host b have not come
-   to the meeting place". Gives how many workers. */
+/* Which workers have not come: "host b (ranks 2 to 3) has not answered", "ranks 2, 3 on host b have
+   not come to the meeting place". Gives how many workers. */
 static int roster(const far_launcher *l, char *text, size_t bytes)
 {
     int missing = 0;

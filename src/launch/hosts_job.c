@@ -177,7 +177,7 @@ static int port_of(const char *address)
     return colon != NULL && (strchr(address, ':') == colon || address[0] == '[') ? atoi(colon + 1) : 0;
 }
 
-/* How many workers each host's cores have to bear, and which of them are its own: two names may be
+/* How many workers each host's cores have to bear, and which of them are its own. Two names may be
    one machine's, and a machine that is not the last has a second agent for its servers. Hosts whose
    affinities overlap in part count each other whole, which is a core too few rather than one
    twice. */

@@ -371,9 +371,9 @@ static void serve(launcher *l)
     }
 }
 
-/* What no descriptor tells: who has failed and does not end, who was expelled, and, over
-   shared memory, who is stopped. A launcher that was stopped itself (the whole job, by
-   Ctrl-Z) has seen nothing of that time. */
+/* What no descriptor tells: which worker has failed and does not end, was expelled, or, over shared
+   memory, is stopped. A launcher that was stopped itself (the whole job, by Ctrl-Z) has seen
+   nothing of that time. */
 static void look(launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
@@ -392,8 +392,8 @@ static void look(launcher *l)
             kill_it = now - w->words_ns >= grace(l);
         } else if (l->meet != NULL) {
             continue; /* silence is heard there */
-        /* one look to end by itself, with a sentence of its own */
         } else if (tutti_shm_expelled(&l->region, r, how, sizeof how)) {
+            /* one look to end by itself, with a sentence of its own */
             kill_it = w->stopped.expelled_ns != 0;
             w->stopped.expelled_ns = now;
         } else

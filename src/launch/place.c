@@ -313,8 +313,8 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
             *out = one;
             if (one.by == TUTTI_BY_TUTTI)
                 break;
-        /* started alone inside something that counts for several: only the larger one is a run */
         } else if (out->size == 1) {
+            /* alone inside something that counts for several: only the larger one is a run */
             if (one.size > 1)
                 *out = one;
         } else if (one.size > 1 && (one.rank != out->rank || one.size != out->size)) {

@@ -20,7 +20,7 @@ typedef struct lookup {
     struct addrinfo hints, *list;  /* list and below: under the lock */
     int code, cause;               /* getaddrinfo's, and errno where it says EAI_SYSTEM */
     bool done;
-    int users;                     /* the thread, who waits */
+    int users;                     /* the thread, and the caller that waits */
     char *service, host[];         /* service: behind the host */
 } lookup;
 

@@ -205,9 +205,9 @@ static tutti_status find_in(tutti_runtime *rt, const char *directory, char *foun
         tutti_free(path);
     }
     if (status == TUTTI_OK && !done)
-        status =
-            tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "none of the %zu checkpoints in '%s' is whole; of the newest: %s",
-                       list.n, directory, first.text);
+        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                            "none of the %zu checkpoints in '%s' is whole; of the newest: %s", list.n, directory,
+                            first.text);
     tutti_state_free_steps(&list);
     return status;
 }

@@ -189,8 +189,8 @@ void tutti_commit_retire(tutti_commit *c, int keep)
 
             if (!stays && s->step != c->step && keep <= 0) {
                 stays = true;
-            /* otherwise an -old whose step is there */
             } else if (!stays && s->step != c->step && !(have_last && s->step == last)) {
+                /* else it is an -old whose step is there */
                 const bool whole = is_whole(c->rt, path, &sure);
                 stays = !sure || (whole && kept < keep);
                 kept += whole && stays;

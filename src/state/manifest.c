@@ -213,9 +213,9 @@ static json_t *ranges_json(const tutti_checkpoint *c, const tutti_manifest_state
 
     for (size_t k = s->first; k < s->first + s->n && ranges != NULL; k++) {
         const tutti_manifest_range *r = &c->ranges[k];
-        if (json_array_append_new(ranges, json_pack("{s:I, s:I, s:I, s:i, s:o}", "begin", (json_int_t)r->begin, "end",
-                                                    (json_int_t)r->end, "file", (json_int_t)r->file, "owner", r->owner,
-                                                    "xxh3", hash_json(r->hash))) != 0) {
+        if (json_array_append_new(ranges, json_pack("{s:I, s:I, s:I, s:i, s:o}", "begin", (json_int_t)r->begin,
+                                                    "end", (json_int_t)r->end, "file", (json_int_t)r->file,
+                                                    "owner", r->owner, "xxh3", hash_json(r->hash))) != 0) {
             json_decref(ranges);
             return NULL;
         }
@@ -230,9 +230,10 @@ static json_t *states_json(const tutti_checkpoint *c)
     for (size_t k = 0; k < c->n_states && states != NULL; k++) {
         const tutti_manifest_state *s = &c->states[k];
         if (json_array_append_new(states,
-                                  json_pack("{s:I, s:s, s:s, s:o, s:s, s:s}", "count", (json_int_t)s->count, "dtype",
-                                            tutti_dtype_name(s->dtype), "keep", tutti_keep_name(s->keep), "ranges",
-                                            ranges_json(c, s), "state", s->state, "tensor", s->tensor)) != 0) {
+                                  json_pack("{s:I, s:s, s:s, s:o, s:s, s:s}", "count", (json_int_t)s->count,
+                                            "dtype", tutti_dtype_name(s->dtype), "keep", tutti_keep_name(s->keep),
+                                            "ranges", ranges_json(c, s), "state", s->state,
+                                            "tensor", s->tensor)) != 0) {
             json_decref(states);
             return NULL;
         }
@@ -254,9 +255,9 @@ tutti_status tutti_manifest_print(const tutti_checkpoint *c, char **text, size_t
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint's facts are no JSON object");
     if (status != TUTTI_OK)
         goto out;
-    root = json_pack("{s:O, s:o, s:s, s:i, s:o, s:I, s:s, s:i}", "facts", facts, "files", files_json(c), "format",
-                     FORMAT, "format_version", FORMAT_VERSION, "states", states_json(c), "step", (json_int_t)c->step,
-                     "version", tutti_version(), "world", c->world);
+    root = json_pack("{s:O, s:o, s:s, s:i, s:o, s:I, s:s, s:i}", "facts", facts, "files", files_json(c),
+                     "format", FORMAT, "format_version", FORMAT_VERSION, "states", states_json(c),
+                     "step", (json_int_t)c->step, "version", tutti_version(), "world", c->world);
     json = root == NULL ? 0 : json_dumpb(root, NULL, 0, JSON_SORT_KEYS | JSON_INDENT(1));
     if (json == 0 || (*text = tutti_alloc(json + SEAL_BYTES + 1, 1)) == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the manifest of '%s' (%zu ranges)", c->path,

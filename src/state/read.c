@@ -356,11 +356,10 @@ static tutti_status verify_file(reader *r, uint32_t file, tutti_error *err)
     }
     found = tutti_state_hash_end(r->whole);
     if (status == TUTTI_OK && found != r->c->files[file].hash)
-        status =
-            tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                       "'%s' has hash %016llx, the manifest says %016llx, though all tensors are sound: "
-                       "its header was damaged; use an older checkpoint",
-                       r->f->path, (unsigned long long)found, (unsigned long long)r->c->files[file].hash);
+        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                            "'%s' has hash %016llx, the manifest says %016llx, though all tensors are sound: "
+                            "its header was damaged; use an older checkpoint", r->f->path, (unsigned long long)found,
+                            (unsigned long long)r->c->files[file].hash);
 out:
     tutti_state_in_close(r->in);
     r->in = NULL;

@@ -104,11 +104,9 @@ static tutti_status print_header(const char *path, tutti_tensor_entry **order, s
         for (size_t k = 0; !failed && metadata[k] != NULL; k += 2) {
             if (metadata[k + 1] == NULL || !tutti_state_utf8(metadata[k]) || !tutti_state_utf8(metadata[k + 1]) ||
                 json_object_get(texts, metadata[k]) != NULL) {
-                status =
-                    tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                               "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; "
-                               "pair %zu is not",
-                               path, k / 2 + 1);
+                status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                    "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; "
+                                    "pair %zu is not", path, k / 2 + 1);
                 goto out;
             }
             failed = json_object_set_new(texts, metadata[k], json_string(metadata[k + 1])) != 0;

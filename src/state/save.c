@@ -223,9 +223,9 @@ static void forget(saver *s)
     }
 }
 
-/* Rank 0's word on the round, to all. Who is gone need not hear it; who cannot be told
-   for another reason must not be left waiting while the others go on: then rank 0
-   fails too, whatever the word was. */
+/* Rank 0's word on the round, to all. A rank that is gone need not hear it. One that cannot be told
+   for another reason must not be left waiting while the others go on: then rank 0 fails too,
+   whatever the word was. */
 static tutti_status decide(saver *s, tutti_status status, const tutti_error *why, uint64_t number, tutti_error *err)
 {
     uint8_t room[VERDICT_MOST]; /* enough for a number, an outcome and its text: nothing is allocated here */

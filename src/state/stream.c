@@ -208,8 +208,8 @@ tutti_status tutti_state_out_close(tutti_state_out *o, bool whole, tutti_error *
 struct tutti_state_in {
     const tutti_tensor_file *file;
     const tutti_state_extent *extents;
-    size_t n, extent;         /* whoever reads: the one that is being read */
-    uint64_t at;              /* whoever reads: bytes of it that have been read */
+    size_t n, extent;         /* of the reader: the one that is being read */
+    uint64_t at;              /* of the reader: bytes of it that have been read */
     uint8_t *pieces;
     size_t bytes[IN_PIECES];
     bool given;               /* caller: it has a piece */

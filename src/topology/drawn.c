@@ -82,9 +82,9 @@ static void list_random(const tutti_graph *g, uint64_t k, int i, int sign, tutti
 
 /* ---- drawn in each round ---- */
 
-/* Where a member stands in the round's order: sorted by a random key each (equal keys: by
-   number), so that every order is equally likely; with blocks first by one of its block's, so
-   that a block's members stand together. */
+/* Where a member stands in the round's order: sorted by a random key each (equal keys: by number),
+   so that every order is equally likely. With blocks the first key is the block's, so that a
+   block's members stand together. */
 typedef struct key { uint64_t of_block, of_member; int block, i; } key;
 
 static key key_of(const tutti_graph *g, uint64_t k, int i)
@@ -192,9 +192,9 @@ static double second_of_matching(const tutti_graph *g)
 }
 
 /* With M blocks of c the law of W does not change when blocks, or members within a block, are
-   renamed: E[W^T W] has one eigenvalue on what is constant in each block and one on what sums to 0
-   in each. The first is the mean of |W u|^2 over such u: W makes of a block's indicator c - 2 ones
-   within, 1 - w at its ends, w beyond them. The second has the rest of the trace. */
+   renamed. So E[W^T W] has one eigenvalue on what is constant in each block and one on what sums to
+   0 in each. The first is the mean of |W u|^2 over such u: W makes of a block's indicator c - 2
+   ones within, 1 - w at its ends, w beyond them. The second has the rest of the trace. */
 static double second_of_ring(const tutti_graph *g)
 {
     const double n = g->n, c = (double)g->options.block, blocks = n / c, w = ring_weight(g),

@@ -428,9 +428,9 @@ static void list_file(const tutti_graph *g, uint64_t k, int i, int sign, tutti_g
         out->self = fmax(0, 1 - given_away(g->edges, k, i));
 }
 
-/* Whoever keeps a part of its own in every round comes closer to the mean for
-   ever; otherwise members may just change places (two of them, each taking all of
-   the other's), which the gap shows. */
+/* A member that keeps a part of its own in every round comes closer to the mean for ever. Otherwise
+   members may just change places (two of them, each taking all of the other's), which the gap
+   shows. */
 tutti_status tutti_edges_check(const tutti_graph *g, tutti_error *err)
 {
     double gap = 1;

@@ -113,9 +113,9 @@ tutti_status tutti_matchings_find(tutti_matchings *m, const tutti_graph *base, t
 
     m->partner = p.partner;
     if (p.partner == NULL || p.fan == NULL || p.path == NULL || p.in_fan == NULL || list.at == NULL)
-        status =
-            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the matchings of a graph of %d members with up to %d neighbours",
-                       base->n, base->degree_max);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "the matchings of a graph of %d members with up to %d neighbours", base->n,
+                            base->degree_max);
     for (size_t e = 0; status == TUTTI_OK && e < n * colours; e++)
         p.partner[e] = -1;
     for (int u = 0; status == TUTTI_OK && u < base->n; u++) {

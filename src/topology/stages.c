@@ -77,8 +77,8 @@ static void join_stage(const tutti_stages *s, int stage, int first, int stride, 
     out->self = 1.0 / factor;
 }
 
-/* Round m (below length) of Simple Base among members first .. first + b->n
-   - 1; at: who asks, from `first`. */
+/* Round m (below length) of Simple Base among members first .. first + b->n - 1.
+   at: the member that asks, from `first`. */
 static void join_blocks(const tutti_blocks *b, int m, int first, int at, tutti_graph_list *out)
 {
     const int meeting = m - b->whole[0].count; /* whose turn it is to meet those behind */

@@ -219,9 +219,9 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "min-workers is %lld, but the run has %lld from its beginning; give at most %lld",
                           (long long)c->min_workers, (long long)c->n, (long long)c->n);
-    /* on_loss stays as it was given: who resumes the run elsewhere may have another
-       answer. A simulated run knows whether anybody is to fail; if not, a thousand
-       workers need not agree on who is there */
+    /* on_loss stays as it was given: where the run is resumed the answer may be another. A
+       simulated run knows whether a worker is to fail; if not, a thousand workers need not agree on
+       which are there. */
     c->goes_on = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && (traits & TUTTI_GOES_ON) != 0 && !votes &&
                  (c->on_loss == TUTTI_ON_LOSS_CONTINUE || !tutti_world_simulated(c->transport) || tutti_train_fails(c));
     if (c->on_loss != TUTTI_ON_LOSS_CONTINUE)
@@ -342,9 +342,10 @@ tutti_status tutti_train_config_json(const tutti_train_config *c, char **json, t
     return *json != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the configuration");
 }
 
-/* Which ranks may have for themselves. Where they meet, which rank 0 alone has to know, and what
-   each has of its own: files may be elsewhere on every host (data are compared by their hash),
-   cores another number, and a worker that is slow may be the only one that knows. */
+/* Options that ranks may have for themselves. One is where they meet, which rank 0 alone has to
+   know. The others are what each has of its own: files may be elsewhere on every host (data are
+   compared by their hash), cores another number, and a worker that is slow may be the only one that
+   knows. */
 static const char *const of_a_rank[] = { "out", "overwrite", "quiet", "hosts", "rsh", "meet", "start-timeout", "n",
                                         "data", "transport", "platform", "lane", "slow", NULL };
 

@@ -20,7 +20,7 @@ enum { CHUNK = 500 };
 
 /* The samples [at, end) of `chosen` among the first `of` of a split: all of them, or a draw that is
    the same in all runs, so that these can be compared. It is drawn since a set may be in some
-   order: every 30th of MNIST's training samples is harder than the rest, by a third of the loss.
+   order. Every 30th of MNIST's training samples is harder than the rest, by a third of the loss.
    what: said to the person while it goes on; NULL: nothing is. */
 typedef struct part { tutti_split split; uint64_t at, end, chosen, of; const char *what; } part;
 
@@ -125,7 +125,7 @@ typedef struct evaluation {
     double auc;
 } evaluation; /* sums[3]: squared distances of the models from their mean */
 
-/* Who only serves comes after all workers and has none of them. */
+/* A rank that only serves comes after all workers and has none of the samples. */
 static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
 {
     const int working = tutti_train_working(run);
@@ -271,8 +271,8 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
 }
 
 /* Each has the whole split to look at, so this takes as long as all evaluations of the agreed model
-   by one worker: at the end only, and only by those whose model is not the agreed one to the bit.
-   With batch norms a model goes with its worker's own running statistics. */
+   by one worker. So it is done at the end only, and only by workers whose model is not the agreed
+   one to the bit. With batch norms a model goes with its worker's own running statistics. */
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
 {
     const uint64_t total = tutti_data_shape_of(run->data)->samples[TUTTI_TEST];

@@ -281,14 +281,15 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     say_fields(run, 1, &line);
     return tutti_train_put_json(
         run,
-        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o}", "step",
-                  (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "samples",
-                  (json_int_t)f->samples, "train_loss", number(loss), "lr", m->lr, "samples_per_second", rate,
-                  "wall_seconds", (double)f->wall_ns * 1e-9, "compute_seconds", (double)f->compute_ns * 1e-9,
-                  "exposed_comm_seconds", (double)f->exposed_ns * 1e-9, "other_seconds", (double)f->other_ns * 1e-9,
-                  "bytes_sent_total", sum[BYTES], "steps_skipped", (json_int_t)skipped, "loss_scale",
-                  scale > 0 ? json_real(scale) : json_null(), "compute_seconds_by_worker",
-                  by_worker(run, told, COMPUTE), "wait_seconds_by_worker", by_worker(run, told, WAIT)),
+        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o}",
+                  "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch,
+                  "samples", (json_int_t)f->samples, "train_loss", number(loss), "lr", m->lr,
+                  "samples_per_second", rate, "wall_seconds", (double)f->wall_ns * 1e-9,
+                  "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
+                  "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES],
+                  "steps_skipped", (json_int_t)skipped, "loss_scale", scale > 0 ? json_real(scale) : json_null(),
+                  "compute_seconds_by_worker", by_worker(run, told, COMPUTE),
+                  "wait_seconds_by_worker", by_worker(run, told, WAIT)),
         err);
 }
 
@@ -319,9 +320,10 @@ tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_erro
     say_fields(run, 1, &line);
     status = tutti_train_put_json(
         run,
-        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch",
-                  step / run->steps_per_epoch, "samples", (json_int_t)(run->first_samples + (uint64_t)heard.samples),
-                  "train_loss", number(loss), "lr", tutti_engine_method(run->engine)->lr, "samples_per_second", rate,
+        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step,
+                  "epoch", step / run->steps_per_epoch,
+                  "samples", (json_int_t)(run->first_samples + (uint64_t)heard.samples), "train_loss", number(loss),
+                  "lr", tutti_engine_method(run->engine)->lr, "samples_per_second", rate,
                   "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9,
                   "exposed_comm_seconds", (double)f.exposed_ns * 1e-9, "other_seconds", (double)f.other_ns * 1e-9),
         err);
@@ -352,7 +354,7 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     mine[SCALE] = f.loss_scale;
     mine[WAIT] = (double)(f.exposed_ns - run->reported.exposed_ns) * 1e-9;
     status = tutti_train_meet(run, gather_report, mine, err);
-    if (tutti_engine_goes_on(run->engine)) { /* who is lost may have computed less than was counted */
+    if (tutti_engine_goes_on(run->engine)) { /* a lost worker may have computed less than was counted */
         tutti_figures now;
         tutti_engine_figures(run->engine, &now);
         f.samples = now.samples;
@@ -411,9 +413,9 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
         add_figures(run, line);
         return tutti_train_put_json(run, line, err);
     }
-    line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)m->step, "epoch",
-                     (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss), "test_accuracy",
-                     run->test_accuracy, "consensus_distance", number(run->consensus_distance));
+    line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)m->step,
+                     "epoch", (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss),
+                     "test_accuracy", run->test_accuracy, "consensus_distance", number(run->consensus_distance));
     if (run->test_auc >= 0) {
         snprintf(auc, sizeof auc, "  AUC %.4f", run->test_auc);
         json_object_set_new(line, "test_auc", json_real(run->test_auc));
@@ -441,11 +443,11 @@ json_t *tutti_train_codec_record(const tutti_run *run, int tensor)
 
     if (r == NULL || r->step == 0)
         return NULL;
-    o = json_pack("{s:I, s:s, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:f, s:f, s:o}", "step", (json_int_t)r->step, "tensor",
-                  run->params[tensor].name, "params", (json_int_t)run->params[tensor].count, "codec", r->codec, "bytes",
-                  (json_int_t)r->bytes, "bits", r->bits, "norm", number(r->norm), "rho", number(r->rho), "lost",
-                  number(r->lost), "density", r->density, "union_density", r->union_density, "residual",
-                  number(r->residual));
+    o = json_pack("{s:I, s:s, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:f, s:f, s:o}", "step", (json_int_t)r->step,
+                  "tensor", run->params[tensor].name, "params", (json_int_t)run->params[tensor].count,
+                  "codec", r->codec, "bytes", (json_int_t)r->bytes, "bits", r->bits, "norm", number(r->norm),
+                  "rho", number(r->rho), "lost", number(r->lost), "density", r->density,
+                  "union_density", r->union_density, "residual", number(r->residual));
     for (int k = 0; k < r->n_figures; k++) {
         const tutti_codec_figure *f = &r->figure[k];
         json_t *counts = f->n > 1 ? json_array() : NULL;
