@@ -103,7 +103,7 @@ static bool run_of(const tutti_cli_settings *s, const char *resume, char *run, s
     return false;
 }
 
-/* What else begins with TUTTI_, by who reads it. Names that end with '_' are beginnings. */
+/* What else begins with TUTTI_, by its reader. Names that end with '_' are beginnings. */
 static const char *const variables[] = {
     /* the library's */
     "TUTTI_DATA",

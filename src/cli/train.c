@@ -138,8 +138,8 @@ typedef struct standing {
     bool out_given, threads_given;
 } standing;
 
-/* Those who only serve have the last ranks, so each host but the last, whose go on from its
-   workers', is named once more for its own. */
+/* Ranks that only serve are the last ones. So each host is named once more for its own, but for the
+   last host, whose servers go on from its workers. */
 static tutti_status place_servers(standing *at, int servers, int workers, tutti_error *err)
 {
     const int n = at->n_hosts;
@@ -380,9 +380,9 @@ static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error 
     return w->status;
 }
 
-/* The run has ended with that status. Of one that goes on after losses those who were left say how;
-   what failed by itself before what failed because of others. One that neither ended nor was missed
-   by anybody failed when the others needed it no more, unless all stand still. */
+/* The run has ended with that status. Of one that goes on after losses those that were left say
+   how; what failed by itself before what failed because of others. One that neither ended nor was
+   missed by anybody failed when the others needed it no more, unless all stand still. */
 static tutti_status outcome(const simulation *sim, tutti_status status, tutti_error *err)
 {
     const simulated *worst = NULL;

@@ -29,7 +29,7 @@ struct tutti_loader {
     size_t tables;                  /* of a click log */
     uint32_t *rows;                 /* of a click log, besides x and labels; slots x batch x tables */
     uint8_t *labels;                /* slots x batch */
-    uint64_t *ids;                  /* batch; of whoever gathers: the thread, or take() if there is none */
+    uint64_t *ids;                  /* batch; of the thread that gathers, or of take() if there is none */
     tutti_batch ready[DEPTH_MOST + 1];
 
     tutti_monitor *monitor;

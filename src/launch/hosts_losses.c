@@ -24,7 +24,7 @@ static bool ends_others(const far_launcher *l, int rank)
     return false;
 }
 
-/* Have all who are left failed by themselves at once, as when none can write a
+/* Have all that are left failed by themselves at once, as when none can write a
    checkpoint? That is no loss after a loss. */
 static bool all_fail(const far_launcher *l, int rank)
 {

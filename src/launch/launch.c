@@ -192,7 +192,7 @@ static bool ends_others(const launcher *l, int rank)
     return false;
 }
 
-/* Have all who are left failed by themselves at once, as when none can write a
+/* Have all that are left failed by themselves at once, as when none can write a
    checkpoint? That is no loss after a loss. */
 static bool all_fail(const launcher *l, int rank)
 {
@@ -417,7 +417,7 @@ static void watch(launcher *l)
             errno != ENOMEM)
             send_all(l, SIGKILL); /* cannot be; but never wait for what we cannot see */
         hear_signals(l); /* before the deaths: those that the user wanted are not losses */
-        serve(l);        /* and before them too: last words come before the end of who said them */
+        serve(l);        /* and before them too: last words come before the end of the worker */
         for (int r = 0; r < n; r++) {
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
                 reap(l, r);

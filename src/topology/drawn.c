@@ -108,7 +108,7 @@ static bool precedes(key a, key b)
     return a.of_member != b.of_member ? a.of_member < b.of_member : a.i < b.i;
 }
 
-/* One pass over the keys finds a member's place and who stands beside it: no table that a round
+/* One pass over the keys finds a member's place and its neighbours there: no table that a round
    would have to allocate or threads to share; 20 us for a thousand members. */
 typedef struct standing { int place; bool has_before, has_after; key before, after, first, last; } standing;
 

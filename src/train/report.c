@@ -201,7 +201,7 @@ tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err)
 
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 {
-    /* anybody may come to be the one who is told */
+    /* anybody may come to be the one that is told */
     const bool all = run->automatic_shares || tutti_engine_goes_on(run->engine);
     char path[4096];
 

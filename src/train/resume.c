@@ -61,9 +61,9 @@ static json_int_t of_config(const json_t *facts, const char *key)
 }
 
 /* May it go on with steps of so many samples? With those of the run that saved it. Saved after
-   losses it is also the state of a run of those who were left, with their part of a step; its facts
-   are those of the beginning. At one's own pace an update is of one gradient, and a step as many of
-   them as there are workers: there a gradient's samples may stay as well. */
+   losses it is also the state of a run of those that were left, with their part of a step; its
+   facts are those of the beginning. At one's own pace an update is of one gradient, and a step as
+   many of them as there are workers: there a gradient's samples may stay as well. */
 static tutti_status same_samples(const tutti_run *run, const char *path, const json_t *saved, const json_t *now,
                                  tutti_error *err)
 {
