@@ -41,8 +41,8 @@ static void print_one(size_t k)
 {
     const tutti_method_ops *m = tutti_methods[k];
 
-    printf("%s: %s\n  %s, %d. Family: %s; page: docs/methods/%s.md\n", m->name, m->title, m->authors, m->year, m->family,
-           m->name);
+    printf("%s: %s\n  %s, %d. Family: %s; page: docs/methods/%s.md\n", m->name, m->title, m->authors, m->year,
+           m->family, m->name);
     printf("  topology: %s; synchrony: %s; codec: %s; schedule: %s; placement: %s; update: %s\n", m->axes.topology,
            m->axes.synchrony, m->axes.codec, m->axes.schedule, m->axes.placement, m->axes.update);
     if (m->options != NULL) {
