@@ -254,9 +254,9 @@ static void print_all(bench *k)
                size, k->config.dir, n, k->direct ? "O_DIRECT" : "ordinary writes (no O_DIRECT here)", "", "median",
                "least", "most", "ratio");
     for (int i = 0; i < FIGURES; i++) {
-        const int against = i == WRITE_CHECKPOINT || i == REPLACE_CHECKPOINT || i == WRITE_FIO ? WRITE_DIRECT
-                            : i == READ_CHECKPOINT || i == READ_FIO                            ? READ_DIRECT
-                                                                                               : -1;
+        const bool writes = i == WRITE_CHECKPOINT || i == REPLACE_CHECKPOINT || i == WRITE_FIO;
+        const bool reads = i == READ_CHECKPOINT || i == READ_FIO;
+        const int against = writes ? WRITE_DIRECT : reads ? READ_DIRECT : -1;
         const double ratio = against >= 0 ? middle[i] / middle[against] : 0;
         if (i >= WRITE_FIO && (!k->config.common.with_peers || k->fio_absent))
             break;

@@ -265,9 +265,8 @@ static tutti_status peer_round(bench *k, const char *script, int run, int64_t r,
 /* As bench/peers/train.py reads it. */
 static bool peer_has(const char *model)
 {
-    static const char *const whole[] = { "mlp", "cnn", "vgg", "vgg(small)" }, *const any[] = { "resnet", "gpt",
-                                                                                               "wordlm", "blstm",
-                                                                                               "ctr" };
+    static const char *const whole[] = { "mlp", "cnn", "vgg", "vgg(small)" };
+    static const char *const any[] = { "resnet", "gpt", "wordlm", "blstm", "ctr" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(whole); i++)
         if (strcmp(model, whole[i]) == 0)

@@ -292,9 +292,12 @@ static void find_moments(const tutti_data *d, const uint8_t *block, data_facts *
 uint64_t tutti_data_hash_block(const tutti_data *d, const uint8_t *block)
 {
     const uint64_t parts[6] = {
-        d->shape.samples[0],         d->shape.samples[1],
-        (uint64_t)d->shape.channels, (uint64_t)d->shape.height,
-        (uint64_t)d->shape.width,    tutti_hash(block + DATA_ALIGNMENT, d->shape.bytes - DATA_ALIGNMENT)
+        d->shape.samples[0],
+        d->shape.samples[1],
+        (uint64_t)d->shape.channels,
+        (uint64_t)d->shape.height,
+        (uint64_t)d->shape.width,
+        tutti_hash(block + DATA_ALIGNMENT, d->shape.bytes - DATA_ALIGNMENT),
     };
     return tutti_hash(parts, sizeof parts);
 }

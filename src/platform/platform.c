@@ -46,8 +46,12 @@ typedef struct tree { node *nodes; int64_t n, hosts; double period; /* of the pr
 
 static const tutti_option cluster_options[] = { WORKERS, RATE("10Gbps"), LATENCY("50us"), SPEED, { 0 } };
 static const tutti_option straggler_options[] = {
-    WORKERS,        FACTOR,          { "worker", TUTTI_INT, AT(worker), 0, 0, HOSTS_MAX - 1, NULL, "the slow one" },
-    RATE("10Gbps"), LATENCY("50us"), SPEED,
+    WORKERS,
+    FACTOR,
+    { "worker", TUTTI_INT, AT(worker), 0, 0, HOSTS_MAX - 1, NULL, "the slow one" },
+    RATE("10Gbps"),
+    LATENCY("50us"),
+    SPEED,
     { 0 }
 };
 static const tutti_option random_options[] = {
