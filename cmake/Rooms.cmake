@@ -101,11 +101,20 @@ function(tutti_test name)
   endif()
 endfunction()
 
-# With TUTTI_FUZZ a libFuzzer program build/fuzz/tests/NAME_fuzz; always a test that replays
-# tests/fuzz/corpus/NAME through the same function.
+# A test that runs the inputs of tests/fuzz/corpus/NAME.txt through a target's function (replay.c), and
+# with TUTTI_FUZZ a libFuzzer program build/fuzz/tests/NAME_fuzz that begins with them. They are
+# unpacked to corpus/NAME of the build, a file an input.
 function(tutti_fuzz name)
   cmake_parse_arguments(F "" "" "SOURCES;USES;LIBS" ${ARGN})
   list(TRANSFORM F_USES PREPEND tutti_)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(unpacker ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus.py)
+  set(inputs ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name}.txt)
+  set(corpus ${CMAKE_BINARY_DIR}/corpus/${name})
+  add_custom_command(OUTPUT ${corpus}.unpacked DEPENDS ${unpacker} ${inputs}
+    COMMAND ${Python3_EXECUTABLE} -B ${unpacker} unpack ${inputs} ${corpus}
+    COMMAND ${CMAKE_COMMAND} -E touch ${corpus}.unpacked COMMENT "inputs of fuzz/${name}")
+  add_custom_target(${name}_corpus DEPENDS ${corpus}.unpacked)
   set(outputs replay)
   if(TUTTI_FUZZ)
     list(APPEND outputs fuzz)
@@ -113,9 +122,10 @@ function(tutti_fuzz name)
   foreach(kind IN LISTS outputs)
     set(target ${name}_${kind})
     add_executable(${target} ${F_SOURCES})
+    add_dependencies(${target} ${name}_corpus)
     if(kind STREQUAL "replay")
       target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.c)
-      add_test(NAME fuzz/${name} COMMAND ${target} ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
+      add_test(NAME fuzz/${name} COMMAND ${target} ${corpus})
       set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 60)
     else()
       target_link_options(${target} PRIVATE -fsanitize=fuzzer)

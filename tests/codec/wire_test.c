@@ -280,10 +280,10 @@ static int fuzzed_specs(char spec[][100], int most)
     return n;
 }
 
-/* Seeds of the corpus that choose entry k of n. */
+/* Inputs of the fuzz target, unpacked by its build, that choose entry k of n. */
 static int seeds_of(int k, int n)
 {
-    static const char folder[] = TUTTI_SOURCE_DIR "/tests/fuzz/corpus/codec_decode";
+    static const char folder[] = TUTTI_BINARY_DIR "/corpus/codec_decode";
     DIR *d = opendir(folder);
     int found = 0;
 
@@ -332,7 +332,7 @@ static void every_codec_of_the_registry_is_looked_at(void **state)
     }
     for (int k = 0; k < n; k++)
         if (seeds_of(k, n) == 0)
-            fail_msg("'%s', number %d in tests/fuzz/codec_decode_fuzz.c, has no seed in tests/fuzz/corpus/codec_decode",
+            fail_msg("'%s', number %d in tests/fuzz/codec_decode_fuzz.c, has no input in corpus/codec_decode.txt there",
                      fuzzed[k], k);
 }
 

@@ -1,5 +1,5 @@
-/* Replays a corpus folder (or files) through a fuzz target's function, without libFuzzer:
-   every crash ever found stays a test. */
+/* Runs files, or all files of a folder, through a fuzz target's function, without libFuzzer: every
+   input that ever broke something stays a test. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
