@@ -1,4 +1,6 @@
-"""unittest.main() for files whose tests wait more than they compute, for silences, graces and links to come up: several at once, each in a process of its own. together.h is the same for programs in C."""
+"""unittest.main() for files whose tests wait more than they compute, for silences, graces and links
+to come up: several at once, each in a process of its own. together.h is the same for programs in
+C."""
 import ctypes, os, signal, sys, tempfile, time, unittest
 
 
@@ -19,11 +21,14 @@ def kill_with_children(pid):
 
 
 def together(at_once, alone=(), seconds=200):
-    """Those whose names begin with a word of `alone` go one after the other before the rest. Names on the command line: just those tests, in this process. What a test prints comes when it has ended, in one piece; one that has not after so many seconds is named and killed with its children. When this
-    process is killed, so are they."""
+    """Those whose names begin with a word of `alone` go one after the other before the rest. Names
+    on the command line: just those tests, in this process. What a test prints comes when it has
+    ended, in one piece; one that has not after so many seconds is named and killed with its
+    children. When this process is killed, so are they."""
     if len(sys.argv) > 1:
         unittest.main(module="__main__", verbosity=1)
-    waiting, running, failed, begin, parent = flat(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])), {}, [], time.monotonic(), os.getpid()
+    waiting = flat(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]))
+    running, failed, begin, parent = {}, [], time.monotonic(), os.getpid()
     n = len(waiting)
     waiting.sort(key=lambda t: not t._testMethodName.startswith(tuple(alone)))
     while waiting or running:

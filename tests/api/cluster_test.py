@@ -1,4 +1,5 @@
-"""examples/cluster.c as its reader would run it: two processes that meet over tcp by variables, what they save, and who answers with it. CLUSTER is that program, TUTTI the command."""
+"""examples/cluster.c as its reader would run it: two processes that meet over tcp by variables,
+what they save, and who answers with it. CLUSTER is that program, TUTTI the command."""
 import os, random, re, socket, subprocess, sys, tempfile, unittest
 
 CLUSTER, TUTTI = sys.argv[1:3]
@@ -24,18 +25,22 @@ class Cluster(unittest.TestCase):
         subprocess.run([TUTTI, "key", os.path.join(self.folder, "run.key")], check=True)
 
     def start(self, ranks, size, *arguments):
-        place = dict(os.environ, TUTTI_RUN_KEY_FILE=os.path.join(self.folder, "run.key"), TUTTI_SIZE=str(size), TUTTI_MEET="127.0.0.1:%d" % free_port())
-        return [subprocess.Popen([CLUSTER, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(place, TUTTI_RANK=str(r))) for r in ranks]
+        place = dict(os.environ, TUTTI_RUN_KEY_FILE=os.path.join(self.folder, "run.key"), TUTTI_SIZE=str(size),
+                     TUTTI_MEET="127.0.0.1:%d" % free_port())
+        return [subprocess.Popen([CLUSTER, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 env=dict(place, TUTTI_RANK=str(r))) for r in ranks]
 
     def train(self, size, directory, steps):
         """What the first process printed."""
-        told = [(*run.communicate(timeout=100), run.returncode) for run in self.start(range(size), size, "train", os.path.join(self.folder, directory), str(steps))]
+        told = [(*run.communicate(timeout=100), run.returncode)
+                for run in self.start(range(size), size, "train", os.path.join(self.folder, directory), str(steps))]
         self.assertEqual([t[1:] for t in told], [("", 0)] * size, told)
         self.assertEqual([t[0] for t in told[1:]], [""] * (size - 1))
         return told[0][0]
 
     def ask(self, directory, x):
-        done = subprocess.run([CLUSTER, "ask", os.path.join(self.folder, directory), *map(str, x)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([CLUSTER, "ask", os.path.join(self.folder, directory), *map(str, x)], capture_output=True,
+                              text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         return re.fullmatch(r"step (\d+): y = (-?[0-9.]+)\n", done.stdout).groups()
 
@@ -56,10 +61,12 @@ class Cluster(unittest.TestCase):
     def test_a_process_that_is_missing_is_named(self):
         run, = self.start([0], 2, "train", os.path.join(self.folder, "a"), "10")
         self.addCleanup(lambda: (run.kill(), run.communicate()))
-        self.assertRegex(run.stderr.readline(), r"^waiting for ranks that have not come to the meeting place: 1 of 2; here are: 0 on ")
+        self.assertRegex(run.stderr.readline(),
+                         r"^waiting for ranks that have not come to the meeting place: 1 of 2; here are: 0 on ")
 
     def test_what_is_not_there_is_said(self):
-        done = subprocess.run([CLUSTER, "ask", os.path.join(self.folder, "none"), *["0"] * DIM], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([CLUSTER, "ask", os.path.join(self.folder, "none"), *["0"] * DIM], capture_output=True,
+                              text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertRegex(done.stderr, r"^cluster: .*none")
 

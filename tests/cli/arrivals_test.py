@@ -1,10 +1,15 @@
-"""ringmaster-asgd, ringleader-asgd, dude-asgd and ata as a person runs them: traffic against the formula, resuming to the bit under the simulator, unlike data, delays and allocations in virtual time, losses."""
+"""ringmaster-asgd, ringleader-asgd, dude-asgd and ata as a person runs them: traffic against the
+formula, resuming to the bit under the simulator, unlike data, delays and allocations in virtual
+time, losses."""
 import json, os, signal, subprocess, time, unittest
 from command import *
 
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
-ONE_SERVER = ("ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringmaster-asgd(max_delay=1,collect=3,stops=on)", "ringmaster-asgd(adapt=on)", "ringleader-asgd", "ringleader-asgd(table=worker,point=fresh)", "ringleader-asgd(table_dtype=bf16)", "dude-asgd", "dude-asgd(table=worker,group=2)")
+ONE_SERVER = ("ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)",
+              "ringmaster-asgd(max_delay=1,collect=3,stops=on)", "ringmaster-asgd(adapt=on)", "ringleader-asgd",
+              "ringleader-asgd(table=worker,point=fresh)", "ringleader-asgd(table_dtype=bf16)", "dude-asgd",
+              "dude-asgd(table=worker,group=2)")
 
 
 def model(out):
@@ -17,14 +22,16 @@ def steps(s):
 
 def of_gradients(s):
     """What is told of the gradients of the whole run, by the worker too."""
-    return [s[k] for k in ("staleness", "staleness_max", "staleness_mean", "restarts")] + [(w["steps"], w["staleness"]) for w in s["by_worker"]]
+    return [s[k] for k in ("staleness", "staleness_max", "staleness_mean",
+                           "restarts")] + [(w["steps"], w["staleness"]) for w in s["by_worker"]]
 
 
 class Arrivals(Case):
     def single(self, updates):
         """The loss of a single worker after so many steps."""
         if updates not in self.after:
-            out = self.train("s%d" % updates, *MODEL, "--data", self.data, "-n", 1, "--batch", 20, "--steps", updates, "--method", "single", "--seed", 1, "--optimizer", "sgd(lr=0.02)")
+            out = self.train("s%d" % updates, *MODEL, "--data", self.data, "-n", 1, "--batch", 20, "--steps", updates,
+                             "--method", "single", "--seed", 1, "--optimizer", "sgd(lr=0.02)")
             self.after[updates] = summary(out)["final_train_loss"]
         return self.after[updates]
 
@@ -32,7 +39,9 @@ class Arrivals(Case):
         self.after = {}
         for transport in and_sim("shm", "tcp"):
             for method in ("ringmaster-asgd(max_delay=-1)", "dude-asgd(table=worker)", "ringleader-asgd"):
-                out = self.train("t", *MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 60, "--method", method, "--seed", 1, "--transport", transport, "--optimizer", "sgd(lr=0.02)")
+                out = self.train("t", *MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 60,
+                                 "--method", method, "--seed", 1, "--transport", transport,
+                                 "--optimizer", "sgd(lr=0.02)")
                 s = summary(out)
                 self.assertEqual((s["steps"], s["samples"], sum(steps(s))), (60, 60 * 3 * 20, 180))
                 up = sum(steps(s)[1:])
@@ -41,18 +50,25 @@ class Arrivals(Case):
                     self.assertGreater(s["bytes_sent_total"], up * 4 * PARAMS)
                 else:
                     self.assertEqual(s["bytes_sent_total"], (2 * up + 2) * 4 * PARAMS)
-                # How many updates a worker's late gradients leave, the machine decides; but whosever they are and however late, they take the loss to where about as many steps of one worker take it. Of a few
-                # the loss does not say much; of 180 it says if those that are late are lost (2.05 in place of 0.52), or all count twice.
-                updates = int(s["method_figures"]["updates"] if "updates" in s["method_figures"] else sum(s["method_figures"]["applied"]))
+                # How many updates a worker's late gradients leave, the machine decides; but
+                # whosever they are and however late, they take the loss to where about as many
+                # steps of one worker take it. Of a few the loss does not say much; of 180 it says
+                # if those that are late are lost (2.05 in place of 0.52), or all count twice.
+                updates = int(s["method_figures"]["updates"] if "updates" in s["method_figures"]
+                              else sum(s["method_figures"]["applied"]))
                 self.assertTrue(1 <= updates <= 180, (method, updates))
-                self.assertLess(s["final_train_loss"], self.single(3 * updates // 4 + 1) + 0.05, (transport, method, updates))
-                self.assertGreater(s["final_train_loss"], self.single(5 * updates // 4 + 1) - 0.02, (transport, method, updates))
+                self.assertLess(s["final_train_loss"], self.single(3 * updates // 4 + 1) + 0.05,
+                                (transport, method, updates))
+                self.assertGreater(s["final_train_loss"], self.single(5 * updates // 4 + 1) - 0.02,
+                                   (transport, method, updates))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_simulated_runs_repeat_and_resume_to_the_bit_under_random_pauses(self):
         for k, method in enumerate(ONE_SERVER + ("ata(tasks=12)",)):
-            common = ("--model", "mlp(hidden=8)", "--data", self.data, "-n", 4, "--batch", 6, "--method", method, "--seed", 2, "--steps", 24, "--checkpoint-every", 8, "--checkpoint-keep", 9, "--slow", "0:1.31,*:2.2:0.4",
-                      "--transport", "sim", "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--step-time", 0.001)
+            common = ("--model", "mlp(hidden=8)", "--data", self.data, "-n", 4, "--batch", 6, "--method", method,
+                      "--seed", 2, "--steps", 24, "--checkpoint-every", 8, "--checkpoint-keep", 9,
+                      "--slow", "0:1.31,*:2.2:0.4", "--transport", "sim", "--optimizer", "sgd(lr=0.02,momentum=0.9)",
+                      "--step-time", 0.001)
             whole = self.train("w%d" % k, *common)
             if k == 0: # from their checkpoints all repeat; from their beginning this one
                 self.assertEqual(model(whole), model(self.train("again", *common)))
@@ -65,9 +81,12 @@ class Arrivals(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_delays_are_told_exactly_and_edges_of_bins_as_such(self):
-        """A worker 57.5 times as slow as the other sees 57 or 58 updates; one 1500 times as slow so many that they share a bin."""
-        common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 2, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off")
-        s = summary(self.train("exact", *common, "--method", "ringmaster-asgd(max_delay=-1)", "--steps", 600, "--slow", "1:57.5"))
+        """A worker 57.5 times as slow as the other sees 57 or 58 updates; one 1500 times as slow so
+        many that they share a bin."""
+        common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 2, "--batch", 1, "--transport", "sim",
+                  "--step-time", 0.01, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off")
+        s = summary(self.train("exact", *common, "--method", "ringmaster-asgd(max_delay=-1)", "--steps", 600,
+                               "--slow", "1:57.5"))
         slow = dict(s["by_worker"][1]["staleness"])
         self.assertEqual((sum(slow.values()), s["histogram_edges"]), (s["by_worker"][1]["steps"], []))
         self.assertEqual(slow[57] + slow[58], s["by_worker"][1]["steps"] - 1) # and one at the end
@@ -75,19 +94,24 @@ class Arrivals(Case):
         ages = [age for age, _ in s["method_figures"]["data_age"][1]]
         self.assertEqual((ages, ages[-1] in (57, 58)), (list(range(len(ages))), True)) # its entry gets older one by one
         s = summary(self.train("edges", *common, "--method", "asgd(servers=1)", "--steps", 1600, "--slow", "1:1500"))
-        self.assertEqual(([1280], s["histogram_edges"]), ([d for d, _ in s["by_worker"][1]["staleness"] if d > 1024], [1025, 1280, 1536]))
+        self.assertEqual(([1280], s["histogram_edges"]),
+                         ([d for d, _ in s["by_worker"][1]["staleness"] if d > 1024], [1025, 1280, 1536]))
         self.assertTrue(1480 < s["staleness_max"] < 1520, s["staleness_max"])
 
     def lost_or_paused(self, method, *how):
-        common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 4, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off", "--steps", 150)
+        common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 4, "--batch", 1, "--transport", "sim",
+                  "--step-time", 0.01, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off", "--steps", 150)
         return summary(self.train("l", *common, "--method", method, *how))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_worker_that_is_lost_costs_a_round_of_ringleader_few_gradients(self):
-        """Four equal workers, 600 gradients; one dies after 0.5 s, which is known 3 s later. Three gradients come while one is computed, so the round that waits for it gets 31 more before nobody computes any further."""
+        """Four equal workers, 600 gradients; one dies after 0.5 s, which is known 3 s later. Three
+        gradients come while one is computed, so the round that waits for it gets 31 more before
+        nobody computes any further."""
         whole, lost = self.lost_or_paused("ringleader-asgd"), self.lost_or_paused("ringleader-asgd", "--fail", "3@0.5")
         self.assertEqual((lost["members"], [e["kind"] for e in lost["events"]]), ([0, 1, 2], ["lost"]))
-        self.assertLessEqual(max(b for counts in whole["method_figures"]["counts"] for b, _ in counts), 3) # worker 0 is beside the server, and one ahead in the end
+        # worker 0 is beside the server, and one ahead in the end
+        self.assertLessEqual(max(b for counts in whole["method_figures"]["counts"] for b, _ in counts), 3)
         self.assertLessEqual(max(b for counts in lost["method_figures"]["counts"] for b, _ in counts), 31 // 3 + 2)
         # n updates of 2 n - 1 gradients, 4 of 7 and then 3 of 5
         self.assertGreaterEqual(lost["method_figures"]["updates"], whole["method_figures"]["updates"] - 31)
@@ -97,21 +121,25 @@ class Arrivals(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_worker_that_pauses_costs_a_round_of_ringleader_few_gradients(self):
-        """One gradient in twenty takes 400 times as long. Speeds that stay, or change less than tenfold, hold nobody up: the run is the paper's, to the bit."""
+        """One gradient in twenty takes 400 times as long. Speeds that stay, or change less than
+        tenfold, hold nobody up: the run is the paper's, to the bit."""
         paused = self.lost_or_paused("ringleader-asgd", "--slow", "3:400:0.05")
         compute = paused["by_worker"][3]
         pauses = round((compute["compute_seconds"] - 0.01 * compute["steps"]) / 3.99)
         self.assertGreater(pauses, 0)
         self.assertGreaterEqual(paused["method_figures"]["updates"], 4 / 7 * (600 - 31 * pauses) - 4)
         for slow in "3:40", "1:2.3,2:9.1", "*:9:0.2":
-            a, b = (self.train(o, "--model", "quadratic(dim=8,samples=4096)", "-n", 4, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off", "--steps", 150,
-                               "--slow", slow, "--method", "ringleader-asgd(overdue=%s)" % o) for o in ("10", "0"))
+            a, b = (self.train(o, "--model", "quadratic(dim=8,samples=4096)", "-n", 4,
+                               "--batch", 1, "--transport", "sim", "--step-time", 0.01,
+                               "--optimizer", "sgd(lr=0.01)", "--final-eval", "off", "--steps", 150, "--slow", slow,
+                               "--method", "ringleader-asgd(overdue=%s)" % o) for o in ("10", "0"))
             self.assertEqual(model(a), model(b), slow)
             self.assertAlmostEqual(summary(a)["wall_seconds"], summary(b)["wall_seconds"], delta=1e-6)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_the_entry_of_a_worker_that_is_lost_or_pauses_leaves_the_mean_of_dude(self):
-        """Ten times its usual updates after it came: three of four equal workers, and one a worker at least, so forty."""
+        """Ten times its usual updates after it came: three of four equal workers, and one a worker
+        at least, so forty."""
         lost = self.lost_or_paused("dude-asgd", "--fail", "3@0.5")
         figures = lost["method_figures"]
         self.assertEqual((lost["members"], figures["evicted"], figures["data_age"][3][-1][0]), ([0, 1, 2], 1, 40))
@@ -124,100 +152,143 @@ class Arrivals(Case):
         self.assertEqual((figures["data_age"][3][0][0], figures["data_age"][3][-1][0]), (0, 40))
         self.assertGreater(dict(figures["data_age"][3])[0], figures["evicted"]) # it comes back
         for slow in "3:40", "1:2.3,2:9.1":
-            a, b = (self.train(o, "--model", "quadratic(dim=8,samples=4096)", "-n", 4, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off", "--steps", 150,
-                               "--slow", slow, "--method", "dude-asgd(evict_after=%s)" % o) for o in ("-1", "0"))
+            a, b = (self.train(o, "--model", "quadratic(dim=8,samples=4096)", "-n", 4,
+                               "--batch", 1, "--transport", "sim", "--step-time", 0.01,
+                               "--optimizer", "sgd(lr=0.01)", "--final-eval", "off", "--steps", 150, "--slow", slow,
+                               "--method", "dude-asgd(evict_after=%s)" % o) for o in ("-1", "0"))
             self.assertEqual((model(a), summary(a)["method_figures"]), (model(b), summary(b)["method_figures"]), slow)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_tables_find_the_optimum_of_unlike_workers_where_plain_asynchronous_sgd_stalls(self):
-        """Two classes, a worker each, one 100 times slower: dude-asgd.md's defining test. The server's and the workers' tables give the same run."""
-        common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)", "--partition", "class(k=1)", "-n", 2, "--batch", 8, "--transport", "sim", "--step-time", 0.01,
+        """Two classes, a worker each, one 100 times slower: dude-asgd.md's defining test. The
+        server's and the workers' tables give the same run."""
+        common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)",
+                  "--partition", "class(k=1)", "-n", 2, "--batch", 8, "--transport", "sim", "--step-time", 0.01,
                   "--slow", "1:100", "--optimizer", "sgd(lr=0.02)")
-        first = summary(self.train("first", *common, "--method", "ddp", "--steps", 1, "--optimizer", "sgd(lr=0)"))["final_train_loss"]
-        for method, count in (("dude-asgd", 1500), ("dude-asgd(table=worker)", 1500), ("ringleader-asgd", 30000), ("ringleader-asgd(table=worker)", 30000)):
-            self.assertLess(summary(self.train("m", *common, "--method", method, "--steps", count))["final_train_loss"], 1e-6 * first, method)
-        half = [self.train("h", *common, "--method", "ringleader-asgd(table_dtype=bf16,table=%s)" % table, "--steps", 30000) for table in ("server", "worker")]
+        first = summary(self.train("first", *common, "--method", "ddp", "--steps", 1,
+                                   "--optimizer", "sgd(lr=0)"))["final_train_loss"]
+        for method, count in (("dude-asgd", 1500), ("dude-asgd(table=worker)", 1500), ("ringleader-asgd", 30000),
+                              ("ringleader-asgd(table=worker)", 30000)):
+            self.assertLess(summary(self.train("m", *common, "--method", method, "--steps", count))["final_train_loss"],
+                            1e-6 * first, method)
+        half = [self.train("h", *common, "--method", "ringleader-asgd(table_dtype=bf16,table=%s)" % table,
+                           "--steps", 30000) for table in ("server", "worker")]
         self.assertEqual(*map(model, half)) # to nearest: at the optimum gradients of unlike workers are not 0
         self.assertLess(summary(half[0])["final_train_loss"], 1e-5 * first)
-        noisy = ("--model", "quadratic(dim=50,noise=1,classes=4,skew=1,samples=4096)", "--partition", "class(k=1)", "-n", 4, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--slow", "1:30,2:3", "--optimizer", "sgd(lr=0.002,momentum=0.9)", "--steps", 500)
-        of = {d: self.train(d, *noisy, "--method", "ringleader-asgd(table_dtype=%s)" % d) for d in ("f32", "bf16")} # several gradients an entry
+        noisy = ("--model", "quadratic(dim=50,noise=1,classes=4,skew=1,samples=4096)", "--partition", "class(k=1)",
+                 "-n", 4, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--slow", "1:30,2:3",
+                 "--optimizer", "sgd(lr=0.002,momentum=0.9)", "--steps", 500)
+        # several gradients an entry
+        of = {d: self.train(d, *noisy, "--method", "ringleader-asgd(table_dtype=%s)" % d) for d in ("f32", "bf16")}
         self.assertNotEqual(model(of["f32"]), model(of["bf16"]))
-        self.assertAlmostEqual(summary(of["bf16"])["final_train_loss"], summary(of["f32"])["final_train_loss"], delta=0.01 * summary(of["f32"])["final_train_loss"])
-        plain = self.train("p", *common, "--method", "ringmaster-asgd(max_delay=-1)", "--steps", 1500, "--eval-every", 500)
-        told = [line["method_figures"] for line in map(json.loads, read(os.path.join(plain, "metrics.jsonl")).splitlines()) if "method_figures" in line] # of each evaluation
+        self.assertAlmostEqual(summary(of["bf16"])["final_train_loss"], summary(of["f32"])["final_train_loss"],
+                               delta=0.01 * summary(of["f32"])["final_train_loss"])
+        plain = self.train("p", *common, "--method", "ringmaster-asgd(max_delay=-1)", "--steps", 1500,
+                           "--eval-every", 500)
+        # the figures of each evaluation
+        told = [line["method_figures"] for line in map(json.loads,
+                                                       read(os.path.join(plain, "metrics.jsonl")).splitlines())
+                if "method_figures" in line]
         self.assertEqual([sum(t["applied"]) for t in told], [1000, 2000, 3000])
-        self.assertEqual((told[-1]["applied_share"], told[-1]["applied"]), ([1, 1], summary(plain)["method_figures"]["applied"]))
+        self.assertEqual((told[-1]["applied_share"], told[-1]["applied"]),
+                         ([1, 1], summary(plain)["method_figures"]["applied"]))
         self.assertGreater(summary(plain)["final_train_loss"], 0.1 * first)
         self.assertIn("skewed", [e["kind"] for e in summary(plain)["events"]])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_old_entries_leave_the_mean_and_either_table_gives_the_same_bits(self):
-        common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)", "--partition", "class(k=1)", "-n", 2, "--batch", 8, "--transport", "sim", "--step-time", 0.01, "--slow", "1:30", "--optimizer",
-                  "sgd(lr=0.05)", "--steps", 300)
-        first = summary(self.train("first", *common, "--method", "ddp", "--steps", 1, "--optimizer", "sgd(lr=0)"))["final_train_loss"]
+        common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)",
+                  "--partition", "class(k=1)", "-n", 2, "--batch", 8, "--transport", "sim", "--step-time", 0.01,
+                  "--slow", "1:30", "--optimizer", "sgd(lr=0.05)", "--steps", 300)
+        first = summary(self.train("first", *common, "--method", "ddp", "--steps", 1,
+                                   "--optimizer", "sgd(lr=0)"))["final_train_loss"]
         ages = {}
         for k in (0, 5, 100):
             s = summary(self.train("e%d" % k, *common, "--method", "dude-asgd(evict_after=%d)" % k))
             ages[k] = s["method_figures"]["entry_age_max"]
             if k == 0: # what a rank that only serves tells comes to whoever writes
-                self.assertEqual(summary(self.train("d", *common, "--servers", 1, "--steps", 20, "--method", "dude-asgd"))["method_figures"].keys(), s["method_figures"].keys())
-            for model_age, data_age in zip(s["method_figures"]["model_age"], s["method_figures"]["data_age"]): # an entry's sample came after its model had been sent
+                self.assertEqual(summary(self.train("d", *common, "--servers", 1, "--steps", 20,
+                                                    "--method", "dude-asgd"))["method_figures"].keys(),
+                                 s["method_figures"].keys())
+            # an entry's sample came after its model had been sent
+            for model_age, data_age in zip(s["method_figures"]["model_age"], s["method_figures"]["data_age"]):
                 self.assertEqual(sum(n for _, n in model_age), sum(n for _, n in data_age))
                 self.assertLessEqual(sum(age * n for age, n in data_age), sum(age * n for age, n in model_age))
                 self.assertLessEqual(model_age[-1][0], ages[k])
             self.assertEqual(s["method_figures"]["data_age"][0][0][0], 0) # of who has just come
-            self.assertLess(sum(age * n for age, n in s["method_figures"]["model_age"][0]), 0.2 * sum(age * n for age, n in s["method_figures"]["model_age"][1]) if k != 5 else 1e9)
+            self.assertLess(sum(age * n for age, n in s["method_figures"]["model_age"][0]),
+                            0.2 * sum(age * n for age, n in s["method_figures"]["model_age"][1]) if k != 5 else 1e9)
             self.assertEqual(s["method_figures"].get("evicted", 0) > 10, k == 5)
-            self.assertEqual(s["final_train_loss"] < 0.01 * first, k != 5) # without the slow worker's for five sixths of the time: beside the optimum
+            # without the slow worker's for five sixths of the time: beside the optimum
+            self.assertEqual(s["final_train_loss"] < 0.01 * first, k != 5)
         self.assertEqual((ages[5], ages[100]), (5, ages[0]))
         self.assertGreater(ages[0], 20)
-        server, worker = (model(self.train(t, *common, "--method", "dude-asgd(table=%s%s)" % (t, more))) for t, more in (("server", ",refresh_mean=0"), ("worker", "")))
+        server, worker = (model(self.train(t, *common, "--method", "dude-asgd(table=%s%s)" % (t, more)))
+                          for t, more in (("server", ",refresh_mean=0"), ("worker", "")))
         self.assertEqual(server, worker)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_delays_reach_their_bound_and_do_not_exceed_it(self):
         for n, slow in ((2, "1:3.7"), (3, "1:2.3,2:9.1"), (5, "*:4:0.3"), (16, "*:9:0.2")):
-            common = ("--model", "quadratic(dim=8,samples=4096)", "-n", n, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--slow", slow, "--steps", 150, "--optimizer", "sgd(lr=0.01)")
+            common = ("--model", "quadratic(dim=8,samples=4096)", "-n", n, "--batch", 1, "--transport", "sim",
+                      "--step-time", 0.01, "--slow", slow, "--steps", 150, "--optimizer", "sgd(lr=0.01)")
             for point in ("sticky", "fresh"):
-                most = summary(self.train("l", *common, "--method", "ringleader-asgd(point=%s)" % point))["method_figures"]["delay_max"]
+                most = summary(self.train("l", *common, "--method",
+                                          "ringleader-asgd(point=%s)" % point))["method_figures"]["delay_max"]
                 self.assertLessEqual(most, 2 * n - 2)
                 self.assertTrue(most == 2 * n - 2 or point == "fresh", (n, most))
             for limit in (1, 2, n):
                 s = summary(self.train("m", *common, "--method", "ringmaster-asgd(max_delay=%d)" % limit))
                 most = s["method_figures"]["applied_delay_max"]
-                self.assertTrue(most == limit - 1 or (most < limit and (n < 5 or limit == 16)), (n, limit, most)) # not every pattern of speeds has them all
+                # not every pattern of speeds has them all
+                self.assertTrue(most == limit - 1 or (most < limit and (n < 5 or limit == 16)), (n, limit, most))
                 self.assertEqual(sum(s["method_figures"]["applied"]) + sum(s["method_figures"]["dropped"]), 150 * n)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_without_a_limit_it_is_asynchronous_sgd_and_with_the_least_one_a_chain(self):
-        """ringmaster-asgd.md, 2 and 3. R = 1: each update is of the model just before it, so without noise what k of them leave is one worker's model after k steps, to the bit."""
-        common = ("--model", "quadratic(dim=8,noise=0,samples=4096)", "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.05)", "--final-eval", "off")
+        """ringmaster-asgd.md, 2 and 3. R = 1: each update is of the model just before it, so
+        without noise what k of them leave is one worker's model after k steps, to the bit."""
+        common = ("--model", "quadratic(dim=8,noise=0,samples=4096)", "--batch", 1, "--transport", "sim",
+                  "--step-time", 0.01, "--optimizer", "sgd(lr=0.05)", "--final-eval", "off")
         slow = ("--slow", "1:1.7,2:3.1")
-        free = [model(self.train(name, *common, "-n", 3, *slow, "--steps", 40, "--method", name)) for name in ("asgd(servers=1)", "ringmaster-asgd(max_delay=-1)")]
+        free = [model(self.train(name, *common, "-n", 3, *slow, "--steps", 40, "--method", name))
+                for name in ("asgd(servers=1)", "ringmaster-asgd(max_delay=-1)")]
         self.assertEqual(*free)
         for n in 2, 3:
-            chain = self.train("chain%d" % n, *common, "-n", n, *slow[:1], slow[1] if n == 3 else "1:1.7", "--steps", 40, "--method", "ringmaster-asgd(max_delay=1)")
+            chain = self.train("chain%d" % n, *common, "-n", n, *slow[:1], slow[1] if n == 3 else "1:1.7",
+                               "--steps", 40, "--method", "ringmaster-asgd(max_delay=1)")
             applied = int(sum(summary(chain)["method_figures"]["applied"]))
             self.assertTrue(0 < applied < 40 * n)
-            self.assertEqual(model(chain), model(self.train("single%d" % n, *common, "-n", 1, "--steps", applied, "--method", "single")))
+            self.assertEqual(model(chain), model(self.train("single%d" % n, *common, "-n", 1, "--steps", applied,
+                                                            "--method", "single")))
             for stops in "off", "on": # two gradients of one model, whosever: their mean is either of them
-                pairs = self.train("pairs%d%s" % (n, stops), *common, "-n", n, *slow[:1], slow[1] if n == 3 else "1:1.7", "--steps", 40, "--method", "ringmaster-asgd(max_delay=1,collect=2,stops=%s)" % stops)
+                pairs = self.train("pairs%d%s" % (n, stops), *common, "-n", n, *slow[:1],
+                                   slow[1] if n == 3 else "1:1.7", "--steps", 40,
+                                   "--method", "ringmaster-asgd(max_delay=1,collect=2,stops=%s)" % stops)
                 figures = summary(pairs)["method_figures"]
                 updates, rest = divmod(int(sum(figures["applied"])), 2)
-                self.assertTrue(rest == 0 and 0 < updates <= 20 * n and sum(figures["collected"]) < 2 and figures["applied_delay_max"] == 0, figures)
-                self.assertGreater(min(figures["applied"][:2]), 5) # who was too late gets the newest model, and is in time again
-                self.assertEqual(model(pairs), model(self.train("mean%d%s" % (n, stops), *common, "-n", 1, "--steps", updates, "--method", "single")))
+                self.assertTrue(rest == 0 and 0 < updates <= 20 * n and sum(figures["collected"]) < 2
+                                and figures["applied_delay_max"] == 0, figures)
+                # who was too late gets the newest model, and is in time again
+                self.assertGreater(min(figures["applied"][:2]), 5)
+                self.assertEqual(model(pairs), model(self.train("mean%d%s" % (n, stops), *common, "-n", 1,
+                                                                "--steps", updates, "--method", "single")))
                 up = sum(w["steps"] for w in summary(pairs)["by_worker"][1:])
-                self.assertLess(summary(pairs)["bytes_sent_total"], (2 * up + n - 1) * 4 * 8 + (sum(figures["stopped"]) * 4 * 8 if stops == "on" else 0)) # who has the model goes on without it
+                # who has the model goes on without it
+                self.assertLess(summary(pairs)["bytes_sent_total"],
+                                (2 * up + n - 1) * 4 * 8 + (sum(figures["stopped"]) * 4 * 8 if stops == "on" else 0))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_rounds_last_as_long_as_the_sheets_say_at_most(self):
-        """ringleader-asgd.md: a round takes two times of the slowest worker at most and has n updates, its harmonic count is tau_n / (2 tau_mean) at least; ringmaster-asgd.md: R updates in a row take t(R) at most, and who
-        needs more time than R of them is never applied. Messages take some microseconds of the 10 ms of a gradient."""
+        """ringleader-asgd.md: a round takes two times of the slowest worker at most and has n
+        updates, its harmonic count is tau_n / (2 tau_mean) at least; ringmaster-asgd.md: R updates
+        in a row take t(R) at most, and who needs more time than R of them is never applied.
+        Messages take some microseconds of the 10 ms of a gradient."""
         for factors in ((1, 1, 1, 1), (1, 2, 3, 5), (1, 1.3, 2.9, 9.7), (1, 1, 1, 20)):
             n, tau = len(factors), [0.01 * f for f in factors]
-            common = ("--model", "quadratic(dim=8,samples=4096)", "-n", n, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, f) for r, f in enumerate(factors)), "--steps", 100,
-                      "--optimizer", "sgd(lr=0.01)", "--final-eval", "off")
+            common = ("--model", "quadratic(dim=8,samples=4096)", "-n", n, "--batch", 1, "--transport", "sim",
+                      "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, f) for r, f in enumerate(factors)),
+                      "--steps", 100, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off")
             s = summary(self.train("l", *common, "--method", "ringleader-asgd"))
             figures = s["method_figures"]
             self.assertLessEqual(s["wall_seconds"], 1.01 * (figures["rounds"] + 1) * 2 * tau[-1])
@@ -226,37 +297,50 @@ class Arrivals(Case):
             self.assertLessEqual(figures["round_seconds_max"], 2 * tau[-1] + 0.0005) # and what 2 n messages take
             self.assertTrue(0.99 * tau[-1] <= figures["round_seconds_mean"] <= figures["round_seconds_max"])
             for counts, delays in zip(figures["counts"], figures["delays"]):
-                self.assertEqual((sum(k for _, k in counts), sum(k for _, k in delays)), (figures["rounds"], figures["updates"]))
+                self.assertEqual((sum(k for _, k in counts), sum(k for _, k in delays)),
+                                 (figures["rounds"], figures["updates"]))
                 self.assertLessEqual(delays[-1][0], 2 * n - 2)
             self.assertEqual(max(delays[-1][0] for delays in figures["delays"]), figures["delay_max"])
-            if factors[-1] == 20: # a gradient of the slow one a round, and of each other about twenty, or forty where it has come just before the round began
+            # a gradient of the slow one a round, and of each other about twenty, or forty where it
+            # has come just before the round began
+            if factors[-1] == 20:
                 self.assertEqual(figures["counts"][-1], [[1, figures["rounds"]]])
-                self.assertTrue(all(19 <= sum(b * k for b, k in counts) / figures["rounds"] <= 41 for counts in figures["counts"][:-1]), figures["counts"])
+                self.assertTrue(all(19 <= sum(b * k for b, k in counts) / figures["rounds"] <= 41
+                                    for counts in figures["counts"][:-1]), figures["counts"])
             for limit in (1, 2, 5):
                 most = 1.01 * min(2 * (limit + m) / sum(1 / t for t in tau[:m]) for m in range(1, n + 1))
-                figures = summary(self.train("m", *common, "--method", "ringmaster-asgd(max_delay=%d)" % limit))["method_figures"]
+                figures = summary(self.train("m", *common,
+                                             "--method", "ringmaster-asgd(max_delay=%d)" % limit))["method_figures"]
                 self.assertLessEqual(figures["limit_updates_seconds_max"], most, (factors, limit))
                 if factors[-1] == 20: # the others make 57 updates meanwhile
                     self.assertEqual((figures["applied"][-1], figures["dropped"][-1] > 0), (0, True))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_limit_that_adapts_leaves_what_drops_most_and_what_drops_nothing(self):
-        common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 8, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, 1 + 0.3 * r) for r in range(8)), "--steps", 200, "--optimizer", "sgd(lr=0.01)")
+        common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 8, "--batch", 1, "--transport", "sim",
+                  "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, 1 + 0.3 * r) for r in range(8)), "--steps", 200,
+                  "--optimizer", "sgd(lr=0.01)")
         for stops in ("off", "on"):
             for first in (1, 4096):
-                figures = {a: summary(self.train(a, *common, "--method", "ringmaster-asgd(max_delay=%d,stops=%s,adapt=%s)" % (first, stops, a)))["method_figures"] for a in ("off", "on")}
+                figures = {a: summary(self.train(a, *common,
+                                                 "--method", "ringmaster-asgd(max_delay=%d,stops=%s,adapt=%s)"
+                                                 % (first, stops, a)))["method_figures"] for a in ("off", "on")}
                 self.assertLess(figures["on"]["applied_delay_max"], figures["on"]["limit_max"])
                 self.assertTrue(4 <= figures["on"]["limit"] <= 32, figures["on"])
-                part = {a: sum(f["applied"]) / sum(f["applied"] + f["dropped"] + f.get("stopped", [])) for a, f in figures.items()}
+                part = {a: sum(f["applied"]) / sum(f["applied"] + f["dropped"] + f.get("stopped", []))
+                        for a, f in figures.items()}
                 self.assertTrue(part["off"] < 0.3 if first == 1 else part["off"] == 1)
                 self.assertTrue(0.6 < part["on"] <= 1, part)
                 self.assertEqual(sum(figures["on"]["applied"]) + sum(figures["on"]["dropped"]), 200 * 8)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_stops_spare_computing_what_would_be_dropped(self):
-        """A layer of the slow worker takes longer than R updates of the others; told to stop it begins anew, at a newer model, and in the end its gradients count or are few."""
-        common = ("--model", "mlp(hidden=8)", "--data", self.data, "-n", 4, "--batch", 4, "--transport", "sim", "--step-time", 0.01, "--slow", "3:3.3", "--steps", 60, "--optimizer", "sgd(lr=0.02)", "--seed", 3)
-        off, on = (summary(self.train(w, *common, "--method", "ringmaster-asgd(max_delay=6,stops=%s)" % w)) for w in ("off", "on"))
+        """A layer of the slow worker takes longer than R updates of the others; told to stop it
+        begins anew, at a newer model, and in the end its gradients count or are few."""
+        common = ("--model", "mlp(hidden=8)", "--data", self.data, "-n", 4, "--batch", 4, "--transport", "sim",
+                  "--step-time", 0.01, "--slow", "3:3.3", "--steps", 60, "--optimizer", "sgd(lr=0.02)", "--seed", 3)
+        off, on = (summary(self.train(w, *common, "--method", "ringmaster-asgd(max_delay=6,stops=%s)" % w))
+                   for w in ("off", "on"))
         self.assertGreater(off["method_figures"]["dropped"][3], 10)
         self.assertEqual((off["restarts"], sum(on["method_figures"]["dropped"])), (0, 0))
         self.assertGreater(on["restarts"], 10)
@@ -266,7 +350,9 @@ class Arrivals(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_ata_finds_the_allocation_that_is_best_for_these_speeds(self):
         seconds = (1, 1, 2, 4, 8, 3)
-        common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 6, "--batch", 8, "--transport", "sim", "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, t) for r, t in enumerate(seconds)), "--optimizer", "sgd(lr=0.1)")
+        common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 6, "--batch", 8, "--transport", "sim",
+                  "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, t) for r, t in enumerate(seconds)),
+                  "--optimizer", "sgd(lr=0.1)")
         tasks = 48
         best = [0] * 6
         for _ in range(tasks): # the greedy of the paper, which is optimal (step 3)

@@ -1,5 +1,6 @@
-"""`tutti bench`: rows and tables have what they promise, absent peers are said, nothing is left behind. What bench/run
-notes with a row; what docs/PERFORMANCE.md makes of rows and bounds. No figure is judged."""
+"""`tutti bench`: rows and tables have what they promise, absent peers are said, nothing is left
+behind. What bench/run notes with a row; what docs/PERFORMANCE.md makes of rows and bounds. No
+figure is judged."""
 import contextlib, io, json, os, re, signal, subprocess, sys, time, unittest, unittest.mock
 from command import *
 
@@ -17,7 +18,8 @@ def rows(done):
 
 def layers_last(found):
     """Names in order, but layers, which come by their time, by name."""
-    return [name for name in found if not name.startswith("layer ")] + sorted(name for name in found if name.startswith("layer "))
+    return [name for name in found
+            if not name.startswith("layer ")] + sorted(name for name in found if name.startswith("layer "))
 
 
 class Bench(Case):
@@ -39,10 +41,12 @@ class Bench(Case):
         return folder
 
     def at(self, folder, *arguments):
-        return subprocess.run([TUTTI, "bench", *map(str, arguments)], capture_output=True, text=True, cwd=folder, env=clean_environment(), timeout=60)
+        return subprocess.run([TUTTI, "bench", *map(str, arguments)], capture_output=True, text=True, cwd=folder,
+                              env=clean_environment(), timeout=60)
 
     def test_each_benchmark_explains_itself_with_its_options(self):
-        for name, option in (("allreduce", "with-peers"), ("step", "method"), ("io", "dir"), ("kernels", "bytes"), ("codec", "rows")):
+        for name, option in (("allreduce", "with-peers"), ("step", "method"), ("io", "dir"), ("kernels", "bytes"),
+                             ("codec", "rows")):
             done = self.bench(name, "--help")
             self.assertIn("tutti bench " + name, done.stdout)
             self.assertRegex(done.stdout, r"(?m)^  --%s " % option)
@@ -51,32 +55,43 @@ class Bench(Case):
     def test_misspelt_words_and_bad_values_are_refused_with_what_mends_them(self):
         self.refused("say which one: allreduce, step, io, kernels or codec", "bench")
         self.refused("there is no benchmark 'alreduce'; did you mean 'allreduce'?", "bench", "alreduce")
-        self.refused("there is no option '--size' of bench allreduce; did you mean 'sizes'", "bench", "allreduce", "--size", "4")
+        self.refused("there is no option '--size' of bench allreduce; did you mean 'sizes'", "bench", "allreduce",
+                     "--size", "4")
         self.refused("bench io takes options only, not 'here'", "bench", "io", "here")
         self.refused("option '--bytes' needs a value", "bench", "io", "--bytes")
         self.refused("'4k' is no size; write bytes as 4, 64KiB, 16MiB or 1GiB", "bench", "allreduce", "--sizes", "4k")
         self.refused("size '0' is out of range; it must be from 1 B to 1024 GiB", "bench", "allreduce", "--sizes", "0")
-        self.refused("size '99999999999999999999' is out of range", "bench", "allreduce", "--sizes", "99999999999999999999")
-        self.refused("size 6 is no number of floats; it must be a multiple of 4 bytes", "bench", "allreduce", "--sizes", "6")
-        self.refused("size '4' stands behind a larger or equal one; write sizes in rising order", "bench", "allreduce", "--sizes", "8,4")
+        self.refused("size '99999999999999999999' is out of range", "bench", "allreduce",
+                     "--sizes", "99999999999999999999")
+        self.refused("size 6 is no number of floats; it must be a multiple of 4 bytes", "bench", "allreduce",
+                     "--sizes", "6")
+        self.refused("size '4' stands behind a larger or equal one; write sizes in rising order", "bench", "allreduce",
+                     "--sizes", "8,4")
         self.refused("no sizes", "bench", "allreduce", "--sizes", "")
         self.refused("-n is 0; it must be from 1 to 1024", "bench", "allreduce", "-n", "0")
         self.refused("it must be on, off or both", "bench", "allreduce", "--registered", "maybe")
-        self.refused("no algorithm of collectives is named 'exchagne'; did you mean 'exchange'?", "bench", "allreduce", "--algorithm", "exchagne")
+        self.refused("no algorithm of collectives is named 'exchagne'; did you mean 'exchange'?", "bench", "allreduce",
+                     "--algorithm", "exchagne")
         self.refused("shn", "bench", "allreduce", "--transport", "shn")
-        self.refused("--tune measures every algorithm on one kind of buffer", "bench", "allreduce", "--tune", self.out("t"))
+        self.refused("--tune measures every algorithm on one kind of buffer", "bench", "allreduce",
+                     "--tune", self.out("t"))
         self.refused("there is no kernel 'axp'; did you mean 'axpy'", "bench", "kernels", "--only", "axp")
         self.refused("/nowhere", "bench", "io", "--dir", "/nowhere", "--bytes", "1MiB", code=1)
         self.refused("has room for", "bench", "io", "--dir", self.folder, "--bytes", "1024GiB")
-        self.refused("the peer has models mlp, cnn, resnet(depth), vgg(small), gpt(layers,dim,heads,context), wordlm(vocab,dim,hidden,context), blstm(layers,hidden) and ctr(dim,layers,hidden), not 'mlp(hidden=8)'", "bench", "step", "--model", "mlp(hidden=8)", "--with-peers")
+        self.refused("the peer has models mlp, cnn, resnet(depth), vgg(small), gpt(layers,dim,heads,context), "
+                     "wordlm(vocab,dim,hidden,context), blstm(layers,hidden) and ctr(dim,layers,hidden), "
+                     "not 'mlp(hidden=8)'", "bench", "step", "--model", "mlp(hidden=8)", "--with-peers")
         self.refused("there is no method 'dpp'", "bench", "step", "--method", "dpp", "--data", self.data)
 
     def test_allreduce_measures_every_size_on_both_kinds_of_buffers(self):
         shm = shm_entries()
-        found = rows(self.bench("allreduce", "-n", 3, "--sizes", "4,1KiB,65540", "--repeat", 2, "--seconds", 0.001, "--json"))
-        self.assertEqual([r["name"] for r in found], [f"allreduce/3/{size}/{kind}" for size in ("4B", "1KiB", "65540B") for kind in ("registered", "foreign")])
+        found = rows(self.bench("allreduce", "-n", 3, "--sizes", "4,1KiB,65540", "--repeat", 2, "--seconds", 0.001,
+                                "--json"))
+        self.assertEqual([r["name"] for r in found], [f"allreduce/3/{size}/{kind}" for size in ("4B", "1KiB", "65540B")
+                                                      for kind in ("registered", "foreign")])
         for r in found:
-            self.assertLessEqual({"name", "value", "unit", "ratio", "against", "command", "tutti", "p99_us", "gbps", "bus_gbps", "calls"}, set(r))
+            self.assertLessEqual({"name", "value", "unit", "ratio", "against", "command", "tutti", "p99_us", "gbps",
+                                  "bus_gbps", "calls"}, set(r))
             self.assertEqual(r["unit"], "us")
             self.assertLessEqual(r["min_us"], r["value"])
             self.assertLessEqual(r["value"], r["max_us"])
@@ -88,42 +103,53 @@ class Bench(Case):
         self.assertEqual(shm_entries(), shm)
 
     def test_allreduce_prints_a_table_of_the_asked_kind_and_algorithm(self):
-        done = self.bench("allreduce", "--sizes", "4,1KiB", "--registered", "off", "--algorithm", "tree", "--repeat", 1, "--seconds", 0.001)
+        done = self.bench("allreduce", "--sizes", "4,1KiB", "--registered", "off", "--algorithm", "tree", "--repeat", 1,
+                          "--seconds", 0.001)
         self.assertIn("2 workers, shm, algorithm tree", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^  1KiB +foreign +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$")
         self.assertNotIn("registered", done.stdout)
-        self.assertRegex(self.bench("allreduce", "-n", 1, "--sizes", "4", "--repeat", 1, "--seconds", 0.001).stdout, r"4B +registered +[0-9.]+")
+        self.assertRegex(self.bench("allreduce", "-n", 1, "--sizes", "4", "--repeat", 1, "--seconds", 0.001).stdout,
+                         r"4B +registered +[0-9.]+")
 
     def test_peers_take_turns_and_their_ratio_is_time_over_ours_on_the_same_kind_of_buffer(self):
         folder = self.peers(allreduce='[ "$2 $3" = "2 4,1024" ] || exit 9\necho "$1" >>turns\n'
-                            'p=; [ $1 = limit ] && p="limit-registered "; echo "${p}4 1000000 2000000 50"; [ $1 = limit ] && p="limit-foreign "; echo "${p}1024 3000000 4000000 60"\n')
-        done = self.at(folder, "allreduce", "--sizes", "4,1KiB", "--repeat", 2, "--seconds", 0.001, "--with-peers", "--peers", "a,limit", "--json")
+                            'p=; [ $1 = limit ] && p="limit-registered "; echo "${p}4 1000000 2000000 50"; '
+                            '[ $1 = limit ] && p="limit-foreign "; echo "${p}1024 3000000 4000000 60"\n')
+        done = self.at(folder, "allreduce", "--sizes", "4,1KiB", "--repeat", 2, "--seconds", 0.001,
+                       "--with-peers", "--peers", "a,limit", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(read(folder + "/turns"), b"a\nlimit\n" * 2)
         found = {r["name"].split("/", 2)[2]: r for r in rows(done)}
-        self.assertEqual(list(found), ["4B/registered", "4B/foreign", "4B/a", "4B/limit-registered", "1KiB/registered", "1KiB/foreign", "1KiB/a", "1KiB/limit-foreign"])
+        self.assertEqual(list(found), ["4B/registered", "4B/foreign", "4B/a", "4B/limit-registered", "1KiB/registered",
+                                       "1KiB/foreign", "1KiB/a", "1KiB/limit-foreign"])
         self.assertEqual((found["4B/a"]["value"], found["4B/a"]["p99_us"], found["4B/a"]["calls"]), (1e6, 2e6, 50))
-        for peer, ours in (("4B/a", "4B/foreign"), ("4B/limit-registered", "4B/registered"), ("1KiB/limit-foreign", "1KiB/foreign")):
+        for peer, ours in (("4B/a", "4B/foreign"), ("4B/limit-registered", "4B/registered"),
+                           ("1KiB/limit-foreign", "1KiB/foreign")):
             self.assertAlmostEqual(found[peer]["ratio"] * found[ours]["value"] / found[peer]["value"], 1, 4)
             self.assertEqual(found[peer]["against"], ours.split("/")[1])
 
     def test_an_absent_peer_is_said_and_the_figures_of_the_others_stand(self):
-        folder = self.peers(allreduce='[ $1 = away ] && { echo "tutti: peer is absent" >&2; exit 77; }\necho "4 1 2 50"')
-        done = self.at(folder, "allreduce", "--sizes", "4", "--repeat", 2, "--seconds", 0.001, "--with-peers", "--peers", "away,here", "--json")
+        folder = self.peers(allreduce='[ $1 = away ] && { echo "tutti: peer is absent" >&2; exit 77; '
+                            '}\necho "4 1 2 50"')
+        done = self.at(folder, "allreduce", "--sizes", "4", "--repeat", 2, "--seconds", 0.001,
+                       "--with-peers", "--peers", "away,here", "--json")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr.count("peer is absent"), 1)
         self.assertEqual([r["program"] for r in rows(done)], ["registered", "foreign", "here"])
-        for script, sentence in (("exit 5", "peer 'x' failed with exit code 5; run `bench/peers/allreduce x 2 4 0.001` to see why"), ("echo 8 1 1 9", "was not asked for"),
+        for script, sentence in (("exit 5", "peer 'x' failed with exit code 5; run `bench/peers/allreduce x 2 4 0.001` "
+                                  "to see why"), ("echo 8 1 1 9", "was not asked for"),
                                  ("echo hello", "'hello' from x is no line of figures")):
             with open(folder + "/bench/peers/allreduce", "w") as f:
                 f.write("#!/bin/sh\n" + script)
-            done = self.at(folder, "allreduce", "--sizes", "4", "--repeat", 1, "--seconds", 0.001, "--with-peers", "--peers", "x")
+            done = self.at(folder, "allreduce", "--sizes", "4", "--repeat", 1, "--seconds", 0.001,
+                           "--with-peers", "--peers", "x")
             self.assertEqual(done.returncode, 1)
             self.assertIn(sentence, done.stderr)
 
     def test_tune_writes_a_table_that_covers_all_sizes(self):
         path = self.out("table")
-        self.bench("allreduce", "-n", 3, "--sizes", "4,4KiB,256KiB", "--registered", "on", "--repeat", 1, "--seconds", 0.001, "--tune", path)
+        self.bench("allreduce", "-n", 3, "--sizes", "4,4KiB,256KiB", "--registered", "on", "--repeat", 1,
+                   "--seconds", 0.001, "--tune", path)
         lines = [line.split() for line in read(path).decode().splitlines() if not line.startswith("#")]
         self.assertTrue(1 <= len(lines) <= 3)
         for kind, members, size, algorithm in lines:
@@ -131,14 +157,16 @@ class Bench(Case):
             self.assertIn(algorithm, ("exchange", "doubling", "tree", "direct"))  # halving serves powers of two
         self.assertEqual(lines[-1][2], "*")
         self.assertTrue(set(line[2] for line in lines[:-1]) <= {"128", "32768"})
-        self.refused("writing the table of algorithms '/nowhere/table'", "bench", "allreduce", "--sizes", "4", "--registered", "on", "--repeat", 1, "--seconds", 0.001, "--tune", "/nowhere/table",
-                     code=1)
+        self.refused("writing the table of algorithms '/nowhere/table'", "bench", "allreduce", "--sizes", "4",
+                     "--registered", "on", "--repeat", 1, "--seconds", 0.001, "--tune", "/nowhere/table", code=1)
 
     def test_simulated_workers_are_measured_in_virtual_time(self):
         if not os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so")):
             self.skipTest("this build has no simulator (SimGrid)")
-        leaks = {"ASAN_OPTIONS": "detect_leaks=0"}  # in a sanitized build, where it stumbles over the threads that SimGrid leaves behind
-        found = [rows(self.bench("allreduce", "-n", 4, "--sizes", "1MiB", "--transport", "sim", "--registered", "off", "--repeat", 1, "--seconds", 0.001, "--json", **leaks)) for _ in range(2)]
+        # in a sanitized build, where it stumbles over the threads that SimGrid leaves behind
+        leaks = {"ASAN_OPTIONS": "detect_leaks=0"}
+        found = [rows(self.bench("allreduce", "-n", 4, "--sizes", "1MiB", "--transport", "sim", "--registered", "off",
+                                 "--repeat", 1, "--seconds", 0.001, "--json", **leaks)) for _ in range(2)]
         self.assertEqual(found[0], found[1])
         self.assertGreater(found[0][0]["value"], 2 * 3 / 4 * 2 ** 20 / 1.25e9 * 1e6)  # the bytes at 10 Gbit/s
         self.refused("virtual time", "bench", "allreduce", "--transport", "sim", "--with-peers")
@@ -148,11 +176,14 @@ class Bench(Case):
         names = [r["name"].split("/") for r in found]
         self.assertEqual(names[0], ["kernel", "memcpy"])
         self.assertEqual(found[0]["ratio"], 1)
-        self.assertLessEqual({"axpy", "tree_sum_4", "step_sgd", "step_adam", "to_bf16", "from_f16", "norm2"}, {n[1] for n in names})
+        self.assertLessEqual({"axpy", "tree_sum_4", "step_sgd", "step_adam", "to_bf16", "from_f16", "norm2"},
+                             {n[1] for n in names})
         self.assertEqual({n[2] for n in names[2:]} - {"scalar", "avx2", "avx512"}, set())
         for r in found:
             self.assertAlmostEqual(r["ratio"] * found[0]["value"] / r["value"], 1, 4)
-        self.assertEqual({r["name"].split("/")[1] for r in rows(self.bench("kernels", "--bytes", "4KiB", "--repeat", 1, "--only", "axpy", "--json"))}, {"memcpy", "triad", "axpy"})
+        self.assertEqual({r["name"].split("/")[1] for r in rows(self.bench("kernels", "--bytes", "4KiB", "--repeat", 1,
+                                                                           "--only", "axpy", "--json"))},
+                         {"memcpy", "triad", "axpy"})
 
     def test_codecs_are_timed_against_memcpy(self):
         found = rows(self.bench("codec", "--rows", 40, "--cols", 50, "--repeat", 2, "--json"))
@@ -163,9 +194,12 @@ class Bench(Case):
         for r in found[1:]:
             self.assertAlmostEqual(r["ratio"] * found[0]["value"] / r["value"], 1, 4)
         sizes = {r["name"].split("/")[1]: r["bytes"] for r in found[1:]}
-        self.assertEqual((sizes["fp16"], sizes["int8"], sizes["sign"], sizes["topk(ratio=0.01)"]), (4000, 2004, 254, 160))
-        one = rows(self.bench("codec", "--rows", 4, "--cols", 5, "--repeat", 1, "--codec", "nuqsgd(bits=8)", "--level", "scalar", "--json"))
-        self.assertEqual([r["name"] for r in one], ["codec/memcpy"] + ["codec/nuqsgd(bits=8)/" + part for part in ("encode", "decode", "both")])
+        self.assertEqual((sizes["fp16"], sizes["int8"], sizes["sign"], sizes["topk(ratio=0.01)"]),
+                         (4000, 2004, 254, 160))
+        one = rows(self.bench("codec", "--rows", 4, "--cols", 5, "--repeat", 1, "--codec", "nuqsgd(bits=8)",
+                              "--level", "scalar", "--json"))
+        self.assertEqual([r["name"] for r in one],
+                         ["codec/memcpy"] + ["codec/nuqsgd(bits=8)/" + part for part in ("encode", "decode", "both")])
         self.refused("unknown codec 'qsdg'; did you mean 'qsgd'", "bench", "codec", "--codec", "qsdg")
         self.refused("fewer than 2^31", "bench", "codec", "--rows", "100000", "--cols", "100000")
 
@@ -174,28 +208,38 @@ class Bench(Case):
         done = self.at(folder, "io", "--bytes", "2MiB", "--repeat", 2, "--json", "--with-peers")
         self.assertEqual(done.returncode, 0, done.stderr)
         found = {r["name"]: r for r in rows(done)}
-        self.assertEqual(list(found), ["io/2MiB/" + what for what in ("direct write", "checkpoint write", "checkpoint write, older removed", "direct read", "checkpoint read", "fio write", "fio read")])
+        self.assertEqual(list(found), ["io/2MiB/" + what for what in ("direct write", "checkpoint write",
+                                                                      "checkpoint write, older removed", "direct read",
+                                                                      "checkpoint read", "fio write", "fio read")])
         for how in ("write", "read"):
-            self.assertAlmostEqual(found[f"io/2MiB/checkpoint {how}"]["ratio"] * found[f"io/2MiB/direct {how}"]["value"] / found[f"io/2MiB/checkpoint {how}"]["value"], 1, 4)
+            ours, direct = found[f"io/2MiB/checkpoint {how}"], found[f"io/2MiB/direct {how}"]
+            self.assertAlmostEqual(ours["ratio"] * direct["value"] / ours["value"], 1, 4)
         self.assertEqual(found["io/2MiB/fio write"]["value"], 3)
         self.assertEqual(os.listdir(folder), ["bench"])
 
     def test_step_measures_the_run_against_the_one_without_exchange(self):
-        script = 'echo \'{"samples_per_second": 10, "wall_seconds": 1, "exposed_comm_seconds": 0, "peak_rss_bytes_per_worker": 104857600, "host_seconds": 2, "torch": "9.9"}\''
+        script = ('echo \'{"samples_per_second": 10, "wall_seconds": 1, "exposed_comm_seconds": 0, '
+                  '"peak_rss_bytes_per_worker": 104857600, "host_seconds": 2, "torch": "9.9"}\'')
         tune = """[ "$* $TUTTI_PEER_SETTINGS" = "mlp 2 2 16 1 sgd(lr=0.05,momentum=0.9) " ] || exit 9
             echo '{"settings": "fused,compile", "tried": [["", 7.5], ["fused,compile", 9]]}'"""
-        folder = self.peers(tune=tune, train='[ "$*" = "mlp 2 3 16 1 ddp 0 sgd(lr=0.05,momentum=0.9)" ] || [ "$*" = "mlp 2 3 16 1 alone 0 sgd(lr=0.05,momentum=0.9)" ] || exit 9\n'
+        folder = self.peers(tune=tune, train='[ "$*" = "mlp 2 3 16 1 ddp 0 sgd(lr=0.05,momentum=0.9)" ] || [ "$*" = '
+                            '"mlp 2 3 16 1 alone 0 sgd(lr=0.05,momentum=0.9)" ] || exit 9\n'
                             '[ "$TUTTI_PEER_SETTINGS" = "fused,compile" ] || exit 8\n' + script)
         temporary = self.out("tmp")
         os.makedirs(temporary)
-        done = subprocess.run([TUTTI, "bench", "step", "--data", self.data, "--steps", "3", "--batch", "16", "--repeat", "1", "--json", "--with-peers"], capture_output=True, text=True, cwd=folder,
+        done = subprocess.run([TUTTI, "bench", "step", "--data", self.data, "--steps", "3", "--batch", "16",
+                               "--repeat", "1", "--json", "--with-peers"], capture_output=True, text=True, cwd=folder,
                               env=clean_environment(TMPDIR=temporary), timeout=100)
         self.assertEqual(done.returncode, 0, done.stderr)
         found = {r["name"].split("/", 3)[3]: r for r in rows(done)}
-        self.assertEqual(layers_last(found), ["ddp", "no exchange", "exposed communication", "run less no-exchange run", "memory", "command to the end of one step", "PyTorch DDP on Gloo",
-                                       "PyTorch without exchange", "ddp against PyTorch", "PyTorch set up with nothing more",
-                                             "PyTorch set up with fused,compile", "products of a worker", "layer linear 0", "layer linear 2", "layer linear 4"])
-        # Three linear layers of 784, 1024 and 1024 inputs: a forward, and two products backward but for the first.
+        self.assertEqual(layers_last(found), ["ddp", "no exchange", "exposed communication", "run less no-exchange run",
+                                              "memory", "command to the end of one step", "PyTorch DDP on Gloo",
+                                              "PyTorch without exchange", "ddp against PyTorch",
+                                              "PyTorch set up with nothing more", "PyTorch set up with fused,compile",
+                                              "products of a worker", "layer linear 0", "layer linear 2",
+                                              "layer linear 4"])
+        # Three linear layers of 784, 1024 and 1024 inputs: a forward, and two products backward but
+        # for the first.
         products = 2 * (784 * 1024 * 2 + 1024 * 1024 * 3 + 1024 * 10 * 3)
         self.assertAlmostEqual(found["products of a worker"]["value"] * 2e9 / products / found["ddp"]["value"], 1, 3)
         layers = [r for name, r in found.items() if name.startswith("layer ")]
@@ -213,7 +257,8 @@ class Bench(Case):
         self.assertEqual(os.listdir(temporary), [])
 
     def test_step_runs_every_python_that_is_named_and_compares_accuracies_with_the_spread_of_seeds(self):
-        figures = '\'"samples_per_second": %d, "wall_seconds": 1, "exposed_comm_seconds": 0, "peak_rss_bytes_per_worker": 1, "host_seconds": 2, "torch": "\'$TUTTI_PYTHON\'"\''
+        figures = ('\'"samples_per_second": %d, "wall_seconds": 1, "exposed_comm_seconds": 0, '
+                   '"peak_rss_bytes_per_worker": 1, "host_seconds": 2, "torch": "\'$TUTTI_PYTHON\'"\'')
         tune = """case "$TUTTI_PYTHON" in
             absent) echo "no torch in absent" >&2; exit 77;;
             *) echo '{"settings": "'$TUTTI_PYTHON'", "tried": []}';;
@@ -221,27 +266,37 @@ class Bench(Case):
         folder = self.peers(tune=tune, train=f"""[ "$TUTTI_PEER_SETTINGS" = "$TUTTI_PYTHON" ] || exit 8
             case "$TUTTI_PYTHON $3" in
             absent*) echo "no torch in absent" >&2; exit 77;;
-            *epoch) [ "$*" = "mlp 2 epoch 16 1 ddp $7 sgd(lr=0.05,momentum=0.9)" ] || exit 9; echo "{{"{figures % 1}', "accuracy": 0.'$((3 + 2 * $7))'}}';;
+            *epoch) [ "$*" = "mlp 2 epoch 16 1 ddp $7 sgd(lr=0.05,momentum=0.9)" ] || exit 9
+                echo "{{"{figures % 1}', "accuracy": 0.'$((3 + 2 * $7))'}}';;
             one*) echo "{{"{figures % 10}"}}";;
             *) echo "{{"{figures % 20}"}}";;
             esac""")
-        words = [TUTTI, "bench", "step", "--data", self.data, "--steps", "2", "--batch", "16", "--repeat", "1", "--seeds", "2", "--with-peers"]
-        done = subprocess.run(words + ["--json"], capture_output=True, text=True, cwd=folder, env=clean_environment(TUTTI_PYTHON="one:absent:three"), timeout=100)
+        words = [TUTTI, "bench", "step", "--data", self.data, "--steps", "2", "--batch", "16", "--repeat", "1",
+                 "--seeds", "2", "--with-peers"]
+        done = subprocess.run(words + ["--json"], capture_output=True, text=True, cwd=folder,
+                              env=clean_environment(TUTTI_PYTHON="one:absent:three"), timeout=100)
         self.assertEqual((done.returncode, done.stderr), (1, "no torch in absent\n"), done.stdout)
         found = {r["name"].split("/", 3)[3]: r for r in rows(done)}
-        self.assertEqual(layers_last(found)[6:], ["PyTorch DDP on Gloo", "PyTorch without exchange", "ddp against PyTorch", "PyTorch three DDP on Gloo", "PyTorch three without exchange",
-                                           "ddp against PyTorch three", "accuracy after 1 epoch", "PyTorch accuracy after 1 epoch", "accuracy off from PyTorch",
-                                           "PyTorch three accuracy after 1 epoch", "accuracy off from PyTorch three", "products of a worker", "layer linear 0", "layer linear 2", "layer linear 4"])
-        noted = [[found["ddp against " + name][k] for k in ("torch", "settings")] for name in ("PyTorch", "PyTorch three")]
+        self.assertEqual(layers_last(found)[6:],
+                         ["PyTorch DDP on Gloo", "PyTorch without exchange", "ddp against PyTorch",
+                          "PyTorch three DDP on Gloo", "PyTorch three without exchange", "ddp against PyTorch three",
+                          "accuracy after 1 epoch", "PyTorch accuracy after 1 epoch", "accuracy off from PyTorch",
+                          "PyTorch three accuracy after 1 epoch", "accuracy off from PyTorch three",
+                          "products of a worker", "layer linear 0", "layer linear 2", "layer linear 4"])
+        noted = [[found["ddp against " + name][k] for k in ("torch", "settings")]
+                 for name in ("PyTorch", "PyTorch three")]
         self.assertEqual(noted, [["one", "one"], ["three", "three"]])
         for name in ("accuracy after 1 epoch", "accuracy off from PyTorch three"):
             self.assertEqual(found[name]["seeds"], 2)
-        self.assertAlmostEqual(found["ddp against PyTorch"]["ratio"] / found["ddp against PyTorch three"]["ratio"], 2, 4)
-        ours, theirs, off = (found[name] for name in ("accuracy after 1 epoch", "PyTorch accuracy after 1 epoch", "accuracy off from PyTorch"))
+        self.assertAlmostEqual(found["ddp against PyTorch"]["ratio"] / found["ddp against PyTorch three"]["ratio"], 2,
+                               4)
+        ours, theirs, off = (found[name] for name in ("accuracy after 1 epoch", "PyTorch accuracy after 1 epoch",
+                                                      "accuracy off from PyTorch"))
         self.assertEqual((theirs["value"], theirs["min"], theirs["max"]), (40, 30, 50))
         self.assertAlmostEqual(off["value"], abs(ours["value"] - 40), 3)
         self.assertAlmostEqual(off["ratio"], off["value"] / max(20, ours["max"] - ours["min"]), 3)
-        many = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=clean_environment(TUTTI_PYTHON="a:b:c:d:e"), timeout=100)
+        many = subprocess.run(words, capture_output=True, text=True, cwd=folder,
+                              env=clean_environment(TUTTI_PYTHON="a:b:c:d:e"), timeout=100)
         self.assertEqual(many.returncode, 2)
         self.assertIn("TUTTI_PYTHON is 'a:b:c:d:e'; it may name 4 Pythons", many.stderr)
 
@@ -272,7 +327,8 @@ class Bench(Case):
             self.assertEqual((tried[""], tried["fused"], tried["fused,channels-last"]), (100, 120, both))
         one = json.loads(tuned('echo "{\\"samples_per_second\\": 1}"', "mlp", 1, 2).stdout)
         tried = dict(one["tried"])
-        self.assertEqual((one["settings"], "bucket-view" in tried, "channels-last" in tried, "sleep" in tried), ("", False, False, True))
+        self.assertEqual((one["settings"], "bucket-view" in tried, "channels-last" in tried, "sleep" in tried),
+                         ("", False, False, True))
         absent = tuned('echo "tutti: no Python with torch" >&2; exit 77')
         self.assertEqual((absent.returncode, absent.stderr), (77, "tutti: no Python with torch\n"))
         done = tuned('echo "no data" >&2; exit 3')
@@ -292,8 +348,10 @@ class Bench(Case):
     def test_an_interrupted_benchmark_ends_by_the_signal_and_leaves_nothing(self):
         temporary, shm = self.out("tmp"), shm_entries()
         os.makedirs(temporary)
-        for words in (("step", "--data", self.data, "--steps", "1000000"), ("io", "--dir", temporary, "--bytes", "4MiB", "--repeat", "1000")):
-            run = subprocess.Popen([TUTTI, "bench", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment(TMPDIR=temporary), start_new_session=True)
+        for words in (("step", "--data", self.data, "--steps", "1000000"),
+                      ("io", "--dir", temporary, "--bytes", "4MiB", "--repeat", "1000")):
+            run = subprocess.Popen([TUTTI, "bench", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   env=clean_environment(TMPDIR=temporary), start_new_session=True)
             while not os.listdir(temporary):
                 time.sleep(0.01)
             time.sleep(0.3)
@@ -304,7 +362,9 @@ class Bench(Case):
 
     def test_no_peer_outlives_a_benchmark_that_is_killed(self):
         folder = self.peers(allreduce="echo $$ >pid.new && mv pid.new pid\nexec sleep 100")
-        run = subprocess.Popen([TUTTI, "bench", "allreduce", "--sizes", "4", "--seconds", "0.001", "--with-peers", "--peers", "x"], stdout=subprocess.DEVNULL, cwd=folder, env=clean_environment())
+        run = subprocess.Popen([TUTTI, "bench", "allreduce", "--sizes", "4", "--seconds", "0.001",
+                                "--with-peers", "--peers", "x"], stdout=subprocess.DEVNULL, cwd=folder,
+                               env=clean_environment())
         while not os.path.exists(folder + "/pid"):
             self.assertIsNone(run.poll(), "it ended before the peer began")
             time.sleep(0.01)
@@ -321,15 +381,19 @@ class Bench(Case):
         os.makedirs(empty["PATH"])
         for name in ("bash", "dirname", "nproc", "env"):
             os.symlink("/usr/bin/" + name, f"{empty['PATH']}/{name}")
-        for script, words in (("allreduce", ("openmpi", 2, 4, 1)), ("allreduce", ("mpich", 2, 4, 1)), ("make", ("openmpi",)), ("make", ("mpich",)), ("allreduce", ("limit", 3, 4, 1)), ("disk", ("/tmp", 4096))):
-            done = subprocess.run([f"{ROOT}/bench/peers/{script}", *map(str, words)], capture_output=True, text=True, env=empty)
+        for script, words in (("allreduce", ("openmpi", 2, 4, 1)), ("allreduce", ("mpich", 2, 4, 1)),
+                              ("make", ("openmpi",)), ("make", ("mpich",)), ("allreduce", ("limit", 3, 4, 1)),
+                              ("disk", ("/tmp", 4096))):
+            done = subprocess.run([f"{ROOT}/bench/peers/{script}", *map(str, words)], capture_output=True, text=True,
+                                  env=empty)
             self.assertEqual(done.returncode, 77, done.stderr)
             self.assertRegex(done.stderr, r"^tutti: peer '[a-z]+' is absent")
 
     @needs_lab
     def test_between_two_hosts_each_program_gives_a_line_a_size_and_a_round(self):
         network, lab = ROOT + "/bench/peers/network", [NETLAB, "-n", "2", "--direct", "--timeout", "50", "--"]
-        done = subprocess.run([*lab, network, "--tutti", TUTTI, "--programs", "tcp(streams=2,chunk=4096) line", "--sizes", "4,65536", "--seconds", "0.005", "--rounds", "2"], capture_output=True,
+        done = subprocess.run([*lab, network, "--tutti", TUTTI, "--programs", "tcp(streams=2,chunk=4096) line",
+                               "--sizes", "4,65536", "--seconds", "0.005", "--rounds", "2"], capture_output=True,
                               text=True, timeout=100, env=clean_environment(TUTTI_PEERS_BUILD=self.out("build")))
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -337,18 +401,23 @@ class Bench(Case):
         self.assertEqual([line["round"] for line in goodput], [0, 1])
         self.assertGreater(min(line["bytes_per_second"] for line in goodput), 1e6)
         self.assertEqual([(line["round"], line["program"], line["bytes"]) for line in lines if line not in goodput],
-                         [(r, program, size) for r in (0, 1) for program in ("tcp(streams=2,chunk=4096)", "line") for size in (4, 65536)])
-        self.assertTrue(all(0 < line["median_us"] <= line["p99_us"] and line["calls"] >= 7 for line in lines if line not in goodput))
-        done = subprocess.run([*lab, network, "--tutti", TUTTI, "--programs", "tcp(no=1)"], capture_output=True, text=True, timeout=100, env=clean_environment(TUTTI_PEERS_BUILD=self.out("build")))
+                         [(r, program, size) for r in (0, 1) for program in ("tcp(streams=2,chunk=4096)", "line")
+                          for size in (4, 65536)])
+        self.assertTrue(all(0 < line["median_us"] <= line["p99_us"] and line["calls"] >= 7 for line in lines
+                            if line not in goodput))
+        done = subprocess.run([*lab, network, "--tutti", TUTTI, "--programs", "tcp(no=1)"], capture_output=True,
+                              text=True, timeout=100, env=clean_environment(TUTTI_PEERS_BUILD=self.out("build")))
         self.assertEqual(done.returncode, 1)
-        self.assertIn("network: tcp(no=1) gave 0 of 4 lines; exit codes [2, 2]; it said: tutti: transport 'tcp': unknown option 'no'", done.stderr)
+        self.assertIn("network: tcp(no=1) gave 0 of 4 lines; exit codes [2, 2]; it said: tutti: transport 'tcp': "
+                      "unknown option 'no'", done.stderr)
 
 
 def git_of_this_tree(*words):
     return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True).stdout
 
 
-needs_history = unittest.skipIf(git_of_this_tree("rev-parse", "--is-shallow-repository") != "false\n", "this is no clone with its history")
+needs_history = unittest.skipIf(git_of_this_tree("rev-parse", "--is-shallow-repository") != "false\n",
+                                "this is no clone with its history")
 
 
 class Tree(Case):
@@ -465,9 +534,9 @@ class Page(Tree):
         return done.stdout
 
     def cells(self, name, page=None):
-        """value, ratio, bound, since, verdict, taken, measured: of the ledger, in which a name has a line (or begins one and
-        goes on, indented by two), what is known of it the next, indented by four, and what is above, after a #, is how
-        and when it was measured."""
+        """value, ratio, bound, since, verdict, taken, measured: of the ledger, in which a name has
+        a line (or begins one and goes on, indented by two), what is known of it the next, indented
+        by four, and what is above, after a #, is how and when it was measured."""
         found, lines = [], re.sub("\n  (?! )", " ", page or self.page()).splitlines()
         for k, line in enumerate(lines):
             if line != name:
@@ -504,7 +573,8 @@ class Page(Tree):
             self.keep(name, ratio, quiet=False)
         self.write("src/a.c", "int b;")
         self.keep("f")
-        self.assertIn("2 of 3 bounds are met, by rows that are quiet, clean, of a commit that is there, and younger than the "
+        self.assertIn("2 of 3 bounds are met, by rows that are quiet, clean, of a commit that is there, "
+                      "and younger than the "
                       "bound. Rows of 3 more do not count (2 noisy, 1 dirty, 0 rebased, 0 late): 2 of 3 are met. "
                       "Without a row yet are 1 lines of `bench/bounds`.", " ".join(self.page().split()))
         self.assertIn("Not measured yet:\n\n- codec fp16: encode (at most 1 (ratio))\n", self.page())
@@ -571,8 +641,8 @@ class Page(Tree):
 
     @needs_history
     def test_no_row_stands_against_a_pytorch_that_was_set_up_badly(self):
-        """Since a4b7203 it has its fastest kernels on any processor; now its settings are looked for in the same run, and
-        noted. What was lost even to another stays."""
+        """Since a4b7203 it has its fastest kernels on any processor; now its settings are looked
+        for in the same run, and noted. What was lost even to another stays."""
         tuned = {commit[:7] for commit in git_of_this_tree("rev-list", "a4b7203^..HEAD").split()}
         speeds = [r for r in record.read() if r["part"] == "step" and r["unit"] == "samples/s"]
         for r in speeds:
@@ -582,8 +652,10 @@ class Page(Tree):
 
     def test_what_lost_has_a_bound_as_what_won_has(self):
         page = self.page(ROOT + "/bench")
-        between = [f"all-reduce, 2 hosts, {rate}, 1MiB: against the best peer" for rate in ("unshaped", "10gbit", "1gbit")]
-        for name in ("checkpoint write, 512MiB", "checkpoint write, older removed, 512MiB", "checkpoint read, 512MiB", *between):
+        between = [f"all-reduce, 2 hosts, {rate}, 1MiB: against the best peer"
+                   for rate in ("unshaped", "10gbit", "1gbit")]
+        for name in ("checkpoint write, 512MiB", "checkpoint write, older removed, 512MiB", "checkpoint read, 512MiB",
+                     *between):
             cells = self.cells(name, page)
             self.assertRegex(cells[2], r"^at least 0\.[0-9]+ \(ratio\)$", name)
             self.assertIs(float(cells[1].split()[0]) < float(cells[2].split()[2]), cells[4] == "MISSED", name)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""--collective: algorithms that keep the one order of summation give the same bytes of the model; those that do not must be asked for by order=any, give models that are near, and are refused
-with a sentence otherwise."""
+"""--collective: algorithms that keep the one order of summation give the same bytes of the model;
+those that do not must be asked for by order=any, give models that are near, and are refused with a
+sentence otherwise."""
 import os, tempfile, unittest
 from command import read, small_mnist, summary, tutti
 
@@ -17,8 +18,9 @@ class Collective(unittest.TestCase):
 
     def train(self, collective, n, *more):
         out = os.path.join(self.folder.name, f"{abs(hash((collective, n, more)))}")
-        done = tutti("train", "--model", "mlp(hidden=16)", "--data", self.folder.name + "/data", "-n", n, "--steps", 6, "--batch", 8, "--threads", 1, "--collective", collective,
-                     "--final-eval", "off", "--quiet", "--overwrite", "--out", out, *more)
+        done = tutti("train", "--model", "mlp(hidden=16)", "--data", self.folder.name + "/data", "-n", n, "--steps", 6,
+                     "--batch", 8, "--threads", 1, "--collective", collective, "--final-eval", "off",
+                     "--quiet", "--overwrite", "--out", out, *more)
         return done, out
 
     def model(self, collective, n, *more):
@@ -28,7 +30,8 @@ class Collective(unittest.TestCase):
         return read(out + "/model.safetensors")
 
     def test_the_tree_s_algorithms_give_the_same_bytes(self):
-        for n, names in ((4, ("exchange", "doubling", "tree", "direct", "halving", "direct(order=tree)")), (3, ("tree", "direct"))):
+        for n, names in ((4, ("exchange", "doubling", "tree", "direct", "halving", "direct(order=tree)")),
+                         (3, ("tree", "direct"))):
             expected = self.model("auto", n)
             for name in names:
                 self.assertEqual(self.model(name, n), expected, name)
@@ -39,7 +42,9 @@ class Collective(unittest.TestCase):
             self.assertEqual(once, self.model(name, 4, "--slow", "2:2"), name)
 
     def test_what_cannot_be_is_refused_with_a_sentence(self):
-        for collective, sentence in (("ring", "write ring(order=any)"), ("halving", "needs a power of two of members, and there are 3"), ("rong(order=any)", "did you mean 'ring'"),
+        for collective, sentence in (("ring", "write ring(order=any)"),
+                                     ("halving", "needs a power of two of members, and there are 3"),
+                                     ("rong(order=any)", "did you mean 'ring'"),
                                      ("stragglar(straggler=3,order=any)", "straggler is 3; the members are 0 to 2")):
             done, _ = self.train(collective, 3)
             self.assertEqual(done.returncode, 2, collective)
@@ -62,10 +67,14 @@ class Collective(unittest.TestCase):
 
     def test_a_table_that_cannot_be_is_refused_before_any_work(self):
         good = self.table("good", "all-reduce * * tree\n")
-        for collective, path, sentence in (("auto", self.table("bad", "# a comment\nall-reduce 16 4096 trea\n"), "bad:2: no algorithm of all-reduce is named 'trea'; there are "),
-                                           ("auto", self.table("three", "all-reduce 16 4096\n"), "three:1: not four words; a line is KIND MEMBERS BYTES ALGORITHM, such as"),
-                                           ("auto", self.table("order", "all-reduce * * ring\n"), "order:1: all-reduce 'ring' does not keep the one order of summation"),
-                                           ("auto", self.folder.name + "/absent", "absent'; check the path (No such file or directory)"),
+        for collective, path, sentence in (("auto", self.table("bad", "# a comment\nall-reduce 16 4096 trea\n"),
+                                            "bad:2: no algorithm of all-reduce is named 'trea'; there are "),
+                                           ("auto", self.table("three", "all-reduce 16 4096\n"),
+                                            "three:1: not four words; a line is KIND MEMBERS BYTES ALGORITHM, such as"),
+                                           ("auto", self.table("order", "all-reduce * * ring\n"),
+                                            "order:1: all-reduce 'ring' does not keep the one order of summation"),
+                                           ("auto", self.folder.name + "/absent",
+                                            "absent'; check the path (No such file or directory)"),
                                            ("tree", good, "collective is 'tree', so collective-table '")):
             done, out = self.train(collective, 2, "--collective-table", path)
             self.assertNotEqual(done.returncode, 0)

@@ -1,26 +1,32 @@
-"""What the command's tests share: running it, small data sets, reading its results, folders to write in."""
+"""What the command's tests share: running it, small data sets, reading its results, folders to
+write in."""
 import collections, fcntl, gzip, json, math, operator, os, shutil, signal, struct, subprocess, tempfile, time, unittest
 
 TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
 DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell has put the tests in its background; what is started here would ignore it, too
+# ignored where a shell has put the tests in its background; what is started here would ignore it,
+# too
+signal.signal(signal.SIGINT, signal.default_int_handler)
 NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
 
 
 def clean_environment(**extra):
-    keep = {k: v for k, v in os.environ.items()
-            if not k.startswith(("TUTTI_", "OMPI_", "PMI", "MV2_", "SLURM_", "WORLD_", "RANK", "LOCAL_RANK", "MASTER_", "TORCHELASTIC_"))}
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(
+        ("TUTTI_", "OMPI_", "PMI", "MV2_", "SLURM_", "WORLD_", "RANK", "LOCAL_RANK", "MASTER_", "TORCHELASTIC_"))}
     keep["TUTTI_DATA"] = DATA
     keep.update(extra)
     return keep
 
 
-# Under a sanitizer a simulation's actors are OS threads, and slow: what has it and could go without does.
-SIMULATOR = os.environ.get("TUTTI_SIMULATED") != "off" and os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
+# Under a sanitizer a simulation's actors are OS threads, and slow: what has it and could go without
+# does.
+SIMULATOR = os.environ.get("TUTTI_SIMULATED") != "off" and os.path.exists(
+    os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 
 
 def narrowed(why):
-    """Says that this test, which goes on, shows less than it could: tools/skipped finds such lines."""
+    """Says that this test, which goes on, shows less than it could: tools/skipped finds such
+    lines."""
     print("\nskipped: " + why, flush=True)
 
 
@@ -35,8 +41,10 @@ MEMORY = "/dev/shm"
 
 
 def scratch(memory=True):
-    """A folder to write in, the caller's to remove. In memory where there is plenty of it: a checkpoint waits for its files to be on their disk, and no test looks at what a loss of power leaves.
-    What killed tests have left there goes with the next: who lives holds a lock on its folder."""
+    """A folder to write in, the caller's to remove. In memory where there is plenty of it: a
+    checkpoint waits for its files to be on their disk, and no test looks at what a loss of power
+    leaves. What killed tests have left there goes with the next: who lives holds a lock on its
+    folder."""
     if not memory or not os.path.isdir(MEMORY) or shutil.disk_usage(MEMORY).free < 1 << 30:
         return tempfile.mkdtemp(prefix="tutti-test-")
     for entry in os.scandir(MEMORY):
@@ -58,7 +66,8 @@ def scratch(memory=True):
 
 def tutti(*arguments, timeout=120, **environment):
     """Runs the command to its end; gives what subprocess.run gives, with text."""
-    return subprocess.run([TUTTI, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=clean_environment(**environment))
+    return subprocess.run([TUTTI, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+                          env=clean_environment(**environment))
 
 
 def idx_bytes(magic, dims, body):
@@ -103,7 +112,8 @@ def tensors(path):
     length = struct.unpack("<Q", raw[:8])[0]
     header = json.loads(raw[8:8 + length])
     header.pop("__metadata__", None)
-    return {name: (t["dtype"], t["shape"], raw[8 + length + t["data_offsets"][0]:8 + length + t["data_offsets"][1]]) for name, t in header.items()}
+    return {name: (t["dtype"], t["shape"], raw[8 + length + t["data_offsets"][0]:8 + length + t["data_offsets"][1]])
+            for name, t in header.items()}
 
 
 def floats(path):
@@ -120,13 +130,17 @@ def idx_body(path):
 
 
 def mlp_evaluated(path, data, split="t10k", begin=0, end=None):
-    """Mean loss and accuracy of the mlp in a safetensors file, of a run or of a worker's checkpoint, on these samples: computed here, without the program under test."""
-    layers = {name.split("/")[-1].split("@")[0]: struct.unpack("<%df" % (len(body) // 4), body) for name, (_, _, body) in tensors(path).items() if name[0] in "024x"}
+    """Mean loss and accuracy of the mlp in a safetensors file, of a run or of a worker's
+    checkpoint, on these samples: computed here, without the program under test."""
+    layers = {name.split("/")[-1].split("@")[0]: struct.unpack("<%df" % (len(body) // 4), body)
+              for name, (_, _, body) in tensors(path).items() if name[0] in "024x"}
     training = idx_body(os.path.join(data, NAMES[0]))
     mean = sum(training) / len(training) / 255
-    deviation = math.sqrt(sum(n * (value / 255 - mean) ** 2 for value, n in collections.Counter(training).items()) / len(training))
+    deviation = math.sqrt(sum(n * (value / 255 - mean) ** 2
+                              for value, n in collections.Counter(training).items()) / len(training))
     level = [(value / 255 - mean) / deviation for value in range(256)]
-    pixels, labels = idx_body(os.path.join(data, split + "-images-idx3-ubyte")), idx_body(os.path.join(data, split + "-labels-idx1-ubyte"))
+    pixels, labels = (idx_body(os.path.join(data, split + "-images-idx3-ubyte")),
+                      idx_body(os.path.join(data, split + "-labels-idx1-ubyte")))
     loss = hits = 0
     samples = range(begin, len(labels) if end is None else end)
     for sample in samples:
@@ -146,7 +160,8 @@ def list_of(folder):
 
 
 def shm_entries():
-    """Of ours: MPI's libraries have theirs there while a test beside this one runs. tutti-test-: scratch() of such a test."""
+    """Of ours: MPI's libraries have theirs there while a test beside this one runs. tutti-test-:
+    scratch() of such a test."""
     return sorted(e for e in os.listdir(MEMORY) if e.startswith("tutti") and not e.startswith("tutti-test-"))
 
 
@@ -167,12 +182,16 @@ def alive(pid):
 
 
 def unequal_links(path, mbits, latency="50us"):
-    """A platform whose host k has a link of mbits[k] Mbit/s in each direction; worker k is on it."""
+    """A platform whose host k has a link of mbits[k] Mbit/s in each direction; worker k is on
+    it."""
     n = range(len(mbits))
-    lines = ['<?xml version="1.0"?>', '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">', '<platform version="4.1"><zone id="z" routing="Full">']
+    lines = ['<?xml version="1.0"?>', '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">',
+             '<platform version="4.1"><zone id="z" routing="Full">']
     lines += ['<host id="h%d" speed="50Gf"/>' % k for k in n]
-    lines += ['<link id="%s%d" bandwidth="%gMbps" latency="%s"/>' % (way, k, mbits[k], latency) for k in n for way in ("up", "down")]
-    lines += ['<route src="h%d" dst="h%d" symmetrical="NO"><link_ctn id="up%d"/><link_ctn id="down%d"/></route>' % (a, b, a, b) for a in n for b in n if a != b]
+    lines += ['<link id="%s%d" bandwidth="%gMbps" latency="%s"/>' % (way, k, mbits[k], latency) for k in n
+              for way in ("up", "down")]
+    lines += ['<route src="h%d" dst="h%d" symmetrical="NO"><link_ctn id="up%d"/><link_ctn id="down%d"/></route>'
+              % (a, b, a, b) for a in n for b in n if a != b]
     with open(path, "w") as f:
         f.write("\n".join(lines + ["</zone></platform>"]))
     return path
@@ -198,10 +217,12 @@ class Case(unittest.TestCase):
 
     def files(self, out):
         """All of a directory, by name."""
-        return {os.path.join(folder, name): read(os.path.join(folder, name)) for folder, _, names in os.walk(out) for name in names}
+        return {os.path.join(folder, name): read(os.path.join(folder, name)) for folder, _, names in os.walk(out)
+                for name in names}
 
     def train(self, name, *arguments, code=0, **environment):
-        """Trains into a folder of its own, which is not there before unless it is to go on; gives that folder."""
+        """Trains into a folder of its own, which is not there before unless it is to go on; gives
+        that folder."""
         out = self.out(name)
         if "--resume" not in arguments:
             shutil.rmtree(out, ignore_errors=True)
@@ -210,9 +231,13 @@ class Case(unittest.TestCase):
         return out
 
     def killed(self, n, victim, *arguments):
-        """Trains the mlp on n ranks, of which `victim` is killed a moment after all have started; slowly, since asynchronous ones go beyond float within that moment otherwise. The run ends with code 3; gives what it said and the ranks' process ids."""
-        run = subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", "16", "--epochs", "100000", "--optimizer", "sgd(lr=0.001)", "--quiet", "--out", self.out("killed"), *map(str, arguments)],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        """Trains the mlp on n ranks, of which `victim` is killed a moment after all have started;
+        slowly, since asynchronous ones go beyond float within that moment otherwise. The run ends
+        with code 3; gives what it said and the ranks' process ids."""
+        run = subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data,
+                                "--batch", "16", "--epochs", "100000", "--optimizer", "sgd(lr=0.001)",
+                                "--quiet", "--out", self.out("killed"), *map(str, arguments)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=clean_environment())
         deadline = time.monotonic() + 30
         while len(children_of(run.pid)) < n and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -222,7 +247,8 @@ class Case(unittest.TestCase):
             os.kill(ranks[victim], signal.SIGKILL)
         except ProcessLookupError:
             out, err = run.communicate(timeout=30)
-            self.fail("rank %d of %s had ended before it was killed; the run, code %d, says: %s%s" % (victim, ranks, run.returncode, out, err))
+            self.fail("rank %d of %s had ended before it was killed; the run, code %d, says: "
+                      "%s%s" % (victim, ranks, run.returncode, out, err))
         _, err = run.communicate(timeout=30)
         self.assertEqual(run.returncode, 3, err)
         return err, ranks

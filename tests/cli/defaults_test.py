@@ -1,4 +1,5 @@
-"""Names that train as they come: every method of the catalogue, by its name alone, on 2 and 8 workers; and whose word a value is."""
+"""Names that train as they come: every method of the catalogue, by its name alone, on 2 and 8
+workers; and whose word a value is."""
 import json, os, sys
 
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..")]
@@ -7,9 +8,12 @@ from together import together
 
 METHODS = json.loads(tutti("methods", "--json").stdout)
 NAMES = [m["name"] for m in METHODS]
-# Test loss of mlp(hidden=32) after 80 steps of each worker on 4096 pictures, which are whole steps for any of them. Ten classes by chance have 2.303, who has diverged has that or more, ddp comes to 0.3 or 0.4.
+# Test loss of mlp(hidden=32) after 80 steps of each worker on 4096 pictures, which are whole steps
+# for any of them. Ten classes by chance have 2.303, who has diverged has that or more, ddp comes to
+# 0.3 or 0.4.
 BOUND = 1.5
-# What has defaults of its own, on the network whose convolutions are the first to go beyond float: steps of a worker.
+# What has defaults of its own, on the network whose convolutions are the first to go beyond float:
+# steps of a worker.
 ON_IMAGES = {m["name"]: 32 if m["name"] == "gradient-sparsification" else 16 for m in METHODS if m["defaults"]}
 
 
@@ -27,8 +31,9 @@ class Defaults(Case):
         cls.pictures = small_mnist(os.path.join(cls.folder, "pictures"), 4096, 500)
 
     def bare(self, n, names):
-        """Each, simulated; all that do not come below the bound are named with what they came to. A gradient takes
-        longer than its way to a server, so that all workers make about as many, the one beside the server too."""
+        """Each, simulated; all that do not come below the bound are named with what they came to. A
+        gradient takes longer than its way to a server, so that all workers make about as many, the
+        one beside the server too."""
         losses = {}
         for name in names:
             out = self.train(name, "--model", "mlp(hidden=32)", "--data", self.pictures, "-n", n, "--method", name,
@@ -48,7 +53,8 @@ class Defaults(Case):
     def test_a_network_of_convolutions_is_trained_too(self):
         """Steps of each worker, so of an asynchronous method four times as many updates."""
         for name, steps in ON_IMAGES.items():
-            out = self.train(name, "--model", "cnn", "--data", self.data, "-n", 4, "--batch", 16, "--method", name, "--steps", steps, "--transport", "sim", "--quiet")
+            out = self.train(name, "--model", "cnn", "--data", self.data, "-n", 4, "--batch", 16, "--method", name,
+                             "--steps", steps, "--transport", "sim", "--quiet")
             self.assertLess(summary(out)["final_test_loss"], 2.2, name)
 
     def test_a_persons_word_wins_and_explain_says_whose_each_value_is(self):
@@ -56,26 +62,29 @@ class Defaults(Case):
         with open(run, "w") as f:
             f.write("method: asgd\noptimizer: sgd(lr=0.01)\n")
         for arguments, environment, value in (
-                (("--method", "asgd", "-n", 4), {}, ("sgd(lr=0.025)", "default of asgd")),
-                (("--method", "asgd(softsync=2)", "-n", 2), {}, ("sgd(lr=0.05)", "default of asgd")),
-                (("--method", "asgd", "-H", "a:4,b:4"), {}, ("sgd(lr=0.0125)", "default of asgd")),
-                (("--method", "asgd", "-H", "a:4,b:4", "-n", 8), {}, ("sgd(lr=0.0125)", "default of asgd")),
-                (("-n", 4), {"TUTTI_METHOD": "asgd"}, ("sgd(lr=0.025)", "default of asgd")),
-                (("--method", "asgd", "-n", 4, "--optimizer", "adam"), {}, ("adam", "flag --optimizer")),
-                (("--optimizer", "sgd(lr=0.05,momentum=0.9)", "--method", "asgd"), {}, ("sgd(lr=0.05,momentum=0.9)", "flag --optimizer")),
-                (("--method", "asgd", "-n", 4), {"TUTTI_OPTIMIZER": "adam"}, ("adam", "environment TUTTI_OPTIMIZER")),
-                ((run, "-n", 4), {}, ("sgd(lr=0.01)", "file %s:2" % run)),
-                (("--method", "ddp", "-n", 4), {}, ("sgd(lr=0.05,momentum=0.9)", "default"))):
+            (("--method", "asgd", "-n", 4), {}, ("sgd(lr=0.025)", "default of asgd")),
+            (("--method", "asgd(softsync=2)", "-n", 2), {}, ("sgd(lr=0.05)", "default of asgd")),
+            (("--method", "asgd", "-H", "a:4,b:4"), {}, ("sgd(lr=0.0125)", "default of asgd")),
+            (("--method", "asgd", "-H", "a:4,b:4", "-n", 8), {}, ("sgd(lr=0.0125)", "default of asgd")),
+            (("-n", 4), {"TUTTI_METHOD": "asgd"}, ("sgd(lr=0.025)", "default of asgd")),
+            (("--method", "asgd", "-n", 4, "--optimizer", "adam"), {}, ("adam", "flag --optimizer")),
+            (("--optimizer", "sgd(lr=0.05,momentum=0.9)", "--method", "asgd"),
+             {}, ("sgd(lr=0.05,momentum=0.9)", "flag --optimizer")),
+            (("--method", "asgd", "-n", 4), {"TUTTI_OPTIMIZER": "adam"}, ("adam", "environment TUTTI_OPTIMIZER")),
+            ((run, "-n", 4), {}, ("sgd(lr=0.01)", "file %s:2" % run)),
+            (("--method", "ddp", "-n", 4), {}, ("sgd(lr=0.05,momentum=0.9)", "default"))):
             self.assertEqual(explained(*arguments, **environment)["optimizer"], value)
         self.assertEqual(explained("--method", "hermes")["validation"], ("0.02", "default of hermes"))
         self.assertEqual(explained("--method", "hermes", "--validation", 0)["validation"], ("0", "flag --validation"))
         self.assertEqual(json.loads(tutti("config", "--method", "asgd", "-n", 4).stdout)["optimizer"], "sgd(lr=0.025)")
 
     def test_the_catalogue_tells_what_a_run_will_use(self):
-        """With /n for the workers, and as each table has it: what config makes of it for four of them."""
+        """With /n for the workers, and as each table has it: what config makes of it for four of
+        them."""
         for m in METHODS:
             here = explained("--method", m["name"], "-n", 4)
-            of_method = {option: value for option, (value, whence) in here.items() if whence == "default of " + m["name"]}
+            of_method = {option: value for option, (value, whence) in here.items()
+                         if whence == "default of " + m["name"]}
             self.assertEqual(of_method.keys(), m["defaults"].keys())
             shown = tutti("methods", m["name"]).stdout if m["defaults"] else ""
             for option, value in m["defaults"].items():
@@ -91,9 +100,12 @@ class Defaults(Case):
         with open(os.path.join(run, "config.json")) as f:
             self.assertEqual(json.load(f)["optimizer"], "sgd(lr=0.025)")
         with open(os.path.join(run, "metrics.jsonl")) as f:
-            self.assertEqual({json.loads(line)["lr"] for line in f if "train_loss" in line and "\"lr\"" in line}, {0.025})
-        self.assertEqual(explained("--resume", run)["optimizer"], ("sgd(lr=0.025)", "file %s/config.json:%d" % (run, self.line_of(run, "optimizer"))))
-        done = tutti("train", "--resume", run, "-n", 2, "--batch", 32, "--steps", 8)  # for two workers it would have been 0.05
+            self.assertEqual({json.loads(line)["lr"] for line in f if "train_loss" in line and "\"lr\"" in line},
+                             {0.025})
+        self.assertEqual(explained("--resume", run)["optimizer"],
+                         ("sgd(lr=0.025)", "file %s/config.json:%d" % (run, self.line_of(run, "optimizer"))))
+        # for two workers it would have been 0.05
+        done = tutti("train", "--resume", run, "-n", 2, "--batch", 32, "--steps", 8)
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(os.path.join(run, "config.json")) as f:
             self.assertEqual(json.load(f)["optimizer"], "sgd(lr=0.025)")
@@ -105,10 +117,13 @@ class Defaults(Case):
     def test_a_share_of_the_training_set_may_be_held_out(self):
         """600 pictures, of which a fiftieth is 12; under a method that asks for none, too."""
         for asked, trained in ((0.02, 588), (12, 588), (0.5, 300), (0.0001, 599), (0, 600)):
-            s = summary(self.train("v", "--model", "mlp(hidden=16)", "--data", self.data, "--transport", "sim", "--validation", asked, "--epochs", 1, "--quiet"))
+            s = summary(self.train("v", "--model", "mlp(hidden=16)", "--data", self.data, "--transport", "sim",
+                                   "--validation", asked, "--epochs", 1, "--quiet"))
             self.assertEqual(s["samples"], trained)
-        self.refused("validation is 2.5, which is neither a whole number of samples nor a share of the training set, below 1", "train", "--data", self.data, "--validation", 2.5, "--out", self.out("x"))
-        self.refused("validation is 600, but the training set has 600 samples; leave some to train on", "train", "--data", self.data, "--validation", 600, "--out", self.out("y"))
+        self.refused("validation is 2.5, which is neither a whole number of samples nor a share of the training set, "
+                     "below 1", "train", "--data", self.data, "--validation", 2.5, "--out", self.out("x"))
+        self.refused("validation is 600, but the training set has 600 samples; leave some to train on", "train",
+                     "--data", self.data, "--validation", 600, "--out", self.out("y"))
 
 
 if __name__ == "__main__":

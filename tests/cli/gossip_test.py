@@ -1,11 +1,15 @@
-"""The gossip methods as a person runs them (every transport: transports_test.py): at one's own pace runs are the same to the bit where time is simulated, from a checkpoint, too; slow workers; graphs from files."""
+"""The gossip methods as a person runs them (every transport: transports_test.py): at one's own pace
+runs are the same to the bit where time is simulated, from a checkpoint, too; slow workers; graphs
+from files."""
 import json, os, unittest
 from command import *
 
-COMMON = ("--model", "mlp(hidden=24)", "--batch", 10, "--steps", 24, "--threads", 1, "--seed", 3, "--optimizer", "adamw(lr=0.003)")
+COMMON = ("--model", "mlp(hidden=24)", "--batch", 10, "--steps", 24, "--threads", 1, "--seed", 3,
+          "--optimizer", "adamw(lr=0.003)")
 PARAMS = 784 * 24 + 24 + 24 * 24 + 24 + 24 * 10 + 10
 STEPS, N = 24, 4
-AT_OWN_PACE = ("ad-psgd", "ad-psgd(graph=ring,roles=bipartite)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own)")
+AT_OWN_PACE = ("ad-psgd", "ad-psgd(graph=ring,roles=bipartite)", "asr-adpsgd",
+               "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own)")
 
 
 def model(out):
@@ -19,7 +23,8 @@ class Gossip(Case):
         with open(edge, "w") as f:
             f.write(tutti("platform", "edge(12)").stdout)
         for i, method in enumerate(AT_OWN_PACE):
-            common = (*COMMON, "--data", self.data, "-n", N, "--method", method, "--checkpoint-every", 7, "--checkpoint-keep", 9, "--transport", "sim", "--platform", edge, "--slow", "1:5,*:2:0.3")
+            common = (*COMMON, "--data", self.data, "-n", N, "--method", method, "--checkpoint-every", 7,
+                      "--checkpoint-keep", 9, "--transport", "sim", "--platform", edge, "--slow", "1:5,*:2:0.3")
             whole = self.train("w%d" % i, *common)
             if i == 0: # from their checkpoints all repeat; from their beginning this one
                 self.assertEqual(model(whole), model(self.train("again", *common)))
@@ -30,35 +35,45 @@ class Gossip(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_slow_worker_holds_up_nobody_on_rings_and_everybody_with_delay_by_one(self):
-        """asr-adpsgd.md, invariant 6: within 10 %. A gradient takes 10 ms; the slow worker's last one, of 50 ms, is waited for."""
-        common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 200, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--final-eval", "off")
+        """asr-adpsgd.md, invariant 6: within 10 %. A gradient takes 10 ms; the slow worker's last
+        one, of 50 ms, is waited for."""
+        common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 200, "--batch", 16, "--transport", "sim",
+                  "--step-time", 0.01, "--final-eval", "off")
         others = lambda s: sum(w["steps"] for w in s["by_worker"][1:]) / s["wall_seconds"]
         for i, method in enumerate(("asr-adpsgd", "asr-adpsgd(mixing=random-ring)", "rand-psgd(pace=own)", "ad-psgd")):
-            even, slow = (summary(self.train("%d%d" % (i, len(words)), *common, "--method", method, *words)) for words in ((), ("--slow", "0:5")))
+            even, slow = (summary(self.train("%d%d" % (i, len(words)), *common, "--method", method, *words))
+                          for words in ((), ("--slow", "0:5")))
             self.assertGreater(others(slow), 0.9 * others(even), method)
-            self.assertLess(slow["by_worker"][0]["steps"] * 5 * 0.9, min(w["steps"] for w in slow["by_worker"][1:]), method)
+            self.assertLess(slow["by_worker"][0]["steps"] * 5 * 0.9, min(w["steps"] for w in slow["by_worker"][1:]),
+                            method)
         slow = summary(self.train("late", *common, "--method", "asr-adpsgd(mixing=delay-by-one)", "--slow", "0:5"))
         self.assertGreater(slow["wall_seconds"], 200 * 0.05)
         self.assertEqual({w["steps"] for w in slow["by_worker"]}, {200})
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_slow_link_starves_nobody_on_rings(self):
-        """A gradient takes 10 ms, so each worker makes 100 in a second, and no gradient waits for a round. A round takes two models each way:
-        50 ms at 10 Mbit/s, so most of the 100 that are due are left out, and no more than `ahead` are left to be made at the end; 10 ms at
-        50 Mbit/s, so all are made. Classes are skewed: who gets no gradients is not learnt (with a wait for rounds 3, 389, 4 and 4 of them
-        and an accuracy of 0.33 to 0.40, where 0.85 is due); rounds that are left out cost less."""
+        """A gradient takes 10 ms, so each worker makes 100 in a second, and no gradient waits for a
+        round. A round takes two models each way: 50 ms at 10 Mbit/s, so most of the 100 that are
+        due are left out, and no more than `ahead` are left to be made at the end; 10 ms at 50
+        Mbit/s, so all are made. Classes are skewed: who gets no gradients is not learnt (with a
+        wait for rounds 3, 389, 4 and 4 of them and an accuracy of 0.33 to 0.40, where 0.85 is due);
+        rounds that are left out cost less."""
         one_round = lambda mbit: 2 * 4 * (784 * 10 + 10) * 8 / (mbit * 1e6)
-        common = ("--model", "logistic", "--data", self.data, "--partition", "class(k=3)", "-n", 4, "--batch", 10, "--steps", 100, "--seed", 1,
-                  "--step-time", 0.01, "--transport", "sim")
-        for i, (method, ahead) in enumerate((("asr-adpsgd", 4), ("asr-adpsgd(mixing=random-ring,ahead=2)", 2), ("rand-psgd(pace=own)", 4))):
+        common = ("--model", "logistic", "--data", self.data, "--partition", "class(k=3)", "-n", 4, "--batch", 10,
+                  "--steps", 100, "--seed", 1, "--step-time", 0.01, "--transport", "sim")
+        for i, (method, ahead) in enumerate((("asr-adpsgd", 4), ("asr-adpsgd(mixing=random-ring,ahead=2)", 2),
+                                             ("rand-psgd(pace=own)", 4))):
             runs = {}
             for mbit in (1000, 50, 10):
                 links = unequal_links(self.out("%d-%d.xml" % (i, mbit)), [1000, 1000, 1000, mbit])
-                runs[mbit] = s = summary(self.train("%d-%d" % (i, mbit), *common, "--method", method, "--platform", links))
+                runs[mbit] = s = summary(self.train("%d-%d" % (i, mbit), *common, "--method", method,
+                                                    "--platform", links))
                 figures = s["method_figures"]
                 self.assertEqual(figures["rounds"] + figures["rounds_left_out"], 100, (method, mbit))
-                self.assertGreaterEqual(min(w["steps"] for w in s["by_worker"]), 80, (method, [w["steps"] for w in s["by_worker"]]))
-                self.assertLess(s["wall_seconds"], 1.05 + (ahead + 1) * one_round(mbit), (method, mbit))  # one more for the mean at the end
+                self.assertGreaterEqual(min(w["steps"] for w in s["by_worker"]), 80,
+                                        (method, [w["steps"] for w in s["by_worker"]]))
+                # one more for the mean at the end
+                self.assertLess(s["wall_seconds"], 1.05 + (ahead + 1) * one_round(mbit), (method, mbit))
                 self.assertEqual([e["kind"] for e in s["events"]], ["rounds left out"] if mbit == 10 else [])
             self.assertGreater(runs[10]["method_figures"]["rounds"], 0.9 / one_round(10), method)
             self.assertLess(runs[10]["method_figures"]["rounds"], 1.1 / one_round(10) + ahead, method)
@@ -66,15 +81,21 @@ class Gossip(Case):
                 self.assertEqual([runs[mbit]["method_figures"]["rounds"] for mbit in (1000, 50)], [100, 100], method)
                 self.assertGreater(runs[50]["final_test_accuracy"], runs[1000]["final_test_accuracy"] - 0.03, method)
             self.assertGreater(runs[10]["final_test_accuracy"], 0.65, method)
-        # Who computes slowly says little of itself with its gradients: three in 1.5 s, which would make for 16 rounds of the 30 that the link allows.
+        # Who computes slowly says little of itself with its gradients: three in 1.5 s, which would
+        # make for 16 rounds of the 30 that the link allows.
         s = summary(self.train("computer", *common, "--method", "asr-adpsgd", "--platform", links, "--slow", "1:50"))
         self.assertGreaterEqual(s["method_figures"]["rounds"], 25, s["method_figures"])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_random_ring_keeps_many_workers_closer_than_a_fixed_one(self):
-        """Under the same disagreement of gradients the squared distance is the sum of the powers of a round's factor: 39 for a ring of 32, 1.45 for one drawn anew each round, 27 times less; 20 is asked."""
-        common = ("--model", "quadratic(dim=32,condition=1,classes=32,noise=0,skew=1,samples=2048)", "--partition", "class(k=1)", "-n", 32, "--batch", 8, "--steps", 300, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.0001)")
-        fixed, drawn = (summary(self.train(m, *common, "--method", "rand-psgd(mixing=%s)" % m)) for m in ("ring", "random-ring"))
+        """Under the same disagreement of gradients the squared distance is the
+        sum of the powers of a round's factor: 39 for a ring of 32, 1.45 for one drawn anew each
+        round, 27 times less; 20 is asked."""
+        common = ("--model", "quadratic(dim=32,condition=1,classes=32,noise=0,skew=1,samples=2048)",
+                  "--partition", "class(k=1)", "-n", 32, "--batch", 8, "--steps", 300, "--transport", "sim",
+                  "--step-time", 0.01, "--optimizer", "sgd(lr=0.0001)")
+        fixed, drawn = (summary(self.train(m, *common, "--method", "rand-psgd(mixing=%s)" % m))
+                        for m in ("ring", "random-ring"))
         self.assertEqual(fixed["bytes_sent_total"], drawn["bytes_sent_total"])
         self.assertGreater((fixed["consensus_distance"] / drawn["consensus_distance"]) ** 2, 20)
 
@@ -87,22 +108,33 @@ class Gossip(Case):
             return "file(%s)" % path
 
         graph = write("tutti-graph 4\nround\n0 -- 1 0.5\n2 -- 3 0.5\nround\n0 -- 2 0.5\n1 -- 3 0.5\n")
-        for i, method in enumerate(("d-psgd(graph=%s)", "sgp(graph=%s)", "rand-psgd(mixing=%s)", "rand-psgd(pace=own,ahead=24,mixing=%s)", "ad-psgd(graph=%s)")):
+        for i, method in enumerate(("d-psgd(graph=%s)", "sgp(graph=%s)", "rand-psgd(mixing=%s)",
+                                    "rand-psgd(pace=own,ahead=24,mixing=%s)", "ad-psgd(graph=%s)")):
             s = summary(self.train("f%d" % i, *COMMON, "--data", self.data, "-n", N, "--method", method % graph))
             self.assertEqual((s["steps"], s["events"]), (STEPS, []))
             if "ad-psgd" not in method:
-                self.assertEqual(s["bytes_sent_total"], (STEPS * N * 4 * PARAMS) + 2 * (N - 1) * 4 * (PARAMS + (7 if "sgp" in method else 0)), method)
-        for text, sentence in (("tutti-graph 5\n0 -- 1\n1 -- 2\n2 -- 3\n3 -- 4\n", "graph.txt:1: the graph has 5 members and the run 4"), ("tutti-graph 4\n0 -- 1\n2 -- 3\n", "connected"),
-                               ("tutti-graph 4\n0 -> 1 0.9\n1 -> 2 0.5\n2 -> 3 0.5\n3 -> 0 0.5\n", "is not doubly stochastic: in round 0 the weights that member 0 gives to all (row 0) sum to 0.6 instead of 1"), ("tutti-graph 4\n0 -- 4\n", "graph.txt:2"), ("tutti-graph 4\n0 -- 1 nan\n", "graph.txt:2"),
-                               ("tutti-graph 4\n0 -- 1 -0.5\n", "graph.txt:2"), ("tutti-graph 4\n0 -- 1 0.7\n1 -- 2 0.7\n2 -- 3 0.7\n", "graph.txt"), ("graph 4\n", "graph.txt:1"), ("", "graph.txt"),
-                               (b"tutti-graph 4\n0 -- 1\0\n", "graph.txt:2"), (b"\xff\xfe" * 200, "graph.txt:1"), ("tutti-graph 4\n" + "0 -- 1 " + "0" * 400 + "\n", "graph.txt:2"),
-                               ("tutti-graph 99999999999999999999\n", "graph.txt:1")):
+                self.assertEqual(s["bytes_sent_total"], (STEPS * N * 4 * PARAMS) + 2 * (N - 1) * 4
+                                 * (PARAMS + (7 if "sgp" in method else 0)), method)
+        for text, sentence in (
+            ("tutti-graph 5\n0 -- 1\n1 -- 2\n2 -- 3\n3 -- 4\n", "graph.txt:1: the graph has 5 members and the run 4"),
+            ("tutti-graph 4\n0 -- 1\n2 -- 3\n", "connected"),
+            ("tutti-graph 4\n0 -> 1 0.9\n1 -> 2 0.5\n2 -> 3 0.5\n3 -> 0 0.5\n", "is not doubly stochastic: "
+             "in round 0 the weights that member 0 gives to all (row 0) sum to 0.6 instead of 1"),
+            ("tutti-graph 4\n0 -- 4\n", "graph.txt:2"),
+            ("tutti-graph 4\n0 -- 1 nan\n", "graph.txt:2"), ("tutti-graph 4\n0 -- 1 -0.5\n", "graph.txt:2"),
+            ("tutti-graph 4\n0 -- 1 0.7\n1 -- 2 0.7\n2 -- 3 0.7\n", "graph.txt"), ("graph 4\n", "graph.txt:1"),
+            ("", "graph.txt"), (b"tutti-graph 4\n0 -- 1\0\n", "graph.txt:2"), (b"\xff\xfe" * 200, "graph.txt:1"),
+            ("tutti-graph 4\n" + "0 -- 1 " + "0" * 400 + "\n", "graph.txt:2"),
+            ("tutti-graph 99999999999999999999\n", "graph.txt:1")):
             graph = write(text)
             for method in ("d-psgd(graph=%s)", "rand-psgd(pace=own,mixing=%s)"):
-                self.refused(sentence, "train", *COMMON, "--data", self.data, "-n", N, "--method", method % graph, "--out", out)
+                self.refused(sentence, "train", *COMMON, "--data", self.data, "-n", N, "--method", method % graph,
+                             "--out", out)
                 self.assertFalse(os.path.exists(os.path.join(out, "metrics.jsonl")))
-        self.refused("no-such", "train", *COMMON, "--data", self.data, "-n", N, "--method", "ad-psgd(graph=file(no-such))", "--out", out)
-        self.refused("file", "train", *COMMON, "--data", self.data, "-n", N, "--method", "ad-psgd(graph=file(%s))" % self.folder, "--out", out)
+        self.refused("no-such", "train", *COMMON, "--data", self.data, "-n", N,
+                     "--method", "ad-psgd(graph=file(no-such))", "--out", out)
+        self.refused("file", "train", *COMMON, "--data", self.data, "-n", N,
+                     "--method", "ad-psgd(graph=file(%s))" % self.folder, "--out", out)
 
 
 if __name__ == "__main__":

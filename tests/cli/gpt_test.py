@@ -1,4 +1,5 @@
-"""Training a GPT on a text: it learns, the number of workers does not change a bit, a run goes on where it stopped, and what does not fit is a sentence."""
+"""Training a GPT on a text: it learns, the number of workers does not change a bit, a run goes on
+where it stopped, and what does not fit is a sentence."""
 import json, os, random, shutil, unittest
 
 from command import read, scratch, summary, tutti
@@ -27,14 +28,15 @@ class Gpt(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def train(self, name, *more, model=MODEL, code=0):
-        done = tutti("train", "--model", model, "--data", f"text(file={self.text},context=32,val_windows=16)", "--optimizer", "adamw(lr=0.01)", "--threads", 1,
-                     "--out", self.out(name), *more)
+        done = tutti("train", "--model", model, "--data", f"text(file={self.text},context=32,val_windows=16)",
+                     "--optimizer", "adamw(lr=0.01)", "--threads", 1, "--out", self.out(name), *more)
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stderr if code else summary(self.out(name))
 
     def test_it_learns_what_there_is_to_learn(self):
         s = self.train("learns", "--batch", 16, "--steps", 150)
-        # The text has 1.22 nats a letter, on these 512 letters give or take 0.06; an even guess among nine letters costs 2.2, among 256 bytes 5.5.
+        # The text has 1.22 nats a letter, on these 512 letters give or take 0.06; an even guess
+        # among nine letters costs 2.2, among 256 bytes 5.5.
         self.assertLess(s["final_test_loss"], 1.5)
         self.assertGreater(s["final_test_loss"], 1.0)
         self.assertGreater(s["final_test_accuracy"], 0.6)
@@ -61,7 +63,9 @@ class Gpt(unittest.TestCase):
         two = os.path.join(self.folder, "two.txt")
         with open(two, "w") as f:
             f.write("ab" * 4750 + "yz" * 250)
-        done = tutti("train", "--model", MODEL, "--data", f"text(file={two},context=16,val=0.05)", "--optimizer", "adamw(lr=0.01)", "--threads", 1, "-n", 2, "--batch", 8, "--steps", 40, "--out", self.out("two"))
+        done = tutti("train", "--model", MODEL, "--data", f"text(file={two},context=16,val=0.05)",
+                     "--optimizer", "adamw(lr=0.01)", "--threads", 1, "-n", 2, "--batch", 8, "--steps", 40,
+                     "--out", self.out("two"))
         self.assertEqual(done.returncode, 0, done.stderr)
         s = summary(self.out("two"))
         self.assertLess(s["final_train_loss"], 0.5)
@@ -69,32 +73,44 @@ class Gpt(unittest.TestCase):
         self.assertEqual(s["final_test_accuracy"], 0)
 
     def test_masks_never_come_twice(self):
-        """All windows are alike and the model stands still, so that nothing but the masks can change a step's loss: without them it is one number, with them another in every step of every epoch."""
+        """All windows are alike and the model stands still, so that nothing but the masks can
+        change a step's loss: without them it is one number, with them another in every step of
+        every epoch."""
         same = os.path.join(self.folder, "same.txt")
         with open(same, "w") as f:
             f.write("abcdefgh" * 60)
-        for k, (dropout, more) in enumerate(((0, ()), (0.2, ()), (0.2, ("-n", 2, "--batch", 4)), (0.2, ("--batch", 4, "--accumulate", 2)))):
+        for k, (dropout, more) in enumerate(((0, ()), (0.2, ()), (0.2, ("-n", 2, "--batch", 4)),
+                                             (0.2, ("--batch", 4, "--accumulate", 2)))):
             out = self.out("masks%d" % k)
-            done = tutti("train", "--model", "gpt(layers=1,dim=8,heads=2,dropout=%g)" % dropout, "--data", f"text(file={same},context=8,val_windows=2)", "--optimizer", "sgd(lr=0)", "--threads", 1,
-                         "--batch", 8, "--epochs", 3, "--report-every", 1, "--final-eval", "off", "--out", out, *more)
+            done = tutti("train", "--model", "gpt(layers=1,dim=8,heads=2,dropout=%g)" % dropout,
+                         "--data", f"text(file={same},context=8,val_windows=2)", "--optimizer", "sgd(lr=0)",
+                         "--threads", 1, "--batch", 8, "--epochs", 3, "--report-every", 1, "--final-eval", "off",
+                         "--out", out, *more)
             self.assertEqual(done.returncode, 0, done.stderr)
-            losses = [line["train_loss"] for line in map(json.loads, read(os.path.join(out, "metrics.jsonl")).splitlines()) if "train_loss" in line]
+            losses = [line["train_loss"] for line in map(json.loads,
+                                                         read(os.path.join(out, "metrics.jsonl")).splitlines())
+                      if "train_loss" in line]
             epoch = summary(out)["steps"] // 3
             self.assertTrue(epoch >= 4 and len(losses) == 3 * epoch, losses)
-            losses = [loss for k, loss in enumerate(losses) if (k + 1) % epoch != 0] # a tail of other samples rounds otherwise
+            # a tail of other samples rounds otherwise
+            losses = [loss for k, loss in enumerate(losses) if (k + 1) % epoch != 0]
             self.assertEqual(len(set(losses)), len(losses) if dropout > 0 else 1, losses)
 
     def test_a_run_goes_on_where_it_stopped(self):
         self.train("whole", "-n", 2, "--batch", 4, "--steps", 20, model=ALL)
         self.train("first", "-n", 2, "--batch", 4, "--steps", 20, "--checkpoint-every", 10, model=ALL)
         checkpoints = os.path.join(self.out("first"), "checkpoints")
-        self.train("rest", "-n", 2, "--batch", 4, "--steps", 20, "--resume", os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0]), model=ALL)
-        self.assertEqual(read(os.path.join(self.out("whole"), "model.safetensors")), read(os.path.join(self.out("rest"), "model.safetensors")))
+        self.train("rest", "-n", 2, "--batch", 4, "--steps", 20,
+                   "--resume", os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0]), model=ALL)
+        self.assertEqual(read(os.path.join(self.out("whole"), "model.safetensors")),
+                         read(os.path.join(self.out("rest"), "model.safetensors")))
 
     def test_what_does_not_fit_is_a_sentence(self):
-        for model, data, sentence in ((MODEL, "mnist", "gpt needs windows of tokens; this task has samples of 1 x 28 x 28 values"),
+        for model, data, sentence in ((MODEL, "mnist",
+                                       "gpt needs windows of tokens; this task has samples of 1 x 28 x 28 values"),
                                       ("gpt(dim=10,heads=3)", self.text, "dim must be a multiple of heads"),
-                                      ("gpt(dim=6,heads=2,positions=rotary)", self.text, "heads must be of an even width, not 3"),
+                                      ("gpt(dim=6,heads=2,positions=rotary)", self.text,
+                                       "heads must be of an even width, not 3"),
                                       ("gpt(dropout=1)", self.text, "dropout"),
                                       ("gpt(context=64)", self.text, "gpt with context=64 on windows of 128 tokens"),
                                       ("cnn", self.text, "give a model of tokens (gpt, wordlm)")):

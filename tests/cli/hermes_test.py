@@ -1,10 +1,13 @@
-"""hermes as a person runs it, and samples held out of training (--validation): traffic against the formula, resuming to the bit under the simulator, sizes that follow from speeds, what an evaluation costs, losses."""
+"""hermes as a person runs it, and samples held out of training (--validation): traffic against the
+formula, resuming to the bit under the simulator, sizes that follow from speeds, what an evaluation
+costs, losses."""
 import json, os, signal, subprocess, time, unittest
 from command import *
 
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
-QUADRATIC = ("--model", "quadratic(dim=8,samples=4096)", "--validation", 64, "--transport", "sim", "--optimizer", "sgd(lr=0.001)")
+QUADRATIC = ("--model", "quadratic(dim=8,samples=4096)", "--validation", 64, "--transport", "sim",
+             "--optimizer", "sgd(lr=0.001)")
 
 
 def model(out):
@@ -19,28 +22,35 @@ class Hermes(Case):
     def test_a_push_sends_a_model_of_half_the_bytes_each_way_on_every_transport(self):
         for transport in and_sim("shm", "tcp"):
             for wire, size in (("fp16", 2), ("fp32", 4)):
-                out = self.train("t", *MODEL, "--data", self.data, "--validation", 100, "-n", 3, "--batch", 10, "--steps", 12, "--seed", 1, "--transport", transport, "--optimizer", "sgd(lr=0.05)",
-                                 "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3,resize=off,wire=%s)" % wire)
+                out = self.train("t", *MODEL, "--data", self.data, "--validation", 100, "-n", 3, "--batch", 10,
+                                 "--steps", 12, "--seed", 1, "--transport", transport,
+                                 "--optimizer", "sgd(lr=0.05)", "--method",
+                                 "hermes(push=always,chunk=20,minibatch=5,local_passes=3,resize=off,wire=%s)" % wire)
                 s = summary(out)
                 figures = s["method_figures"]
                 self.assertEqual((s["steps"], s["samples"]), (12, 12 * 3 * 10))
                 self.assertEqual(figures["pushes"], figures["rounds"])
                 self.assertEqual(figures["rounds"], [w["steps"] // 2 for w in s["by_worker"]])
-                told = s["bytes_sent_total"] - sum(figures["pushes"][1:]) * 2 * size * PARAMS - 2 * 4 * PARAMS # at the end the server's model goes to the two others, and five figures of each to all
+                # at the end the server's model goes to the two others, and five figures of each to
+                # all
+                told = s["bytes_sent_total"] - sum(figures["pushes"][1:]) * 2 * size * PARAMS - 2 * 4 * PARAMS
                 self.assertEqual(told, 3 * 2 * 5 * 4)
                 self.assertLess(s["final_train_loss"], 2.2) # ln 10 at the beginning
 
     def test_the_server_may_be_a_rank_of_its_own(self):
-        common = (*MODEL, "--data", self.data, "--validation", 100, "--batch", 10, "--seed", 1, "--optimizer", "sgd(lr=0.05)", "--servers", 1, "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3)")
+        common = (*MODEL, "--data", self.data, "--validation", 100, "--batch", 10, "--seed", 1, "--optimizer",
+                  "sgd(lr=0.05)", "--servers", 1, "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3)")
         for n in (1, 3):
             s = summary(self.train("t", *common, "-n", n, "--steps", 12, "--transport", and_sim("shm")[-1]))
             self.assertEqual((s["samples"], s["servers"]), (12 * n * 10, 1))
             self.assertLess(s["final_train_loss"], 2.2)
             if n > 1: # everybody's pushes cross the wire; at the end the model goes to the three workers
-                self.assertEqual(s["bytes_sent_total"], sum(s["method_figures"]["pushes"]) * 4 * PARAMS + 12 * PARAMS + 120)
+                self.assertEqual(s["bytes_sent_total"],
+                                 sum(s["method_figures"]["pushes"]) * 4 * PARAMS + 12 * PARAMS + 120)
 
     def test_of_a_run_that_pushes_when_it_helps_less_is_sent(self):
-        common = (*MODEL, "--data", self.data, "--validation", 100, "-n", 3, "--batch", 10, "--steps", 40, "--seed", 1, "--optimizer", "sgd(lr=0.05)")
+        common = (*MODEL, "--data", self.data, "--validation", 100, "-n", 3, "--batch", 10, "--steps", 40, "--seed", 1,
+                  "--optimizer", "sgd(lr=0.05)")
         s = summary(self.train("z", *common, "--method", "hermes(chunk=20,minibatch=5,local_passes=1)"))
         pushes, rounds = sum(s["method_figures"]["pushes"]), sum(s["method_figures"]["rounds"])
         self.assertTrue(0 < pushes <= rounds / 3, (pushes, rounds)) # z of -1.3 takes three losses
@@ -49,72 +59,97 @@ class Hermes(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_run_in_which_nobody_pushes_says_so_and_ends_with_what_the_workers_have_trained(self):
-        """Every worker has one class, so its loss on samples of all of them rises from round to round, and no alpha and no window lets it push."""
-        common = ("--model", "mlp(hidden=12)", "--data", self.data, "--validation", 100, "--partition", "class(k=1)", "-n", 10, "--batch", 10, "--steps", 24, "--seed", 1, "--transport", "sim", "--step-time", 0.01,
+        """Every worker has one class, so its loss on samples of all of them rises from round to
+        round, and no alpha and no window lets it push."""
+        common = ("--model", "mlp(hidden=12)", "--data", self.data, "--validation", 100, "--partition", "class(k=1)",
+                  "-n", 10, "--batch", 10, "--steps", 24, "--seed", 1, "--transport", "sim", "--step-time", 0.01,
                   "--optimizer", "sgd(lr=0.1)", "--final-eval", "off")
         first = model(self.train("first", *common, "--steps", 1, "--optimizer", "sgd(lr=0)", "--method", "ddp"))
         for k, (servers, window) in enumerate(((0, 10), (1, 40))):
             out = self.out("n%d" % k)
-            done = tutti("train", *common, "--servers", servers, "--method", "hermes(chunk=20,minibatch=10,local_passes=2,window=%d)" % window, "--eval-every", 12, "--out", out)
+            done = tutti("train", *common, "--servers", servers,
+                         "--method", "hermes(chunk=20,minibatch=10,local_passes=2,window=%d)" % window,
+                         "--eval-every", 12, "--out", out)
             s = summary(out)
-            self.assertEqual((done.returncode, set(s["method_figures"]["pushes"]), min(s["method_figures"]["rounds"]) >= 10), (0, {0}, True), done.stderr)
+            self.assertEqual((done.returncode, set(s["method_figures"]["pushes"]),
+                              min(s["method_figures"]["rounds"]) >= 10), (0, {0}, True), done.stderr)
             told = [(e["step"], e["text"]) for e in s["events"] if e["kind"] == "never-pushed"]
             self.assertEqual((len(told), told[0][0]), (1, 24))
-            self.assertIn("method 'hermes': nobody has pushed a model in 24 steps, since no worker's loss on the samples held out has become low", told[0][1])
+            self.assertIn("method 'hermes': nobody has pushed a model in 24 steps, "
+                          "since no worker's loss on the samples held out has become low", told[0][1])
             self.assertIn("note: " + told[0][1], done.stdout)
             self.assertNotEqual(model(out), first) # whose mean it is: method/hermes
 
     def test_a_run_whose_loss_falls_no_more_ends_and_says_so(self):
-        common = ("--model", "mlp(hidden=8)", "--data", self.data, "--validation", 50, "-n", 3, "--batch", 10, "--steps", 4000, "--seed", 1, "--optimizer", "sgd(lr=0.5)", "--checkpoint-every", 1, "--checkpoint-keep", 99)
+        common = ("--model", "mlp(hidden=8)", "--data", self.data, "--validation", 50, "-n", 3, "--batch", 10,
+                  "--steps", 4000, "--seed", 1, "--optimizer", "sgd(lr=0.5)", "--checkpoint-every", 1,
+                  "--checkpoint-keep", 99)
         for k, transport in enumerate(and_sim("shm", "tcp")):
-            out = self.train("p%d" % k, *common, "--transport", transport, "--servers", k % 2, "--method", "hermes(push=always,chunk=10,minibatch=5,local_passes=2,resize=off,patience=4)")
-            s, lines = summary(out), [json.loads(line) for line in read(os.path.join(out, "metrics.jsonl")).splitlines()]
+            out = self.train("p%d" % k, *common, "--transport", transport, "--servers", k % 2, "--method",
+                             "hermes(push=always,chunk=10,minibatch=5,local_passes=2,resize=off,patience=4)")
+            s, lines = summary(out), [json.loads(line)
+                                      for line in read(os.path.join(out, "metrics.jsonl")).splitlines()]
             figures = s["method_figures"]
             self.assertTrue(5 <= sum(figures["pushes"]) < 4000 and s["samples"] == 10 * sum(figures["pushes"]), figures)
-            self.assertEqual([e["text"] for e in s["events"] if e["kind"] == "ended"], ["method 'hermes' ended the run after %d gradients" % sum(figures["pushes"])])
+            self.assertEqual([e["text"] for e in s["events"] if e["kind"] == "ended"],
+                             ["method 'hermes' ended the run after %d gradients" % sum(figures["pushes"])])
             self.assertEqual((s["steps"], lines[-1]["step"]), ((s["samples"] // 10 + 2) // 3,) * 2)
             self.assertLessEqual(figures["loss_min"], figures["loss"])
         if transport == "sim": # to the same end from each checkpoint
             for name in sorted(os.listdir(os.path.join(out, "checkpoints")))[-3:]:
-                again = self.train("q" + name, *common, "--transport", "sim", "--servers", 0, "--method", "hermes(push=always,chunk=10,minibatch=5,local_passes=2,resize=off,patience=4)", "--resume", os.path.join(out, "checkpoints", name))
+                again = self.train("q" + name, *common, "--transport", "sim", "--servers", 0, "--method",
+                                   "hermes(push=always,chunk=10,minibatch=5,local_passes=2,resize=off,patience=4)",
+                                   "--resume", os.path.join(out, "checkpoints", name))
                 self.assertEqual((model(again), summary(again)["method_figures"]), (model(out), figures), name)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_simulated_runs_repeat_and_resume_to_the_bit_under_random_pauses(self):
-        methods = ("hermes(push=always,chunk=12,minibatch=3,local_passes=2)", "hermes(chunk=18,minibatch=2,local_passes=3,window=4,alpha=-0.9,wire=fp32)", "hermes(push=always,chunk=6,minibatch=6,resize=off,merge=mean)")
+        methods = ("hermes(push=always,chunk=12,minibatch=3,local_passes=2)",
+                   "hermes(chunk=18,minibatch=2,local_passes=3,window=4,alpha=-0.9,wire=fp32)",
+                   "hermes(push=always,chunk=6,minibatch=6,resize=off,merge=mean)")
         for k, method in enumerate(methods):
             for partition in ("iid", "dirichlet(alpha=0.5)")[:1 + (k == 0)]:
-                common = ("--model", "mlp(hidden=8)", "--data", self.data, "--validation", 50, "-n", 4, "--batch", 6, "--method", method, "--seed", 2, "--steps", 30, "--checkpoint-every", 7, "--checkpoint-keep", 9,
-                          "--slow", "0:1.31,2:6,*:2.2:0.4", "--transport", "sim", "--servers", k % 2, "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--step-time", 0.001, "--partition", partition)
+                common = ("--model", "mlp(hidden=8)", "--data", self.data, "--validation", 50, "-n", 4, "--batch", 6,
+                          "--method", method, "--seed", 2, "--steps", 30, "--checkpoint-every", 7,
+                          "--checkpoint-keep", 9, "--slow", "0:1.31,2:6,*:2.2:0.4", "--transport", "sim",
+                          "--servers", k % 2, "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--step-time", 0.001,
+                          "--partition", partition)
                 whole = self.train("w%d%s" % (k, partition[:3]), *common)
                 if (k, partition) == (0, "iid"): # from their checkpoints all repeat; from their beginning this one
                     self.assertEqual(model(whole), model(self.train("again", *common)))
                 checkpoints = os.path.join(whole, "checkpoints")
                 for name in sorted(os.listdir(checkpoints)):
-                    resumed = self.train("r%d%s%s" % (k, partition[:3], name), *common, "--resume", os.path.join(checkpoints, name))
+                    resumed = self.train("r%d%s%s" % (k, partition[:3], name), *common,
+                                         "--resume", os.path.join(checkpoints, name))
                     self.assertEqual(model(whole), model(resumed), (method, name))
-                    self.assertEqual(summary(whole)["method_figures"], summary(resumed)["method_figures"], (method, name))
+                    self.assertEqual(summary(whole)["method_figures"], summary(resumed)["method_figures"],
+                                     (method, name))
 
     def sizes(self, factors, method, batch=4):
-        s = summary(self.train("s", *QUADRATIC, "-n", len(factors), "--batch", batch, "--step-time", 0.01, "--slow", slow(factors), "--steps", 400, "--method", method))
+        s = summary(self.train("s", *QUADRATIC, "-n", len(factors), "--batch", batch, "--step-time", 0.01,
+                               "--slow", slow(factors), "--steps", 400, "--method", method))
         return list(zip(s["method_figures"]["chunk"], s["method_figures"]["minibatch"])), s
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_who_is_far_from_the_others_gets_rounds_of_the_median_time_and_nobody_else_is_changed(self):
         method, even = "hermes(chunk=80,minibatch=2,local_passes=2%s)", (1, 1, 1.25, 1.5, 1.5)
-        self.assertEqual(self.sizes((*even, 6.25), method % "")[0], [(80, 2)] * 5 + [(16, 2)]) # the median is 1.375; 17.6 in whole batches
+        # the median is 1.375; 17.6 in whole batches
+        self.assertEqual(self.sizes((*even, 6.25), method % "")[0], [(80, 2)] * 5 + [(16, 2)])
         self.assertEqual(self.sizes((*(10 * f for f in even), 1), method % "")[0], [(80, 2)] * 5 + [(900, 2)]) # 11.25
         self.assertEqual(self.sizes((*(10 * f for f in even), 1), method % ",chunk_most=400")[0][5], (400, 2))
-        self.assertEqual(self.sizes((*even, 30), "hermes(chunk=16,minibatch=2,local_passes=2)")[0][5], (4, 4)) # less than half a batch: more samples an update
+        # less than half a batch: more samples an update
+        self.assertEqual(self.sizes((*even, 30), "hermes(chunk=16,minibatch=2,local_passes=2)")[0][5], (4, 4))
         self.assertEqual(self.sizes((*even, 6.25), method % ",resize=off")[0], [(80, 2)] * 6)
         self.assertEqual(self.sizes((*even, 1.5), method % "")[0], [(80, 2)] * 6)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_other_workers_begin_with_the_options_sizes_and_those_who_were_left_keep_theirs(self):
-        """Worker 1 is slow, and has less than a fifth of the chunk when the run is saved. As many workers as saved it go on with that; of another number, all as fast as each other, nobody is far from the others, so whoever has not the
-        option's chunk has one from before."""
+        """Worker 1 is slow, and has less than a fifth of the chunk when the run is saved. As many
+        workers as saved it go on with that; of another number, all as fast as each other, nobody is
+        far from the others, so whoever has not the option's chunk has one from before."""
         def run(name, n, steps, *more):
-            s = summary(self.train(name, *QUADRATIC, "-n", n, "--batch", 4, "--step-time", 0.01, "--method", "hermes(chunk=80,minibatch=2,local_passes=2)", "--steps", steps, *more))
+            s = summary(self.train(name, *QUADRATIC, "-n", n, "--batch", 4, "--step-time", 0.01,
+                                   "--method", "hermes(chunk=80,minibatch=2,local_passes=2)", "--steps", steps, *more))
             return list(zip(s["method_figures"]["chunk"], s["method_figures"]["minibatch"])), s
         save = ("--checkpoint-every", 200, "--checkpoint-keep", 2)
         sizes, _ = run("six", 6, 400, "--slow", "1:6.25", *save)
@@ -123,39 +158,50 @@ class Hermes(Case):
         for n in 3, 5, 8:
             after, s = run("n%d" % n, n, 420, "--slow", "1:1", "--resume", self.out("six"))
             self.assertEqual(after, [(80, 2)] * n)
-            self.assertEqual(s["method_figures"]["rounds"], [1] * n) # it has heard from the server once: a size from before would be mended by the next time
-        run("slow", 6, 440, "--slow", "*:10", "--checkpoint-every", 220) # rounds took ten times as long, as was found six rounds before the end: not these workers'
+            # it has heard from the server once: a size from before would be mended by the next time
+            self.assertEqual(s["method_figures"]["rounds"], [1] * n)
+        # rounds took ten times as long, as was found six rounds before the end: not these workers'
+        run("slow", 6, 440, "--slow", "*:10", "--checkpoint-every", 220)
         self.assertEqual(run("anew", 5, 555, "--slow", "1:6.25", "--resume", self.out("slow"))[0], sizes[:5])
         sizes, s = run("lost", 6, 400, "--servers", 1, "--slow", "1:6.25", "--fail", "0@6", *save)
         self.assertEqual((s["members"], sizes[1]), ([1, 2, 3, 4, 5], (12, 2)))
-        self.assertEqual(run("left", 5, 440, "--servers", 1, "--slow", "0:6.25", "--resume", self.out("lost"))[0], sizes[1:])
+        self.assertEqual(run("left", 5, 440, "--servers", 1, "--slow", "0:6.25", "--resume", self.out("lost"))[0],
+                         sizes[1:])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_evaluating_costs_a_forward_pass_over_the_samples_held_out(self):
         seconds = []
         for held_out in (100, 200, 300):
-            s = summary(self.train("e%d" % held_out, *MODEL, "--data", self.data, "--validation", held_out, "-n", 2, "--batch", 10, "--steps", 4, "--step-time", 0.01, "--transport", "sim", "--slow", "1:3", "--optimizer", "sgd(lr=0.01)",
-                                     "--method", "hermes(push=always,chunk=20,minibatch=10,local_passes=1)"))
+            s = summary(self.train("e%d" % held_out, *MODEL, "--data", self.data, "--validation", held_out, "-n", 2,
+                                   "--batch", 10, "--steps", 4, "--step-time", 0.01, "--transport", "sim",
+                                   "--slow", "1:3", "--optimizer", "sgd(lr=0.01)",
+                                   "--method", "hermes(push=always,chunk=20,minibatch=10,local_passes=1)"))
             seconds.append([w["compute_seconds"] for w in s["by_worker"]])
             self.assertEqual(s["method_figures"]["pushes"], [w["steps"] // 2 for w in s["by_worker"]])
         for r in range(2): # 1 / 3 of a pass's time and somewhat more, since the first layer's input has no gradient
             more = seconds[1][r] - seconds[0][r]
             self.assertAlmostEqual(seconds[2][r] - seconds[1][r], more, delta=1e-3 * more)
             evaluations = 2 * (s["by_worker"][r]["steps"] // 2)
-            self.assertTrue(0.33 < more / (evaluations * 100 / 10 * 0.01 * (3 if r == 1 else 1)) < 0.5, (r, more, evaluations))
+            self.assertTrue(0.33 < more / (evaluations * 100 / 10 * 0.01 * (3 if r == 1 else 1)) < 0.5,
+                            (r, more, evaluations))
 
     def test_the_loss_that_decides_is_that_of_the_samples_held_out(self):
-        """The figure is the last loss that was told of the model that the run ends with; computed once more without the program."""
+        """The figure is the last loss that was told of the model that the run ends with; computed
+        once more without the program."""
         for n, validation in ((2, 100), (3, 50)):
-            out = self.train("l%d" % n, "--model", "mlp(hidden=12)", "--data", self.data, "--validation", validation, "-n", n, "--batch", 10, "--steps", 24, "--seed", 1, "--transport", "sim" if SIMULATOR else "shm",
-                             "--optimizer", "sgd(lr=0.1)", "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3,wire=fp32)")
+            out = self.train("l%d" % n, "--model", "mlp(hidden=12)",
+                             "--data", self.data, "--validation", validation, "-n", n, "--batch", 10, "--steps", 24,
+                             "--seed", 1, "--transport", "sim" if SIMULATOR else "shm", "--optimizer", "sgd(lr=0.1)",
+                             "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3,wire=fp32)")
             end = os.path.join(out, "model.safetensors")
-            held_out, first = mlp_evaluated(end, self.data, "train", 600 - validation, 600), mlp_evaluated(end, self.data, "train", 0, validation)
+            held_out, first = mlp_evaluated(end, self.data, "train", 600 - validation,
+                                            600), mlp_evaluated(end, self.data, "train", 0, validation)
             self.assertAlmostEqual(summary(out)["method_figures"]["loss"], held_out[0], delta=1e-5)
             self.assertGreater(abs(held_out[0] - first[0]), 1e-3) # else nothing would have been shown
 
     def swapped(self, name, a, b):
-        """The data set with two of its training samples in each other's places: the same samples, so the same normalisation."""
+        """The data set with two of its training samples in each other's places: the same samples,
+        so the same normalisation."""
         folder = os.path.join(self.folder, name)
         shutil.copytree(self.data, folder)
         for file, head, size in ((NAMES[0], 16, 784), (NAMES[1], 8, 1)):
@@ -167,14 +213,18 @@ class Hermes(Case):
         return folder
 
     def test_nobody_trains_on_what_is_held_out(self):
-        """The last samples in another order: the model is the same to the bit where they are held out, for each of several methods, and where one of them is trained on it is not."""
+        """The last samples in another order: the model is the same to the bit where they are held
+        out, for each of several methods, and where one of them is trained on it is not."""
         among, across = self.swapped("among", 500, 599), self.swapped("across", 499, 500)
         for k, method in enumerate(("ddp", "d-psgd", "local-sgd(period=3)")):
             common = (*MODEL, "-n", 2, "--batch", 10, "--epochs", 1, "--method", method)
-            plain, same, other = (read(os.path.join(self.train("%d%d" % (k, j), *common, "--data", data, "--validation", 100), "model.safetensors")) for j, data in enumerate((self.data, among, across)))
+            plain, same, other = (read(os.path.join(self.train("%d%d" % (k, j), *common, "--data", data,
+                                                               "--validation", 100), "model.safetensors"))
+                                  for j, data in enumerate((self.data, among, across)))
             self.assertEqual(plain, same, method)
             self.assertNotEqual(plain, other, method)
-        without = [read(os.path.join(self.train("w%d" % j, *common, "--data", data), "model.safetensors")) for j, data in enumerate((self.data, among))]
+        without = [read(os.path.join(self.train("w%d" % j, *common, "--data", data), "model.safetensors"))
+                   for j, data in enumerate((self.data, among))]
         self.assertNotEqual(*without)  # so that they are looked at where nothing is held out
 
     def test_samples_held_out_are_not_counted_and_must_leave_some(self):
@@ -182,16 +232,23 @@ class Hermes(Case):
         less = self.train("b", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1, "--validation", 100)
         self.assertEqual((whole["samples"], summary(less)["samples"]), (600, 500))
         small = small_mnist(os.path.join(self.folder, "small"), train=500) # the same samples; normalised by other means
-        self.assertEqual(summary(self.train("c", *MODEL, "--data", small, "-n", 2, "--batch", 10, "--epochs", 1))["samples"], 500)
-        parts = summary(self.train("d", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1, "--validation", 100, "--partition", "dirichlet(alpha=1)"))
+        self.assertEqual(summary(self.train("c", *MODEL, "--data", small, "-n", 2, "--batch", 10,
+                                            "--epochs", 1))["samples"], 500)
+        parts = summary(self.train("d", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1,
+                                   "--validation", 100, "--partition", "dirichlet(alpha=1)"))
         self.assertEqual(sum(w["part_samples"] for w in parts["by_worker"]), 500)
-        self.refused("validation is 600, but the training set has 600 samples; leave some to train on", "train", *MODEL, "--data", self.data, "--validation", 600, "--out", self.out("e"))
-        self.refused("there are none; give --validation N", "train", *MODEL, "--data", self.data, "-n", 2, "--method", "hermes", "--validation", 0, "--out", self.out("f"))
-        saved = self.train("g", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--steps", 4, "--validation", 100, "--checkpoint-every", 2)
-        self.refused("its run has validation 100, this one 50", "train", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--steps", 8, "--validation", 50, "--resume", saved, "--out", self.out("h"))
+        self.refused("validation is 600, but the training set has 600 samples; leave some to train on", "train", *MODEL,
+                     "--data", self.data, "--validation", 600, "--out", self.out("e"))
+        self.refused("there are none; give --validation N", "train", *MODEL, "--data", self.data, "-n", 2,
+                     "--method", "hermes", "--validation", 0, "--out", self.out("f"))
+        saved = self.train("g", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--steps", 4, "--validation", 100,
+                           "--checkpoint-every", 2)
+        self.refused("its run has validation 100, this one 50", "train", *MODEL, "--data", self.data, "-n", 2,
+                     "--batch", 10, "--steps", 8, "--validation", 50, "--resume", saved, "--out", self.out("h"))
 
     def test_a_killed_server_ends_the_run_and_is_named(self):
-        err, ranks = self.killed(3, 0, "-n", 3, "--method", "hermes(push=always,chunk=16,local_passes=1)", "--validation", 50)
+        err, ranks = self.killed(3, 0, "-n", 3, "--method", "hermes(push=always,chunk=16,local_passes=1)",
+                                 "--validation", 50)
         self.assertIn("worker 0 was lost: process %d was killed by signal 9 (SIGKILL)" % ranks[0], err)
 
 

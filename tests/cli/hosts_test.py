@@ -1,5 +1,7 @@
-"""Runs over several hosts and under other launchers. A host is a loopback address that a script "logs in" to, or, as root, a network namespace of tools/netlab. Bounds on time
-are ten times the promises (a killed worker named within 1 s, a silent host within 3 s), since a test machine may be busy."""
+"""Runs over several hosts and under other launchers. A host is a loopback address that a script
+"logs in" to, or, as root, a network namespace of tools/netlab. Bounds on time are ten times the
+promises (a killed worker named within 1 s, a silent host within 3 s), since a test machine may be
+busy."""
 import glob, json, os, random, re, signal, socket, subprocess, sys, time, unittest
 
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), folder) for folder in ("..", "../netlab")]
@@ -44,8 +46,10 @@ class HostCase(Case):
     def start(self, name, *arguments, workers=3, command=(), ready=True):
         """A run for ever; comes back once all workers have made a step."""
         out = self.out(name)
-        run = subprocess.Popen([*command, TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", "16", "--epochs", "100000", "--report-every", "1", "--final-eval", "off", "--out", out,
-                                *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        run = subprocess.Popen([*command, TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data,
+                                "--batch", "16", "--epochs", "100000", "--report-every", "1", "--final-eval", "off",
+                                "--out", out, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                               env=clean_environment())
         until = time.monotonic() + 40
         while ready and (len(workers_of(out)) < workers or lines_told(out) == 0):
             self.assertIsNone(run.poll(), "it ended at once")
@@ -75,12 +79,14 @@ class Hosts(HostCase):
         one = self.train("one", *common, "-n", 3)
         two = self.train("two", *common, "-H", TWO, "--rsh", HERE)
         self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(two, "model.safetensors")))
-        self.assertEqual((summary(two)["transport"], summary(two)["workers"], summary(one)["bytes_sent_total"]), ("tcp", 3, summary(two)["bytes_sent_total"]))
+        self.assertEqual((summary(two)["transport"], summary(two)["workers"], summary(one)["bytes_sent_total"]),
+                         ("tcp", 3, summary(two)["bytes_sent_total"]))
         local = self.train("local", *common, "-n", 3, "--transport", "tcp")
         self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(local, "model.safetensors")))
 
     def test_one_host_shares_memory(self):
-        out = self.train("one", "--model", "mlp(hidden=16)", "--data", self.data, "-H", "localhost:2", "--rsh", HERE, "--steps", 3)
+        out = self.train("one", "--model", "mlp(hidden=16)", "--data", self.data, "-H", "localhost:2", "--rsh", HERE,
+                         "--steps", 3)
         self.assertEqual((summary(out)["transport"], summary(out)["workers"]), ("shm", 2))
 
     def test_a_killed_worker_on_another_host_is_named(self):
@@ -90,7 +96,8 @@ class Hosts(HostCase):
             os.kill(workers[rank][0], signal.SIGKILL)
             err = self.ended(run)
             self.assertEqual(run.returncode, 3, err)
-            self.assertRegex(err, r"tutti: worker %d was lost: process %d on host 127\.0\.0\.%d was killed by signal 9 \(SIGKILL\)" % (rank, workers[rank][0], 1 if rank == 0 else 2))
+            self.assertRegex(err, r"tutti: worker %d was lost: process %d on host 127\.0\.0\.%d was killed by signal 9 "
+                             r"\(SIGKILL\)" % (rank, workers[rank][0], 1 if rank == 0 else 2))
             self.assertLess(time.monotonic() - begin, 10)
             self.nothing_is_left(out)
 
@@ -113,7 +120,8 @@ class Hosts(HostCase):
         cores = []
         for name, how in (("one", ("-n", "2")), ("two", ("-H", "127.0.0.1:1,127.0.0.2:1", "--rsh", HERE))):
             run, out, workers = self.start(name, *how, "--method", "parameter-server", "--servers", "2", workers=4)
-            cores.append({rank: (os.sched_getaffinity(pid), variables[b"OMP_NUM_THREADS"]) for rank, (pid, variables) in workers.items()})
+            cores.append({rank: (os.sched_getaffinity(pid), variables[b"OMP_NUM_THREADS"])
+                          for rank, (pid, variables) in workers.items()})
             run.terminate()
             self.ended(run)
             self.nothing_is_left(out)
@@ -135,16 +143,20 @@ class Hosts(HostCase):
 
     def test_a_missing_host_is_named_after_the_deadline(self):
         deaf = "sh -c 'if [ \"$0\" = 127.0.0.2 ]; then exec sleep 1000; fi; eval \"$1\"'"
-        done = tutti("train", "--model", "mlp(hidden=16)", "--data", self.data, "-H", TWO, "--rsh", deaf, "--start-timeout", 2.5, "--out", self.out("a"))
+        done = tutti("train", "--model", "mlp(hidden=16)", "--data", self.data, "-H", TWO, "--rsh", deaf,
+                     "--start-timeout", 2.5, "--out", self.out("a"))
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertRegex(done.stderr, r"(?m)^tutti: 2 s: .*host 127\.0\.0\.2 \(ranks 1 to 2\) has not answered$")  # of a busy machine's other host, too, there may be something to say
-        after = re.search(r"(?m)^tutti: after ([0-9.]+) s host 127\.0\.0\.2 \(ranks 1 to 2\) has not answered; raise --start-timeout if that was too short$", done.stderr)
+        # of a busy machine's other host, too, there may be something to say
+        self.assertRegex(done.stderr, r"(?m)^tutti: 2 s: .*host 127\.0\.0\.2 \(ranks 1 to 2\) has not answered$")
+        after = re.search(r"(?m)^tutti: after ([0-9.]+) s host 127\.0\.0\.2 \(ranks 1 to 2\) has not answered; "
+                          r"raise --start-timeout if that was too short$", done.stderr)
         self.assertIsNotNone(after, done.stderr)
         self.assertTrue(2.5 <= float(after[1]) < 25, done.stderr)
 
     def test_workers_that_do_not_come_to_the_meeting_are_named_with_their_host(self):
         """A worker of the second host is stopped as soon as it is there."""
-        run, out, _ = self.start("w", "-H", TWO, "--rsh", "sh -c 'if [ \"$0\" = 127.0.0.2 ]; then export LD_PRELOAD=; fi; eval \"$1\"'", "--start-timeout", "4", ready=False)
+        run, out, _ = self.start("w", "-H", TWO, "--rsh", "sh -c 'if [ \"$0\" = 127.0.0.2 ]; then export LD_PRELOAD=; "
+                                 "fi; eval \"$1\"'", "--start-timeout", "4", ready=False)
         stopped = None
         until = time.monotonic() + 20
         while stopped is None and time.monotonic() < until and run.poll() is None:
@@ -154,46 +166,62 @@ class Hosts(HostCase):
                 os.kill(stopped, signal.SIGSTOP)
         err = self.ended(run)
         self.assertNotEqual(run.returncode, 0)
-        self.assertRegex(err, r"worker 2|from host 127\.0\.0\.2 rank 2 has not come to the meeting place")  # before it had come, or after
+        # before it had come, or after
+        self.assertRegex(err, r"worker 2|from host 127\.0\.0\.2 rank 2 has not come to the meeting place")
         self.nothing_is_left(out)
 
     def test_a_failure_on_another_host_is_told_in_its_own_words(self):
-        done = tutti("train", "--model", "mlp(hidden=64)", "--data", self.data, "-H", TWO, "--rsh", HERE, "--optimizer", "sgd(lr=1e6)", "--epochs", 20, "--quiet", "--out", self.out("d"))
+        done = tutti("train", "--model", "mlp(hidden=64)", "--data", self.data, "-H", TWO, "--rsh", HERE,
+                     "--optimizer", "sgd(lr=1e6)", "--epochs", 20, "--quiet", "--out", self.out("d"))
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertRegex(done.stderr, r"tutti: worker [012] \(host 127\.0\.0\.[12]\): the gradient of \d\.(weight|bias) is -?(nan|inf) at element \d+ in step \d+")
+        self.assertRegex(done.stderr, r"tutti: worker [012] \(host 127\.0\.0\.[12]\): "
+                         r"the gradient of \d\.(weight|bias) is -?(nan|inf) at element \d+ in step \d+")
 
     def test_a_login_that_fails_is_told_in_its_own_words(self):
-        done = tutti("train", "--data", self.data, "-H", TWO, "--rsh", "sh -c 'echo No route to host >&2; exit 255'", "--out", self.out("a"))
+        done = tutti("train", "--data", self.data, "-H", TWO, "--rsh", "sh -c 'echo No route to host >&2; exit 255'",
+                     "--out", self.out("a"))
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertRegex(done.stderr, r"tutti: host 127\.0\.0\.1 \(rank 0\): 'sh' ended with code 255 before Tutti answered there: No route to host; '[^']*tutti' agent must work there")
+        self.assertRegex(done.stderr, r"tutti: host 127\.0\.0\.1 \(rank 0\): 'sh' ended with code 255 before Tutti "
+                         r"answered there: No route to host; '[^']*tutti' agent must work there")
 
     def test_an_address_that_hosts_cannot_reach_is_named(self):
-        done = tutti("train", "--data", self.data, "-H", TWO, "--rsh", HERE, "--meet", "nowhere.invalid", "--out", self.out("a"))
+        done = tutti("train", "--data", self.data, "-H", TWO, "--rsh", HERE, "--meet", "nowhere.invalid",
+                     "--out", self.out("a"))
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertRegex(done.stderr, r"host 127\.0\.0\.[12]: cannot reach the launcher at nowhere\.invalid:\d+ \(.*\); open that way in firewalls, or say --meet with an address that this host reaches")
+        self.assertRegex(done.stderr, r"host 127\.0\.0\.[12]: cannot reach the launcher at nowhere\.invalid:\d+ "
+                         r"\(.*\); open that way in firewalls, or say --meet with an address that this host reaches")
 
     def test_wrong_words_are_refused_with_both_values(self):
-        self.refused("n is 5, but the hosts 'a:2,b:2' have 4 workers; leave out -n, or write HOST:WORKERS", "train", "-n", 5, "-H", "a:2,b:2")
-        self.refused("hosts: host 'a' is named twice; write it once with all its workers, a:4", "train", "-H", "a:2,a:2")
+        self.refused("n is 5, but the hosts 'a:2,b:2' have 4 workers; leave out -n, or write HOST:WORKERS", "train",
+                     "-n", 5, "-H", "a:2,b:2")
+        self.refused("hosts: host 'a' is named twice; write it once with all its workers, a:4", "train", "-H",
+                     "a:2,a:2")
         self.refused("hosts: host '-oX' begins with '-'", "train", "-H", "-oX")
-        self.refused("transport 'shm' does not reach several hosts from here; use tcp, or start the run by mpirun", "train", "-H", "a,b", "--transport", "shm")
+        self.refused("transport 'shm' does not reach several hosts from here; use tcp, or start the run by mpirun",
+                     "train", "-H", "a,b", "--transport", "shm")
         if os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so")):  # where SimGrid is
-            self.refused("the workers of transport 'sim' live in one process; start `tutti train -n N` once, by itself", "train", "-H", "a,b", "--transport", "sim")
+            self.refused("the workers of transport 'sim' live in one process; start `tutti train -n N` once, by itself",
+                         "train", "-H", "a,b", "--transport", "sim")
         self.refused("--start-timeout is 0; it must be from 0.1", "train", "-H", "a,b", "--start-timeout", "0")
-        self.refused("rsh is 'ssh 'x': a quote is not closed", "train", "-H", "a,b", "--rsh", "ssh 'x", "--data", self.data, "--out", self.out("a"))
-        self.refused("cannot execute '/nowhere/ssh' to start on host a; install it, or say --rsh", "train", "-H", "a,b", "--rsh", "/nowhere/ssh", "--data", self.data, "--out", self.out("b"))
+        self.refused("rsh is 'ssh 'x': a quote is not closed", "train", "-H", "a,b", "--rsh", "ssh 'x",
+                     "--data", self.data, "--out", self.out("a"))
+        self.refused("cannot execute '/nowhere/ssh' to start on host a; install it, or say --rsh", "train", "-H", "a,b",
+                     "--rsh", "/nowhere/ssh", "--data", self.data, "--out", self.out("b"))
 
 
 class Launchers(HostCase):
     """Each process is a worker itself; its place comes from somebody else's variables."""
     def together(self, name, environments, *arguments, out=True):
-        runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=48)", "--data", self.data, "--batch", "16", "--epochs", "1", "--seed", "7", *(("--out", self.out(name)) if out else ()), *arguments],
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(**e), cwd=self.folder) for e in environments]
+        runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=48)", "--data", self.data, "--batch", "16",
+                                  "--epochs", "1", "--seed", "7", *(("--out", self.out(name)) if out else ()),
+                                  *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 env=clean_environment(**e), cwd=self.folder) for e in environments]
         return [(*r.communicate(timeout=60), r.returncode) for r in runs]
 
     def torchrun(self, n, **more):
         port = str(free_port())
-        return [dict(RANK=str(r), WORLD_SIZE=str(n), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **more) for r in range(n)]
+        return [dict(RANK=str(r), WORLD_SIZE=str(n), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+                     **more) for r in range(n)]
 
     def key(self, name=""):
         path = os.path.join(self.folder, self.id().split(".")[-1] + name + ".key")
@@ -202,41 +230,55 @@ class Launchers(HostCase):
         return path
 
     def test_torchrun_s_variables_make_a_run(self):
-        one = self.train("one", "--model", "mlp(hidden=48)", "--batch", 16, "--epochs", 1, "--seed", 7, "--data", self.data, "-n", 3)
+        one = self.train("one", "--model", "mlp(hidden=48)", "--batch", 16, "--epochs", 1, "--seed", 7,
+                         "--data", self.data, "-n", 3)
         told = self.together("t", self.torchrun(3, TUTTI_RUN_KEY_FILE=self.key()))
         self.assertEqual([t[2] for t in told], [0, 0, 0], told)
-        self.assertEqual(told[0][0].splitlines()[0], "tutti: 3 workers started by torchrun (RANK=0, WORLD_SIZE=3), transport tcp")
+        self.assertEqual(told[0][0].splitlines()[0],
+                         "tutti: 3 workers started by torchrun (RANK=0, WORLD_SIZE=3), transport tcp")
         self.assertEqual((told[1][0], told[2][0]), ("", ""))
-        self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(self.out("t"), "model.safetensors")))
+        self.assertEqual(read(os.path.join(one, "model.safetensors")),
+                         read(os.path.join(self.out("t"), "model.safetensors")))
 
     def test_slurm_s_variables_make_a_run(self):
-        common = dict(SLURM_NTASKS="2", SLURM_STEP_ID="0", SLURM_JOB_ID=str(os.getpid()), SLURM_NODELIST="localhost", TUTTI_RUN_KEY_FILE=self.key())
+        common = dict(SLURM_NTASKS="2", SLURM_STEP_ID="0", SLURM_JOB_ID=str(os.getpid()), SLURM_NODELIST="localhost",
+                      TUTTI_RUN_KEY_FILE=self.key())
         told = self.together("s", [dict(SLURM_PROCID=str(r), **common) for r in range(2)])
         self.assertEqual([t[2] for t in told], [0, 0], told)
-        self.assertEqual(told[0][0].splitlines()[0], "tutti: 2 workers started by Slurm (SLURM_PROCID=0, SLURM_NTASKS=2), transport tcp")
+        self.assertEqual(told[0][0].splitlines()[0],
+                         "tutti: 2 workers started by Slurm (SLURM_PROCID=0, SLURM_NTASKS=2), transport tcp")
 
     def test_variables_by_hand_make_a_run(self):
         """Rank, size, place and key: what docs/CLUSTERS.md asks for, and nothing else."""
-        one = self.train("one", "--model", "mlp(hidden=48)", "--batch", 16, "--epochs", 1, "--seed", 7, "--data", self.data, "-n", 2)
+        one = self.train("one", "--model", "mlp(hidden=48)", "--batch", 16, "--epochs", 1, "--seed", 7,
+                         "--data", self.data, "-n", 2)
         place = dict(TUTTI_SIZE="2", TUTTI_MEET="127.0.0.1:%d" % free_port(), TUTTI_RUN_KEY_FILE=self.key())
         told = self.together("v", [dict(TUTTI_RANK=str(r), **place) for r in range(2)])
         self.assertEqual([t[2] for t in told], [0, 0], told)
-        self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(self.out("v"), "model.safetensors")))
-        for missing, sentence in (("TUTTI_MEET", "nothing says where they meet; say TUTTI_MEET=HOST:PORT to all"), ("TUTTI_RUN_KEY_FILE", "have no key to know each other by")):
-            self.refused(sentence, "train", "--data", self.data, "--transport", "tcp", "--out", self.out(missing), TUTTI_RANK="0", **{k: v for k, v in place.items() if k != missing})
+        self.assertEqual(read(os.path.join(one, "model.safetensors")),
+                         read(os.path.join(self.out("v"), "model.safetensors")))
+        for missing, sentence in (("TUTTI_MEET", "nothing says where they meet; say TUTTI_MEET=HOST:PORT to all"),
+                                  ("TUTTI_RUN_KEY_FILE", "have no key to know each other by")):
+            self.refused(sentence, "train", "--data", self.data, "--transport", "tcp", "--out", self.out(missing),
+                         TUTTI_RANK="0", **{k: v for k, v in place.items() if k != missing})
 
     def test_who_does_not_come_is_named_and_not_waited_for_longer_than_asked(self):
         common = ("train", "--data", self.data, "--start-timeout", 3, "--out", self.out("a"))
         key, port = self.key(), free_port()
         for variables in (self.torchrun(3, TUTTI_RUN_KEY_FILE=key),
-                          [dict(TUTTI_RANK=str(r), TUTTI_SIZE="3", TUTTI_MEET="127.0.0.1:%d" % port, TUTTI_RUN_KEY_FILE=key) for r in range(3)],
-                          [dict(SLURM_PROCID=str(r), SLURM_NTASKS="3", SLURM_STEP_ID="0", SLURM_JOB_ID=str(os.getpid() + 7), SLURM_NODELIST="localhost", TUTTI_RUN_KEY_FILE=key) for r in range(3)]):
+                          [dict(TUTTI_RANK=str(r), TUTTI_SIZE="3", TUTTI_MEET="127.0.0.1:%d" % port,
+                                TUTTI_RUN_KEY_FILE=key) for r in range(3)],
+                          [dict(SLURM_PROCID=str(r), SLURM_NTASKS="3", SLURM_STEP_ID="0",
+                                SLURM_JOB_ID=str(os.getpid() + 7), SLURM_NODELIST="localhost", TUTTI_RUN_KEY_FILE=key)
+                           for r in range(3)]):
             begin = time.monotonic()
-            runs = [subprocess.Popen([TUTTI, *map(str, common)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment(**v)) for v in variables[0::2]]
+            runs = [subprocess.Popen([TUTTI, *map(str, common)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                     text=True, env=clean_environment(**v)) for v in variables[0::2]]
             told = [run.communicate(timeout=60)[1] for run in runs]
             self.assertEqual([run.returncode for run in runs], [3, 3], told)
             self.assertLess(time.monotonic() - begin, 30)  # 60 s is the default
-            self.assertRegex(told[0], r"^tutti: waiting for ranks that have not come to the meeting place: 1 of 3; here are: 0 on \S+, 2 on \S+\n")
+            self.assertRegex(told[0], r"^tutti: waiting for ranks that have not come to the meeting place: 1 of 3; "
+                             r"here are: 0 on \S+, 2 on \S+\n")
             for t in told:
                 self.assertIn("1 of 3 workers had not come to the meeting place when its time was up: 1;", t)
         self.assertFalse(os.path.exists(self.out("a")))
@@ -246,18 +288,22 @@ class Launchers(HostCase):
         done = tutti("train", "--data", self.data, "--start-timeout", 2.5, "--out", self.out("a"), **place)
         self.assertEqual(done.returncode, 1, done.stderr)
         where = "127.0.0.1:" + place["MASTER_PORT"]
-        self.assertRegex(done.stderr, r"^tutti: worker 1 waits for worker 0, which is to serve the meeting place at %s: Connection refused\n"
-                                      r"tutti: worker 1 did not reach the meeting place at %s within 2\.5 s " % (re.escape(where), re.escape(where)))
+        self.assertRegex(done.stderr, r"^tutti: worker 1 waits for worker 0, "
+                         r"which is to serve the meeting place at %s: Connection refused\n" r"tutti: worker 1 did not "
+                         r"reach the meeting place at %s within 2\.5 s " % (re.escape(where), re.escape(where)))
 
     def test_all_ranks_agree_on_a_default_name_of_the_results(self):
-        told = self.together("d", self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key()), "--checkpoint-every", "10", out=False)
+        told = self.together("d", self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key()), "--checkpoint-every", "10",
+                             out=False)
         self.assertEqual([t[2] for t in told], [0, 0], told)
         runs = os.listdir(os.path.join(self.folder, "runs"))
         self.assertEqual(len(runs), 1)
-        self.assertTrue({"config.json", "summary.json", "model.safetensors", "checkpoints"} <= set(os.listdir(os.path.join(self.folder, "runs", runs[0]))))
+        self.assertTrue({"config.json", "summary.json", "model.safetensors",
+                         "checkpoints"} <= set(os.listdir(os.path.join(self.folder, "runs", runs[0]))))
 
     def told(self, runs):
-        """What each has said on standard error, and its exit code; one that hangs is killed, and the others with it."""
+        """What each has said on standard error, and its exit code; one that hangs is killed, and
+        the others with it."""
         try:
             return [(run.communicate(timeout=60)[1], run.returncode) for run in runs]
         except subprocess.TimeoutExpired:
@@ -266,36 +312,50 @@ class Launchers(HostCase):
             self.fail("they hang: %s" % [run.communicate()[1] for run in runs])
 
     def test_options_that_must_be_the_same_and_are_not_are_named_with_both_values(self):
-        """Before anything is done together, and before anything is made; whichever rank it is that was started with another one."""
+        """Before anything is done together, and before anything is made; whichever rank it is that
+        was started with another one."""
         key = self.key()
-        for k, words in enumerate(("--partition class(k=2)", "--final-eval off", "--trace", "--batch-share 1:2", "--batch-share auto", "--on-loss stop", "--min-workers 2", "--report-every 3", "--checkpoint-every 4", "--eval-every 3",
-                                   "--target loss=0.1", "--validation 10", "--stream 1000", "--collective-table %s/none" % self.folder, "--steps 20", "--resume %s/none" % self.folder, "--checkpoint-on-signal", "--codec-report 2")):
+        for k, words in enumerate(
+            ("--partition class(k=2)", "--final-eval off", "--trace", "--batch-share 1:2", "--batch-share auto",
+             "--on-loss stop", "--min-workers 2", "--report-every 3", "--checkpoint-every 4", "--eval-every 3",
+             "--target loss=0.1", "--validation 10", "--stream 1000", "--collective-table %s/none" % self.folder,
+             "--steps 20", "--resume %s/none" % self.folder, "--checkpoint-on-signal", "--codec-report 2")):
             ranks, who = self.torchrun(2, TUTTI_RUN_KEY_FILE=key), k % 2
-            runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=16)", "--batch", "16", "--data", self.data, *(words.split() if rank == who else ()), *(("--out", self.out("a/b")) if rank == 0 else ())],
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(**ranks[rank]), cwd=self.folder) for rank in (0, 1)]
+            runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=16)",
+                                      "--batch", "16", "--data", self.data, *(words.split() if rank == who else ()),
+                                      *(("--out", self.out("a/b")) if rank == 0 else ())], stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE, text=True, env=clean_environment(**ranks[rank]),
+                                     cwd=self.folder) for rank in (0, 1)]
             told = self.told(runs)
             self.assertEqual([code for _, code in told], [2, 2], (words, told))
             for err, _ in told:
-                self.assertRegex(err, r"^tutti: worker 1 has %s '[^']*' but worker 0 has '[^']*'; start all workers with the same options, model and data\n$" % words.split()[0][2:])
+                self.assertRegex(err, r"^tutti: worker 1 has %s '[^']*' but worker 0 has '[^']*'; "
+                                 r"start all workers with the same options, model and data\n$" % words.split()[0][2:])
             self.assertFalse(os.path.exists(self.out("a")), words)
 
     def test_results_are_where_rank_0_was_told_to_put_them(self):
         key = self.key()
         for k, given in enumerate(((True, False), (True, True), (False, True))):
             ranks, outs = self.torchrun(2, TUTTI_RUN_KEY_FILE=key), [self.out("%d-%d" % (k, rank)) for rank in (0, 1)]
-            runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=16)", "--batch", "16", "--steps", "6", "--checkpoint-every", "3", "--data", self.data, *(("--out", outs[rank]) if given[rank] else ())],
-                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment(**ranks[rank]), cwd=self.folder) for rank in (0, 1)]
+            runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=16)", "--batch", "16", "--steps", "6",
+                                      "--checkpoint-every", "3", "--data", self.data,
+                                      *(("--out", outs[rank]) if given[rank] else ())], stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.PIPE, text=True, env=clean_environment(**ranks[rank]),
+                                     cwd=self.folder) for rank in (0, 1)]
             told = self.told(runs)
             self.assertEqual([code for _, code in told], [0, 0], told)
             self.assertEqual([os.path.exists(out) for out in outs], [given[0], False])
             if given[0]:
                 self.assertEqual(summary(outs[0])["steps"], 6)
-                self.assertEqual(sorted(os.listdir(os.path.join(outs[0], "checkpoints"))), ["step-00000003", "step-00000006"])
+                self.assertEqual(sorted(os.listdir(os.path.join(outs[0], "checkpoints"))),
+                                 ["step-00000003", "step-00000006"])
 
     def test_a_signal_to_one_rank_saves_a_checkpoint_and_ends_all(self):
         out, key = self.out("a"), self.key()
-        runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=16)", "--batch", "16", "--steps", "1000000", "--report-every", "1", "--checkpoint-on-signal", "--quiet", "--data", self.data, "--out", out], stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.PIPE, text=True, env=clean_environment(**v)) for v in self.torchrun(3, TUTTI_RUN_KEY_FILE=key)]
+        runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=16)", "--batch", "16", "--steps", "1000000",
+                                  "--report-every", "1", "--checkpoint-on-signal", "--quiet", "--data", self.data,
+                                  "--out", out], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                 env=clean_environment(**v)) for v in self.torchrun(3, TUTTI_RUN_KEY_FILE=key)]
         for run in runs:
             self.addCleanup(lambda run=run: (run.kill(), run.communicate()) if run.poll() is None else None)
         until = time.monotonic() + 60
@@ -303,33 +363,42 @@ class Launchers(HostCase):
             self.assertTrue(all(run.poll() is None for run in runs), "it ended at once")
             self.assertLess(time.monotonic(), until)
             time.sleep(0.01)
-        self.refused("is written by a run that is under way (process %d on host" % runs[0].pid, "train", "--data", self.data, "--out", out)
+        self.refused("is written by a run that is under way (process %d on host" % runs[0].pid, "train",
+                     "--data", self.data, "--out", out)
         runs[2].terminate()
         told = [run.communicate(timeout=60)[1] for run in runs]
         self.assertEqual([run.returncode for run in runs], [143] * 3, told)
         saved, = os.listdir(os.path.join(out, "checkpoints"))
-        self.assertEqual(told, ["tutti: stopped by signal 15 (SIGTERM)\ntutti: the newest checkpoint is %s/checkpoints/%s; to go on from there: tutti train --resume %s\n" % (out, saved, out), "", ""])
+        self.assertEqual(told,
+                         ["tutti: stopped by signal 15 (SIGTERM)\ntutti: the newest checkpoint is %s/checkpoints/%s; "
+                          "to go on from there: tutti train --resume %s\n" % (out, saved, out), "", ""])
 
     def test_without_a_key_it_shows_how_to_make_one(self):
         done = tutti("train", "--data", self.data, "--out", self.out("a"), **self.torchrun(2)[1])
         self.assertEqual(done.returncode, 2)
-        self.assertIn("the 2 processes that torchrun has started have no key to know each other by; make one with `tutti key > FILE` where all can read it, and say TUTTI_RUN_KEY_FILE=FILE to all",
-                      done.stderr)
-        done = tutti("train", "--data", self.data, "--transport", "tcp", "--out", self.out("b"), OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2")
+        self.assertIn("the 2 processes that torchrun has started have no key to know each other by; make one with "
+                      "`tutti key > FILE` where all can read it, and say TUTTI_RUN_KEY_FILE=FILE to all", done.stderr)
+        done = tutti("train", "--data", self.data, "--transport", "tcp", "--out", self.out("b"),
+                     OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2")
         self.assertEqual(done.returncode, 2)
         self.assertIn("but nothing says where they meet; say TUTTI_MEET=HOST:PORT to all", done.stderr)
 
     def test_a_failure_is_told_by_who_has_it(self):
-        told = self.together("f", self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key()), "--optimizer", "sgd(lr=1e6)", "--epochs", "20")
+        told = self.together("f", self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key()), "--optimizer", "sgd(lr=1e6)",
+                             "--epochs", "20")
         self.assertTrue(all(t[2] in (1, 3) for t in told), told)
         self.assertTrue(any("the gradient of" in t[1] for t in told), told)
 
     def test_the_loss_of_the_rank_that_serves_the_meeting_place_is_a_loss_like_any_other(self):
-        """Rank 0 is killed in the middle: the meeting place goes with it, and there is no launcher that could say how."""
+        """Rank 0 is killed in the middle: the meeting place goes with it, and there is no launcher
+        that could say how."""
         for method, code, steps in (("d-psgd(graph=complete)", 0, 1500), ("ddp", 3, 1000000)):
             out = self.out(method[:3])
-            runs = [subprocess.Popen([TUTTI, "train", "--method", method, "--model", "mlp(hidden=16)", "--batch", "16", "--steps", str(steps), "--report-every", "1", "--data", self.data, "--out", out, "--quiet"],
-                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment(**v)) for v in self.torchrun(3, TUTTI_RUN_KEY_FILE=self.key(method[:3]))]
+            runs = [subprocess.Popen([TUTTI, "train", "--method", method, "--model", "mlp(hidden=16)", "--batch", "16",
+                                      "--steps", str(steps), "--report-every", "1", "--data", self.data, "--out", out,
+                                      "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                     env=clean_environment(**v))
+                    for v in self.torchrun(3, TUTTI_RUN_KEY_FILE=self.key(method[:3]))]
             for run in runs:
                 self.addCleanup(lambda run=run: (run.kill(), run.communicate()) if run.poll() is None else None)
             until = time.monotonic() + 40
@@ -342,28 +411,34 @@ class Launchers(HostCase):
             self.assertEqual([run.returncode for run in runs], [-9, code, code], told)
             if code == 0:
                 s = summary(out)
-                self.assertEqual((s["members"], s["steps"], [(e["kind"], e["rank"]) for e in s["events"]]), ([1, 2], steps, [("lost", 0)]))
+                self.assertEqual((s["members"], s["steps"], [(e["kind"], e["rank"]) for e in s["events"]]),
+                                 ([1, 2], steps, [("lost", 0)]))
             else:
                 for err in told[1:]:
                     self.assertRegex(err, r"^tutti: .*(worker|rank) 0 ")
 
     def test_contradictions_are_refused_with_both_values(self):
-        self.refused("Open MPI says that this is rank 1 of 4 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), torchrun that it is rank 0 of 2 (RANK=0, WORLD_SIZE=2)", "train", "--data", self.data,
+        self.refused("Open MPI says that this is rank 1 of 4 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), "
+                     "torchrun that it is rank 0 of 2 (RANK=0, WORLD_SIZE=2)", "train", "--data", self.data,
                      OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="4", RANK="0", WORLD_SIZE="2")
-        self.refused("-n asks for 3 workers, but torchrun has started 2 processes (RANK=0, WORLD_SIZE=2); leave out -n, or start `tutti train` once", "train", "-n", 3, RANK="0", WORLD_SIZE="2")
-        self.refused("-H asks for 3 workers, but Slurm has started 8 processes (SLURM_PROCID=3, SLURM_NTASKS=8); leave out -H", "train", "-H", "a:3", SLURM_PROCID="3", SLURM_NTASKS="8", SLURM_STEP_ID="0")
+        self.refused("-n asks for 3 workers, but torchrun has started 2 processes (RANK=0, WORLD_SIZE=2); "
+                     "leave out -n, or start `tutti train` once", "train", "-n", 3, RANK="0", WORLD_SIZE="2")
+        self.refused("-H asks for 3 workers, but Slurm has started 8 processes (SLURM_PROCID=3, SLURM_NTASKS=8); "
+                     "leave out -H", "train", "-H", "a:3", SLURM_PROCID="3", SLURM_NTASKS="8", SLURM_STEP_ID="0")
         self.refused("RANK is '2' and WORLD_SIZE is '2'", "train", RANK="2", WORLD_SIZE="2")
         self.refused("PMI_RANK is '(not set)' and PMI_SIZE is '2'", "train", PMI_SIZE="2")
 
     def test_a_launcher_of_one_is_no_hindrance(self):
-        out = self.train("one", "--model", "mlp(hidden=16)", "--data", self.data, "-n", 2, "--steps", 3, SLURM_PROCID="0", SLURM_NTASKS="1", SLURM_STEP_ID="0")
+        out = self.train("one", "--model", "mlp(hidden=16)", "--data", self.data, "-n", 2, "--steps", 3,
+                         SLURM_PROCID="0", SLURM_NTASKS="1", SLURM_STEP_ID="0")
         self.assertEqual(summary(out)["workers"], 2)
 
     def test_keys_are_for_their_owner_alone(self):
         path = self.key()
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         self.assertRegex(read(path).decode(), r"^[0-9a-f]{64}\n$")
-        self.refused("cannot make the key's file '%s'; a key is never written over another (File exists)" % path, "key", path)
+        self.refused("cannot make the key's file '%s'; a key is never written over another (File exists)" % path, "key",
+                     path)
         redirected = path + "2"
         with open(redirected, "w") as f:
             self.assertEqual(subprocess.run([TUTTI, "key"], stdout=f).returncode, 0)
@@ -381,7 +456,8 @@ class Launchers(HostCase):
 
 @needs_lab
 class Namespaces(HostCase):
-    """Hosts with networks of their own: addresses come from routes, and nothing but the link connects them."""
+    """Hosts with networks of their own: addresses come from routes, and nothing but the link
+    connects them."""
     def lab(self, *options):
         return [NETLAB, "-n", "2", *options, "--timeout", "100", "--"]
 
@@ -389,7 +465,8 @@ class Namespaces(HostCase):
         common = ("--model", "mlp(hidden=48)", "--data", self.data, "--batch", "16", "--epochs", "1", "--seed", "7")
         one = self.train("one", *common, "-n", 3)
         report, out = os.path.join(self.folder, "report.json"), self.out("two")
-        done = subprocess.run([NETLAB, "-n", "2", "--rate", "100mbit", "--timeout", "100", "--json", report, "--", TUTTI, "train", *common, "-H", "h1:2,h2:1", "--rsh", NETLAB + " rsh", "--out", out],
+        done = subprocess.run([NETLAB, "-n", "2", "--rate", "100mbit", "--timeout", "100", "--json", report, "--",
+                               TUTTI, "train", *common, "-H", "h1:2,h2:1", "--rsh", NETLAB + " rsh", "--out", out],
                               capture_output=True, text=True, env=clean_environment())
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(out, "model.safetensors")))
@@ -405,14 +482,16 @@ class Namespaces(HostCase):
         os.kill(workers[2][0], signal.SIGKILL)
         err = self.ended(run)
         self.assertEqual(run.returncode, 3, err)
-        self.assertIn("tutti: worker 2 was lost: process %d on host h2 was killed by signal 9 (SIGKILL)" % workers[2][0], err)
+        self.assertIn("tutti: worker 2 was lost: "
+                      "process %d on host h2 was killed by signal 9 (SIGKILL)" % workers[2][0], err)
         self.assertLess(time.monotonic() - begin, 12)  # the lab's own end included
         self.nothing_is_left(out)
 
     def test_a_host_that_falls_silent_is_named(self):
         run, out, workers = self.start("c", "-H", "h1:1,h2:2", "--rsh", NETLAB + " rsh", command=self.lab())
         begin = time.monotonic()
-        subprocess.run([NETLAB, "cut", "h2"], env=dict(os.environ, NETLAB=workers[0][1][b"NETLAB"].decode()), check=True)
+        subprocess.run([NETLAB, "cut", "h2"], env=dict(os.environ, NETLAB=workers[0][1][b"NETLAB"].decode()),
+                       check=True)
         err = self.ended(run, 60)
         self.assertEqual(run.returncode, 3, err)
         self.assertRegex(err, r"tutti: .*worker [12] was lost.* silent for ")
@@ -420,19 +499,25 @@ class Namespaces(HostCase):
         self.nothing_is_left(out)
 
     def through(self, name, *faults):
-        """Forty steps over a link with faults; gives what subprocess.run gives, and the output directory."""
+        """Forty steps over a link with faults; gives what subprocess.run gives, and the output
+        directory."""
         out = self.out(name)
-        return subprocess.run([NETLAB, "-n", "2", "--rate", "200mbit", *faults, "--timeout", "100", "--", TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", "16", "--steps", "40",
-                               "--final-eval", "off", "--out", out, "-H", "h1:1,h2:1", "--rsh", NETLAB + " rsh"], capture_output=True, text=True, env=clean_environment()), out
+        return subprocess.run([NETLAB, "-n", "2", "--rate", "200mbit", *faults, "--timeout", "100", "--", TUTTI,
+                               "train", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", "16",
+                               "--steps", "40", "--final-eval", "off", "--out", out, "-H", "h1:1,h2:1",
+                               "--rsh", NETLAB + " rsh"], capture_output=True, text=True, env=clean_environment()), out
 
     def test_what_a_bad_way_does_to_packets_changes_no_bit(self):
-        here = self.train("here", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", 16, "--steps", 40, "--final-eval", "off", "-n", 2)
+        here = self.train("here", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", 16, "--steps", 40,
+                          "--final-eval", "off", "-n", 2)
         done, out = self.through("far", "--loss", "1%", "--duplicate", "1%", "--delay", "2ms", "--reorder", "1%")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(read(os.path.join(here, "model.safetensors")), read(os.path.join(out, "model.safetensors")))
 
     def test_a_connection_that_is_cut_and_bytes_that_are_wrong_end_the_run_with_a_sentence(self):
-        for name, faults, sentence in (("cut", ("--reset-after", "3MB"), r"worker [01] was lost: (its connection|it and worker [01] do not hear each other \(its connection)"), ("wrong", ("--corrupt", "1%"), "worker [01] was lost: .*cannot be trusted")):
+        for name, faults, sentence in (("cut", ("--reset-after", "3MB"), r"worker [01] was lost: "
+                                        r"(its connection|it and worker [01] do not hear each other \(its connection)"),
+                                       ("wrong", ("--corrupt", "1%"), "worker [01] was lost: .*cannot be trusted")):
             done, out = self.through(name, *faults)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertRegex(done.stderr, sentence)
@@ -441,17 +526,18 @@ class Namespaces(HostCase):
     def test_torchrun_s_variables_on_two_hosts(self):
         key, out = os.path.join(self.folder, "key"), self.out("t")
         self.assertEqual(tutti("key", key).returncode, 0)
-        done = subprocess.run([*self.lab("--each"), TUTTI, "train", "--model", "mlp(hidden=16)", "--data", self.data, "--steps", "5", "--out", out], capture_output=True, text=True,
+        done = subprocess.run([*self.lab("--each"), TUTTI, "train", "--model", "mlp(hidden=16)", "--data", self.data,
+                               "--steps", "5", "--out", out], capture_output=True, text=True,
                               env=clean_environment(TUTTI_RUN_KEY_FILE=key))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("tutti: 2 workers started by torchrun (RANK=0, WORLD_SIZE=2), transport tcp", done.stdout)
         self.assertEqual(summary(out)["workers"], 2)
 
     def test_a_frozen_worker_stops_nobody_at_a_server(self):
-        """A model of 800 KB takes 64 ms over these links, so mostly a worker is stopped while its gradient or its
-        answer is on its way. The others go on meanwhile, and it goes on afterwards. It may be stopped for less than
-        the 2.5 s after which it counts as lost; on a busy machine the others may be late, so not every turn must show
-        that they go on."""
+        """A model of 800 KB takes 64 ms over these links, so mostly a worker is stopped while its
+        gradient or its answer is on its way. The others go on meanwhile, and it goes on afterwards.
+        It may be stopped for less than the 2.5 s after which it counts as lost; on a busy machine
+        the others may be late, so not every turn must show that they go on."""
         run, out, workers = self.start("z", "-H", "h1:2,h2:2", "--rsh", NETLAB + " rsh", "--method", "asgd",
                                        "--servers", "1", "--model", "mlp(hidden=200)", "--optimizer", "sgd(lr=0.001)",
                                        workers=5, command=self.lab("--rate", "100mbit"))

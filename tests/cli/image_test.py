@@ -1,5 +1,6 @@
-"""Training networks of images with batch norm: they learn, the number of workers does not change a bit of the parameters, statistics are agreed on, a run goes on where it stopped, and
-what does not fit is a sentence."""
+"""Training networks of images with batch norm: they learn, the number of workers does not change a
+bit of the parameters, statistics are agreed on, a run goes on where it stopped, and what does not
+fit is a sentence."""
 import os, shutil, struct, unittest
 
 from command import read, scratch, small_mnist, summary, tensors, tutti
@@ -21,7 +22,8 @@ class Image(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def train(self, name, *more, model=MODEL, code=0):
-        done = tutti("train", "--model", model, "--data", self.data, "--threads", 1, "--quiet", "--out", self.out(name), *more)
+        done = tutti("train", "--model", model, "--data", self.data, "--threads", 1, "--quiet", "--out", self.out(name),
+                     *more)
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stderr if code else summary(self.out(name))
 
@@ -29,7 +31,9 @@ class Image(unittest.TestCase):
         return tensors(os.path.join(self.out(name), "model.safetensors"))
 
     def test_it_learns(self):
-        s = self.train("learns", "--batch", 32, "--steps", 96, "--optimizer", "sgd(lr=0.04,momentum=0.9)", "--lr-schedule", "cosine") # at a constant 0.05 the end is chaos: a rounding decides it
+        # at a constant 0.05 the end is chaos: a rounding decides it
+        s = self.train("learns", "--batch", 32, "--steps", 96, "--optimizer", "sgd(lr=0.04,momentum=0.9)",
+                       "--lr-schedule", "cosine")
         self.assertGreater(s["final_test_accuracy"], 0.6) # a guess is right once in ten
         self.assertLess(s["final_train_loss"], 1.0)
 
@@ -52,19 +56,25 @@ class Image(unittest.TestCase):
         for method in ("ddp", "d-psgd"):
             whole, first, rest = method + "-whole", method + "-first", method + "-rest"
             self.train(whole, "-n", 2, "--batch", 8, "--steps", 8, "--method", method)
-            self.train(first, "-n", 2, "--batch", 8, "--steps", 8, "--method", method, "--checkpoint-every", 4, "--eval-every", 3)
+            self.train(first, "-n", 2, "--batch", 8, "--steps", 8, "--method", method, "--checkpoint-every", 4,
+                       "--eval-every", 3)
             checkpoints = os.path.join(self.out(first), "checkpoints")
-            self.train(rest, "-n", 2, "--batch", 8, "--steps", 8, "--method", method, "--resume", os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0]))
-            self.assertEqual(read(os.path.join(self.out(whole), "model.safetensors")), read(os.path.join(self.out(first), "model.safetensors")))
-            self.assertEqual(read(os.path.join(self.out(whole), "model.safetensors")), read(os.path.join(self.out(rest), "model.safetensors")))
+            self.train(rest, "-n", 2, "--batch", 8, "--steps", 8, "--method", method,
+                       "--resume", os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0]))
+            self.assertEqual(read(os.path.join(self.out(whole), "model.safetensors")),
+                             read(os.path.join(self.out(first), "model.safetensors")))
+            self.assertEqual(read(os.path.join(self.out(whole), "model.safetensors")),
+                             read(os.path.join(self.out(rest), "model.safetensors")))
 
     def test_a_simulated_run_has_the_same_bits(self):
         self.train("processes", "-n", 2, "--batch", 8, "--steps", 2)
-        done = tutti("train", "--model", MODEL, "--data", self.data, "--threads", 1, "--quiet", "-n", 2, "--batch", 8, "--steps", 2, "--transport", "sim", "--out", self.out("sim"))
+        done = tutti("train", "--model", MODEL, "--data", self.data, "--threads", 1, "--quiet", "-n", 2, "--batch", 8,
+                     "--steps", 2, "--transport", "sim", "--out", self.out("sim"))
         if done.returncode != 0 and "libtutti_transport_sim" in done.stderr:
             self.skipTest("built without SimGrid")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(read(os.path.join(self.out("processes"), "model.safetensors")), read(os.path.join(self.out("sim"), "model.safetensors")))
+        self.assertEqual(read(os.path.join(self.out("processes"), "model.safetensors")),
+                         read(os.path.join(self.out("sim"), "model.safetensors")))
 
     def test_vgg_trains_at_the_workers_own_pace(self):
         s = self.train("vgg", "-n", 2, "--batch", 8, "--steps", 2, "--method", "ad-psgd", model="vgg(small)")
@@ -72,7 +82,8 @@ class Image(unittest.TestCase):
         self.assertGreaterEqual(s["final_test_accuracy"], 0)
 
     def test_what_does_not_fit_is_a_sentence(self):
-        for model, sentence in (("resnet(depth=10)", "it must be 6n + 2"), ("vgg(large)", "size"), ("resnet(deep=8)", "there are depth")):
+        for model, sentence in (("resnet(depth=10)", "it must be 6n + 2"), ("vgg(large)", "size"),
+                                ("resnet(deep=8)", "there are depth")):
             done = tutti("train", "--model", model, "--data", self.data, "--steps", 1, "--out", self.out("refused"))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(sentence, done.stderr)

@@ -1,5 +1,6 @@
-"""Workers that die, signals, a launcher that is killed: the run ends, says who and why, and leaves nothing. Bounds are ten times those of the design (50 ms to
-notice, 2 s to stop, 1 s after the launcher's death), since a test machine may be busy."""
+"""Workers that die, signals, a launcher that is killed: the run ends, says who and why, and leaves
+nothing. Bounds are ten times those of the design (50 ms to notice, 2 s to stop, 1 s after the
+launcher's death), since a test machine may be busy."""
 import os, random, re, signal, subprocess, sys, time, unittest
 
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), folder) for folder in ("..", "../netlab")]
@@ -13,9 +14,11 @@ class Loss(Case):
     IN_MEMORY = False  # another /dev/shm is mounted over that one here
 
     def start(self, name, *arguments, n=3, **more):
-        run = subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data, "-n", str(n), "--batch", "16", "--epochs", "100000", "--quiet",
-                                "--out", self.out(name), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=clean_environment(ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"), **more)  # under the sanitizer a SIGSEGV sent by us must still kill
+        # under the sanitizer a SIGSEGV sent by us must still kill
+        run = subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data, "-n", str(n),
+                                "--batch", "16", "--epochs", "100000", "--quiet", "--out", self.out(name), *arguments],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(
+                                   ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"), **more)
         deadline = time.monotonic() + 30
         while len(children_of(run.pid)) < n:
             self.assertLess(time.monotonic(), deadline, "workers did not start")
@@ -50,7 +53,8 @@ class Loss(Case):
             begin = time.monotonic()
             err = self.ended(run, 20)
             self.assertEqual(run.returncode, 3, err)
-            self.assertRegex(err, r"worker %d was lost: process %d was killed by signal %d \(%s\)" % (rank, workers[rank], sign, sign.name))
+            self.assertRegex(err, r"worker %d was lost: "
+                             r"process %d was killed by signal %d \(%s\)" % (rank, workers[rank], sign, sign.name))
             self.assertEqual(err.count("\n"), 1, err)
             self.assertLess(time.monotonic() - begin, 15)
             self.assert_gone(workers)
@@ -71,7 +75,8 @@ class Loss(Case):
         self.assertEqual(shm_entries(), before)
 
     def test_ctrl_c_of_a_terminal_reaches_the_whole_group_and_ends_it_cleanly(self):
-        """A terminal's signal goes to everybody in the group of its foreground job. It is sent when all train, as the first line of the metrics says."""
+        """A terminal's signal goes to everybody in the group of its foreground job. It is sent when
+        all train, as the first line of the metrics says."""
         run, workers = self.start("g", "--report-every", "1", n=2, start_new_session=True)
         deadline = time.monotonic() + 60
         while lines_told(self.out("g")) == 0:
@@ -99,8 +104,9 @@ class Loss(Case):
         if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
             self.skipTest("needs root and mount namespaces")
         for size in ("64k", "3m", "40m"):
-            done = subprocess.run(["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh", TUTTI, "train", "--model", "mlp",
-                                   "-n", "3", "--out", self.out(size)], capture_output=True, text=True, timeout=60, env=clean_environment())
+            done = subprocess.run(["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec '
+                                   f'"$@"', "sh", TUTTI, "train", "--model", "mlp", "-n", "3", "--out", self.out(size)],
+                                  capture_output=True, text=True, timeout=60, env=clean_environment())
             self.assertNotEqual(done.returncode, 0)
             self.assertLess(done.returncode, 128, done.stderr)
             self.assertRegex(done.stderr, r"/dev/shm")
@@ -114,13 +120,15 @@ class Loss(Case):
         os.kill(workers[1], signal.SIGSTOP)
         err = self.ended(run, 60)
         self.assertEqual(run.returncode, 3, err)
-        self.assertRegex(err, r"^tutti: worker 1 was lost: process %d on host '\S+' had been stopped \(SIGSTOP\) for \d+\.\d s and was ended\n$" % workers[1])
+        self.assertRegex(err, r"^tutti: worker 1 was lost: process %d on host '\S+' had been stopped \(SIGSTOP\) for "
+                         r"\d+\.\d s and was ended\n$" % workers[1])
         self.assertGreater(time.monotonic() - begin, 2)
         self.assert_gone(workers)
 
 
 class GoesOn(HostCase):
-    """Runs that outlive a worker, by --on-loss continue, which is what d-psgd does over shm and tcp unless it is told to stop."""
+    """Runs that outlive a worker, by --on-loss continue, which is what d-psgd does over shm and tcp
+    unless it is told to stop."""
     METHOD = ("--method", "d-psgd(graph=complete)", "--model", "mlp(hidden=16)")
 
     def going(self, name, *arguments, steps=800, **more):
@@ -131,9 +139,12 @@ class GoesOn(HostCase):
             for rank in (2, 0):
                 run, out, workers = self.going("%s%d" % (transport, rank), "-n", "3", "--transport", transport)
                 os.kill(workers[rank][0], signal.SIGKILL)
-                err = self.ended(run, 150)  # 800 steps of two who wait for each other in each: half a minute and more with seven programs a core
+                # 800 steps of two who wait for each other in each: half a minute and more with
+                # seven programs a core
+                err = self.ended(run, 150)
                 self.assertEqual(run.returncode, 0, err)
-                self.assertEqual(err, "tutti: worker %d was lost: process %d was killed by signal 9 (SIGKILL); the run goes on with 2 workers\n" % (rank, workers[rank][0]))
+                self.assertEqual(err, "tutti: worker %d was lost: process %d was killed by signal 9 (SIGKILL); "
+                                 "the run goes on with 2 workers\n" % (rank, workers[rank][0]))
                 self.assertEqual(summary(out)["workers"], 3)
                 self.nothing_is_left(out)
 
@@ -145,7 +156,8 @@ class GoesOn(HostCase):
         os.kill(workers[1][0], signal.SIGKILL)
         err = self.ended(run, 60)
         self.assertEqual(run.returncode, 3, err)
-        self.assertIn("was killed by signal 9 (SIGKILL); 1 of 3 workers were left, fewer than the 2 of min-workers\n", err)
+        self.assertIn("was killed by signal 9 (SIGKILL); 1 of 3 workers were left, fewer than the 2 of min-workers\n",
+                      err)
 
     def test_it_stops_when_it_is_told_to(self):
         run, out, workers = self.going("s", "-n", "3", "--on-loss", "stop", steps=1000000)
@@ -166,25 +178,32 @@ class GoesOn(HostCase):
         err = self.ended(run, 90)
         self.assertEqual(run.returncode, 0, err)
         lines = [l for l in err.splitlines() if "the run goes on" in l]
-        self.assertEqual(lines[0], "tutti: worker 3 was lost: process %d on host 127.0.0.2 was killed by signal 9 (SIGKILL); the run goes on with 3 workers" % workers[3][0])
+        self.assertEqual(lines[0], "tutti: worker 3 was lost: process %d on host 127.0.0.2 was killed by signal 9 "
+                         "(SIGKILL); the run goes on with 3 workers" % workers[3][0])
         self.assertRegex(lines[1], r"^tutti: worker 2 was lost: .*; the run goes on with 2 workers$")
         self.assertEqual(len(lines), 2, err)
         self.nothing_is_left(out)
 
     @needs_lab
     def test_a_host_that_is_cut_off_is_lost_and_its_workers_stop(self):
-        run, out, workers = self.going("c", "-H", "h1:2,h2:1", "--rsh", NETLAB + " rsh", steps=3000, command=[NETLAB, "-n", "2", "--timeout", "100", "--"])
-        subprocess.run([NETLAB, "cut", "h2"], env=dict(os.environ, NETLAB=workers[0][1][b"NETLAB"].decode()), check=True)
+        run, out, workers = self.going("c", "-H", "h1:2,h2:1", "--rsh", NETLAB + " rsh", steps=3000,
+                                       command=[NETLAB, "-n", "2", "--timeout", "100", "--"])
+        subprocess.run([NETLAB, "cut", "h2"], env=dict(os.environ, NETLAB=workers[0][1][b"NETLAB"].decode()),
+                       check=True)
         err = self.ended(run, 90)
         self.assertEqual(run.returncode, 0, err)
-        self.assertRegex(err, r"tutti: worker 2 was lost: it has been silent for \d\.\d s .*; the run goes on with 2 workers\n")
+        self.assertRegex(err, r"tutti: worker 2 was lost: it has been silent for \d\.\d s .*; "
+                         r"the run goes on with 2 workers\n")
         self.nothing_is_left(out)
 
     def test_who_cannot_go_on_is_told_who_can(self):
-        self.refused("on-loss is 'continue', but 'ddp' needs every worker in every step; use on-loss=stop and resume from a checkpoint, or a method that goes on (", "train", "-n", 2, "--on-loss", "continue")
-        self.refused("min-workers is 4, but the run has 3 from its beginning; give at most 3", "train", "-n", 3, "--min-workers", 4)
+        self.refused("on-loss is 'continue', but 'ddp' needs every worker in every step; use on-loss=stop and resume "
+                     "from a checkpoint, or a method that goes on (", "train", "-n", 2, "--on-loss", "continue")
+        self.refused("min-workers is 4, but the run has 3 from its beginning; give at most 3", "train", "-n", 3,
+                     "--min-workers", 4)
         if os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_mpi.so")):
-            self.refused("on-loss is 'continue', but transport 'mpi' does not outlive the loss of a worker; use on-loss=stop, or a transport that does (shm, tcp)", "train", "-n", 2,
+            self.refused("on-loss is 'continue', but transport 'mpi' does not outlive the loss of a worker; "
+                         "use on-loss=stop, or a transport that does (shm, tcp)", "train", "-n", 2,
                          "--method", "d-psgd", "--on-loss", "continue", "--transport", "mpi")
 
 

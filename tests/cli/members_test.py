@@ -1,16 +1,19 @@
-"""Methods without a centre go on without the workers they have lost: whoever is killed, whenever, the rest end well, say who was lost, and leave one whole model."""
+"""Methods without a centre go on without the workers they have lost: whoever is killed, whenever,
+the rest end well, say who was lost, and leave one whole model."""
 import glob, math, random
 from command import *
 
-TRAIN = ["--model", "mlp(hidden=64)", "--optimizer", "sgd(lr=0.02)", "--batch", "16", "--quiet"]  # messages of 220 KB, steps of less than a millisecond
+# messages of 220 KB, steps of less than a millisecond
+TRAIN = ["--model", "mlp(hidden=64)", "--optimizer", "sgd(lr=0.02)", "--batch", "16", "--quiet"]
 LARGE = ["--model", "mlp"]  # of 7 MB
 
 
 class Members(Case):
     def start(self, name, *arguments, n=4, method="d-psgd"):
         out = self.out(name)
-        run = subprocess.Popen([TUTTI, "train", "--method", method, "--data", self.data, "-n", str(n), *TRAIN, "--out", out, *map(str, arguments)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, env=clean_environment())
+        run = subprocess.Popen([TUTTI, "train", "--method", method, "--data", self.data, "-n", str(n), *TRAIN,
+                                "--out", out, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env=clean_environment())
         self.addCleanup(lambda: (run.kill(), run.communicate()) if run.poll() is None else None)
         return run, out
 
@@ -22,7 +25,8 @@ class Members(Case):
             return []
 
     def until(self, run, out, step):
-        """Waits until a line of metrics tells of that step; gives the workers' processes, by rank."""
+        """Waits until a line of metrics tells of that step; gives the workers' processes, by
+        rank."""
         deadline = time.monotonic() + 60
         while not any(line["step"] >= step for line in self.lines(out)):
             self.assertIsNone(run.poll(), run.stderr.read() if run.poll() is not None else "")
@@ -68,13 +72,16 @@ class Members(Case):
 
     def test_one_is_killed_and_the_others_end_the_run_on_every_graph(self):
         before = shm_entries()
-        for graph, rank, steps, model in (("ring", 2, 600, []), ("complete", 0, 60, LARGE), ("exponential", 3, 600, [])):
-            run, out = self.start(graph, *model, "--steps", steps, "--report-every", 5, method="d-psgd(graph=%s)" % graph)
+        for graph, rank, steps, model in (("ring", 2, 600, []), ("complete", 0, 60, LARGE),
+                                          ("exponential", 3, 600, [])):
+            run, out = self.start(graph, *model, "--steps", steps, "--report-every", 5,
+                                  method="d-psgd(graph=%s)" % graph)
             self.kill(self.until(run, out, 20), [rank])
             self.ended(run)
             s = self.check(out, 4, [rank])
             self.assertEqual(s["steps"], steps)
-            self.assertLess(s["samples"], steps // 10 * 600)  # ten steps go through all of the data, but for the part of the one that was lost
+            # ten steps go through all of the data, but for the part of the one that was lost
+            self.assertLess(s["samples"], steps // 10 * 600)
             self.assertGreaterEqual(s["samples"], steps // 10 * 600 * 3 // 4)
             last = [line for line in self.lines(out) if "train_loss" in line][-1]
             self.assertIsNone(last["wait_seconds_by_worker"][rank])
@@ -105,7 +112,9 @@ class Members(Case):
         for k in range(8):
             n = rng.choice([2, 3, 4])
             lost = rng.sample(range(n), rng.randrange(1, n))
-            run, out = self.start("k%d" % k, "--steps", 100, "--report-every", 1, "--eval-every", 2, "--checkpoint-every", 2, n=n, method="d-psgd(graph=%s)" % rng.choice(["ring", "complete"]))
+            run, out = self.start("k%d" % k, "--steps", 100, "--report-every", 1, "--eval-every", 2,
+                                  "--checkpoint-every", 2, n=n,
+                                  method="d-psgd(graph=%s)" % rng.choice(["ring", "complete"]))
             pids = self.until(run, out, rng.randrange(1, 40))
             for r in lost:
                 time.sleep(rng.random() * 0.02)
@@ -141,37 +150,53 @@ class Members(Case):
     def test_a_full_disk_ends_the_run_and_the_writer_s_words_are_read(self):
         if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
             self.skipTest("needs root and mount namespaces")
-        for transport, what, size in (("shm", ["--report-every", "1"], 24),
-                                      ("tcp", ["--report-every", "1"], 24), ("shm", ["--checkpoint-every", "3"], 100), ("tcp", ["--checkpoint-every", "3"], 100)):
+        for transport, what, size in (("shm", ["--report-every", "1"], 24), ("tcp", ["--report-every", "1"], 24),
+                                      ("shm", ["--checkpoint-every", "3"], 100),
+                                      ("tcp", ["--checkpoint-every", "3"], 100)):
             out = self.out("full-" + transport + what[0])
             os.makedirs(out)
-            done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=%dk tmpfs "$0" && exec "$@"' % size, out, TUTTI, "train", "--method", "d-psgd", "--data", self.data, "-n", "3", *TRAIN, "--steps",
-                                   "100000", *what, "--transport", transport, "--out", out + "/run"], capture_output=True, text=True, timeout=100, env=clean_environment())
+            done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=%dk tmpfs "$0" && exec "$@"'
+                                   % size, out, TUTTI, "train", "--method", "d-psgd", "--data", self.data, "-n", "3",
+                                   *TRAIN, "--steps", "100000", *what, "--transport", transport, "--out", out + "/run"],
+                                  capture_output=True, text=True, timeout=100, env=clean_environment())
             self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertRegex(done.stderr, r"^tutti: worker 0: .*metrics\.jsonl.*No space left on device.*\n$" if "report" in what[0] else r"^tutti: worker \d: cannot save the checkpoint of step 3: .*free space there.*\n$")
+            self.assertRegex(done.stderr,
+                             r"^tutti: worker 0: .*metrics\.jsonl.*No space left on device.*\n$" if "report" in what[0]
+                             else r"^tutti: worker \d: cannot save the checkpoint of step 3: .*free space there.*\n$")
             self.assertNotIn("goes on", done.stderr)
 
     def test_over_tcp(self):
-        for graph, ranks, steps, model in (("ring", [1], 60, LARGE), ("complete", [0], 500, []), ("exponential", [3, 0], 500, [])):
-            run, out = self.start(graph, *model, "--steps", steps, "--report-every", 5, "--transport", "tcp", method="d-psgd(graph=%s)" % graph)
+        for graph, ranks, steps, model in (("ring", [1], 60, LARGE), ("complete", [0], 500, []),
+                                           ("exponential", [3, 0], 500, [])):
+            run, out = self.start(graph, *model, "--steps", steps, "--report-every", 5, "--transport", "tcp",
+                                  method="d-psgd(graph=%s)" % graph)
             self.kill(self.until(run, out, 20), ranks)
             self.ended(run)
             self.check(out, 4, ranks)
 
     def test_at_everybody_s_own_pace(self):
-        for k, (transport, method, ranks) in enumerate((("shm", "ad-psgd(graph=ring)", [2]), ("shm", "ad-psgd(graph=complete,exchanges=0)", [3, 0]), ("tcp", "ad-psgd", [0]))):
-            run, out = self.start("p%d" % k, "--steps", 100, "--report-every", 2, "--eval-every", 50, "--transport", transport, method=method)
+        for k, (transport, method, ranks) in enumerate((("shm", "ad-psgd(graph=ring)", [2]),
+                                                        ("shm", "ad-psgd(graph=complete,exchanges=0)", [3, 0]),
+                                                        ("tcp", "ad-psgd", [0]))):
+            run, out = self.start("p%d" % k, "--steps", 100, "--report-every", 2, "--eval-every", 50,
+                                  "--transport", transport, method=method)
             self.kill(self.until(run, out, 10), ranks)
             self.ended(run)
             s = self.check(out, 4, ranks)
-            self.assertEqual(s["steps"], 100)  # 400 gradients were given out; those that the lost ones had are computed by nobody
+            # 400 gradients were given out; those that the lost ones had are computed by nobody
+            self.assertEqual(s["steps"], 100)
             self.assertLessEqual(s["samples"], 100 * 4 * 16)
             self.assertGreater(s["samples"], 100 * 4 * 16 // 2)
 
     def test_averages_beside_the_computation(self):
-        for k, (transport, method, ranks) in enumerate((("shm", "asr-adpsgd", [0]), ("tcp", "rand-psgd(pace=own,rounds=2)", [1, 0]), ("shm", "lasgd(local_steps=2)", [2]), ("tcp", "asr-adpsgd(mixing=delay-by-one)", [0, 3]))):
-            whole = 100 * 4 * 16 if k < 2 else 10 * 600  # gradients given out of at most 16 samples; 10 steps are an epoch
-            run, out = self.start("a%d" % k, "--steps", 100, "--report-every", 2, "--eval-every", 50, "--transport", transport, method=method)
+        for k, (transport, method, ranks) in enumerate((("shm", "asr-adpsgd", [0]),
+                                                        ("tcp", "rand-psgd(pace=own,rounds=2)", [1, 0]),
+                                                        ("shm", "lasgd(local_steps=2)", [2]),
+                                                        ("tcp", "asr-adpsgd(mixing=delay-by-one)", [0, 3]))):
+            # gradients given out of at most 16 samples; 10 steps are an epoch
+            whole = 100 * 4 * 16 if k < 2 else 10 * 600
+            run, out = self.start("a%d" % k, "--steps", 100, "--report-every", 2, "--eval-every", 50,
+                                  "--transport", transport, method=method)
             self.kill(self.until(run, out, 10), ranks)
             self.ended(run)
             s = self.check(out, 4, ranks)
@@ -183,11 +208,13 @@ class Members(Case):
         run, out = self.start("w", "--steps", 100000, "--report-every", 5, method="lasgd(warmup=2)")
         self.kill(self.until(run, out, 5), [1])
         self.assertIn("worker 1 was lost", self.ended(run, code=3))
-        self.refused("needs every worker in every step", "train", "--method", "lasgd(warmup=2)", "-n", 2, "--on-loss", "continue")
+        self.refused("needs every worker in every step", "train", "--method", "lasgd(warmup=2)", "-n", 2,
+                     "--on-loss", "continue")
 
     def test_a_machine_that_has_lost_a_worker_leaves_and_the_others_go_on(self):
         for ranks, gone in (([3], [2, 3]), ([0], [0, 1])):
-            run, out = self.start("m%d" % ranks[0], "--steps", 100, "--report-every", 2, method="h-adpsgd(super_learner=2)")
+            run, out = self.start("m%d" % ranks[0], "--steps", 100, "--report-every", 2,
+                                  method="h-adpsgd(super_learner=2)")
             self.kill(self.until(run, out, 10), ranks)
             self.assertIn("leaves the run: the workers it sums with have lost worker %d" % ranks[0], self.ended(run))
             self.assertEqual(self.check(out, 4, gone)["steps"], 100)

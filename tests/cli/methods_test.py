@@ -1,10 +1,12 @@
-"""local-sgd and d-psgd as a person runs them: accuracy, the same bytes twice, traffic against the formula, resuming."""
+"""local-sgd and d-psgd as a person runs them: accuracy, the same bytes twice, traffic against the
+formula, resuming."""
 import json, math, os, signal, subprocess, time, unittest
 from command import *
 
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
-NEIGHBOURS = {"ring": lambda n: min(2, n - 1), "complete": lambda n: n - 1, "exponential": lambda n: (n - 1).bit_length(), "one-peer-exponential": lambda n: 1}
+NEIGHBOURS = {"ring": lambda n: min(2, n - 1), "complete": lambda n: n - 1,
+              "exponential": lambda n: (n - 1).bit_length(), "one-peer-exponential": lambda n: 1}
 
 
 def model(out):
@@ -13,8 +15,10 @@ def model(out):
 
 class Methods(Case):
     def test_local_sgd_learns_and_sends_one_all_reduce_a_period(self):
-        for n, method, rounds in ((2, "local-sgd", 4), (3, "local-sgd(period=4)", 8), (2, "local-sgd(period=7,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", 5)):
-            out = self.train("%d%d" % (n, rounds), *MODEL, "--data", self.data, "-n", n, "--batch", 10, "--steps", 30, "--method", method, "--seed", 1)
+        for n, method, rounds in ((2, "local-sgd", 4), (3, "local-sgd(period=4)", 8),
+                                  (2, "local-sgd(period=7,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", 5)):
+            out = self.train("%d%d" % (n, rounds), *MODEL, "--data", self.data, "-n", n, "--batch", 10, "--steps", 30,
+                             "--method", method, "--seed", 1)
             s = summary(out)
             self.assertEqual(s["steps"], 30)
             self.assertEqual(s["bytes_sent_total"], rounds * 2 * (n - 1) * 4 * PARAMS)  # ceil(30 / period) all-reduces
@@ -23,14 +27,17 @@ class Methods(Case):
 
     def test_a_warm_up_of_local_sgd_is_ddp(self):
         common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 15, "--seed", 5)
-        self.assertEqual(model(self.train("a", *common, "--method", "local-sgd(warmup=15)")), model(self.train("b", *common, "--method", "ddp")))
+        self.assertEqual(model(self.train("a", *common, "--method", "local-sgd(warmup=15)")),
+                         model(self.train("b", *common, "--method", "ddp")))
         out = self.train("c", *common, "--method", "local-sgd(period=5,warmup=5)")
         self.assertEqual(summary(out)["bytes_sent_total"], (5 + 2) * 2 * 2 * 4 * PARAMS)
 
     def test_d_psgd_learns_on_any_number_of_workers_and_sends_what_the_graph_says(self):
-        for n, graph in ((1, "ring"), (2, "ring"), (3, "ring"), (7, "ring"), (4, "complete"), (5, "exponential"), (6, "one-peer-exponential")):
+        for n, graph in ((1, "ring"), (2, "ring"), (3, "ring"), (7, "ring"), (4, "complete"), (5, "exponential"),
+                         (6, "one-peer-exponential")):
             method = "d-psgd" if graph == "ring" else "d-psgd(graph=%s)" % graph
-            out = self.train("%d%s" % (n, graph), *MODEL, "--data", self.data, "-n", n, "--batch", 8, "--steps", 24, "--method", method, "--seed", 1)
+            out = self.train("%d%s" % (n, graph), *MODEL, "--data", self.data, "-n", n, "--batch", 8, "--steps", 24,
+                             "--method", method, "--seed", 1)
             s = summary(out)
             mixed, at_the_end = 24 * n * NEIGHBOURS[graph](n) * 4 * PARAMS, 2 * (n - 1) * 4 * PARAMS
             self.assertEqual(s["bytes_sent_total"], mixed + at_the_end)
@@ -54,13 +61,18 @@ class Methods(Case):
 
     def test_the_complete_graph_is_an_all_reduce_of_models(self):
         common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 10, "--seed", 7)
-        a = floats(os.path.join(self.train("a", *common, "--method", "d-psgd(complete,order=atc)"), "model.safetensors"))
+        a = floats(os.path.join(self.train("a", *common, "--method", "d-psgd(complete,order=atc)"),
+                                "model.safetensors"))
         b = floats(os.path.join(self.train("b", *common, "--method", "local-sgd(period=1)"), "model.safetensors"))
-        self.assertLessEqual(max(abs(x - y) for x, y in zip(a, b)), 1e-6)  # the mean of three equal models, once more, at the end
+        # the mean of three equal models, once more, at the end
+        self.assertLessEqual(max(abs(x - y) for x, y in zip(a, b)), 1e-6)
 
     def test_a_run_resumed_in_mid_period_ends_with_the_same_bytes(self):
-        for i, method in enumerate(("local-sgd(period=5)", "local-sgd(period=5,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", "d-psgd", "d-psgd(one-peer-exponential,order=atc)")):
-            common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--method", method, "--seed", 2, "--steps", 20, "--checkpoint-every", 8, "--checkpoint-keep", 9)
+        for i, method in enumerate(("local-sgd(period=5)",
+                                    "local-sgd(period=5,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", "d-psgd",
+                                    "d-psgd(one-peer-exponential,order=atc)")):
+            common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--method", method, "--seed", 2,
+                      "--steps", 20, "--checkpoint-every", 8, "--checkpoint-keep", 9)
             whole = self.train("w%d" % i, *common)
             checkpoints = os.path.join(whole, "checkpoints")
             first = os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0])
@@ -70,8 +82,10 @@ class Methods(Case):
 
     def test_a_killed_neighbour_ends_the_run_and_is_named(self):
         for i, method in enumerate(("d-psgd", "d-psgd(one-peer-exponential,order=atc)", "local-sgd(period=3)")):
-            run = subprocess.Popen([TUTTI, "train", *MODEL, "--data", self.data, "-n", "5", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method,
-                                    "--on-loss", "stop", "--out", self.out("k%d" % i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+            run = subprocess.Popen([TUTTI, "train", *MODEL, "--data", self.data, "-n", "5", "--batch", "16",
+                                    "--epochs", "100000", "--quiet", "--method", method, "--on-loss", "stop",
+                                    "--out", self.out("k%d" % i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env=clean_environment())
             deadline = time.monotonic() + 30
             while len(children_of(run.pid)) < 5 and time.monotonic() < deadline:
                 time.sleep(0.005)
@@ -87,7 +101,8 @@ class Methods(Case):
             self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL)" % workers[3], err)
 
     def test_mixing_is_in_the_trace_beside_the_computation(self):
-        out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 10, "--trace", "--final-eval", "off", "--method", "d-psgd", "--lane", "on")
+        out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 10,
+                         "--trace", "--final-eval", "off", "--method", "d-psgd", "--lane", "on")
         with open(os.path.join(out, "trace.json")) as f:
             events = json.load(f)
         for rank in (0, 1):
@@ -97,8 +112,10 @@ class Methods(Case):
             self.assertTrue(any(e["ts"] < backward[e["args"]["step"]]["ts"] for e in mixes))
 
     def test_hetero_ring_gives_a_slow_worker_less_and_loses_no_sample(self):
-        """8 times slower: 14 and 2 of 16 micro-batches are due. Asserted with much room: the machine may be busy."""
-        common = ("--model", "mlp(hidden=384)", "--data", self.data, "-n", 2, "--batch", 32, "--epochs", 4, "--threads", 1, "--seed", 3)
+        """8 times slower: 14 and 2 of 16 micro-batches are due. Asserted with much room: the
+        machine may be busy."""
+        common = ("--model", "mlp(hidden=384)", "--data", self.data, "-n", 2, "--batch", 32, "--epochs", 4,
+                  "--threads", 1, "--seed", 3)
         ring = self.train("ring", *common, "--method", "hetero-ring(adapt_every=5)", "--slow", "1:8")
         plain = self.train("plain", *common, "--method", "ddp")
         s = summary(ring)
@@ -107,18 +124,21 @@ class Methods(Case):
         self.assertGreater(first, 2 * second)
         self.assertGreaterEqual(len([e for e in s["events"] if e["kind"] == "allocation"]), 2)
         gathered = 4 * 2 * (40 // 5)
-        self.assertEqual(s["bytes_sent_total"], summary(plain)["bytes_sent_total"] + gathered)  # two workers: a ring's bytes are any all-reduce's
+        # two workers: a ring's bytes are any all-reduce's
+        self.assertEqual(s["bytes_sent_total"], summary(plain)["bytes_sent_total"] + gathered)
         a, b = (floats(os.path.join(o, "model.safetensors")) for o in (ring, plain))
-        self.assertLessEqual(math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b))), 5e-3 * math.sqrt(sum(x * x for x in b)))
+        self.assertLessEqual(math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b))),
+                             5e-3 * math.sqrt(sum(x * x for x in b)))
 
     def test_hetero_ring_runs_with_its_defaults_on_any_number_of_workers(self):
         for n, batch in ((1, 64), (3, 20), (4, 1), (5, 11)):
-            s = summary(self.train("n%d" % n, *MODEL, "--data", self.data, "-n", n, "--batch", batch, "--steps", 12, "--method", "hetero-ring"))
+            s = summary(self.train("n%d" % n, *MODEL, "--data", self.data, "-n", n, "--batch", batch, "--steps", 12,
+                                   "--method", "hetero-ring"))
             self.assertEqual(sum(w["passes"] * w["batch"] for w in s["by_worker"]), n * batch)
 
     def test_impossible_graphs_are_refused_by_the_command_in_one_sentence(self):
-        self.refused("graph 'hypercube' cannot have 3 members; their number must be a power of two: 2 or 4", "train", *MODEL, "--data", self.data, "-n", 3,
-                     "--method", "d-psgd(hypercube)", "--out", self.out("a"))
+        self.refused("graph 'hypercube' cannot have 3 members; their number must be a power of two: 2 or 4", "train",
+                     *MODEL, "--data", self.data, "-n", 3, "--method", "d-psgd(hypercube)", "--out", self.out("a"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""`tutti train` under MPI's own launchers (every method and codec: transports_test.py). TUTTI_MPI names those for which a transport was built: "openmpi:/usr/bin/mpirun.openmpi|mpich:/usr/bin/mpiexec.mpich"."""
+"""`tutti train` under MPI's own launchers (every method and codec: transports_test.py). TUTTI_MPI
+names those for which a transport was built:
+"openmpi:/usr/bin/mpirun.openmpi|mpich:/usr/bin/mpiexec.mpich"."""
 import itertools, json, os, signal, subprocess, time, unittest
 from command import *
 
@@ -11,15 +13,18 @@ MODEL = 784 * 48 + 48 + 48 * 48 + 48 + 48 * 10 + 10  # its elements
 
 
 def mpirun(kind, n):
-    """More ranks than cores, as root if need be, on this host only. MPI leaves memory behind at its end, which is not our matter."""
+    """More ranks than cores, as root if need be, on this host only. MPI leaves memory behind at its
+    end, which is not our matter."""
     leaks = {"ASAN_OPTIONS": ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "detect_leaks=0"]))}
     if kind == "openmpi":
-        return [LAUNCHERS[kind], "--oversubscribe", "-n", str(n)], {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **leaks}
+        return [LAUNCHERS[kind], "--oversubscribe", "-n", str(n)], {"OMPI_ALLOW_RUN_AS_ROOT": "1",
+                                                                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **leaks}
     return [LAUNCHERS[kind], "-n", str(n)], leaks
 
 
 def in_turn(*items):
-    """Each with a launcher: what does not go by the implementation is shown under one of them, since a job takes its time to start."""
+    """Each with a launcher: what does not go by the implementation is shown under one of them,
+    since a job takes its time to start."""
     return zip(itertools.cycle(sorted(LAUNCHERS)), items)
 
 
@@ -35,7 +40,8 @@ def libfabric():
 
 def under(kind, n, *arguments, command=(TUTTI,), timeout=120, **environment):
     launcher, variables = mpirun(kind, n)
-    return subprocess.run([*launcher, *command, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=clean_environment(**variables, **environment))
+    return subprocess.run([*launcher, *command, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+                          env=clean_environment(**variables, **environment))
 
 
 @unittest.skipIf(not LAUNCHERS, "skipped: built without MPI, or its launchers are not installed")
@@ -43,20 +49,24 @@ class MPI(Case):
     def test_rows_of_tables_go_to_servers(self):
         log = os.path.join(self.folder, "clicks.tsv")
         tutti("data", "clicks", "--samples", 3000, "--values", 10, "--out", log)
-        ctr = ("--model", "ctr(dim=4,layers=1,hidden=16)", "--data", f"clicks(file={log},rows=2000,val=0.25)", "--steps", 12, "--batch", 16, "--seed", 7, "--threads", 1)
+        ctr = ("--model", "ctr(dim=4,layers=1,hidden=16)", "--data", f"clicks(file={log},rows=2000,val=0.25)",
+               "--steps", 12, "--batch", 16, "--seed", 7, "--threads", 1)
         shm = self.train("rows", *ctr, "-n", 3, "--method", "parameter-server")
         for kind, method in in_turn("parameter-server", "asgd", "ssp(staleness=1)"):
             out = os.path.join(self.folder, "rows" + kind + method[:4])
             r = under(kind, 3, "train", *ctr, "--method", method, "--overwrite", "--out", out)
             self.assertEqual(r.returncode, 0, method + r.stderr + r.stdout)
             s = summary(out)
-            self.assertLess(s["bytes_sent_total"], 0.1 * 12 * 3 * 2 * 4 * 26 * 2000 * 4 + 2 * 4 * (26 * 2000 * 4 + 4096), method)
+            self.assertLess(s["bytes_sent_total"],
+                            0.1 * 12 * 3 * 2 * 4 * 26 * 2000 * 4 + 2 * 4 * (26 * 2000 * 4 + 4096), method)
             if method == "parameter-server":
-                self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(shm, "model.safetensors")))
+                self.assertEqual(read(os.path.join(out, "model.safetensors")),
+                                 read(os.path.join(shm, "model.safetensors")))
                 self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
 
     def test_the_last_processes_may_only_serve(self):
-        shm = self.train("dedicated", *COMMON, "--data", self.data, "-n", 2, "--method", "parameter-server", "--servers", 1)
+        shm = self.train("dedicated", *COMMON, "--data", self.data, "-n", 2, "--method", "parameter-server",
+                         "--servers", 1)
         for kind, method in in_turn("ringmaster-asgd", "parameter-server"):
             out = os.path.join(self.folder, "dedicated" + kind + method)
             r = under(kind, 3, "train", *COMMON, "--data", self.data, "--method", method, "--servers", 1, "--out", out)
@@ -64,9 +74,11 @@ class MPI(Case):
             s = summary(out)
             self.assertEqual((s["transport"], s["workers"], s["servers"], s["events"]), ("mpi", 2, 1, []))
             if method == "parameter-server":
-                self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(shm, "model.safetensors")))
+                self.assertEqual(read(os.path.join(out, "model.safetensors")),
+                                 read(os.path.join(shm, "model.safetensors")))
                 self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
-        r = under(kind, 2, "train", *COMMON, "--data", self.data, "--method", "asgd", "--servers", 2, "--out", os.path.join(self.folder, "none"))
+        r = under(kind, 2, "train", *COMMON, "--data", self.data, "--method", "asgd", "--servers", 2,
+                  "--out", os.path.join(self.folder, "none"))
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("servers is 2, but", r.stderr + r.stdout)
 
@@ -77,7 +89,8 @@ class MPI(Case):
                 out = os.path.join(self.folder, "%s%d" % (kind, n))
                 r = under(kind, n, "train", *COMMON, "--data", self.data, "--out", out)
                 self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
-                self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")), kind)
+                self.assertEqual(read(os.path.join(shm, "model.safetensors")),
+                                 read(os.path.join(out, "model.safetensors")), kind)
                 s = summary(out)
                 self.assertEqual((s["transport"], s["workers"], s["events"]), ("mpi", n, []))
                 self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
@@ -86,7 +99,8 @@ class MPI(Case):
     def test_the_transport_may_be_named(self):
         for kind in LAUNCHERS:
             out = os.path.join(self.folder, "named" + kind)
-            r = under(kind, 3, "train", *COMMON, "--data", self.data, "--transport", "mpi(implementation=%s,threads=multiple)" % kind, "--out", out)
+            r = under(kind, 3, "train", *COMMON, "--data", self.data,
+                      "--transport", "mpi(implementation=%s,threads=multiple)" % kind, "--out", out)
             self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
             self.assertEqual(summary(out)["transport"], "mpi")
 
@@ -101,23 +115,28 @@ class MPI(Case):
         self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
         self.assertEqual(summary(out)["transport"], "mpi")
         self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(whole, "model.safetensors")))
-        r = under(kind, 2, "train", "--resume", half, "--epochs", 4, "--transport", "sim", "--out", os.path.join(self.folder, "said"))
+        r = under(kind, 2, "train", "--resume", half, "--epochs", 4, "--transport", "sim",
+                  "--out", os.path.join(self.folder, "said"))
         self.assertIn("live in one process", r.stderr)
 
     def test_nodes_change_the_way_of_the_sums_and_not_their_bits(self):
         shm = self.train("nodes", *COMMON, "--data", self.data, "-n", 4)
         for kind, nodes in in_turn("1", "2"):
             out = os.path.join(self.folder, "nodes%s%s" % (nodes, kind))
-            r = under(kind, 4, "train", *COMMON, "--data", self.data, "--collective", "hierarchy", "--out", out, TUTTI_NODES=nodes)
+            r = under(kind, 4, "train", *COMMON, "--data", self.data, "--collective", "hierarchy", "--out", out,
+                      TUTTI_NODES=nodes)
             self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
-            self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")), (kind, nodes))
-        r = under(kind, 2, "train", *COMMON, "--data", self.data, "--out", os.path.join(self.folder, "none"), TUTTI_NODES="many")
+            self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")),
+                             (kind, nodes))
+        r = under(kind, 2, "train", *COMMON, "--data", self.data, "--out", os.path.join(self.folder, "none"),
+                  TUTTI_NODES="many")
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("TUTTI_NODES is 'many'; it must be the number of NUMA nodes of each host, 1 to 1024", r.stderr)
 
     @unittest.skipIf("openmpi" not in LAUNCHERS or not libfabric(), "skipped: no Open MPI with libfabric")
     def test_open_mpi_over_libfabric_gives_the_same_bytes(self):
-        """InfiniBand, EFA and Slingshot are providers of the same path (docs/MPI.md); with pml cm and mtl ofi Open MPI takes it or does not start. Here its provider is TCP."""
+        """InfiniBand, EFA and Slingshot are providers of the same path (docs/MPI.md); with pml cm
+        and mtl ofi Open MPI takes it or does not start. Here its provider is TCP."""
         shm = self.train("shm", *COMMON, "--data", self.data, "-n", 4)
         out = os.path.join(self.folder, "fabric")
         fabric = dict(OMPI_MCA_pml="cm", OMPI_MCA_mtl="ofi", OMPI_MCA_mtl_ofi_provider_include="tcp;ofi_rxm")
@@ -125,18 +144,23 @@ class MPI(Case):
         self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
         self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")))
         self.assertEqual(summary(out)["transport"], "mpi")
-        r = under("openmpi", 4, "train", *COMMON, "--data", self.data, "--out", out + "-none", **{**fabric, "OMPI_MCA_mtl_ofi_provider_include": "none-of-these"})
+        r = under("openmpi", 4, "train", *COMMON, "--data", self.data, "--out", out + "-none",
+                  **{**fabric, "OMPI_MCA_mtl_ofi_provider_include": "none-of-these"})
         self.assertNotEqual(r.returncode, 0) # so the first run did not go another way
 
     def test_one_thread_is_enough_below_serialized(self):
         shm = self.train("shm", *COMMON, "--data", self.data, "-n", 2)
         for kind in LAUNCHERS:
             out = os.path.join(self.folder, "funneled" + kind)
-            r = under(kind, 2, "train", *COMMON, "--data", self.data, "--transport", "mpi(threads=funneled)", "--lane", "off", "--out", out)
+            r = under(kind, 2, "train", *COMMON, "--data", self.data, "--transport", "mpi(threads=funneled)",
+                      "--lane", "off", "--out", out)
             self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
-            self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")), kind)
-        large = ("--model", "mlp(hidden=512)", *COMMON[2:]) # a small vector would wait for the end of the step, lane or not
-        r = under(kind, 2, "train", *large, "--data", self.data, "--transport", "mpi(threads=funneled)", "--lane", "on", "--out", out + "-lane")
+            self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")),
+                             kind)
+        # a small vector would wait for the end of the step, lane or not
+        large = ("--model", "mlp(hidden=512)", *COMMON[2:])
+        r = under(kind, 2, "train", *large, "--data", self.data, "--transport", "mpi(threads=funneled)", "--lane", "on",
+                  "--out", out + "-lane")
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("MPI_THREAD_FUNNELED", r.stderr)
 
@@ -144,18 +168,21 @@ class MPI(Case):
         for kind in LAUNCHERS:
             other = "mpich" if kind == "openmpi" else "openmpi"
             out = os.path.join(self.folder, "wrong" + kind)
-            r = under(kind, 2, "train", *COMMON, "--data", self.data, "--transport", "mpi(implementation=%s)" % other, "--out", out)
+            r = under(kind, 2, "train", *COMMON, "--data", self.data, "--transport", "mpi(implementation=%s)" % other,
+                      "--out", out)
             self.assertNotEqual(r.returncode, 0)
             self.assertIn("a world of 1", r.stderr)
             self.assertFalse(os.path.exists(os.path.join(out, "model.safetensors")))
 
     def test_without_a_launcher_of_mpis_it_says_how_to_start(self):
-        r = tutti("train", *COMMON, "--data", self.data, "-n", 2, "--transport", "mpi", "--out", os.path.join(self.folder, "alone"))
+        r = tutti("train", *COMMON, "--data", self.data, "-n", 2, "--transport", "mpi",
+                  "--out", os.path.join(self.folder, "alone"))
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("mpirun -n 4 tutti train", r.stderr)
 
     def test_a_number_of_workers_that_mpirun_contradicts_is_refused(self):
-        r = under(sorted(LAUNCHERS)[0], 2, "train", *COMMON, "--data", self.data, "-n", 3, "--out", os.path.join(self.folder, "three"))
+        r = under(sorted(LAUNCHERS)[0], 2, "train", *COMMON, "--data", self.data, "-n", 3,
+                  "--out", os.path.join(self.folder, "three"))
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("asks for 3 workers", r.stderr)
 
@@ -165,8 +192,9 @@ class MPI(Case):
             out = os.path.join(self.folder, "killed" + kind)
             marker = "TUTTI_TEST_MARK=%d-%s" % (os.getpid(), kind)
             name, value = marker.split("=")
-            p = subprocess.Popen([*launcher, TUTTI, "train", "--model", "mlp(hidden=48)", "--data", self.data, "--epochs", "100000", "--threads", "1", "--out", out],
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment(**variables, **{name: value}))
+            p = subprocess.Popen([*launcher, TUTTI, "train", "--model", "mlp(hidden=48)", "--data", self.data,
+                                  "--epochs", "100000", "--threads", "1", "--out", out], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, text=True, env=clean_environment(**variables, **{name: value}))
             try:
                 victim = worker_of_rank(marker, 1, out)
                 os.kill(victim, signal.SIGKILL)
@@ -183,7 +211,8 @@ class MPI(Case):
 
 
 def processes(marker):
-    """Our workers' process ids with their environment, by what is in it: never by a name that others' processes may have."""
+    """Our workers' process ids with their environment, by what is in it: never by a name that
+    others' processes may have."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

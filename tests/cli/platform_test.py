@@ -1,4 +1,5 @@
-"""Platforms read back with an XML parser: hosts, routes between all of them, and that a way costs what the spec says."""
+"""Platforms read back with an XML parser: hosts, routes between all of them, and that a way costs
+what the spec says."""
 import itertools, os, unittest
 import xml.etree.ElementTree as ElementTree
 from command import *
@@ -14,7 +15,8 @@ class Platform(Case):
         done = tutti("platform", spec)
         self.assertEqual(done.returncode, 0, done.stderr)
         zone = ElementTree.fromstring(done.stdout).find("zone")
-        self.links = {l.get("id"): (number(l.get("bandwidth"), "Gbps") * 1e9 if l.get("id") == "loopback" else number(l.get("bandwidth"), "bps"), number(l.get("latency"), "s"))
+        self.links = {l.get("id"): (number(l.get("bandwidth"), "Gbps") * 1e9 if l.get("id") == "loopback"
+                                    else number(l.get("bandwidth"), "bps"), number(l.get("latency"), "s"))
                       for l in zone.findall("link")}
         self.assertEqual(len(self.links), len(zone.findall("link")))
         for l in zone.findall("link"):
@@ -66,7 +68,8 @@ class Platform(Case):
                 self.assertFalse(set(self.way(a, b)) & set(self.way(b, a)))
 
     def test_two_levels_have_two_costs(self):
-        self.platform("two-level(machines=3,per_machine=4,rate=10Gbps,latency=50us,inner_rate=100Gbps,inner_latency=2us)")
+        self.platform(
+            "two-level(machines=3,per_machine=4,rate=10Gbps,latency=50us,inner_rate=100Gbps,inner_latency=2us)")
         self.assertEqual(len(self.hosts), 12)
         for (a, b), cost in self.all_costs().items():
             if int(a[1:]) // 4 == int(b[1:]) // 4:
@@ -108,7 +111,8 @@ class Platform(Case):
         self.assertTrue(0.22 < slow / (40 * 64) < 0.28, slow)
 
     def test_the_edge_is_mixed_within_its_bounds(self):
-        self.platform("edge(n=40,slow_rate=1Mbps,rate=100Mbps,slow_latency=80ms,latency=4ms,slow_speed=1Gf,speed=100Gf)")
+        self.platform(
+            "edge(n=40,slow_rate=1Mbps,rate=100Mbps,slow_latency=80ms,latency=4ms,slow_speed=1Gf,speed=100Gf)")
         costs = self.all_costs()
         self.assertGreater(len(set(self.hosts.values())), 30)
         self.assertTrue(all(1e9 <= s <= 100e9 for s in self.hosts.values()))

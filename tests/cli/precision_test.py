@@ -1,4 +1,6 @@
-"""Training in 16 bits: it learns what fp32 learns, the number of workers does not change a bit, overflows are left out and counted, a run goes on where it stopped, and what does not fit is a sentence."""
+"""Training in 16 bits: it learns what fp32 learns, the number of workers does not change a bit,
+overflows are left out and counted, a run goes on where it stopped, and what does not fit is a
+sentence."""
 import json, os, unittest
 from command import *
 
@@ -14,26 +16,32 @@ class Precision(Case):
             return [json.loads(line) for line in f]
 
     def test_sixteen_bits_learn_what_fp32_learns(self):
-        runs = {p: self.train(p, *COMMON[:-1], "sgd(lr=0.05)", "--data", self.data, "--epochs", 4, "--precision", p) for p in ("fp32", "bf16", "fp16")}
+        runs = {p: self.train(p, *COMMON[:-1], "sgd(lr=0.05)", "--data", self.data, "--epochs", 4, "--precision", p)
+                for p in ("fp32", "bf16", "fp16")}
         full = summary(runs["fp32"])
         self.assertLess(full["final_train_loss"], 0.7)  # from 2.3
         for p in ("bf16", "fp16"):
             s = summary(runs[p])
             self.assertEqual(s["precision"], p)
-            self.assertAlmostEqual(s["final_train_loss"], full["final_train_loss"], delta=0.05 * full["final_train_loss"])
+            self.assertAlmostEqual(s["final_train_loss"], full["final_train_loss"],
+                                   delta=0.05 * full["final_train_loss"])
             self.assertNotEqual(self.model(runs[p]), self.model(runs["fp32"]))
         self.assertIsNone(summary(runs["bf16"])["loss_scale"])
         self.assertGreaterEqual(summary(runs["fp16"])["loss_scale"], 1)
 
     def test_workers_do_not_change_a_bit(self):
         for p in ("bf16", "fp16"):
-            models = [self.model(self.train(f"{p}-{n}", "--model", "cnn", "--data", self.data, "-n", n, "--batch", 256 // n, "--steps", 2, "--precision", p, "--threads", 1)) for n in (1, 2, 4)]
+            models = [self.model(self.train(f"{p}-{n}", "--model", "cnn", "--data", self.data, "-n",
+                                            n, "--batch", 256 // n, "--steps", 2, "--precision", p, "--threads", 1))
+                      for n in (1, 2, 4)]
             self.assertEqual(models[0], models[1])
             self.assertEqual(models[0], models[2])
 
     def test_overflows_are_left_out_and_counted(self):
-        """From 2^60 down to what fp16 holds: each overflow halves the scale, and no step of those moves the model."""
-        out = self.train("over", *COMMON, "--data", self.data, "-n", 2, "--steps", 80, "--report-every", 10, "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=10)")
+        """From 2^60 down to what fp16 holds: each overflow halves the scale, and no step of those
+        moves the model."""
+        out = self.train("over", *COMMON, "--data", self.data, "-n", 2, "--steps", 80, "--report-every", 10,
+                         "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=10)")
         s = summary(out)
         self.assertGreater(s["steps_skipped"], 20)
         self.assertLess(s["steps_skipped"], 80)
@@ -47,7 +55,8 @@ class Precision(Case):
         self.assertLess(lines[-1]["train_loss"], lines[0]["train_loss"])
 
     def test_each_worker_of_a_local_method_has_a_scale_of_its_own(self):
-        out = self.train("local", *COMMON, "--data", self.data, "-n", 3, "--method", "local-sgd(period=4)", "--steps", 60, "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=7)")
+        out = self.train("local", *COMMON, "--data", self.data, "-n", 3, "--method", "local-sgd(period=4)", "--steps",
+                         60, "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=7)")
         s = summary(out)
         self.assertEqual(s["steps_skipped"], max(w["steps_skipped"] for w in s["by_worker"]))
         self.assertEqual(s["loss_scale"], min(w["loss_scale"] for w in s["by_worker"]))
@@ -55,22 +64,28 @@ class Precision(Case):
 
     def test_workers_at_their_own_pace_leave_out_what_overflows(self):
         """Simulated, so that it runs alike every time."""
-        arguments = [*COMMON, "--data", self.data, "-n", 3, "--method", "ad-psgd", "--transport", "sim", "--steps", 60, "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=7)"]
+        arguments = [*COMMON, "--data", self.data, "-n", 3, "--method", "ad-psgd", "--transport", "sim", "--steps", 60,
+                     "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=7)"]
         s, again = summary(self.train("pace", *arguments)), summary(self.train("pace-again", *arguments))
-        self.assertEqual(s["steps_skipped"], max(w["steps_skipped"] for w in s["by_worker"]))  # of the one that has left out most
+        # of the one that has left out most
+        self.assertEqual(s["steps_skipped"], max(w["steps_skipped"] for w in s["by_worker"]))
         self.assertGreater(min(w["steps_skipped"] for w in s["by_worker"]), 20)
         self.assertLess(s["final_train_loss"], 2.2)
         self.assertEqual(s["final_train_loss"], again["final_train_loss"])
 
     def test_a_run_goes_on_where_it_stopped(self):
         for method in ("ddp", "d-psgd"):
-            arguments = [*COMMON, "--data", self.data, "-n", 2, "--method", method, "--precision", "fp16", "--loss-scale", "dynamic(init=1099511627776,interval=6,hysteresis=2)", "--checkpoint-every", 9, "--checkpoint-keep", 100]
+            arguments = [*COMMON, "--data", self.data, "-n", 2, "--method", method, "--precision", "fp16",
+                         "--loss-scale", "dynamic(init=1099511627776,interval=6,hysteresis=2)", "--checkpoint-every", 9,
+                         "--checkpoint-keep", 100]
             whole = self.train(method, *arguments, "--steps", 60)
-            again = self.train(method + "-again", *arguments, "--steps", 60, "--resume", os.path.join(whole, "checkpoints", "step-00000018"))
+            again = self.train(method + "-again", *arguments, "--steps", 60,
+                               "--resume", os.path.join(whole, "checkpoints", "step-00000018"))
             self.assertEqual(self.model(again), self.model(whole))
             for key in ("steps_skipped", "loss_scale"):
                 self.assertEqual(summary(again)[key], summary(whole)[key])
-            other = tutti("train", *arguments, "--steps", 60, "--precision", "bf16", "--resume", whole, "--out", self.out(method + "-other"))
+            other = tutti("train", *arguments, "--steps", 60, "--precision", "bf16", "--resume", whole,
+                          "--out", self.out(method + "-other"))
             self.assertEqual(other.returncode, 2 if method == "ddp" else other.returncode, other.stderr)
             self.assertIn("precision", other.stderr)
 
@@ -88,7 +103,8 @@ class Precision(Case):
             self.assertFalse(os.path.exists(out))
 
     def test_a_run_that_cannot_find_a_scale_says_why(self):
-        done = tutti("train", *COMMON, "--data", self.data, "--steps", 40, "--precision", "fp16", "--loss-scale", "dynamic(init=4294967296,min=4294967296)", "--out", self.out("stuck"), "-n", 2)
+        done = tutti("train", *COMMON, "--data", self.data, "--steps", 40, "--precision", "fp16",
+                     "--loss-scale", "dynamic(init=4294967296,min=4294967296)", "--out", self.out("stuck"), "-n", 2)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("with the loss scale at its least", done.stderr)
 

@@ -1,4 +1,5 @@
-"""The synthetic problems from the command: quadratic and logistic, alone and with methods, transports, checkpoints; what is refused."""
+"""The synthetic problems from the command: quadratic and logistic, alone and with methods,
+transports, checkpoints; what is refused."""
 import json, os, unittest
 from command import *
 
@@ -29,12 +30,15 @@ class Problems(Case):
             self.assertEqual(json.load(f)["model"], "quadratic(dim=9,condition=7)")
 
     def test_gradient_descent_has_the_excess_of_the_closed_form(self):
-        # Full batches, no noise: x_t - c = (1 - lr lambda)^t (0 - c), so the excess is 1/2 sum lambda (1 - lr lambda)^2t c^2, with c where lr = 1 comes to rest.
+        # Full batches, no noise: x_t - c = (1 - lr lambda)^t (0 - c), so the excess is 1/2 sum
+        # lambda (1 - lr lambda)^2t c^2, with c where lr = 1 comes to rest.
         spec = "quadratic(dim=6,condition=20,noise=0,samples=64)"
-        rest = floats(os.path.join(self.quick("rest", "--model", spec, "--steps", 2000, "--eval-every", 5000, "--optimizer", "sgd(lr=1)"), "model.safetensors"))
+        rest = floats(os.path.join(self.quick("rest", "--model", spec, "--steps", 2000, "--eval-every", 5000,
+                                              "--optimizer", "sgd(lr=1)"), "model.safetensors"))
         for steps in (1, 7, 30):
             out = self.quick(str(steps), "--model", spec, "--steps", steps, "--optimizer", "sgd(lr=0.7)")
-            wanted = sum(0.5 * l * (1 - 0.7 * l) ** (2 * steps) * c * c for l, c in zip((20 ** (-j / 5) for j in range(6)), rest))
+            wanted = sum(0.5 * l * (1 - 0.7 * l) ** (2 * steps) * c * c
+                         for l, c in zip((20 ** (-j / 5) for j in range(6)), rest))
             for split in ("train", "test"):
                 self.assertAlmostEqual(summary(out)[f"final_{split}_loss"] / wanted, 1, places=5)
 
@@ -43,13 +47,17 @@ class Problems(Case):
         one = self.quick("one", *common, "-n", 1, "--batch", 256)
         for method in ("ddp", "local-sgd", "d-psgd"):
             out = self.quick(method, *common, "-n", 4, "--method", method)
-            self.assertLess(summary(out)["final_train_loss"], 0.2 * summary(self.quick("none-" + method, *common[:2], "--steps", 1, "--optimizer", "sgd(lr=1e-9)"))["final_train_loss"])
+            self.assertLess(summary(out)["final_train_loss"],
+                            0.2 * summary(self.quick("none-" + method, *common[:2], "--steps", 1,
+                                                     "--optimizer", "sgd(lr=1e-9)"))["final_train_loss"])
             if method == "ddp":
-                self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(out, "model.safetensors")))
+                self.assertEqual(read(os.path.join(one, "model.safetensors")),
+                                 read(os.path.join(out, "model.safetensors")))
 
     @unittest.skipUnless(SIMULATOR, "the simulator was not built")
     def test_64_simulated_workers_train_it(self):
-        common = ("--model", "quadratic(dim=50)", "--batch", 16, "--steps", 12, "--eval-every", 100, "--optimizer", "sgd(lr=0.5)", "-n", 64, "--transport", "sim")
+        common = ("--model", "quadratic(dim=50)", "--batch", 16, "--steps", 12, "--eval-every", 100,
+                  "--optimizer", "sgd(lr=0.5)", "-n", 64, "--transport", "sim")
         for method in ("ddp", "local-sgd", "d-psgd"):
             s = summary(self.quick(method, *common, "--method", method))
             self.assertLess(s["final_test_loss"], 2)
@@ -63,13 +71,15 @@ class Problems(Case):
         self.assertEqual(read(os.path.join(a, "model.safetensors")), read(os.path.join(b, "model.safetensors")))
 
     def test_drift_is_followed_and_survives_a_resume(self):
-        common = ("--model", "quadratic(dim=10,condition=1,noise=0,drift=500)", "--optimizer", "sgd(lr=1)", "--batch", 64, "--eval-every", 4)
+        common = ("--model", "quadratic(dim=10,condition=1,noise=0,drift=500)", "--optimizer", "sgd(lr=1)",
+                  "--batch", 64, "--eval-every", 4)
         whole = self.quick("whole", *common, "--steps", 20, "-n", 2)
         half = self.quick("half", *common, "--steps", 10, "-n", 2, "--checkpoint-every", 10)
         done = tutti("train", "--resume", half, "--steps", 20, "--quiet")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(read(os.path.join(whole, "model.safetensors")), read(os.path.join(half, "model.safetensors")))
-        # lr = 1, curvature 1: after step t, x is at the centre of step t, one step of 0.5 behind that of the evaluation.
+        # lr = 1, curvature 1: after step t, x is at the centre of step t, one step of 0.5 behind
+        # that of the evaluation.
         for line in metrics(whole):
             if "test_loss" in line:
                 self.assertAlmostEqual(line["test_loss"], 0.5 * 0.5 ** 2, places=5)
@@ -77,25 +87,29 @@ class Problems(Case):
 
     def test_another_problem_does_not_resume(self):
         out = self.quick("a", "--model", "quadratic(dim=4)", "--steps", 4, "--checkpoint-every", 2)
-        self.refused("its run has model", "train", "--model", "quadratic(dim=4,drift=1)", "--data", "quadratic(dim=4,drift=1)", "--steps", 8, "--resume", out, "--out", self.out("b"))
+        self.refused("its run has model", "train", "--model", "quadratic(dim=4,drift=1)",
+                     "--data", "quadratic(dim=4,drift=1)", "--steps", 8, "--resume", out, "--out", self.out("b"))
 
     def test_simplex_starts_in_its_middle(self):
         out = self.quick("a", "--model", "quadratic(dim=8,simplex=on)", "--steps", 1, "--optimizer", "sgd(lr=1e-30)")
         self.assertEqual(floats(os.path.join(out, "model.safetensors")), [0.125] * 8)
-        out = self.quick("b", "--model", "quadratic(dim=8,condition=4,simplex=on,noise=0)", "--steps", 200, "--optimizer", "sgd(lr=1)")
+        out = self.quick("b", "--model", "quadratic(dim=8,condition=4,simplex=on,noise=0)", "--steps", 200,
+                         "--optimizer", "sgd(lr=1)")
         x = floats(os.path.join(out, "model.safetensors"))
         self.assertAlmostEqual(sum(x), 1, places=6)
         self.assertGreaterEqual(min(x), 0)
 
     def test_a_target_is_the_excess(self):
-        out = self.quick("a", "--model", "quadratic(noise=1)", "--steps", 2000, "--eval-every", 10, "--target", "loss=0.5", "--optimizer", "sgd(lr=0.5)")
+        out = self.quick("a", "--model", "quadratic(noise=1)", "--steps", 2000, "--eval-every", 10,
+                         "--target", "loss=0.5", "--optimizer", "sgd(lr=0.5)")
         s = summary(out)
         self.assertLess(s["steps"], 2000)
         self.assertLessEqual(s["final_test_loss"], 0.5)
         self.assertGreater(s["final_test_loss"], 0)
 
     def test_logistic_learns_its_teacher_up_to_the_wrong_labels(self):
-        out = self.quick("a", "--model", "logistic(dim=10,noise=0.1,classes=3,samples=8192)", "-n", 4, "--steps", 300, "--method", "local-sgd")
+        out = self.quick("a", "--model", "logistic(dim=10,noise=0.1,classes=3,samples=8192)", "-n", 4, "--steps", 300,
+                         "--method", "local-sgd")
         s = summary(out)
         self.assertEqual(s["params"], 33)
         self.assertGreater(s["final_test_accuracy"], 0.84)
@@ -116,17 +130,21 @@ class Problems(Case):
         def bad(sentence, *arguments):
             self.refused(sentence, "train", *arguments, "--out", self.out("x"))
             self.assertFalse(os.path.exists(self.out("x")))
-        bad("model and data are two different problems: dim is 5 in the model and 6 in the data; give the options once, or the same ones twice",
-            "--model", "quadratic(dim=5)", "--data", "quadratic(dim=6)")
-        bad("the model is quadratic and the data are logistic; name one of them and leave the other out", "--model", "quadratic", "--data", "logistic")
-        bad("model is 'quadratic', whose loss is about samples of its own, but data is 'mnist'; leave data out", "--model", "quadratic", "--data", "mnist")
-        bad("model is 'logistic(dim=3)', whose options say how its own samples are drawn, but data is 'mnist'; leave data out, or write model 'logistic' without options",
-            "--model", "logistic(dim=3)", "--data", "mnist")
-        bad("target is 'accuracy=0.9', but quadratic has no accuracy; write loss=L, which is the excess over its least loss", "--model", "quadratic", "--target", "accuracy=0.9")
+        bad("model and data are two different problems: dim is 5 in the model and 6 in the data; give the options "
+            "once, or the same ones twice", "--model", "quadratic(dim=5)", "--data", "quadratic(dim=6)")
+        bad("the model is quadratic and the data are logistic; name one of them and leave the other out",
+            "--model", "quadratic", "--data", "logistic")
+        bad("model is 'quadratic', whose loss is about samples of its own, but data is 'mnist'; leave data out",
+            "--model", "quadratic", "--data", "mnist")
+        bad("model is 'logistic(dim=3)', whose options say how its own samples are drawn, but data is 'mnist'; leave "
+            "data out, or write model 'logistic' without options", "--model", "logistic(dim=3)", "--data", "mnist")
+        bad("target is 'accuracy=0.9', but quadratic has no accuracy; write loss=L, "
+            "which is the excess over its least loss", "--model", "quadratic", "--target", "accuracy=0.9")
         bad("model 'quadratic': option 'dim' is 0; it must be from 1 to 16384", "--model", "quadratic(dim=0)")
         bad("'condition' is 'nan'; it must be a number from 1", "--data", "quadratic(condition=nan)")
         bad("samples is 100; it must be a multiple of 2 x classes = 16", "--model", "quadratic(samples=100)")
-        self.refused("cnn needs images of at least 10x10; this task has 1x20", "train", "--model", "cnn", "--data", "logistic", "--out", self.out("y"))
+        self.refused("cnn needs images of at least 10x10; this task has 1x20", "train", "--model", "cnn",
+                     "--data", "logistic", "--out", self.out("y"))
 
     def test_data_commands_show_them(self):
         page = tutti("data", "list").stdout
@@ -137,8 +155,10 @@ class Problems(Case):
         self.assertIn("training samples 4096, test samples 512\n  each 1 x 1 x 10 floats, 8 classes\n", page)
         self.assertIn("training samples of each class: " + " ".join(["512"] * 8), page)
         self.assertNotIn("pixels", page)
-        self.assertRegex(tutti("data", "verify", "quadratic(100,100,drift=2)").stdout, r"^quadratic\(drift=2\): whole; 4096 \+ 512 samples, contents [0-9a-f]{16}\n")
-        self.refused("data 'logistic': option 'noise' is 2; it must be from 0 to 1", "data", "inspect", "logistic(noise=2)")
+        self.assertRegex(tutti("data", "verify", "quadratic(100,100,drift=2)").stdout,
+                         r"^quadratic\(drift=2\): whole; 4096 \+ 512 samples, contents [0-9a-f]{16}\n")
+        self.refused("data 'logistic': option 'noise' is 2; it must be from 0 to 1", "data", "inspect",
+                     "logistic(noise=2)")
 
     def test_the_configuration_shows_the_pair(self):
         self.assertEqual(json.loads(tutti("config", "--model", "quadratic(dim=3)").stdout)["data"], "quadratic(dim=3)")

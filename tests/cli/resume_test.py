@@ -2,28 +2,36 @@
 import json, os, random, shutil, signal, struct, subprocess, time, unittest
 from command import *
 
-COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optimizer", "adamw(lr=0.002)", "--lr-schedule", "cosine(warmup=5)", "--report-every", "5"]
+COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optimizer", "adamw(lr=0.002)",
+          "--lr-schedule", "cosine(warmup=5)", "--report-every", "5"]
 
-# One of each kind; cli/async, gossip, server, arrivals, hermes and oscars resume the others, from every checkpoint.
-OWN_PACE = ("ad-psgd(exchanges=2,outstanding=3)", "rand-psgd(pace=own)", "asgd(softsync=2)", "ssp(staleness=0)", "ringmaster-asgd(max_delay=2,stops=on)", "dude-asgd(table=worker,group=2)", "lasgd(local_steps=4,max_delay=3)",
-            "oscars(interval=3)")
+# One of each kind; cli/async, gossip, server, arrivals, hermes and oscars resume the others, from
+# every checkpoint.
+OWN_PACE = ("ad-psgd(exchanges=2,outstanding=3)", "rand-psgd(pace=own)", "asgd(softsync=2)", "ssp(staleness=0)",
+            "ringmaster-asgd(max_delay=2,stops=on)", "dude-asgd(table=worker,group=2)",
+            "lasgd(local_steps=4,max_delay=3)", "oscars(interval=3)")
 
 
 # Methods with a state for each of their workers, and ranks that only serve.
-OF_WORKERS = (("asgd(compensate=adaptive)", 2), ("asgd(softsync=2)", 1), ("ringmaster-asgd(stops=on)", 0), ("ringmaster-asgd(adapt=on)", 1), ("ringleader-asgd", 0), ("ringleader-asgd(table=worker,point=fresh)", 1), ("dude-asgd", 0),
-              ("dude-asgd(start=partial,evict_after=6)", 1), ("dude-asgd(table=worker)", 0), ("oscars(interval=3)", 0), ("hermes(push=always,chunk=16,minibatch=4,local_passes=1)", 1), ("ssp(staleness=1)", 1),
+OF_WORKERS = (("asgd(compensate=adaptive)", 2), ("asgd(softsync=2)", 1), ("ringmaster-asgd(stops=on)", 0),
+              ("ringmaster-asgd(adapt=on)", 1), ("ringleader-asgd", 0),
+              ("ringleader-asgd(table=worker,point=fresh)", 1), ("dude-asgd", 0),
+              ("dude-asgd(start=partial,evict_after=6)", 1), ("dude-asgd(table=worker)", 0), ("oscars(interval=3)", 0),
+              ("hermes(push=always,chunk=16,minibatch=4,local_passes=1)", 1), ("ssp(staleness=1)", 1),
               ("parameter-server", 1), ("backup-workers", 2))
 
 
 def states(checkpoint):
-    """What a checkpoint has: by the state's name its numbers, of a worker's own a list each in order of rank, of parts what they make up in order."""
+    """What a checkpoint has: by the state's name its numbers, of a worker's own a list each in
+    order of rank, of parts what they make up in order."""
     found = {}
     for name in sorted(f for f in os.listdir(checkpoint) if f.endswith(".safetensors")):
         rank = int(name.split("-")[1])
         for key, (dtype, shape, data) in tensors(os.path.join(checkpoint, name)).items():
             state, place = key.split("/")
             tensor, begin = place.rsplit("@", 1)
-            values = struct.unpack("<%d%s" % (len(data) // {"F32": 4, "U8": 1}.get(dtype, 8), {"F32": "f", "I64": "q", "F64": "d", "U8": "B"}[dtype]), data)
+            values = struct.unpack("<%d%s" % (len(data) // {"F32": 4, "U8": 1}.get(dtype, 8),
+                                              {"F32": "f", "I64": "q", "F64": "d", "U8": "B"}[dtype]), data)
             found.setdefault(state, []).append((rank, tensor, int(begin), values))
     return {state: [v for _, _, _, values in sorted(parts) for v in values] for state, parts in found.items()}
 
@@ -35,7 +43,8 @@ def integers(octets):
 class Resume(Case):
 
     def test_a_run_killed_anywhere_and_resumed_ends_with_the_same_bytes(self):
-        """Random moments over the whole run, the launcher and all workers killed at once; checkpoints every 7 steps, so mid-epoch."""
+        """Random moments over the whole run, the launcher and all workers killed at once;
+        checkpoints every 7 steps, so mid-epoch."""
         arguments = [*COMMON, "--data", self.data, "-n", "3", "--epochs", "12", "--checkpoint-every", "7"]
         whole = self.train("whole", *arguments)
         seconds = summary(whole)["host_seconds"]
@@ -43,9 +52,11 @@ class Resume(Case):
         resumed = 0
         for k in range(20):
             out = self.out("k%d" % k)
-            run = subprocess.Popen([TUTTI, "train", "--out", out, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
+            run = subprocess.Popen([TUTTI, "train", "--out", out, *arguments], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, env=clean_environment())
             if k > 0:  # the first is killed wherever it is, perhaps before its first checkpoint
-                while run.poll() is None and not any(f.startswith("step-") for f in list_of(os.path.join(out, "checkpoints"))):
+                while run.poll() is None and not any(f.startswith("step-")
+                                                     for f in list_of(os.path.join(out, "checkpoints"))):
                     time.sleep(0.002)
             time.sleep(seconds * rng.uniform(0.0, 0.7))
             run.kill()
@@ -63,7 +74,8 @@ class Resume(Case):
         self.assertGreaterEqual(resumed, 3, "too few kills fell between the first checkpoint and the end")
 
     def test_resume_at_every_checkpoint_of_a_run_gives_the_same_bytes(self):
-        arguments = [*COMMON, "--data", self.data, "-n", "2", "--epochs", "3", "--checkpoint-every", "4", "--checkpoint-keep", "100"]
+        arguments = [*COMMON, "--data", self.data, "-n", "2", "--epochs", "3", "--checkpoint-every", "4",
+                     "--checkpoint-keep", "100"]
         whole = self.train("whole", *arguments)
         with open(os.path.join(whole, "metrics.jsonl")) as f:
             lines = [json.loads(l) for l in f]
@@ -75,7 +87,8 @@ class Resume(Case):
             self.assertEqual(summary(out)["resumed_at_step"], int(name[5:]))
             self.assertEqual(summary(out)["steps"], summary(whole)["steps"])
             self.assertEqual(summary(out)["samples"], summary(whole)["samples"])
-            self.assertEqual([w["steps"] for w in summary(out)["by_worker"]], [w["steps"] for w in summary(whole)["by_worker"]])
+            self.assertEqual([w["steps"] for w in summary(out)["by_worker"]],
+                             [w["steps"] for w in summary(whole)["by_worker"]])
 
     def test_metrics_of_a_resumed_run_have_each_step_once(self):
         arguments = [*COMMON, "--data", self.data, "-n", "2", "--checkpoint-every", "8"]
@@ -119,18 +132,23 @@ class Resume(Case):
     def test_what_decides_the_numbers_may_not_change(self):
         other = small_mnist(os.path.join(self.folder, "other"), test=199)
         out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--epochs", "1", "--checkpoint-every", "10")
-        for change, key in ((["--seed", "12"], "seed"), (["--model", "mlp(hidden=49)"], "model"), (["--batch", "17"], "samples_per_step"), (["--method", "single"], "method"),
-                            (["--loss-scale", "static(scale=1024)"], "loss-scale"), (["--precision", "bf16"], "precision"), (["--partition", "class(k=5)"], "partition"), (["--validation", "60"], "validation"),
-                            (["--batch-share", "1:2"], "batch-share"), (["--data", other], "data_hash")):
+        for change, key in ((["--seed", "12"], "seed"), (["--model", "mlp(hidden=49)"], "model"),
+                            (["--batch", "17"], "samples_per_step"),
+                            (["--method", "single"], "method"), (["--loss-scale", "static(scale=1024)"], "loss-scale"),
+                            (["--precision", "bf16"], "precision"), (["--partition", "class(k=5)"], "partition"),
+                            (["--validation", "60"], "validation"), (["--batch-share", "1:2"], "batch-share"),
+                            (["--data", other], "data_hash")):
             done = tutti("train", "--resume", out, *change, "--out", self.out(key))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(f"its run has {key}", done.stderr)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_another_optimizer_is_said_or_refused_by_name(self):
-        """Plain sgd needs nothing of what adam had and goes on; adam cannot begin in the middle. Another rate of the same one is nobody's business."""
+        """Plain sgd needs nothing of what adam had and goes on; adam cannot begin in the middle.
+        Another rate of the same one is nobody's business."""
         common = ("--model", "logistic", "-n", 2, "--threads", 1, "--steps", 20, "--checkpoint-every", 10)
-        adam, sgd = self.train("adam", *common, "--optimizer", "adam(lr=0.01)"), self.train("sgd", *common, "--optimizer", "sgd(lr=0.1)")
+        adam, sgd = self.train("adam", *common,
+                               "--optimizer", "adam(lr=0.01)"), self.train("sgd", *common, "--optimizer", "sgd(lr=0.1)")
         done = tutti("train", "--resume", adam, "--steps", 25, "--optimizer", "adam(lr=0.02)")
         self.assertEqual((done.returncode, done.stdout.count("note:")), (0, 0), done.stderr + done.stdout)
         done = tutti("train", "--resume", adam, "--steps", 30, "--optimizer", "sgd(lr=0.1)")
@@ -139,45 +157,65 @@ class Resume(Case):
         self.assertIn("; this one goes on with sgd(lr=0.1), and without what that one had averaged", done.stdout)
         done = tutti("train", "--resume", sgd, "--steps", 30, "--optimizer", "adam")
         self.assertEqual(done.returncode, 2, done.stdout)
-        self.assertRegex(done.stderr, r"worker \d: this run has optimizer adam, and that of the checkpoint had sgd\(lr=0.1\); go on with that, or start anew: checkpoint '.*' has no 'optim.exp_avg/0.weight'")
+        self.assertRegex(done.stderr,
+                         r"worker \d: this run has optimizer adam, and that of the checkpoint had sgd\(lr=0.1\); "
+                         r"go on with that, or start anew: checkpoint '.*' has no 'optim.exp_avg/0.weight'")
 
     def test_who_may_go_on_after_a_loss_is_said(self):
-        """Shares are a number each, so others have others; a model each is nobody else's; a step has its samples, or what was left of them."""
-        common = ("--model", "quadratic(dim=20)", "-n", 4, "--batch", 12, "--optimizer", "sgd(lr=0.02)", "--transport", "sim", "--step-time", "0.01", "--final-eval", "off", "--quiet", "--steps", 10, "--checkpoint-every", 10, "--fail", "1@0.05")
-        gossip, server = self.train("a", *common, "--method", "d-psgd", "--batch-share", "3:1:1:1"), self.train("b", *common, "--method", "parameter-server", "--servers", 1)
+        """Shares are a number each, so others have others; a model each is nobody else's; a step
+        has its samples, or what was left of them."""
+        common = ("--model", "quadratic(dim=20)", "-n", 4, "--batch", 12, "--optimizer", "sgd(lr=0.02)",
+                  "--transport", "sim", "--step-time", "0.01", "--final-eval", "off", "--quiet", "--steps", 10,
+                  "--checkpoint-every", 10, "--fail", "1@0.05")
+        gossip, server = self.train("a", *common, "--method", "d-psgd", "--batch-share",
+                                    "3:1:1:1"), self.train("b", *common, "--method", "parameter-server", "--servers", 1)
         again = ("--steps", 12, "--fail", "")
         self.train("c", "--resume", gossip, *again, "-n", 3, "--batch-share", "1:2:1")
         self.train("d", "--resume", server, *again, "-n", 3)
         self.train("e", "--resume", server, *again, "-n", 2, "--batch", 18)
-        for words, sentence in ((("--resume", gossip, "-n", 4), "the checkpoint was saved by 3 workers, who were left of 4, and each worker of 'd-psgd' has a state of its own; resume it with -n 3 instead of 4"),
-                                (("--resume", gossip, "-n", 4, "--batch-share", "1:1:1:1"), 'its run has batch-share "3:1:1:1", this one "1:1:1:1"'),
-                                (("--resume", server, "-n", 2), "its run has samples_per_step 48, this one 24 (n x batch x accumulate); it decides the numbers and must be the same, or 36 as those 3 had who were left"),
-                                (("--resume", self.train("f", *common, "--method", "asgd", "--servers", 1), "-n", 2, "--batch", 7), "this one 14 (n x batch x accumulate); it decides the numbers and must be the same, or 36 as those 3 had who were "
-                                                                                                                              "left, or batch x accumulate must")):
+        for words, sentence in (
+            (("--resume", gossip, "-n", 4), "the checkpoint was saved by 3 workers, who were left of 4, "
+             "and each worker of 'd-psgd' has a state of its own; resume it with -n 3 instead of 4"),
+            (("--resume", gossip, "-n", 4, "--batch-share", "1:1:1:1"),
+             'its run has batch-share "3:1:1:1", this one "1:1:1:1"'),
+            (("--resume", server, "-n", 2), "its run has samples_per_step 48, this one 24 (n x batch x accumulate); "
+             "it decides the numbers and must be the same, or 36 as those 3 had who were left"),
+            (("--resume", self.train("f", *common, "--method", "asgd", "--servers", 1), "-n", 2, "--batch", 7),
+             "this one 14 (n x batch x accumulate); it decides the numbers and must be the same, "
+             "or 36 as those 3 had who were " "left, or batch x accumulate must")):
             self.refused(sentence, "train", *words, *again, "--out", self.out("no"))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_run_that_would_go_on_after_losses_is_resumed_where_none_can(self):
-        out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--method", "d-psgd", "--epochs", "1", "--checkpoint-every", "10")
+        out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--method", "d-psgd", "--epochs", "1",
+                         "--checkpoint-every", "10")
         with open(os.path.join(out, "config.json")) as f:
             self.assertEqual(json.load(f)["on-loss"], "auto")
         same = self.train("b", "--resume", out, "--epochs", "2")
-        self.assertEqual(read(os.path.join(same, "model.safetensors")), read(os.path.join(self.train("c", "--resume", out, "--epochs", "2", "--transport", "sim"), "model.safetensors")))
+        self.assertEqual(read(os.path.join(same, "model.safetensors")),
+                         read(os.path.join(self.train("c", "--resume", out, "--epochs", "2", "--transport", "sim"),
+                                           "model.safetensors")))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_simulated_runs_at_everybodys_own_pace_are_resumed_to_the_bit(self):
-        """Whatever is served in order of arrival. Equal links, where many things happen in one nanosecond, and unequal ones, which workers leave one after the other."""
+        """Whatever is served in order of arrival. Equal links, where many things happen in one
+        nanosecond, and unequal ones, which workers leave one after the other."""
         edge = self.out("edge.xml")
         with open(edge, "w") as f:
             f.write(tutti("platform", "edge(12)").stdout)
-        pauses, links, slow = ("--slow", "0:1.31,*:2.2:0.4"), ("--platform", edge, "--slow", "1:5,*:2:0.3"), ("--step-time", 0.001, "--slow", "1:2")
-        small, large = ("--model", "quadratic(dim=50)", "--steps", 40, "--checkpoint-every", 10), ("--model", "mlp(hidden=64)", "--data", self.data, "--steps", 60, "--checkpoint-every", 15)
-        cases = [("ssp", 8, large, pauses), ("ssp(staleness=1)", 8, small, pauses), ("ad-psgd", 8, large, ("--slow", "2:5"))]
+        pauses, links, slow = (("--slow", "0:1.31,*:2.2:0.4"), ("--platform", edge, "--slow", "1:5,*:2:0.3"),
+                               ("--step-time", 0.001, "--slow", "1:2"))
+        small, large = ("--model", "quadratic(dim=50)", "--steps", 40,
+                        "--checkpoint-every", 10), ("--model", "mlp(hidden=64)", "--data", self.data, "--steps", 60,
+                                                    "--checkpoint-every", 15)
+        cases = [("ssp", 8, large, pauses), ("ssp(staleness=1)", 8, small, pauses),
+                 ("ad-psgd", 8, large, ("--slow", "2:5"))]
         for k, method in enumerate(OWN_PACE):
             cases.append((method, 8 - k % 7, small, ((), pauses, links, slow)[k % 4]))
         for k, (method, n, how, where) in enumerate(cases):
-            common = (*how, "-n", n, "--batch", 6, "--method", method, "--seed", 2 + k, "--checkpoint-keep", 9, "--transport", "sim", "--optimizer", "sgd(lr=0.02)", "--final-eval", "off", "--quiet",
-                      *where, *(("--validation", 50) if method.startswith("hermes") else ()))
+            common = (*how, "-n", n, "--batch", 6, "--method", method, "--seed", 2 + k, "--checkpoint-keep", 9,
+                      "--transport", "sim", "--optimizer", "sgd(lr=0.02)", "--final-eval", "off", "--quiet", *where,
+                      *(("--validation", 50) if method.startswith("hermes") else ()))
             whole = self.train("w%d" % k, *common)
             name = sorted(os.listdir(os.path.join(whole, "checkpoints")))[k % 2]
             resumed = self.train("r%d" % k, *common, "--resume", os.path.join(whole, "checkpoints", name))
@@ -185,15 +223,18 @@ class Resume(Case):
             before, after = summary(whole), summary(resumed) # of the whole run, too
             for key in "staleness", "staleness_max", "staleness_mean", "restarts":
                 self.assertEqual(before[key], after[key], (method, n, name, where))
-            self.assertEqual(*([(w["steps"], w["staleness"]) for w in s["by_worker"]] for s in (before, after)), (method, n, name, where))
+            self.assertEqual(*([(w["steps"], w["staleness"]) for w in s["by_worker"]] for s in (before, after)),
+                             (method, n, name, where))
 
     def other_workers(self, k, method, checkpoint, n, batch):
-        """Goes on from there with n workers, to the model as it was, to the end, and to there again; checks that this is a run of n workers from there."""
+        """Goes on from there with n workers, to the model as it was, to the end, and to there
+        again; checks that this is a run of n workers from there."""
         began, own_pace, one = 4, not method.startswith(("ssp", "param", "backup")), method.split("(")[0]
         before, step, name = states(checkpoint), int(checkpoint[-8:]), "%d-%s-%d" % (k, checkpoint[-2:], n)
         there = [0, 2, 3] if step == 25 else [0, 1, 2, 3]
         self.assertEqual(before.get("engine.members"), [4, *there] if step == 25 else None)
-        common = ("--resume", checkpoint, "-n", n, "--batch", batch, "--fail", "", "--checkpoint-every", 2 if one == "ringleader-asgd" else 20, "--checkpoint-keep", 99)
+        common = ("--resume", checkpoint, "-n", n, "--batch", batch, "--fail", "",
+                  "--checkpoint-every", 2 if one == "ringleader-asgd" else 20, "--checkpoint-keep", 99)
         if own_pace:
             at_once = self.train("m" + name, *common, "--steps", step)
             model = floats(os.path.join(at_once, "model.safetensors"))
@@ -201,32 +242,42 @@ class Resume(Case):
                 self.assertEqual(model, before["server.values"], "the model is another")
         out = self.train("r" + name, *common, "--steps", 40)
         if n == len(there):
-            self.assertEqual(self.model(out), self.model(self.train("s" + name, *common, "--steps", 40)))  # and once more the same
+            # and once more the same
+            self.assertEqual(self.model(out), self.model(self.train("s" + name, *common, "--steps", 40)))
         s, after = summary(out), states(os.path.join(out, "checkpoints", "step-00000040"))
         self.assertEqual((s["steps"], s["workers"], s["resumed_at_step"], s["events"]), (40, n, step, []))
         if one != "backup-workers":
             self.assertEqual(s["samples"] - integers(before["engine.progress"])[1], batch * n * (40 - step))
-        parts = [k if k in there else None for k in range(n)] if n >= began else [there[k] if k < len(there) else None for k in range(n)] # of that run's workers
+        # which worker of that run each goes on as
+        if n >= began:
+            parts = [k if k in there else None for k in range(n)]
+        else:
+            parts = [there[k] if k < len(there) else None for k in range(n)]
 
         def made(have, worker):
             """Gradients of that worker that the server has had."""
             if worker is None:
                 return 0
-            return have["ringmaster.applied"][worker] + have["ringmaster.dropped"][worker] if one == "ringmaster-asgd" else sum(have["oscars.workers"][12 * worker + 8:12 * worker + 11])
+            return (have["ringmaster.applied"][worker] + have["ringmaster.dropped"][worker] if one == "ringmaster-asgd"
+                    else sum(have["oscars.workers"][12 * worker + 8:12 * worker + 11]))
         if one in ("ringmaster-asgd", "oscars"):
             here = [made(after, r) - made(before, parts[r]) for r in range(n)]
             self.assertEqual(sum(here), n * (40 - step))
             self.assertTrue(all(0 < made_here < 1.7 * (40 - step) for made_here in here), here)
         if one == "ringleader-asgd":
-            (_, _, _, rounds, updates, _), (_, _, _, rounds_now, updates_now, delay) = integers(before["ringleader.at"]), integers(after["ringleader.at"])
+            _, _, _, rounds, updates, _ = integers(before["ringleader.at"])
+            _, _, _, rounds_now, updates_now, delay = integers(after["ringleader.at"])
             self.assertLessEqual(delay, 2 * n - 2)
             self.assertGreater(rounds_now - rounds, 5)
-            self.assertTrue(0 <= updates_now - updates - n * (rounds_now - rounds) < n, (rounds, updates, rounds_now, updates_now))
+            self.assertTrue(0 <= updates_now - updates - n * (rounds_now - rounds) < n,
+                            (rounds, updates, rounds_now, updates_now))
             for at in step + 1, step + 3, 40: # the next round's mean is of those who are served in this one
                 have = states(os.path.join(out, "checkpoints", "step-%08d" % at))
-                table, following = have.get("ringleader.table", have.get("ringleader.entry")), have["ringleader.mean%d" % (1 - integers(have["ringleader.at"])[1])]
+                table, following = (have.get("ringleader.table", have.get("ringleader.entry")),
+                                    have["ringleader.mean%d" % (1 - integers(have["ringleader.at"])[1])])
                 for i, value in enumerate(following):
-                    sums = sum(table[i + r * len(following)] for r in range(n) if have["ringleader.served"][r] and have["ringleader.filled"][r])
+                    sums = sum(table[i + r * len(following)] for r in range(n) if have["ringleader.served"][r]
+                               and have["ringleader.filled"][r])
                     self.assertAlmostEqual(n * value, sums, delta=1e-5)
         if one == "dude-asgd" and n > 1:
             d, table = len(after["dude.mean"]), "dude.table" if "dude.table" in after else "dude.entry"
@@ -234,7 +285,8 @@ class Resume(Case):
             def rest(have, workers):
                 """n times the mean less what the workers have in it."""
                 return [workers * have["dude.mean"][i] - sum(have[table][i::d]) for i in range(d)]
-            lost = rest(before, began) if table == "dude.entry" and n == len(there) else [0] * d # with whose gradient the mean goes on, where nobody knows it
+            # with whose gradient the mean goes on, where nobody knows it
+            lost = rest(before, began) if table == "dude.entry" and n == len(there) else [0] * d
             for have, want in zip(rest(after, n), lost):
                 self.assertAlmostEqual(have, want, delta=1e-4 * max(map(abs, after["dude.mean"])) + 1e-6)
             self.assertEqual(after["dude.has"], [1] * n)
@@ -244,10 +296,14 @@ class Resume(Case):
     def test_other_workers_go_on_from_a_checkpoint_that_was_saved_before_or_after_a_loss(self):
         for k, (method, servers) in enumerate(OF_WORKERS):
             fixed = method.startswith(("ssp", "param", "backup")) # there all have a part of one step
-            whole = self.train("w%d" % k, "--model", "quadratic(dim=20)", "-n", 4, "--batch", 12, "--optimizer", "sgd(lr=0.02,momentum=0.5)", "--transport", "sim", "--step-time", "0.01", "--slow", "0:1.3", "--final-eval", "off", "--quiet",
-                               "--method", method, "--servers", servers, "--steps", 26, "--checkpoint-every", 5, "--checkpoint-keep", 9, "--fail", "1@0.12", "--seed", k, *(("--validation", 30) if "hermes" in method else ()))
+            whole = self.train("w%d" % k, "--model", "quadratic(dim=20)", "-n", 4, "--batch", 12,
+                               "--optimizer", "sgd(lr=0.02,momentum=0.5)", "--transport", "sim", "--step-time", "0.01",
+                               "--slow", "0:1.3", "--final-eval", "off", "--quiet", "--method", method,
+                               "--servers", servers, "--steps", 26, "--checkpoint-every", 5, "--checkpoint-keep", 9,
+                               "--fail", "1@0.12", "--seed", k, *(("--validation", 30) if "hermes" in method else ()))
             early, late = (os.path.join(whole, "checkpoints", "step-%08d" % step) for step in (5, 25))
-            for checkpoint, n in (late, 3), (late, 4), ((early, 3), (early, 2))[k % 2] if fixed else ((late, 5), (early, 3), (late, 1), (early, 2))[k % 4]:
+            for checkpoint, n in (late, 3), (late, 4), ((early, 3), (early, 2))[k % 2] if fixed else (
+                (late, 5), (early, 3), (late, 1), (early, 2))[k % 4]:
                 self.other_workers(k, method, checkpoint, n, 48 // n if fixed and checkpoint == early else 12)
 
     def test_a_directory_with_checkpoints_is_not_overwritten_by_another_run(self):

@@ -1,4 +1,5 @@
-"""parameter-server, asgd, ssp and backup-workers as a person runs them: bits, traffic, delays and waiting against their pages, resuming to the bit under the simulator, a killed server."""
+"""parameter-server, asgd, ssp and backup-workers as a person runs them: bits, traffic, delays and
+waiting against the sheet, resuming to the bit under the simulator, a killed server."""
 import math, os, signal, subprocess, time, unittest
 from command import *
 
@@ -12,7 +13,8 @@ def model(out):
 
 class Servers(Case):
     def test_the_parameter_server_trains_ddp_to_the_bit_on_every_transport(self):
-        common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 4, "--clip-norm", 2, "--optimizer", "adamw(lr=0.003)")
+        common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 4, "--clip-norm", 2,
+                  "--optimizer", "adamw(lr=0.003)")
         ddp = model(self.train("ddp", *common, "--method", "ddp"))
         for transport in and_sim("shm", "tcp"):
             out = self.train(transport, *common, "--method", "parameter-server(servers=3)", "--transport", transport)
@@ -27,7 +29,8 @@ class Servers(Case):
 
     def test_each_learns_over_sockets_and_sends_what_the_sheet_says(self):
         for method, ahead in (("asgd", True), ("ssp(staleness=2)", False), ("backup-workers(backup=0)", False)):
-            out = self.train(method[:3], *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1, "-n", 3, "--method", method, "--transport", "tcp", "--optimizer", "sgd(lr=0.05)")
+            out = self.train(method[:3], *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1, "-n",
+                             3, "--method", method, "--transport", "tcp", "--optimizer", "sgd(lr=0.05)")
             s = summary(out)
             self.assertGreater(s["final_test_accuracy"], 0.4)
             pushes = sum(2 * 4 * (PARAMS - part) * w["steps"] for part, w in zip(self.parts(3), s["by_worker"]))
@@ -35,24 +38,34 @@ class Servers(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_simulated_runs_repeat_and_resume_to_the_bit_under_random_pauses(self):
-        edge = self.out("edge.xml") # workers that are alike on links that are not: nobody comes at the same time as another
+        # workers that are alike on links that are not: nobody comes at the same time as another
+        edge = self.out("edge.xml")
         with open(edge, "w") as f:
             f.write(tutti("platform", "edge(12)").stdout)
-        for k, (n, method, slow) in enumerate(((5, "asgd(servers=2,lr_delay=inverse)", "0:1.31,*:2.2:0.4"), (3, "asgd(softsync=2,compensate=adaptive,lambda=0.1)", "*:3:0.3"), (4, "ssp(staleness=2)", "*:2:0.5"), (3, "ssp(staleness=0,staleness_max=3)", "1:2.3,*:1.5:0.3"), (4, "asgd(lr_time=on)", "2:3.1,*:2:0.4"), (5, "backup-workers(backup=2)", "3:2.7,*:1.7:0.4"))):
-            common = (*MODEL, "--data", self.data, "-n", n, "--batch", 10, "--method", method, "--seed", 2, "--steps", 30, "--checkpoint-every", 10, "--checkpoint-keep", 9, "--slow", slow, "--transport", "sim",
-                      "--platform", edge, "--optimizer", "adamw(lr=0.002)")
+        for k, (n, method, slow) in enumerate(((5, "asgd(servers=2,lr_delay=inverse)", "0:1.31,*:2.2:0.4"),
+                                               (3, "asgd(softsync=2,compensate=adaptive,lambda=0.1)", "*:3:0.3"),
+                                               (4, "ssp(staleness=2)", "*:2:0.5"),
+                                               (3, "ssp(staleness=0,staleness_max=3)", "1:2.3,*:1.5:0.3"),
+                                               (4, "asgd(lr_time=on)", "2:3.1,*:2:0.4"),
+                                               (5, "backup-workers(backup=2)", "3:2.7,*:1.7:0.4"))):
+            common = (*MODEL, "--data", self.data, "-n", n, "--batch", 10, "--method", method, "--seed", 2,
+                      "--steps", 30, "--checkpoint-every", 10, "--checkpoint-keep", 9, "--slow", slow,
+                      "--transport", "sim", "--platform", edge, "--optimizer", "adamw(lr=0.002)")
             whole = self.train("w%d" % n + method[:3], *common)
             if k == 0: # from their checkpoints all repeat; from their beginning this one
                 self.assertEqual(model(whole), model(self.train("again", *common)))
             checkpoints = os.path.join(whole, "checkpoints")
             for name in sorted(os.listdir(checkpoints))[:-1]:
-                resumed = self.train("r%d%s%s" % (n, method[:3], name), *common, "--resume", os.path.join(checkpoints, name))
+                resumed = self.train("r%d%s%s" % (n, method[:3], name), *common,
+                                     "--resume", os.path.join(checkpoints, name))
                 self.assertEqual(model(whole), model(resumed), "%s from %s" % (method, name))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_equal_workers_see_delays_of_n_less_one(self):
         for n in (4, 8):
-            s = summary(self.train("d%d" % n, "--model", "quadratic(dim=50)", "-n", n, "--steps", 100, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--method", "asgd", "--optimizer", "sgd(lr=0.001)"))
+            s = summary(self.train("d%d" % n, "--model", "quadratic(dim=50)", "-n", n, "--steps", 100, "--batch", 16,
+                                   "--transport", "sim", "--step-time", 0.01, "--method", "asgd",
+                                   "--optimizer", "sgd(lr=0.001)"))
             self.assertAlmostEqual(s["staleness_mean"], n - 1, delta=0.1 * (n - 1))
             gradients, of_all = sum(w["steps"] for w in s["by_worker"]), dict(s["staleness"])
             self.assertEqual(of_all, {d: sum(dict(w["staleness"]).get(d, 0) for w in s["by_worker"]) for d in of_all})
@@ -61,19 +74,27 @@ class Servers(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_delay_is_stable_up_to_its_threshold_and_not_beyond(self):
-        """On a quadratic with curvature 1 a rate converges under a delay of K exactly where it is below 2 sin(pi / (2 (2K + 1))); n equal workers have one of n - 1."""
-        common = ("--model", "quadratic(dim=4,condition=1,noise=0)", "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--seed", 1)
+        """On a quadratic with curvature 1 a rate converges under a delay of K exactly where it is
+        below 2 sin(pi / (2 (2K + 1))); n equal workers have one of n - 1."""
+        common = ("--model", "quadratic(dim=4,condition=1,noise=0)", "--batch", 1, "--transport", "sim",
+                  "--step-time", 0.01, "--seed", 1)
         for n, method in ((2, "asgd"), (4, "asgd"), (9, "asgd"), (4, "ringmaster-asgd(max_delay=-1)")):
             edge = 2 * math.sin(math.pi / (2 * (2 * n - 1)))
-            first, below, above = (summary(self.train("t", *common, "-n", n, "--method", method, "--steps", 1 if part == 0 else 400, "--optimizer", "sgd(lr=%.17g)" % (part * edge)))["final_test_loss"] for part in (0, 0.98, 1.02))
+            first, below, above = (summary(self.train("t", *common, "-n", n, "--method", method,
+                                                      "--steps", 1 if part == 0 else 400, "--optimizer", "sgd(lr=%.17g)"
+                                                      % (part * edge)))["final_test_loss"] for part in (0, 0.98, 1.02))
             self.assertLess(below, 0.1 * first, (n, method))
             self.assertGreater(above, 10 * first, (n, method))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_slow_worker_is_waited_for_as_far_as_the_method_says(self):
-        """A gradient takes 10 ms, worker 3 takes five times as long. 100 steps of 8: ddp goes at its pace, asgd at that of all together; ssp is ahead by its bound and then waits; a spare worker makes up for it."""
-        common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 100, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--slow", "3:5", "--optimizer", "sgd(lr=0.001)")
-        seconds = {m: summary(self.train("s%d" % k, *common, "--method", m))["wall_seconds"] for k, m in enumerate(("ddp", "ssp(staleness=10)", "asgd", "backup-workers(backup=1)"))}
+        """A gradient takes 10 ms, worker 3 takes five times as long. 100 steps of 8: ddp goes at
+        its pace, asgd at that of all together; ssp is ahead by its bound and then waits; a spare
+        worker makes up for it."""
+        common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 100, "--batch", 16, "--transport", "sim",
+                  "--step-time", 0.01, "--slow", "3:5", "--optimizer", "sgd(lr=0.001)")
+        seconds = {m: summary(self.train("s%d" % k, *common, "--method", m))["wall_seconds"]
+                   for k, m in enumerate(("ddp", "ssp(staleness=10)", "asgd", "backup-workers(backup=1)"))}
         self.assertGreater(seconds["ddp"], 100 * 0.05)
         self.assertLess(seconds["asgd"], 1.1 * 0.01 * 800 / 7.2)
         self.assertLess(seconds["backup-workers(backup=1)"], 1.1 * 0.01 * 101 + 0.05)
@@ -81,62 +102,90 @@ class Servers(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_bound_between_two_follows_from_recent_speeds(self):
-        """A worker 4.3 times as slow leaves time for the first step of the other and 3 more until it pushes; for one 20 times as slow all that are allowed. Nobody is granted less than staleness, and equal workers nothing."""
-        common = ("--model", "quadratic(dim=50)", "-n", 2, "--steps", 80, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.001)", "--final-eval", "off")
-        for slow, method, most in (("1:4.3", "staleness=0,staleness_max=8", 3), ("1:6.3", "staleness=0,staleness_max=8", 5), ("1:20", "staleness=0,staleness_max=8", 8), ("1:4.3", "staleness=0,staleness_max=2", 2),
-                                   ("1:4.3", "staleness=4,staleness_max=5", 5), ("1:1", "staleness=0,staleness_max=8", 0)):
+        """A worker 4.3 times as slow leaves time for the first step of the other and 3 more until
+        it pushes; for one 20 times as slow all that are allowed. Nobody is granted less than
+        staleness, and equal workers nothing."""
+        common = ("--model", "quadratic(dim=50)", "-n", 2, "--steps", 80, "--batch", 16, "--transport", "sim",
+                  "--step-time", 0.01, "--optimizer", "sgd(lr=0.001)", "--final-eval", "off")
+        for slow, method, most in (
+            ("1:4.3", "staleness=0,staleness_max=8", 3), ("1:6.3", "staleness=0,staleness_max=8", 5),
+            ("1:20", "staleness=0,staleness_max=8", 8), ("1:4.3", "staleness=0,staleness_max=2", 2),
+            ("1:4.3", "staleness=4,staleness_max=5", 5), ("1:1", "staleness=0,staleness_max=8", 0)):
             s = summary(self.train("b", *common, "--slow", slow, "--method", "ssp(servers=1,%s)" % method))
             self.assertEqual((s["staleness_max"], s["steps"]), (most, 80), (slow, method))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_rates_by_time_make_unlike_workers_weigh_the_same(self):
-        """Two classes, a worker each, one 20 times slower: the model goes where both want it, and not where the fast one does; a gradient of the slow one counts like twenty of the other."""
-        common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)", "--partition", "class(k=1)", "-n", 2, "--batch", 8, "--transport", "sim", "--step-time", 0.01, "--slow", "1:20", "--optimizer", "sgd(lr=0.02)")
-        first = summary(self.train("first", *common, "--method", "ddp", "--steps", 1, "--optimizer", "sgd(lr=0)"))["final_train_loss"]
-        loss = {o: summary(self.train("t", *common, "--steps", 1500, "--method", "asgd(%s)" % o))["final_train_loss"] for o in ("lr_time=off", "lr_time=on", "lr_time=on,softsync=2", "lr_time=on,servers=1")}
+        """Two classes, a worker each, one 20 times slower: the model goes where both want it, and
+        not where the fast one does; a gradient of the slow one counts like twenty of the other."""
+        common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)",
+                  "--partition", "class(k=1)", "-n", 2, "--batch", 8, "--transport", "sim", "--step-time", 0.01,
+                  "--slow", "1:20", "--optimizer", "sgd(lr=0.02)")
+        first = summary(self.train("first", *common, "--method", "ddp", "--steps", 1,
+                                   "--optimizer", "sgd(lr=0)"))["final_train_loss"]
+        loss = {o: summary(self.train("t", *common, "--steps", 1500, "--method", "asgd(%s)" % o))["final_train_loss"]
+                for o in ("lr_time=off", "lr_time=on", "lr_time=on,softsync=2", "lr_time=on,servers=1")}
         self.assertGreater(loss.pop("lr_time=off"), 0.1 * first)
         for o in loss:
             self.assertLess(loss[o], 0.01 * first, o)
 
     def test_a_killed_worker_takes_its_slice_with_it_and_is_named(self):
-        for method, victim in (("parameter-server(servers=1)", 0), ("asgd", 2), ("ssp(staleness=1000000)", 2), ("backup-workers", 2)):
+        for method, victim in (("parameter-server(servers=1)", 0), ("asgd", 2), ("ssp(staleness=1000000)", 2),
+                               ("backup-workers", 2)):
             err, workers = self.killed(4, victim, "-n", 4, "--method", method)
-            self.assertIn("worker %d was lost: process %d was killed by signal 9 (SIGKILL)" % (victim, workers[victim]), err)
+            self.assertIn("worker %d was lost: process %d was killed by signal 9 (SIGKILL)" % (victim, workers[victim]),
+                          err)
 
     def test_ranks_that_only_serve_leave_the_workers_bits_as_they_are(self):
-        common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 3, "--clip-norm", 2, "--optimizer", "adamw(lr=0.003)", "--eval-every", 40, "--partition", "dirichlet(alpha=0.5)")
+        common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 3, "--clip-norm", 2,
+                  "--optimizer", "adamw(lr=0.003)", "--eval-every", 40, "--partition", "dirichlet(alpha=0.5)")
         ddp = self.train("ddp", *common, "--method", "ddp")
         for transport in and_sim("shm", "tcp"):
-            out = self.train(transport, *common, "--method", "parameter-server", "--servers", 2, "--transport", transport)
+            out = self.train(transport, *common, "--method", "parameter-server", "--servers", 2,
+                             "--transport", transport)
             self.assertEqual(model(out), model(ddp))
             s, d = summary(out), summary(ddp)
-            self.assertEqual((s["workers"], s["servers"], s["members"], len(s["by_worker"]), [(k["server"], k["rank"]) for k in s["by_server"]]), (3, 2, [0, 1, 2], 3, [(0, 3), (1, 4)]))
+            self.assertEqual((s["workers"], s["servers"],
+                              s["members"], len(s["by_worker"]), [(k["server"], k["rank"]) for k in s["by_server"]]),
+                             (3, 2, [0, 1, 2], 3, [(0, 3), (1, 4)]))
             for key in ("samples", "steps", "final_test_loss", "final_test_accuracy", "final_train_loss"):
                 self.assertEqual(s[key], d[key], key)
-            self.assertEqual(s["bytes_sent_total"], s["steps"] * 4 * 3 * 2 * PARAMS) # a gradient up and a mean down each
-            self.assertEqual([k["bytes_sent"] for k in s["by_server"]], [s["steps"] * 4 * 3 * part for part in self.parts(2)])
+            # a gradient up and a mean down each
+            self.assertEqual(s["bytes_sent_total"], s["steps"] * 4 * 3 * 2 * PARAMS)
+            self.assertEqual([k["bytes_sent"] for k in s["by_server"]],
+                             [s["steps"] * 4 * 3 * part for part in self.parts(2)])
 
     def test_each_method_learns_with_servers_of_its_own_and_stops_at_its_target(self):
-        for k, (method, servers) in enumerate((("asgd(lr_delay=inverse)", 2), ("ssp(staleness=2)", 2), ("backup-workers(backup=1)", 2), ("ringmaster-asgd(stops=on)", 1), ("ringleader-asgd", 1), ("dude-asgd(table=worker)", 1), ("oscars(interval=4)", 1))):
-            s = summary(self.train("m%d" % k, *MODEL, "--data", self.data, "--batch", 20, "--steps", 400, "--seed", 1, "-n", 3, "--servers", servers, "--method", method, "--optimizer", "sgd(lr=0.03)",
+        for k, (method, servers) in enumerate((("asgd(lr_delay=inverse)", 2), ("ssp(staleness=2)", 2),
+                                               ("backup-workers(backup=1)", 2), ("ringmaster-asgd(stops=on)", 1),
+                                               ("ringleader-asgd", 1), ("dude-asgd(table=worker)", 1),
+                                               ("oscars(interval=4)", 1))):
+            s = summary(self.train("m%d" % k, *MODEL, "--data", self.data, "--batch", 20, "--steps", 400, "--seed", 1,
+                                   "-n", 3, "--servers", servers, "--method", method, "--optimizer", "sgd(lr=0.03)",
                                    "--target", "accuracy=0.4", "--eval-every", 20))
             self.assertGreaterEqual(s["final_test_accuracy"], 0.4)
             self.assertIsNotNone(s["time_to_target_seconds"])
             self.assertEqual(s["events"], [])
             if servers == 1: # figures of the server, which a worker writes
-                self.assertIn("updates" if "dude" in method or "leader" in method else "applied_delay_max", s["method_figures"])
+                self.assertIn("updates" if "dude" in method or "leader" in method else "applied_delay_max",
+                              s["method_figures"])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_run_goes_on_with_other_servers(self):
-        """With as many as before to the bit; with others where replicas are equal; else from the servers' model."""
-        common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--seed", 2, "--checkpoint-every", 10, "--checkpoint-keep", 9, "--transport", "sim", "--slow", "*:2:0.5", "--optimizer", "adamw(lr=0.002)", "--steps", 20)
-        for k, (method, equal) in enumerate((("parameter-server", True), ("asgd(softsync=2)", False), ("ringmaster-asgd", False), ("oscars", False))):
+        """With as many as before to the bit; with others where replicas are equal; else from the
+        servers' model."""
+        common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--seed", 2, "--checkpoint-every", 10,
+                  "--checkpoint-keep", 9, "--transport", "sim", "--slow", "*:2:0.5", "--optimizer", "adamw(lr=0.002)",
+                  "--steps", 20)
+        for k, (method, equal) in enumerate((("parameter-server", True), ("asgd(softsync=2)", False),
+                                             ("ringmaster-asgd", False), ("oscars", False))):
             one = method.startswith(("ring", "oscars"))
             whole = self.train("w%d" % k, *common, "--method", method, "--servers", 1 if one else 2)
             first = os.path.join(whole, "checkpoints", sorted(os.listdir(os.path.join(whole, "checkpoints")))[0])
             self.assertTrue(first.endswith("step-00000010"), first)
             for servers in (0, 1) if one else (0, 1, 2, 3):
-                out = self.train("r%d%d" % (k, servers), *common, "--method", method, "--servers", servers, "--resume", first)
+                out = self.train("r%d%d" % (k, servers), *common, "--method", method, "--servers", servers,
+                                 "--resume", first)
                 if equal or servers == (1 if one else 2):
                     self.assertEqual(model(out), model(whole), "%s with %d" % (method, servers))
                 self.assertEqual(summary(out)["samples"], summary(whole)["samples"])
@@ -144,13 +193,17 @@ class Servers(Case):
     def test_a_killed_server_is_named_and_ends_the_run(self):
         for method in ("parameter-server", "asgd"):
             err, ranks = self.killed(4, 3, "-n", 2, "--servers", 2, "--method", method)
-            self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL); it was server 1 of 2, and its slice of the model is gone with it" % ranks[3], err)
+            self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL); it was server 1 of 2, "
+                          "and its slice of the model is gone with it" % ranks[3], err)
 
     def kill_one(self, name, victim, method, transport, *options, stopped=None):
-        """Three workers and a server train until the file of reports has lines, and some more; then one is killed, while another is stopped for a moment. Gives exit code, errors and folder."""
+        """Three workers and a server train until the file of reports has lines, and some more; then
+        one is killed, while another is stopped for a moment. Gives exit code, errors and folder."""
         out = self.out(name)
-        run = subprocess.Popen([TUTTI, "train", *MODEL, "--data", self.data, "-n", "3", "--servers", "1", "--batch", "16", "--report-every", "5", "--quiet", "--method", method, "--transport", transport, "--out", out,
-                                "--optimizer", "sgd(lr=0.02)", *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        run = subprocess.Popen([TUTTI, "train", *MODEL, "--data", self.data, "-n", "3", "--servers", "1", "--batch",
+                                "16", "--report-every", "5", "--quiet", "--method", method, "--transport", transport,
+                                "--out", out, "--optimizer", "sgd(lr=0.02)", *map(str, options)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
         deadline = time.monotonic() + 30
         while lines_told(out) == 0 and run.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -168,9 +221,13 @@ class Servers(Case):
         return run.returncode, err, out
 
     def test_the_others_go_on_without_a_worker_that_has_no_slice(self):
-        for k, (method, transport, victim) in enumerate((("parameter-server", "shm", 0), ("asgd", "tcp", 2), ("ssp(staleness=1)", "shm", 1), ("backup-workers", "tcp", 0), ("dude-asgd", "shm", 0), ("ringleader-asgd", "shm", 2), ("oscars", "tcp", 0),
-                                                                ("hermes(push=always,chunk=64,local_passes=1)", "shm", 0))):
-            code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 300, "--checkpoint-every", 150, *(("--validation", 50) if "hermes" in method else ()))
+        for k, (method, transport, victim) in enumerate((("parameter-server", "shm", 0), ("asgd", "tcp", 2),
+                                                         ("ssp(staleness=1)", "shm", 1), ("backup-workers", "tcp", 0),
+                                                         ("dude-asgd", "shm", 0), ("ringleader-asgd", "shm", 2),
+                                                         ("oscars", "tcp", 0),
+                                                         ("hermes(push=always,chunk=64,local_passes=1)", "shm", 0))):
+            code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 300, "--checkpoint-every",
+                                           150, *(("--validation", 50) if "hermes" in method else ()))
             self.assertEqual(code, 0, method + err)
             self.assertIn("the run goes on with 2 workers", err)
             s = summary(out)
@@ -179,11 +236,13 @@ class Servers(Case):
             self.assertGreater(s["final_test_accuracy"], 0.4)
             n = 2 + k % 2 # as many as were left, and as many as there were; cli/resume has both of each
             again = summary(self.train("g%d-%d" % (k, n), "--resume", out, "-n", n, "--steps", 340))
-            self.assertEqual((again["workers"], again["steps"], again["resumed_at_step"], again["events"]), (n, 340, 300, []))
+            self.assertEqual((again["workers"], again["steps"], again["resumed_at_step"], again["events"]),
+                             (n, 340, 300, []))
             self.assertGreater(again["final_test_accuracy"], 0.4)
 
     def test_a_worker_is_killed_whose_gradient_waits_in_its_window(self):
-        """Over shared memory a server reads gradients where they are: the killed one's has been asked about, and is summed when the one that was stopped has sent its own."""
+        """Over shared memory a server reads gradients where they are: the killed one's has been
+        asked about, and is summed when the one that was stopped has sent its own."""
         code, err, out = self.kill_one("window", 2, "parameter-server", "shm", "--steps", 300, stopped=1)
         self.assertEqual(code, 0, err)
         s = summary(out)
@@ -201,20 +260,32 @@ class Servers(Case):
 
     def test_hogwild_needs_memory_in_common(self):
         for locks in "none", "row", "full":
-            out = self.train("hogwild" + locks, *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1, "-n", 3, "--method", "asgd(hogwild=on,locks=%s)" % locks)
+            out = self.train("hogwild" + locks, *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1,
+                             "-n", 3, "--method", "asgd(hogwild=on,locks=%s)" % locks)
             self.assertGreater(summary(out)["final_test_accuracy"], 0.4, locks)
-        self.refused("the 3 workers have 3 memories, not one in common; run them on one host with --transport shm, or leave hogwild away", "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"),
+        self.refused("the 3 workers have 3 memories, not one in common; run them on one host with --transport shm, "
+                     "or leave hogwild away", "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"),
                      "--method", "asgd(hogwild=on)", "--transport", "tcp")
 
     def test_what_cannot_work_is_refused_before_anything_starts(self):
-        for args, sentence in ((("--method", "asgd(servers=4)"), "servers is 4, but there are 3 workers"), (("--method", "ssp(staleness=-1)"), "staleness"), (("--method", "asgd", "--batch-share", "auto"), "no shares of a step"),
-                               (("--method", "parameter-server", "--codec", "qsgd"), "has an exchange of its own, of float32"), (("--method", "backup-workers(backup=3)"), "leaves none to wait for"),
-                               (("--method", "asgd", "--collective", "doubling"), "does not sum over the workers"),
-                               (("--method", "ddp", "--servers", 2), "servers is 2, but method 'ddp' has no servers; leave servers at 0, or take a method that has (parameter-server, asgd, ssp,"),
-                               (("--method", "asgd(hogwild=on)", "--servers", 1), "hogwild has no servers"), (("--method", "dude-asgd", "--servers", 2), "has 1 server, but 2 ranks only serve (servers); give --servers 1"),
-                               (("--method", "asgd", "--on-loss", "continue"), "on-loss is 'continue', but with 'asgd' every worker has a slice of the model, which is lost with it; use on-loss=stop, or --servers S"),
-                               (("--method", "parameter-server", "--servers", 1, "--on-loss", "continue", "--nonfinite", "skip"), "on-loss is 'continue', but with nonfinite=skip the workers of 'parameter-server' have a word among all"),
-                               (("--method", "asgd", "--servers", 1022), "3 workers and 1022 servers; at most 1024 ranks"), (("--method", "asgd", "--servers", -1), "servers")):
+        for args, sentence in (
+            (("--method", "asgd(servers=4)"), "servers is 4, but there are 3 workers"),
+            (("--method", "ssp(staleness=-1)"), "staleness"),
+            (("--method", "asgd", "--batch-share", "auto"), "no shares of a step"),
+            (("--method", "parameter-server", "--codec", "qsgd"), "has an exchange of its own, of float32"),
+            (("--method", "backup-workers(backup=3)"), "leaves none to wait for"),
+            (("--method", "asgd", "--collective", "doubling"), "does not sum over the workers"),
+            (("--method", "ddp", "--servers", 2), "servers is 2, but method 'ddp' has no servers; leave servers at 0, "
+             "or take a method that has (parameter-server, asgd, ssp,"),
+            (("--method", "asgd(hogwild=on)", "--servers", 1), "hogwild has no servers"),
+            (("--method", "dude-asgd", "--servers", 2),
+             "has 1 server, but 2 ranks only serve (servers); give --servers 1"),
+            (("--method", "asgd", "--on-loss", "continue"), "on-loss is 'continue', but with 'asgd' every worker has "
+             "a slice of the model, which is lost with it; use on-loss=stop, or --servers S"),
+            (("--method", "parameter-server", "--servers", 1, "--on-loss", "continue", "--nonfinite", "skip"),
+             "on-loss is 'continue', but with nonfinite=skip the workers of 'parameter-server' have a word among all"),
+            (("--method", "asgd", "--servers", 1022), "3 workers and 1022 servers; at most 1024 ranks"),
+            (("--method", "asgd", "--servers", -1), "servers")):
             self.refused(sentence, "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"), *args)
 
 

@@ -1,4 +1,5 @@
-"""tools/speech-data with a synthesiser that stands in for espeak-ng and sounds a tone: the files are those that `tutti data` reads, what is there is left alone, what is wrong is a sentence."""
+"""tools/speech-data with a synthesiser that stands in for espeak-ng and sounds a tone: the files
+are those that `tutti data` reads, what is there is left alone, what is wrong is a sentence."""
 import math, os, shutil, struct, subprocess, sys, tempfile, unittest
 
 from command import NAMES, read, tutti
@@ -8,7 +9,10 @@ WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 SYNTH = """#!/bin/sh
 case "$1" in
     --version) echo "stand-in 1.0  Data at: nowhere"; exit 0;;
-    --voices=variant) for v in m1 m2 m4 m5 m6 m8 f1 f2 f4 f5 Andy Annie Denis Gene Mario steph adam anika antonio belinda benjamin boris caleb david gustave Jacky linda max miguel pablo rob victor m3 m7 f3 Alicia edward; do echo " 5 variant --/M Name !v/$v"; done; exit 0;;
+    --voices=variant)
+        for v in m1 m2 m4 m5 m6 m8 f1 f2 f4 f5 Andy Annie Denis Gene Mario steph adam anika antonio belinda benjamin \
+                 boris caleb david gustave Jacky linda max miguel pablo rob victor m3 m7 f3 Alicia edward
+        do echo " 5 variant --/M Name !v/$v"; done; exit 0;;
 esac
 for word; do :; done
 exec cat "$(dirname "$0")/$word.wav"
@@ -16,12 +20,15 @@ exec cat "$(dirname "$0")/$word.wav"
 
 
 def tone(path, frequency, rate=22050):
-    body = b"".join(struct.pack("<h", int(12000 * math.sin(2 * math.pi * frequency * i / rate))) for i in range(rate // 4))
+    body = b"".join(struct.pack("<h", int(12000 * math.sin(2 * math.pi * frequency * i / rate)))
+                    for i in range(rate // 4))
     with open(path, "wb") as f:  # lengths as a pipe has them: unknown
-        f.write(b"RIFF" + struct.pack("<I", 0x7fffffff) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, rate, 2 * rate, 2, 16) + b"data" + struct.pack("<I", 0x7fffffff) + body)
+        f.write(b"RIFF" + struct.pack("<I", 0x7fffffff) + b"WAVEfmt " + struct.pack(
+            "<IHHIIHH", 16, 1, 1, rate, 2 * rate, 2, 16) + b"data" + struct.pack("<I", 0x7fffffff) + body)
 
 
-@unittest.skipIf(subprocess.run([sys.executable, "-c", "import numpy"], stderr=subprocess.DEVNULL).returncode != 0, "this Python has no numpy")
+@unittest.skipIf(subprocess.run([sys.executable, "-c", "import numpy"], stderr=subprocess.DEVNULL).returncode != 0,
+                 "this Python has no numpy")
 class Speech(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="tutti-speech-")
@@ -39,7 +46,9 @@ class Speech(unittest.TestCase):
             tone(os.path.join(self.bin, word + ".wav"), 300 + 250 * k, rate)
 
     def run_script(self, *words, path=None):
-        return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, env=dict(os.environ, PATH=(path or self.bin + ":/usr/bin:/bin"), OPENBLAS_NUM_THREADS="1"))
+        return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True,
+                              env=dict(os.environ, PATH=(path or self.bin + ":/usr/bin:/bin"),
+                                       OPENBLAS_NUM_THREADS="1"))
 
     def test_files_are_made_once_and_read(self):
         self.synthesiser()
@@ -62,11 +71,13 @@ class Speech(unittest.TestCase):
         self.assertEqual(os.stat(os.path.join(self.out, NAMES[0])).st_mtime_ns, before)
 
     def test_what_is_wrong_is_a_sentence(self):
-        for text, rate, words, sentence in ((None, 22050, (), "there is no espeak-ng; apt-get install espeak-ng"), (SYNTH, 22050, ("--takes", "0"), "--takes 0: it must be from 1 to 1000"),
-                                            (SYNTH, 22050, ("--speakers", "0"), "--speakers 0: it must be at least 1"),
-                                            (SYNTH, 16000, (), "gives 1 channels of 16 bits at 16000 Hz; this recipe is for one of 16 at 22050"),
-                                            ("#!/bin/sh\nexit 1\n", 22050, (), "has no voice Alicia, Andy, Annie, Denis"),
-                                            (SYNTH.replace("exec cat", "echo no such voice >&2; exit 1 #"), 22050, (), "': no such voice")):
+        for text, rate, words, sentence in (
+            (None, 22050, (), "there is no espeak-ng; apt-get install espeak-ng"),
+            (SYNTH, 22050, ("--takes", "0"), "--takes 0: it must be from 1 to 1000"),
+            (SYNTH, 22050, ("--speakers", "0"), "--speakers 0: it must be at least 1"),
+            (SYNTH, 16000, (), "gives 1 channels of 16 bits at 16000 Hz; this recipe is for one of 16 at 22050"),
+            ("#!/bin/sh\nexit 1\n", 22050, (), "has no voice Alicia, Andy, Annie, Denis"),
+            (SYNTH.replace("exec cat", "echo no such voice >&2; exit 1 #"), 22050, (), "': no such voice")):
             if text is not None:
                 self.synthesiser(text, rate)
             done = self.run_script(self.out, *words, path=None if text else self.bin)

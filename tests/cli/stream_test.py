@@ -1,4 +1,5 @@
-"""--stream: samples that come at rates. What is computed stays as it is, when follows from the rates; nothing is lost without a word; what cannot be is a sentence. Times are virtual."""
+"""--stream: samples that come at rates. What is computed stays as it is, when follows from the
+rates; nothing is lost without a word; what cannot be is a sentence. Times are virtual."""
 import os, shutil, unittest
 
 from command import scratch, small_mnist, summary, tensors, tutti
@@ -19,7 +20,8 @@ class Stream(unittest.TestCase):
 
     def train(self, name, *more, sim=True, code=0):
         where = ["--transport", "sim", "--platform", self.platform, "--step-time", 0.001] if sim else []
-        done = tutti("train", "--model", "mlp(hidden=16)", "--data", self.data, "--threads", 1, "--quiet", "--batch", 8, "--steps", 20, "--final-eval", "off", "--out", os.path.join(self.folder, name), *where, *more)
+        done = tutti("train", "--model", "mlp(hidden=16)", "--data", self.data, "--threads", 1, "--quiet", "--batch", 8,
+                     "--steps", 20, "--final-eval", "off", "--out", os.path.join(self.folder, name), *where, *more)
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stderr if code else summary(os.path.join(self.folder, name))
 
@@ -39,7 +41,8 @@ class Stream(unittest.TestCase):
         self.assertEqual([row["stream_rate"] for row in s["by_worker"]], [400, 100, 800, 50])
         self.balances(s, 8)
         fast = s["by_worker"][2]
-        self.assertAlmostEqual(fast["stream_arrived"], 800 * 19 * 8 / 50, delta=40) # it looked last when worker 3 began its last wait
+        # it looked last when worker 3 began its last wait
+        self.assertAlmostEqual(fast["stream_arrived"], 800 * 19 * 8 / 50, delta=40)
         self.assertEqual(fast["stream_dropped"], 0)
         self.assertGreater(s["by_worker"][3]["stream_wait_seconds"], 3)
         self.assertLess(fast["stream_wait_seconds"], 0.1)
@@ -62,7 +65,8 @@ class Stream(unittest.TestCase):
         s = self.train("real", "-n", 2, "--stream", "400", sim=False)
         self.assertGreaterEqual(s["wall_seconds"], 20 * 8 / 400 - 0.02)
         self.assertEqual([row["stream_rate"] for row in s["by_worker"]], [400, 400])
-        self.assertAlmostEqual(s["wall_seconds"], s["compute_seconds"] + s["exposed_comm_seconds"] + s["other_seconds"], delta=0.01)
+        self.assertAlmostEqual(s["wall_seconds"], s["compute_seconds"] + s["exposed_comm_seconds"] + s["other_seconds"],
+                               delta=0.01)
 
     def test_a_method_at_its_own_pace_goes_at_the_pace_of_each_stream(self):
         s = self.train("own", "-n", 2, "--method", "ad-psgd", "--stream", "600:100")
@@ -76,13 +80,18 @@ class Stream(unittest.TestCase):
         self.assertNotIn("stream_rate", s["by_worker"][0])
 
     def test_what_cannot_be_is_a_sentence(self):
-        for words, said in ((["--stream", "fast"], "stream is 'fast'; write the samples a second of every worker, or of each: r0:r1:..., from 1e-6 to 1e9"),
-                            (["--stream", "10:0"], "from 1e-6 to 1e9"), (["--stream", "-1"], "from 1e-6 to 1e9"), (["--stream", "nan"], "from 1e-6 to 1e9"), (["--stream", "10:"], "from 1e-6 to 1e9"),
-                            (["--stream", "1:2:3"], "stream is '1:2:3': 3 rates for 2 workers; give one, or one a worker"),
-                            (["--stream-buffer", "8"], "stream-buffer is 8, but without stream no samples come and wait"),
-                            (["--stream", "5", "--stream-buffer", "7"], "stream-buffer is 7, but a pass of worker 0 has 8 samples, which never wait at once; give at least as many, or 0 to keep all"),
-                            (["--stream", "5", "--stream-buffer", "8", "--batch-share", "1:3"], "a pass of worker 1 has 12 samples"),
-                            (["--stream", "5", "--stream-buffer", "8", "--batch-share", "auto"], "a pass of worker 0 may have 16 samples")):
+        for words, said in (
+            (["--stream", "fast"],
+             "stream is 'fast'; write the samples a second of every worker, or of each: r0:r1:..., from 1e-6 to 1e9"),
+            (["--stream", "10:0"], "from 1e-6 to 1e9"), (["--stream", "-1"], "from 1e-6 to 1e9"),
+            (["--stream", "nan"], "from 1e-6 to 1e9"), (["--stream", "10:"], "from 1e-6 to 1e9"),
+            (["--stream", "1:2:3"], "stream is '1:2:3': 3 rates for 2 workers; give one, or one a worker"),
+            (["--stream-buffer", "8"], "stream-buffer is 8, but without stream no samples come and wait"),
+            (["--stream", "5", "--stream-buffer", "7"], "stream-buffer is 7, "
+             "but a pass of worker 0 has 8 samples, which never wait at once; give at least as many, or 0 to keep all"),
+            (["--stream", "5", "--stream-buffer", "8", "--batch-share", "1:3"], "a pass of worker 1 has 12 samples"),
+            (["--stream", "5", "--stream-buffer", "8", "--batch-share", "auto"],
+             "a pass of worker 0 may have 16 samples")):
             self.assertIn(said, self.train("bad", "-n", 2, *words, sim=False, code=2))
 
 

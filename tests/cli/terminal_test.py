@@ -1,5 +1,6 @@
-"""What a person sees while it trains and at the end: on a terminal of some width, on one that cannot take lines back,
-in a pipe. A terminal is a pty of our own, whose other end is read to the last byte."""
+"""What a person sees while it trains and at the end: on a terminal of some width, on one that
+cannot take lines back, in a pipe. A terminal is a pty of our own, whose other end is read to the
+last byte."""
 import fcntl, math, os, pty, re, select, struct, subprocess, termios, time, unittest
 from command import *
 
@@ -75,7 +76,8 @@ def fields(line):
 class Screen(Case):
     def words(self, *more, steps=40, name="t"):
         return ("train", "--model", "mlp(hidden=16)", "--data", self.data, "-n", 2, "--batch", 20, "--threads", 1,
-                "--steps", steps, "--report-every", 1, "--eval-every", 15, "--overwrite", "--out", self.out(name), *more)
+                "--steps", steps, "--report-every", 1, "--eval-every", 15, "--overwrite", "--out", self.out(name),
+                *more)
 
     def on(self, columns, *more, **environment):
         code, text = Terminal(columns, *self.words(*more, name="t%d" % columns), **environment).end()
@@ -232,7 +234,8 @@ def softmax_loss(model, images, labels):
 
 
 class FinalEvaluation(Case):
-    """`on` reads the test set and a draw of the training set, `all` the whole of both; both say what the model's loss there is."""
+    """`on` reads the test set and a draw of the training set, `all` the whole of both; both say
+    what the model's loss there is."""
 
     def test_all_is_the_whole_training_set_and_on_is_a_fixed_draw_of_it(self):
         common = ("--model", "logistic", "--data", self.data, "--batch", 20, "--steps", 30, "--threads", 1)

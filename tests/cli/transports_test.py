@@ -1,7 +1,10 @@
-"""Every method of `tutti methods` and every codec of `tutti codecs`, over every transport and through a checkpoint: a run over shared memory that saves half-way is the measure, and from that checkpoint the second half
-is made over the others. So each is asked at once whether messages, sums and states give the same bits there; a method at its own pace does what is left, sends what is due and ends sane. A method or a codec that is new
-is in at once, and must give the same bits until a row says otherwise. MPI: those launchers that TUTTI_MPI names in turn, for every fourth method or codec, since a job takes its time to start (method/mpi-* has all of
-both under each)."""
+"""Every method of `tutti methods` and every codec of `tutti codecs`, over every transport and
+through a checkpoint: a run over shared memory that saves half-way is the measure, and from that
+checkpoint the second half is made over the others. So each is asked at once whether messages, sums
+and states give the same bits there; a method at its own pace does what is left, sends what is due
+and ends sane. A method or a codec that is new is in at once, and must give the same bits until a
+row says otherwise. MPI: those launchers that TUTTI_MPI names in turn, for every fourth method or
+codec, since a job takes its time to start (method/mpi-* has all of both under each)."""
 import json, math, os, struct, unittest
 from command import *
 from mpi_test import LAUNCHERS, under
@@ -10,29 +13,42 @@ STEPS, HALF, N, BATCH = 6, 3, 4, 4
 SMALL = ("--model", "mlp(hidden=24)", "--batch", BATCH, "--seed", 7, "--threads", 1, "--quiet")
 PARAMS = 784 * 24 + 24 + 24 * 24 + 24 + 24 * 10 + 10
 OTHERS = and_sim("tcp")
-# What cannot go by its name alone, or should go in several ways: wrappers, what changes within the run only if told, what follows the clock unless told otherwise. A wrapper of the list stands for all it may have inside.
-CODECS = {
-    "ef": ["ef(topk(ratio=0.05))", "ef(powersgd(rank=2),momentum=0.5)"], "ef21": ["ef21(sign,eta=0.5)"], "dgc": ["dgc(topk(ratio=0.02,warmup=1))"], "large": ["large(qsgd(bits=4),min=500)"],
-    "accordion": ["ef(accordion(low=topk(ratio=0.2),high=topk(ratio=0.01),unit=step,interval=1,eta=0.5))"], "alq": ["alq(bucket=256,first=1,second=4)"], "amq": ["amq(bucket=256,first=1,second=4,coding=huffman)"],
-    "qsgd": ["qsgd(bits=3,bucket=256,coding=elias)"], "randomk": ["randomk(ratio=0.1,block=8)"],
-}
-METHODS = {
-    "parameter-server": ["parameter-server(servers=3)"], "local-sgd": ["local-sgd(period=4)", "local-sgd(period=4,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))"], "lasgd": ["lasgd(local_steps=2,max_delay=1)"],
-    "d-psgd": ["d-psgd", "d-psgd(one-peer-exponential,order=atc)"], "sgp": ["sgp", "sgp(graph=star(weights=push),overlap=2)"], "rand-psgd": ["rand-psgd", "rand-psgd(mixing=delay-by-one)", "rand-psgd(pace=own)"],
-    "ad-psgd": ["ad-psgd", "ad-psgd(graph=ring,roles=bipartite)"], "asr-adpsgd": ["asr-adpsgd(mixing=delay-by-one)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)"], "h-adpsgd": ["h-adpsgd(super_learner=2)"],
-    "backup-workers": ["backup-workers(backup=0)", "backup-workers"], "ringmaster-asgd": ["ringmaster-asgd(max_delay=-1)", "ringmaster-asgd(max_delay=2,stops=on)"], "dude-asgd": ["dude-asgd(table=worker)", "dude-asgd(group=2)"],
-    "ringleader-asgd": ["ringleader-asgd", "ringleader-asgd(table=worker)"], "hermes": ["hermes(push=always,chunk=8,minibatch=2,local_passes=2)"], "oscars": ["oscars(interval=2)"],
-    "hetero-ring": ["hetero-ring(allocation=static,shares=1:3:2:2,collective=ring)", "hetero-ring(allocation=static,shares=1:3:2:2)"], "ata": ["ata(allocation=fixed,seconds=1:3:2:2)"], "stragglar": ["stragglar(straggler=1,min_bytes=1)"], "alq": ["alq(bucket=256,first=1,second=4)"],
-    "amq": ["amq(bucket=256,first=1,second=4)"], "dgc": ["dgc(ratio=0.05)"], "accordion": ["accordion(unit=step,interval=1)", "accordion(mode=batch,batch_high=32,unit=step,interval=1)"],
-    "onebit-adam": ["onebit-adam(freeze_step=2)"], "qadam": ["qadam(warmup_steps=2)"],
-}
+# What cannot go by its name alone, or should go in several ways: wrappers, what changes within the
+# run only if told, what follows the clock unless told otherwise. A wrapper of the list stands for
+# all it may have inside.
+CODECS = {"ef": ["ef(topk(ratio=0.05))", "ef(powersgd(rank=2),momentum=0.5)"], "ef21": ["ef21(sign,eta=0.5)"],
+          "dgc": ["dgc(topk(ratio=0.02,warmup=1))"], "large": ["large(qsgd(bits=4),min=500)"],
+          "accordion": ["ef(accordion(low=topk(ratio=0.2),high=topk(ratio=0.01),unit=step,interval=1,eta=0.5))"],
+          "alq": ["alq(bucket=256,first=1,second=4)"], "amq": ["amq(bucket=256,first=1,second=4,coding=huffman)"],
+          "qsgd": ["qsgd(bits=3,bucket=256,coding=elias)"], "randomk": ["randomk(ratio=0.1,block=8)"],}
+METHODS = {"parameter-server": ["parameter-server(servers=3)"],
+           "local-sgd": ["local-sgd(period=4)", "local-sgd(period=4,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))"],
+           "lasgd": ["lasgd(local_steps=2,max_delay=1)"],
+           "d-psgd": ["d-psgd", "d-psgd(one-peer-exponential,order=atc)"],
+           "sgp": ["sgp", "sgp(graph=star(weights=push),overlap=2)"],
+           "rand-psgd": ["rand-psgd", "rand-psgd(mixing=delay-by-one)", "rand-psgd(pace=own)"],
+           "ad-psgd": ["ad-psgd", "ad-psgd(graph=ring,roles=bipartite)"],
+           "asr-adpsgd": ["asr-adpsgd(mixing=delay-by-one)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)"],
+           "h-adpsgd": ["h-adpsgd(super_learner=2)"], "backup-workers": ["backup-workers(backup=0)", "backup-workers"],
+           "ringmaster-asgd": ["ringmaster-asgd(max_delay=-1)", "ringmaster-asgd(max_delay=2,stops=on)"],
+           "dude-asgd": ["dude-asgd(table=worker)", "dude-asgd(group=2)"],
+           "ringleader-asgd": ["ringleader-asgd", "ringleader-asgd(table=worker)"],
+           "hermes": ["hermes(push=always,chunk=8,minibatch=2,local_passes=2)"], "oscars": ["oscars(interval=2)"],
+           "hetero-ring": ["hetero-ring(allocation=static,shares=1:3:2:2,collective=ring)",
+                           "hetero-ring(allocation=static,shares=1:3:2:2)"],
+           "ata": ["ata(allocation=fixed,seconds=1:3:2:2)"], "stragglar": ["stragglar(straggler=1,min_bytes=1)"],
+           "alq": ["alq(bucket=256,first=1,second=4)"], "amq": ["amq(bucket=256,first=1,second=4)"],
+           "dgc": ["dgc(ratio=0.05)"],
+           "accordion": ["accordion(unit=step,interval=1)", "accordion(mode=batch,batch_high=32,unit=step,interval=1)"],
+           "onebit-adam": ["onebit-adam(freeze_step=2)"], "qadam": ["qadam(warmup_steps=2)"],}
 WITH = {"hermes": ("--validation", 60), "dgc": ("--optimizer", "sgd(lr=0.02)")}
 
 
 def pushes(s):
     """Of each worker to the other servers, and what comes back; the model at the end."""
     cuts = [PARAMS // 16 * k // N * 16 for k in range(N)] + [PARAMS]
-    return sum(2 * 4 * (PARAMS - (cuts[k + 1] - cuts[k])) * w["steps"] for k, w in enumerate(s["by_worker"])) + (N - 1) * 4 * PARAMS
+    return sum(2 * 4 * (PARAMS - (cuts[k + 1] - cuts[k])) * w["steps"]
+               for k, w in enumerate(s["by_worker"])) + (N - 1) * 4 * PARAMS
 
 
 def pairs(each):
@@ -45,11 +61,12 @@ def one_server(s):
 
 
 # At their own pace: the bytes that are due; None: it depends on who was fast.
-AT_OWN_PACE = {
-    "ad-psgd": pairs(2), "ad-psgd(graph=ring,roles=bipartite)": None, "rand-psgd(pace=own)": pairs(2), "asr-adpsgd": pairs(2), "asr-adpsgd(mixing=random-ring,rounds=2)": pairs(4), "h-adpsgd(super_learner=2)": None, "asgd": pushes,
-    "ssp": pushes, "backup-workers": None, "ringmaster-asgd(max_delay=-1)": one_server, "ringmaster-asgd(max_delay=2,stops=on)": None, "ringleader-asgd": None, "ringleader-asgd(table=worker)": None,
-    "dude-asgd(table=worker)": one_server, "dude-asgd(group=2)": one_server, METHODS["hermes"][0]: None, "oscars(interval=2)": None,
-}
+AT_OWN_PACE = {"ad-psgd": pairs(2), "ad-psgd(graph=ring,roles=bipartite)": None, "rand-psgd(pace=own)": pairs(2),
+               "asr-adpsgd": pairs(2), "asr-adpsgd(mixing=random-ring,rounds=2)": pairs(4),
+               "h-adpsgd(super_learner=2)": None, "asgd": pushes, "ssp": pushes, "backup-workers": None,
+               "ringmaster-asgd(max_delay=-1)": one_server, "ringmaster-asgd(max_delay=2,stops=on)": None,
+               "ringleader-asgd": None, "ringleader-asgd(table=worker)": None, "dude-asgd(table=worker)": one_server,
+               "dude-asgd(group=2)": one_server, METHODS["hermes"][0]: None, "oscars(interval=2)": None,}
 
 
 def steps_of(checkpoint):
@@ -68,7 +85,8 @@ def in_turn(k, of):
 
 class Transports(Case):
     def go(self, n, kinds, words, judge):
-        """words through every transport (MPI: under `kinds`) from the checkpoint of a run over shared memory: judge(folder, transport, resumed)."""
+        """words through every transport (MPI: under `kinds`) from the checkpoint of a run over
+        shared memory: judge(folder, transport, resumed)."""
         name = "-".join(str(w) for w in words[1::2]).replace("/", "") + "-%d" % n
         common = (*SMALL, "--data", self.data, *words, "--steps", STEPS, "--checkpoint-every", HALF)
         whole = self.train(name, *common, "-n", n)
@@ -93,17 +111,21 @@ class Transports(Case):
             if resumed and words[0] == "--codec":
                 sent.append(s["bytes_sent_total"])
                 self.assertEqual(sent[-1], sent[0], (transport, words))
-            self.assertEqual((s["transport"], s["resumed_at_step"], s["steps"]), (transport, HALF if resumed else None, STEPS), words)
+            self.assertEqual((s["transport"], s["resumed_at_step"], s["steps"]),
+                             (transport, HALF if resumed else None, STEPS), words)
 
         self.go(n, kinds, words, judge)
 
     def own_pace(self, kinds, bytes_due, *words):
         def judge(out, transport, resumed):
             s = summary(out)
-            self.assertEqual((s["transport"], s["resumed_at_step"], s["steps"], s["members"]), (transport, HALF if resumed else None, STEPS, list(range(N))), words)
+            self.assertEqual((s["transport"], s["resumed_at_step"], s["steps"], s["members"]),
+                             (transport, HALF if resumed else None, STEPS, list(range(N))), words)
             if words[1] != "backup-workers": # who is overtaken leaves out what others do
-                self.assertEqual((s["samples"], sum(w["steps"] for w in s["by_worker"])), (STEPS * N * BATCH, STEPS * N), (transport, words))
-            self.assertTrue(math.isfinite(s["final_test_loss"]) and s["final_test_loss"] < 4, (transport, words, s["final_test_loss"]))
+                self.assertEqual((s["samples"], sum(w["steps"] for w in s["by_worker"])),
+                                 (STEPS * N * BATCH, STEPS * N), (transport, words))
+            self.assertTrue(math.isfinite(s["final_test_loss"]) and s["final_test_loss"] < 4,
+                            (transport, words, s["final_test_loss"]))
             for worker, before in zip(s["by_worker"], steps_of(self.half) if resumed else [0] * N):
                 worker["steps"] -= before  # bytes are of this process, steps of the whole run
             if bytes_due is not None:
@@ -130,7 +152,8 @@ class Transports(Case):
             for of, spec in enumerate(METHODS.get(name, [name])):
                 words = ("--method", spec, *WITH.get(name, ()))
                 if spec in AT_OWN_PACE:
-                    self.own_pace(in_turn(k, of), AT_OWN_PACE[spec], *words, "--optimizer", "sgd(lr=0.01)") # delays bear no more
+                    # delays bear no more
+                    self.own_pace(in_turn(k, of), AT_OWN_PACE[spec], *words, "--optimizer", "sgd(lr=0.01)")
                 else:
                     self.agree(N, in_turn(k, of), *words, "--final-eval", "off")
 

@@ -1,4 +1,5 @@
-"""What the command says: catalogue, help and refusals. Sentences are compared: value, place, mend."""
+"""What the command says: catalogue, help and refusals. Sentences are compared: value, place,
+mend."""
 import json, os, re, shutil, subprocess, sys, unittest
 from command import *
 
@@ -12,13 +13,15 @@ class Usage(Case):
             listed = re.findall(r"(?m)^METHOD\((\w+)\)$", f.read())
         self.assertEqual([m["name"].replace("-", "_") for m in methods], listed)
         for m in methods:
-            self.assertEqual(set(m), {"name", "title", "authors", "year", "family", "axes", "options", "defaults", "constraints", "sheet"})
+            self.assertEqual(set(m), {"name", "title", "authors", "year", "family", "axes", "options", "defaults",
+                                      "constraints", "sheet"})
             self.assertEqual(m["sheet"], "docs/methods/%s.md" % m["name"])
             self.assertEqual(set(m["axes"]), {"topology", "synchrony", "codec", "schedule", "placement", "update"})
             for o in m["options"]:
                 self.assertLessEqual({"name", "type", "default", "min", "max", "help"}, set(o))
         ddp = methods[1]
-        self.assertEqual([(o["name"], o["type"], o["default"]) for o in ddp["options"]], [("bucket_mb", "real", 25.0), ("first_bucket_mb", "real", 1.0)])
+        self.assertEqual([(o["name"], o["type"], o["default"]) for o in ddp["options"]],
+                         [("bucket_mb", "real", 25.0), ("first_bucket_mb", "real", 1.0)])
 
     def test_help_and_methods_come_from_the_same_tables(self):
         page = tutti("methods", "ddp").stdout
@@ -43,15 +46,18 @@ class Usage(Case):
     def test_docs_are_those_of_the_tables(self):
         with open(os.path.join(os.path.dirname(__file__), "../../docs/OPTIONS.md")) as f:
             written = f.read()
-        made = subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "../../tools/options-doc"), TUTTI], capture_output=True, text=True)
+        made = subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "../../tools/options-doc"),
+                               TUTTI], capture_output=True, text=True)
         self.assertEqual(made.returncode, 0, made.stderr)
-        self.assertEqual(written, made.stdout, "docs/OPTIONS.md is old: tools/options-doc build/release/bin/tutti > docs/OPTIONS.md")
+        self.assertEqual(written, made.stdout,
+                         "docs/OPTIONS.md is old: tools/options-doc build/release/bin/tutti > docs/OPTIONS.md")
 
     def test_the_first_page_of_help_is_short_and_no_line_is_wider_than_the_page(self):
         short, whole = tutti("train", "--help").stdout, tutti("train", "--help", "all").stdout
         options = re.findall(r"(?m)^  (?:-H, )?(-{1,2}[a-z-]+)", short)
         self.assertTrue(12 <= len(options) <= 18, options)
-        self.assertLessEqual({"--model", "--data", "-n", "--hosts", "--method", "--epochs", "--optimizer", "--out", "--resume"}, set(options))
+        self.assertLessEqual({"--model", "--data", "-n",
+                              "--hosts", "--method", "--epochs", "--optimizer", "--out", "--resume"}, set(options))
         self.assertLessEqual(short.count("\n"), 70)
         self.assertIn("`tutti train --help all`", short)
         for line in short.splitlines() + whole.splitlines() + tutti("--help").stdout.splitlines():
@@ -59,7 +65,8 @@ class Usage(Case):
             self.assertEqual(line, line.rstrip())
 
     def test_catalogues_have_groups_a_header_and_advice(self):
-        for command, headings in (("methods", ["The yardstick", "All-reduce", "Servers", "Periodic", "Gossip"]), ("codecs", ["Summed", "Messages", "Wrappers"])):
+        for command, headings in (("methods", ["The yardstick", "All-reduce", "Servers", "Periodic", "Gossip"]),
+                                  ("codecs", ["Summed", "Messages", "Wrappers"])):
             page = tutti(command).stdout
             self.assertTrue(page.startswith("Lists "), page)
             for entry in json.loads(tutti(command, "--json").stdout):
@@ -74,14 +81,17 @@ class Usage(Case):
         os.makedirs(os.path.join(moved, "build/release"))
         shutil.copy(os.path.join(root, "Makefile"), moved)
         cache = os.path.join(moved, "build/release/CMakeCache.txt")
-        make = lambda: subprocess.run(["make", "-C", moved, "--no-print-directory", "CMAKE=true", "release"], capture_output=True, text=True)
-        for home, refused in (("/home/before", True), (moved, False), (os.path.join(self.folder, "moved/build/.."), False)):
+        make = lambda: subprocess.run(["make", "-C", moved, "--no-print-directory", "CMAKE=true", "release"],
+                                      capture_output=True, text=True)
+        for home, refused in (("/home/before", True), (moved, False),
+                              (os.path.join(self.folder, "moved/build/.."), False)):
             with open(cache, "w") as f:
                 f.write("# a cache\nCMAKE_HOME_DIRECTORY:INTERNAL=%s\n" % home)
             done = make()
             self.assertEqual(done.returncode != 0, refused, done.stderr)
             if refused:
-                self.assertIn("build/release was made when this clone was /home/before, and cannot go on from here: remove it (rm -r build/release)", done.stderr)
+                self.assertIn("build/release was made when this clone was /home/before, and cannot go on from here: "
+                              "remove it (rm -r build/release)", done.stderr)
         os.remove(cache)
         self.assertEqual(make().returncode, 0)
 
@@ -101,29 +111,37 @@ class Usage(Case):
     def test_misspelt_words_are_refused_with_the_near_ones(self):
         self.refused("there is no command 'trian'; did you mean 'train'?", "trian")
         self.refused("there is no option '--batc'; did you mean 'batch'", "train", "--batc", "3")
-        for theirs, ours in (("lr", "--optimizer 'sgd(lr=0.1)'"), ("learning_rate", "--optimizer 'sgd(lr=0.1)'"), ("workers", "-n"), ("num-workers", "-n"), ("gpus", "-n"), ("lr-scheduler", "--lr-schedule"),
-                             ("batch-size", "--batch"), ("output", "--out"), ("dataset", "--data")):
+        for theirs, ours in (("lr", "--optimizer 'sgd(lr=0.1)'"), ("learning_rate", "--optimizer 'sgd(lr=0.1)'"),
+                             ("workers", "-n"), ("num-workers", "-n"), ("gpus", "-n"),
+                             ("lr-scheduler", "--lr-schedule"), ("batch-size", "--batch"), ("output", "--out"),
+                             ("dataset", "--data")):
             self.refused("there is no option '--%s'; here it is %s" % (theirs, ours), "train", "--" + theirs, "3")
-        self.refused("there is no method 'dpp'; did you mean 'ddp'?", "train", "--method", "dpp", "--data", self.data, "--out", self.out("a"))
+        self.refused("there is no method 'dpp'; did you mean 'ddp'?", "train", "--method", "dpp", "--data", self.data,
+                     "--out", self.out("a"))
         self.refused("there is no method 'sinlge'; did you mean 'single'?", "methods", "sinlge")
         self.refused("mlp", "train", "--model", "mpl", "--data", self.data, "--out", self.out("b"))
 
     def test_misspelt_variables_are_refused_with_the_near_ones(self):
         for command in ("train", "config"):
-            self.refused("the environment has TUTTI_BATC, which nothing reads; did you mean 'TUTTI_BATCH'", command, TUTTI_BATC="3")
-        self.refused("the environment has TUTTI_RUN_KEYFILE, which nothing reads; did you mean 'TUTTI_RUN_KEY_FILE'", "config", TUTTI_RUN_KEYFILE="x")
-        self.refused("the environment has TUTTI_CPUS, which nothing reads; did you mean 'TUTTI_CPU'", "config", TUTTI_CPUS="avx2")
+            self.refused("the environment has TUTTI_BATC, which nothing reads; did you mean 'TUTTI_BATCH'", command,
+                         TUTTI_BATC="3")
+        self.refused("the environment has TUTTI_RUN_KEYFILE, which nothing reads; did you mean 'TUTTI_RUN_KEY_FILE'",
+                     "config", TUTTI_RUN_KEYFILE="x")
+        self.refused("the environment has TUTTI_CPUS, which nothing reads; did you mean 'TUTTI_CPU'", "config",
+                     TUTTI_CPUS="avx2")
         self.refused("the environment has TUTTI_, which nothing reads", "config", TUTTI_="")
         options = json.loads(tutti("config").stdout)
         self.assertNotIn("TUTTI_DATA", options)
-        done = tutti("config", TUTTI_LR_SCHEDULE="cosine", TUTTI_CPU="scalar", TUTTI_PEER_SCHEDULE="x", TUTTI_TEST_MARK="y", TUTTI_RUN_KEY_FILE="z", tutti_batc="3")
+        done = tutti("config", TUTTI_LR_SCHEDULE="cosine", TUTTI_CPU="scalar", TUTTI_PEER_SCHEDULE="x",
+                     TUTTI_TEST_MARK="y", TUTTI_RUN_KEY_FILE="z", tutti_batc="3")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["lr-schedule"], "cosine")
 
     def test_transports_are_checked_before_anything_starts(self):
         self.refused("shn", "train", "--transport", "shn", "--out", self.out("a"))
         self.refused("option 'spin' is 'x'", "train", "--transport", "shm(spin=x)", "--out", self.out("a"))
-        self.refused("TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512", "train", "--out", self.out("a"), TUTTI_CPU="sse9")
+        self.refused("TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512", "train", "--out", self.out("a"),
+                     TUTTI_CPU="sse9")
         self.assertFalse(os.path.exists(self.out("a")))
 
     def test_values_out_of_range_are_refused_with_the_range(self):
@@ -134,17 +152,22 @@ class Usage(Case):
         self.refused("tutti: TUTTI_BATCH is 'many'; it must be a whole number", "train", TUTTI_BATCH="many")
         self.refused("it must be stop or skip", "train", "--nonfinite", "perhaps")
         self.refused("needs a value", "train", "--batch")
-        self.refused("target is 'speed=3'; write accuracy=A with A from 0 to 1, loss=L with L above 0, or, of clicks, auc=A", "train", "--target", "speed=3")
-        self.refused("first_bucket_mb is 3 but bucket_mb is only 2", "train", "--method", "ddp(2,3)", "--data", self.data, "--out", self.out("a"))
+        self.refused("target is 'speed=3'; write accuracy=A with A from 0 to 1, loss=L with L above 0, or, of clicks, "
+                     "auc=A", "train", "--target", "speed=3")
+        self.refused("first_bucket_mb is 3 but bucket_mb is only 2", "train", "--method", "ddp(2,3)",
+                     "--data", self.data, "--out", self.out("a"))
         self.refused("on-loss is 'continue', but 'ddp' needs every worker", "train", "--on-loss", "continue")
         for bad in ("0", "0:", "0:0.5", "0:nan", "x:2", "0:2:1.5", "0:2,", "-1:2"):
             self.refused(f"slow is '{bad}'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P", "train", "--slow=" + bad)
         self.refused("there is no worker 2: with n = 2 they are 0 to 1", "train", "-n", "2", "--slow", "2:3")
         self.refused("2 weights with a sum of 3 for 3 workers", "train", "-n", "3", "--batch-share", "1:2")
-        self.refused("batch-share is 'fair'; write even, auto, data, or a weight for each worker", "train", "--batch-share", "fair")
+        self.refused("batch-share is 'fair'; write even, auto, data, or a weight for each worker", "train",
+                     "--batch-share", "fair")
         self.refused("with a sum of 0 for 2 workers", "train", "-n", "2", "--batch-share", "0:0")
-        self.refused("platform is 'a.xml', but transport 'shm' has no platform; use it with --transport sim", "train", "--platform", "a.xml")
-        self.refused("step-time is 0.1 s, but with transport 'shm' time is real; use it with --transport sim, or slow workers down with --slow", "train", "--step-time", "0.1")
+        self.refused("platform is 'a.xml', but transport 'shm' has no platform; use it with --transport sim", "train",
+                     "--platform", "a.xml")
+        self.refused("step-time is 0.1 s, but with transport 'shm' time is real; use it with --transport sim, "
+                     "or slow workers down with --slow", "train", "--step-time", "0.1")
         self.refused("tutti: --step-time is -1; it must be from 0", "train", "--step-time", "-1")
         self.refused("two configuration files", "train", "a.yaml", "b.yaml")
         self.refused("cannot open settings file 'nofile.yaml'; check the path", "train", "nofile.yaml")
@@ -156,14 +179,16 @@ class Usage(Case):
     def test_data_that_is_not_there_is_refused_with_the_places_tried(self):
         self.refused("/nowhere/at/all", "train", "--data", "/nowhere/at/all", "--out", self.out("a"))
         alone = shutil.copy(TUTTI, os.path.join(self.folder, "tutti"))  # no data come with it
-        done = subprocess.run([alone, "data", "inspect", "mnist"], capture_output=True, text=True, cwd=self.folder, env=clean_environment(TUTTI_DATA="/nowhere"))
+        done = subprocess.run([alone, "data", "inspect", "mnist"], capture_output=True, text=True, cwd=self.folder,
+                              env=clean_environment(TUTTI_DATA="/nowhere"))
         self.assertEqual(done.returncode, 2)
         self.assertIn("/nowhere/mnist", done.stderr)
 
     def test_a_built_command_finds_its_data_from_any_folder(self):
         environment = {k: v for k, v in clean_environment().items() if k != "TUTTI_DATA"}
         for name, says in (("mnist", "training samples 60000, test samples 10000"), ("moby-dick", "of 256 kinds")):
-            done = subprocess.run([TUTTI, "data", "inspect", name], capture_output=True, text=True, cwd=self.folder, env=environment)
+            done = subprocess.run([TUTTI, "data", "inspect", name], capture_output=True, text=True, cwd=self.folder,
+                                  env=environment)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn(says, done.stdout)
 
@@ -184,9 +209,10 @@ class Usage(Case):
         self.refused("did you mean 'batch'", "config", path)
 
     def test_memory_of_our_own_launcher_is_not_for_others_processes(self):
-        for variables, name in (({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}, "Open MPI has started 4 processes"),
-                                ({"WORLD_SIZE": "2", "RANK": "1"}, "torchrun has started 2 processes"),
-                                ({"SLURM_NTASKS": "8", "SLURM_PROCID": "3", "SLURM_STEP_ID": "0"}, "Slurm has started 8 processes")):
+        for variables, name in (({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}, "Open MPI has started "
+                                 "4 processes"), ({"WORLD_SIZE": "2", "RANK": "1"}, "torchrun has started 2 processes"),
+                                ({"SLURM_NTASKS": "8", "SLURM_PROCID": "3", "SLURM_STEP_ID": "0"},
+                                 "Slurm has started 8 processes")):
             self.refused(name, "train", "--transport", "shm", "--data", self.data, "--out", self.out("a"), **variables)
 
     def test_data_is_inspected_and_verified(self):

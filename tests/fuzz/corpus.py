@@ -5,11 +5,11 @@ usage: corpus.py add TARGET FILE NAME   appends a file, what libFuzzer found for
        corpus.py unpack TEXT FOLDER     a file an input, which is what libFuzzer and replay read
 
 tests/fuzz/corpus/TARGET.txt has all inputs of a target: a line is an input's name, a blank, its
-bytes. What begins with four blanks goes on with the input above it, so long ones have several lines.
-Printable ASCII stands for itself, anything else is escaped: \\, \n, \r, \t, \xHH. \{80*TEXT} is TEXT
-80 times; TEXT has no braces and no blanks. Blanks at the end of a line are written \x20, and so is
-one that an input on its name's own line begins with. A line that begins with # is a comment, an empty
-one is nothing.
+bytes. What begins with four blanks goes on with the input above it, so long ones have several
+lines. Printable ASCII stands for itself, anything else is escaped: \\, \n, \r, \t, \xHH. \{80*TEXT}
+is TEXT 80 times; TEXT has no braces and no blanks. Blanks at the end of a line are written \x20,
+and so is one that an input on its name's own line begins with. A line that begins with # is a
+comment, an empty one is nothing.
 """
 import os
 import re
@@ -25,7 +25,8 @@ def unescaped(text, where):
     for at in re.finditer(r"\\\{(\d+)\*([^{}]+)\}|\\x([0-9a-fA-F]{2})|\\([\\nrt])|([ -\[\]-~])|(.)", text):
         times, again, digits, letter, plain, wrong = at.groups()
         if wrong is not None:
-            sys.exit("%s: '%s' is neither printable ASCII nor one of the escapes" % (where, text[at.start():at.start() + 8]))
+            sys.exit("%s: '%s' is neither printable ASCII nor one of the escapes" % (where,
+                                                                                     text[at.start():at.start() + 8]))
         if times:
             out += unescaped(again, where) * int(times)
         else:
@@ -63,7 +64,8 @@ def repeated(data, k):
 
 
 def escaped(data):
-    """Its lines: one ends where the input's does, or where there is no more room, at a blank if there is one."""
+    """Its lines: one ends where the input's does, or where there is no more room, at a blank if
+    there is one."""
     names = {code: "\\" + letter for letter, code in ESCAPES.items()}
     lines, k = [""], 0
     while k < len(data):
@@ -97,7 +99,8 @@ def add(target, file, name):
         data = f.read()
     for other, same in inputs(path).items():
         if other == name or same == data:
-            sys.exit("%s has an input '%s' with %s already" % (path, other, "these bytes" if same == data else "this name"))
+            sys.exit("%s has an input '%s' with %s already" % (path, other,
+                                                               "these bytes" if same == data else "this name"))
     with open(path, "a", encoding="ascii") as f:
         f.write(entry(name, data))
     assert inputs(path)[name] == data

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Mutants: product sources with one mistake put in, each of which the explorer must catch.
 
-mutants.txt describes them; see its opening. This script is used while building (one file with its mistake) and for testing (all of them):
+mutants.txt describes them; see its opening. This script is used while building (one file with its
+mistake) and for testing (all of them):
 
     mutate.py list  MUTANTS                     name and file of each, a line each, for CMake
     mutate.py make  MUTANTS NAME SOURCE_DIR OUT writes the mutated file
@@ -49,7 +50,8 @@ def make(mutants, name, source_dir, out):
     text = open(os.path.join(source_dir, mutant["file"]), encoding="utf-8").read()
     for old, new in mutant["changes"]:
         if text.count(old) != 1:
-            sys.exit(f"mutant '{name}': its old text stands {text.count(old)} times in {mutant['file']}, not once; the source has changed: "
+            sys.exit(f"mutant '{name}': its old text stands {text.count(old)} times in {mutant['file']}, not once; "
+                     f"the source has changed: "
                      f"bring tests/mutants/mutants.txt up to date. The old text begins:\n{old.splitlines()[0]}")
         text = text.replace(old, new)
     os.makedirs(os.path.dirname(out), exist_ok=True)
@@ -59,11 +61,13 @@ def make(mutants, name, source_dir, out):
 
 def explore(program, piece, first, last):
     """The first seed that finds something and what it says, or None."""
-    done = subprocess.run([program, piece, "--seeds", f"{first}..{last}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    done = subprocess.run([program, piece, "--seeds", f"{first}..{last}"], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True)
     if done.returncode == 0:
         return None
     found = re.search(r"seed (\d+): (.*)", done.stdout)
-    return (int(found.group(1)), found.group(2)) if found else (first, f"code {done.returncode}: {done.stdout.strip()[:200]}")
+    return (int(found.group(1)), found.group(2)) if found else (first,
+                                                                f"code {done.returncode}: {done.stdout.strip()[:200]}")
 
 
 def check_one(mutant, bin_dir, original, last):
@@ -90,7 +94,8 @@ def check(mutants, bin_dir, original, last, names):
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for mutant, (well, text) in zip(chosen, pool.map(lambda m: check_one(m, bin_dir, original, last), chosen)):
             failed += not well
-            print(f"{'caught' if well else 'NOT CAUGHT':10} {mutant['name']:28} {mutant['piece']:20} {text[:200]}", flush=True)
+            print(f"{'caught' if well else 'NOT CAUGHT':10} {mutant['name']:28} {mutant['piece']:20} {text[:200]}",
+                  flush=True)
     print(f"{len(chosen) - failed} of {len(chosen)} mutants are caught")
     return failed > 0
 

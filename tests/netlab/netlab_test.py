@@ -1,12 +1,16 @@
-"""tools/netlab: what it promises of rates, bytes and faults, and that nothing stays behind. Bulk transfers are plain sockets. Rates are held by the kernel, so five
-percent is a wide margin once a transfer is long against the bucket; a busy machine can only be slower, so each is tried three times."""
+"""tools/netlab: what it promises of rates, bytes and faults, and that nothing stays behind. Bulk
+transfers are plain sockets. Rates are held by the kernel, so five percent is a wide margin once a
+transfer is long against the bucket; a busy machine can only be slower, so each is tried three
+times."""
 import importlib.machinery, importlib.util, json, os, signal, struct, subprocess, sys, tempfile, time, unittest
 
 sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "..")]
 from lab import *
 from together import together
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell has put the tests in its background; what is started here would ignore it, too
+# ignored where a shell has put the tests in its background; what is started here would ignore it,
+# too
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SENDER = """
 import hashlib, os, socket, sys, time
@@ -26,7 +30,8 @@ if rank == 0:
         end = "end"
     except ConnectionResetError:
         end = "reset"
-    os.write(1, f"{got} {time.monotonic() - (begin or time.monotonic())} {end} {all.hexdigest()}\\n".encode())  # whole: the other one writes, too
+    # in one piece: the other one writes, too
+    os.write(1, f"{got} {time.monotonic() - (begin or time.monotonic())} {end} {all.hexdigest()}\\n".encode())
 else:
     for _ in range(200):
         try: c = socket.create_connection((os.environ["MASTER_ADDR"], 5000)); break
@@ -67,9 +72,11 @@ def gone(lab, seconds=20):
 @needs_lab
 class Netlab(unittest.TestCase):
     def bulk(self, size, *options):
-        """Sends so many bytes from h2 to h1; gives received bytes, rate in bit/s, how it ended, whether the bytes were those sent, and the counters."""
+        """Sends so many bytes from h2 to h1; gives received bytes, rate in bit/s, how it ended,
+        whether the bytes were those sent, and the counters."""
         with tempfile.NamedTemporaryFile() as report:
-            done = netlab("-n", 2, *options, "--each", "--timeout", 50, "--json", report.name, "--", sys.executable, "-c", SENDER, size)
+            done = netlab("-n", 2, *options, "--each", "--timeout", 50, "--json", report.name, "--", sys.executable,
+                          "-c", SENDER, size)
             self.assertEqual(done.returncode, 0, done.stderr)
             counters = json.load(report)
         lines = {len(l.split()): l.split() for l in done.stdout.splitlines()}
@@ -105,7 +112,8 @@ class Netlab(unittest.TestCase):
         self.rate_is_held("50mbit", 50e6, "--proxy")
 
     def test_delay_and_loss_are_felt_and_lose_no_byte(self):
-        got, measured, end, same, _ = self.bulk(1e6, "--rate", "50mbit", "--delay", "10ms", "--loss", "1%", "--jitter", "2ms", "--duplicate", "1%", "--reorder", "1%")
+        got, measured, end, same, _ = self.bulk(1e6, "--rate", "50mbit", "--delay", "10ms", "--loss", "1%",
+                                                "--jitter", "2ms", "--duplicate", "1%", "--reorder", "1%")
         self.assertEqual((got, end, same), (1000000, "end", True))
         code = """
 import os, socket, time
@@ -134,7 +142,8 @@ else:
         got, _, end, same, _ = self.bulk(4e6, "--rate", "100mbit", "--reset-after", "1MB")
         self.assertEqual(end, "reset")
         self.assertLessEqual(got, 1000000 + 65536)
-        self.assertGreaterEqual(got, 300000)  # at least half was let through, part of which a reset may take from the receiver
+        # at least half was let through, part of which a reset may take from the receiver
+        self.assertGreaterEqual(got, 300000)
         again = self.bulk(4e6, "--rate", "100mbit", "--reset-after", "1MB")
         self.assertEqual(again[2], "reset")
 
@@ -142,7 +151,9 @@ else:
         for options in ((), ("--proxy",)):
             code = """
 import os, socket, subprocess, time
-server = subprocess.Popen([os.environ["NETLAB_TOOL"], "rsh", "h2", "exec", "python3", "-c", "'import socket; c, _ = socket.create_server((\\"\\", 5000)).accept(); c.sendall(c.recv(1)); c.sendall(c.recv(1))'"])
+answer = 'c, _ = socket.create_server(("", 5000)).accept(); c.sendall(c.recv(1)); c.sendall(c.recv(1))'
+server = subprocess.Popen([os.environ["NETLAB_TOOL"], "rsh", "h2", "exec", "python3", "-c",
+                           f"'import socket; {answer}'"])
 for _ in range(200):
     try: c = socket.create_connection(("h2", 5000)); break
     except OSError: time.sleep(0.02)
@@ -157,7 +168,8 @@ c.settimeout(20)
 print(c.recv(1))
 server.wait()
 """
-            done = netlab("-n", 2, *options, "--timeout", 50, "--", sys.executable, "-c", code, environment=dict(os.environ, NETLAB_TOOL=NETLAB))
+            done = netlab("-n", 2, *options, "--timeout", 50, "--", sys.executable, "-c", code,
+                          environment=dict(os.environ, NETLAB_TOOL=NETLAB))
             self.assertEqual((done.returncode, done.stdout), (0, "silence\nb'b'\n"), done.stderr)
 
     def test_rsh_is_like_ssh_and_hosts_have_names(self):
@@ -182,7 +194,9 @@ getent hosts h3
         self.assertIn("still running after 0.3 s", late.stderr)
 
     def start(self, *options):
-        run = subprocess.Popen([NETLAB, "-n", "2", *options, "--each", "--", "sh", "-c", "echo $NETLAB $$; exec sleep 1000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        run = subprocess.Popen([NETLAB, "-n", "2", *options, "--each", "--", "sh", "-c",
+                                "echo $NETLAB $$; exec sleep 1000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True)
         first = run.stdout.readline().split()
         second = run.stdout.readline().split()
         self.assertEqual(first[0], second[0], run.stderr.read() if not first else "")
@@ -219,7 +233,8 @@ getent hosts h3
             lab = "netlab-%d-%s" % (owner.pid, f.read().rsplit(")", 1)[1].split()[19])
         subprocess.run(["ip", "netns", "add", lab + "-h1"], check=True)
         os.makedirs("/etc/netns/%s-h1" % lab)
-        mine = subprocess.Popen(["ip", "netns", "exec", lab + "-h1", "sh", "-c", "echo in; exec sleep 1000"], stdout=subprocess.PIPE)
+        mine = subprocess.Popen(["ip", "netns", "exec", lab + "-h1", "sh", "-c", "echo in; exec sleep 1000"],
+                                stdout=subprocess.PIPE)
         self.assertEqual(mine.stdout.readline(), b"in\n")
         owner.kill()
         owner.wait()
@@ -232,13 +247,18 @@ getent hosts h3
         other.communicate(timeout=30)
 
     def test_wrong_words_are_refused_with_a_sentence(self):
-        for arguments, sentence in ((["-n", 2], "no command to run; write it behind --"), (["-n", 0, "--", "true"], "0 hosts with 1 ranks each"), (["-n", 3, "--direct", "--", "true"], "--direct joins 2 hosts, not 3"),
-                                    (["-n", 2, "--rate", "fast", "--", "true"], "rate 'fast' is refused"), (["-n", 2, "--cc", "nonsense", "--", "true"], "congestion control 'nonsense' cannot be set")):
+        for arguments, sentence in ((["-n", 2], "no command to run; write it behind --"),
+                                    (["-n", 0, "--", "true"], "0 hosts with 1 ranks each"),
+                                    (["-n", 3, "--direct", "--", "true"], "--direct joins 2 hosts, not 3"),
+                                    (["-n", 2, "--rate", "fast", "--", "true"], "rate 'fast' is refused"),
+                                    (["-n", 2, "--cc", "nonsense", "--", "true"],
+                                     "congestion control 'nonsense' cannot be set")):
             done = netlab(*arguments)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(sentence, done.stderr)
         self.assertEqual(netlab("-n", 2, "--each", "--corrupt", "2", "--", "true").returncode, 1)  # the proxy says why
-        self.assertEqual(subprocess.run([NETLAB, "rsh", "h1", "true"], capture_output=True, env=dict(os.environ, NETLAB="netlab-0-0")).returncode, 2)
+        self.assertEqual(subprocess.run([NETLAB, "rsh", "h1", "true"], capture_output=True,
+                                        env=dict(os.environ, NETLAB="netlab-0-0")).returncode, 2)
 
 
 loader = importlib.machinery.SourceFileLoader("proxy", NETLAB + "-proxy")
@@ -265,12 +285,15 @@ def frames(n):
     for k in range(n):
         payload = bytes((k * 31 + i * 7) % 251 for i in range(200 + k % 7))
         tcp = struct.pack(">HHIIBBHHH", 40000, 5000, 1000 + 300 * k, 1, 5 << 4, 16, 1000, 0, 0) + payload
-        tcp = tcp[:16] + struct.pack(">H", proxy.checksum(addresses + struct.pack(">BBH", 0, 6, len(tcp)) + tcp)) + tcp[18:]
-        yield b"\2" * 6 + b"\1" * 6 + b"\x08\x00" + struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6, 0) + addresses + tcp
+        tcp = tcp[:16] + struct.pack(">H",
+                                     proxy.checksum(addresses + struct.pack(">BBH", 0, 6, len(tcp)) + tcp)) + tcp[18:]
+        yield b"\2" * 6 + b"\1" * 6 + b"\x08\x00" + struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6,
+                                                                0) + addresses + tcp
 
 
 def fate(*words, n=400):
-    """What comes out of so many frames: of each copy which frame it was, by its number in sequence, and the frame."""
+    """What comes out of so many frames: of each copy which frame it was, by its number in sequence,
+    and the frame."""
     p = Unplugged(*words)
     for frame in frames(n):
         p.take(0, frame, 0.0)
@@ -279,7 +302,8 @@ def fate(*words, n=400):
 
 class Proxy(unittest.TestCase):
     def test_the_same_frames_meet_the_same_fate_for_a_seed_and_another_for_another(self):
-        for words in (("--loss", "10%"), ("--duplicate", "10%"), ("--corrupt", "10%"), ("--loss", "5%", "--duplicate", "5%", "--corrupt", "5%", "--reorder", "5%")):
+        for words in (("--loss", "10%"), ("--duplicate", "10%"), ("--corrupt", "10%"),
+                      ("--loss", "5%", "--duplicate", "5%", "--corrupt", "5%", "--reorder", "5%")):
             five = fate(*words, "--seed", 5)
             self.assertEqual(five, fate(*words, "--seed", 5), words)
             self.assertNotEqual(five, fate(*words, "--seed", 6), words)
@@ -303,13 +327,15 @@ class Refusals(unittest.TestCase):
     def test_without_root_it_says_so_and_gives_77(self):
         with tempfile.TemporaryDirectory() as folder: # the tree may lie where only root looks
             os.chmod(folder, 0o755)
-            done = subprocess.run([shutil.copy(NETLAB, folder), "-n", "2", "--", "true"], capture_output=True, text=True, user=65534, group=65534)
+            done = subprocess.run([shutil.copy(NETLAB, folder), "-n", "2", "--", "true"], capture_output=True,
+                                  text=True, user=65534, group=65534)
         self.assertEqual(done.returncode, 77, done.stderr)
         self.assertIn("network namespaces need root; start it as root (it is user 65534 now)", done.stderr)
 
     def test_without_its_programs_it_names_them_and_gives_77(self):
         with tempfile.TemporaryDirectory() as empty:
-            done = subprocess.run([sys.executable, NETLAB, "-n", "2", "--", "true"], capture_output=True, text=True, env={"PATH": empty})
+            done = subprocess.run([sys.executable, NETLAB, "-n", "2", "--", "true"], capture_output=True, text=True,
+                                  env={"PATH": empty})
         self.assertEqual(done.returncode, 77, done.stderr)
         self.assertRegex(done.stderr, "need root|there is no program 'ip'; install iproute2")
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Prints tests/nn/math_vectors.h: results and gradients of layers by PyTorch in float64, to which math_vectors_test.c holds src/nn/math. Inputs are formulas, so that no
-tables are needed: value i of input k is sin(0.37 i + 1.3 k) + cos(0.011 i + k), rounded to float32; ids and labels are (7 i + 3) mod limit.
+"""Prints tests/nn/math_vectors.h: results and gradients of layers by PyTorch in float64, to which
+math_vectors_test.c holds src/nn/math. Inputs are formulas, so that no tables are needed: value i of
+input k is sin(0.37 i + 1.3 k) + cos(0.011 i + k), rounded to float32; ids and labels are (7 i + 3)
+mod limit.
 
     python3 math_vectors.py > math_vectors.h      (needs torch; made with 2.13.0)
 """
@@ -14,7 +16,8 @@ torch.set_num_threads(1)
 
 def values(k, *shape):
     n = math.prod(shape)
-    return torch.tensor([math.sin(0.37 * i + 1.3 * k) + math.cos(0.011 * i + k) for i in range(n)]).float().double().view(*shape).requires_grad_()
+    return torch.tensor([math.sin(0.37 * i + 1.3 * k) + math.cos(0.011 * i + k)
+                         for i in range(n)]).float().double().view(*shape).requires_grad_()
 
 
 def show(name, t):
@@ -31,7 +34,8 @@ def both(name, y, slope, **inputs):
         show(f"{name} d{key}", t.grad)
 
 
-print(f"""/* math_vectors.h: made by math_vectors.py with PyTorch {torch.__version__.split('+')[0]} in float64; do not edit. */
+TORCH = torch.__version__.split("+")[0]
+print(f"""/* math_vectors.h: made by math_vectors.py with PyTorch {TORCH} in float64; do not edit. */
 typedef struct vector {{
     const char *name;
     size_t count;
@@ -52,7 +56,8 @@ x, labels = values(0, 9, 1300), torch.tensor([(7 * i + 3) % 1300 for i in range(
 both("cross_entropy", F.cross_entropy(4 * x, labels, reduction="sum"), torch.tensor(0.125 / 4), x=x)
 for causal in (True, False):
     q, k, v = values(0, 2, 45, 2, 24), values(1, 2, 45, 2, 24), values(2, 2, 45, 2, 24)
-    y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal).transpose(1, 2)
+    y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+                                       is_causal=causal).transpose(1, 2)
     both("attention" if causal else "attention_all", y, values(3, 2, 45, 2, 24), q=q, k=k, v=v)
 x, g, b = values(0, 3, 5, 7, 6), values(1, 5), values(2, 5)
 mean, variance = values(4, 5).detach().clone(), values(5, 5).detach().clone()

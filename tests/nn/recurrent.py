@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Prints tests/nn/recurrent.h: losses and gradients of small networks with nn.LSTM by PyTorch in float64, to which tests/nn/recurrent_vectors_test.c holds the backend.
-Parameters and samples are formulas:
+"""Prints tests/nn/recurrent.h: losses and gradients of small networks with nn.LSTM by PyTorch in
+float64, to which tests/nn/recurrent_vectors_test.c holds the backend. Parameters and samples are
+formulas:
 
-    parameter k (in the order gradients become ready), element i: vectors sin(0.37 i + 1.3 k) / 4, the table sin(...), matrices 2 sin(...) / sqrt(columns), rounded to float32
-    token i (over all samples): (7 i i + 3 i + 1) mod vocabulary; the label of a place: (5 i + i i + 2) mod vocabulary
-    value i of frames: sin(0.61 i + 0.2), rounded to float32; the label of sample i: (3 i + 1) mod classes
+    parameter k (in the order gradients become ready), element i: vectors sin(0.37 i + 1.3 k) / 4,
+    the table sin(...), matrices 2 sin(...) / sqrt(columns), rounded to float32 token i (over all
+    samples): (7 i i + 3 i + 1) mod vocabulary; the label of a place: (5 i + i i + 2) mod vocabulary
+    value i of frames: sin(0.61 i + 0.2), rounded to float32; the label of sample i: (3 i + 1) mod
+    classes
 
     python3 recurrent.py > recurrent.h      (needs torch; made with 2.13.0)
 """
@@ -47,26 +50,34 @@ def linear(name, module):
 
 
 def wordlm(dim, hidden, context, vocabulary, samples):
-    e, lstm, p, head = nn.Embedding(vocabulary, dim), nn.LSTM(dim, hidden, batch_first=True), nn.Linear(hidden, dim), nn.Linear(dim, vocabulary)
-    units = [linear("head", head)] + ([linear("p", p)] if dim != hidden else []) + [("lstm", lstm, [(n.format(0), n.format(0)) for n in LSTM]), ("e", e, [("weight", "weight")])]
+    e, lstm, p, head = (nn.Embedding(vocabulary, dim), nn.LSTM(dim, hidden, batch_first=True), nn.Linear(hidden, dim),
+                        nn.Linear(dim, vocabulary))
+    units = [linear("head", head)] + ([linear("p", p)] if dim != hidden
+                                      else []) + [("lstm", lstm, [(n.format(0), n.format(0)) for n in LSTM]),
+                                                  ("e", e, [("weight", "weight")])]
     order = set_and_list(units)
     i = torch.arange(samples * context)
     x, y = (7 * i * i + 3 * i + 1) % vocabulary, (5 * i + i * i + 2) % vocabulary
     h = lstm(e(x.view(samples, context)))[0]
     logits = head(p(h) if dim != hidden else h).view(-1, vocabulary)
-    show(f"wordlm(dim={dim},hidden={hidden})", f"{{ .classes = {vocabulary}, .context = {context} }}", samples, logits, y, order)
+    show(f"wordlm(dim={dim},hidden={hidden})", f"{{ .classes = {vocabulary}, .context = {context} }}", samples, logits,
+         y, order)
 
 
 def blstm(layers, hidden, frames, width, classes, samples):
-    lstm, head = nn.LSTM(width, hidden, num_layers=layers, bidirectional=True, batch_first=True), nn.Linear(2 * hidden, classes)
-    units = [linear("head", head)] + [(f"lstm.{k}", lstm, [(n.format(0) + r, n.format(k) + r) for r in ("", "_reverse") for n in LSTM]) for k in range(layers - 1, -1, -1)]
+    lstm, head = nn.LSTM(width, hidden, num_layers=layers, bidirectional=True,
+                         batch_first=True), nn.Linear(2 * hidden, classes)
+    units = [linear("head", head)] + [(f"lstm.{k}", lstm, [(n.format(0) + r, n.format(k) + r) for r in ("", "_reverse")
+                                                           for n in LSTM]) for k in range(layers - 1, -1, -1)]
     order = set_and_list(units)
     x = torch.sin(0.61 * torch.arange(samples * frames * width) + 0.2).float().double().view(samples, frames, width)
     y = (3 * torch.arange(samples) + 1) % classes
-    show(f"blstm({layers},{hidden})", f"{{ 1, {frames}, {width}, {classes}, 0 }}", samples, head(lstm(x)[0].mean(1)), y, order)
+    show(f"blstm({layers},{hidden})", f"{{ 1, {frames}, {width}, {classes}, 0 }}", samples, head(lstm(x)[0].mean(1)), y,
+         order)
 
 
-print(f"""/* recurrent.h: made by recurrent.py with PyTorch {torch.__version__.split('+')[0]} in float64; do not edit. */
+TORCH = torch.__version__.split("+")[0]
+print(f"""/* recurrent.h: made by recurrent.py with PyTorch {TORCH} in float64; do not edit. */
 typedef struct recurrent_tensor {{
     const char *name;
     size_t count;

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""Prints tests/nn/tokens.h: losses and gradients of small GPTs by PyTorch in float64, to which tests/nn/tokens_test.c holds the backend. The network is that of train.py,
-which the project's figures are measured against. Parameters and tokens are formulas:
+"""Prints tests/nn/tokens.h: losses and gradients of small GPTs by PyTorch in float64, to which
+tests/nn/tokens_test.c holds the backend. The network is that of train.py, which the project's
+figures are measured against. Parameters and tokens are formulas:
 
-    parameter k (in the order gradients become ready), element i: a norm's weight 1 + sin(0.37 i + 1.3 k) / 4, other vectors sin(...) / 4, tables sin(...),
-                                                                  matrices 2 sin(...) / sqrt(columns), each rounded to float32
-    token i (over all samples): (7 i i + 3 i + 1) mod vocabulary; the label of a place: (5 i + i i + 2) mod vocabulary
+    parameter k (in the order gradients become ready), element i: a norm's weight 1 + sin(0.37 i +
+    1.3 k) / 4, other vectors sin(...) / 4, tables sin(...),
+                                                                  matrices 2 sin(...) /
+                                                                  sqrt(columns), each rounded to
+                                                                  float32
+    token i (over all samples): (7 i i + 3 i + 1) mod vocabulary; the label of a place: (5 i + i i +
+    2) mod vocabulary
 
     python3 tokens.py > tokens.h      (needs torch; made with 2.13.0)
 """
@@ -18,9 +23,11 @@ torch.set_num_threads(1)
 
 
 def rotated(x):
-    """Rotary positions as GPT-NeoX and Llama have them: x is samples x heads x places x width; value j of a head and value j + width / 2 are a pair."""
+    """Rotary positions as GPT-NeoX and Llama have them: x is samples x heads x places x width;
+    value j of a head and value j + width / 2 are a pair."""
     t, width = x.shape[-2:]
-    angle = torch.outer(torch.arange(t, dtype=torch.float64), 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width))
+    angle = torch.outer(torch.arange(t, dtype=torch.float64),
+                        10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width))
     low, high = x[..., :width // 2], x[..., width // 2:]
     return torch.cat((low * angle.cos() - high * angle.sin(), low * angle.sin() + high * angle.cos()), -1)
 
@@ -46,7 +53,8 @@ class GPT(nn.Module):
     def __init__(self, layers, d, h, t, v, rotary, rms, tied):
         super().__init__()
         norm = (lambda d: nn.RMSNorm(d, eps=1e-5)) if rms else nn.LayerNorm
-        self.e, self.pe, self.b = nn.Embedding(v, d), None if rotary else nn.Embedding(t, d), nn.ModuleList([Block(d, h, norm, rotary) for _ in range(layers)])
+        self.e, self.pe, self.b = (nn.Embedding(v, d), None if rotary else nn.Embedding(t, d),
+                                   nn.ModuleList([Block(d, h, norm, rotary) for _ in range(layers)]))
         self.ln, self.head = norm(d), nn.Linear(d, v, bias=False)
         if tied:
             self.head.weight = self.e.weight
@@ -61,7 +69,8 @@ class GPT(nn.Module):
 
 def ready_order(net, layers):
     p = dict(net.named_parameters())
-    units = ["head", "ln"] + [f"b.{i}.{u}" for i in range(layers - 1, -1, -1) for u in ("f2", "f1", "l2", "o", "qkv", "l1")] + ["pe", "e"]
+    units = ["head", "ln"] + [f"b.{i}.{u}" for i in range(layers - 1, -1, -1)
+                              for u in ("f2", "f1", "l2", "o", "qkv", "l1")] + ["pe", "e"]
     return [(f"{u}.{k}", p[f"{u}.{k}"]) for u in units for k in ("weight", "bias") if f"{u}.{k}" in p]
 
 
@@ -72,7 +81,8 @@ def one(layers, d, h, t, v, samples, rotary=False, rms=False, tied=False):
         wave = torch.sin(0.37 * torch.arange(p.numel(), dtype=torch.float64) + 1.3 * k).view_as(p)
         table = name in ("e.weight", "pe.weight")
         norm = name.split(".")[-2] in ("l1", "l2", "ln") and name.endswith("weight")
-        values = 1 + wave / 4 if norm else wave / 4 if p.dim() == 1 else wave if table else 2 * wave / math.sqrt(p.shape[1])
+        values = 1 + wave / 4 if norm else wave / 4 if p.dim() == 1 else wave if table else 2 * wave / math.sqrt(
+            p.shape[1])
         with torch.no_grad():
             p.copy_(values.float().double())
     i = torch.arange(samples * t)
@@ -82,7 +92,8 @@ def one(layers, d, h, t, v, samples, rotary=False, rms=False, tied=False):
     loss.backward()
     correct = int((logits.argmax(1) == y).sum())
     more = ",positions=rotary" * rotary + ",norm=rms" * rms + ",tied=on" * tied
-    print(f'    {{ "gpt({layers},{d},{h}{more})", {t}, {v}, {samples}, {loss.item() * samples:.12e}, {correct}, {len(order)}, {{')
+    print(f'    {{ "gpt({layers},{d},{h}{more})", {t}, {v}, {samples}, {loss.item() * samples:.12e}, {correct}, '
+          f'{len(order)}, {{')
     for name, p in order:
         g = p.grad.flatten()
         n = g.numel()

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Prints tests/nn/vectors.h: losses and gradients of small networks by PyTorch in float64, to which tests/nn/vectors_test.c holds the
-backends. Parameters, samples and labels are formulas, so that no tables are needed:
+"""Prints tests/nn/vectors.h: losses and gradients of small networks by PyTorch in float64, to which
+tests/nn/vectors_test.c holds the backends. Parameters, samples and labels are formulas, so that no
+tables are needed:
 
-    parameter k (in PyTorch's order), element i:  sin(0.37 i + 1.3 k) / sqrt(fan_in), rounded to float32; fan_in of batch norms: 1
-    sample value i (over all samples):            sin(0.11 i) + cos(0.017 i), rounded to float32
-    label of sample i:                            (7 i + 3) mod classes
+    parameter k (in PyTorch's order), element i:  sin(0.37 i + 1.3 k) / sqrt(fan_in), rounded to
+    float32; fan_in of batch norms: 1 sample value i (over all samples):            sin(0.11 i) +
+    cos(0.017 i), rounded to float32 label of sample i:                            (7 i + 3) mod
+    classes
 
     python3 vectors.py > vectors.h      (needs torch; made with 2.13.0)
 """
@@ -25,8 +27,8 @@ def mlp():
 
 
 def cnn():
-    return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-                         nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, CLASSES))
+    return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(),
+                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, CLASSES))
 
 
 def fill(net):
@@ -55,7 +57,8 @@ def one(label, spec, net, samples, shape):
         logits = net(x.view(samples, *shape))
     after = nn.functional.cross_entropy(logits, y, reduction="sum")
     correct = int((logits.argmax(1) == y).sum())
-    print(f'    {{ "{spec}", {samples}, {show(loss.item())}, {show(after.item())}, {correct}, {len(list(net.parameters()))}, {{')
+    print(f'    {{ "{spec}", {samples}, {show(loss.item())}, {show(after.item())}, {correct}, '
+          f'{len(list(net.parameters()))}, {{')
     for name, p in reversed_by_unit(net):
         g = p.grad.flatten()
         n = g.numel()

@@ -2,9 +2,10 @@
 
     python3 tests/optim/vectors.py > tests/optim/vectors.h
 
-Needs torch (2.13.0, CPU build, on a machine with AVX2 or AVX-512) and numpy. The single-tensor float32 implementation is used.
-All configurations start from the same weights and see the same gradients, whose sizes run over many powers of two; `falling`
-ones use lr / t in step t. Numbers are hexadecimal: nothing is lost in print.
+Needs torch (2.13.0, CPU build, on a machine with AVX2 or AVX-512) and numpy. The single-tensor
+float32 implementation is used. All configurations start from the same weights and see the same
+gradients, whose sizes run over many powers of two; `falling` ones use lr / t in step t. Numbers are
+hexadecimal: nothing is lost in print.
 """
 import numpy as np
 import torch
@@ -73,11 +74,13 @@ def main():
     print("static const int kept_steps[KEPT] = { " + ", ".join(map(str, KEPT)) + " };")
     print(f"static const float start[COUNT] = {row(weights)};")
     print(f"static const float gradients[STEPS][COUNT] = {table(gradients, '')};")
-    print("static const struct {\n    const char *spec;\n    double lr;\n    bool falling;\n    float kept[KEPT][COUNT], slot[2][COUNT];")
+    print("static const struct {\n    const char *spec;\n    double lr;\n    bool falling;\n    float "
+          "kept[KEPT][COUNT], slot[2][COUNT];")
     print("} expected[CONFIGURATIONS] = {")
     for spec, make, arguments, falling in CONFIGURATIONS:
         kept, slots, base = run(make, arguments, falling, weights, gradients)
-        print(f'    {{ "{spec}", {base!r}, {str(falling).lower()}, {table(kept, "      ")}, {table(slots, "      ")} }},')
+        print(f'    {{ "{spec}", {base!r}, {str(falling).lower()}, {table(kept, "      ")}, '
+              f'{table(slots, "      ")} }},')
     print("};")
 
 

@@ -25,9 +25,12 @@ class Api(Case):
             source = self.write("one.c", f"#include <tutti/{header}>\n")
             run("gcc", "-std=c11", "-I", SOURCE + "/include", "-aux-info", listed, "-S", "-o", os.devnull, source)
             page = text_of(API, header[:-2] + ".md")
-            for name in re.findall(rf"(?m)^/\* \S+/{header}:\S+ \*/ (?:extern|static) .*?\b(tutti_\w+) \(", text_of(listed)):
-                self.assertTrue(f'<a id="{name}"></a>' in page, f"{name} has no place in docs/api/{header[:-2]}.md: make docs")
-                self.assertTrue(f"[`{name}`]({header[:-2]}.md#{name})" in index, f"{name} is not in docs/api/README.md: make docs")
+            for name in re.findall(rf"(?m)^/\* \S+/{header}:\S+ \*/ (?:extern|static) .*?\b(tutti_\w+) \(",
+                                   text_of(listed)):
+                self.assertTrue(f'<a id="{name}"></a>' in page,
+                                f"{name} has no place in docs/api/{header[:-2]}.md: make docs")
+                self.assertTrue(f"[`{name}`]({header[:-2]}.md#{name})" in index,
+                                f"{name} is not in docs/api/README.md: make docs")
                 pages += 1
         self.assertGreater(pages, 250)
 
@@ -36,7 +39,8 @@ class Api(Case):
             for file, anchor in re.findall(r"\]\((\w+\.md)(?:#(\w+))?\)", text_of(API, page)):
                 self.assertTrue(os.path.exists(os.path.join(API, file)), (page, file))
                 if anchor:
-                    self.assertTrue(f'<a id="{anchor}"></a>' in text_of(API, file), f"{page} leads to {file}#{anchor}, which is not there")
+                    self.assertTrue(f'<a id="{anchor}"></a>' in text_of(API, file),
+                                    f"{page} leads to {file}#{anchor}, which is not there")
 
 
 if __name__ == "__main__":

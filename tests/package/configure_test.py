@@ -1,14 +1,16 @@
-"""Configuring where packages are missing: what can be done without is left out and said; what is needed ends it, with the names of all that is missing at once. pkg-config is
-shown a folder of links to the packages that are there, less those that are to be missing."""
+"""Configuring where packages are missing: what can be done without is left out and said; what is
+needed ends it, with the names of all that is missing at once. pkg-config is shown a folder of links
+to the packages that are there, less those that are to be missing."""
 import os, shutil, subprocess, unittest
 from package import *
 
 # file of pkg-config: what is said without it, what is built with it
-OPTIONAL = {
-    "simgrid": ("SimGrid not found: the transport 'sim' is left out (Debian: libsimgrid-dev)", "tutti_transport_sim"),
-    "ompi-c": ("Open MPI not found: the transport 'mpi' is built without it (Debian: libopenmpi-dev)", "tutti_transport_mpi_openmpi"),
-    "mpich": ("MPICH not found: the transport 'mpi' is built without it (Debian: libmpich-dev)", "tutti_transport_mpi_mpich"),
-}
+OPTIONAL = {"simgrid": ("SimGrid not found: the transport 'sim' is left out (Debian: libsimgrid-dev)",
+                        "tutti_transport_sim"),
+            "ompi-c": ("Open MPI not found: the transport 'mpi' is built without it (Debian: libopenmpi-dev)",
+                       "tutti_transport_mpi_openmpi"),
+            "mpich": ("MPICH not found: the transport 'mpi' is built without it (Debian: libmpich-dev)",
+                      "tutti_transport_mpi_mpich"),}
 
 
 class Configure(Case):
@@ -24,7 +26,8 @@ class Configure(Case):
 
     def configure(self, *without, code=0):
         at = os.path.join(self.folder, "build-" + "-".join(without))
-        return at, run(CMAKE, "-S", SOURCE, "-B", at, "-G", "Ninja", "-DCMAKE_C_COMPILER=" + CC, code=code, both=True, PKG_CONFIG_LIBDIR=self.shown(*without), PKG_CONFIG_PATH="")
+        return at, run(CMAKE, "-S", SOURCE, "-B", at, "-G", "Ninja", "-DCMAKE_C_COMPILER=" + CC, code=code, both=True,
+                       PKG_CONFIG_LIBDIR=self.shown(*without), PKG_CONFIG_PATH="")
 
     def goes_on_without(self, *without):
         at, said = self.configure(*without)
@@ -36,10 +39,12 @@ class Configure(Case):
         # It is said on stderr, which make lets through, and once more when the tests have ended.
         told = run(os.path.join(SOURCE, "tools/skipped"), at)
         self.assertTrue(told.startswith("Left out of this build:\n"), told)
-        self.assertEqual([p for p in OPTIONAL if "  %s\n" % OPTIONAL[p][0] in told], [p for p in OPTIONAL if p in without])
+        self.assertEqual([p for p in OPTIONAL if "  %s\n" % OPTIONAL[p][0] in told],
+                         [p for p in OPTIONAL if p in without])
         # Every test is there, or one that says why it is not.
         tests = run(os.path.join(os.path.dirname(CMAKE), "ctest"), "-N", "--test-dir", at)
-        for name in ("transport/mpi-openmpi", "transport/mpi-mpich", "method/mpi-openmpi", "method/mpi-mpich", "cli/mpi", "sim/sim"):
+        for name in ("transport/mpi-openmpi", "transport/mpi-mpich", "method/mpi-openmpi", "method/mpi-mpich",
+                     "cli/mpi", "sim/sim"):
             self.assertRegex(tests, r"(?m): %s$" % name)
         return at
 
@@ -57,7 +62,8 @@ class Configure(Case):
 
     def test_what_is_needed_and_missing_is_named_all_at_once(self):
         _, said = self.configure("jansson", "zlib", "simgrid", code=1)
-        self.assertIn("Tutti needs what was not found here: jansson (Debian: libjansson-dev), zlib (Debian: zlib1g-dev)", " ".join(said.split()))
+        self.assertIn("Tutti needs what was not found here: jansson (Debian: libjansson-dev), zlib (Debian: "
+                      "zlib1g-dev)", " ".join(said.split()))
 
 
 if __name__ == "__main__":

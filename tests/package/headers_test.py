@@ -1,4 +1,5 @@
-"""Each public header, alone, in each language it promises, by each compiler there is, without a warning; and in memory the languages agree."""
+"""Each public header, alone, in each language it promises, by each compiler there is, without a
+warning; and in memory the languages agree."""
 import os, unittest
 from package import *
 
@@ -16,10 +17,14 @@ int main(void)
 {
     tutti_request r;
     memset_(&r, sizeof r);
-    printf("%zu %zu %zu %zu ", sizeof(tutti_flag), sizeof(tutti_word), offsetof(struct flag, it), offsetof(struct word, it));
-    printf("%zu %zu %zu %zu ", sizeof(tutti_request), offsetof(tutti_request, done), offsetof(tutti_request, posted), offsetof(tutti_request, internal));
-    printf("%zu %zu %zu ", sizeof(tutti_transport_ops), offsetof(tutti_transport_ops, await), offsetof(tutti_transport_ops, simulated));
-    printf("%zu %zu %zu %zu %zu ", sizeof(tutti_job), sizeof(tutti_method), sizeof(tutti_group), sizeof(tutti_engine_options), sizeof(tutti_error));
+    printf("%zu %zu ", sizeof(tutti_flag), sizeof(tutti_word));
+    printf("%zu %zu ", offsetof(struct flag, it), offsetof(struct word, it));
+    printf("%zu %zu ", sizeof(tutti_request), offsetof(tutti_request, done));
+    printf("%zu %zu ", offsetof(tutti_request, posted), offsetof(tutti_request, internal));
+    printf("%zu ", sizeof(tutti_transport_ops));
+    printf("%zu %zu ", offsetof(tutti_transport_ops, await), offsetof(tutti_transport_ops, simulated));
+    printf("%zu %zu %zu ", sizeof(tutti_job), sizeof(tutti_method), sizeof(tutti_group));
+    printf("%zu %zu ", sizeof(tutti_engine_options), sizeof(tutti_error));
     printf("%d ", tutti_request_done(&r));
     *(unsigned char *)&r.done = 1;
     printf("%d\\n", tutti_request_done(&r));
@@ -31,7 +36,8 @@ int main(void)
 class Headers(Case):
     def test_each_header_compiles_alone_in_each_language(self):
         # Twice: a guard that fails shows.
-        sources = [self.write(f"{header}.c", f"#include <tutti/{header}>\n#include <tutti/{header}>\nint nothing_else;\n") for header in HEADERS]
+        sources = [self.write(f"{header}.c", f"#include <tutti/{header}>\n#include <tutti/{header}>\nint "
+                              f"nothing_else;\n") for header in HEADERS]
         for language, standard in LANGUAGES:
             for compiler in compilers(language):
                 with self.subTest(standard=standard, compiler=compiler):

@@ -1,5 +1,6 @@
-"""An installed tree, as other programs meet it: installed to a prefix, then moved; what it exports; programs built against it by pkg-config and by
-CMake, shared and static, in C and C++; the command run from it; one version everywhere."""
+"""An installed tree, as other programs meet it: installed to a prefix, then moved; what it exports;
+programs built against it by pkg-config and by CMake, shared and static, in C and C++; the command
+run from it; one version everywhere."""
 import os, re, shutil, unittest
 from package import *
 
@@ -38,33 +39,43 @@ class Install(Case):
         self.assertEqual(os.listdir(stage), ["opt"])
         self.assertEqual(os.listdir(os.path.join(stage, "opt")), ["tutti"])
         self.assertEqual(files_of(os.path.join(stage, "opt/tutti")), files_of(self.prefix))
-        flags = run("pkg-config", "--cflags", "tutti", PKG_CONFIG_PATH=os.path.join(stage, "opt/tutti", os.path.relpath(self.lib, self.prefix), "pkgconfig")).split()
+        flags = run("pkg-config", "--cflags", "tutti",
+                    PKG_CONFIG_PATH=os.path.join(stage, "opt/tutti", os.path.relpath(self.lib, self.prefix),
+                                                 "pkgconfig")).split()
         self.assertEqual([os.path.realpath(flag[2:]) for flag in flags], [os.path.join(stage, "opt/tutti/include")])
         shutil.rmtree(stage)
 
     def test_all_parts_are_there(self):
-        for path in ("bin/tutti", "include/tutti/tutti.h", "share/tutti/LICENSE", "share/tutti/data/mnist", "share/doc/tutti/README.md", "share/doc/tutti/docs/api/README.md", "share/doc/tutti/examples/regression.c"):
+        for path in ("bin/tutti", "include/tutti/tutti.h", "share/tutti/LICENSE",
+                     "share/tutti/data/mnist", "share/doc/tutti/README.md", "share/doc/tutti/docs/api/README.md",
+                     "share/doc/tutti/examples/regression.c"):
             self.assertTrue(os.path.exists(os.path.join(self.prefix, path)), path)
         for path in ("allreduce", "disk", "train", "make"):
             self.assertTrue(os.access(os.path.join(self.prefix, "share/tutti/bench/peers", path), os.X_OK), path)
         self.assertTrue(os.path.exists(os.path.join(self.prefix, "share/tutti/bench/limits/shm_limit.c")))
-        for name in ["libtutti.a", "libtutti.so." + self.version, "cmake/tutti/tutti-config.cmake"] + PLUGIN * ["libtutti_transport_sim.so"]:
+        for name in ["libtutti.a", "libtutti.so." + self.version,
+                     "cmake/tutti/tutti-config.cmake"] + PLUGIN * ["libtutti_transport_sim.so"]:
             self.assertTrue(os.path.isfile(os.path.join(self.lib, name)), name)
         self.assertTrue(os.access(self.tutti, os.X_OK))
 
     def test_the_command_finds_its_peers(self):
         built, home = os.path.join(self.folder, "peers"), os.path.join(self.folder, "home")
-        command = (self.tutti, "bench", "allreduce", "-n", "2", "--sizes", "4", "--repeat", "1", "--with-peers", "--peers", "limit")
+        command = (self.tutti, "bench", "allreduce", "-n", "2", "--sizes", "4", "--repeat", "1",
+                   "--with-peers", "--peers", "limit")
         self.assertIn("limit", run(*command, cwd="/", TUTTI_PEERS_BUILD=built))
         self.assertEqual(os.listdir(built), ["shm_limit"])
         run(*command, cwd="/", HOME=home, XDG_CACHE_HOME="")
         self.assertEqual(os.listdir(os.path.join(home, ".cache/tutti/peers")), ["shm_limit"])
         for home, where in (("/dev/null", "/dev/null/.cache/tutti/peers"), ("", "HOME is not set")):
-            self.assertIn(f"no folder to build shm_limit in: {where}; name one that can be written to with TUTTI_PEERS_BUILD", run(*command, cwd="/", code=1, HOME=home, XDG_CACHE_HOME="", TUTTI_PEERS_BUILD=""))
+            self.assertIn(f"no folder to build shm_limit in: {where}; "
+                          f"name one that can be written to with TUTTI_PEERS_BUILD",
+                          run(*command, cwd="/", code=1, HOME=home, XDG_CACHE_HOME="", TUTTI_PEERS_BUILD=""))
 
     def test_headers_are_those_of_the_library_and_need_no_others(self):
         there = os.listdir(os.path.join(self.prefix, "include/tutti"))
-        self.assertEqual(set(HEADERS) - set(there), {"clicks.h", "codec.h", "compare.h", "data.h", "kernels.h", "meet.h", "nn.h", "platform.h", "problem.h", "regime.h", "text.h", "train.h"})
+        self.assertEqual(set(HEADERS) - set(there), {"clicks.h", "codec.h", "compare.h", "data.h", "kernels.h",
+                                                     "meet.h", "nn.h", "platform.h", "problem.h", "regime.h", "text.h",
+                                                     "train.h"})
         source = self.write("all.c", "".join(f"#include <tutti/{header}>\n" for header in there))
         run(CC, "-std=c99", *STRICT, *self.flags("--cflags"), "-fsyntax-only", source)
 
@@ -87,7 +98,8 @@ class Install(Case):
 
     def test_the_library_exports_what_its_headers_declare_and_nothing_else(self):
         include = os.path.join(self.prefix, "include")
-        source = self.write("declared.c", "".join(f"#include <tutti/{header}>\n" for header in os.listdir(include + "/tutti")))
+        source = self.write("declared.c",
+                            "".join(f"#include <tutti/{header}>\n" for header in os.listdir(include + "/tutti")))
         listed = os.path.join(self.folder, "declared.txt")
         run("gcc", "-std=c11", "-I", include, "-aux-info", listed, "-S", "-o", os.devnull, source)
         with open(listed) as f:
@@ -95,7 +107,8 @@ class Install(Case):
         exports = set(self.exports(self.so))
         self.assertGreater(len(declared), 200)
         self.assertEqual(declared - exports, set())
-        # What is exported and no function is a table: its address can be taken with the headers alone.
+        # What is exported and no function is a table: its address can be taken with the headers
+        # alone.
         tables = sorted(exports - declared)
         self.assertIn("tutti_methods", tables)
         with open(source, "a") as f:
@@ -111,14 +124,17 @@ class Install(Case):
         self.assertEqual(os.path.realpath(os.path.join(self.lib, "libtutti.so." + abi)), os.path.realpath(self.so))
 
     def test_the_static_library_defines_no_foreign_name(self):
-        names = [line.split()[2] for line in run("nm", "-g", "--defined-only", os.path.join(self.lib, "libtutti.a")).splitlines() if len(line.split()) == 3]
+        names = [line.split()[2] for line in run("nm", "-g",
+                                                 "--defined-only", os.path.join(self.lib, "libtutti.a")).splitlines()
+                 if len(line.split()) == 3]
         self.assertGreater(len(names), 200)
         self.assertEqual([name for name in names if not name.startswith("tutti_")], [])
 
     def test_the_plug_in_exports_its_table_alone(self):
         if not PLUGIN:
             self.skipTest("built without SimGrid")
-        self.assertEqual(set(self.exports(os.path.join(self.lib, "libtutti_transport_sim.so"))), {"tutti_transport_plugin"})
+        self.assertEqual(set(self.exports(os.path.join(self.lib, "libtutti_transport_sim.so"))),
+                         {"tutti_transport_plugin"})
 
     # ---- programs of others ----
 
@@ -126,8 +142,10 @@ class Install(Case):
         self.assertRegex(self.version, r"^\d+\.\d+\.\d+$")
         self.assertEqual(run("pkg-config", "--modversion", "tutti", **self.pkg).strip(), self.version)
         self.assertEqual(run(self.tutti, "version").splitlines()[0], "tutti " + self.version)
-        self.assertEqual(run(CMAKE, "-DPACKAGE_FIND_VERSION=" + self.version, "-P", self.write("version.cmake",
-            f'include("{self.lib}/cmake/tutti/tutti-config-version.cmake")\nexecute_process(COMMAND ${{CMAKE_COMMAND}} -E echo ${{PACKAGE_VERSION}} ${{PACKAGE_VERSION_EXACT}})\n')).split(), [self.version, "TRUE"])
+        self.assertEqual(run(CMAKE, "-DPACKAGE_FIND_VERSION=" + self.version, "-P", self.write(
+            "version.cmake", f'include("{self.lib}/cmake/tutti/tutti-config-version.cmake")\nexecute_process(COMMAND '
+            f'${{CMAKE_COMMAND}} -E echo ${{PACKAGE_VERSION}} ${{PACKAGE_VERSION_EXACT}})\n')).split(),
+                         [self.version, "TRUE"])
 
     def test_a_c_program_builds_by_pkg_config_and_finds_the_shared_library(self):
         program = os.path.join(self.folder, "regression")
@@ -147,8 +165,10 @@ class Install(Case):
     def test_c_and_cpp_programs_build_by_find_package_shared_and_static(self):
         compilers("c++")
         at = os.path.join(self.folder, "consumer")
-        said = run(CMAKE, "-S", os.path.join(os.path.dirname(os.path.realpath(__file__)), "consumer"), "-B", at, "-DCMAKE_PREFIX_PATH=" + self.prefix, "-DREGRESSION=" + REGRESSION,
-                   "-DWANTED=" + self.version, "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Werror", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror")
+        said = run(CMAKE, "-S", os.path.join(os.path.dirname(os.path.realpath(__file__)), "consumer"), "-B",
+                   at, "-DCMAKE_PREFIX_PATH=" + self.prefix, "-DREGRESSION=" + REGRESSION, "-DWANTED=" + self.version,
+                   "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Werror",
+                   "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror")
         self.assertIn("tutti_VERSION " + self.version, said)
         run(CMAKE, "--build", at, "-j", "2")
         for program in ("regression_shared", "regression_static"):
@@ -165,11 +185,13 @@ class Install(Case):
     # ---- the command ----
 
     def train(self, *more):
-        """Run by its bare name from a folder that has nothing in it: data and plug-ins come from the installed tree."""
+        """Run by its bare name from a folder that has nothing in it: data and plug-ins come from
+        the installed tree."""
         empty = os.path.join(self.folder, "empty")
         os.makedirs(empty, exist_ok=True)
         out = os.path.join(self.folder, "run")
-        run("tutti", "train", "--model", "mlp(hidden=32)", "-n", "2", "--steps", "5", "--final-eval", "off", "--quiet", "--out", out, *more, cwd=empty, PATH=os.path.dirname(self.tutti) + ":" + CLEAN["PATH"])
+        run("tutti", "train", "--model", "mlp(hidden=32)", "-n", "2", "--steps", "5", "--final-eval", "off",
+            "--quiet", "--out", out, *more, cwd=empty, PATH=os.path.dirname(self.tutti) + ":" + CLEAN["PATH"])
         with open(os.path.join(out, "model.safetensors"), "rb") as f:
             model = f.read()
         shutil.rmtree(out)

@@ -1,4 +1,5 @@
-"""tools/setup, with a package manager of the test's own: what it installs, what it says where it may not, and what it can do without. And tools/skipped."""
+"""tools/setup, with a package manager of the test's own: what it installs, what it says where it
+may not, and what it can do without. And tools/skipped."""
 import os, shutil, subprocess, unittest
 from package import *
 
@@ -10,7 +11,8 @@ class Setup(Case):
         self.bin = os.path.join(self.folder, self._testMethodName)
         os.mkdir(self.bin)
         self.tool("dpkg-query", 'for package; do :; done; [ -e "$STATE/lacks-$package" ] && exit 1; printf installed')
-        self.tool("apt-get", 'echo "apt-get $* ($DEBIAN_FRONTEND)" >>"$STATE/calls"; case $1 in install) [ ! -e "$STATE/no-lists" ] ;; update) [ ! -e "$STATE/no-network" ] && rm -f "$STATE/no-lists" ;; esac')
+        self.tool("apt-get", 'echo "apt-get $* ($DEBIAN_FRONTEND)" >>"$STATE/calls"; case $1 in install) [ ! -e '
+                  '"$STATE/no-lists" ] ;; update) [ ! -e "$STATE/no-network" ] && rm -f "$STATE/no-lists" ;; esac')
         self.tool("id", "echo ${UID_OF_TEST:-0}")
 
     def tool(self, name, body):
@@ -25,7 +27,8 @@ class Setup(Case):
 
     def setup(self, *more, uid=0):
         """Exit code, what was said, and the calls of apt-get."""
-        done = subprocess.run(["/bin/bash", SETUP, *more], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+        done = subprocess.run(["/bin/bash", SETUP, *more], capture_output=True, text=True, timeout=60,
+                              stdin=subprocess.DEVNULL,
                               env={"PATH": self.bin + ":" + self.system(), "STATE": self.bin, "UID_OF_TEST": str(uid)})
         with open(os.path.join(self.bin, "calls"), "a+") as f:
             f.seek(0)
@@ -58,7 +61,8 @@ class Setup(Case):
 
     def test_who_may_not_install_is_told_what_to_install(self):
         self.mark("lacks-gcc", "lacks-libsimgrid-dev")
-        sentence = "Missing, and not to be installed from here: %s. As root, run:\n  apt-get install gcc libsimgrid-dev\n"
+        sentence = ("Missing, and not to be installed from here: %s. As root, run:\n"
+                    "  apt-get install gcc libsimgrid-dev\n")
         self.assertEqual(self.setup(uid=1000), (1, sentence % "not root and no sudo", []))
         self.mark("no-lists", "no-network")
         code, said, _ = self.setup()
@@ -75,7 +79,8 @@ class Setup(Case):
         self.mark("lacks-libsimgrid-dev", "no-lists", "no-network")
         self.assertEqual(self.setup(uid=1000), (0, "Going on without libsimgrid-dev: not root and no sudo.\n", []))
         code, said, _ = self.setup()
-        self.assertEqual((code, said), (0, "Installing: libsimgrid-dev\nGoing on without libsimgrid-dev: apt-get failed.\n"))
+        self.assertEqual((code, said),
+                         (0, "Installing: libsimgrid-dev\nGoing on without libsimgrid-dev: apt-get failed.\n"))
 
 
 class Skipped(Case):
@@ -84,16 +89,19 @@ class Skipped(Case):
         os.makedirs(os.path.dirname(log))
         with open(log, "w") as f:
             f.write("1/5 Testing: cli/mpi\n1/5 Test: cli/mpi\nOutput:\nskipped: built without MPI\n<end of output>\n"
-                    "2/5 Testing: cli/hosts\ntest_a (H.test_a) ... skipped 'needs ip'\ntest_b (H.test_b) ... skipped 'needs ip'\nOK (skipped=2)\n"
-                    "3/5 Testing: base/options\n[ RUN      ] a_locale\n[  SKIPPED ] a_locale\n[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] a_locale\n"
+                    "2/5 Testing: cli/hosts\ntest_a (H.test_a) ... skipped 'needs ip'\ntest_b (H.test_b) ... "
+                    "skipped 'needs ip'\nOK (skipped=2)\n" "3/5 Testing: base/options\n[ RUN      ] a_locale\n[  "
+                    "SKIPPED ] a_locale\n[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] a_locale\n"
                     "4/5 Testing: package/install\nOK (skipped=3)\n5/5 Testing: base/spec\nis never skipped: no\nOK\n")
-        self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder), "Skipped here:\n  base/options: a locale\n  cli/hosts: needs ip (2 times)\n"
+        self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder),
+                         "Skipped here:\n  base/options: a locale\n  cli/hosts: needs ip (2 times)\n"
                          "  cli/mpi: built without MPI\n  package/install: 3 of its tests\n")
         with open(os.path.join(self.folder, "left_out.txt"), "w") as f:
             f.write("SimGrid not found: no sim\n")
         with open(log, "w") as f:
             f.write("1/1 Testing: cli/async\n.\nskipped: a part: no sim\n.\nOK\n")
-        self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder), "Left out of this build:\n  SimGrid not found: no sim\nSkipped here:\n  cli/async: a part: no sim\n")
+        self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder), "Left out of this build:\n  SimGrid "
+                         "not found: no sim\nSkipped here:\n  cli/async: a part: no sim\n")
         os.remove(os.path.join(self.folder, "left_out.txt"))
         with open(log, "w") as f:
             f.write("1/1 Testing: base/spec\nOK\n")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Goal: many simulated workers fit into one process, and their reports keep each worker's own figures in its own row. Method: memory of 64 workers above that of one,
-evaluation included, against twice what they need; a worker slowed four times among seven must be the one whose row says so."""
+"""Goal: many simulated workers fit into one process, and their reports keep each worker's own
+figures in its own row. Method: memory of 64 workers above that of one, evaluation included, against
+twice what they need; a worker slowed four times among seven must be the one whose row says so."""
 import json
 import os
 import subprocess
@@ -14,7 +15,8 @@ PARAMETERS = 118282
 
 
 def train(n, out, *more):
-    words = [command, "train", "--model", MODEL, "--transport", "sim", "--data", "mnist", "-n", str(n), "--steps", "4", "--batch", "8", "--quiet", "--out", out]
+    words = [command, "train", "--model", MODEL, "--transport", "sim", "--data", "mnist", "-n", str(n), "--steps", "4",
+             "--batch", "8", "--quiet", "--out", out]
     done = subprocess.run(words + list(more), env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     with open(out + "/summary.json") as summary, open(out + "/metrics.jsonl") as metrics:
@@ -22,18 +24,23 @@ def train(n, out, *more):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    # The three vectors of a worker's state, what a tree's partner sends, a batch of five, activations; room for as much again.
+    # The three vectors of a worker's state, what a tree's partner sends, a batch of five,
+    # activations; room for as much again.
     one = train(1, folder + "/one")[0]["peak_rss_bytes_per_worker"]
     many = train(64, folder + "/many")[0]["peak_rss_bytes_per_worker"]
     each = (many - one) / 63
     need = 4 * (4 * PARAMETERS + 5 * 8 * 784) + 300e3
-    assert each <= 2 * need, f"a simulated worker takes {each / 1e6:.2f} MB beyond the first; {need / 1e6:.2f} MB are needed"
+    assert each <= 2 * need, (f"a simulated worker takes {each / 1e6:.2f} MB beyond the first; "
+                              f"{need / 1e6:.2f} MB are needed")
 
     summary, lines = train(7, folder + "/slow", "--slow", "5:4", "--report-every", "2", "--final-eval", "off")
     computing = [row["compute_seconds"] for row in summary["by_worker"]]
     assert [row["worker"] for row in summary["by_worker"]] == list(range(7))
-    for told in [computing] + [line["compute_seconds_by_worker"] for line in lines if "compute_seconds_by_worker" in line]:
+    for told in [computing] + [line["compute_seconds_by_worker"] for line in lines
+                               if "compute_seconds_by_worker" in line]:
         assert len(told) == 7
         for worker in range(7):
             factor = told[worker] / told[0]
-            assert abs(factor - (4 if worker == 5 else 1)) < 0.05, f"worker {worker} computes {factor:.3f} times as long as worker 0: {told}"
+            assert abs(factor
+                       - (4 if worker == 5
+                          else 1)) < 0.05, f"worker {worker} computes {factor:.3f} times as long as worker 0: {told}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Goal: stragglar finds the late worker by itself, gains what its page says, resumes to the bit, and is ddp while nobody is late. Method: the command in the
-simulator, where computing takes --step-time and a slow worker five times that; virtual times against the formulas."""
+"""Goal: stragglar finds the late worker by itself, gains what its sheet says, resumes to the bit,
+and is ddp while nobody is late. Method: the command in the simulator, where computing takes
+--step-time and a slow worker five times that; virtual times against the formulas."""
 import json
 import os
 import re
@@ -20,8 +21,9 @@ def run(*words):
 
 
 def train(out, method, steps, *more):
-    run("train", "--model", "mlp(hidden=64)", "--method", method, "--transport", f"sim(platform={platform})", "-n", str(N), "--steps", str(steps), "--batch", "8", "--step-time", "0.01",
-        "--final-eval", "off", "--quiet", "--out", out, *more)
+    run("train", "--model", "mlp(hidden=64)", "--method", method, "--transport", f"sim(platform={platform})", "-n",
+        str(N), "--steps", str(steps), "--batch", "8", "--step-time", "0.01", "--final-eval", "off",
+        "--quiet", "--out", out, *more)
     with open(out + "/model.safetensors", "rb") as model, open(out + "/summary.json") as summary:
         return model.read(), json.load(summary)
 
@@ -38,7 +40,8 @@ with tempfile.TemporaryDirectory() as folder:
     # Nobody is late: ddp, to the bit and to the nanosecond but for the small all-gathers.
     ddp, plain = train(folder + "/ddp", "ddp", 25)
     even, summary = train(folder + "/even", "stragglar", 25)
-    assert even == ddp and events(summary) == [] and summary["wall_seconds"] - plain["wall_seconds"] < 1e-3, summary["wall_seconds"]
+    assert even == ddp and events(
+        summary) == [] and summary["wall_seconds"] - plain["wall_seconds"] < 1e-3, summary["wall_seconds"]
 
     # Worker 3 is late by 40 ms from the beginning: found after 20 steps.
     slow = ("--slow", "3:5")
@@ -54,26 +57,32 @@ with tempfile.TemporaryDirectory() as folder:
     assert abs(gain - (direct - sar)) < 0.05 * (direct - sar), (gain, direct - sar)
     assert summary["bytes_sent_total"] == plain["bytes_sent_total"] + 80 // 20 * 4 * N * (N - 1)
 
-    # The same with a rest in the middle of a window: the choice, the figures it was made from and the window's sums are all in the checkpoint.
+    # The same with a rest in the middle of a window: the choice, the figures it was made from and
+    # the window's sums are all in the checkpoint.
     train(folder + "/rest", "stragglar(verify=on)", 50, "--checkpoint-every", "50", *slow)
     resumed, _ = train(folder + "/rest2", "stragglar(verify=on)", 80, "--resume", folder + "/rest", *slow)
-    assert model != ddp, "the order of summation is another, so the bits should tell whether a resumed run still knows its straggler"
+    assert model != ddp, ("the order of summation is another, so the bits should tell "
+                          "whether a resumed run still knows its straggler")
     assert resumed == model, "a resumed run ends with other parameters"
 
-    # A worker that is named is so from the first step; the wrong one costs more than it gives, and this is said.
+    # A worker that is named is so from the first step; the wrong one costs more than it gives, and
+    # this is said.
     _, summary = train(folder + "/named", "stragglar(straggler=5)", 25, *slow)
     told = events(summary)
-    assert len(told) == 1 and "worker 3 comes 40 ms after" in told[0][1] and "worker named by straggler is kept" in told[0][1], told
+    assert len(told) == 1 and "worker 3 comes 40 ms after" in told[0][1], told
+    assert "worker named by straggler is kept" in told[0][1], told
     # min_delay_us is heeded.
     _, summary = train(folder + "/least", "stragglar(min_delay_us=41000)", 25, *slow)
     assert events(summary) == [], summary["events"]
 
-    # Fifteen workers: the schedule takes a round more than n - 2 + ceil(lg n), and T_SAR is of all of them. Of a ring's 28 chunks of
-    # s/15 it is 18 of s/14, but for what a message costs by itself.
+    # Fifteen workers: the schedule takes a round more than n - 2 + ceil(lg n), and T_SAR is of all
+    # of them. Of a ring's 28 chunks of s/15 it is 18 of s/14, but for what a message costs by
+    # itself.
     N = 15
     with open(platform, "w") as file:
         file.write(run("platform", "cluster(n=15,rate=1Gbps,latency=2us)"))
     _, summary = train(folder + "/fifteen", "stragglar", 25, "--slow", "14:5")
-    told = re.search(r"hides ([\d.]+) ms and takes ([\d.]+) ms from then on, a ring ([\d.]+) ms", summary["events"][0]["text"])
+    told = re.search(r"hides ([\d.]+) ms and takes ([\d.]+) ms from then on, a ring ([\d.]+) ms",
+                     summary["events"][0]["text"])
     hides, takes, ring = map(float, told.groups())
     assert abs(takes / ring - 18 / 14 / (28 / 15)) < 0.005, summary["events"]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Goal: simulated training is training: the same parameters to the bit as real processes give, and the same files and times from run to run."""
+"""Goal: simulated training is training: the same parameters to the bit as real processes give, and
+the same files and times from run to run."""
 import json
 import os
 import subprocess
@@ -11,7 +12,8 @@ environment = dict(os.environ, TUTTI_DATA=sys.argv[2])
 
 
 def train(out, *more):
-    words = [command, "train", "--model", "mlp(hidden=32)", "--data", "mnist", "-n", "4", "--steps", "40", "--batch", "16", "--threads", "1", "--final-eval", "off", "--quiet", "--out", out]
+    words = [command, "train", "--model", "mlp(hidden=32)", "--data", "mnist", "-n", "4", "--steps", "40",
+             "--batch", "16", "--threads", "1", "--final-eval", "off", "--quiet", "--out", out]
     done = subprocess.run(words + list(more), env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     with open(out + "/model.safetensors", "rb") as model, open(out + "/summary.json") as summary:
@@ -29,7 +31,9 @@ with tempfile.TemporaryDirectory() as folder:
     for key in first:
         if key not in ("host_seconds", "peak_rss_bytes_per_worker"):
             assert first[key] == second[key], f"{key}: {first[key]} and {second[key]} in equal runs"
-    assert 0 < first["wall_seconds"] and 0 < first["compute_seconds"] and 0 < first["exposed_comm_seconds"] and 0 < first["host_seconds"]
+    for key in "wall_seconds", "compute_seconds", "exposed_comm_seconds", "host_seconds":
+        assert 0 < first[key], key
     assert first["bytes_sent_total"] == told["bytes_sent_total"]
-    failed = subprocess.run([command, "train", "--transport", "sim(platform=/nowhere.xml)", "-n", "2", "--out", folder + "/none"], env=environment, capture_output=True, text=True, timeout=60)
+    failed = subprocess.run([command, "train", "--transport", "sim(platform=/nowhere.xml)", "-n", "2",
+                             "--out", folder + "/none"], env=environment, capture_output=True, text=True, timeout=60)
     assert failed.returncode == 2 and "cannot read the platform '/nowhere.xml'" in failed.stderr, failed.stderr

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Goal: unequal workers cost what arithmetic says, in virtual time, and shares by speed win it back; on unequal links hetero-ring's all-reduce is no slower than ddp's. Method: `tutti train --transport sim --step-time`, 8 workers, one 5 times slower."""
+"""Goal: unequal workers cost what arithmetic says, in virtual time, and shares by speed win it
+back; on unequal links hetero-ring's all-reduce is no slower than ddp's. Method: `tutti train
+--transport sim --step-time`, 8 workers, one 5 times slower."""
 import json
 import os
 import re
@@ -15,8 +17,9 @@ LATENCY, BYTES_A_SECOND, HEADER = 50e-6, 1.25e9, 40  # of the bare platform; a m
 
 
 def train(out, *more):
-    words = [command, "train", "--model", "mlp(hidden=32)", "--data", "mnist", "-n", str(N), "--steps", str(STEPS), "--batch", "32", "--transport", "sim",
-             "--step-time", str(T), "--report-every", str(STEPS), "--final-eval", "off", "--quiet", "--out", out]
+    words = [command, "train", "--model", "mlp(hidden=32)", "--data", "mnist", "-n", str(N), "--steps", str(STEPS),
+             "--batch", "32", "--transport", "sim", "--step-time", str(T), "--report-every", str(STEPS),
+             "--final-eval", "off", "--quiet", "--out", out]
     done = subprocess.run(words + list(more), env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     with open(out + "/summary.json") as f:
@@ -53,25 +56,30 @@ with tempfile.TemporaryDirectory() as folder:
     for r, seconds in enumerate(computed(even)):
         near(seconds, STEPS * T * (SLOW if r == 3 else 1), 1e-9)
 
-    # ddp: a step is the slowest worker's computation and, from there, the exchange: slices of d / n to n - 1 others and sums back, by the model's own costs, and
-    # a few microseconds of sums and update, which the platform charges by their FLOPs.
+    # ddp: a step is the slowest worker's computation and, from there, the exchange: slices of d / n
+    # to n - 1 others and sums back, by the model's own costs, and a few microseconds of sums and
+    # update, which the platform charges by their FLOPs.
     exchange = 2 * (LATENCY + (N - 1) * (4 * d / N + HEADER) / BYTES_A_SECOND)
     near(plain["wall_seconds"] / STEPS, T + exchange, 1e-3)
     near(even["wall_seconds"] / STEPS, SLOW * T + exchange, 2e-4)
-    near(even["wall_seconds"] - plain["wall_seconds"], STEPS * (SLOW - 1) * T, 2e-5)  # who comes late finds the others' slices added up
+    # who comes late finds the others' slices added up
+    near(even["wall_seconds"] - plain["wall_seconds"], STEPS * (SLOW - 1) * T, 2e-5)
     for r in range(N):  # everybody else waits for the slow one, and it waits for the exchange only
         near(even["by_worker"][r]["exposed_comm_seconds"] / STEPS, exchange + ((SLOW - 1) * T if r != 3 else 0), 1e-2)
     assert model(folder + "/plain") == model(folder + "/even"), "a slow worker changed the parameters"
 
-    # The best that can be had: n B samples at the sum of all speeds. `auto` starts evenly and looks after 3 and 10 steps.
+    # The best that can be had: n B samples at the sum of all speeds. `auto` starts evenly and looks
+    # after 3 and 10 steps.
     best = STEPS * (T * N / (N - 1 + 1 / SLOW) + exchange)
     auto = train(folder + "/auto", *slow, "--batch-share", "auto")
     won = (even["wall_seconds"] - auto["wall_seconds"]) / (even["wall_seconds"] - best)
     assert 0.8 <= won <= 1, f"batch-share auto wins back {won:.3f} of what is possible"
     shares = [w["batch"] for w in auto["by_worker"]]
-    assert sum(shares) == 32 * N and shares[3] == 7 and min(shares[:3] + shares[4:]) >= 35, shares  # 256 / 7.2 = 35.6, 7.1
+    # 256 / 7.2 = 35.6, 7.1
+    assert sum(shares) == 32 * N and shares[3] == 7 and min(shares[:3] + shares[4:]) >= 35, shares
     assert auto["bytes_sent_total"] == even["bytes_sent_total"] and auto["samples"] == even["samples"]
-    assert 0 < apart(model(folder + "/auto"), model(folder + "/even")) < 1e-4, "shares by speed changed more than rounding"
+    assert 0 < apart(model(folder + "/auto"),
+                     model(folder + "/even")) < 1e-4, "shares by speed changed more than rounding"
 
     # Smaller passes cost in proportion.
     cut = train(folder + "/cut", "--batch-share", "1:2:1:2:1:2:1:2")
@@ -82,8 +90,9 @@ with tempfile.TemporaryDirectory() as folder:
     for seconds in computed(train(folder + "/large", "--steps", "4", "--batch", "300", "-n", "2")):
         near(seconds, 4 * T, 1e-9)
 
-    # hetero-ring: 8 micro-batches of 4 samples each; 64 / 7.2 = 8.9 of them, 1.8 of the slow one's. The rest of the
-    # time is the exchange's: the ring's 2 (n - 1) rounds where it is asked for; by default the faster one's, here ddp's.
+    # hetero-ring: 8 micro-batches of 4 samples each; 64 / 7.2 = 8.9 of them, 1.8 of the slow one's.
+    # The rest of the time is the exchange's: the ring's 2 (n - 1) rounds where it is asked for; by
+    # default the faster one's, here ddp's.
     each, round_a_ring = 9 * T / 8, 2 * (N - 1) * (LATENCY + (4 * d / N + HEADER) / BYTES_A_SECOND)
     for collective, exchanging in (("ring", round_a_ring), ("best", exchange)):
         out = folder + "/" + collective
@@ -98,8 +107,8 @@ with tempfile.TemporaryDirectory() as folder:
         with open(out + "/metrics.jsonl") as f:
             lines = [l for l in map(json.loads, f) if "train_loss" in l]
         near(lines[-1]["compute_seconds_by_worker"][3], 10 * SLOW * T / 8, 1e-6)
-    words = (r"the all-reduces of a step, one after the other, are predicted to take (\S+) ms round a ring and (\S+) ms "
-             r"as the run's: the ring is taken for none")
+    words = (r"the all-reduces of a step, one after the other, are predicted to take (\S+) ms round a ring and (\S+) "
+             r"ms " r"as the run's: the ring is taken for none")
     for predicted, due in zip(re.fullmatch(words, told["events"][0]["text"]).groups(), (round_a_ring, exchange)):
         near(float(predicted), 1e3 * due, 2e-2)
     assert apart(model(folder + "/ring"), model(folder + "/best")) > 0
@@ -119,9 +128,10 @@ with tempfile.TemporaryDirectory() as folder:
             f.write(done.stdout)
         return "--platform", path
 
-    # Links that differ, 12 workers: a round of a ring takes as long as the worst link has it, and there are 22 of them,
-    # one after the other. hetero-ring has ddp's two rounds, and takes ddp's time within a hundredth. With a worker that is
-    # 7 times slower it does so for a window; from then on its steps are ddp's among equals but for the ninth micro-batch.
+    # Links that differ, 12 workers: a round of a ring takes as long as the worst link has it, and
+    # there are 22 of them, one after the other. hetero-ring has ddp's two rounds, and takes ddp's
+    # time within a hundredth. With a worker that is 7 times slower it does so for a window; from
+    # then on its steps are ddp's among equals but for the ninth micro-batch.
     links = "edge(n=12,slow_rate=50Mbps,rate=1Gbps,slow_latency=3ms,latency=100us)"
     mixed = (*cluster(links), "-n", "12", "--model", "mlp(hidden=8)", "--batch", "8", "--steps", "40")
     specs = {"ddp": "ddp", "best": "hetero-ring(adapt_every=20)", "ring": "hetero-ring(adapt_every=20,collective=ring)"}
@@ -138,8 +148,9 @@ with tempfile.TemporaryDirectory() as folder:
     ring = train(folder + "/mixed-ring", *mixed, "--method", specs["ring"])["wall_seconds"]
     assert ring > 2.5 * 40 * steps["equal"], (ring, steps)
 
-    # Two machines of 4 that share 100 Mbit/s: of ddp's slices 4 x 4 cross in each of its two rounds, of the ring's one
-    # in each of its 14, so the ring is the faster one and is taken; not where the run has a faster one still.
+    # Two machines of 4 that share 100 Mbit/s: of ddp's slices 4 x 4 cross in each of its two
+    # rounds, of the ring's one in each of its 14, so the ring is the faster one and is taken; not
+    # where the run has a faster one still.
     far, bytes_a_second, chunk = 500e-6, 100e6 / 8, 4 * d / N + HEADER
     machines = "two-level(machines=2,per_machine=4,rate=100Mbps,latency=%gus,inner_rate=10Gbps)"
     two, best = (*cluster(machines % 500), "--batch", "8"), "hetero-ring(allocation=equal)"
@@ -156,7 +167,8 @@ with tempfile.TemporaryDirectory() as folder:
     ends = {name: told[name]["events"][0]["text"].split(": ")[-1] for name in ("best", "tree")}
     assert ends == {"best": "the ring is taken for all", "tree": "the ring is taken for none"}, ends
 
-    # Who goes on with another number of workers decides anew: four of one machine have other links than eight of two.
+    # Who goes on with another number of workers decides anew: four of one machine have other links
+    # than eight of two.
     saved = ("--steps", "4", "--method", best, "--checkpoint-every", "2", "--checkpoint-keep", "9")
     train(folder + "/eight", *two, *saved)
     first = folder + "/eight/checkpoints/" + sorted(os.listdir(folder + "/eight/checkpoints"))[0]
@@ -164,32 +176,41 @@ with tempfile.TemporaryDirectory() as folder:
     assert fewer["resumed_at_step"] == 2, fewer
     assert fewer["events"][0]["text"].endswith("the ring is taken for none"), fewer["events"]
 
-    # Of a model in two pieces, 1.1 and 1.6 MB, the ring is taken for the one that is worth its 14 latencies of 18 ms.
+    # Of a model in two pieces, 1.1 and 1.6 MB, the ring is taken for the one that is worth its 14
+    # latencies of 18 ms.
     two = train(folder + "/pieces", *cluster(machines % 18000), "--method", best, "--model", "mlp(hidden=512)",
                 "--steps", "2", "--batch", "8")
     assert two["events"][0]["text"].endswith("the ring is taken for 1 of 2 pieces"), two["events"]
 
-    # --platform is sim(platform=...); under --step-time its hosts' speeds say nothing about the network, but its links do.
+    # --platform is sim(platform=...); under --step-time its hosts' speeds say nothing about the
+    # network, but its links do.
     platform = folder + "/a platform, (slow).xml"
-    done = subprocess.run([command, "platform", "cluster(n=8,rate=1Gbps,latency=1ms)"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([command, "platform", "cluster(n=8,rate=1Gbps,latency=1ms)"], capture_output=True, text=True,
+                          timeout=60)
     assert done.returncode == 0, done.stderr
     with open(platform, "w") as f:
         f.write(done.stdout)
     flag = train(folder + "/flag", "--platform", platform)
     spec = train(folder + "/spec", "--transport", 'sim(platform="%s")' % platform)
     both = train(folder + "/both", "--transport", 'sim(platform="%s",seed=3)' % platform, "--platform", platform)
-    assert flag["wall_seconds"] == spec["wall_seconds"] == both["wall_seconds"] > 2 * plain["wall_seconds"] - STEPS * T, (flag["wall_seconds"], spec["wall_seconds"])
+    seconds = [s["wall_seconds"] for s in (flag, spec, both)]
+    assert seconds[0] == seconds[1] == seconds[2] > 2 * plain["wall_seconds"] - STEPS * T, seconds
     near(computed(flag)[0], STEPS * T, 1e-9)
-    slower = train(folder + "/slower", "--transport", "sim", "--platform", platform, "--step-time", "0")  # by FLOPs: 2 (784 32 + 32 32 + 32 10) forward, twice that and a little less back
+    # by FLOPs: 2 (784 32 + 32 32 + 32 10) forward, twice that and a little less back
+    slower = train(folder + "/slower", "--transport", "sim", "--platform", platform, "--step-time", "0")
     assert computed(slower)[0] < 0.1 * STEPS * T
 
     def refused(sentence, *more):
-        failed = subprocess.run([command, "train", "-n", "2", "--out", folder + "/none", *more], env=environment, capture_output=True, text=True, timeout=60)
+        failed = subprocess.run([command, "train", "-n", "2", "--out", folder + "/none", *more], env=environment,
+                                capture_output=True, text=True, timeout=60)
         assert failed.returncode == 2 and sentence in failed.stderr and failed.stderr.count("\n") == 1, failed.stderr
         assert not os.path.exists(folder + "/none")
 
-    refused("platform is 'a.xml', but transport 'shm' has no platform; use it with --transport sim", "--platform", "a.xml")
-    refused("platform is 'a.xml', but the transport is 'sim(platform=b.xml)'; name the platform once", "--platform", "a.xml", "--transport", "sim(platform=b.xml)")
-    refused("step-time is 0.1 s, but with transport 'shm' time is real; use it with --transport sim, or slow workers down with --slow", "--step-time", "0.1")
+    refused("platform is 'a.xml', but transport 'shm' has no platform; use it with --transport sim",
+            "--platform", "a.xml")
+    refused("platform is 'a.xml', but the transport is 'sim(platform=b.xml)'; name the platform once",
+            "--platform", "a.xml", "--transport", "sim(platform=b.xml)")
+    refused("step-time is 0.1 s, but with transport 'shm' time is real; use it with --transport sim, "
+            "or slow workers down with --slow", "--step-time", "0.1")
     refused("tutti: --step-time is -1; it must be from 0", "--transport", "sim", "--step-time", "-1")
     refused("shn", "--step-time", "0.1", "--transport", "shn")
