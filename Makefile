@@ -12,9 +12,9 @@ here = was=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCach
 configure = $(call here,$(firstword $(1))); $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { \
   echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
 
-.PHONY: help setup release dev demo test bench lint format docs install clean
+.PHONY: help setup release dev demo test check-long bench lint format docs install clean
 help:             ## this list
-	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 setup:            ## install what is missing (Debian packages)
 	@tools/setup
@@ -30,9 +30,14 @@ dev:              ## the build that tests run in
 demo: setup release ## train a convolutional network on MNIST with two workers and show what happened
 	@tools/demo
 
-# One more than there are cores: some tests wait for a silence or a grace to be over.
-test: setup dev   ## set up, build, run all tests
-	@ctest --preset dev -j $$(($(JOBS) + 1)); code=$$?; tools/skipped build/dev; exit $$code
+# One more than there are cores: some tests wait for a silence or a grace to be over. What is labelled
+# `long` is shown by other tests too (docs/TESTING.md says by which): make check-long, and .ci/run.
+test: setup dev   ## set up, build, run all tests but those of check-long
+	@ctest --preset dev -LE '^long$$' -j $$(($(JOBS) + 1)); code=$$?; tools/skipped build/dev; \
+	  echo "Left to make check-long:" $$(ctest --preset dev -N -L '^long$$' | sed -n 's/^ *Test *#[0-9]*: //p'); exit $$code
+
+check-long: setup dev ## what make test leaves out: cases of tests that other tests show, too
+	@ctest --preset dev -L '^long$$' -j $$(($(JOBS) + 1)); code=$$?; tools/skipped build/dev; exit $$code
 
 bench: setup release ## measure, with ratios
 	@bench/run

@@ -30,6 +30,15 @@ def narrowed(why):
     print("\nskipped: " + why, flush=True)
 
 
+# `make check-long` asks for all cases, `make test` for some: docs/TESTING.md says which and why.
+LONG = os.environ.get("TUTTI_CHECK") == "long"
+
+
+def one_of(k, cases):
+    """One of these cases, the next for the next k; in `make check-long` all of them."""
+    return cases if LONG else [cases[k % len(cases)]]
+
+
 def and_sim(*transports):
     """These, and the simulator where it was built."""
     if not SIMULATOR:

@@ -302,8 +302,8 @@ class Resume(Case):
                                "--servers", servers, "--steps", 26, "--checkpoint-every", 5, "--checkpoint-keep", 9,
                                "--fail", "1@0.12", "--seed", k, *(("--validation", 30) if "hermes" in method else ()))
             early, late = (os.path.join(whole, "checkpoints", "step-%08d" % step) for step in (5, 25))
-            for checkpoint, n in (late, 3), (late, 4), ((early, 3), (early, 2))[k % 2] if fixed else (
-                (late, 5), (early, 3), (late, 1), (early, 2))[k % 4]:
+            other = ((early, 3), (early, 2))[k % 2] if fixed else ((late, 5), (early, 3), (late, 1), (early, 2))[k % 4]
+            for checkpoint, n in one_of(k, [(late, 3), (late, 4), other]):
                 self.other_workers(k, method, checkpoint, n, 48 // n if fixed and checkpoint == early else 12)
 
     def test_a_directory_with_checkpoints_is_not_overwritten_by_another_run(self):

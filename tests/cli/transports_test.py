@@ -3,8 +3,9 @@ through a checkpoint: a run over shared memory that saves half-way is the measur
 checkpoint the second half is made over the others. So each is asked at once whether messages, sums
 and states give the same bits there; a method at its own pace does what is left, sends what is due
 and ends sane. A method or a codec that is new is in at once, and must give the same bits until a
-row says otherwise. MPI: those launchers that TUTTI_MPI names in turn, for every fourth method or
-codec, since a job takes its time to start (method/mpi-* has all of both under each)."""
+row says otherwise. MPI, in `make check-long`: those launchers that TUTTI_MPI names in turn, for every
+fourth method or codec, since a job takes its time to start (method/mpi-* has all of both under each,
+and cli/mpi goes on from checkpoints)."""
 import json, math, os, struct, unittest
 from command import *
 from mpi_test import LAUNCHERS, under
@@ -79,8 +80,13 @@ def steps_of(checkpoint):
     return of
 
 
-def in_turn(k, of):
-    return sorted(LAUNCHERS)[k // 4 % len(LAUNCHERS):][:1] if LAUNCHERS and of == 0 and k % 4 == 0 else []
+def forms(table, name):
+    """The specs of that name, with their numbers: the first of them unless this is `make check-long`."""
+    return list(enumerate(table.get(name, [name])))[:None if LONG else 1]
+
+
+def launcher_of(k, of):
+    return sorted(LAUNCHERS)[k // 4 % len(LAUNCHERS):][:1] if LONG and LAUNCHERS and of == 0 and k % 4 == 0 else []
 
 
 class Transports(Case):
@@ -137,25 +143,25 @@ class Transports(Case):
         names = [c["name"] for c in json.loads(tutti("codecs", "--json").stdout)]
         self.assertLessEqual(set(CODECS), set(names))
         for k, name in enumerate(names):
-            for of, spec in enumerate(CODECS.get(name, [name])):
-                self.agree((2, 2, 4)[k % 3], in_turn(k, of), "--codec", spec, "--final-eval", "off")
+            for of, spec in forms(CODECS, name):
+                self.agree((2, 2, 4)[k % 3], launcher_of(k, of), "--codec", spec, "--final-eval", "off")
 
     def test_models_that_travel_to_neighbours_do_so_alike(self):
         for k, spec in enumerate(("fp16", "topk(ratio=0.1)")):
-            self.agree(3, in_turn(k, 0), "--method", "d-psgd", "--codec", spec, "--final-eval", "off")
+            self.agree(3, launcher_of(k, 0), "--method", "d-psgd", "--codec", spec, "--final-eval", "off")
 
     def test_each_method_gives_the_same_bytes_or_does_what_is_due_over_every_transport_and_after_a_checkpoint(self):
         names = [m["name"] for m in json.loads(tutti("methods", "--json").stdout)]
         self.assertLessEqual(set(METHODS) | set(WITH), set(names))
         self.assertLessEqual(set(AT_OWN_PACE), {spec for name in names for spec in METHODS.get(name, [name])})
         for k, name in enumerate(names):
-            for of, spec in enumerate(METHODS.get(name, [name])):
+            for of, spec in forms(METHODS, name):
                 words = ("--method", spec, *WITH.get(name, ()))
                 if spec in AT_OWN_PACE:
                     # delays bear no more
-                    self.own_pace(in_turn(k, of), AT_OWN_PACE[spec], *words, "--optimizer", "sgd(lr=0.01)")
+                    self.own_pace(launcher_of(k, of), AT_OWN_PACE[spec], *words, "--optimizer", "sgd(lr=0.01)")
                 else:
-                    self.agree(N, in_turn(k, of), *words, "--final-eval", "off")
+                    self.agree(N, launcher_of(k, of), *words, "--final-eval", "off")
 
 
 if __name__ == "__main__":
