@@ -1,5 +1,6 @@
 #!/bin/sh
-# says.sh PATTERN PROGRAM [arguments]: the program ends with code 0 and one of its lines matches. ctest's PASS_REGULAR_EXPRESSION looks at the output alone: what crashes after its last line would pass.
+# says.sh PATTERN PROGRAM [arguments]: the program ends with code 0 and one of its lines matches.
+# ctest's PASS_REGULAR_EXPRESSION looks at the output alone: a crash after the last line would pass.
 pattern=$1
 shift
 said=$("$@" 2>&1)

@@ -160,7 +160,7 @@ class Arrivals(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_tables_find_the_optimum_of_unlike_workers_where_plain_asynchronous_sgd_stalls(self):
-        """Two classes, a worker each, one 100 times slower: dude-asgd.md's defining test. The
+        """Two classes, a worker each, one 100 times slower: the defining test of dude-asgd. The
         server's and the workers' tables give the same run."""
         common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)",
                   "--partition", "class(k=1)", "-n", 2, "--batch", 8, "--transport", "sim", "--step-time", 0.01,
@@ -355,7 +355,7 @@ class Arrivals(Case):
                   "--optimizer", "sgd(lr=0.1)")
         tasks = 48
         best = [0] * 6
-        for _ in range(tasks): # the greedy of the paper, which is optimal (step 3)
+        for _ in range(tasks): # the published greedy, which is optimal (step 3)
             best[min(range(6), key=lambda r: (best[r] + 1) * seconds[r])] += 1
         s = summary(self.train("a", *common, "--steps", 80, "--method", "ata(tasks=%d)" % tasks))
         dealt, figures = s["method_figures"]["tasks"], s["method_figures"]

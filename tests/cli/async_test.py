@@ -88,7 +88,7 @@ class Asynchronous(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_one_slow_worker_slows_nobody_else(self):
-        """Headline of the sheet: ddp goes at the pace of the slowest, ad-psgd hardly notices it. A
+        """The paper's headline: ddp goes at the pace of the slowest, ad-psgd hardly notices it. A
         gradient takes 10 ms; the last one of the slow worker is waited for."""
         common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 400, "--batch", 16, "--transport", "sim",
                   "--step-time", 0.01)

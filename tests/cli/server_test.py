@@ -1,5 +1,5 @@
 """parameter-server, asgd, ssp and backup-workers as a person runs them: bits, traffic, delays and
-waiting against the sheet, resuming to the bit under the simulator, a killed server."""
+waiting against formulas, resuming to the bit under the simulator, a killed server."""
 import math, os, signal, subprocess, time, unittest
 from command import *
 

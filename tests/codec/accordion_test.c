@@ -1,10 +1,9 @@
 /* Accordion over several layers: which level each has when, from norms and rates alone, and what
-   that costs. Goal: accordion.md's invariants 1 to 4 and 6 to 8: decisions are a function of the
-   norms and the learning rates, whatever the gradients are that have them; equal levels touch no
-   bit and no draw; bytes are the formula of the levels; four bytes a layer and check are merged;
-   zeros, numbers beyond float and not falling rates leave a layer low. What codecs and residuals do
-   over a switch is in adapt_test.c. Method: norms of each window and layer from a table or drawn;
-   the paper's rule beside it, in double. */
+   that costs. Goal: decisions are a function of the norms and the learning rates, whatever the
+   gradients are that have them; equal levels touch no bit and no draw; bytes are the formula of the
+   levels; four bytes a layer and check are merged; zeros, numbers beyond float and not falling
+   rates leave a layer low. What codecs and residuals do over a switch is in adapt_test.c. Method:
+   norms of each window and layer from a table or drawn; the published rule beside it, in double. */
 #include "subject.h"
 
 enum { WORKERS = 3, LAYERS = 4, WINDOWS = 14, EACH = 3 };
@@ -68,9 +67,8 @@ static void replay(double eta, const double norm[WINDOWS][LAYERS], const double 
         }
 }
 
-/* Norms as recorded, met in one step of each window by other gradients
-   in every run and by no other step; three workers and one; times 1 and times 2^10.
-   Levels and bytes are the replay's. */
+/* Norms as recorded, met in one step of each window by other gradients in every run and by no other
+   step; three workers and one; times 1 and times 2^10. Levels and bytes are the replay's. */
 static void decisions_are_a_function_of_norms_and_rates(void **state)
 {
     static const double etas[] = { 0.5, 0.2, 3 };
@@ -141,8 +139,8 @@ static void decisions_are_a_function_of_norms_and_rates(void **state)
     }
 }
 
-/* Two equal levels are the codec itself, its draws included, whatever is
-   decided; dense ones are no codec at all. */
+/* Two equal levels are the codec itself, its draws included, whatever is decided; dense ones are no
+   codec at all. */
 static void equal_levels_touch_no_bit(void **state)
 {
     static const struct { const char *spec, *plain;
@@ -273,10 +271,10 @@ static void a_dry_run_says_what_the_other_does(void **state)
     }
 }
 
-/* Ranks that change both ways, of each layer at its own times. The columns that both
-   have are the same before and after, those that one alone has are what they were; the codec that
-   hands over, and layers that stay where they are, keep theirs. What is kept is what was given and
-   not delivered, over all switches. */
+/* Ranks that change both ways, of each layer at its own times. The columns that both have are the
+   same before and after, those that one alone has are what they were; the codec that hands over,
+   and layers that stay where they are, keep theirs. What is kept is what was given and not
+   delivered, over all switches. */
 static void factors_and_residuals_survive_every_switch(void **state)
 {
     enum {
@@ -377,8 +375,8 @@ static void factors_and_residuals_survive_every_switch(void **state)
     }
 }
 
-/* A layer without gradients, and one whose norm is beyond float, are low at every check,
-   and what is said shows why; the other layers are not touched. */
+/* A layer without gradients, and one whose norm is beyond float, are low at every check, and what
+   is said shows why; the other layers are not touched. */
 static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
 {
     static float g[WORKERS][N], y[WORKERS][N];
@@ -408,8 +406,8 @@ static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
     subject_close(s);
 }
 
-/* Neither a warm-up nor a cosine is a fall of the rate, but for the cosine's last three
-   steps, whose rates are as 9 : 4 : 1; a step to a half is. */
+/* Neither a warm-up nor a cosine is a fall of the rate, but for the cosine's last three steps,
+   whose rates are as 9 : 4 : 1; a step to a half is. */
 static void rates_that_rise_or_fall_slowly_trigger_nothing(void **state)
 {
     enum { STEPS = 120 };

@@ -133,10 +133,10 @@ static void descent_ends_where_no_level_gains(void **state)
 
 /* From 5 bits on levels move all at once, and thirty sweeps are enough to be where by turns they
    would end: every level within a millionth of its interval of the best place between its
-   neighbours, which the quantile of the closed form finds. Psi is below that of all that
-   may be begun with, and of one normal distribution what theory has for many levels: (integral of
-   f^(1/3))^3 / (6 n^2) = sqrt(3) pi deviation^2 / n^2, n levels without the two at the ends.
-   With one level kept at 0, too; the slopes' variant, which is slower, never rises. */
+   neighbours, which the quantile of the closed form finds. Psi is below that of all that may be
+   begun with, and of one normal distribution what theory has for many levels: (integral of
+   f^(1/3))^3 / (6 n^2) = sqrt(3) pi deviation^2 / n^2, n levels without the two at the ends. With
+   one level kept at 0, too; the slopes' variant, which is slower, never rises. */
 static void many_levels_arrive_in_few_sweeps(void **state)
 {
     enum { PARTS = 64 };
@@ -184,9 +184,8 @@ static void many_levels_arrive_in_few_sweeps(void **state)
         }
 }
 
-/* Each sweep leaves Psi no greater, and they end where no slope is left: |dPsi/dl_j| <
-   1e-9, or one of which double does not see Psi change any more: slope^2
-   against the sixteenth digit of Psi. */
+/* Each sweep leaves Psi no greater, and they end where no slope is left: |dPsi/dl_j| < 1e-9, or one
+   of which double does not see Psi change any more: slope^2 against the sixteenth digit of Psi. */
 static void sweeps_never_go_up_and_end_where_nothing_slopes(void **state)
 {
     uint64_t seed = 21;
@@ -261,8 +260,8 @@ static void levels_are_at_the_optimum(void **state)
     }
 }
 
-/* The closed form of d Psi / dp of AMQ's levels +-{1, p, ..., p^s} by means, deviations and the normal
-   distribution itself; of parts whose mean is not 0 both halves count. */
+/* d Psi / dp of AMQ's levels +-{1, p, ..., p^s} by means, deviations and the normal distribution
+   itself; of parts whose mean is not 0 both halves count. */
 static double multiplier_slope(const tutti_codec_mixture *m, int s, double p)
 {
     double slope = 0;
@@ -290,9 +289,9 @@ static double multiplier_slope(const tutti_codec_mixture *m, int s, double p)
     return slope;
 }
 
-/* Psi'(p) is the central difference of Psi, to 1e-6; at the multiplier that is found
-   it is 0 or p at its end. And all levels free are no worse than the even grid and the
-   powers of a half, whatever is fitted. */
+/* Psi'(p) is the central difference of Psi, to 1e-6; at the multiplier that is found it is 0 or p
+   at its end. And all levels free are no worse than the even grid and the powers of a half,
+   whatever is fitted. */
 static void the_slope_of_the_multiplier_is_the_sheets(void **state)
 {
     uint64_t seed = 11;
@@ -330,8 +329,8 @@ static void the_slope_of_the_multiplier_is_the_sheets(void **state)
 }
 
 /* ---- workers ---- */
-/* No update, no difference: a codec that will fit its levels sends, until it does,
-   the bytes of one that never will. */
+/* No update, no difference: a codec that will fit its levels sends, until it does, the bytes of one
+   that never will. */
 static void until_the_first_fit_nothing_differs_from_a_codec_that_never_fits(void **state)
 {
     enum { LONG = 3000 };
@@ -456,8 +455,8 @@ static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **stat
     }
 }
 
-/* sum N^2 (l_(j+1) - r) (r - l_j), and the expectation of the
-   objective on the fitted distribution. */
+/* sum N^2 (l_(j+1) - r) (r - l_j), and the expectation of the objective on the fitted distribution.
+   */
 static void the_variance_of_levels_is_that_of_the_sheet(void **state)
 {
     enum { DIM = 512, K = 4000 };
@@ -486,7 +485,7 @@ static void the_variance_of_levels_is_that_of_the_sheet(void **state)
         loss = loss_of(s, 0, x, y, K);
         /* a sum over 512 elements, averaged 4000 times: the standard error is some 0.1 % */
         if (fabs(loss / wanted - 1) > 0.01)
-            fail_msg("%d: lost %g, the formula says %g", which, loss, wanted);
+            fail_msg("%d: lost %g, expected %g", which, loss, wanted);
         subject_close(s);
     }
 }

@@ -1,6 +1,6 @@
 /* Wrappers that feed back: ef's momentum, ef21, dgc; and the warm-up of topk. Goal: what is held
-   back is conserved, estimates follow what the papers say, at both ends of the way; nothing that is
-   not finite stays. Method: workers in one process; the recursions of the papers written out again;
+   back is conserved, estimates follow the papers, at both ends of the way; nothing that is not
+   finite stays. Method: workers in one process; the recursions of the papers written out again;
    small problems that tell methods apart. */
 #include "subject.h"
 #include "codec/codec_internal.h"
@@ -66,8 +66,8 @@ static void momentum_before_the_codec_is_conserved(void **state)
     }
 }
 
-/* h = mean h_w on every worker after every step; |g - h_w|^2 contracts at a fixed point; h
-   becomes the mean of the gradients, also by two stages. */
+/* h = mean h_w on every worker after every step; |g - h_w|^2 contracts at a fixed point; h becomes
+   the mean of the gradients, also by two stages. */
 static void ef21_follows_the_gradients(void **state)
 {
     static const struct { const char *spec; bool again; } rows[] = {
@@ -195,8 +195,8 @@ static void ef21_is_its_recursion_at_both_ends(void **state)
     }
 }
 
-/* f_w = |x|^2 / 2 +- b.x. Error feedback with top-1 keeps moving at the size of
-   its steps, EF21 comes to rest at the optimum. */
+/* f_w = |x|^2 / 2 +- b.x. Error feedback with top-1 keeps moving at the size of its steps, EF21
+   comes to rest at the optimum. */
 static void ef21_rests_where_error_feedback_moves(void **state)
 {
     static const char *const specs[] = { "ef(topk(ratio=0.01))", "ef21(topk(ratio=0.01))" };

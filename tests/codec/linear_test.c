@@ -1,8 +1,7 @@
 /* Codecs of the linear form, and error feedback over codecs of either form. Goal: what workers fold
    and sum is what they all unfold; random-k's draws, PowerSGD's projection and the conservation of
-   error feedback are as the papers prove them.
-   Method: four workers in one process; the mean over them in double; identities
-   with tolerances from the arithmetic. */
+   error feedback are as the papers prove them. Method: four workers in one process; the mean over
+   them in double; identities with tolerances from the arithmetic. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
@@ -348,8 +347,7 @@ static void powersgd_is_exact_on_matrices_of_its_rank(void **state)
         }
 }
 
-/* G projects the mean; W workers are one with the mean;
-   a constant matrix is approached. */
+/* G projects the mean; W workers are one with the mean; a constant matrix is approached. */
 static void powersgd_projects_the_mean_whatever_the_workers(void **state)
 {
     enum { ROWS = 48, COLS = 70, N = ROWS * COLS };
@@ -386,7 +384,7 @@ static void powersgd_projects_the_mean_whatever_the_workers(void **state)
     subject_close(one);
 }
 
-/* The iterations, slowly and in double: each on what the ones before have left of every
+/* The published iterations, slowly and in double: each on what the ones before have left of every
    worker's matrix, which is computed here, the products added up. */
 static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
 {
@@ -563,8 +561,8 @@ static float *residual_of(const subject *s)
     return subject_state(s, "codec.e", TUTTI_OWN_MEAN);
 }
 
-/* Error feedback: the sum of what was delivered and the mean residual
-   is the sum of the mean gradients. */
+/* Error feedback: the sum of what was delivered and the mean residual is the sum of the mean
+   gradients. */
 static void error_feedback_loses_nothing(void **state)
 {
     static const char *const wrapped[] = { "ef(topk(ratio=0.05))",
@@ -639,8 +637,8 @@ static void a_selection_and_its_residual_are_the_vector(void **state)
     }
 }
 
-/* f = c |a + b| + |a - b|, 0 < c < 1, from (1, 1): the signs of the gradients never move a +
-   b, with error feedback it goes to 0. */
+/* f = c |a + b| + |a - b|, 0 < c < 1, from (1, 1): the signs of the gradients never move a + b,
+   with error feedback it goes to 0. */
 static void error_feedback_mends_the_counterexample_of_sign(void **state)
 {
     (void)state;
@@ -780,7 +778,8 @@ static void the_registry_is_the_folder(void **state)
         const tutti_codec_ops *o = tutti_codecs[registered];
         assert_ptr_equal(tutti_codec_find(o->name), o);
         assert_true(o->options != NULL && o->paper != NULL && o->help != NULL && o->traits != NULL);
-        assert_int_equal((o->rounds > 0) + (o->bound != NULL) + (o->choose != NULL), 1); /* one form */
+        /* one form */
+        assert_int_equal((o->rounds > 0) + (o->bound != NULL) + (o->choose != NULL), 1);
         assert_true(o->rounds == 0 || (o->width != NULL && o->fold != NULL && o->mine != NULL && o->unfold != NULL));
         assert_true(o->bound == NULL || (o->encode != NULL && o->decode_add != NULL));
         assert_true((!o->by_element || o->before != NULL) && (o->fold_part == NULL || o->fold != NULL));

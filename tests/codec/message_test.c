@@ -1,8 +1,7 @@
-/* Codecs of the message form.
-   Goal: sizes on the wire, losses and expectations are those of the papers; a message from
-   a peer is refused with a sentence or decoded, and never changes anything it does not say; all
-   processors write the same bytes. Method: one list of specs for what all have in common;
-   identities and bounds of each codec on several shapes of vectors. */
+/* Codecs of the message form. Goal: sizes on the wire, losses and expectations are the published
+   ones; a message from a peer is refused with a sentence or decoded, and never changes anything it
+   does not say; all processors write the same bytes. Method: one list of specs for what all have in
+   common; identities and bounds of each codec on several shapes of vectors. */
 #include "subject.h"
 #include <float.h>
 #include "codec/codec_internal.h"
@@ -92,7 +91,7 @@ static size_t quantised(size_t n, size_t bits, size_t bucket)
 }
 static size_t share(size_t n, double ratio) { return n == 0 ? 0 : (size_t)fmax(1, ceil(ratio * (double)n - 1e-9)); }
 
-/* The formulas of what is sent, to the byte. */
+/* The published formulas, to the byte. */
 static void sizes_are_those_of_the_sheets(void **state)
 {
     float x[SUBJECT_LONGEST];
@@ -915,7 +914,7 @@ static void sign_loses_exactly_what_the_sheet_says(void **state)
             subject_close(l1);
             subject_close(l2);
         }
-    /* one element that is not 0 of 100; of normal ones (rho^2 = 2 / pi) above, within a tenth */
+    /* one large element among zeros; of normal ones (rho^2 = 2 / pi) above, within a tenth */
     for (int l2 = 0; l2 < 2; l2++) {
         subject *s = subject_open(l2 ? "onebit" : "sign", 100);
         memset(x, 0, sizeof x);
@@ -926,10 +925,10 @@ static void sign_loses_exactly_what_the_sheet_says(void **state)
     }
 }
 
-/* By a second computation, of whole matrices and of parts that begin and end within
-   rows: the numbers are the means of either sign in a column of the part, so what a group loses
-   sums to 0, other numbers would lose more, and what is lost is |x|^2 less what the means keep.
-   Below min_rows, and of vectors, all is one column. */
+/* Columns by a second computation, of whole matrices and of parts that begin and end within rows:
+   the numbers are the means of either sign in a column of the part, so what a group loses sums to
+   0, other numbers would lose more, and what is lost is |x|^2 less what the means keep. Below
+   min_rows, and of vectors, all is one column. */
 static void columns_come_back_as_the_means_of_either_sign(void **state)
 {
     enum { MOST = 3000 };
@@ -1013,8 +1012,8 @@ static void votes_and_columns_refuse_what_no_encoder_writes(void **state)
     subject_close(s);
 }
 
-/* The majority, whoever votes first; the sign of 0 and a tie are +; a minority that
-   votes against all others changes nothing. The second message, an owner's, changes no vote. */
+/* The majority, whoever votes first; the sign of 0 and a tie are +; a minority that votes against
+   all others changes nothing. The second message, an owner's, changes no vote. */
 static void the_majority_of_signs_decides(void **state)
 {
     enum { N = 500 };

@@ -191,9 +191,9 @@ static void a_dense_tail_is_exact_and_touches_nothing_else(void **state)
         }
 }
 
-/* coding=elias, omega: the same numbers as of fixed width, in just the bits of Elias's codes
-   of each level's place in order of frequency: the bucket's most frequent one first, then
-   by turns one above and one below. */
+/* coding=elias, omega: the same numbers as of fixed width, in just the bits of Elias's codes of
+   each level's place in this order: the bucket's most frequent one first, then by turns one above
+   and one below. */
 static void elias_codes_count_from_the_most_frequent_level(void **state)
 {
     static const struct { const char *spec; bool exponents;

@@ -1,9 +1,9 @@
-/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see. Goal: the method's
-   invariants 5 to 8: both rules of error feedback move the model alike, and what differs is what
-   they keep; a constant matrix is approached at the rate of subspace iteration, down to what no
-   matrix of that rank has; all workers hold the same factors to the bit; memory is the residual and
-   the factors. Method: matrices with singular values that are given; the tangents of the kept
-   factor towards the true directions, which each step multiplies by known numbers. */
+/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see. Goal: both rules of
+   error feedback move the model alike, and what differs is what they keep; a constant matrix is
+   approached at the rate of subspace iteration, down to what no matrix of that rank has; all
+   workers hold the same factors to the bit; memory is the residual and the factors. Method:
+   matrices with singular values that are given; the tangents of the kept factor towards the true
+   directions, which each step multiplies by known numbers. */
 #include "subject.h"
 
 enum { WORKERS = 4 };
@@ -32,8 +32,7 @@ static void alike(subject *const *a, subject *const *b)
                2 * a[0]->tensor.cols * sizeof(float));
 }
 
-/* Gradients: one that all have, which turns slowly, and noise of each worker's
-   own. */
+/* Gradients: one that all have, which turns slowly, and noise of each worker's own. */
 static void both_rules_of_error_feedback_move_the_model_alike(void **state)
 {
     enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 400, LOCAL = 0, AGGREGATED = 1 };
@@ -147,10 +146,10 @@ static void tangents(int r, int cols, const float *q, const double *v, double t[
         }
 }
 
-/* D = sum sigma_k u_k v_k^T, the same in every step. Each step multiplies the tangent
-   of direction k towards direction j by (sigma_k / sigma_j)^2: the slowest by (sigma_(r+1) /
-   sigma_r)^2. What is lost comes down to the sum of sigma_k^2 beyond the rank, and never below:
-   no matrix of that rank is nearer. */
+/* D = sum sigma_k u_k v_k^T, the same in every step. Each step multiplies the tangent of direction
+   k towards direction j by (sigma_k / sigma_j)^2: the slowest by (sigma_(r+1) / sigma_r)^2. What is
+   lost comes down to the sum of sigma_k^2 beyond the rank, and never below: no matrix of that rank
+   is nearer. */
 static void a_constant_matrix_is_approached_at_the_rate_of_its_singular_values(void **state)
 {
     enum { ROWS = 40, COLS = 50, N = ROWS * COLS };
@@ -203,8 +202,8 @@ static void a_constant_matrix_is_approached_at_the_rate_of_its_singular_values(v
     }
 }
 
-/* P and Q travel, r (rows + cols) numbers a matrix; Q stays for the next start, and the
-   worker's own one for the step. D has no copy: it is where the residual is. */
+/* P and Q travel, r (rows + cols) numbers a matrix; Q stays for the next start, and the worker's
+   own one for the step. D has no copy: it is where the residual is. */
 static void memory_is_the_residual_and_the_factors(void **state)
 {
     static const subject_shape shapes[] = { { 40, 30 }, { 1, 77 }, { 100, 64 }, { 4, 5 }, { 64, 200 } };
@@ -321,8 +320,8 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
     }
 }
 
-/* G is the mean where that has no more than r directions, whatever each worker has: of 4
-   whose matrices have all there are, and far longer than the mean. */
+/* G is the mean where that has no more than r directions, whatever each worker has: of 4 whose
+   matrices have all there are, and far longer than the mean. */
 static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
 {
     enum { ROWS = 36, COLS = 44, N = ROWS * COLS, MOST = 4 };

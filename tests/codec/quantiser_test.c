@@ -1,9 +1,9 @@
 /* Quantisers: the distribution of what they make of an element, and what follows of whole vectors.
-   Goal: what qsgd.md, nuqsgd.md, alq.md and amq.md say of expectations: an element
-   goes to one of its two levels with its paper's probability, so its variance is N^2 (u - r)(r - l)
-   and no bound of it; how many elements are left; what independent workers make of it; where uneven
-   levels are better than even ones and where they are not. Method: levels written out here, in
-   double; counts over draws within 5.5 standard errors of the binomial they must have. */
+   Goal: what qsgd, nuqsgd, alq and amq promise about expectations: an element goes to one of its
+   two levels with the published probability, so its variance is N^2 (u - r)(r - l) and no bound of
+   it; how many elements are left; what independent workers make of it; where uneven levels are
+   better than even ones and where they are not. Method: levels written out here, in double; counts
+   over draws within 5.5 standard errors of the binomial they must have. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
@@ -131,11 +131,11 @@ static void an_element_goes_to_its_two_levels_as_often_as_the_sheets_say(void **
                 const double away = fabs(ups[i] - up[i] * K),
                              most = 5.5 * sqrt(K * up[i] * (1 - up[i])) + K * 0x1p-16 + 3;
                 if (away > most)
-                    fail_msg("%s: element %d, %g of %g, went up %d times of %d; the paper expects %g", all[k], i,
+                    fail_msg("%s: element %d, %g of %g, went up %d times of %d; expected %g", all[k], i,
                              (double)x[i], scale, ups[i], K, up[i] * K);
             }
             if (fabs(sampled - wanted) > 5.5 * sqrt(spread / K) + 1e-5 * wanted + 1e-12)
-                fail_msg("%s: lost %g a draw; the formula says %g, with a standard error of %g", all[k], sampled, wanted,
+                fail_msg("%s: lost %g a draw; expected %g, with a standard error of %g", all[k], sampled, wanted,
                          sqrt(spread / K));
             subject_close(s);
         }
@@ -348,10 +348,10 @@ static void uneven_levels_lose_less_where_elements_crowd_near_zero(void **state)
     assert_true(lost("nuqsgd(bits=8,bucket=64)", 64, x) > 10 * lost("qsgd(bits=8,bucket=64,norm=l2)", 64, x));
 }
 
-/* nuqsgd.md: at most 1/8 + 2/9 t^2 of |v|^2 is lost, t = 2^-s sqrt(d) <= 9/4, and that is
-   nearly reached: by (4 t / 9)^2 of the square spread evenly over all, the rest at 4/3 of
-   levels. So the bound as it is remembered of the paper, t - 7/8 from t = sqrt(2) on, is
-   none there, where it is 0.54. */
+/* nuqsgd.md: at most 1/8 + 2/9 t^2 of |v|^2 is lost, t = 2^-s sqrt(d) <= 9/4, and that is nearly
+   reached: by (4 t / 9)^2 of the square spread evenly over all, the rest at 4/3 of levels. So the
+   form quoted from memory as the paper's, t - 7/8 from t = sqrt(2) on, is not one there, where it
+   is 0.54. */
 static void the_bound_of_powers_is_reached(void **state)
 {
     enum { D = 8192 };
@@ -472,9 +472,9 @@ static void two_bits_of_powers_are_two_bits_of_even_levels(void **state)
     }
 }
 
-/* alq.md: with a level 0 and the 2-norm, whatever the others are, E|Q(v) - v|^2 <= eps |v|^2,
-   eps = max (rho_j - 1)^2 / 4 rho_j + min over q of K_q l_1^(2-q) d^((2-q)/2), K_q = ((1-q) /
-   (2-q))^(1-q) / (2-q). By the exact expectation, which the first test holds the codec to. */
+/* With a level 0 and the 2-norm, whatever the others are, E|Q(v) - v|^2 <= eps |v|^2, eps = max
+   (rho_j - 1)^2 / 4 rho_j + min over q of K_q l_1^(2-q) d^((2-q)/2), K_q = ((1-q) / (2-q))^(1-q) /
+   (2-q). By the exact expectation, which the first test holds the codec to. */
 static void any_levels_with_a_zero_keep_the_general_bound(void **state)
 {
     enum { D = 256 };
@@ -508,8 +508,8 @@ static void any_levels_with_a_zero_keep_the_general_bound(void **state)
     assert_true(nearest > 0.3); /* a bound that nothing comes near says nothing */
 }
 
-/* amq.md: at p = 1/2 AMQ's levels are NUQSGD's without the 0. What AMQ begins with has them
-   until the first fit: as few bits, twice the values near zero. */
+/* At p = 1/2 AMQ's levels are NUQSGD's without the 0. What AMQ begins with has them until the first
+   fit: as few bits, twice the values near zero. */
 static void amq_begins_as_nuqsgd_without_a_zero(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
 /* Error feedback as theory has it: what wrappers keep, step by step and over a thousand steps, and
-   what codecs that they wrap may lose. Goal: theory's equalities
-   and bounds: nothing kept where nothing is lost, p = D + e to the bit with D as it
-   is on the wire, the virtual iterate, the bound of the residual, EF21's rate, who is a contraction
-   and who is not; and what each wrapper needs of memory. Method: workers in one process; the other
-   side of each equation in double, or in floats where it is to the bit. The exchange's own order of
-   the same steps is in tests/engine/exchange_test.c. */
+   what codecs that they wrap may lose. Goal: what error feedback and one-bit codecs promise as
+   equalities or bounds: nothing kept where nothing is lost, p = D + e to the bit with D as it is on
+   the wire, the virtual iterate, the bound of the residual, EF21's rate, who is a contraction and
+   who is not; and what each wrapper needs of memory. Method: workers in one process; the other side
+   of each equation in double, or in floats where it is to the bit. The exchange's own order of the
+   same steps is in tests/engine/exchange_test.c. */
 #include "subject.h"
 
 enum { WORKERS = 4, ROWS = 24, COLS = 30, N = ROWS * COLS };
@@ -22,9 +22,9 @@ static void close_all(subject **s)
         subject_close(s[w]);
 }
 
-/* Error feedback: the bits of the codec alone, and nothing is ever kept. EF21 adds
-   differences up, h + (g - h), which rounds: within an ulp of the larger of the two, and
-   never further, however many steps. */
+/* Error feedback keeps the bits of the codec alone, and nothing is ever kept. EF21 adds differences
+   up, h + (g - h), which rounds: within an ulp of the larger of the two, and never further, however
+   many steps. */
 static void where_nothing_is_lost_nothing_is_kept(void **state)
 {
     static const struct { const char *plain, *wrapped; } rows[] = {
@@ -64,8 +64,8 @@ static void where_nothing_is_lost_nothing_is_kept(void **state)
     }
 }
 
-/* e' = p - D in the float32 that both are in, with D as it is decoded at
-   the other end, its sixteen bits and scales included. */
+/* e' = p - D in the float32 that both are in, with D as it is decoded at the other end, its sixteen
+   bits and scales included. */
 static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
 {
     static const char *const all[] = { "fp32",
@@ -123,8 +123,8 @@ static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
         }
 }
 
-/* In its strongest form: a thousand steps on quadratics, each worker with its own
-   optimum; y_t = x_t - lr mean e_t is where the uncompressed gradients would have led. */
+/* The virtual iterate over a thousand steps on quadratics, each worker with its own optimum; y_t =
+   x_t - lr mean e_t is where the uncompressed gradients would have led. */
 static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(void **state)
 {
     enum { STEPS = 1000 };
@@ -182,9 +182,9 @@ static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(
     }
 }
 
-/* Always true: |e'| <= sqrt(1 - delta) (|g| + |e|); so with |g| <= G never
-   above G sqrt(1 - delta) / (1 - sqrt(1 - delta)). delta: of topk k / n, of sign what
-   it is of the vector that was encoded. */
+/* Always true: |e'| <= sqrt(1 - delta) (|g| + |e|); so with |g| <= G never above G sqrt(1 - delta)
+   / (1 - sqrt(1 - delta)). delta: of topk k / n, of sign what it is of the vector that was encoded.
+   */
 static void the_residual_stays_within_its_bound(void **state)
 {
     static const struct {
@@ -226,10 +226,10 @@ static void the_residual_stays_within_its_bound(void **state)
     }
 }
 
-/* f(x) = x / 4, whose gradient is 4 once in four times and else -1. Signs go the
-   wrong way on average; with error feedback they lead to -1. In one dimension a scaled
-   sign loses nothing, so there is a second one, whose gradient is +20 and -20 by turns,
-   and which gives both their scale. */
+/* f(x) = x / 4, whose gradient is 4 once in four times and else -1. Signs go the wrong way on
+   average; with error feedback they lead to -1. In one dimension a scaled sign loses nothing, so
+   there is a second one, whose gradient is +20 and -20 by turns, and which gives both their scale.
+   */
 static void signs_go_uphill_and_error_feedback_leads_down(void **state)
 {
     uint64_t seed = 5;
@@ -251,9 +251,9 @@ static void signs_go_uphill_and_error_feedback_leads_down(void **state)
     }
 }
 
-/* Whoever says that he always keeps a part does: |C(x) - x|^2 <= (1 - delta)
-   |x|^2 with his own delta, on all shapes of vectors, and on a matrix; who does not say so exceeds
-   |x|^2 somewhere, or may keep nothing. All of the registry, so that a new codec is asked too. */
+/* A codec that says that it always keeps a part does: |C(x) - x|^2 <= (1 - delta) |x|^2 with its
+   own delta, on all shapes of vectors, and on a matrix. One that does not say so exceeds |x|^2
+   somewhere, or may keep nothing. All codecs of the registry are asked, so a new one is too. */
 static void contractions_contract_and_the_others_do_not_say_so(void **state)
 {
     static const struct {
@@ -309,10 +309,10 @@ static void contractions_contract_and_the_others_do_not_say_so(void **state)
     assert_true(asked >= 15);
 }
 
-/* Theory: EF21 on quadratics that are mu-strongly convex, with top-k, alpha = k / n:
-   theta = 1 - sqrt(1 - alpha), beta = (1 - alpha) / theta; for gamma <= min(1 / (L + Lt sqrt(2
-   beta / theta)), theta / 2 mu) the sum f(x) - f* + gamma / theta mean |h_w - grad_w|^2 falls
-   by 1 - gamma mu a step at least. */
+/* EF21's theorem, on quadratics that are mu-strongly convex, with top-k, alpha = k / n: theta = 1 -
+   sqrt(1 - alpha), beta = (1 - alpha) / theta; for gamma <= min(1 / (L + Lt sqrt(2 beta / theta)),
+   theta / 2 mu) the sum f(x) - f* + gamma / theta mean |h_w - grad_w|^2 falls by 1 - gamma mu a
+   step at least. */
 static void ef21_converges_at_the_rate_of_its_theorem(void **state)
 {
     enum { D = 20, K = 4, STEPS = 3000 };
@@ -406,8 +406,8 @@ static void a_flush_delivers_all_that_is_owed(void **state)
     }
 }
 
-/* Of a worker: numbers an element that are kept over
-   steps, and bytes an element of scratch besides. */
+/* Memory of a worker: numbers an element that are kept over steps, and bytes an element of scratch
+   besides. */
 static void memory_is_what_the_sheets_say(void **state)
 {
     static const struct { const char *spec; size_t kept, scratch;

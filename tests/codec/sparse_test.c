@@ -1,14 +1,15 @@
-/* Sparsification: how many elements travel, which, and what workers together send. Goal:
-   E[nnz] = sum p, the union of workers' choices, division by the number of workers whoever sent,
-   ties, zeros, NaN. Method: messages are read here as the codecs lay them out. */
+/* Sparsification: how many elements travel, which, and what workers together send. Goal: what
+   sparsification promises about numbers of elements: E[nnz] = sum p, the union of workers' choices,
+   division by the number of workers whoever sent, ties, zeros, NaN. Method: messages are read here
+   by their layout. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
 enum { WORKERS = 4 };
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
 
-/* The number that is sent is the sum of the probabilities on average,
-   and A, where p = 1, is sent always. */
+/* The number that is sent is the sum of the probabilities on average, and A, where p = 1, is sent
+   always. */
 static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
 {
     enum { N = 800, K = 1500 };
@@ -49,9 +50,9 @@ static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
         }
 }
 
-/* The union of what W workers choose has from k elements, where they choose
-   alike, to W k, where they do not; the mean is over all workers, whoever sent an element.
-   Random-k with the shared seed: k. */
+/* The union of what W workers choose has from k elements, where they choose alike, to W k, where
+   they do not; the mean is over all workers, whoever sent an element. Random-k with the shared
+   seed: k. */
 static void workers_choices_unite_and_are_divided_by_all_of_them(void **state)
 {
     enum { N = 1000, K = 50 };
@@ -111,9 +112,9 @@ static void require_indexes(const uint8_t *m, size_t k, const size_t *wanted)
                      wanted[j]);
 }
 
-/* Exactly k whatever is equal, the lowest indexes first; k zeros of nothing but
-   zeros, both signs; a NaN is greater than all and seen by whoever decodes. On all processors,
-   at lengths around their vectors. */
+/* Exactly k whatever is equal, the lowest indexes first; k zeros of nothing but zeros, both signs;
+   a NaN is greater than all and seen by whoever decodes. On all processors, at lengths around their
+   vectors. */
 static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
 {
     static const size_t lengths[] = { 1, 8, 31, 33, 256, 700 };
@@ -158,9 +159,9 @@ static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
         }
 }
 
-/* However indexes travel, what is decoded is the same to the bit; delta has the
-   sum of its steps' codes, 2 floor(log2 d) + 1 bits each, bitmap a bit an element, auto the shorter
-   of int32 and bitmap. Values of 16 bits are the nearest ones. */
+/* However indexes travel, what is decoded is the same to the bit; delta has the sum of its steps'
+   codes, 2 floor(log2 d) + 1 bits each, bitmap a bit an element, auto the shorter of int32 and
+   bitmap. Values of 16 bits are the nearest ones. */
 static void indexes_say_the_same_in_every_code(void **state)
 {
     static const size_t lengths[] = { 1, 8, 33, 256, 700, 1025, 2500 };

@@ -1,7 +1,7 @@
-/* Goal: the cost model gives the closed formulas of the collectives and of stragglar
-   on homogeneous clusters, to rounding, and walks lists as the world does: arrivals,
-   ports, rendezvous. Method: all algorithms over group sizes, slices even, against the
-   closed formulas; small lists by hand. */
+/* Goal: the cost model gives the published formulas of the collectives and of stragglar on
+   homogeneous clusters, to rounding, and walks lists as the world does: arrivals, ports,
+   rendezvous. Method: all algorithms over group sizes, slices even, against the closed formulas;
+   small lists by hand. */
 #include "collective/schedule.h"
 #include <math.h>
 #include <setjmp.h>

@@ -227,8 +227,8 @@ static void any_count_is_served(void **state)
         }
 }
 
-/* The paper's four rounds for four: {0-3: c0}, {1-3: c1, 0->2: c0},
-   {2-3: c2, 0-1}, {3->1: c2, 0-2}. */
+/* The published four rounds for four: {0-3: c0}, {1-3: c1, 0->2: c0}, {2-3: c2, 0-1}, {3->1: c2,
+   0-2}. */
 static void four_members_follow_the_example(void **state)
 {
     static const struct { int from, to, chunk, round;

@@ -1,6 +1,6 @@
-/* Shares and order (share.h): every sample once an epoch whatever the workers,
-   batches and passes; the same global batches for any number of workers that keeps their size; any
-   step found without walking to it. */
+/* Shares and order: every sample once an epoch whatever the workers, batches and passes; the same
+   global batches for any number of workers that keeps their size; any step found without walking to
+   it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
-/* Goal: what engine.h and ddp.md promise of a step holds on ranks that are threads: equal
-   replicas, exact means, exact traffic, order, errors. Method: the toy client; every fact compared
-   bit for bit where the contract says so. */
+/* Goal: what engine.h and docs/methods/ddp.md promise of a step holds on ranks that are threads:
+   equal replicas, exact means, exact traffic, order, errors. Method: the toy client; every fact
+   compared bit for bit where the contract says so. */
 #include <limits.h>
 #include "toy.h"
 

@@ -1,7 +1,7 @@
 /* Goal: gradients through any codec: the same model on all workers whatever pieces and lanes are,
-   ddp's bits where a codec loses nothing, exactly the bytes of the formulas, residuals that
-   account for every bit of gradient, and codec.h's rule for numbers that are not finite. Method:
-   the toy client on ranks that are threads; matrices among its tensors. */
+   ddp's bits where a codec loses nothing, exactly the bytes of the formats, residuals that account
+   for every bit of gradient, and codec.h's rule for numbers that are not finite. Method: the toy
+   client on ranks that are threads; matrices among its tensors. */
 #include "engine/engine_internal.h"
 #include "toy.h"
 
@@ -383,8 +383,8 @@ static void ways_that_cannot_be_are_refused(void **state)
     }
 }
 
-/* An all-reduce of m bytes sends 2 (n-1) m in all. PowerSGD: rank (rows + cols)
-   numbers of a matrix that shrinks twofold, all of the others. */
+/* An all-reduce of m bytes sends 2 (n-1) m in all. PowerSGD: rank (rows + cols) numbers of a matrix
+   that shrinks twofold, all of the others. */
 static void linear_codecs_send_what_an_all_reduce_of_their_numbers_sends(void **state)
 {
     static const struct { const char *codec; uint64_t bytes;
@@ -417,9 +417,8 @@ static void linear_codecs_send_what_an_all_reduce_of_their_numbers_sends(void **
 
 /* ---- residuals ---- */
 
-/* The virtual iterate y_t = x_t - lr mean_r e_r,t obeys
-   y_{t+1} = y_t - lr mean_r g_r(x_t), whatever the codec. What an owner of a part keeps is to
-   be delivered whole, not as a mean. */
+/* The virtual iterate y_t = x_t - lr mean_r e_r,t obeys y_{t+1} = y_t - lr mean_r g_r(x_t),
+   whatever the codec. What an owner of a part keeps is to be delivered whole, not as a mean. */
 typedef struct virtual_iterate { job j; double worst; } virtual_iterate;
 
 static tutti_status virtual_rank(tutti_world *world, void *arg, tutti_error *err)

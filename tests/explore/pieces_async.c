@@ -1,8 +1,8 @@
 /* Pieces: workers at their own pace, services and quiet. Nothing is the same twice in the order of
    events, so what is checked is what must hold after any: no gradient lost, each handed out once,
-   nothing under way when all is quiet, and the bounds of the papers on how old a gradient or an
-   average may be. In half of the seeds, or all, unless one dies, one worker pauses long now and
-   then: up to a hundred times what the others compute. */
+   nothing under way when all is quiet, and the published bounds on how old a gradient or an average
+   may be. In half of the seeds, or all, unless one dies, one worker pauses long now and then: up to
+   a hundred times what the others compute. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>

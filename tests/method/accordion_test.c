@@ -1,5 +1,5 @@
 /* Goal: merged steps are one step of more passes, to the bit; accordion(mode=batch) makes batches
-   larger when, and only when, its page says so, at a rate in proportion, the same on all workers;
+   larger when, and only when, its rule says so, at a rate in proportion, the same on all workers;
    mode=localsteps has workers go alone for longer at the same places; a dry run logs what would be
    decided and is the run without it. Method: a method made for it that merges a given number of
    steps, against ddp with as many passes; gradients that are a formula of the step, so that regimes
@@ -346,8 +346,8 @@ static void workers_go_alone_for_longer_where_nothing_changes(void **state)
     times = 1;
 }
 
-/* Without gradients, or with such as have a norm beyond float, all is critical: averaged
-   after every step, at every check. */
+/* Without gradients, or with such as have a norm beyond float, all is critical: averaged after
+   every step, at every check. */
 static void norms_of_zero_or_beyond_float_are_critical(void **state)
 {
     static const float sizes[] = { 0, 3e25f };
@@ -366,8 +366,8 @@ static void norms_of_zero_or_beyond_float_are_critical(void **state)
     times = 1;
 }
 
-/* One worker, and levels that lose nothing, or an update of a step, or any periods: SGD,
-   to the bit, whatever the optimiser. */
+/* One worker, and levels that lose nothing, or an update of a step, or any periods: SGD, to the
+   bit, whatever the optimiser. */
 static void one_worker_with_dense_levels_is_single(void **state)
 {
     static const char *const methods[] = {

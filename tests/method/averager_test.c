@@ -1,8 +1,7 @@
 /* Goal: what is averaged beside the computation, by the three methods that do so: lasgd,
-   asr-adpsgd, rand-psgd. Method:
-   recursions in double where steps are common, sums and exact traffic at one's own pace. x
-   after a step is the snapshot its gradient was taken at. Hundreds of schedules are
-   tests/explore's, resuming is tests/engine/state_test.c. */
+   asr-adpsgd, rand-psgd. Method: recursions in double where steps are common, sums and exact
+   traffic at one's own pace. x after a step is the snapshot its gradient was taken at. Hundreds of
+   schedules are tests/explore's, resuming is tests/engine/state_test.c. */
 #include "trial.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };

@@ -365,9 +365,9 @@ static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(
     assert_true(apart_at(&a, 8, 4) > 10 * apart_at(&a, 8, 0));
 }
 
-/* Memory: the paper's 2 n are one sum of the neighbours' copies and one's own; here
-   each neighbour has one, (degree + 1) n, so that one that is lost can be left out
-   (mixer_codec.c). And nothing else over rounds. */
+/* The published 2 n are one sum of the neighbours' copies and one's own; here each neighbour has
+   one, (degree + 1) n, so that one that is lost can be left out (mixer_codec.c). And nothing else
+   over rounds. */
 static void memory_is_a_public_copy_of_every_neighbour_and_ones_own(void **state)
 {
     static const struct {

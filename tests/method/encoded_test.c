@@ -1,7 +1,7 @@
-/* Goal: methods that are a codec under synchronous data parallelism are exactly that, with
-   their own defaults; onebit-adam and qadam are Adam until v is frozen, and afterwards
-   what the papers say. Method: the toy client on ranks that are threads; a second computation
-   beside it where there is a formula. */
+/* Goal: methods that are a codec under synchronous data parallelism are exactly that, with their
+   own defaults; onebit-adam and qadam are Adam until v is frozen, and afterwards what
+   docs/methods/onebit-adam.md and qadam.md say. Method: the toy client on ranks that are threads; a
+   second computation beside it where there is a formula. */
 #include <stdlib.h>
 
 #include "engine/engine_internal.h"
@@ -496,8 +496,8 @@ static void powersgd_warns_of_a_warm_start_without_error_feedback(void **state)
 
 /* ---- accordion ---- */
 
-/* With equal settings, or eta=0, or before the first check it is the
-   static codec, to the bit; afterwards, with an eta that nothing reaches, `high` in every byte. */
+/* With equal settings, or eta=0, or before the first check it is the static codec, to the bit;
+   afterwards, with an eta that nothing reaches, `high` in every byte. */
 static void accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one(void **state)
 {
     static const struct { const char *method, *as; int from, until; bool bits; } cases[] = {
@@ -649,7 +649,7 @@ static void accordion_tells_the_norms_it_went_by(void **state)
 /* ---- onebit-adam ---- */
 
 /* One worker: the gradient is known, so all of it can be computed beside it. With correction of the
-   bias that of v is frozen with it, and that of m goes on: BAGUA's pitfall. */
+   bias that of v is frozen with it, and that of m goes on (BAGUA's pitfall). */
 static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
 {
     enum { N = 12 };
@@ -697,9 +697,9 @@ static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
     }
 }
 
-/* Until it is frozen it is Adam, without correction of the bias, of the mean
-   gradient of all. Workers with equal gradients, as many as a power of two, whose mean
-   is exact: the bits of one worker. */
+/* Until it is frozen it is Adam, without correction of the bias, of the mean gradient of all.
+   Workers with equal gradients, as many as a power of two, whose mean is exact: the bits of one
+   worker. */
 static void a_warm_up_of_many_is_adam_of_the_mean_gradient(void **state)
 {
     enum { N = 10 };
@@ -805,8 +805,8 @@ static size_t bits_of(size_t n) { return 4 + ceil_div(n, 8); }
 static size_t bytes_of(size_t n) { return 8 + n; }
 static size_t chunks_of(size_t n) { return 8 * ceil_div(n, 256) + n; }
 
-/* To the byte, for lengths that are no multiples of 8 W; and all workers have the same x
-   and m, of which m is what the next step's message starts from. */
+/* To the byte, for lengths that are no multiples of 8 W; and all workers have the same x and m, of
+   which m is what the next step's message starts from. */
 static void workers_are_equal_and_send_an_all_reduce_and_then_codes(void **state)
 {
     /* by_all: the messages of all go to all */
@@ -872,8 +872,8 @@ static void weights_that_no_gradient_reached_stay_where_they_are(void **state)
     }
 }
 
-/* All of the warm-up is Adam, its last step too, to the bit; the mask is for what is
-   compressed, from the next step on. */
+/* All of the warm-up is Adam, its last step too, to the bit; the mask is for what is compressed,
+   from the next step on. */
 static void the_last_step_of_a_warm_up_is_adams(void **state)
 {
     (void)state;
@@ -927,9 +927,9 @@ static void it_freezes_by_itself_when_the_second_moment_is_stable(void **state)
 }
 
 /* ---- signum ---- */
-/* Through the engine: the vote of momenta beside it, in double; a momentum
-   within rounding of 0 is not judged. Replicas, bytes; `against`: so many workers have the
-   others' gradients with the sign turned. */
+/* Through the engine: the vote of momenta beside it, in double; a momentum within rounding of 0 is
+   not judged. Replicas, bytes; `against`: so many workers have the others' gradients with the sign
+   turned. */
 static void signum_steps_where_most_momenta_point(void **state)
 {
     enum { N = 8 };

@@ -93,7 +93,7 @@ static void one_worker_is_single_bit_for_bit(void **state)
             }
 }
 
-/* Each model of the server is what the rule makes of the one before and of who pushed. */
+/* Each model of the server is what the published rule makes of the one before and of who pushed. */
 static void check_merges(const trial *t, int n, bool mean, double error)
 {
     assert_int_equal(atomic_load(&n_seen), 9 * n);
@@ -166,7 +166,7 @@ static double scripted(trial *t, int rank, const float *x)
     return 1 + tutti_uniform((tutti_rng){ t->options.seed, (uint64_t)rank, 0 }, (uint64_t)asked[rank]++);
 }
 
-/* The method's rule, round by round; pushes, and what alpha has become. */
+/* The published rule, round by round; pushes, and what alpha has become. */
 static int pushes_of(const rule *of, uint64_t seed, int rank, int rounds, double *alpha)
 {
     double q[64];
@@ -218,7 +218,7 @@ static void a_model_is_pushed_when_its_loss_is_low_among_the_last_ones(void **st
                     const int pushes = pushes_of(&rules[k], seed, r, t.done[r], &alpha);
                     if (trial_metric(&t, "pushes", r) != pushes || trial_metric(&t, "rounds", r) != t.done[r] ||
                         fabs(trial_metric(&t, "alpha", r) - alpha) > 1e-6)
-                        fail_msg("%s, seed %d: worker %d pushed %g times in %g rounds, alpha %g; the rule says %d in "
+                        fail_msg("%s, seed %d: worker %d pushed %g times in %g rounds, alpha %g; expected %d in "
                                  "%d, %g",
                                  method, (int)seed, r, trial_metric(&t, "pushes", r), trial_metric(&t, "rounds", r),
                                  trial_metric(&t, "alpha", r), pushes, t.done[r], alpha);

@@ -1,8 +1,8 @@
-/* Goal: what stands on servers (docs/methods): parameter-server, asgd, ssp, backup-workers.
-   Method: ddp's and single's bits; exact sums and exact traffic from pair to pair; and schedules
-   that the gradients themselves enforce, by waiting for each other, so that delays are known and
-   bounds are reached. Hundreds of other schedules are tests/explore's, resuming is
-   tests/engine/state_test.c and tests/cli/server_test.py. */
+/* Goal: what stands on servers: parameter-server, asgd, ssp, backup-workers. Method: ddp's and
+   single's bits; exact sums and exact traffic from pair to pair; and schedules that the gradients
+   themselves enforce, by waiting for each other, so that delays are known and bounds are reached.
+   Hundreds of other schedules are tests/explore's, resuming is tests/engine/state_test.c and
+   tests/cli/server_test.py. */
 #include <stdatomic.h>
 #include <time.h>
 

@@ -279,16 +279,19 @@ static void losses_and_gradients_are_those_of_the_formulas(void **state)
 {
     const struct { const char *name; int count; tutti_layer layers[NODES_MAX];
     } of_tokens[] = {
-        { "one lstm", 3, { embed, lstm5, head } }, { "width 1", 3, { embed, lstm1, head } }, { "both directions", 3,
-          { embed, both17, head } },
-        { "stacked", 5, { embed, lstm5, both3, lstm1, head } }, { "as a branch", 5,
-          { embed, branch, lstm6, join, head } },
-        { "both as a branch, and gelu", 7, { embed, gelu, branch, both3, join, gelu, head } }, { "between linear layers", 5, { embed, to6, lstm5, to6, head } },
+        { "one lstm", 3, { embed, lstm5, head } },
+        { "width 1", 3, { embed, lstm1, head } },
+        { "both directions", 3, { embed, both17, head } },
+        { "stacked", 5, { embed, lstm5, both3, lstm1, head } },
+        { "as a branch", 5, { embed, branch, lstm6, join, head } },
+        { "both as a branch, and gelu", 7, { embed, gelu, branch, both3, join, gelu, head } },
+        { "between linear layers", 5, { embed, to6, lstm5, to6, head } },
     }, of_frames[] = {
-        { "frames", 4, { input, both3, mean, head } }, { "no lstm", 3, { input, mean, head } }, { "mean, then more",
-          7, { input, to6, both17, lstm5, mean, to6, head } },
-        { "gelu at the end", 6, { input, lstm5, gelu, mean, gelu, head } }, { "branch before the mean", 7,
-          { input, to6, branch, lstm6, join, mean, head } },
+        { "frames", 4, { input, both3, mean, head } },
+        { "no lstm", 3, { input, mean, head } },
+        { "mean, then more", 7, { input, to6, both17, lstm5, mean, to6, head } },
+        { "gelu at the end", 6, { input, lstm5, gelu, mean, gelu, head } },
+        { "branch before the mean", 7, { input, to6, branch, lstm6, join, mean, head } },
     };
 
     (void)state;

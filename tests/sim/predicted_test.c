@@ -1,7 +1,7 @@
 /* Goal: what a collective takes in the simulator is what the cost formulas say, and what the cost
    model says of its lists. Method: the real world on the `sim` transport, a forked child a run;
-   members start at chosen virtual times, the last end counts; against the closed formulas
-   and tutti_schedule_cost.
+   members start at chosen virtual times, the last end counts; against the closed formulas and
+   tutti_schedule_cost.
 
    The platform is a bare sim's: 10 Gbit/s full duplex, 50 us, 100 Gflop/s. A message carries a
    header of 40 bytes, so alpha = 50 us + 40 B beta. Adding floats is charged, an operation an
@@ -185,12 +185,12 @@ static void direct_takes_its_formula(void **state)
         const double s = 4.0 * (double)n, wire = 2 * (p - 1.0) / p * s * BETA + 2 * (p - 2.0) * 40 * BETA;
         const double took = simulated("direct", p, n, false, -1, 0);
         within("direct", p, took, 2 * ALPHA + wire, EXACT);
-        within("direct without headers", p, took, 2 * ALPHA + 2 * (p - 1.0) / p * s * BETA, 0.02);
+        within("direct by the formula", p, took, 2 * ALPHA + 2 * (p - 1.0) / p * s * BETA, 0.02);
     }
 }
 
-/* Late by more than a ring takes: T = max(delta, T_RS) + T_SAR; the gain over
-   a ring is the paper's within 5 %. */
+/* Late by more than a ring takes: T = max(delta, T_RS) + T_SAR; the gain over a ring is the
+   published one within 5 %. */
 static void stragglar_gains_over_ring_what_its_sheet_says(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Goal: stragglar finds the late worker by itself, gains what its sheet says, resumes to the bit,
+"""Goal: stragglar finds the late worker by itself, gains what its formula says, resumes to the bit,
 and is ddp while nobody is late. Method: the command in the simulator, where computing takes
 --step-time and a slow worker five times that; virtual times against the formulas."""
 import json

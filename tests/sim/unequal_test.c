@@ -1,6 +1,6 @@
 /* Goal: workers, hosts and links that are unequal, in virtual time. hetero-ring finds the balance
-   it promises: what a pass takes is said here, so times are facts (hetero-ring.md). It takes
-   the all-reduce that the links make the faster one. All go on together after a quiet. */
+   it promises: what a pass takes is said here, so times are facts (docs/methods/hetero-ring.md). It
+   takes the all-reduce that the links make the faster one. All go on together after a quiet. */
 #include <unistd.h>
 #include "forked.h"
 #include "method/dealt.h"
@@ -372,9 +372,11 @@ static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void *
         workers(4, (const double[]){ 2, 1, 0.02, 1.5 }, NULL);
         changes_at = turn == 0 ? 36 : 46;
         changed = 0;
-        dealt whole = saved_run(spec, directory, false, -1), again = saved_run(spec, directory, true, -1);
+        dealt whole = saved_run(spec, directory, false, -1);
+        dealt again = saved_run(spec, directory, true, -1);
         assert_int_equal(whole.rank[0].passes[59][2], 0);
-        assert_memory_not_equal(whole.rank[0].passes[33], whole.rank[0].passes[59], sizeof whole.rank[0].passes[33]);
+        assert_memory_not_equal(whole.rank[0].passes[33], whole.rank[0].passes[59],
+                                sizeof whole.rank[0].passes[33]);
         assert_true(again.rank[0].events > 0 && went_on_alike(&whole, &again));
         states = *again.states;
         for (int zero = 0; zero < states; zero++) {

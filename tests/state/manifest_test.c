@@ -15,8 +15,9 @@
 #define STATE(state, tensor, keep, count, ranges) \
     "{\"count\": " #count ", \"dtype\": \"F32\", \"keep\": \"" keep "\", \"ranges\": [" ranges \
     "], \"state\": \"" state "\", \"tensor\": \"" tensor "\"}"
-#define WHOLE(files, states, step, world) "{\"facts\": {}, \"files\": " files ", \"format\": \"tutti-checkpoint\", \"format_version\": 1, \"states\": [" states \
-    "], \"step\": " step ", \"version\": \"0.1.0\", \"world\": " world
+#define WHOLE(files, states, step, world) \
+    "{\"facts\": {}, \"files\": " files ", \"format\": \"tutti-checkpoint\", \"format_version\": 1, " \
+    "\"states\": [" states "], \"step\": " step ", \"version\": \"0.1.0\", \"world\": " world
 #define M(states) WHOLE(FILES, states, "7", "3")
 
 static tutti_status parse(const char *text, tutti_error *err)

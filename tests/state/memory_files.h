@@ -202,7 +202,9 @@ static inline void memory_file_synced(memory_node *node)
     node->synced_bytes = node->bytes;
 }
 
-#define MEMORY_BEGIN(m) memory_files *m = self; memory_node *parent, *node; char name[80]; bool half = false; int cause = 0; \
+#define MEMORY_BEGIN(m)                                                                  \
+    memory_files *m = self; memory_node *parent, *node; char name[80];                   \
+    bool half = false; int cause = 0;                                                    \
     (void)parent; (void)node; (void)name; (void)half; pthread_mutex_lock(&m->lock)
 #define MEMORY_END(m) do { pthread_mutex_unlock(&m->lock); return cause; } while (0)
 

@@ -1,6 +1,6 @@
-/* Goal: rows of all families agree with each other and with TOPOLOGY.md: doubly stochastic, every
-   send has its receive, gaps as known in closed form, impossible sizes refused with what would do.
-   Method: full matrices put together from the members' rows. */
+/* Goal: rows of all families agree with each other and with what is published: doubly stochastic,
+   every send has its receive, gaps as known in closed form, impossible sizes refused with what
+   would do. Method: full matrices put together from the members' rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -280,8 +280,8 @@ static void exact_graphs_reach_the_mean_in_a_period_and_the_others_do_not(void *
     }
 }
 
-/* The product of one period of the one-peer exponential graph is off by
-   0.0833 for n = 6, 0.0417 for n = 12. */
+/* The product of one period of the one-peer exponential graph is off by 0.0833 for n = 6, 0.0417
+   for n = 12. */
 static void one_peer_exponential_of_six_misses_the_mean_by_a_twelfth(void **state)
 {
     static double w[MOST][MOST], p[MOST][MOST], q[MOST][MOST];

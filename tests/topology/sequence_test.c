@@ -1,6 +1,6 @@
 /* Goal: graphs of several rounds do what their papers say: base(k) and hyper-hypercube(k) end a
-   period at the mean within their papers' length, drawn graphs contract as the closed formulas
-   say, whoever asks gets the same round. Method: products of full matrices; many seeded rounds. */
+   period at the mean within the published length, drawn graphs contract as the closed formulas say,
+   whoever asks gets the same round. Method: products of full matrices; many seeded rounds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,8 +44,8 @@ static bool has_small_factors(int n, int k)
     return n == 1;
 }
 
-/* base(k) is exact for every n after at most 2 log_(k+1) n + 2
-   rounds, with at most k neighbours. */
+/* base(k) is exact for every n after at most 2 log_(k+1) n + 2 rounds, with at most k neighbours.
+   */
 static void base_ends_each_period_at_the_mean_for_every_number_of_members(void **state)
 {
     (void)state;
@@ -94,7 +94,7 @@ static void hyper_hypercube_is_exact_after_one_round_a_factor(void **state)
     }
 }
 
-/* Base-2 of three: pair (0, 1), then (1, 2) with 2/3, then (0, 1) again. */
+/* A worked example: pair (0, 1), then (1, 2) with 2/3, then (0, 1) again. */
 static void base_of_three_is_the_worked_example(void **state)
 {
     static const double expected[3][9] = { { .5, .5, 0, .5, .5, 0, 0, 0, 1 },
@@ -115,8 +115,8 @@ static void base_of_three_is_the_worked_example(void **state)
     tutti_graph_close(g);
 }
 
-/* shift-one is exact after two rounds for four members; off by 0.0625
-   and 0.074 after n/2 for 8 and 16. */
+/* shift-one is exact after two rounds for four members; off by 0.0625 and 0.074 after n/2 for 8 and
+   16. */
 static void shift_one_has_the_tail_of_the_sheet(void **state)
 {
     static const struct { int n; double off; } cases[] = { { 2, 0 }, { 4, 0 }, { 8, 0.0625 }, { 16, 0.074 } };
@@ -130,8 +130,8 @@ static void shift_one_has_the_tail_of_the_sheet(void **state)
     }
 }
 
-/* With models orthogonal to the mean, the mean of |W z|^2 / |z|^2
-   over many rounds is lambda_2(E[W^T W]), within 2 %. */
+/* With models orthogonal to the mean, the mean of |W z|^2 / |z|^2 over many rounds is
+   lambda_2(E[W^T W]), within 2 %. */
 static void drawn_rounds_contract_as_the_formula_says(void **state)
 {
     static const struct { const char *spec; int n; double factor; } cases[] = {
@@ -174,9 +174,9 @@ static void drawn_rounds_contract_as_the_formula_says(void **state)
     }
 }
 
-/* random-ring(block=...): what is constant in each block and what sums to 0 in
-   each contract by one factor each, and the gap is the slower of the two; a block has two
-   edges that leave it. */
+/* `locality=block`: what is constant in each block and what sums to 0 in each contract by one
+   factor each, and the gap is the slower of the two; a block has two edges that leave it (invariant
+   7). */
 static void blocks_of_a_ring_stay_together_and_contract_as_the_formula_says(void **state)
 {
     static const struct {

@@ -1,5 +1,6 @@
-// mean.cpp: a C++17 program on an installed Tutti. Three workers average a vector, and one passes a number on to the next through ports. Prints
-// what came out and the versions of header and library; ends with 1 if a value is wrong.
+// mean.cpp: a C++17 program on an installed Tutti. Three workers average a vector, and each passes
+// a number on to the next through ports. Prints what came out and the versions of header and
+// library. Ends with 1 if a value is wrong.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -18,7 +19,8 @@ static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
     TUTTI_TRY(tutti_allreduce(&all, TUTTI_MEAN, tutti_f32(nullptr, x.data(), x.size()), err));
     for (const float value : x)
         if (value != 1.0f)
-            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean of 0, 1 and 2 is %g on worker %d", static_cast<double>(value), rank);
+            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean of 0, 1 and 2 is %g on worker %d",
+                              static_cast<double>(value), rank);
     note.a = 100 + rank;
     TUTTI_TRY(tutti_post_send(world, &sent, (rank + 1) % size, port, &note, tutti_nothing(), err));
     TUTTI_TRY(tutti_recv(world, TUTTI_ANY, port, &got, tutti_nothing(), INT64_MAX, err));
@@ -40,6 +42,7 @@ int main(int argc, char **argv)
         std::fprintf(stderr, "%s\n", err.text);
         return 1;
     }
-    std::printf("mean %g; header %d.%d.%d, library %s\n", static_cast<double>(mean), TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH, tutti_version());
+    std::printf("mean %g; header %d.%d.%d, library %s\n", static_cast<double>(mean), TUTTI_VERSION_MAJOR,
+                TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH, tutti_version());
     return mean == 1.0f ? 0 : 1;
 }
