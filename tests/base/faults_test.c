@@ -44,8 +44,9 @@ static void opening_a_spec_without_memory_fails_cleanly(void **state)
 
 static void settings_without_memory_keep_what_they_had(void **state)
 {
-    static const char *const texts[] = { "batch: 8\ndata: new\ninner: adam\n",
-                                         "{\"batch\": 8, \"data\": \"new\", \"inner\": \"adam\"}" };
+    static const char *const texts[] = {
+        "batch: 8\ndata: new\ninner: adam\n", "{\"batch\": 8, \"data\": \"new\", \"inner\": \"adam\"}",
+    };
 
     (void)state;
     for (size_t t = 0; t < TUTTI_LENGTH(texts); t++) {

@@ -122,10 +122,12 @@ static void numbers_out_of_range_are_refused(void **state)
 
 static void what_is_no_number_is_refused(void **state)
 {
-    static const char *const texts[] = { "",  " 3",    "3 ", "64k", "0x10", "--3",
-                                         "+", "three", "3.", "1e2", "3\n",  "\xEF\xBC\x93" };
-    static const char *const reals[] = { "",    " 3", "3 ", "inf", "nan",   "-inf", "0x1p3", "1e",
-                                         "1e+", ".",  "-",  "1,5", "1.2.3", "1f",   "e5" };
+    static const char *const texts[] = {
+        "", " 3", "3 ", "64k", "0x10", "--3", "+", "three", "3.", "1e2", "3\n", "\xEF\xBC\x93",
+    };
+    static const char *const reals[] = {
+        "", " 3", "3 ", "inf", "nan", "-inf", "0x1p3", "1e", "1e+", ".", "-", "1,5", "1.2.3", "1f", "e5",
+    };
     char sentence[300];
 
     (void)state;
@@ -253,11 +255,10 @@ static void reals_are_printed_in_their_shortest_form(void **state)
 static void every_type_is_printed_and_read_back(void **state)
 {
     static const struct { const char *option, *value, *printed; } cases[] = {
-        { "batch", "0012", "12" }, { "nesterov", "on", "true" }, { "nesterov", "0", "false" }, { "wire", "bf16",
-          "bf16" },
-        { "data", "a:b", "a:b" }, { "data", "a,b", "\"a,b\"" }, { "data", "say \"a\\b\"", "\"say \\\"a\\\\b\\\"\"" },
-        { "data", " a", "\" a\"" }, { "data", "a=b c", "a=b c" }, { "inner", "adam(lr=1)", "adam(lr=1)" },
-        { "inner", "adam(\"x\") ", "\"adam(\\\"x\\\") \"" },
+        { "batch", "0012", "12" }, { "nesterov", "on", "true" }, { "nesterov", "0", "false" },
+        { "wire", "bf16", "bf16" }, { "data", "a:b", "a:b" }, { "data", "a,b", "\"a,b\"" },
+        { "data", "say \"a\\b\"", "\"say \\\"a\\\\b\\\"\"" }, { "data", " a", "\" a\"" }, { "data", "a=b c", "a=b c" },
+        { "inner", "adam(lr=1)", "adam(lr=1)" }, { "inner", "adam(\"x\") ", "\"adam(\\\"x\\\") \"" },
     };
     char out[64];
 
@@ -326,8 +327,9 @@ static void names_are_found_with_dashes_or_underscores(void **state)
 
 static void near_names_are_suggested(void **state)
 {
-    static const char *const names[] = { "lr",       "lrs",   "momentum", "batch", "bucket_mb",
-                                         "compress", "hatch", "latch",    "patch" };
+    static const char *const names[] = {
+        "lr", "lrs", "momentum", "batch", "bucket_mb", "compress", "hatch", "latch", "patch",
+    };
     static const struct { const char *name, *hint; } cases[] = {
         { "bach", "; did you mean 'batch'?" },
         { "abtch", "; did you mean 'batch'?" }, /* neighbours exchanged */

@@ -15,9 +15,10 @@ static tutti_codec_mixture a_mixture(tutti_codec_normal part[4], int kind, uint6
     tutti_codec_mixture m = { .n = 1 + kind % 4, .of = part };
 
     for (int k = 0; k < m.n; k++)
-        part[k] = (tutti_codec_normal){ .weight = 0.1 + subject_uniform(seed),
-                                        .mean = kind % 2 ? 0.2 * (subject_uniform(seed) - 0.5) : 0,
-                                        .deviation = exp(-5 * subject_uniform(seed)) };
+        part[k] = (tutti_codec_normal){
+            .weight = 0.1 + subject_uniform(seed), .mean = kind % 2 ? 0.2 * (subject_uniform(seed) - 0.5) : 0,
+            .deviation = exp(-5 * subject_uniform(seed)),
+        };
     assert_true(tutti_codec_mixture_make(&m));
     return m;
 }
@@ -334,10 +335,12 @@ static void the_slope_of_the_multiplier_is_the_sheets(void **state)
 static void until_the_first_fit_nothing_differs_from_a_codec_that_never_fits(void **state)
 {
     enum { LONG = 3000 };
-    static const char *const pairs[][2] = { { "alq(bucket=256,first=6,second=9,every=20,initial=powers)",
-                                              "alq(bucket=256,first=0,second=0,every=0,initial=powers)" },
-                                            { "amq(bits=4,bucket=128,first=6,second=9,every=20,initial=powers)",
-                                              "amq(bits=4,bucket=128,first=0,second=0,every=0,initial=powers)" } };
+    static const char *const pairs[][2] = {
+        { "alq(bucket=256,first=6,second=9,every=20,initial=powers)",
+          "alq(bucket=256,first=0,second=0,every=0,initial=powers)" },
+        { "amq(bits=4,bucket=128,first=6,second=9,every=20,initial=powers)",
+          "amq(bits=4,bucket=128,first=0,second=0,every=0,initial=powers)" },
+    };
     static float x[LONG];
     uint64_t seed = 12;
     (void)state;
@@ -714,8 +717,8 @@ static void accordion_in_epochs_adds_up_one_in_so_many(void **state)
 static void accordion_says_when_it_will_never_switch(void **state)
 {
     static const struct { const char *options; uint64_t steps, epochs; bool said; } rows[] = {
-        { "interval=10", 800, 11, true }, { "interval=10", 800, 12, false }, { "interval=10", 0, 0,
-          false }, { "unit=step,interval=50", 100, 1, true }, { "unit=step,interval=50", 101, 1, false },
+        { "interval=10", 800, 11, true }, { "interval=10", 800, 12, false }, { "interval=10", 0, 0, false },
+        { "unit=step,interval=50", 100, 1, true }, { "unit=step,interval=50", 101, 1, false },
         { "unit=step,interval=50,eta=0", 100, 1, false },
     };
 
@@ -727,12 +730,10 @@ static void accordion_says_when_it_will_never_switch(void **state)
         snprintf(spec, sizeof spec, "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),%s)", rows[k].options);
         s = subject_open(spec, 600);
         for (uint64_t step = 0; step < 3; step++) {
-            const tutti_codec_moment m = { .step = step,
-                                           .steps = rows[k].steps,
-                                           .epochs = rows[k].epochs,
-                                           .lr = 0.1,
-                                           .say = subject_hear,
-                                           .with = &h };
+            const tutti_codec_moment m = {
+                .step = step, .steps = rows[k].steps, .epochs = rows[k].epochs, .lr = 0.1, .say = subject_hear,
+                .with = &h,
+            };
             h.warning[0] = 0;
             assert_int_equal(tutti_codec_begin(s->codec, &m, NULL), TUTTI_OK);
             assert_int_equal(strstr(h.warning, "nothing is compressed more in this run") != NULL,

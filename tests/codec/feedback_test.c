@@ -26,9 +26,11 @@ static void close_all(subject **s)
 static void momentum_before_the_codec_is_conserved(void **state)
 {
     static const struct { const char *spec; bool nesterov, again; } rows[] = {
-        { "ef(topk(ratio=0.05),momentum=0.9)", false, false }, { "ef(sign,momentum=0.5,nesterov=on)", true,
-          false }, { "ef(topk(ratio=0.05),server=on,momentum=0.9)", false, true },
-        { "ef(topk(ratio=0.1),server=on)", false, true }, { "ef(sign,server=on)", false, true },
+        { "ef(topk(ratio=0.05),momentum=0.9)",           false, false },
+        { "ef(sign,momentum=0.5,nesterov=on)",           true,  false },
+        { "ef(topk(ratio=0.05),server=on,momentum=0.9)", false, true },
+        { "ef(topk(ratio=0.1),server=on)",               false, true },
+        { "ef(sign,server=on)",                          false, true },
     };
     static float g[WORKERS][N], y[WORKERS][N];
     static double b[WORKERS][N], given[N], delivered[N];
@@ -71,8 +73,8 @@ static void momentum_before_the_codec_is_conserved(void **state)
 static void ef21_follows_the_gradients(void **state)
 {
     static const struct { const char *spec; bool again; } rows[] = {
-        { "ef21(topk(ratio=0.1))", false }, { "ef21(topk(ratio=0.1))", true }, { "ef21(sign)",
-          false }, { "ef21(powersgd(rank=2))", false }, { "ef21(topk(ratio=0.2),eta=0.3)", false },
+        { "ef21(topk(ratio=0.1))", false }, { "ef21(topk(ratio=0.1))", true }, { "ef21(sign)", false },
+        { "ef21(powersgd(rank=2))", false }, { "ef21(topk(ratio=0.2),eta=0.3)", false },
         { "ef21(randomk(ratio=0.2))", false },
     };
     static float g[WORKERS][N], y[WORKERS][N];
@@ -233,14 +235,16 @@ static void ef21_rests_where_error_feedback_moves(void **state)
 static void dgc_is_its_recursion(void **state)
 {
     static const struct { const char *spec; bool nesterov, masking; double ratio, clip; } rows[] = {
-        { "dgc(topk(ratio=0.05))", false, true, 0.05, 0 }, { "dgc(topk(ratio=0.05),nesterov=on)", true, true, 0.05,
-          0 }, { "dgc(topk(ratio=0.05),masking=off)", false, false, 0.05, 0 },
-        { "dgc(topk(ratio=1),masking=off)", false, false, 1, 0 }, { "dgc(topk(ratio=1))", false, true, 1,
-          0 }, { "dgc(topk(ratio=0.1),clip=20)", false, true, 0.1, 20 },
-        { "dgc(topk(ratio=0.05),nesterov=on,clip=30)", true, true, 0.05,
-          30 }, { "dgc(topk(ratio=0.05,value_dtype=bf16))", false, true, 0.05, 0 },
-        { "dgc(large(topk(ratio=0.1,value_dtype=fp16,index_code=delta),min=100),nesterov=on)", true, true, 0.1,
-          0 }, { "dgc(topk(ratio=0.05,value_dtype=bf16,index_code=bitmap),masking=off)", false, false, 0.05, 0 },
+        { "dgc(topk(ratio=0.05))",                                                             false, true,  0.05, 0 },
+        { "dgc(topk(ratio=0.05),nesterov=on)",                                                 true,  true,  0.05, 0 },
+        { "dgc(topk(ratio=0.05),masking=off)",                                                 false, false, 0.05, 0 },
+        { "dgc(topk(ratio=1),masking=off)",                                                    false, false, 1,    0 },
+        { "dgc(topk(ratio=1))",                                                                false, true,  1,    0 },
+        { "dgc(topk(ratio=0.1),clip=20)",                                                      false, true,  0.1,  20 },
+        { "dgc(topk(ratio=0.05),nesterov=on,clip=30)",                                         true,  true,  0.05, 30 },
+        { "dgc(topk(ratio=0.05,value_dtype=bf16))",                                            false, true,  0.05, 0 },
+        { "dgc(large(topk(ratio=0.1,value_dtype=fp16,index_code=delta),min=100),nesterov=on)", true,  true,  0.1,  0 },
+        { "dgc(topk(ratio=0.05,value_dtype=bf16,index_code=bitmap),masking=off)",              false, false, 0.05, 0 },
     };
     static float g[N], y[N];
     static double u[N], v[N];

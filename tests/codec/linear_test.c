@@ -492,10 +492,12 @@ static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
 static void powersgd_sends_what_would_not_shrink_as_it_is(void **state)
 {
     static const struct { const char *spec; size_t rows, cols; uint64_t step; bool dense; } rows[] = {
-        { "powersgd(rank=4)", 1, 500, 0, true }, { "powersgd(rank=4)", 16, 16, 0, true }, { "powersgd(rank=4)", 17,
-          17, 0, false },
-        { "powersgd(rank=4,min_compression_rate=3)", 17, 17, 0, true }, { "powersgd(rank=2,start_iter=5)", 50, 50, 4,
-          true }, { "powersgd(rank=2,start_iter=5)", 50, 50, 5, false },
+        { "powersgd(rank=4)",                        1,  500, 0, true },
+        { "powersgd(rank=4)",                        16, 16,  0, true },
+        { "powersgd(rank=4)",                        17, 17,  0, false },
+        { "powersgd(rank=4,min_compression_rate=3)", 17, 17,  0, true },
+        { "powersgd(rank=2,start_iter=5)",           50, 50,  4, true },
+        { "powersgd(rank=2,start_iter=5)",           50, 50,  5, false },
     };
     float x[2500], y[2500];
     uint64_t seed = 8;
@@ -565,18 +567,11 @@ static float *residual_of(const subject *s)
    gradients. */
 static void error_feedback_loses_nothing(void **state)
 {
-    static const char *const wrapped[] = { "ef(topk(ratio=0.05))",
-                                           "ef(sign)",
-                                           "ef(onebit)",
-                                           "ef(onebit-col(min_rows=1))",
-                                           "ef(int8)",
-                                           "ef(minmax8)",
-                                           "ef(threshold(value=1))",
-                                           "ef(randomk(ratio=0.1))",
-                                           "ef(randomk(ratio=0.2,block=8))",
-                                           "ef(powersgd(rank=2))",
-                                           "ef(powersgd(rank=2,ef_rule=aggregated))",
-                                           "ef(powersgd(rank=2,iters_per_step=3))" };
+    static const char *const wrapped[] = {
+        "ef(topk(ratio=0.05))", "ef(sign)", "ef(onebit)", "ef(onebit-col(min_rows=1))", "ef(int8)", "ef(minmax8)",
+        "ef(threshold(value=1))", "ef(randomk(ratio=0.1))", "ef(randomk(ratio=0.2,block=8))", "ef(powersgd(rank=2))",
+        "ef(powersgd(rank=2,ef_rule=aggregated))", "ef(powersgd(rank=2,iters_per_step=3))",
+    };
     enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 60 };
     static float g[WORKERS][N], y[N];
     uint64_t seed = 10;

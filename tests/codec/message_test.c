@@ -307,14 +307,10 @@ static void foreign_messages_are_refused_or_harmless(void **state)
    its length, and no read goes beyond it. */
 static void damaged_messages_from_one_worker_to_another_are_refused_or_harmless(void **state)
 {
-    static const char *const all[] = { "fp32",
-                                       "fp16",
-                                       "bf16",
-                                       "trunc16",
-                                       "randomk(ratio=0.1)",
-                                       "randomk(ratio=0.3,block=7,unbiased=on)",
-                                       "large(topk(ratio=0.1),min=100,small=fp16)",
-                                       "large(qsgd(coding=elias),min=5,small=sign)" };
+    static const char *const all[] = {
+        "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)",
+        "large(topk(ratio=0.1),min=100,small=fp16)", "large(qsgd(coding=elias),min=5,small=sign)",
+    };
     static const size_t lengths[] = { 0, 1, 9, 130 };
     float x[130], y[130];
     uint64_t seed = 42;
@@ -672,14 +668,10 @@ static void quantisers_keep_their_variance_bounds(void **state)
 /* Powers of two and signs pass through a quantiser; a one-hot vector is exact. */
 static void quantisers_commute_with_powers_of_two(void **state)
 {
-    static const char *const scaled[] = { "qsgd(bits=4,bucket=64)",
-                                          "qsgd(bits=2,norm=l2)",
-                                          "nuqsgd(bits=4)",
-                                          "int8",
-                                          "qsgd(coding=elias)",
-                                          "qsgd(levels=5,norm=l2)",
-                                          "nuqsgd(bits=4,bucket=64,tail=dense)",
-                                          "sign" };
+    static const char *const scaled[] = {
+        "qsgd(bits=4,bucket=64)", "qsgd(bits=2,norm=l2)", "nuqsgd(bits=4)", "int8", "qsgd(coding=elias)",
+        "qsgd(levels=5,norm=l2)", "nuqsgd(bits=4,bucket=64,tail=dense)", "sign",
+    };
     float x[200], x2[200], y[200], y2[200];
     uint64_t seed = 12;
     (void)state;
@@ -820,8 +812,10 @@ static void huffman_codes_are_as_short_as_can_be(void **state)
    and the table, and fewer where codes are uneven. */
 static void huffman_messages_say_what_fixed_ones_say(void **state)
 {
-    static const char *const all[] = { "qsgd(bits=%d,bucket=128", "nuqsgd(bits=%d,bucket=128", "alq(bits=%d,bucket=128",
-                                       "amq(bits=%d,bucket=128,norm=max" };
+    static const char *const all[] = {
+        "qsgd(bits=%d,bucket=128", "nuqsgd(bits=%d,bucket=128", "alq(bits=%d,bucket=128",
+        "amq(bits=%d,bucket=128,norm=max",
+    };
     float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST], z[SUBJECT_LONGEST];
     uint64_t seed = 23;
     (void)state;

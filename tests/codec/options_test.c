@@ -593,8 +593,10 @@ static void what_is_forgotten_is_gone(void **state)
 static void what_an_owner_owes_goes_with_the_rate_too(void **state)
 {
     enum { N = 400, STEPS = 24 };
-    static const char *const specs[] = { "ef(topk(ratio=0.05),server=on,lr=inside)", "ef(sign,server=on,lr=inside)",
-                                         "ef(topk(ratio=0.05),server=on,reset_on_lr_drop=on)" };
+    static const char *const specs[] = {
+        "ef(topk(ratio=0.05),server=on,lr=inside)", "ef(sign,server=on,lr=inside)",
+        "ef(topk(ratio=0.05),server=on,reset_on_lr_drop=on)",
+    };
     static float g[SUBJECT_WORKERS][N], y[SUBJECT_WORKERS][N], was[2][N];
     float *const gs[] = { g[0], g[1], g[2], g[3] }, *const ys[] = { y[0], y[1], y[2], y[3] };
     uint64_t seed = 8;
@@ -650,8 +652,8 @@ static void norms_are_of_whom_the_option_says(void **state)
 {
     enum { N = 64, WORKERS = 4 };
     static const struct { const char *source, *norms; bool high; size_t summed; } rows[] = {
-        { "local", "0: 8 -> 6.974 (0.13) high", true, 1 }, { "rank0", "0: 8 -> 1.6 (0.8) low", false,
-          1 }, { "averaged", "0: 8 -> 6.4 (0.2) high", true, 0 },
+        { "local", "0: 8 -> 6.974 (0.13) high", true, 1 }, { "rank0", "0: 8 -> 1.6 (0.8) low", false, 1 },
+        { "averaged", "0: 8 -> 6.4 (0.2) high", true, 0 },
     };
     static float g[WORKERS][N], y[WORKERS][N];
 

@@ -36,8 +36,9 @@ static void alike(subject *const *a, subject *const *b)
 static void both_rules_of_error_feedback_move_the_model_alike(void **state)
 {
     enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 400, LOCAL = 0, AGGREGATED = 1 };
-    static const char *const specs[] = { "ef(powersgd(rank=2,ef_rule=local))",
-                                         "ef(powersgd(rank=2,ef_rule=aggregated))" };
+    static const char *const specs[] = {
+        "ef(powersgd(rank=2,ef_rule=local))", "ef(powersgd(rank=2,ef_rule=aggregated))",
+    };
     static float g[WORKERS][N], y[2][WORKERS][N], common[N], held[WORKERS][N];
     double moved[2][N] = { { 0 } }, early[2] = { 0 }, late[2] = { 0 };
     subject *s[2][WORKERS];
@@ -370,12 +371,11 @@ static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
 static void the_size_of_gradients_changes_no_bit(void **state)
 {
     enum { ROWS = 30, COLS = 40, N = ROWS * COLS, STEPS = 8 };
-    static const char *const specs[] = { "ef(powersgd(rank=2))",
-                                         "ef(powersgd(rank=2,warm_start=off))",
-                                         "powersgd(rank=3)",
-                                         "ef(powersgd(rank=1,iters_per_step=3))",
-                                         "ef(powersgd(rank=2,factor_dtype=fp16))",
-                                         "ef(powersgd(rank=2,factor_dtype=bf16,ef_rule=aggregated))" };
+    static const char *const specs[] = {
+        "ef(powersgd(rank=2))", "ef(powersgd(rank=2,warm_start=off))", "powersgd(rank=3)",
+        "ef(powersgd(rank=1,iters_per_step=3))", "ef(powersgd(rank=2,factor_dtype=fp16))",
+        "ef(powersgd(rank=2,factor_dtype=bf16,ef_rule=aggregated))",
+    };
     static const int exponents[] = { -96, -60, -1, 30, 96 };
     static float g[WORKERS][N], large[WORKERS][N], y[WORKERS][N], z[WORKERS][N];
     (void)state;

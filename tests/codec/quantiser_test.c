@@ -174,9 +174,10 @@ static void what_is_at_a_level_stays_there(void **state)
 static void rounding_is_a_function_of_the_element_its_scale_and_its_draw(void **state)
 {
     enum { N = 1500 };
-    static const char *const some[] = { "qsgd(bits=4,bucket=512)", "qsgd(levels=11,bucket=512)",
-                                        "nuqsgd(bits=4,bucket=2048,norm=max)", "nuqsgd(bits=3,bucket=512,norm=max)",
-                                        "alq(bits=3,bucket=1024,norm=max)" };
+    static const char *const some[] = {
+        "qsgd(bits=4,bucket=512)", "qsgd(levels=11,bucket=512)", "nuqsgd(bits=4,bucket=2048,norm=max)",
+        "nuqsgd(bits=3,bucket=512,norm=max)", "alq(bits=3,bucket=1024,norm=max)",
+    };
     static float x[N], y[N];
     uint64_t seed = 102;
     (void)state;
@@ -264,13 +265,10 @@ static void no_more_elements_are_left_than_the_sheet_expects(void **state)
 static void the_mean_of_workers_has_their_share_of_the_variance(void **state)
 {
     enum { N = 512, K = 150, MOST = 8 };
-    static const char *const some[] = { "qsgd(bits=2,bucket=512,norm=l2)",
-                                        "qsgd(bits=4,bucket=64,coding=elias)",
-                                        "nuqsgd(bits=4)",
-                                        "nuqsgd(bits=3,bucket=64,norm=max)",
-                                        "alq(bucket=512)",
-                                        "amq(bits=2,bucket=64)",
-                                        "wangni(sparsity=0.1)" };
+    static const char *const some[] = {
+        "qsgd(bits=2,bucket=512,norm=l2)", "qsgd(bits=4,bucket=64,coding=elias)", "nuqsgd(bits=4)",
+        "nuqsgd(bits=3,bucket=64,norm=max)", "alq(bucket=512)", "amq(bits=2,bucket=64)", "wangni(sparsity=0.1)",
+    };
     static float x[N], y[N], mean[N];
     uint64_t seed = 104;
     (void)state;
@@ -534,10 +532,15 @@ static void amq_begins_as_nuqsgd_without_a_zero(void **state)
 static void a_bucket_is_the_same_alone_and_among_others(void **state)
 {
     static const struct { const char *spec; size_t bucket, bits, n; } rows[] = {
-        { "qsgd(bits=4,bucket=16,norm=l2)", 16, 4, 5001 }, { "qsgd(bits=4,bucket=512,norm=l2)", 512, 4,
-          5001 }, { "nuqsgd(bits=3,bucket=1024)", 1024, 3, 9000 }, { "qsgd(bits=8,bucket=2048)", 2048, 8, 9000 },
-        { "int8(bucket=24)", 24, 8, 5001 }, { "int8(bucket=1000)", 1000, 8, 5001 }, { "int8(bucket=3000)", 3000, 8,
-          20000 }, { "alq", 8192, 3, 50000 }, { "alq(bucket=16384)", 16384, 3, 50000 },
+        { "qsgd(bits=4,bucket=16,norm=l2)",    16,    4, 5001 },
+        { "qsgd(bits=4,bucket=512,norm=l2)",   512,   4, 5001 },
+        { "nuqsgd(bits=3,bucket=1024)",        1024,  3, 9000 },
+        { "qsgd(bits=8,bucket=2048)",          2048,  8, 9000 },
+        { "int8(bucket=24)",                   24,    8, 5001 },
+        { "int8(bucket=1000)",                 1000,  8, 5001 },
+        { "int8(bucket=3000)",                 3000,  8, 20000 },
+        { "alq",                               8192,  3, 50000 },
+        { "alq(bucket=16384)",                 16384, 3, 50000 },
         { "qsgd(bits=4,bucket=32768,norm=l2)", 32768, 4, 80000 },
     };
     static float x[80000];

@@ -28,9 +28,12 @@ static void close_all(subject **s)
 static void where_nothing_is_lost_nothing_is_kept(void **state)
 {
     static const struct { const char *plain, *wrapped; } rows[] = {
-        { "fp32", "ef(fp32)" }, { "topk(ratio=1)", "ef(topk(ratio=1))" }, { "topk(ratio=1)",
-          "ef(topk(ratio=1),server=on)" }, { "threshold(value=1e-30)", "ef(threshold(value=1e-30))" },
-        { "fp32", "ef21(fp32)" }, { "topk(ratio=1)", "ef21(topk(ratio=1))" },
+        { "fp32",                   "ef(fp32)" },
+        { "topk(ratio=1)",          "ef(topk(ratio=1))" },
+        { "topk(ratio=1)",          "ef(topk(ratio=1),server=on)" },
+        { "threshold(value=1e-30)", "ef(threshold(value=1e-30))" },
+        { "fp32",                   "ef21(fp32)" },
+        { "topk(ratio=1)",          "ef21(topk(ratio=1))" },
     };
     static float g[WORKERS][N], y[2][WORKERS][N];
     uint64_t seed = 1;
@@ -68,24 +71,11 @@ static void where_nothing_is_lost_nothing_is_kept(void **state)
    bits and scales included. */
 static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
 {
-    static const char *const all[] = { "fp32",
-                                       "fp16",
-                                       "bf16",
-                                       "trunc16",
-                                       "int8",
-                                       "int8(bucket=16)",
-                                       "minmax8",
-                                       "sign",
-                                       "sign(block=64)",
-                                       "onebit",
-                                       "onebit-col",
-                                       "onebit-col(min_rows=1)",
-                                       "topk(ratio=0.05)",
-                                       "threshold(value=1)",
-                                       "randomk(ratio=0.1)",
-                                       "randomk(ratio=0.2,block=8)",
-                                       "large(sign,min=1000)",
-                                       "large(fp16,min=10,small=sign)" };
+    static const char *const all[] = {
+        "fp32", "fp16", "bf16", "trunc16", "int8", "int8(bucket=16)", "minmax8", "sign", "sign(block=64)", "onebit",
+        "onebit-col", "onebit-col(min_rows=1)", "topk(ratio=0.05)", "threshold(value=1)", "randomk(ratio=0.1)",
+        "randomk(ratio=0.2,block=8)", "large(sign,min=1000)", "large(fp16,min=10,small=sign)",
+    };
     static float g[N], y[N], p[N];
     uint64_t seed = 2;
     (void)state;
@@ -128,22 +118,13 @@ static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
 static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(void **state)
 {
     enum { STEPS = 1000 };
-    static const char *const all[] = { "ef(topk(ratio=0.02))",
-                                       "ef(sign)",
-                                       "ef(sign(block=64))",
-                                       "ef(onebit-col)",
-                                       "ef(onebit-col(min_rows=1))",
-                                       "ef(int8)",
-                                       "ef(minmax8)",
-                                       "ef(bf16)",
-                                       "ef(randomk(ratio=0.05))",
-                                       "ef(threshold(value=0.1))",
-                                       "ef(powersgd(rank=1))",
-                                       "ef(powersgd(rank=2,ef_rule=aggregated))",
-                                       "ef(large(topk(ratio=0.02),min=10))",
-                                       "ef(topk(ratio=0.02),server=on)",
-                                       "ef(topk(ratio=0.02),flush_every=7)",
-                                       "ef(powersgd(rank=1),flush_every=3,flush=bf16)" };
+    static const char *const all[] = {
+        "ef(topk(ratio=0.02))", "ef(sign)", "ef(sign(block=64))", "ef(onebit-col)", "ef(onebit-col(min_rows=1))",
+        "ef(int8)", "ef(minmax8)", "ef(bf16)", "ef(randomk(ratio=0.05))", "ef(threshold(value=0.1))",
+        "ef(powersgd(rank=1))", "ef(powersgd(rank=2,ef_rule=aggregated))", "ef(large(topk(ratio=0.02),min=10))",
+        "ef(topk(ratio=0.02),server=on)", "ef(topk(ratio=0.02),flush_every=7)",
+        "ef(powersgd(rank=1),flush_every=3,flush=bf16)",
+    };
     static float g[WORKERS][N], y[WORKERS][N], b[WORKERS][N];
     static double x[N], straight[N];
     const double lr = 0.002;
@@ -367,10 +348,10 @@ static void a_flush_delivers_all_that_is_owed(void **state)
 {
     enum { EVERY = 4 };
     static const struct { const char *plain, *flushed; bool exact, again; } rows[] = {
-        { "ef(topk(ratio=0.05))", "ef(topk(ratio=0.05),flush_every=4)", true, false }, { "ef(sign,server=on)",
-          "ef(sign,server=on,flush_every=4)", true, true },
-        { "ef(powersgd(rank=1))", "ef(powersgd(rank=1),flush_every=4)", true, false }, { "ef(topk(ratio=0.05))",
-          "ef(topk(ratio=0.05),flush_every=4,flush=bf16)", false, false },
+        { "ef(topk(ratio=0.05))", "ef(topk(ratio=0.05),flush_every=4)",            true,  false },
+        { "ef(sign,server=on)",   "ef(sign,server=on,flush_every=4)",              true,  true },
+        { "ef(powersgd(rank=1))", "ef(powersgd(rank=1),flush_every=4)",            true,  false },
+        { "ef(topk(ratio=0.05))", "ef(topk(ratio=0.05),flush_every=4,flush=bf16)", false, false },
     };
     static float g[WORKERS][N], y[2][WORKERS][N];
     static double owed[N];
@@ -545,20 +526,13 @@ static void parts_are_whole_rows_from_the_end_on(void **state)
    whose numbers stand for the mean. */
 static void wrapped_and_folded_in_parts_are_the_same_bits(void **state)
 {
-    static const char *const specs[] = { "ef(fp32)",
-                                         "ef(fp16,decay=0.5)",
-                                         "ef(trunc16,momentum=0.5)",
-                                         "ef(bf16,momentum=0.5,nesterov=on)",
-                                         "ef21(fp16)",
-                                         "ef21(fp32,eta=0.5)",
-                                         "ef(powersgd(rank=2))",
-                                         "ef(powersgd(rank=5,warm_start=off))",
-                                         "ef(powersgd(rank=2,factor_dtype=fp16,iters_per_step=2))",
-                                         "ef(powersgd(rank=300))",
-                                         "ef(large(powersgd(rank=3),min=100,small=fp16))",
-                                         "ef(randomk(ratio=0.1))",
-                                         "dgc(randomk(ratio=0.1),clip=0.01)",
-                                         "dgc(fp32,clip=0.01)" };
+    static const char *const specs[] = {
+        "ef(fp32)", "ef(fp16,decay=0.5)", "ef(trunc16,momentum=0.5)", "ef(bf16,momentum=0.5,nesterov=on)", "ef21(fp16)",
+        "ef21(fp32,eta=0.5)", "ef(powersgd(rank=2))", "ef(powersgd(rank=5,warm_start=off))",
+        "ef(powersgd(rank=2,factor_dtype=fp16,iters_per_step=2))", "ef(powersgd(rank=300))",
+        "ef(large(powersgd(rank=3),min=100,small=fp16))", "ef(randomk(ratio=0.1))", "dgc(randomk(ratio=0.1),clip=0.01)",
+        "dgc(fp32,clip=0.01)",
+    };
     static const subject_shape shapes[] = { { 300, 130 }, { 9, 9001 }, { 1, 40000 }, { 3, 5 } };
     enum { MOST = 81009 };
     static float g[MOST], y[2][MOST];

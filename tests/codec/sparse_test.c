@@ -13,8 +13,10 @@ enum { WORKERS = 4 };
 static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
 {
     enum { N = 800, K = 1500 };
-    static const char *const specs[] = { "wangni(sparsity=0.02)", "wangni(sparsity=0.3)",
-                                         "wangni(solver=closed,epsilon=0.5)", "wangni(solver=closed,epsilon=20)" };
+    static const char *const specs[] = {
+        "wangni(sparsity=0.02)", "wangni(sparsity=0.3)", "wangni(solver=closed,epsilon=0.5)",
+        "wangni(solver=closed,epsilon=20)",
+    };
     static float x[N];
     uint64_t seed = 1;
     (void)state;

@@ -36,21 +36,17 @@ static inline subject *subject_open_on(const char *spec, int n, const subject_sh
     assert_non_null(s);
     assert_int_equal(tutti_device_open_host(&s->device, NULL, cpu, NULL), TUTTI_OK);
     for (int t = 0; t < n; t++) {
-        s->tensors[t] = (tutti_view){ .tensor = t,
-                                      .first = all,
-                                      .count = shape[t].rows * shape[t].cols,
-                                      .rows = shape[t].rows,
-                                      .cols = shape[t].cols };
+        s->tensors[t] = (tutti_view){
+            .tensor = t, .first = all, .count = shape[t].rows * shape[t].cols,
+            .rows = shape[t].rows, .cols = shape[t].cols,
+        };
         all += s->tensors[t].count;
     }
     s->tensor = s->tensors[0];
-    s->space = (tutti_codec_space){ .n = all,
-                                    .tensor = s->tensors,
-                                    .n_tensors = n,
-                                    .rank = rank,
-                                    .workers = 4,
-                                    .seed = 42,
-                                    .device = s->device };
+    s->space = (tutti_codec_space){
+        .n = all, .tensor = s->tensors, .n_tensors = n, .rank = rank, .workers = 4, .seed = 42,
+        .device = s->device,
+    };
     assert_int_equal(tutti_plan_open(&s->plan, all, NULL), TUTTI_OK);
     if (tutti_codec_declare(&s->codec, s->plan, spec, "codec", &s->space, &err) != TUTTI_OK)
         fail_msg("%s: %s", spec, err.text);

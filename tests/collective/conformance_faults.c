@@ -212,10 +212,10 @@ static tutti_status disagree_main(tutti_world *world, void *arg, tutti_error *er
    first and left, from its last words. */
 void members_who_disagree_are_told_both_sides(void **state)
 {
-    static const char *const said[][2] = { { "100 F32", "101 F32" },   { "5000 F32", "5001 F32" },
-                                           { "5000 F32", "100 F32" },  { "(sum", "(max" },
-                                           { "2000 F32", "2000 I32" }, { "2000 F32", "barrier" },
-                                           { "0 F32", "7 F32" } };
+    static const char *const said[][2] = {
+        { "100 F32", "101 F32" }, { "5000 F32", "5001 F32" }, { "5000 F32", "100 F32" }, { "(sum", "(max" },
+        { "2000 F32", "2000 I32" }, { "2000 F32", "barrier" }, { "0 F32", "7 F32" },
+    };
     under_test *t = *state;
 
     for (t->variant = 0; t->variant < 7; t->variant++)

@@ -143,9 +143,10 @@ static void messages_take_turns_at_a_port(void **state)
           { .kind = TUTTI_STEP_WAIT, .n = 2 } },
         { { .kind = TUTTI_STEP_SEND, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 1 } },
     };
-    tutti_schedule lists[3] = { { .steps = steps[0], .n_steps = 4, .requests = 3 },
-                                { .steps = steps[1], .n_steps = 3, .requests = 2 },
-                                { .steps = steps[2], .n_steps = 2, .requests = 1 } };
+    tutti_schedule lists[3] = {
+        { .steps = steps[0], .n_steps = 4, .requests = 3 }, { .steps = steps[1], .n_steps = 3, .requests = 2 },
+        { .steps = steps[2], .n_steps = 2, .requests = 1 },
+    };
     const tutti_schedule *const all[3] = { &lists[0], &lists[1], &lists[2] };
     double arrival[3] = { 0 }, times[3];
     const tutti_cost cost = { 1, 0.25, 0, 4, arrival }; /* 100 s of wire a message */
@@ -170,9 +171,10 @@ static void a_sender_has_one_port_too(void **state)
         { { .kind = TUTTI_STEP_RECV, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 1 } },
         { { .kind = TUTTI_STEP_RECV, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 1 } },
     };
-    tutti_schedule lists[3] = { { .steps = steps[0], .n_steps = 3, .requests = 2 },
-                                { .steps = steps[1], .n_steps = 2, .requests = 1 },
-                                { .steps = steps[2], .n_steps = 2, .requests = 1 } };
+    tutti_schedule lists[3] = {
+        { .steps = steps[0], .n_steps = 3, .requests = 2 }, { .steps = steps[1], .n_steps = 2, .requests = 1 },
+        { .steps = steps[2], .n_steps = 2, .requests = 1 },
+    };
     const tutti_schedule *const all[3] = { &lists[0], &lists[1], &lists[2] };
     const tutti_cost cost = { 1, 0.25, 0, 4, NULL };
     double times[3];
@@ -260,8 +262,9 @@ static void a_deadlock_is_told(void **state)
           { .kind = TUTTI_STEP_RECV, .peer = 0, .count = 1 },
           { .kind = TUTTI_STEP_WAIT, .first = 1, .n = 1 } },
     };
-    tutti_schedule lists[2] = { { .steps = steps[0], .n_steps = 4, .requests = 2 },
-                                { .steps = steps[1], .n_steps = 4, .requests = 2 } };
+    tutti_schedule lists[2] = {
+        { .steps = steps[0], .n_steps = 4, .requests = 2 }, { .steps = steps[1], .n_steps = 4, .requests = 2 },
+    };
     const tutti_schedule *const all[2] = { &lists[0], &lists[1] };
     double times[2];
     tutti_error err = { 0 };

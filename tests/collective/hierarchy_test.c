@@ -86,8 +86,10 @@ static uint64_t to_host(tutti_schedule *const *lists, layout l, int from, int ho
    Counts divide evenly here; segments make no difference. */
 static void each_element_crosses_between_hosts_once(void **state)
 {
-    static const layout some[] = { { 4, 2, 0 }, { 8, 2, 0 },  { 8, 4, 0 },  { 12, 4, 0 }, { 32, 16, 0 },
-                                   { 8, 4, 2 }, { 16, 8, 2 }, { 16, 8, 4 }, { 12, 4, 2 }, { 32, 16, 4 } };
+    static const layout some[] = {
+        { 4, 2, 0 }, { 8, 2, 0 }, { 8, 4, 0 }, { 12, 4, 0 }, { 32, 16, 0 }, { 8, 4, 2 }, { 16, 8, 2 }, { 16, 8, 4 },
+        { 12, 4, 2 }, { 32, 16, 4 },
+    };
 
     (void)state;
     for (size_t l = 0; l < TUTTI_LENGTH(some); l++) {
@@ -113,8 +115,9 @@ static void each_element_crosses_between_hosts_once(void **state)
    only, and those of other hosts hear as much as without nodes. */
 static void each_element_crosses_between_nodes_once(void **state)
 {
-    static const layout some[] = { { 4, 4, 2 }, { 16, 16, 4 }, { 16, 16, 2 }, { 6, 6, 2 },
-                                   { 8, 4, 2 }, { 16, 8, 2 },  { 32, 16, 4 } };
+    static const layout some[] = {
+        { 4, 4, 2 }, { 16, 16, 4 }, { 16, 16, 2 }, { 6, 6, 2 }, { 8, 4, 2 }, { 16, 8, 2 }, { 32, 16, 4 },
+    };
 
     (void)state;
     for (size_t l = 0; l < TUTTI_LENGTH(some); l++) {

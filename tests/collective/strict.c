@@ -104,11 +104,10 @@ static void end_orphans(hub *h)
 
 static tutti_status post(endpoint *e, tutti_request *r, int peer, uint64_t tag, tutti_buffer buffer, bool send)
 {
-    const op o = { .tag = tag,
-                   .data = buffer.data,
-                   .bytes = buffer.count * tutti_dtype_bytes(buffer.dtype),
-                   .owner = e->rank,
-                   .peer = peer };
+    const op o = {
+        .tag = tag, .data = buffer.data, .bytes = buffer.count * tutti_dtype_bytes(buffer.dtype), .owner = e->rank,
+        .peer = peer,
+    };
     hub *h = e->hub;
     tutti_request *other;
 

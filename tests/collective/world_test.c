@@ -25,8 +25,9 @@ void *aligned_alloc(size_t alignment, size_t bytes) /* in place of libc's: what 
 
 static int clean(void **state)
 {
-    static const char *const names[] = { "TUTTI_RANK",   "TUTTI_SIZE",           "TUTTI_CPU",
-                                         "TUTTI_SHM_FD", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" };
+    static const char *const names[] = {
+        "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_CPU", "TUTTI_SHM_FD", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(names); k++)

@@ -20,11 +20,10 @@ static void sleep_until(void *self, int64_t time)
     *clock = time > *clock ? time : *clock;
 }
 
-static const tutti_runtime_ops clock_ops = { .abi = TUTTI_RUNTIME_ABI,
-                                             .bytes = sizeof(tutti_runtime_ops),
-                                             .name = "clock",
-                                             .now = now,
-                                             .sleep_until = sleep_until };
+static const tutti_runtime_ops clock_ops = {
+    .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof(tutti_runtime_ops), .name = "clock", .now = now,
+    .sleep_until = sleep_until,
+};
 
 static uint64_t drawn(uint64_t seed, uint64_t what, uint64_t below)
 {
@@ -52,9 +51,10 @@ static void every_sample_is_waiting_taken_or_dropped_as_one_by_one(void **state)
         static const double rates[] = { 1, 8, 50, 125, 1000, 0.25 };
         int64_t clock = (int64_t)drawn(seed, 0, 1000000);
         tutti_runtime rt = { &clock_ops, &clock };
-        oracle o = { .rate = rates[drawn(seed, 1, TUTTI_LENGTH(rates))],
-                     .buffer = drawn(seed, 2, 3) == 0 ? 0 : 1 + drawn(seed, 3, 40),
-                     .begin = clock };
+        oracle o = {
+            .rate = rates[drawn(seed, 1, TUTTI_LENGTH(rates))],
+            .buffer = drawn(seed, 2, 3) == 0 ? 0 : 1 + drawn(seed, 3, 40), .begin = clock,
+        };
         tutti_arrivals a;
         int64_t waited = 0;
 

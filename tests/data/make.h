@@ -70,8 +70,10 @@ static inline uint8_t fill_label(size_t i) { return (uint8_t)(i % 10); }
 static inline void put_set_in(memory_files *m, const char *directory, uint32_t train, uint32_t test,
                               uint32_t height, uint32_t width, bool gzip)
 {
-    static const char *const names[4] = { "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
-                                          "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte" };
+    static const char *const names[4] = {
+        "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
+    };
     for (int k = 0; k < 4; k++) {
         const uint32_t dim[3] = { k < 2 ? train : test, height, width };
         bytes b = k % 2 == 0 ? make_idx(3, dim, fill_pixel) : make_idx(1, dim, fill_label);

@@ -221,12 +221,11 @@ static void uneven_shares_use_every_sample_exactly_once_too(void **state)
         const tutti_rng rng = { 5, 1, turn };
         int64_t batch_of[7];
         double weight[7];
-        tutti_share s = { .samples = 1 + tutti_random(rng, 0) % 200,
-                          .workers = 1 + (int)(tutti_random(rng, 1) % 7),
-                          .batch = 1 + (int64_t)(tutti_random(rng, 2) % 9),
-                          .accumulate = 1 + (int64_t)(tutti_random(rng, 3) % 3),
-                          .seed = 3,
-                          .batch_of = batch_of };
+        tutti_share s = {
+            .samples = 1 + tutti_random(rng, 0) % 200, .workers = 1 + (int)(tutti_random(rng, 1) % 7),
+            .batch = 1 + (int64_t)(tutti_random(rng, 2) % 9), .accumulate = 1 + (int64_t)(tutti_random(rng, 3) % 3),
+            .seed = 3, .batch_of = batch_of,
+        };
         int used[200] = { 0 };
         int64_t sum = 0;
         double all = 0;
@@ -312,12 +311,10 @@ static void numbers_of_passes_use_every_sample_exactly_once_too(void **state)
     for (uint64_t turn = 0; turn < 3000; turn++) {
         const tutti_rng rng = { 7, 1, turn };
         int64_t passes_of[7], all = 0;
-        tutti_share s = { .samples = 1 + tutti_random(rng, 0) % 200,
-                          .workers = 1 + (int)(tutti_random(rng, 1) % 7),
-                          .batch = 1 + (int64_t)(tutti_random(rng, 2) % 5),
-                          .accumulate = 1,
-                          .seed = 3,
-                          .passes_of = passes_of };
+        tutti_share s = {
+            .samples = 1 + tutti_random(rng, 0) % 200, .workers = 1 + (int)(tutti_random(rng, 1) % 7),
+            .batch = 1 + (int64_t)(tutti_random(rng, 2) % 5), .accumulate = 1, .seed = 3, .passes_of = passes_of,
+        };
         int used[200] = { 0 };
         for (int r = 0; r < s.workers; r++)
             all += passes_of[r] = (int64_t)(tutti_random(rng, 10 + (uint64_t)r) % 6);

@@ -89,14 +89,10 @@ static uint64_t size_of(const drawn *d, int worker)
 
 static void every_sample_is_in_exactly_one_part(void **state)
 {
-    static const char *const specs[] = { "dirichlet(alpha=0.1,least=1)",
-                                         "dirichlet(alpha=0.3,even=on)",
-                                         "dirichlet(alpha=1e-6,even=on)",
-                                         "dirichlet(alpha=1000,least=1)",
-                                         "class(k=1)",
-                                         "class(k=3)",
-                                         "shard(k=1)",
-                                         "shard(k=3)" };
+    static const char *const specs[] = {
+        "dirichlet(alpha=0.1,least=1)", "dirichlet(alpha=0.3,even=on)", "dirichlet(alpha=1e-6,even=on)",
+        "dirichlet(alpha=1000,least=1)", "class(k=1)", "class(k=3)", "shard(k=1)", "shard(k=3)",
+    };
     int done = 0;
 
     (void)state;
@@ -134,8 +130,9 @@ static void every_sample_is_in_exactly_one_part(void **state)
 
 static void the_seed_decides_and_nothing_else(void **state)
 {
-    static const char *const specs[] = { "dirichlet(alpha=0.5)", "dirichlet(alpha=0.5,even=on)", "class(k=3)",
-                                         "shard(k=2)" };
+    static const char *const specs[] = {
+        "dirichlet(alpha=0.5)", "dirichlet(alpha=0.5,even=on)", "class(k=3)", "shard(k=2)",
+    };
     uint8_t *labels = balanced(3000, 10);
 
     (void)state;
@@ -170,8 +167,9 @@ static void alpha_goes_from_a_class_a_worker_to_the_whole(void **state)
 
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
-        static const char *const specs[] = { "dirichlet(alpha=0.01,least=1)", "dirichlet(alpha=0.5)",
-                                             "dirichlet(alpha=1000)" };
+        static const char *const specs[] = {
+            "dirichlet(alpha=0.01,least=1)", "dirichlet(alpha=0.5)", "dirichlet(alpha=1000)",
+        };
         for (int k = 0; k < 3; k++) {
             drawn d;
             draw_well(&d, specs[k], labels, SAMPLES, 10, WORKERS, seed);
@@ -348,11 +346,10 @@ static void workers_go_over_their_own_parts_again_and_again(void **state)
         double weight[5];
         uint8_t labels[220];
         drawn d;
-        tutti_share s = { .samples = samples,
-                          .workers = workers,
-                          .batch = 1 + (int64_t)(tutti_random(rng, 2) % 40),
-                          .accumulate = 1 + (int64_t)(tutti_random(rng, 3) % 3),
-                          .seed = turn };
+        tutti_share s = {
+            .samples = samples, .workers = workers, .batch = 1 + (int64_t)(tutti_random(rng, 2) % 40),
+            .accumulate = 1 + (int64_t)(tutti_random(rng, 3) % 3), .seed = turn,
+        };
         tutti_share common;
         for (uint64_t i = 0; i < samples; i++)
             labels[i] = (uint8_t)(i % 3);

@@ -57,10 +57,11 @@ static int tear_down(void **state)
    only: half an ulp of values below 8 (2^-22), over any number. */
 static void the_mean_of_each_split_is_the_optimum(void **state)
 {
-    static const char *const specs[] = { "quadratic(dim=30)", "quadratic(dim=30,skew=1,noise=1,classes=3,samples=600)",
-                                         "quadratic(dim=7,classes=1,samples=2,seed=5)",
-                                         "quadratic(dim=30,simplex=on,noise=0.01)",
-                                         "quadratic(dim=30,drift=500,skew=0.5)" };
+    static const char *const specs[] = {
+        "quadratic(dim=30)", "quadratic(dim=30,skew=1,noise=1,classes=3,samples=600)",
+        "quadratic(dim=7,classes=1,samples=2,seed=5)", "quadratic(dim=30,simplex=on,noise=0.01)",
+        "quadratic(dim=30,drift=500,skew=0.5)",
+    };
     uint8_t labels[8192];
     float best[30];
 
@@ -235,9 +236,10 @@ static void drift_moves_everything_exactly_as_stated(void **state)
 
 static void the_simplex_centre_is_a_distribution(void **state)
 {
-    static const char *const specs[] = { "quadratic(dim=1,simplex=on)", "quadratic(dim=2,simplex=on)",
-                                         "quadratic(dim=1000,simplex=on,samples=16)",
-                                         "quadratic(dim=100,simplex=on,seed=9)" };
+    static const char *const specs[] = {
+        "quadratic(dim=1,simplex=on)", "quadratic(dim=2,simplex=on)", "quadratic(dim=1000,simplex=on,samples=16)",
+        "quadratic(dim=100,simplex=on,seed=9)",
+    };
 
     for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
         set s = open_set(*state, specs[k]);
@@ -320,8 +322,10 @@ static void logistic_has_a_linear_teacher_and_the_share_of_wrong_labels_asked_fo
 static void shapes_and_hashes_say_what_the_options_are(void **state)
 {
     set a = open_set(*state, "quadratic"), b = open_set(*state, "quadratic(dim=100,condition=100)");
-    static const char *const others[] = { "quadratic(drift=1)", "quadratic(condition=10)", "quadratic(seed=1)",
-                                          "quadratic(samples=8192)", "logistic(dim=100,classes=8)" };
+    static const char *const others[] = {
+        "quadratic(drift=1)", "quadratic(condition=10)", "quadratic(seed=1)", "quadratic(samples=8192)",
+        "logistic(dim=100,classes=8)",
+    };
     tutti_data *sharer;
     char path[200];
     float x[2][100];

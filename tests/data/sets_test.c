@@ -46,8 +46,9 @@ static void detach(attached a)
 
 static void without_distortion_the_block_is_that_of_the_directory(void **state)
 {
-    static const char *const texts[] = { "mnist", "mnist()", "mnist(distort=0)", "mnist(distort=0,seed=3)",
-                                         " mnist ( 0 ) " };
+    static const char *const texts[] = {
+        "mnist", "mnist()", "mnist(distort=0)", "mnist(distort=0,seed=3)", " mnist ( 0 ) ",
+    };
     attached plain = attach(*state, "data/mnist");
 
     for (size_t j = 0; j < TUTTI_LENGTH(texts); j++) {

@@ -154,9 +154,9 @@ static void any_bytes_come_back_exactly(void **state)
 static void words_join_to_the_text_and_keep_spaces_in_front(void **state)
 {
     static const struct { const char *text; size_t n[8]; } cases[] = {
-        { "the whale", { 3, 6 } }, { "a  b", { 1, 1, 2 } }, { "a\n\n b", { 1, 2, 2 } }, { "it's 12 x2",
-          { 2, 1, 1, 3, 2, 1 } }, { "  ", { 2 } }, { " \n", { 2 } },
-        { " ", { 1 } }, { "\xC3\xA4" "b c", { 3, 2 } }, { "--a", { 2, 1 } },
+        { "the whale", { 3, 6 } }, { "a  b", { 1, 1, 2 } }, { "a\n\n b", { 1, 2, 2 } },
+        { "it's 12 x2", { 2, 1, 1, 3, 2, 1 } }, { "  ", { 2 } }, { " \n", { 2 } }, { " ", { 1 } },
+        { "\xC3\xA4" "b c", { 3, 2 } }, { "--a", { 2, 1 } },
     };
 
     (void)state;
@@ -342,10 +342,20 @@ static void an_id_beyond_the_vocabulary_is_found(void **state)
 static void utf8_is_told_from_other_bytes(void **state)
 {
     static const struct { const char *text; size_t bytes, valid; } cases[] = {
-        { "", 0, 0 }, { "whale and more", 14, 14 }, { "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8B", 9,
-          9 }, { "abcdefgh\xFF", 9, 8 }, { "\x80", 1, 0 }, { "a\xC0\xAF", 3, 1 }, { "\xE0\x9F\xBF", 3, 0 },
-        { "\xED\xA0\x80", 3, 0 }, { "\xF0\x8F\xBF\xBF", 4, 0 }, { "\xF4\x90\x80\x80", 4, 0 }, { "\xF5\x80\x80\x80", 4,
-          0 }, { "ab\xE2\x82", 4, 2 }, { "\xE2\x82" "a", 3, 0 }, { "\xC1\xBF", 2, 0 },
+        { "",                                         0,  0 },
+        { "whale and more",                           14, 14 },
+        { "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8B",     9,  9 },
+        { "abcdefgh\xFF",                             9,  8 },
+        { "\x80",                                     1,  0 },
+        { "a\xC0\xAF",                                3,  1 },
+        { "\xE0\x9F\xBF",                             3,  0 },
+        { "\xED\xA0\x80",                             3,  0 },
+        { "\xF0\x8F\xBF\xBF",                         4,  0 },
+        { "\xF4\x90\x80\x80",                         4,  0 },
+        { "\xF5\x80\x80\x80",                         4,  0 },
+        { "ab\xE2\x82",                               4,  2 },
+        { "\xE2\x82" "a",                             3,  0 },
+        { "\xC1\xBF",                                 2,  0 },
         { "\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF", 10, 10 },
     };
 
@@ -507,13 +517,10 @@ static void loaders_hand_out_tokens(void **state)
 
 static void paths_are_told_apart_and_contents_have_hashes(void **state)
 {
-    static const char *const specs[] = { "book.txt",
-                                         "two.tok",
-                                         "four.tok",
-                                         "text(file=book.txt,context=64)",
-                                         "text(file=book.txt,val=0.1)",
-                                         "text(file=book.txt,stride=2)",
-                                         "moby-dick(val_stride=1,context=30)" };
+    static const char *const specs[] = {
+        "book.txt", "two.tok", "four.tok", "text(file=book.txt,context=64)", "text(file=book.txt,val=0.1)",
+        "text(file=book.txt,stride=2)", "moby-dick(val_stride=1,context=30)",
+    };
     _Alignas(64) uint8_t block[64];
     uint64_t hash[TUTTI_LENGTH(specs)];
     fixture *f = *state;

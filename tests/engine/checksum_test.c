@@ -189,13 +189,15 @@ static void what_cannot_be_looked_at_is_refused_or_said(void **state)
         { "ddp", "fp16",
           "codec-checksum is on, but what codec 'fp16' sends is summed on its way, and of a sum nobody knows the "
           "bytes that should come; leave codec-checksum off: transport tcp checks all it carries (wire-check)" },
-        { "ddp", "ef(powersgd(rank=2))", "what codec 'powersgd' sends is summed on its way" }, { "powersgd", NULL,
-          "what codec 'powersgd' sends is summed on its way" },
+        { "ddp", "ef(powersgd(rank=2))", "what codec 'powersgd' sends is summed on its way" },
+        { "powersgd", NULL, "what codec 'powersgd' sends is summed on its way" },
         { "ddp", NULL,
           "codec-checksum is on, but gradients travel without a codec, whose messages it is of; leave "
           "codec-checksum off" },
         { "d-psgd(ring)", NULL, "codec-checksum is on, but what workers send each other travels without a codec" },
-        { "ddp", "large(topk,min=100,small=bf16)", NULL }, { "ddp", "topk", NULL }, { "d-psgd(ring)", "fp16", NULL },
+        { "ddp", "large(topk,min=100,small=bf16)", NULL },
+        { "ddp", "topk", NULL },
+        { "d-psgd(ring)", "fp16", NULL },
     };
 
     (void)state;

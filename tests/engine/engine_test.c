@@ -78,8 +78,10 @@ static void ddp_with_one_worker_is_single_bit_for_bit(void **state)
 
 static void replicas_are_equal_after_every_step_whatever_the_buckets_lane_and_order(void **state)
 {
-    static const char *const methods[] = { "ddp", "ddp(bucket_mb=0.000001,first_bucket_mb=0.000001)",
-                                           "ddp(bucket_mb=1000,first_bucket_mb=1000)", "ddp(0.1)" };
+    static const char *const methods[] = {
+        "ddp", "ddp(bucket_mb=0.000001,first_bucket_mb=0.000001)", "ddp(bucket_mb=1000,first_bucket_mb=1000)",
+        "ddp(0.1)",
+    };
     static const int sizes[] = { 2, 3, 4, 7 };
 
     (void)state;

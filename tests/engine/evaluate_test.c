@@ -163,24 +163,20 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     const run *r = arg;
     client *c = r->c;
     const tutti_method_ops *const methods[] = { r->ops, NULL };
-    const tutti_param param = { .name = "w",
-                                .dims = 1,
-                                .dim = { COUNT },
-                                .values = c->own_memory ? c->values : NULL,
-                                .gradient = c->own_memory ? c->gradient : NULL };
+    const tutti_param param = {
+        .name = "w", .dims = 1, .dim = { COUNT }, .values = c->own_memory ? c->values : NULL,
+        .gradient = c->own_memory ? c->gradient : NULL,
+    };
     tutti_status status;
 
     asked = c;
     initial(NULL, 0, c->values);
     status = tutti_engine_open_from(&c->e, world, &param, 1,
-                                    &(tutti_engine_options){ .method = r->ops->name,
-                                                             .optimizer = "sgd(lr=0.25)",
-                                                             .batch = BATCH,
-                                                             .accumulate = c->accumulate,
-                                                             .loss_scale = c->loss_scale,
-                                                             .initial = initial,
-                                                             .user = c,
-                                                             .evaluate = r->held_out ? evaluate : NULL },
+                                    &(tutti_engine_options){
+                                        .method = r->ops->name, .optimizer = "sgd(lr=0.25)", .batch = BATCH,
+                                        .accumulate = c->accumulate, .loss_scale = c->loss_scale, .initial = initial,
+                                        .user = c, .evaluate = r->held_out ? evaluate : NULL,
+                                    },
                                     methods, err);
     for (int k = 0; k < STEPS && status == TUTTI_OK; k++)
         status = step(c, r->ops == &adds ? PASSES : 1, r->ops == &adds, err);

@@ -121,14 +121,10 @@ static const int sizes[] = { 1, 2, 3, 4, 5, 8 };
 
 static void a_codec_that_loses_nothing_gives_the_bits_of_ddp(void **state)
 {
-    static const char *const codecs[] = { "fp32",
-                                          "topk(ratio=1)",
-                                          "ef(topk(ratio=1))",
-                                          "ef(topk(ratio=1),server=on)",
-                                          "ef(fp32)",
-                                          "large(topk(ratio=1),min=100)",
-                                          "threshold(1e-30)",
-                                          "powersgd(min_compression_rate=1000)" };
+    static const char *const codecs[] = {
+        "fp32", "topk(ratio=1)", "ef(topk(ratio=1))", "ef(topk(ratio=1),server=on)", "ef(fp32)",
+        "large(topk(ratio=1),min=100)", "threshold(1e-30)", "powersgd(min_compression_rate=1000)",
+    };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
@@ -486,17 +482,11 @@ static tutti_status virtual_rank(tutti_world *world, void *arg, tutti_error *err
 
 static void what_error_feedback_keeps_and_what_was_applied_is_all_the_gradient(void **state)
 {
-    static const char *const codecs[] = { "ef(topk)",
-                                          "ef(topk,server=on)",
-                                          "ef(sign)",
-                                          "ef(sign,server=on)",
-                                          "ef(onebit(scale=l1),server=on)",
-                                          "ef(int8)",
-                                          "ef(powersgd(rank=2))",
-                                          "ef(powersgd(rank=1,ef_rule=aggregated))",
-                                          "ef(randomk(ratio=0.1))",
-                                          "ef(fp16)",
-                                          "ef(threshold(0.5))" };
+    static const char *const codecs[] = {
+        "ef(topk)", "ef(topk,server=on)", "ef(sign)", "ef(sign,server=on)", "ef(onebit(scale=l1),server=on)",
+        "ef(int8)", "ef(powersgd(rank=2))", "ef(powersgd(rank=1,ef_rule=aggregated))", "ef(randomk(ratio=0.1))",
+        "ef(fp16)", "ef(threshold(0.5))",
+    };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
@@ -684,14 +674,11 @@ static void payload_is_what_was_encoded(void **state)
    here. */
 static void weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp(void **state)
 {
-    static const char *const codecs[] = { "ef(topk)",
-                                          "qsgd(coding=elias)",
-                                          "ef(powersgd(rank=2))",
-                                          "alq(bucket=512,first=2)",
-                                          "ef(accordion(low=topk(ratio=0.5),high=topk,unit=step,interval=2))",
-                                          "large(fp16,min=100)",
-                                          "ef21(topk(ratio=0.2))",
-                                          "bf16" };
+    static const char *const codecs[] = {
+        "ef(topk)", "qsgd(coding=elias)", "ef(powersgd(rank=2))", "alq(bucket=512,first=2)",
+        "ef(accordion(low=topk(ratio=0.5),high=topk,unit=step,interval=2))", "large(fp16,min=100)",
+        "ef21(topk(ratio=0.2))", "bf16",
+    };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
@@ -782,8 +769,8 @@ static void a_codec_that_cannot_be_left_away_is_not(void **state)
         { "ddp", "large(dgc(topk(ratio=0.1)),min=50)", TUTTI_CODEC_COST_AUTO_OFF,
           "has the momentum of the update in it" },
         { "ddp", "ef(sign,momentum=0.9)", TUTTI_CODEC_COST_AUTO_OFF, "has the momentum of the update in it" },
-        { "ddp", "sign-vote", TUTTI_CODEC_COST_AUTO_OFF, "but what codec 'sign-vote' makes is a vote" }, { "ddp",
-          "large(sign-vote,min=50)", TUTTI_CODEC_COST_AUTO_OFF, "is a vote" },
+        { "ddp", "sign-vote", TUTTI_CODEC_COST_AUTO_OFF, "but what codec 'sign-vote' makes is a vote" },
+        { "ddp", "large(sign-vote,min=50)", TUTTI_CODEC_COST_AUTO_OFF, "is a vote" },
         { "ddp", "dgc(topk(ratio=0.1),momentum=0)", TUTTI_CODEC_COST_AUTO_OFF, NULL },
         { "d-psgd(ring)", "topk(ratio=0.5)", TUTTI_CODEC_COST_EXPLAIN,
           "codec-cost is 'explain', but the codec is of models, between neighbours" },

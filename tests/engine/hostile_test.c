@@ -60,20 +60,16 @@ static tutti_status open_side(side *s, tutti_world *world, const char *spec, tut
         .exchange = &s->exchange, .slot = &s->slot, .group = &s->group, .unit = s->unit, .n_units = UNITS
     };
     for (int i = 0; i < UNITS; i++)
-        s->tensor[i] = (tutti_view){ .tensor = i,
-                                     .first = (size_t)i * COUNT,
-                                     .count = i == 0 ? COUNT : 200,
-                                     .rows = 1,
-                                     .cols = i == 0 ? COUNT : 200 };
+        s->tensor[i] = (tutti_view){
+            .tensor = i, .first = (size_t)i * COUNT, .count = i == 0 ? COUNT : 200, .rows = 1,
+            .cols = i == 0 ? COUNT : 200,
+        };
     s->exchange.payload = s->payload;
     s->device = tutti_world_device(world); /* of the level that TUTTI_CPU allows */
-    s->exchange.space = (tutti_codec_space){ .n = UNITS * COUNT,
-                                             .tensor = s->tensor,
-                                             .n_tensors = UNITS,
-                                             .rank = rank,
-                                             .workers = s->group.size,
-                                             .seed = 1,
-                                             .device = s->device };
+    s->exchange.space = (tutti_codec_space){
+        .n = UNITS * COUNT, .tensor = s->tensor, .n_tensors = UNITS, .rank = rank, .workers = s->group.size, .seed = 1,
+        .device = s->device,
+    };
     TUTTI_TRY(tutti_plan_open(&s->plan, UNITS * COUNT, err));
     TUTTI_TRY(tutti_codec_declare(&s->exchange.codec, s->plan, spec, "codec", &s->exchange.space, err));
     TUTTI_TRY(tutti_plan_carry_out(s->plan, NULL, err));
@@ -82,10 +78,10 @@ static tutti_status open_side(side *s, tutti_world *world, const char *spec, tut
         s->g[i] = (float)((rank * 31 + i * 7) % 23) / 8 - 1;
     for (int i = 0; i < UNITS; i++) {
         tutti_exchange_unit *u = &s->unit[i];
-        *u = (tutti_exchange_unit){ .view = s->tensor[i],
-                                    .codec = s->exchange.codec,
-                                    .x = s->g + s->tensor[i].first,
-                                    .y = s->g + s->tensor[i].first };
+        *u = (tutti_exchange_unit){
+            .view = s->tensor[i], .codec = s->exchange.codec, .x = s->g + s->tensor[i].first,
+            .y = s->g + s->tensor[i].first,
+        };
         u->view.step = 1;
         while (u->codec->ops->choose != NULL)
             u->codec = u->codec->ops->choose(u->codec, &u->view);

@@ -222,17 +222,12 @@ static void parts_of_a_tensor_are_put_together(void **state)
 
 static void the_variance_factor_is_below_its_bound_on_average(void **state)
 {
-    static const char *const unbiased[] = { "qsgd(norm=l2,bucket=64)",
-                                            "qsgd(bits=2,norm=l2,bucket=64)",
-                                            "qsgd(bits=2,bucket=64)",
-                                            "nuqsgd(bucket=64)",
-                                            "nuqsgd(bits=3,multiplier=0.7,bucket=64)",
-                                            "nuqsgd(zero_level=off,bucket=64)",
-                                            "alq(bucket=64,first=2)",
-                                            "alq(bucket=64,first=2,zero_level=on)",
-                                            "amq(bucket=64,first=2)",
-                                            "randomk(ratio=0.1,unbiased=on)",
-                                            "randomk(ratio=0.3)" };
+    static const char *const unbiased[] = {
+        "qsgd(norm=l2,bucket=64)", "qsgd(bits=2,norm=l2,bucket=64)", "qsgd(bits=2,bucket=64)", "nuqsgd(bucket=64)",
+        "nuqsgd(bits=3,multiplier=0.7,bucket=64)", "nuqsgd(zero_level=off,bucket=64)", "alq(bucket=64,first=2)",
+        "alq(bucket=64,first=2,zero_level=on)", "amq(bucket=64,first=2)", "randomk(ratio=0.1,unbiased=on)",
+        "randomk(ratio=0.3)",
+    };
     static seen s;
 
     (void)state;
@@ -256,8 +251,9 @@ static void the_variance_factor_is_below_its_bound_on_average(void **state)
 
 static void the_residual_is_what_error_feedback_keeps(void **state)
 {
-    static const char *const fed[] = { "ef(topk(ratio=0.1))", "ef(sign,server=on)", "ef(powersgd(rank=2))",
-                                       "ef(randomk(ratio=0.1))" };
+    static const char *const fed[] = {
+        "ef(topk(ratio=0.1))", "ef(sign,server=on)", "ef(powersgd(rank=2))", "ef(randomk(ratio=0.1))",
+    };
     static seen s;
 
     (void)state;

@@ -105,12 +105,10 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     tutti_figures figures;
 
     for (int k = 0; k < UNITS; k++)
-        params[k] = (tutti_param){ .name = k == 0 ? "b" : "a",
-                                   .dims = 1,
-                                   .dim = { COUNT },
-                                   .unit = UNITS - 1 - k,
-                                   .values = j->own_memory ? values[k] : NULL,
-                                   .gradient = j->own_memory ? gradients[k] : NULL };
+        params[k] = (tutti_param){
+            .name = k == 0 ? "b" : "a", .dims = 1, .dim = { COUNT }, .unit = UNITS - 1 - k,
+            .values = j->own_memory ? values[k] : NULL, .gradient = j->own_memory ? gradients[k] : NULL,
+        };
     TUTTI_TRY(tutti_engine_open_from(&e, world, params, UNITS, &options, methods, err));
     for (int s = 0; s < STEPS; s++) {
         const tutti_method *m = tutti_engine_method(e);

@@ -185,12 +185,10 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 
 static run run_of(size_t rows, size_t cols, double touched, uint64_t seed)
 {
-    run r = { .options = { .method = "ddp", .optimizer = "sgd(lr=0.125)", .batch = 2, .seed = seed },
-              .rows = rows,
-              .cols = cols,
-              .by_rows = true,
-              .steps = 4,
-              .bad_rank = -1 };
+    run r = {
+        .options = { .method = "ddp", .optimizer = "sgd(lr=0.125)", .batch = 2, .seed = seed }, .rows = rows,
+        .cols = cols, .by_rows = true, .steps = 4, .bad_rank = -1,
+    };
     for (int i = 0; i < RANKS; i++)
         r.touched[i] = touched;
     return r;
@@ -239,8 +237,10 @@ static void check_same(run *by_rows, int n, const char *what)
 
 static void rows_and_whole_gradients_train_the_same_bits(void **state)
 {
-    static const char *const optimizers[] = { "sgd(lr=0.125)",  "sgd(lr=0.1,momentum=0.9)",     "adam(lr=0.01)",
-                                              "adamw(lr=0.01)", "sgd(lr=0.1,weight_decay=0.1)", "sgd(lr=0.1,lazy=on)" };
+    static const char *const optimizers[] = {
+        "sgd(lr=0.125)", "sgd(lr=0.1,momentum=0.9)", "adam(lr=0.01)", "adamw(lr=0.01)", "sgd(lr=0.1,weight_decay=0.1)",
+        "sgd(lr=0.1,lazy=on)",
+    };
     uint64_t seed = 1;
 
     (void)state;
@@ -286,12 +286,12 @@ static tutti_status whole_exchange(tutti_method *m, tutti_piece *p, tutti_error 
 
 static void methods_that_know_no_rows_get_the_whole_gradient(void **state)
 {
-    static const tutti_method_ops plain = { .name = "plain",
-                                            .exchange = whole_exchange,
-                                            .traits = TUTTI_REPLICAS_EQUAL },
-                                  mixed = { .name = "mixed",
-                                            .exchange = whole_exchange,
-                                            .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS };
+    static const tutti_method_ops plain = {
+        .name = "plain", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL,
+    };
+    static const tutti_method_ops mixed = {
+        .name = "mixed", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS,
+    };
     const tutti_method_ops *const methods[] = { &plain, &mixed, NULL };
 
     (void)state;
@@ -322,9 +322,9 @@ static void methods_that_know_no_rows_get_the_whole_gradient(void **state)
    is known what a table's exchange adds. */
 static void traffic_is_what_the_rule_says_for_every_pair(void **state)
 {
-    static const tutti_method_ops mixed = { .name = "mixed",
-                                            .exchange = whole_exchange,
-                                            .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS };
+    static const tutti_method_ops mixed = {
+        .name = "mixed", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS,
+    };
     static const tutti_method_ops *const methods[] = { &mixed, NULL };
     static const double touched[] = { 0.005, 0.1, 0.4, 0.55, 0.7, 0.76, 1 };
     bool sparse[2] = { false, false };

@@ -126,19 +126,14 @@ static tutti_status relay_release(tutti_method *m, tutti_error *err)
 static const tutti_service relay_services[] = {
     { "ask", relay_ask }, { "serve", relay_serve }, { "end", relay_end_of_the_line }, { 0 }
 };
-static const tutti_method_ops own_pace = { .name = "relay",
-                                           .self_bytes = sizeof(relay),
-                                           .traits = TUTTI_OWN_PACE,
-                                           .services = relay_services,
-                                           .step = relay_step,
-                                           .hold = relay_hold,
-                                           .release = relay_release };
-static const tutti_method_ops together = { .name = "relay",
-                                           .self_bytes = sizeof(relay),
-                                           .services = relay_services,
-                                           .step = relay_step,
-                                           .hold = relay_hold,
-                                           .release = relay_release };
+static const tutti_method_ops own_pace = {
+    .name = "relay", .self_bytes = sizeof(relay), .traits = TUTTI_OWN_PACE, .services = relay_services,
+    .step = relay_step, .hold = relay_hold, .release = relay_release,
+};
+static const tutti_method_ops together = {
+    .name = "relay", .self_bytes = sizeof(relay), .services = relay_services, .step = relay_step, .hold = relay_hold,
+    .release = relay_release,
+};
 static const tutti_method_ops without_services = { .name = "relay", .traits = TUTTI_OWN_PACE };
 
 static tutti_status one_step(tutti_engine *e, tutti_error *err)

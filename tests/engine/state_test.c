@@ -247,12 +247,13 @@ static void codecs_go_on_in_the_epoch_in_which_they_were_saved(void **state)
 {
     /* first: what the codec would be if every epoch were the first */
     static const struct { const char *method, *optimizer, *codec, *first; int n; } rows[] = {
-        { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4))", "ef(topk(ratio=0.2512))", 3 }, { "ddp",
-          "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4),server=on)", "ef(topk(ratio=0.2512),server=on)", 4 },
-        { "d-psgd", "sgd(lr=0.05)", "topk(ratio=0.001,warmup=4)", "topk(ratio=0.2512)", 3 }, { "d-psgd(order=atc)",
-          "sgd(lr=0.05)", "large(topk(ratio=0.001,warmup=4),min=100)", "large(topk(ratio=0.2512),min=100)", 2 },
-        { "dgc(ratio=0.001,min_numel=100)", "sgd(lr=0.05)", NULL, NULL,
-          3 }, { "dgc(ratio=0.001,min_numel=100,warmup_ratios=0.3:0.2:0.1:0.05)", "sgd(lr=0.05)", NULL, NULL, 3 },
+        { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4))", "ef(topk(ratio=0.2512))", 3 },
+        { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4),server=on)", "ef(topk(ratio=0.2512),server=on)", 4 },
+        { "d-psgd", "sgd(lr=0.05)", "topk(ratio=0.001,warmup=4)", "topk(ratio=0.2512)", 3 },
+        { "d-psgd(order=atc)", "sgd(lr=0.05)", "large(topk(ratio=0.001,warmup=4),min=100)",
+          "large(topk(ratio=0.2512),min=100)", 2 },
+        { "dgc(ratio=0.001,min_numel=100)", "sgd(lr=0.05)", NULL, NULL, 3 },
+        { "dgc(ratio=0.001,min_numel=100,warmup_ratios=0.3:0.2:0.1:0.05)", "sgd(lr=0.05)", NULL, NULL, 3 },
         { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup_ratios=0.3:0.2:0.1:0.05))", "ef(topk(ratio=0.3))", 3 },
         { "ddp", "sgd(lr=0.05)", "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.01),interval=1,eta=9))",
           "ef(topk(ratio=0.3))", 3 },
@@ -404,8 +405,9 @@ static void a_checkpoint_of_teams_is_resumed_by_the_same_teams(void **state)
         { "2", "4", 8,
           "the checkpoint was saved by 8 workers in teams of 2, and this run has 8 in teams of 4: what a codec "
           "keeps is a team's, and of other teams it would be another; resume it with -n 8 and codec-hierarchy=2" },
-        { "2", "2", 4, "and this run has 4 in teams of 2" }, { "2", NULL, 8,
-          "and this run has 8 in teams of 1" }, { NULL, "2", 8, "saved by 8 workers in teams of 1" },
+        { "2", "2", 4, "and this run has 4 in teams of 2" },
+        { "2", NULL, 8, "and this run has 8 in teams of 1" },
+        { NULL, "2", 8, "saved by 8 workers in teams of 1" },
     };
 
     (void)state;
@@ -450,15 +452,10 @@ static void a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers(void *
 /* Values at servers: all begin at the servers' model then, whoever had what. */
 static void a_checkpoint_of_servers_loads_at_any_number_of_workers(void **state)
 {
-    static const char *const methods[] = { "asgd",
-                                           "asgd(softsync=2,compensate=adaptive)",
-                                           "ssp",
-                                           "ringmaster-asgd",
-                                           "ringleader-asgd",
-                                           "ringleader-asgd(table=worker)",
-                                           "dude-asgd",
-                                           "dude-asgd(table=worker,group=1)",
-                                           "oscars(interval=3)" };
+    static const char *const methods[] = {
+        "asgd", "asgd(softsync=2,compensate=adaptive)", "ssp", "ringmaster-asgd", "ringleader-asgd",
+        "ringleader-asgd(table=worker)", "dude-asgd", "dude-asgd(table=worker,group=1)", "oscars(interval=3)",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
@@ -486,23 +483,19 @@ typedef struct told { const char *directory; int64_t numbers[3]; } told;
 static tutti_status told_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     told *t = arg;
-    const tutti_saved item = { .state = "engine.members",
-                               .tensor = "",
-                               .keep = TUTTI_SAME,
-                               .dtype = TUTTI_I64,
-                               .owner = -1,
-                               .count = 3,
-                               .begin = 0,
-                               .end = 3,
-                               .data = t->numbers };
+    const tutti_saved item = {
+        .state = "engine.members", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = 3,
+        .begin = 0, .end = 3, .data = t->numbers,
+    };
 
     return tutti_checkpoint_save(world, t->directory, SAVE_AT, &item, tutti_world_rank(world) == 0, "{}", 1, err);
 }
 
 static void a_checkpoint_that_is_wrong_about_who_saved_it_is_refused(void **state)
 {
-    static const int64_t numbers[][3] = { { 1, 0, 1 }, { 3, 0, 3 },  { 3, 1, 0 },
-                                          { 3, 1, 1 }, { 3, -1, 1 }, { INT64_MAX, 0, 1 } };
+    static const int64_t numbers[][3] = {
+        { 1, 0, 1 }, { 3, 0, 3 }, { 3, 1, 0 }, { 3, 1, 1 }, { 3, -1, 1 }, { INT64_MAX, 0, 1 },
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(numbers); k++) {

@@ -37,11 +37,10 @@ typedef struct toy {
 
 static inline toy toy_default(void)
 {
-    return (toy){ .options = { .method = "ddp", .batch = 4, .data_samples = 50, .seed = 3 },
-                  .count = { 10, 70000, 33, 80001, 7 },
-                  .steps = 7,
-                  .unused = -1,
-                  .bad_rank = -1 };
+    return (toy){
+        .options = { .method = "ddp", .batch = 4, .data_samples = 50, .seed = 3 },
+        .count = { 10, 70000, 33, 80001, 7 }, .steps = 7, .unused = -1, .bad_rank = -1,
+    };
 }
 
 /* Sizes that codecs are tried at: matrices of many and of few rows, and
@@ -66,18 +65,19 @@ static inline void toy_initial(void *user, int tensor, float *values)
 
 static inline tutti_status toy_open(tutti_engine **e, tutti_world *world, toy *t, tutti_error *err)
 {
-    static const char *const names[TOY_TENSORS] = { "e.bias", "d.weight", "c.bias", "b.weight",
-                                                    "a.bias" };
+    static const char *const names[TOY_TENSORS] = {
+        "e.bias", "d.weight", "c.bias", "b.weight", "a.bias",
+    };
     tutti_param params[TOY_TENSORS];
 
     for (int i = 0; i < TOY_TENSORS; i++)
-        params[i] = (tutti_param){ .name = names[i],
-                                   .dims = t->rows[i] > 0 ? 2 : 1,
-                                   .dim = { t->rows[i] > 0 ? t->rows[i] : t->count[i],
-                                            t->rows[i] > 0 ? t->count[i] / t->rows[i] : 1 },
-                                   .unit = TOY_TENSORS - 1 - i,
-                                   .values = t->own_memory ? t->values[i] : NULL,
-                                   .gradient = t->own_memory ? t->gradients[i] : NULL };
+        params[i] = (tutti_param){
+            .name = names[i], .dims = t->rows[i] > 0 ? 2 : 1,
+            .dim = { t->rows[i] > 0 ? t->rows[i] : t->count[i],
+                     t->rows[i] > 0 ? t->count[i] / t->rows[i] : 1 },
+            .unit = TOY_TENSORS - 1 - i, .values = t->own_memory ? t->values[i] : NULL,
+            .gradient = t->own_memory ? t->gradients[i] : NULL,
+        };
     t->options.initial = toy_initial;
     t->options.user = t;
     return tutti_engine_open(e, world, params, TOY_TENSORS, &t->options, err);

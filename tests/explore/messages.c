@@ -557,14 +557,10 @@ static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, c
     op = calloc(1, sizeof *op);
     if (op == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for one more message");
-    *op = (x_op){ .request = r,
-                  .rank = me->rank,
-                  .peer = peer,
-                  .tag = tag,
-                  .sequence = run->sequence++,
-                  .data = b.data,
-                  .bytes = bytes,
-                  .sends = sends };
+    *op = (x_op){
+        .request = r, .rank = me->rank, .peer = peer, .tag = tag, .sequence = run->sequence++, .data = b.data,
+        .bytes = bytes, .sends = sends,
+    };
     memset(&r->note, 0, sizeof r->note);
     if (sends) {
         op->note = note != NULL ? *note : (tutti_note){ 0 };

@@ -334,13 +334,11 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
     seat at = { .count = 3 * PERIOD, .c = c };
     const tutti_param param = { .name = "w", .dims = 1, .dim = { at.count } };
     tutti_status status = tutti_engine_open_from(&at.e, world, &param, 1,
-                                                 &(tutti_engine_options){ .method = method,
-                                                                          .optimizer = "sgd(lr=0.0625)",
-                                                                          .batch = 1,
-                                                                          .seed = c->seed,
-                                                                          .initial = fill_initial,
-                                                                          .user = &at,
-                                                                          .evaluate = b->evaluates ? evaluate : NULL },
+                                                 &(tutti_engine_options){
+                                                     .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1,
+                                                     .seed = c->seed, .initial = fill_initial, .user = &at,
+                                                     .evaluate = b->evaluates ? evaluate : NULL,
+                                                 },
                                                  b->methods != NULL ? b->methods : tutti_methods, err);
 
     if (status == TUTTI_OK)
@@ -352,8 +350,10 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
 static tutti_status ad_psgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const graphs[] = { "ring", "complete", "star", "one-peer-exponential", "grid" };
-    const bounds b = { .exchanges = 1 + (int)explore_draw(c, "exchanges", 2),
-                       .outstanding = (int)explore_draw(c, "outstanding", 3) - 1 };
+    const bounds b = {
+        .exchanges = 1 + (int)explore_draw(c, "exchanges", 2),
+        .outstanding = (int)explore_draw(c, "outstanding", 3) - 1,
+    };
     char method[120];
 
     snprintf(method, sizeof method, "ad-psgd(graph=%s,exchanges=%d,outstanding=%d,peer=%s)",
@@ -392,17 +392,16 @@ static tutti_status steps_beside_a_slow_link(tutti_engine *e, explore_case *c, c
 
 static tutti_status ad_psgd_slow_link(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "ad-psgd(graph=complete)", "ad-psgd(graph=complete,exchanges=2)",
-                                           "h-adpsgd(super_learner=1,graph=complete)" };
+    static const char *const methods[] = {
+        "ad-psgd(graph=complete)", "ad-psgd(graph=complete,exchanges=2)", "h-adpsgd(super_learner=1,graph=complete)",
+    };
     const bounds b = { .outstanding = -1 };
     seat at = { .count = 3 * PERIOD, .c = c };
     const tutti_param param = { .name = "w", .dims = 1, .dim = { at.count } };
-    const tutti_engine_options options = { .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))],
-                                           .optimizer = "sgd(lr=0.0625)",
-                                           .batch = 1,
-                                           .seed = c->seed,
-                                           .initial = fill_initial,
-                                           .user = &at };
+    const tutti_engine_options options = {
+        .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], .optimizer = "sgd(lr=0.0625)", .batch = 1,
+        .seed = c->seed, .initial = fill_initial, .user = &at,
+    };
     tutti_status status = tutti_engine_open(&at.e, world, &param, 1, &options, err);
 
     if (status == TUTTI_OK)
@@ -418,8 +417,10 @@ static tutti_status ad_psgd_slow_link(tutti_world *world, explore_case *c, tutti
 static tutti_status h_adpsgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const graphs[] = { "", ",graph=ring", ",graph=complete", ",graph=star" };
-    const bounds b = { .exchanges = 1 + (int)explore_draw(c, "exchanges", 2),
-                       .outstanding = (int)explore_draw(c, "outstanding", 3) - 1 };
+    const bounds b = {
+        .exchanges = 1 + (int)explore_draw(c, "exchanges", 2),
+        .outstanding = (int)explore_draw(c, "outstanding", 3) - 1,
+    };
     int team = 1 + (int)explore_draw(c, "team", (uint64_t)c->ranks);
     char method[140];
 
@@ -456,8 +457,8 @@ static tutti_status step_without_waiting(tutti_method *m, tutti_error *err)
 static tutti_status averager(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const struct { const char *method; bounds b; } methods[] = {
-        { "asr-adpsgd", { .rounds = 1, .outstanding = -1 } }, { "asr-adpsgd(outstanding=1)",
-          { .rounds = 1, .outstanding = 1 } },
+        { "asr-adpsgd", { .rounds = 1, .outstanding = -1 } },
+        { "asr-adpsgd(outstanding=1)", { .rounds = 1, .outstanding = 1 } },
         { "asr-adpsgd(mixing=random-ring,rounds=2,ahead=1)", { .rounds = 2, .outstanding = -1 } },
         { "rand-psgd(pace=own,mixing=star,outstanding=0)", { .rounds = 1, .outstanding = 0 } },
         { "rand-psgd(pace=own,mixing=random-matching,ahead=2)", { .rounds = 1, .outstanding = -1 } },
@@ -795,12 +796,10 @@ static const tutti_service relay_services[] = {
 static const tutti_method_ops relay_ops = {
     .name = "relay", .services = relay_services, .step = relay_step, .hold = relay_look, .release = relay_look
 };
-static const tutti_method_ops relay_own_ops = { .name = "relay",
-                                                .services = relay_services,
-                                                .step = relay_step,
-                                                .hold = relay_look,
-                                                .release = relay_look,
-                                                .traits = TUTTI_OWN_PACE };
+static const tutti_method_ops relay_own_ops = {
+    .name = "relay", .services = relay_services, .step = relay_step, .hold = relay_look, .release = relay_look,
+    .traits = TUTTI_OWN_PACE,
+};
 
 /* One whose service fails by itself: it says so, and all others end because of it. */
 static tutti_status judge_failure(const explore_case *c, tutti_error *err)

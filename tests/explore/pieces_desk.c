@@ -103,22 +103,19 @@ static tutti_status open_desk(tutti_method *m, tutti_error *err)
 {
     toy *t = m->self;
     tutti_engine *e = m->engine;
-    const tutti_desk_setup setup = { .rooms = 1 + (int)explore_draw(the_case, "rooms", ROOMS_MOST),
-                                     .copies = 1 + (int)explore_draw(the_case, "copies", COPIES_MOST),
-                                     .in = t->in,
-                                     .out = t->out,
-                                     .in_bytes = sizeof t->values,
-                                     .out_bytes = sizeof t->values };
+    const tutti_desk_setup setup = {
+        .rooms = 1 + (int)explore_draw(the_case, "rooms", ROOMS_MOST),
+        .copies = 1 + (int)explore_draw(the_case, "copies", COPIES_MOST), .in = t->in, .out = t->out,
+        .in_bytes = sizeof t->values, .out_bytes = sizeof t->values,
+    };
     return tutti_desk_open(&e->services.at[0].desk, e, 0, &setup, err);
 }
 
 static const tutti_service services[] = { { "serve", serve }, { 0 } };
-static const tutti_method_ops ops = { .name = "toy",
-                                      .self_bytes = sizeof(toy),
-                                      .traits = TUTTI_OWNS_UPDATE,
-                                      .services = services,
-                                      .open = open_desk,
-                                      .step = step };
+static const tutti_method_ops ops = {
+    .name = "toy", .self_bytes = sizeof(toy), .traits = TUTTI_OWNS_UPDATE, .services = services, .open = open_desk,
+    .step = step,
+};
 static const tutti_method_ops *const methods[] = { &ops, NULL };
 
 static tutti_status desk(tutti_world *world, explore_case *c, tutti_error *err)

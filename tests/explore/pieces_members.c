@@ -245,19 +245,17 @@ static tutti_status in_common(tutti_world *world, explore_case *c, const char *m
                               int steps, int show_every, tutti_error *err)
 {
     size_t count[TENSORS] = { large ? 70016 : 192, 64 };
-    const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 },
-                                          { .name = "a", .dims = 1, .dim = { count[1] } } };
+    const tutti_param params[TENSORS] = {
+        { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { count[1] } },
+    };
     tutti_engine *e;
     tutti_status status;
 
     TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS,
-                                &(tutti_engine_options){ .method = method,
-                                                         .codec = codec,
-                                                         .optimizer = "sgd(lr=0.125)",
-                                                         .batch = 2,
-                                                         .own_values = explore_draw(c, "own", 4) > 0,
-                                                         .initial = fill_initial,
-                                                         .user = count },
+                                &(tutti_engine_options){
+                                    .method = method, .codec = codec, .optimizer = "sgd(lr=0.125)", .batch = 2,
+                                    .own_values = explore_draw(c, "own", 4) > 0, .initial = fill_initial, .user = count,
+                                },
                                 err));
     explore_ready();
     status = train(e, world, c, steps, show_every, err);
@@ -270,11 +268,14 @@ static tutti_status in_common(tutti_world *world, explore_case *c, const char *m
 static tutti_status gossip(tutti_world *world, explore_case *c, bool large, bool pushes, bool coded, tutti_error *err)
 {
     static const char *const codecs[] = { "fp32", "topk(ratio=0.1)", "sign", "large(int8,min=100,small=sign)" };
-    static const char *const methods[] = { "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)",
-                                           "d-psgd(graph=ring,order=atc)", "d-psgd(graph=directed-ring)" };
-    static const char *const push[] = { "sgp(graph=ring)", "sgp(graph=directed-ring,overlap=2)",
-                                        "sgp(graph=star(weights=push))", "sgp(overlap=1)",
-                                        "sgp(graph=grid(weights=push),overlap=3)" };
+    static const char *const methods[] = {
+        "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)", "d-psgd(graph=ring,order=atc)",
+        "d-psgd(graph=directed-ring)",
+    };
+    static const char *const push[] = {
+        "sgp(graph=ring)", "sgp(graph=directed-ring,overlap=2)", "sgp(graph=star(weights=push))", "sgp(overlap=1)",
+        "sgp(graph=grid(weights=push),overlap=3)",
+    };
     const uint64_t graph = explore_draw(c, "graph", TUTTI_LENGTH(methods));
 
     return in_common(world, c, pushes ? push[graph] : methods[graph],
@@ -305,13 +306,11 @@ static tutti_status sgp_goes_on(tutti_world *world, explore_case *c, tutti_error
 /* Rings drawn anew after each step, and averages of all that come late. */
 static tutti_status averages_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "rand-psgd",
-                                           "rand-psgd(mixing=random-matching,rounds=2)",
-                                           "rand-psgd(mixing=delay-by-one)",
-                                           "asr-adpsgd(mixing=delay-by-one)",
-                                           "lasgd(local_steps=1,max_delay=0)",
-                                           "lasgd(local_steps=2)",
-                                           "lasgd(local_steps=3,max_delay=1)" };
+    static const char *const methods[] = {
+        "rand-psgd", "rand-psgd(mixing=random-matching,rounds=2)", "rand-psgd(mixing=delay-by-one)",
+        "asr-adpsgd(mixing=delay-by-one)", "lasgd(local_steps=1,max_delay=0)", "lasgd(local_steps=2)",
+        "lasgd(local_steps=3,max_delay=1)",
+    };
 
     return in_common(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], NULL, false, STEPS, SHOW_EVERY,
                      err);
@@ -409,8 +408,9 @@ static tutti_status train_at_own_pace(tutti_engine *e, tutti_world *world, explo
 static tutti_status at_own_pace(tutti_world *world, explore_case *c, const char *method, tutti_error *err)
 {
     size_t count[TENSORS] = { 192, 64 };
-    const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 },
-                                          { .name = "a", .dims = 1, .dim = { count[1] } } };
+    const tutti_param params[TENSORS] = {
+        { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { count[1] } },
+    };
     tutti_engine *e;
     tutti_status status;
 
@@ -428,19 +428,21 @@ static tutti_status at_own_pace(tutti_world *world, explore_case *c, const char 
 
 static tutti_status ad_psgd_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "ad-psgd(graph=ring)", "ad-psgd(graph=complete,outstanding=-1,exchanges=2)",
-                                           "ad-psgd(graph=star,outstanding=0,peer=cyclic)",
-                                           "ad-psgd(graph=star,roles=bipartite)", "ad-psgd(graph=ring,exchanges=0)" };
+    static const char *const methods[] = {
+        "ad-psgd(graph=ring)", "ad-psgd(graph=complete,outstanding=-1,exchanges=2)",
+        "ad-psgd(graph=star,outstanding=0,peer=cyclic)", "ad-psgd(graph=star,roles=bipartite)",
+        "ad-psgd(graph=ring,exchanges=0)",
+    };
 
     return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
 }
 
 static tutti_status averager_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)",
-                                           "rand-psgd(pace=own,mixing=star,outstanding=0)",
-                                           "rand-psgd(pace=own,mixing=random-matching,outstanding=-1)",
-                                           "rand-psgd(pace=own,mixing=complete,rounds=3)" };
+    static const char *const methods[] = {
+        "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own,mixing=star,outstanding=0)",
+        "rand-psgd(pace=own,mixing=random-matching,outstanding=-1)", "rand-psgd(pace=own,mixing=complete,rounds=3)",
+    };
 
     return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
 }
@@ -449,8 +451,9 @@ static tutti_status averager_goes_on(tutti_world *world, explore_case *c, tutti_
    make up for one that was not heard of. */
 static tutti_status grants_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "asr-adpsgd", "rand-psgd(pace=own,mixing=complete)",
-                                           "asr-adpsgd(outstanding=1)" };
+    static const char *const methods[] = {
+        "asr-adpsgd", "rand-psgd(pace=own,mixing=complete)", "asr-adpsgd(outstanding=1)",
+    };
 
     return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
 }

@@ -169,12 +169,10 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
     const bool table = explore_draw(c, "table", 2) == 0;
     tutti_engine *e = NULL;
     tutti_status status = tutti_engine_open(&e, world, table ? parts : &whole, table ? 2 : 1,
-                                            &(tutti_engine_options){ .method = method,
-                                                                     .optimizer = "sgd(lr=0.0625)",
-                                                                     .batch = 1,
-                                                                     .seed = c->seed,
-                                                                     .initial = fill_initial,
-                                                                     .user = c },
+                                            &(tutti_engine_options){
+                                                .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1,
+                                                .seed = c->seed, .initial = fill_initial, .user = c,
+                                            },
                                             err);
 
     shared_of(c)->table = table;
@@ -378,20 +376,18 @@ static tutti_status with_servers(tutti_world *world, explore_case *c, const serv
 
     while (c->ranks - servers < 2)
         servers--;
-    *fate_of(c) = (fate){ .workers = c->ranks - servers,
-                          .first = servers > 0 ? c->ranks - servers : 0,
-                          .holders = servers > 0 ? servers : c->ranks,
-                          .fails = fails ? (int)explore_draw(c, "fails", (uint64_t)(c->ranks - servers)) : -1,
-                          .fails_at = (int)explore_draw(c, "fails at", 6) };
+    *fate_of(c) = (fate){
+        .workers = c->ranks - servers, .first = servers > 0 ? c->ranks - servers : 0,
+        .holders = servers > 0 ? servers : c->ranks,
+        .fails = fails ? (int)explore_draw(c, "fails", (uint64_t)(c->ranks - servers)) : -1,
+        .fails_at = (int)explore_draw(c, "fails at", 6),
+    };
     status = tutti_engine_open(&e, world, &param, 1,
-                               &(tutti_engine_options){ .method = methods[which].method,
-                                                        .optimizer = "sgd(lr=0.0625)",
-                                                        .batch = 1,
-                                                        .seed = c->seed,
-                                                        .initial = fill_initial,
-                                                        .user = c,
-                                                        .servers = servers,
-                                                        .evaluate = any_loss },
+                               &(tutti_engine_options){
+                                   .method = methods[which].method, .optimizer = "sgd(lr=0.0625)", .batch = 1,
+                                   .seed = c->seed, .initial = fill_initial, .user = c, .servers = servers,
+                                   .evaluate = any_loss,
+                               },
                                err);
     if (status == TUTTI_OK) {
         explore_ready();
@@ -403,35 +399,31 @@ static tutti_status with_servers(tutti_world *world, explore_case *c, const serv
 
 static tutti_status servers_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const served methods[] = { { "parameter-server", false },
-                                      { "asgd(softsync=2)", false },
-                                      { "ssp(staleness=0)", false },
-                                      { "backup-workers(backup=1)", false },
-                                      { "backup-workers(backup=0)", false },
-                                      { "ringmaster-asgd(stops=on,max_delay=1)", true },
-                                      { "ringleader-asgd(overdue=0.05)", true },
-                                      { "dude-asgd", true },
-                                      { "dude-asgd(group=2,start=partial)", true },
-                                      { "oscars", true },
-                                      { "hermes(push=always,chunk=1,minibatch=1,local_passes=1)", true } };
+    static const served methods[] = {
+        { "parameter-server", false }, { "asgd(softsync=2)", false }, { "ssp(staleness=0)", false },
+        { "backup-workers(backup=1)", false }, { "backup-workers(backup=0)", false },
+        { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd(overdue=0.05)", true },
+        { "dude-asgd", true }, { "dude-asgd(group=2,start=partial)", true }, { "oscars", true },
+        { "hermes(push=always,chunk=1,minibatch=1,local_passes=1)", true },
+    };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
 
 static tutti_status slowest_goes(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const served methods[] = { { "ssp(staleness=0)", true },
-                                      { "ssp(staleness=1)", true },
-                                      { "parameter-server", true },
-                                      { "backup-workers(backup=0)", true } };
+    static const served methods[] = {
+        { "ssp(staleness=0)", true }, { "ssp(staleness=1)", true }, { "parameter-server", true },
+        { "backup-workers(backup=0)", true },
+    };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), true, phases_with_losses, err);
 }
 
 static tutti_status one_is_left(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const served methods[] = { { "ringleader-asgd(overdue=0.05)", true },
-                                      { "ringleader-asgd(point=fresh)", true },
-                                      { "dude-asgd", true },
-                                      { "dude-asgd(start=partial)", true } };
+    static const served methods[] = {
+        { "ringleader-asgd(overdue=0.05)", true }, { "ringleader-asgd(point=fresh)", true }, { "dude-asgd", true },
+        { "dude-asgd(start=partial)", true },
+    };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), true, until_one_is_left, err);
 }
 
@@ -490,9 +482,11 @@ static tutti_status phases_over_a_slow_link(tutti_engine *e, explore_case *c, tu
 
 static tutti_status slow_link(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const served methods[] = { { "asgd", true }, { "ssp(staleness=1000)", true }, { "ringmaster-asgd", true },
-                                      { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd", true },
-                                      { "dude-asgd(start=partial)", true } };
+    static const served methods[] = {
+        { "asgd", true }, { "ssp(staleness=1000)", true }, { "ringmaster-asgd", true },
+        { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd", true },
+        { "dude-asgd(start=partial)", true },
+    };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_over_a_slow_link, err);
 }
 

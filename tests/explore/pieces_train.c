@@ -162,13 +162,10 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, training *
 {
     static const char *const names[TENSORS] = { "c", "b", "a" };
     tutti_param params[TENSORS];
-    const tutti_engine_options options = { .method = t->method,
-                                           .codec = t->codec,
-                                           .lane = t->codec != NULL ? 2 : 0,
-                                           .optimizer = "sgd(lr=0.25)",
-                                           .batch = 2,
-                                           .initial = fill_initial,
-                                           .user = t };
+    const tutti_engine_options options = {
+        .method = t->method, .codec = t->codec, .lane = t->codec != NULL ? 2 : 0, .optimizer = "sgd(lr=0.25)",
+        .batch = 2, .initial = fill_initial, .user = t,
+    };
 
     for (int k = 0; k < TENSORS; k++)
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { t->count[k] }, .unit = TENSORS - 1 - k };
@@ -295,14 +292,10 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
    gather and by owners, sums, and several in a piece. */
 static tutti_status encoded(tutti_world *world, explore_case *c, bool large, tutti_error *err)
 {
-    static const char *const codecs[] = { "topk(ratio=1)",
-                                          "threshold(1e-30)",
-                                          "ef(threshold(1e-30))",
-                                          "ef(topk(ratio=1),server=on)",
-                                          "fp32",
-                                          "large(threshold(1e-30),min=200,small=topk(ratio=1))",
-                                          "large(ef(topk(ratio=1)),min=200)",
-                                          "ef(powersgd)" };
+    static const char *const codecs[] = {
+        "topk(ratio=1)", "threshold(1e-30)", "ef(threshold(1e-30))", "ef(topk(ratio=1),server=on)", "fp32",
+        "large(threshold(1e-30),min=200,small=topk(ratio=1))", "large(ef(topk(ratio=1)),min=200)", "ef(powersgd)",
+    };
 
     return train_with(world, c, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))],
                       large ? "ddp(bucket_mb=0.26,first_bucket_mb=0.26)"
@@ -338,10 +331,12 @@ static tutti_status local_sgd(tutti_world *world, explore_case *c, tutti_error *
 static tutti_status d_psgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const struct { const char *method, *graph; reference next; } runs[] = {
-        { "d-psgd(graph=ring)", "ring", step_awc }, { "d-psgd(graph=exponential)", "exponential",
-          step_awc }, { "d-psgd(graph=complete)", "complete", step_awc },
-        { "d-psgd(graph=ring,order=atc)", "ring", step_atc }, { "sgp(graph=exponential)", "exponential",
-          step_atc }, { "rand-psgd(rounds=2)", "random-ring", step_twice },
+        { "d-psgd(graph=ring)",           "ring",        step_awc },
+        { "d-psgd(graph=exponential)",    "exponential", step_awc },
+        { "d-psgd(graph=complete)",       "complete",    step_awc },
+        { "d-psgd(graph=ring,order=atc)", "ring",        step_atc },
+        { "sgp(graph=exponential)",       "exponential", step_atc },
+        { "rand-psgd(rounds=2)",          "random-ring", step_twice },
     };
     const uint64_t k = explore_draw(c, "graph", TUTTI_LENGTH(runs));
 
@@ -418,24 +413,14 @@ static void hold(const explore_case *c, int rank, int g, float *shared, float *o
         shared[i - begin] = (float)(g * 1000) + (float)i;
     for (int i = 0; i < 7; i++)
         own[i] = (float)(g * 1000 + rank * 50 + i);
-    items[0] = (tutti_saved){ .state = "x",
-                              .tensor = "w",
-                              .keep = TUTTI_SAME,
-                              .dtype = TUTTI_F32,
-                              .owner = -1,
-                              .count = 100,
-                              .begin = begin,
-                              .end = end,
-                              .data = shared };
-    items[1] = (tutti_saved){ .state = "own",
-                              .tensor = "",
-                              .keep = TUTTI_OWN_ZERO,
-                              .dtype = TUTTI_F32,
-                              .owner = rank,
-                              .count = 7,
-                              .begin = 0,
-                              .end = 7,
-                              .data = own };
+    items[0] = (tutti_saved){
+        .state = "x", .tensor = "w", .keep = TUTTI_SAME, .dtype = TUTTI_F32, .owner = -1, .count = 100, .begin = begin,
+        .end = end, .data = shared,
+    };
+    items[1] = (tutti_saved){
+        .state = "own", .tensor = "", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F32, .owner = rank, .count = 7, .begin = 0,
+        .end = 7, .data = own,
+    };
 }
 
 /* The newest checkpoint is whole, and one save's throughout; it is no older than
@@ -455,25 +440,15 @@ static tutti_status look(const explore_case *c, tutti_runtime *rt, int least, tu
         return least == 0 ? TUTTI_OK : status;
     TUTTI_TRY(tutti_checkpoint_open(&k, rt, found, err));
     g = (int)tutti_checkpoint_step(k);
-    targets[0] = (tutti_saved){ .state = "x",
-                                .tensor = "w",
-                                .keep = TUTTI_SAME,
-                                .dtype = TUTTI_F32,
-                                .owner = -1,
-                                .count = 100,
-                                .begin = 0,
-                                .end = 100,
-                                .data = x };
+    targets[0] = (tutti_saved){
+        .state = "x", .tensor = "w", .keep = TUTTI_SAME, .dtype = TUTTI_F32, .owner = -1, .count = 100, .begin = 0,
+        .end = 100, .data = x,
+    };
     for (int r = 0; r < c->ranks; r++)
-        targets[1 + r] = (tutti_saved){ .state = "own",
-                                        .tensor = "",
-                                        .keep = TUTTI_OWN_ZERO,
-                                        .dtype = TUTTI_F32,
-                                        .owner = r,
-                                        .count = 7,
-                                        .begin = 0,
-                                        .end = 7,
-                                        .data = own[r] };
+        targets[1 + r] = (tutti_saved){
+            .state = "own", .tensor = "", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F32, .owner = r, .count = 7,
+            .begin = 0, .end = 7, .data = own[r],
+        };
     status = tutti_checkpoint_read(k, targets, 1 + (size_t)c->ranks, err);
     tutti_checkpoint_close(k);
     TUTTI_TRY(status);

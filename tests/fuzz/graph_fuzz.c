@@ -61,12 +61,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(text != NULL);
     memcpy(text, data + 1, size - 1);
     if (tutti_edges_parse(&edges, "f", text, size - 1, data[0] + 1, &err) == TUTTI_OK) {
-        tutti_graph g = { .family = tutti_graph_filed,
-                          .n = data[0] + 1,
-                          .period = edges->rounds,
-                          .degree_max = edges->degree,
-                          .weights = TUTTI_WEIGHTS_OWN,
-                          .edges = edges };
+        tutti_graph g = {
+            .family = tutti_graph_filed, .n = data[0] + 1, .period = edges->rounds, .degree_max = edges->degree,
+            .weights = TUTTI_WEIGHTS_OWN, .edges = edges,
+        };
         for (uint64_t k = 0; k < g.period && k < 8; k++)
             look(&g, k);
         g.options.path = "f";

@@ -69,11 +69,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     n = (data[1] | (size_t)data[2] << 8) % 900 + 1;
     for (int i = 0; i < TENSORS; i++) {
-        tensor[i] = (tutti_tensor){ .name = "w",
-                                    .first = layout.used,
-                                    .count = n / (size_t)(i + 1) + 1,
-                                    .rows = n / (size_t)(i + 1) + 1,
-                                    .cols = 1 };
+        tensor[i] = (tutti_tensor){
+            .name = "w", .first = layout.used, .count = n / (size_t)(i + 1) + 1, .rows = n / (size_t)(i + 1) + 1,
+            .cols = 1,
+        };
         layout.used += tensor[i].count;
     }
     m.n = layout.n = layout.used;

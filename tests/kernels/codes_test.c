@@ -8,10 +8,10 @@
 
 enum { INPUT, OUTPUT, ARRAYS };
 typedef struct job { size_t n; int variant; const float *x; const uint16_t *draws; uint8_t *bytes; float *y; } job;
-static const char *const kernels[] = { "extents", "draws",     "uniform",  "nearest",     "powers",
-                                       "range",   "any",       "levels",   "pack",        "unpack",
-                                       "signs",   "signs_add", "above",    "uniform_add", "range_add",
-                                       "cut",     "rows_dot",  "rows_sum", "rows_add",    "rows_product" };
+static const char *const kernels[] = {
+    "extents", "draws", "uniform", "nearest", "powers", "range", "any", "levels", "pack", "unpack", "signs",
+    "signs_add", "above", "uniform_add", "range_add", "cut", "rows_dot", "rows_sum", "rows_add", "rows_product",
+};
 enum {
     EXTENTS,
     DRAWS,
@@ -570,8 +570,9 @@ static void uniform_levels_need_no_table(void **state)
 
 static void a_range_is_what_its_ends_and_even_steps_between_are(void **state)
 {
-    static const float ends[][2] = { { -1, 1 },          { 0, 0 },     { -3e38f, -1e38f },
-                                     { 1e-45f, 3e-40f }, { -0.0f, 7 }, { 0.1f, 0.1f } };
+    static const float ends[][2] = {
+        { -1, 1 }, { 0, 0 }, { -3e38f, -1e38f }, { 1e-45f, 3e-40f }, { -0.0f, 7 }, { 0.1f, 0.1f },
+    };
     harness_levels l = harness_open();
     (void)state;
 
@@ -598,9 +599,11 @@ static void a_range_is_what_its_ends_and_even_steps_between_are(void **state)
 
 static void cutting_goes_towards_zero_and_keeps_nan(void **state)
 {
-    static const uint32_t rows[][2] = { { 0x3f80ffff, 0x3f80 }, { 0xbf80ffff, 0xbf80 }, { 0x7f7fffff, 0x7f7f },
-                                        { 0x7f800000, 0x7f80 }, { 0xff800000, 0xff80 }, { 0x7f800001, 0x7fc0 },
-                                        { 0xff80ffff, 0xffc0 }, { 0x0000ffff, 0 },      { 0x80010000, 0x8001 } };
+    static const uint32_t rows[][2] = {
+        { 0x3f80ffff, 0x3f80 }, { 0xbf80ffff, 0xbf80 }, { 0x7f7fffff, 0x7f7f }, { 0x7f800000, 0x7f80 },
+        { 0xff800000, 0xff80 }, { 0x7f800001, 0x7fc0 }, { 0xff80ffff, 0xffc0 }, { 0x0000ffff, 0 },
+        { 0x80010000, 0x8001 },
+    };
     harness_levels l = harness_open();
     (void)state;
 
@@ -745,9 +748,9 @@ static void quantising_is_drawing_and_rounding(void **state)
         const tutti_rng rng = { harness_random(&seed), harness_random(&seed), harness_random(&seed) };
         const tutti_ahead ahead = { .distance = harness_random(&seed) % 500, .end = n };
         tutti_levels t;
-        tutti_rounding how = { .grid = (tutti_grid)(round % 3),
-                               .bits = 2 + (int)(harness_random(&seed) % 7),
-                               .levels = &t };
+        tutti_rounding how = {
+            .grid = (tutti_grid)(round % 3), .bits = 2 + (int)(harness_random(&seed) % 7), .levels = &t,
+        };
         how.nearest = how.grid == TUTTI_GRID_EVEN && round % 2 == 0;
         how.steps = how.grid == TUTTI_GRID_EVEN && round % 4 < 2
                         ? 1 + (int)(harness_random(&seed) % ((1u << (how.bits - 1)) - 1))

@@ -134,14 +134,10 @@ static double sgd_nesterov(tutti_device *d, size_t n, float *const v[ARRAYS])
 
 static double adam(tutti_device *d, size_t n, float *const v[ARRAYS])
 {
-    const tutti_adam_step s = { .scale = 0.25f,
-                                .shrink = 1,
-                                .one_minus_beta1 = 0.1f,
-                                .beta2 = 0.999f,
-                                .one_minus_beta2 = 0.001f,
-                                .eps = 1e-8f,
-                                .step_size = 0.0037f,
-                                .root_c2 = 0.0632f };
+    const tutti_adam_step s = {
+        .scale = 0.25f, .shrink = 1, .one_minus_beta1 = 0.1f, .beta2 = 0.999f, .one_minus_beta2 = 0.001f, .eps = 1e-8f,
+        .step_size = 0.0037f, .root_c2 = 0.0632f,
+    };
 
     tutti_step_adam(d, n, &s, v[0], v[1], v[2], v[3]);
     return 0;
@@ -149,8 +145,10 @@ static double adam(tutti_device *d, size_t n, float *const v[ARRAYS])
 
 static double adam_l2(tutti_device *d, size_t n, float *const v[ARRAYS])
 {
-    const tutti_adam_step s = { .scale = 1, .decay = 0.02f, .shrink = 1, .one_minus_beta1 = 0.7f, .beta2 = 0.9f,
-                                .one_minus_beta2 = 0.1f, .eps = 0, .step_size = 0.01f, .root_c2 = 0.9f };
+    const tutti_adam_step s = {
+        .scale = 1, .decay = 0.02f, .shrink = 1, .one_minus_beta1 = 0.7f, .beta2 = 0.9f, .one_minus_beta2 = 0.1f,
+        .eps = 0, .step_size = 0.01f, .root_c2 = 0.9f,
+    };
 
     tutti_step_adam(d, n, &s, v[0], v[1], v[2], v[3]);
     return 0;
@@ -158,14 +156,10 @@ static double adam_l2(tutti_device *d, size_t n, float *const v[ARRAYS])
 
 static double adam_decoupled(tutti_device *d, size_t n, float *const v[ARRAYS])
 {
-    const tutti_adam_step s = { .scale = 1,
-                                .shrink = 0.9997f,
-                                .one_minus_beta1 = 0.5f,
-                                .beta2 = 0.95f,
-                                .one_minus_beta2 = 0.05f,
-                                .eps = 1e-6f,
-                                .step_size = 0.01f,
-                                .root_c2 = 0.3f };
+    const tutti_adam_step s = {
+        .scale = 1, .shrink = 0.9997f, .one_minus_beta1 = 0.5f, .beta2 = 0.95f, .one_minus_beta2 = 0.05f, .eps = 1e-6f,
+        .step_size = 0.01f, .root_c2 = 0.3f,
+    };
 
     tutti_step_adam(d, n, &s, v[0], v[1], v[2], v[3]);
     return 0;

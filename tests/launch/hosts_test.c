@@ -66,14 +66,10 @@ static tutti_launch_result run(const char *hosts, const char *kind, const char *
 {
     const char *const argv[] = { LAUNCH_WORKER, kind, record_path, NULL };
     const int before = descriptors();
-    tutti_launch_hosts_options o = { .rsh = rsh,
-                                     .agent = LAUNCH_WORKER,
-                                     .argv = argv,
-                                     .directory = "/tmp",
-                                     .threads = 1,
-                                     .output = hear,
-                                     .user = h,
-                                     .start_ns = (int64_t)(seconds * 1e9) };
+    tutti_launch_hosts_options o = {
+        .rsh = rsh, .agent = LAUNCH_WORKER, .argv = argv, .directory = "/tmp", .threads = 1, .output = hear, .user = h,
+        .start_ns = (int64_t)(seconds * 1e9),
+    };
     tutti_launch_host *list;
     tutti_launch_result result;
     tutti_error err = { 0 };
@@ -256,13 +252,10 @@ static void names_of_one_machine_share_its_cores_as_the_workers_of_one_launcher_
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(runs); i++) {
-        tutti_launch_hosts_options o = { .rsh = here,
-                                         .agent = LAUNCH_WORKER,
-                                         .argv = argv,
-                                         .directory = "/tmp",
-                                         .threads = runs[i].threads,
-                                         .pin = true,
-                                         .output = hear };
+        tutti_launch_hosts_options o = {
+            .rsh = here, .agent = LAUNCH_WORKER, .argv = argv, .directory = "/tmp", .threads = runs[i].threads,
+            .pin = true, .output = hear,
+        };
         launch_record alone[16];
         tutti_launch_host *list;
         tutti_launch_result result;
@@ -270,15 +263,11 @@ static void names_of_one_machine_share_its_cores_as_the_workers_of_one_launcher_
         int workers;
         assert_int_equal(tutti_launch_parse_hosts(runs[i].hosts, &list, &o.n_hosts, &workers, NULL), TUTTI_OK);
         clear_records();
-        assert_int_equal(
-            tutti_launch_run(&(tutti_launch_options){ .workers = workers,
-                                                      .argv = argv,
-                                                      .pin = true,
-                                                      .threads = runs[i].threads > 0       ? runs[i].threads
-                                                                 : tutti_cores() > workers ? tutti_cores() / workers
-                                                                                           : 1 },
-                             &result, NULL),
-            TUTTI_OK);
+        const int fair = tutti_cores() > workers ? tutti_cores() / workers : 1;
+        const tutti_launch_options here_alone = {
+            .workers = workers, .argv = argv, .pin = true, .threads = runs[i].threads > 0 ? runs[i].threads : fair,
+        };
+        assert_int_equal(tutti_launch_run(&here_alone, &result, NULL), TUTTI_OK);
         for (int r = 0; r < workers; r++)
             alone[r] = record_of(r);
         clear_records();
@@ -347,16 +336,10 @@ static void a_directory_that_a_host_lacks_is_named(void **state)
     tutti_launch_result result;
 
     (void)state;
-    assert_int_equal(tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = hosts,
-                                                                       .n_hosts = 2,
-                                                                       .rsh = here,
-                                                                       .agent = LAUNCH_WORKER,
-                                                                       .argv = argv,
-                                                                       .directory = "/nowhere/at/all",
-                                                                       .output = hear,
-                                                                       .user = &h },
-                                        &result, NULL),
-                     TUTTI_OK);
+    assert_int_equal(tutti_launch_hosts(&(tutti_launch_hosts_options){
+        .hosts = hosts, .n_hosts = 2, .rsh = here, .agent = LAUNCH_WORKER, .argv = argv, .directory = "/nowhere/at/all",
+        .output = hear, .user = &h,
+    }, &result, NULL), TUTTI_OK);
     assert_int_equal(result.exit_code, 2);
     assert_says(result.text, "there is no directory '/nowhere/at/all' to work in; start from one that every host has "
                              "(No such file or directory)");
@@ -365,11 +348,15 @@ static void a_directory_that_a_host_lacks_is_named(void **state)
 static void an_agent_refuses_what_is_no_job(void **state)
 {
     static const struct { const char *text; size_t bytes; const char *says; } jobs[] = {
-        { "hello\n", 6, "what came is no job" }, { "JOB 99999999\n", 13, "what came is no job" }, { "JOB 0\n", 6,
-          "what came is no job" }, { "", 0, "went away before" },
-        { "JOB 10\nabc", 10, "went away within the job" }, { "JOB 6\nabcde", 12,
-          "has a line without a value" }, { "JOB 4\na=b", 10, "that this agent does not know" },
-        { "JOB 10\nworkers=x", 17, "that this agent does not know" }, { "JOB 6\narg=a", 12, "is not whole" },
+        { "hello\n",           6,  "what came is no job" },
+        { "JOB 99999999\n",    13, "what came is no job" },
+        { "JOB 0\n",           6,  "what came is no job" },
+        { "",                  0,  "went away before" },
+        { "JOB 10\nabc",       10, "went away within the job" },
+        { "JOB 6\nabcde",      12, "has a line without a value" },
+        { "JOB 4\na=b",        10, "that this agent does not know" },
+        { "JOB 10\nworkers=x", 17, "that this agent does not know" },
+        { "JOB 6\narg=a",      12, "is not whole" },
     };
 
     (void)state;
@@ -426,15 +413,10 @@ static void any_allocation_may_fail_and_nothing_stays_open(void **state)
         assert_true(k < 60);
         allocations = 0;
         fail_at = k;
-        tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = hosts,
-                                                          .n_hosts = 2,
-                                                          .rsh = here,
-                                                          .agent = LAUNCH_WORKER,
-                                                          .argv = argv,
-                                                          .directory = "/tmp",
-                                                          .output = hear,
-                                                          .user = &h },
-                           &result, NULL);
+        tutti_launch_hosts(&(tutti_launch_hosts_options){
+            .hosts = hosts, .n_hosts = 2, .rsh = here, .agent = LAUNCH_WORKER, .argv = argv, .directory = "/tmp",
+            .output = hear, .user = &h,
+        }, &result, NULL);
         fail_at = 0;
         assert_true(result.exit_code == 0 || result.text[0] != '\0');
         assert_int_equal(descriptors(), before);

@@ -106,13 +106,10 @@ static void the_run_goes_on_and_each_loss_is_told_at_once(void **state)
         tutti_launch_result result;
         char wanted[200];
         told t;
-        result = run((plan){ .workers = cases[i].n,
-                             .least = 1,
-                             .transport = transport,
-                             .victims = cases[i].victims,
-                             .how = "kill",
-                             .after_us = "100000" },
-                     &t);
+        result = run((plan){
+            .workers = cases[i].n, .least = 1, .transport = transport, .victims = cases[i].victims, .how = "kill",
+            .after_us = "100000",
+        }, &t);
         if (result.exit_code != 0)
             fail_msg("%s, victims %s: %s", transport, cases[i].victims, result.text);
         assert_string_equal(result.text, "");
@@ -136,27 +133,19 @@ static void too_few_workers_end_the_run_with_exit_code_3(void **state)
     tutti_launch_result result;
     told t;
 
-    result = run((plan){ .workers = 4,
-                         .least = 3,
-                         .transport = *state,
-                         .victims = "1,3",
-                         .how = "kill",
-                         .after_us = "100000",
-                         .rounds = "1000000" },
-                 &t);
+    result = run((plan){
+        .workers = 4, .least = 3, .transport = *state, .victims = "1,3", .how = "kill", .after_us = "100000",
+        .rounds = "1000000",
+    }, &t);
     assert_int_equal(result.exit_code, 3);
     assert_int_equal(t.n, 1);
     assert_non_null(strstr(
         result.text, "was killed by signal 9 (SIGKILL); 2 of 4 workers were left, fewer than the 3 of min-workers"));
     assert_true(result.noticed_ns > 0);
-    result = run((plan){ .workers = 2,
-                         .least = 1,
-                         .transport = *state,
-                         .victims = "0,1",
-                         .how = "kill",
-                         .after_us = "50000",
-                         .rounds = "1000000" },
-                 &t);
+    result = run((plan){
+        .workers = 2, .least = 1, .transport = *state, .victims = "0,1", .how = "kill", .after_us = "50000",
+        .rounds = "1000000",
+    }, &t);
     assert_int_equal(result.exit_code, 3);
     assert_int_equal(t.n, 1);
     assert_non_null(strstr(result.text, "; 0 of 2 workers were left, fewer than the 1 of min-workers"));
@@ -228,14 +217,10 @@ static void a_stopped_worker_is_lost_and_ended(void **state)
     tutti_launch_result result;
     told t;
 
-    result = run((plan){ .workers = 3,
-                         .least = 1,
-                         .transport = *state,
-                         .victims = "1",
-                         .how = "stop",
-                         .after_us = "100000",
-                         .warnings = "1" },
-                 &t);
+    result = run((plan){
+        .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "stop", .after_us = "100000",
+        .warnings = "1",
+    }, &t);
     if (result.exit_code != 0)
         fail_msg("%s", result.text);
     assert_int_equal(t.n, 1);
@@ -252,14 +237,10 @@ static void a_stopped_worker_ends_a_run_that_does_not_go_on(void **state)
     tutti_launch_result result;
     told t;
 
-    result = run((plan){ .workers = 3,
-                         .transport = *state,
-                         .victims = "1",
-                         .how = "stop",
-                         .after_us = "100000",
-                         .rounds = "1000000",
-                         .stops = true },
-                 &t);
+    result = run((plan){
+        .workers = 3, .transport = *state, .victims = "1", .how = "stop", .after_us = "100000", .rounds = "1000000",
+        .stops = true,
+    }, &t);
     assert_int_equal(result.exit_code, 3);
     assert_int_equal(result.rank, 1);
     assert_stopped(result.text, 1);
@@ -272,15 +253,10 @@ static void a_worker_that_goes_on_soon_is_not_lost(void **state)
     tutti_launch_result result;
     told t;
 
-    result = run((plan){ .workers = 3,
-                         .least = 1,
-                         .transport = *state,
-                         .victims = "2",
-                         .how = "stop",
-                         .after_us = "100000",
-                         .cont_ms = "1800",
-                         .warnings = "2" },
-                 &t);
+    result = run((plan){
+        .workers = 3, .least = 1, .transport = *state, .victims = "2", .how = "stop", .after_us = "100000",
+        .cont_ms = "1800", .warnings = "2",
+    }, &t);
     if (result.exit_code != 0)
         fail_msg("%s", result.text);
     assert_int_equal(t.n, 0);

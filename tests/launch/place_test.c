@@ -134,10 +134,12 @@ static void slurm_below_another_launcher_is_no_contradiction(void **state)
 static void any_mixture_follows_the_one_order(void **state)
 {
     static const struct { const char *rank, *size; tutti_launch_by by; } names[] = {
-        { "TUTTI_RANK", "TUTTI_SIZE", TUTTI_BY_TUTTI }, { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-          TUTTI_BY_OPENMPI }, { "PMI_RANK", "PMI_SIZE", TUTTI_BY_PMI },
-        { "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", TUTTI_BY_MVAPICH }, { "SLURM_PROCID", "SLURM_NTASKS",
-          TUTTI_BY_SLURM }, { "RANK", "WORLD_SIZE", TUTTI_BY_TORCHRUN },
+        { "TUTTI_RANK",           "TUTTI_SIZE",           TUTTI_BY_TUTTI },
+        { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", TUTTI_BY_OPENMPI },
+        { "PMI_RANK",             "PMI_SIZE",             TUTTI_BY_PMI },
+        { "MV2_COMM_WORLD_RANK",  "MV2_COMM_WORLD_SIZE",  TUTTI_BY_MVAPICH },
+        { "SLURM_PROCID",         "SLURM_NTASKS",         TUTTI_BY_SLURM },
+        { "RANK",                 "WORLD_SIZE",           TUTTI_BY_TORCHRUN },
     };
     (void)state;
     for (uint64_t trial = 0; trial < 20000; trial++) {
@@ -308,28 +310,10 @@ static void hosts_are(const char *list, const char *expected)
 
 static void lists_of_hosts_are_expanded_as_slurm_writes_them(void **state)
 {
-    static const char *const bad[] = { "",
-                                       ",",
-                                       "a,",
-                                       "a,,b",
-                                       "a[",
-                                       "a]",
-                                       "a[]",
-                                       "a[1",
-                                       "a[1-]",
-                                       "a[-1]",
-                                       "a[2-1]",
-                                       "a[1,]",
-                                       "a[[1]]",
-                                       "a[1]]",
-                                       "a b",
-                                       "a;b",
-                                       "a[x]",
-                                       "a[1-99999999999999999999]",
-                                       "a[0-99999999]",
-                                       "a[0-9999][0-9999]",
-                                       "$(x)",
-                                       "a'b" };
+    static const char *const bad[] = {
+        "", ",", "a,", "a,,b", "a[", "a]", "a[]", "a[1", "a[1-]", "a[-1]", "a[2-1]", "a[1,]", "a[[1]]", "a[1]]", "a b",
+        "a;b", "a[x]", "a[1-99999999999999999999]", "a[0-99999999]", "a[0-9999][0-9999]", "$(x)", "a'b",
+    };
     char name[8];
 
     (void)state;

@@ -490,8 +490,8 @@ static void displacements_of_models_have_levels_too(void **state)
     enum { STEPS = 16, N = 2, TENSORS = 3, PARTS = 3 };
     /* of the averagings after steps 1, 3, ..., 15; checks are before 4, 8, 12 */
     static const struct { const char *sizes, *levels; } rows[] = {
-        { "4", "llllhhhh" }, { "4444444499999999", "llllhhll" }, { "4444999911111111",
-          "llllllll" }, { "9999111111111111", "llllllhh" },
+        { "4", "llllhhhh" }, { "4444444499999999", "llllhhll" }, { "4444999911111111", "llllllll" },
+        { "9999111111111111", "llllllhh" },
     };
     static const char *const pairs[][2] = {
         { "ef(accordion(low=topk(ratio=0.5),high=topk(ratio=0.5),unit=step,interval=4))", "ef(topk(ratio=0.5))" },
@@ -612,16 +612,18 @@ static void what_cannot_be_is_refused_with_the_mend(void **state)
         { "accordion(mode=localsteps,period_low=9)",
           "method 'accordion': period_low is 9 steps and period_high 8, so that models would be averaged less "
           "often in critical regimes than elsewhere; swap them" },
-        { "accordion(mode=localsteps,period_low=0)", "'period_low' is 0" }, { "accordion(period_high=4)",
-          "'period_high'" }, { "accordion(mode=batch,period_low=2)", "'period_low'" },
-        { "accordion(mode=localsteps,batch_high=8)", "'batch_high'" }, { "accordion(mode=localsteps,low=topk)",
-          "'low'" }, { "accordion(mode=localsteps,bucket_mb=1)", "'bucket_mb'" },
+        { "accordion(mode=localsteps,period_low=0)", "'period_low' is 0" },
+        { "accordion(period_high=4)", "'period_high'" },
+        { "accordion(mode=batch,period_low=2)", "'period_low'" },
+        { "accordion(mode=localsteps,batch_high=8)", "'batch_high'" },
+        { "accordion(mode=localsteps,low=topk)", "'low'" },
+        { "accordion(mode=localsteps,bucket_mb=1)", "'bucket_mb'" },
         { "accordion(mode=localsteps,replay=3.lh)", "method 'accordion': replay: '3.lh' has 2 levels" },
         { "accordion(mode=localsteps,replay=3.h,dry_run=on)",
           "method 'accordion': dry_run is on and replay gives the decisions, so that there is nothing to find; "
           "leave one of them away" },
-        { "accordion(mode=batch,replay=3.h,dry_run=on)",
-          "dry_run is on and replay gives" }, { "accordion(replay=3.h,dry_run=on)", "dry_run is on and replay gives" },
+        { "accordion(mode=batch,replay=3.h,dry_run=on)", "dry_run is on and replay gives" },
+        { "accordion(replay=3.h,dry_run=on)", "dry_run is on and replay gives" },
         { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.2),dry_run=on)",
           "low compresses more than high; swap them" },
     };

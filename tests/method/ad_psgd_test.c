@@ -7,8 +7,9 @@ static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "ad-psgd", "ad-psgd(graph=ring,exchanges=3,outstanding=0)",
-                                           "ad-psgd(exchanges=0,lr_staleness=on)" };
+    static const char *const methods[] = {
+        "ad-psgd", "ad-psgd(graph=ring,exchanges=3,outstanding=0)", "ad-psgd(exchanges=0,lr_staleness=on)",
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)

@@ -10,18 +10,12 @@ static const double rate = 0.0625;
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "ringmaster-asgd",
-                                           "ringmaster-asgd(max_delay=1,stops=on)",
-                                           "ringmaster-asgd(lr_delay=inverse)",
-                                           "ringleader-asgd",
-                                           "ringleader-asgd(table=worker)",
-                                           "ringleader-asgd(point=fresh)",
-                                           "dude-asgd",
-                                           "dude-asgd(table=worker)",
-                                           "dude-asgd(start=partial,refresh_mean=2)",
-                                           "dude-asgd(evict_after=1)",
-                                           "ata",
-                                           "ata(allocation=uniform)" };
+    static const char *const methods[] = {
+        "ringmaster-asgd", "ringmaster-asgd(max_delay=1,stops=on)", "ringmaster-asgd(lr_delay=inverse)",
+        "ringleader-asgd", "ringleader-asgd(table=worker)", "ringleader-asgd(point=fresh)", "dude-asgd",
+        "dude-asgd(table=worker)", "dude-asgd(start=partial,refresh_mean=2)", "dude-asgd(evict_after=1)", "ata",
+        "ata(allocation=uniform)",
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -69,10 +63,15 @@ static trial run_constant(const char *method, int n, bool asks, bool show)
 static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **state)
 {
     static const struct { const char *method; int64_t limit, collect; } kinds[] = {
-        { "ringmaster-asgd(max_delay=-1)", INT64_MAX }, { "ringmaster-asgd", 0 }, { "ringmaster-asgd(max_delay=1)",
-          1 }, { "ringmaster-asgd(max_delay=2,stops=on)", 2 }, { "ringmaster-asgd(stops=on)", 0 },
-        { "ringmaster-asgd(max_delay=1,collect=3)", 1, 3 }, { "ringmaster-asgd(max_delay=1,collect=4,stops=on)", 1,
-          4 }, { "ringmaster-asgd(collect=2)", 0, 2 }, { "ringmaster-asgd(max_delay=-1,collect=5)", INT64_MAX, 5 },
+        { "ringmaster-asgd(max_delay=-1)",                   INT64_MAX },
+        { "ringmaster-asgd",                                 0 },
+        { "ringmaster-asgd(max_delay=1)",                    1 },
+        { "ringmaster-asgd(max_delay=2,stops=on)",           2 },
+        { "ringmaster-asgd(stops=on)",                       0 },
+        { "ringmaster-asgd(max_delay=1,collect=3)",          1,         3 },
+        { "ringmaster-asgd(max_delay=1,collect=4,stops=on)", 1,         4 },
+        { "ringmaster-asgd(collect=2)",                      0,         2 },
+        { "ringmaster-asgd(max_delay=-1,collect=5)",         INT64_MAX, 5 },
     };
 
     (void)state;
@@ -103,19 +102,13 @@ static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **s
 static void
 the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients(void **state)
 {
-    static const char *const methods[] = { "dude-asgd",
-                                           "dude-asgd(table=worker)",
-                                           "dude-asgd(group=2)",
-                                           "dude-asgd(group=2,table=worker)",
-                                           "dude-asgd(refresh_mean=3)",
-                                           "ringleader-asgd",
-                                           "ringleader-asgd(table=worker)",
-                                           "ringleader-asgd(point=fresh)",
-                                           "ringleader-asgd(table=worker,point=fresh)",
-                                           "ringleader-asgd(table_dtype=bf16)",
-                                           "ringleader-asgd(table_dtype=bf16,table=worker)",
-                                           "ringleader-asgd(overdue=0.05)",
-                                           "ringleader-asgd(overdue=0.05,point=fresh)" };
+    static const char *const methods[] = {
+        "dude-asgd", "dude-asgd(table=worker)", "dude-asgd(group=2)", "dude-asgd(group=2,table=worker)",
+        "dude-asgd(refresh_mean=3)", "ringleader-asgd", "ringleader-asgd(table=worker)", "ringleader-asgd(point=fresh)",
+        "ringleader-asgd(table=worker,point=fresh)", "ringleader-asgd(table_dtype=bf16)",
+        "ringleader-asgd(table_dtype=bf16,table=worker)", "ringleader-asgd(overdue=0.05)",
+        "ringleader-asgd(overdue=0.05,point=fresh)",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -178,9 +171,10 @@ static float rounded(int rank, uint64_t step, size_t i, float x)
    has 24: momentum, second moments, the model. */
 static void a_table_in_two_bytes_rounds_gradients_and_nothing_else(void **state)
 {
-    static const char *const methods[] = { "ringleader-asgd(table_dtype=bf16)",
-                                           "ringleader-asgd(table_dtype=bf16,table=worker)",
-                                           "ringleader-asgd(table_dtype=bf16,point=fresh)" };
+    static const char *const methods[] = {
+        "ringleader-asgd(table_dtype=bf16)", "ringleader-asgd(table_dtype=bf16,table=worker)",
+        "ringleader-asgd(table_dtype=bf16,point=fresh)",
+    };
     static const char *const optimizers[] = { "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "adamw(lr=0.01)" };
 
     (void)state;
@@ -230,9 +224,10 @@ static void a_group_of_all_is_synchronous_sgd(void **state)
    ringleader's workers that go on; nothing between others. */
 static void every_pair_sends_what_the_sheet_says(void **state)
 {
-    static const char *const methods[] = { "ringmaster-asgd",         "dude-asgd",
-                                           "dude-asgd(table=worker)", "ringleader-asgd(point=fresh)",
-                                           "ringleader-asgd",         "ringleader-asgd(table=worker)" };
+    static const char *const methods[] = {
+        "ringmaster-asgd", "dude-asgd", "dude-asgd(table=worker)", "ringleader-asgd(point=fresh)", "ringleader-asgd",
+        "ringleader-asgd(table=worker)",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)

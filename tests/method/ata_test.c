@@ -8,10 +8,10 @@
    noise, so allocations are anything. */
 static void any_allocation_is_one_worker_with_the_whole_step(void **state)
 {
-    static const char *const methods[] = { "ata(tasks=16)", "ata(tasks=16,width_scale=0)",
-                                           "ata(allocation=uniform,tasks=16)",
-                                           "ata(allocation=ata,bound=0.0001,tasks=32,width_scale=1)",
-                                           "ata(tasks=4,forget=3)" };
+    static const char *const methods[] = {
+        "ata(tasks=16)", "ata(tasks=16,width_scale=0)", "ata(allocation=uniform,tasks=16)",
+        "ata(allocation=ata,bound=0.0001,tasks=32,width_scale=1)", "ata(tasks=4,forget=3)",
+    };
     int moved = 0;
 
     (void)state;

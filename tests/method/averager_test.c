@@ -8,14 +8,10 @@ static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "lasgd",
-                                           "lasgd(local_steps=1,max_delay=0)",
-                                           "asr-adpsgd",
-                                           "asr-adpsgd(mixing=random-ring)",
-                                           "asr-adpsgd(mixing=delay-by-one)",
-                                           "rand-psgd",
-                                           "rand-psgd(pace=own)",
-                                           "rand-psgd(mixing=delay-by-one)" };
+    static const char *const methods[] = {
+        "lasgd", "lasgd(local_steps=1,max_delay=0)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring)",
+        "asr-adpsgd(mixing=delay-by-one)", "rand-psgd", "rand-psgd(pace=own)", "rand-psgd(mixing=delay-by-one)",
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++) {
@@ -126,11 +122,12 @@ static void rounds_after_each_step_are_d_psgd_to_the_bit(void **state)
 }
 
 static const struct { const char *method, *graph; int rounds; } paced[] = {
-    { "asr-adpsgd(ahead=9)", "ring", 1 }, { "asr-adpsgd(mixing=random-ring,outstanding=0,ahead=9)",
-      "random-ring(seed=1)", 1 },
-    { "asr-adpsgd(rounds=3,outstanding=1,ahead=9)", "ring", 3 }, { "rand-psgd(pace=own,ahead=9)", "random-ring", 1 },
-    { "rand-psgd(pace=own,mixing=random-matching,rounds=2,ahead=9)", "random-matching", 2 },
-    { "rand-psgd(pace=own,mixing=star,outstanding=5,ahead=9)", "star", 1 },
+    { "asr-adpsgd(ahead=9)",                                         "ring",                1 },
+    { "asr-adpsgd(mixing=random-ring,outstanding=0,ahead=9)",        "random-ring(seed=1)", 1 },
+    { "asr-adpsgd(rounds=3,outstanding=1,ahead=9)",                  "ring",                3 },
+    { "rand-psgd(pace=own,ahead=9)",                                 "random-ring",         1 },
+    { "rand-psgd(pace=own,mixing=random-matching,rounds=2,ahead=9)", "random-matching",     2 },
+    { "rand-psgd(pace=own,mixing=star,outstanding=5,ahead=9)",       "star",                1 },
 }, hurried[] = { /* where rounds are left out */
     { "asr-adpsgd", "ring", 1 }, { "asr-adpsgd(ahead=1)", "ring", 1 },
     { "asr-adpsgd(mixing=random-ring,rounds=3,ahead=1)", "random-ring(seed=1)", 3 },
@@ -272,8 +269,10 @@ static void rounds_beside_the_computation_are_those_of_the_graph(void **state)
 
 static void late_averages_lose_no_gradient(void **state)
 {
-    static const char *const methods[] = { "lasgd", "lasgd(local_steps=4,max_delay=2)", "lasgd(local_steps=2)",
-                                           "lasgd(local_steps=3,max_delay=3,warmup=2)" };
+    static const char *const methods[] = {
+        "lasgd", "lasgd(local_steps=4,max_delay=2)", "lasgd(local_steps=2)",
+        "lasgd(local_steps=3,max_delay=3,warmup=2)",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -325,35 +324,19 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
 
 static void options_at_their_ends_and_what_cannot_work(void **state)
 {
-    static const char *const fine[] = { "lasgd(local_steps=1000000000,warmup=1000000000)",
-                                        "lasgd(local_steps=1,max_delay=1)",
-                                        "rand-psgd(rounds=1000)",
-                                        "rand-psgd(pace=own,outstanding=1000000)",
-                                        "asr-adpsgd(rounds=1000,seed=9007199254740992,mixing=random-ring)",
-                                        "asr-adpsgd(outstanding=-1)",
-                                        "asr-adpsgd(mixing=random-ring,seed=0)",
-                                        "rand-psgd(outstanding=-1)",
-                                        "asr-adpsgd(ahead=1)",
-                                        "rand-psgd(pace=own,ahead=1000000,rounds=1000)",
-                                        "asr-adpsgd(fixed-ring,2,1)" };
-    static const char *const wrong[] = { "lasgd(local_steps=0)",
-                                         "lasgd(local_steps=1000000001)",
-                                         "lasgd(max_delay=-2)",
-                                         "lasgd(warmup=-1)",
-                                         "lasgd(warmup=1000000001)",
-                                         "rand-psgd(rounds=0)",
-                                         "rand-psgd(rounds=1001)",
-                                         "rand-psgd(outstanding=-2)",
-                                         "rand-psgd(outstanding=1000001)",
-                                         "rand-psgd(pace=slow)",
-                                         "asr-adpsgd(rounds=0)",
-                                         "asr-adpsgd(rounds=1001)",
-                                         "asr-adpsgd(outstanding=-2)",
-                                         "asr-adpsgd(outstanding=1000001)",
-                                         "asr-adpsgd(seed=-1)",
-                                         "asr-adpsgd(mixing=ring)",
-                                         "asr-adpsgd(ahead=0)",
-                                         "rand-psgd(pace=own,ahead=1000001)" };
+    static const char *const fine[] = {
+        "lasgd(local_steps=1000000000,warmup=1000000000)", "lasgd(local_steps=1,max_delay=1)", "rand-psgd(rounds=1000)",
+        "rand-psgd(pace=own,outstanding=1000000)", "asr-adpsgd(rounds=1000,seed=9007199254740992,mixing=random-ring)",
+        "asr-adpsgd(outstanding=-1)", "asr-adpsgd(mixing=random-ring,seed=0)", "rand-psgd(outstanding=-1)",
+        "asr-adpsgd(ahead=1)", "rand-psgd(pace=own,ahead=1000000,rounds=1000)", "asr-adpsgd(fixed-ring,2,1)",
+    };
+    static const char *const wrong[] = {
+        "lasgd(local_steps=0)", "lasgd(local_steps=1000000001)", "lasgd(max_delay=-2)", "lasgd(warmup=-1)",
+        "lasgd(warmup=1000000001)", "rand-psgd(rounds=0)", "rand-psgd(rounds=1001)", "rand-psgd(outstanding=-2)",
+        "rand-psgd(outstanding=1000001)", "rand-psgd(pace=slow)", "asr-adpsgd(rounds=0)", "asr-adpsgd(rounds=1001)",
+        "asr-adpsgd(outstanding=-2)", "asr-adpsgd(outstanding=1000001)", "asr-adpsgd(seed=-1)",
+        "asr-adpsgd(mixing=ring)", "asr-adpsgd(ahead=0)", "rand-psgd(pace=own,ahead=1000001)",
+    };
     tutti_error err;
 
     (void)state;
@@ -392,8 +375,9 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
 
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
 {
-    static const char *const methods[] = { "lasgd(local_steps=2)", "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)",
-                                           "rand-psgd" };
+    static const char *const methods[] = {
+        "lasgd(local_steps=2)", "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)", "rand-psgd",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
@@ -412,9 +396,13 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_wor
 static void traits_follow_from_the_options(void **state)
 {
     static const struct { const char *spec; unsigned traits; } right[] = {
-        { "asr-adpsgd", TUTTI_OWN_PACE | TUTTI_GOES_ON }, { "asr-adpsgd(mixing=delay-by-one)",
-          TUTTI_GOES_ON }, { "rand-psgd(pace=own)", TUTTI_OWN_PACE | TUTTI_GOES_ON }, { "rand-psgd", TUTTI_GOES_ON },
-        { "rand-psgd(mixing=delay-by-one)", TUTTI_GOES_ON }, { "lasgd", TUTTI_GOES_ON }, { "lasgd(warmup=1)", 0 },
+        { "asr-adpsgd",                      TUTTI_OWN_PACE | TUTTI_GOES_ON },
+        { "asr-adpsgd(mixing=delay-by-one)", TUTTI_GOES_ON },
+        { "rand-psgd(pace=own)",             TUTTI_OWN_PACE | TUTTI_GOES_ON },
+        { "rand-psgd",                       TUTTI_GOES_ON },
+        { "rand-psgd(mixing=delay-by-one)",  TUTTI_GOES_ON },
+        { "lasgd",                           TUTTI_GOES_ON },
+        { "lasgd(warmup=1)",                 0 },
     };
     static const char *const wrong[] = { "asr-adpsgd(mixing=none)", "nosuch", "(" };
     unsigned traits;

@@ -88,9 +88,12 @@ static void expect(trial *t, const char *spec, bool atc, double gamma, double ra
 static void models_are_those_of_the_recursion_to_the_bit(void **state)
 {
     static const struct { const char *graph, *codec; double ratio, gamma; } cases[] = {
-        { "ring", "topk(ratio=0.25)", 0.25, 0.25 }, { "ring", "topk(ratio=0.02)", 0.02, 0.0625 }, { "complete",
-          "topk(ratio=0.1)", 0.1, 0.5 }, { "directed-ring", "fp32", 1, 1 },
-        { "exponential", "large(topk(ratio=0.5),min=1)", 0.5, 0.5 }, { "star", "fp32", 1, 0.75 },
+        { "ring",          "topk(ratio=0.25)",             0.25, 0.25 },
+        { "ring",          "topk(ratio=0.02)",             0.02, 0.0625 },
+        { "complete",      "topk(ratio=0.1)",              0.1,  0.5 },
+        { "directed-ring", "fp32",                         1,    1 },
+        { "exponential",   "large(topk(ratio=0.5),min=1)", 0.5,  0.5 },
+        { "star",          "fp32",                         1,    0.75 },
     };
 
     (void)state;
@@ -140,18 +143,10 @@ static double spread(const trial *t, int s)
     return sqrt(sum);
 }
 
-static const char *const contractive[] = { "fp32",
-                                           "fp16",
-                                           "bf16",
-                                           "trunc16",
-                                           "int8",
-                                           "sign",
-                                           "topk(ratio=0.2)",
-                                           "topk(ratio=0.2,warmup=2)",
-                                           "randomk(ratio=0.3)",
-                                           "randomk(ratio=0.3,block=8)",
-                                           "large(sign,min=100)",
-                                           "large(topk(ratio=0.3),small=fp16)" };
+static const char *const contractive[] = {
+    "fp32", "fp16", "bf16", "trunc16", "int8", "sign", "topk(ratio=0.2)", "topk(ratio=0.2,warmup=2)",
+    "randomk(ratio=0.3)", "randomk(ratio=0.3,block=8)", "large(sign,min=100)", "large(topk(ratio=0.3),small=fp16)",
+};
 
 /* Invariant 2, and that gamma as it is by default averages: after the one step that puts models
    apart they come together, and their mean stays. */
@@ -230,8 +225,8 @@ static void beside_the_computation_it_gives_the_same_bits(void **state)
 static void every_pair_sends_what_the_codec_makes_of_a_model(void **state)
 {
     static const struct { const char *codec; uint64_t bytes; } cases[] = {
-        { "fp32", 4 * 1533 }, { "fp16", 2 * 1533 }, { "sign", 3 * 4 + 125 + 5 + 63 }, { "topk(ratio=0.1)",
-          8 * (100 + 4 + 50) }, { "randomk(ratio=0.1)", 4 * (100 + 4 + 50) },
+        { "fp32", 4 * 1533 }, { "fp16", 2 * 1533 }, { "sign", 3 * 4 + 125 + 5 + 63 },
+        { "topk(ratio=0.1)", 8 * (100 + 4 + 50) }, { "randomk(ratio=0.1)", 4 * (100 + 4 + 50) },
         { "large(sign,min=100)", 2 * 4 + 125 + 63 + 4 * 33 },
     };
 
@@ -335,11 +330,12 @@ static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(
     int end = 0;
     (void)state;
 
-    a = (averaging){ .options = { .method = "d-psgd(order=atc,gamma=0.2)",
-                                  .codec = "topk(ratio=0.125)",
-                                  .optimizer = "sgd(lr=1)",
-                                  .batch = 1 },
-                     .rounds = ROUNDS };
+    a = (averaging){
+        .options = {
+            .method = "d-psgd(order=atc,gamma=0.2)", .codec = "topk(ratio=0.125)", .optimizer = "sgd(lr=1)", .batch = 1,
+        },
+        .rounds = ROUNDS,
+    };
     assert_int_equal(tutti_world_run("shm", 8, average_rank, &a, &err), TUTTI_OK);
     first = apart_at(&a, 8, 0);
     assert_true(first > 100);
@@ -356,11 +352,12 @@ static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(
             fail_msg("in rounds %d to %d the squares fell by e^-%g, on average by e^-%g", (k - 1) * EVERY, k * EVERY,
                      now, rate);
     }
-    a = (averaging){ .options = { .method = "d-psgd(order=atc,gamma=0.7)",
-                                  .codec = "topk(ratio=0.125)",
-                                  .optimizer = "sgd(lr=1)",
-                                  .batch = 1 },
-                     .rounds = 400 };
+    a = (averaging){
+        .options = {
+            .method = "d-psgd(order=atc,gamma=0.7)", .codec = "topk(ratio=0.125)", .optimizer = "sgd(lr=1)", .batch = 1,
+        },
+        .rounds = 400,
+    };
     assert_int_equal(tutti_world_run("shm", 8, average_rank, &a, &err), TUTTI_OK);
     assert_true(apart_at(&a, 8, 4) > 10 * apart_at(&a, 8, 0));
 }

@@ -3,15 +3,10 @@
    double beside it. Resuming is in tests/engine/state_test.c. */
 #include "trial.h"
 
-static const char *const graphs[] = { "ring",
-                                      "directed-ring",
-                                      "complete",
-                                      "star",
-                                      "grid",
-                                      "torus",
-                                      "exponential",
-                                      "one-peer-exponential",
-                                      "random(degree=2,seed=3)" };
+static const char *const graphs[] = {
+    "ring", "directed-ring", "complete", "star", "grid", "torus", "exponential", "one-peer-exponential",
+    "random(degree=2,seed=3)",
+};
 
 static tutti_graph *graph(const char *spec, int n)
 {
@@ -27,8 +22,9 @@ static bool may_be(const char *spec, int n)
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "d-psgd", "d-psgd(order=atc)", "d-psgd(graph=hypercube,overlap=off)",
-                                           "d-psgd(random(8))" };
+    static const char *const methods[] = {
+        "d-psgd", "d-psgd(order=atc)", "d-psgd(graph=hypercube,overlap=off)", "d-psgd(random(8))",
+    };
     static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9)", "adamw(lr=0.01)" };
 
     (void)state;

@@ -70,13 +70,12 @@ static inline void dealt_draw(void)
 
 static inline dealt dealt_of(const char *method, int64_t batch, int64_t accumulate, int steps)
 {
-    dealt d = { .options = { .optimizer = "sgd(lr=0.25)",
-                             .batch = batch,
-                             .accumulate = accumulate,
-                             .seed = 11 },
-                .method = method,
-                .steps = steps,
-                .zero = -1 };
+    dealt d = {
+        .options = {
+            .optimizer = "sgd(lr=0.25)", .batch = batch, .accumulate = accumulate, .seed = 11,
+        },
+        .method = method, .steps = steps, .zero = -1,
+    };
 
     d.rank = mmap(NULL, DEALT_RANKS * sizeof *d.rank + 256, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);

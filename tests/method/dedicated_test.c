@@ -56,17 +56,10 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "asgd",
-                                           "asgd(lr_delay=poly)",
-                                           "asgd(softsync=1)",
-                                           "ssp",
-                                           "ssp(staleness=0)",
-                                           "ringmaster-asgd",
-                                           "dude-asgd",
-                                           "oscars",
-                                           "oscars(interval=2,weights=normalised)",
-                                           "backup-workers",
-                                           "parameter-server" };
+    static const char *const methods[] = {
+        "asgd", "asgd(lr_delay=poly)", "asgd(softsync=1)", "ssp", "ssp(staleness=0)", "ringmaster-asgd", "dude-asgd",
+        "oscars", "oscars(interval=2,weights=normalised)", "backup-workers", "parameter-server",
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -256,9 +249,10 @@ static tutti_status saved_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     saved *s = arg;
     tutti_engine_options options = s->t.options;
-    const tutti_param params[TRIAL_TENSORS] = { { .name = "c", .dims = 1, .dim = { 1000 }, .unit = 2 },
-                                                { .name = "b", .dims = 1, .dim = { 33 }, .unit = 1 },
-                                                { .name = "a", .dims = 1, .dim = { 500 } } };
+    const tutti_param params[TRIAL_TENSORS] = {
+        { .name = "c", .dims = 1, .dim = { 1000 }, .unit = 2 }, { .name = "b", .dims = 1, .dim = { 33 }, .unit = 1 },
+        { .name = "a", .dims = 1, .dim = { 500 } },
+    };
     trial_seat seat = { .t = &s->t };
     tutti_engine *e;
     tutti_status status;
@@ -336,10 +330,10 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
             char directory[200];
             const bool one = strstr(cases[k].method, "ring") != NULL || strstr(cases[k].method, "dude") != NULL ||
                              strstr(cases[k].method, "oscars") != NULL;
-            saved first = { .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[a]),
-                            .directory = directory,
-                            .before = 4,
-                            .after = 4 };
+            saved first = {
+                .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[a]), .directory = directory,
+                .before = 4, .after = 4,
+            };
             if (one && servers[a] > 1)
                 continue;
             snprintf(directory, sizeof directory, "%s/dedicated-XXXXXX",
@@ -347,9 +341,10 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
             assert_non_null(mkdtemp(directory));
             run_saved(&first, cases[k].workers + servers[a]);
             for (size_t b = 0; b < TUTTI_LENGTH(servers); b++) {
-                saved second = { .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[b]),
-                                 .directory = directory,
-                                 .after = 4 };
+                saved second = {
+                    .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[b]), .directory = directory,
+                    .after = 4,
+                };
                 if (one && servers[b] > 1)
                     continue;
                 run_saved(&second, cases[k].workers + servers[b]);

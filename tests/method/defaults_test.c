@@ -15,9 +15,8 @@
 static void a_number_over_n_is_divided_and_nothing_else_is_touched(void **state)
 {
     static const tutti_method_default rows[] = {
-        { "optimizer", "sgd(lr=0.2/n,momentum=0.5)" }, { "lr-schedule", "step(at=30/n:60/n,x2/n=1)" }, { "codec",
-          "topk(ratio=1/nodes)" },
-        { "validation", "0.02" }, { 0 }
+        { "optimizer", "sgd(lr=0.2/n,momentum=0.5)" }, { "lr-schedule", "step(at=30/n:60/n,x2/n=1)" },
+        { "codec", "topk(ratio=1/nodes)" }, { "validation", "0.02" }, { 0 }
     };
     static const tutti_method_ops ops = { .name = "toy", .defaults = rows }, none = { .name = "none" };
     static const struct { const char *option; int workers; const char *value; } cases[] = {
@@ -171,12 +170,13 @@ static void epochs_are_as_many_samples_under_every_method(void **state)
         for (int twice = 0; twice < 2; twice++) {
             const char *const method = tutti_methods[i]->name;
             const bool leaves_out = strcmp(method, "backup-workers") == 0;
-            job j = { .options = { .method = leaves_out ? "backup-workers(backup=0)" : method,
-                                   .batch = 16,
-                                   .data_samples = 100,
-                                   .evaluate = held_out },
-                      .epochs = 4,
-                      .twice = twice };
+            job j = {
+                .options = {
+                    .method = leaves_out ? "backup-workers(backup=0)" : method, .batch = 16, .data_samples = 100,
+                    .evaluate = held_out,
+                },
+                .epochs = 4, .twice = twice,
+            };
             run(&j);
             if (j.figures[0].samples != 400 || j.figures[1].samples != 400)
                 fail_msg("%s: 4 epochs of 100 samples were %llu and %llu samples", method,
@@ -199,8 +199,10 @@ static void samples_are_had_by_the_first_step_that_has_them(void **state)
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
-        job j = { .options = { .method = cases[i].method, .batch = 8, .data_samples = cases[i].data },
-                  .samples = cases[i].asked };
+        job j = {
+            .options = { .method = cases[i].method, .batch = 8, .data_samples = cases[i].data },
+            .samples = cases[i].asked,
+        };
         run(&j);
         if (j.figures[0].samples != cases[i].had)
             fail_msg("%s, %llu samples asked for: %llu, and not %llu", cases[i].method,

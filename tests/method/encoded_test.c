@@ -297,8 +297,11 @@ static void what_does_not_go_together_is_refused(void **state)
 static void too_large_a_variance_is_warned_of(void **state)
 {
     static const struct { const char *method, *codec; bool warned; } cases[] = {
-        { "nuqsgd", NULL, false }, { "nuqsgd(bits=3)", NULL, true }, { "nuqsgd(bits=3,bucket=64)", NULL,
-          false }, { "ddp", "nuqsgd(bits=3)", true }, { "ddp", "nuqsgd(bits=3,bucket=64,coding=elias)", false },
+        { "nuqsgd",                   NULL,                                    false },
+        { "nuqsgd(bits=3)",           NULL,                                    true },
+        { "nuqsgd(bits=3,bucket=64)", NULL,                                    false },
+        { "ddp",                      "nuqsgd(bits=3)",                        true },
+        { "ddp",                      "nuqsgd(bits=3,bucket=64,coding=elias)", false },
     };
 
     (void)state;
@@ -388,10 +391,11 @@ static void dgc_is_its_codec_under_plain_sgd(void **state)
 static void dgc_without_anything_held_back_is_sgd_with_momentum(void **state)
 {
     static const struct { const char *method, *optimizer; bool one; } cases[] = {
-        { "dgc(momentum=0.8)", "sgd(lr=0.05,momentum=0.8)", true }, { "dgc(nesterov=on)",
-          "sgd(lr=0.05,momentum=0.9,nesterov=on)", true }, { "dgc(momentum=0)", "sgd(lr=0.05)", true },
-        { "dgc(ratio=1,warmup=0)", "sgd(lr=0.05,momentum=0.9)", false }, { "dgc(min_numel=100000,nesterov=on)",
-          "sgd(lr=0.05,momentum=0.9,nesterov=on)", false },
+        { "dgc(momentum=0.8)", "sgd(lr=0.05,momentum=0.8)", true },
+        { "dgc(nesterov=on)", "sgd(lr=0.05,momentum=0.9,nesterov=on)", true },
+        { "dgc(momentum=0)", "sgd(lr=0.05)", true },
+        { "dgc(ratio=1,warmup=0)", "sgd(lr=0.05,momentum=0.9)", false },
+        { "dgc(min_numel=100000,nesterov=on)", "sgd(lr=0.05,momentum=0.9,nesterov=on)", false },
         { "dgc(ratio=1,warmup=0,masking=off,min_numel=0)", "sgd(lr=0.05,momentum=0.9)", false },
         { "dgc", "sgd(lr=0.05,momentum=0.9,weight_decay=0.5)", true },
         { "dgc(momentum=0)", "sgd(lr=0.05,weight_decay=0.5)", true },
@@ -655,10 +659,13 @@ static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
     enum { N = 12 };
     const double b1 = 0.8, b2 = 0.9, eps = 1e-3, lr = 0.05, wd = 0.01;
     static const struct { const char *name; int freeze; bool correct; } rows[] = {
-        { "onebit-adam(freeze_step=3", 3, false }, { "onebit-adam(freeze_step=5", 5,
-          false }, { "onebit-adam(freeze_step=100", 100, false },
-        { "onebit-adam(freeze_step=3,bias_correction=on", 3, true }, { "qadam(warmup_steps=2", 2,
-          true }, { "qadam(warmup_steps=4,bias_correction=off", 4, false }, { "qadam(eps=0.001", 100, true },
+        { "onebit-adam(freeze_step=3",                    3,   false },
+        { "onebit-adam(freeze_step=5",                    5,   false },
+        { "onebit-adam(freeze_step=100",                  100, false },
+        { "onebit-adam(freeze_step=3,bias_correction=on", 3,   true },
+        { "qadam(warmup_steps=2",                         2,   true },
+        { "qadam(warmup_steps=4,bias_correction=off",     4,   false },
+        { "qadam(eps=0.001",                              100, true },
     };
 
     (void)state;

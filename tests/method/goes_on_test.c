@@ -113,13 +113,10 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     tutti_engine *e;
 
     s->ended[rank] = tutti_engine_open(&e, world, &param, 1,
-                                       &(tutti_engine_options){ .method = s->method,
-                                                                .codec = s->codec,
-                                                                .optimizer = "sgd(lr=0.25)",
-                                                                .batch = 2,
-                                                                .data_samples = 8,
-                                                                .initial = initial,
-                                                                .stop_on_loss = s->stop },
+                                       &(tutti_engine_options){
+                                           .method = s->method, .codec = s->codec, .optimizer = "sgd(lr=0.25)",
+                                           .batch = 2, .data_samples = 8, .initial = initial, .stop_on_loss = s->stop,
+                                       },
                                        err);
     if (s->ended[rank] == TUTTI_OK) {
         s->ended[rank] = train(s, e, world, err);
@@ -362,15 +359,10 @@ static void a_checkpoint_is_that_of_a_run_of_those_who_are_left(void **state)
     assert_int_equal(tutti_checkpoint_step(c), STEPS);
     assert_non_null(strstr(tutti_checkpoint_facts(c), "members"));
     for (int i = 0; i < 3; i++)
-        targets[i] = (tutti_saved){ .state = "x",
-                                    .tensor = "a",
-                                    .keep = TUTTI_OWN_MEAN,
-                                    .dtype = TUTTI_F32,
-                                    .owner = i,
-                                    .count = COUNT,
-                                    .begin = 0,
-                                    .end = COUNT,
-                                    .data = x[i] };
+        targets[i] = (tutti_saved){
+            .state = "x", .tensor = "a", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .owner = i, .count = COUNT,
+            .begin = 0, .end = COUNT, .data = x[i],
+        };
     assert_int_equal(tutti_checkpoint_read(c, targets, 3, NULL), TUTTI_OK);
     for (int i = 0; i < 3; i++)
         assert_memory_equal(x[i], s->x[i + (i > 0)][STEPS], sizeof x[i]);

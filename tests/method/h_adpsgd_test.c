@@ -6,8 +6,9 @@
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "h-adpsgd", "h-adpsgd(super_learner=1,exchanges=0)",
-                                           "h-adpsgd(super_learner=none)" };
+    static const char *const methods[] = {
+        "h-adpsgd", "h-adpsgd(super_learner=1,exchanges=0)", "h-adpsgd(super_learner=none)",
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -169,15 +170,12 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
 
 static void what_cannot_work_is_refused_in_a_sentence(void **state)
 {
-    static const char *const wrong[] = { "h-adpsgd(super_learner=0)",
-                                         "h-adpsgd(super_learner=7)",
-                                         "h-adpsgd(super_learner=-1)",
-                                         "h-adpsgd(super_learner=two)",
-                                         "h-adpsgd(super_learner=2.5)",
-                                         "h-adpsgd(super_learner=)",
-                                         "h-adpsgd(super_learner=99999999999999999999)",
-                                         "h-adpsgd(exchanges=-1)",
-                                         "h-adpsgd(super_learner=2,graph=rign)" };
+    static const char *const wrong[] = {
+        "h-adpsgd(super_learner=0)", "h-adpsgd(super_learner=7)", "h-adpsgd(super_learner=-1)",
+        "h-adpsgd(super_learner=two)", "h-adpsgd(super_learner=2.5)", "h-adpsgd(super_learner=)",
+        "h-adpsgd(super_learner=99999999999999999999)", "h-adpsgd(exchanges=-1)",
+        "h-adpsgd(super_learner=2,graph=rign)",
+    };
     tutti_error err;
 
     (void)state;

@@ -71,8 +71,9 @@ static trial trial_hermes(const char *method, int steps, double (*loss)(trial *,
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "hermes", ALWAYS ",wire=fp32)",
-                                           "hermes(local_passes=3,chunk=4,minibatch=1)" };
+    static const char *const methods[] = {
+        "hermes", ALWAYS ",wire=fp32)", "hermes(local_passes=3,chunk=4,minibatch=1)",
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -456,13 +457,10 @@ static void check_refused(const char *method, int n, bool held_out, const char *
 
 static void what_cannot_work_is_refused_in_a_sentence(void **state)
 {
-    static const char *const bad[] = { "hermes(alpha=0.1)",
-                                       "hermes(beta=1)",
-                                       "hermes(window=2)",
-                                       "hermes(push=never)",
-                                       "hermes(minibatch=0)",
-                                       "hermes(push=always,alpha=-1)",
-                                       "hermes(resize=off,chunk_most=5000)" };
+    static const char *const bad[] = {
+        "hermes(alpha=0.1)", "hermes(beta=1)", "hermes(window=2)", "hermes(push=never)", "hermes(minibatch=0)",
+        "hermes(push=always,alpha=-1)", "hermes(resize=off,chunk_most=5000)",
+    };
     trial t;
     tutti_error err;
 

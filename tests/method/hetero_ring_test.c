@@ -14,9 +14,10 @@ static void check_equal_on_all(const dealt *d, int n)
    summation. Otherwise rounding only. */
 static void equal_allocation_is_ddp_with_accumulation(void **state)
 {
-    static const char *const collectives[] = { "hetero-ring(allocation=equal,micro_batch=4,collective=ring)",
-                                               "hetero-ring(allocation=equal,micro_batch=4,collective=auto)",
-                                               "hetero-ring(allocation=equal,micro_batch=4)" };
+    static const char *const collectives[] = {
+        "hetero-ring(allocation=equal,micro_batch=4,collective=ring)",
+        "hetero-ring(allocation=equal,micro_batch=4,collective=auto)", "hetero-ring(allocation=equal,micro_batch=4)",
+    };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(collectives); c++)
@@ -138,10 +139,10 @@ static void a_deal_that_follows_noise_is_the_same_everywhere_and_changes_no_bit(
 
 static void every_sample_is_used_exactly_once_an_epoch_in_the_same_steps(void **state)
 {
-    static const char *const methods[] = { "hetero-ring(allocation=equal)",
-                                           "hetero-ring(allocation=static,shares=7:1:2)",
-                                           "hetero-ring(adapt_every=1,tolerance=0)",
-                                           "hetero-ring(adapt_every=epoch,tolerance=0)" };
+    static const char *const methods[] = {
+        "hetero-ring(allocation=equal)", "hetero-ring(allocation=static,shares=7:1:2)",
+        "hetero-ring(adapt_every=1,tolerance=0)", "hetero-ring(adapt_every=epoch,tolerance=0)",
+    };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(methods); c++)
@@ -205,11 +206,16 @@ static void traffic_is_a_ring_a_step_and_a_float_a_window(void **state)
 static void micro_batches_are_cut_from_the_step_by_what_is_given(void **state)
 {
     static const struct { const char *method; int64_t batch, accumulate, each, samples; } cases[] = {
-        { "hetero-ring", 64, 1, 8, 8 }, { "hetero-ring", 16, 1, 8, 2 }, { "hetero-ring", 20, 1, 10,
-          2 }, { "hetero-ring", 7, 1, 7, 1 }, { "hetero-ring", 11, 1, 11, 1 },
-        { "hetero-ring", 1, 1, 1, 1 }, { "hetero-ring", 2, 12, 8, 3 }, { "hetero-ring(micro_batch=16)", 64, 1, 4,
-          16 }, { "hetero-ring(micro_batches=6)", 6, 2, 3, 4 },
-        { "hetero-ring(micro_batches=24,micro_batch=2)", 24, 1, 12, 2 },
+        { "hetero-ring",                                 64, 1,  8,  8 },
+        { "hetero-ring",                                 16, 1,  8,  2 },
+        { "hetero-ring",                                 20, 1,  10, 2 },
+        { "hetero-ring",                                 7,  1,  7,  1 },
+        { "hetero-ring",                                 11, 1,  11, 1 },
+        { "hetero-ring",                                 1,  1,  1,  1 },
+        { "hetero-ring",                                 2,  12, 8,  3 },
+        { "hetero-ring(micro_batch=16)",                 64, 1,  4,  16 },
+        { "hetero-ring(micro_batches=6)",                6,  2,  3,  4 },
+        { "hetero-ring(micro_batches=24,micro_batch=2)", 24, 1,  12, 2 },
     };
 
     (void)state;

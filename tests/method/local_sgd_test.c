@@ -138,8 +138,8 @@ static size_t slice(size_t count, int size, int i)
 static void traffic_is_one_all_reduce_of_the_model_every_period_and_none_where_models_are_equal(void **state)
 {
     static const struct { const char *method; int steps, rounds; } cases[] = {
-        { "local-sgd", 16, 2 }, { "local-sgd(period=4)", 8, 2 }, { "local-sgd(period=4)", 9,
-          3 }, { "local-sgd(period=4)", 3, 1 }, { "local-sgd(period=1)", 5, 5 },
+        { "local-sgd", 16, 2 }, { "local-sgd(period=4)", 8, 2 }, { "local-sgd(period=4)", 9, 3 },
+        { "local-sgd(period=4)", 3, 1 }, { "local-sgd(period=1)", 5, 5 },
         { "local-sgd(period=3,outer=sgd(lr=0.7))", 7, 3 },
     };
 
@@ -171,8 +171,9 @@ static void traffic_is_one_all_reduce_of_the_model_every_period_and_none_where_m
 
 static void looking_at_the_agreed_model_disturbs_nothing(void **state)
 {
-    static const char *const methods[] = { "local-sgd(period=3)",
-                                           "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))" };
+    static const char *const methods[] = {
+        "local-sgd(period=3)", "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))",
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++) {
@@ -387,8 +388,10 @@ static void a_number_beyond_the_codecs_range_ends_the_run_before_it_reaches_a_mo
           "worker 1: codec 'fp16' has no number for element 10 of what is sent of b in step 1, 70000" },
         { "ef(fp16)", -35000, false,
           "worker 1: codec 'fp16' has no number for element 10 of what is sent of b in step 1, -70000" },
-        { "fp16", 32752, false, NULL }, { "bf16", 35000, false, NULL }, { "fp32", 35000, false,
-          NULL }, { "ef(topk(ratio=0.1))", 35000, false, NULL },
+        { "fp16", 32752, false, NULL },
+        { "bf16", 35000, false, NULL },
+        { "fp32", 35000, false, NULL },
+        { "ef(topk(ratio=0.1))", 35000, false, NULL },
         { "fp32", 3e38f, false,
           "worker 1: b has moved by inf at element 10 when it is to be sent in step 1; lower the learning rate or "
           "clip the gradient (clip-norm)" },

@@ -61,22 +61,14 @@ static tutti_status mean_step(tutti_method *m, tutti_error *err)
     return tutti_average(m, m->x, err);
 }
 
-static const tutti_method_ops probe_ops = { .name = "probe",
-                                            .options = probe_options,
-                                            .self_bytes = sizeof(probe),
-                                            .declare = probe_declare,
-                                            .open = probe_open,
-                                            .step = probe_step,
-                                            .agree = probe_agree,
-                                            .traits = TUTTI_OWNS_UPDATE };
-static const tutti_method_ops mean_ops = { .name = "mean",
-                                           .options = probe_options,
-                                           .self_bytes = sizeof(probe),
-                                           .declare = probe_declare,
-                                           .open = probe_open,
-                                           .step = mean_step,
-                                           .agree = probe_agree,
-                                           .traits = TUTTI_OWNS_UPDATE };
+static const tutti_method_ops probe_ops = {
+    .name = "probe", .options = probe_options, .self_bytes = sizeof(probe), .declare = probe_declare,
+    .open = probe_open, .step = probe_step, .agree = probe_agree, .traits = TUTTI_OWNS_UPDATE,
+};
+static const tutti_method_ops mean_ops = {
+    .name = "mean", .options = probe_options, .self_bytes = sizeof(probe), .declare = probe_declare, .open = probe_open,
+    .step = mean_step, .agree = probe_agree, .traits = TUTTI_OWNS_UPDATE,
+};
 static const tutti_method_ops *const methods[] = { &probe_ops, &mean_ops, NULL };
 
 static trial of(const char *method, int steps)

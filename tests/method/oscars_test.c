@@ -9,8 +9,9 @@ static const double rate = 0.0625;
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "oscars", "oscars(interval=1)",
-                                           "oscars(weights=normalised,quorum=1,max_late=0)" };
+    static const char *const methods[] = {
+        "oscars", "oscars(interval=1)", "oscars(weights=normalised,quorum=1,max_late=0)",
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -223,10 +224,11 @@ static tutti_status refused(const char *method, tutti_error *err)
 
 static void what_cannot_work_is_refused_in_a_sentence(void **state)
 {
-    static const char *const wrong[] = { "oscars(interval=0)",    "oscars(interval=1000001)", "oscars(grace=-0.1)",
-                                         "oscars(quorum=1.1)",    "oscars(quorum=0)",         "oscars(max_late=-1)",
-                                         "oscars(quota_max=0.5)", "oscars(weights=none)",     "oscars(adapt=yes)",
-                                         "oscars(growth=0.1)",    "oscars(grace=nan)" };
+    static const char *const wrong[] = {
+        "oscars(interval=0)", "oscars(interval=1000001)", "oscars(grace=-0.1)", "oscars(quorum=1.1)",
+        "oscars(quorum=0)", "oscars(max_late=-1)", "oscars(quota_max=0.5)", "oscars(weights=none)", "oscars(adapt=yes)",
+        "oscars(growth=0.1)", "oscars(grace=nan)",
+    };
     tutti_error err;
 
     (void)state;

@@ -95,20 +95,14 @@ static tutti_status asks_agree(tutti_method *m, tutti_error *err)
 }
 
 static const tutti_service services[] = { { "serve", asks_serve }, { 0 } };
-static const tutti_method_ops asks_ops = { .name = "asks",
-                                           .self_bytes = sizeof(asks),
-                                           .traits = TUTTI_UPDATES_SLICES,
-                                           .services = services,
-                                           .declare = asks_declare,
-                                           .step = asks_step,
-                                           .agree = asks_agree };
-static const tutti_method_ops asks_rows_ops = { .name = "asks-rows",
-                                                .self_bytes = sizeof(asks),
-                                                .traits = TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS,
-                                                .services = services,
-                                                .declare = asks_declare,
-                                                .step = asks_step,
-                                                .agree = asks_agree };
+static const tutti_method_ops asks_ops = {
+    .name = "asks", .self_bytes = sizeof(asks), .traits = TUTTI_UPDATES_SLICES, .services = services,
+    .declare = asks_declare, .step = asks_step, .agree = asks_agree,
+};
+static const tutti_method_ops asks_rows_ops = {
+    .name = "asks-rows", .self_bytes = sizeof(asks), .traits = TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS,
+    .services = services, .declare = asks_declare, .step = asks_step, .agree = asks_agree,
+};
 
 /* What tutti_exchange makes of a table: all tell how many rows they have touched; then ids and
    rows, or, where the table travels whole under a lazy optimiser, a bit a row. */
@@ -137,9 +131,9 @@ static tutti_status sums_exchange(tutti_method *m, tutti_piece *p, tutti_error *
                              tutti_host(all, words, TUTTI_I32), err);
 }
 
-static const tutti_method_ops sums_ops = { .name = "sums",
-                                           .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS,
-                                           .exchange = sums_exchange };
+static const tutti_method_ops sums_ops = {
+    .name = "sums", .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS, .exchange = sums_exchange,
+};
 static const tutti_method_ops *const methods[] = { &asks_ops, &asks_rows_ops, &sums_ops, NULL };
 
 static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)

@@ -130,12 +130,10 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     tutti_engine *e;
 
     s->ended[rank] = tutti_engine_open(&e, world, &param, 1,
-                                       &(tutti_engine_options){ .method = s->method,
-                                                                .optimizer = "sgd(lr=0.25)",
-                                                                .batch = 2,
-                                                                .initial = initial,
-                                                                .evaluate = any_loss,
-                                                                .servers = s->servers },
+                                       &(tutti_engine_options){
+                                           .method = s->method, .optimizer = "sgd(lr=0.25)", .batch = 2,
+                                           .initial = initial, .evaluate = any_loss, .servers = s->servers,
+                                       },
                                        err);
     if (s->ended[rank] == TUTTI_OK) {
         s->ended[rank] = train(s, e, err);
@@ -165,18 +163,17 @@ static void others_went_on(const scene *s)
 
 static void a_step_is_the_mean_of_those_who_are_left(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "parameter-server(bucket_mb=0.0005)",
-                                           "backup-workers(backup=0)" };
+    static const char *const methods[] = {
+        "parameter-server", "parameter-server(bucket_mb=0.0005)", "backup-workers(backup=0)",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
         for (int servers = 1; servers <= 3; servers += 2) {
-            scene s = { .method = methods[k],
-                        .workers = 4,
-                        .servers = servers,
-                        .steps = STEPS,
-                        .together = true,
-                        .lost_before = { [1] = 3, [2] = 3 } };
+            scene s = {
+                .method = methods[k], .workers = 4, .servers = servers, .steps = STEPS, .together = true,
+                .lost_before = { [1] = 3, [2] = 3 },
+            };
             play(&s);
             others_went_on(&s);
             for (size_t i = 0; i < COUNT; i++) {
@@ -211,11 +208,10 @@ static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **stat
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
         for (int first = 0; first < 2; first++) { /* the worker that hands out gradients is one as any other */
-            scene s = { .method = cases[k].method,
-                        .workers = 4,
-                        .servers = strncmp(cases[k].method, "ring", 4) == 0 ? 1 : 2,
-                        .steps = STEPS,
-                        .asks = cases[k].asks };
+            scene s = {
+                .method = cases[k].method, .workers = 4, .servers = strncmp(cases[k].method, "ring", 4) == 0 ? 1 : 2,
+                .steps = STEPS, .asks = cases[k].asks,
+            };
             s.lost_before[first == 0 ? 2 : 0] = 3;
             play(&s);
             others_went_on(&s);
@@ -235,21 +231,12 @@ static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **stat
 
 static void nobody_is_left_waiting(void **state)
 {
-    static const char *const methods[] = { "parameter-server",
-                                           "ssp(staleness=1)",
-                                           "backup-workers(backup=1)",
-                                           "backup-workers(backup=2)",
-                                           "asgd(softsync=3)",
-                                           "ringmaster-asgd(stops=on,max_delay=1)",
-                                           "ringleader-asgd",
-                                           "ringleader-asgd(table=worker)",
-                                           "dude-asgd",
-                                           "dude-asgd(group=4)",
-                                           "dude-asgd(group=2,table=worker)",
-                                           "dude-asgd(start=partial)",
-                                           "oscars",
-                                           "oscars(quorum=1,interval=2)",
-                                           "hermes(push=always,chunk=2,minibatch=1,local_passes=1)" };
+    static const char *const methods[] = {
+        "parameter-server", "ssp(staleness=1)", "backup-workers(backup=1)", "backup-workers(backup=2)",
+        "asgd(softsync=3)", "ringmaster-asgd(stops=on,max_delay=1)", "ringleader-asgd", "ringleader-asgd(table=worker)",
+        "dude-asgd", "dude-asgd(group=4)", "dude-asgd(group=2,table=worker)", "dude-asgd(start=partial)", "oscars",
+        "oscars(quorum=1,interval=2)", "hermes(push=always,chunk=2,minibatch=1,local_passes=1)",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -272,21 +259,20 @@ static void nobody_is_left_waiting(void **state)
 
 static void a_lost_slice_ends_the_run_and_is_named(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "asgd",
-                                           "ssp(staleness=1)", "backup-workers",
-                                           "ringmaster-asgd",  "asgd(servers=2)",
-                                           "ssp(servers=1)" };
+    static const char *const methods[] = {
+        "parameter-server", "asgd", "ssp(staleness=1)", "backup-workers", "ringmaster-asgd", "asgd(servers=2)",
+        "ssp(servers=1)",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
         /* a rank that only serves hears at its own pace that all is computed, and goes
            before the end; else within a step */
         const bool beside = strstr(methods[k], "servers=") != NULL, own = strstr(methods[k], "asgd") != NULL;
-        scene s = { .method = methods[k],
-                    .workers = 3,
-                    .servers = beside ? 0 : 1,
-                    .steps = own && !beside ? STEPS : 100000,
-                    .asks = own };
+        scene s = {
+            .method = methods[k], .workers = 3, .servers = beside ? 0 : 1, .steps = own && !beside ? STEPS : 100000,
+            .asks = own,
+        };
         int heard = 0;
         s.lost_before[beside ? 0 : 3] = 2;
         play(&s);
@@ -319,11 +305,10 @@ static void beside_the_computation_any_other_worker_may_go(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
-        scene s = { .method = methods[k],
-                    .workers = 4,
-                    .steps = STEPS,
-                    .asks = strstr(methods[k], "asgd") != NULL,
-                    .lost_before = { [3] = 2 } };
+        scene s = {
+            .method = methods[k], .workers = 4, .steps = STEPS, .asks = strstr(methods[k], "asgd") != NULL,
+            .lost_before = { [3] = 2 },
+        };
         play(&s);
         others_went_on(&s);
     }

@@ -194,20 +194,14 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     run *r = arg;
     tutti_engine_options options = r->options;
     float *memory[TENSORS] = { 0 }, *values[TENSORS] = { 0 };
-    tutti_param params[TENSORS] = { { .name = "c", .dims = 1, .dim = { r->count[0] }, .unit = 2 },
-                                    { .name = "table",
-                                      .dims = 2,
-                                      .dim = { r->count[1] / r->cols, r->cols },
-                                      .unit = 1,
-                                      .row_sparse = r->rows,
-                                      .asks_rows = r->asks },
-                                    { .name = "b", .dims = 1, .dim = { r->count[2] }, .unit = 1 },
-                                    { .name = "a",
-                                      .dims = 2,
-                                      .dim = { r->count[3] / 2, 2 },
-                                      .unit = 0,
-                                      .row_sparse = r->rows,
-                                      .asks_rows = r->asks } };
+    tutti_param params[TENSORS] = {
+        { .name = "c", .dims = 1, .dim = { r->count[0] }, .unit = 2 },
+        { .name = "table", .dims = 2, .dim = { r->count[1] / r->cols, r->cols }, .unit = 1,
+          .row_sparse = r->rows, .asks_rows = r->asks },
+        { .name = "b", .dims = 1, .dim = { r->count[2] }, .unit = 1 },
+        { .name = "a", .dims = 2, .dim = { r->count[3] / 2, 2 }, .unit = 0,
+          .row_sparse = r->rows, .asks_rows = r->asks },
+    };
     tutti_engine *e = NULL;
     tutti_status status = TUTTI_OK;
 
@@ -231,13 +225,10 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 
 static run run_of(const char *method, const char *optimizer, double touched, uint64_t seed)
 {
-    return (run){ .options = { .method = method, .optimizer = optimizer, .batch = 2, .seed = seed },
-                  .count = { 37, 60 * 5, 20, 6 },
-                  .cols = 5,
-                  .touched = touched,
-                  .rows = true,
-                  .asks = true,
-                  .steps = 5 };
+    return (run){
+        .options = { .method = method, .optimizer = optimizer, .batch = 2, .seed = seed },
+        .count = { 37, 60 * 5, 20, 6 }, .cols = 5, .touched = touched, .rows = true, .asks = true, .steps = 5,
+    };
 }
 
 static tutti_status try(run *r, int n, tutti_error *err)
@@ -280,16 +271,18 @@ static void same(const run *a, const run *b, int n, const char *what)
 
 /* ---- bits ---- */
 
-static const char *const optimizers[] = { "sgd(lr=0.125)", "sgd(lr=0.125,momentum=0.5)",
-                                          "sgd(lr=0.125,momentum=0.5,lazy=on)", "adamw(lr=0.01)",
-                                          "adam(lr=0.01,lazy=on)" };
+static const char *const optimizers[] = {
+    "sgd(lr=0.125)", "sgd(lr=0.125,momentum=0.5)", "sgd(lr=0.125,momentum=0.5,lazy=on)", "adamw(lr=0.01)",
+    "adam(lr=0.01,lazy=on)",
+};
 static const double shares[] = { 0, 0.015, 0.3, 0.8, 1.1 };
 
 static void synchronous_methods_have_the_bits_of_ddp(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "parameter-server(servers=2)",
-                                           "parameter-server(bucket_mb=0.001)", "backup-workers(backup=0)",
-                                           "backup-workers(backup=0,servers=1)" };
+    static const char *const methods[] = {
+        "parameter-server", "parameter-server(servers=2)", "parameter-server(bucket_mb=0.001)",
+        "backup-workers(backup=0)", "backup-workers(backup=0,servers=1)",
+    };
     static const int sizes[] = { 2, 3, 8 }; /* the first of eight servers has no part of a table */
 
     (void)state;
@@ -317,15 +310,10 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
 /* What is computed from an old row differs: alone, every row that changes does so at the server. */
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "asgd",
-                                           "asgd(hogwild=on)",
-                                           "asgd(hogwild=on,locks=row)",
-                                           "asgd(hogwild=on,locks=full)",
-                                           "asgd(compensate=adaptive)",
-                                           "ssp",
-                                           "ssp(staleness=0)",
-                                           "backup-workers",
-                                           "parameter-server" };
+    static const char *const methods[] = {
+        "asgd", "asgd(hogwild=on)", "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)",
+        "asgd(compensate=adaptive)", "ssp", "ssp(staleness=0)", "backup-workers", "parameter-server",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -689,8 +677,9 @@ static void the_parameter_server_sends_the_rows_of_all_back(void **state)
 static void shares_move_when_all_is_quiet(void **state)
 {
     static const int64_t before[] = { 2, 4, 1, 1 }, after[] = { 4, 1, 2, 1 };
-    static const char *const methods[] = { "ssp(staleness=100)", "ssp(staleness=100,servers=1)",
-                                           "backup-workers(backup=0)" };
+    static const char *const methods[] = {
+        "ssp(staleness=100)", "ssp(staleness=100,servers=1)", "backup-workers(backup=0)",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {

@@ -106,22 +106,12 @@ static float bad(int rank, uint64_t step, size_t i, float x)
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "parameter-server",
-                                           "asgd",
-                                           "asgd(lr_delay=inverse)",
-                                           "asgd(lr_delay=n_over_max)",
-                                           "asgd(lr_delay=poly)",
-                                           "asgd(hogwild=on)",
-                                           "asgd(hogwild=on,locks=row)",
-                                           "asgd(hogwild=on,locks=full)",
-                                           "asgd(lr_time=on)",
-                                           "asgd(compensate=constant,lambda=3)",
-                                           "asgd(compensate=adaptive)",
-                                           "ssp",
-                                           "ssp(staleness=0)",
-                                           "ssp(staleness=0,staleness_max=2)",
-                                           "backup-workers",
-                                           "backup-workers(backup=0)" };
+    static const char *const methods[] = {
+        "parameter-server", "asgd", "asgd(lr_delay=inverse)", "asgd(lr_delay=n_over_max)", "asgd(lr_delay=poly)",
+        "asgd(hogwild=on)", "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)", "asgd(lr_time=on)",
+        "asgd(compensate=constant,lambda=3)", "asgd(compensate=adaptive)", "ssp", "ssp(staleness=0)",
+        "ssp(staleness=0,staleness_max=2)", "backup-workers", "backup-workers(backup=0)",
+    };
     static const char *const optimizers[] = { "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "adamw(lr=0.01)" };
 
     (void)state;
@@ -195,12 +185,10 @@ static void the_parameter_server_sends_each_slice_once_each_way(void **state)
 /* A gradient up and a model down each, and an all-gather of the slices at the end. */
 static void a_push_sends_a_gradient_and_brings_a_model(void **state)
 {
-    static const char *const methods[] = { "asgd",
-                                           "asgd(servers=1)",
-                                           "asgd(servers=2,softsync=2)",
-                                           "asgd(compensate=adaptive)",
-                                           "ssp(staleness=2)",
-                                           "ssp(staleness=0,servers=1)" };
+    static const char *const methods[] = {
+        "asgd", "asgd(servers=1)", "asgd(servers=2,softsync=2)", "asgd(compensate=adaptive)", "ssp(staleness=2)",
+        "ssp(staleness=0,servers=1)",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -687,27 +675,17 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
 
 static void options_at_their_ends_and_what_cannot_work(void **state)
 {
-    static const char *const fine[] = { "parameter-server(servers=3)",
-                                        "asgd(softsync=3,servers=3)",
-                                        "asgd(lr_delay=poly,exponent=0)",
-                                        "ssp(staleness=1000000000)",
-                                        "backup-workers(backup=2)",
-                                        "asgd(exponent=0.5)",
-                                        "asgd(compensate=adaptive,mean_decay=0,lambda=1000000)" };
-    static const char *const wrong[] = { "parameter-server(servers=-1)",
-                                         "parameter-server(servers=4)",
-                                         "parameter-server(bucket_mb=0)",
-                                         "asgd(servers=4)",
-                                         "asgd(softsync=0)",
-                                         "asgd(lr_delay=fast)",
-                                         "asgd(lr_delay=poly,exponent=-1)",
-                                         "ssp(staleness=-1)",
-                                         "ssp(staleness=1000000001)",
-                                         "ssp(servers=4)",
-                                         "backup-workers(backup=-1)",
-                                         "asgd(hogwild=maybe)",
-                                         "asgd(compensate=constant,lambda=-1)",
-                                         "asgd(compensate=adaptive,mean_decay=1)" };
+    static const char *const fine[] = {
+        "parameter-server(servers=3)", "asgd(softsync=3,servers=3)", "asgd(lr_delay=poly,exponent=0)",
+        "ssp(staleness=1000000000)", "backup-workers(backup=2)", "asgd(exponent=0.5)",
+        "asgd(compensate=adaptive,mean_decay=0,lambda=1000000)",
+    };
+    static const char *const wrong[] = {
+        "parameter-server(servers=-1)", "parameter-server(servers=4)", "parameter-server(bucket_mb=0)",
+        "asgd(servers=4)", "asgd(softsync=0)", "asgd(lr_delay=fast)", "asgd(lr_delay=poly,exponent=-1)",
+        "ssp(staleness=-1)", "ssp(staleness=1000000001)", "ssp(servers=4)", "backup-workers(backup=-1)",
+        "asgd(hogwild=maybe)", "asgd(compensate=constant,lambda=-1)", "asgd(compensate=adaptive,mean_decay=1)",
+    };
     tutti_error err;
     trial t;
 
@@ -762,9 +740,10 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
 
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
 {
-    static const char *const methods[] = { "parameter-server",         "asgd",
-                                           "asgd(softsync=2)",         "ssp(staleness=1)",
-                                           "backup-workers(backup=0)", "backup-workers" };
+    static const char *const methods[] = {
+        "parameter-server", "asgd", "asgd(softsync=2)", "ssp(staleness=1)", "backup-workers(backup=0)",
+        "backup-workers",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {

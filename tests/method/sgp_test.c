@@ -33,8 +33,9 @@ static void one_worker_is_single_bit_for_bit(void **state)
    averaging, whatever the optimiser (invariant 4). */
 static void equal_weights_are_d_psgd_to_the_bit(void **state)
 {
-    static const char *const equal[] = { "one-peer-exponential", "ring",     "directed-ring",
-                                         "exponential",          "complete", "torus" };
+    static const char *const equal[] = {
+        "one-peer-exponential", "ring", "directed-ring", "exponential", "complete", "torus",
+    };
     static const int sizes[] = { 2, 3, 5 };
 
     (void)state;
@@ -250,8 +251,9 @@ static void no_gradient_is_lost(void **state)
 
 static void looking_and_lanes_and_chunks_change_no_bit(void **state)
 {
-    static const char *const methods[] = { "sgp(graph=star(weights=push))", "sgp(graph=star(weights=push),overlap=1)",
-                                           "sgp(graph=ring,overlap=3)" };
+    static const char *const methods[] = {
+        "sgp(graph=star(weights=push))", "sgp(graph=star(weights=push),overlap=1)", "sgp(graph=ring,overlap=3)",
+    };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {

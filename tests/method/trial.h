@@ -257,11 +257,10 @@ static inline tutti_status trial_rank(tutti_world *world, void *arg, tutti_error
 
 static inline trial trial_of(const char *method, const char *optimizer, int steps)
 {
-    return (trial){ .options = { .optimizer = optimizer, .batch = 2 },
-                    .method = method,
-                    .steps = steps,
-                    .count = { 1000, 33, 500 },
-                    .gradient = trial_quadratic };
+    return (trial){
+        .options = { .optimizer = optimizer, .batch = 2 }, .method = method, .steps = steps,
+        .count = { 1000, 33, 500 }, .gradient = trial_quadratic,
+    };
 }
 
 static inline tutti_status trial_try(trial *t, int n, tutti_error *err)

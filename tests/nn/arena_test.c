@@ -162,9 +162,10 @@ static void sizes_that_overflow_are_a_sentence(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(sizes); k++) {
         size_t place = 7, total = 7;
-        nn_buffer list[3] = { { .bytes = sizes[k], .place = &place },
-                              { .bytes = sizes[k], .first = 1, .last = 1 },
-                              { .bytes = sizes[k], .first = 2, .last = 2 } };
+        nn_buffer list[3] = {
+            { .bytes = sizes[k], .place = &place }, { .bytes = sizes[k], .first = 1, .last = 1 },
+            { .bytes = sizes[k], .first = 2, .last = 2 },
+        };
         tutti_error err;
         assert_int_equal(tutti_nn_arena_plan(list, 3, &total, &err), TUTTI_ERR_MEMORY);
         assert_string_equal(err.text,

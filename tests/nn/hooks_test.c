@@ -430,9 +430,10 @@ static void the_sizes_used_last_keep_their_plans(void **state)
 /* ---- what a network tells of itself ---- */
 static void no_primitive_of_onednn_is_its_reference_code_and_each_is_named(void **state)
 {
-    static const char *const expected[] = { "conv2d 0 forward: ",       "conv2d 0 weights: ", "conv2d 3 forward: ",
-                                            "conv2d 3 weights: ",       "conv2d 3 data: ",    "linear 7 forward: ",
-                                            "linear 7 weights added: ", "linear 7 data: ",    "linear 9 weights: " };
+    static const char *const expected[] = {
+        "conv2d 0 forward: ", "conv2d 0 weights: ", "conv2d 3 forward: ", "conv2d 3 weights: ", "conv2d 3 data: ",
+        "linear 7 forward: ", "linear 7 weights added: ", "linear 7 data: ", "linear 9 weights: ",
+    };
     const nn_net net = net_of("cnn", 1, 28, 28, 10);
     tutti_nn *nn = open_net(&net, NULL, 64);
     char text[8192], cut[64];

@@ -621,9 +621,11 @@ static void lists_that_make_no_network_are_refused_with_a_sentence(void **state)
           { "", { 1, 6, 6, 3 }, 3, { CONV_P(4, 3, 1, 1), { .kind = TUTTI_LAYER_GELU }, LINEAR(3) } } },
     };
     static const struct { const char *model, *sentence; int side; } specs[] = {
-        { "resnet(depth=9)", "it must be 6n + 2", 8 }, { "resnet(depth=2)", "depth", 8 }, { "resnet(width=3)",
-          "width", 8 }, { "vgg(large)", "small", 8 },
-        { "vgg", "vgg needs images of at least 8x8; this task has 7x7", 7 },
+        { "resnet(depth=9)", "it must be 6n + 2",                                   8 },
+        { "resnet(depth=2)", "depth",                                               8 },
+        { "resnet(width=3)", "width",                                               8 },
+        { "vgg(large)",      "small",                                               8 },
+        { "vgg",             "vgg needs images of at least 8x8; this task has 7x7", 7 },
     };
 
     (void)state;

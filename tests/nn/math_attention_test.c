@@ -202,8 +202,10 @@ static void the_yardstick_agrees_with_central_differences(void **state)
 
 static void every_level_and_every_cut_gives_the_same_bits(void **state)
 {
-    static const size_t shapes[][5] = { { 2, 2, 33, 16, 0 }, { 1, 3, 65, 8, 3 },  { 1, 1, 130, 20, 0 },
-                                        { 2, 1, 17, 1, 1 },  { 1, 1, 64, 64, 0 }, { 1, 2, 100, 33, 2 } };
+    static const size_t shapes[][5] = {
+        { 2, 2, 33, 16, 0 }, { 1, 3, 65, 8, 3 }, { 1, 1, 130, 20, 0 }, { 2, 1, 17, 1, 1 }, { 1, 1, 64, 64, 0 },
+        { 1, 2, 100, 33, 2 },
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(shapes); i++)

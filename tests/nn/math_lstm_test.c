@@ -41,10 +41,10 @@ typedef struct moment { size_t rows, width, stride; float *gates, *before, *dy, 
 
 static moment moment_of(uint64_t seed)
 {
-    moment m = { .rows = between(seed, 0, 1, 5),
-                 .width = between(seed, 1, 1, 70),
-                 .first = between(seed, 2, 0, 1),
-                 .last = between(seed, 3, 0, 1) };
+    moment m = {
+        .rows = between(seed, 0, 1, 5), .width = between(seed, 1, 1, 70), .first = between(seed, 2, 0, 1),
+        .last = between(seed, 3, 0, 1),
+    };
     m.stride = m.width + between(seed, 4, 0, 9);
     m.gates = drawn(m.rows * 4 * m.width, seed + 1, 2);
     m.before = drawn(m.rows * m.width, seed + 2, 1);

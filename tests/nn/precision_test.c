@@ -329,9 +329,11 @@ static void gradients_of_every_network_are_off_from_float32_by_what_the_format_a
 static void blocks_add_up_to_the_same_bits(void **state)
 {
     static const struct { const char *model; tutti_nn_task task; int64_t block; } cases[] = {
-        { "mlp(hidden=32)", { 1, 4, 5, 6 }, 64 }, { "cnn", { 1, 10, 10, 5 }, 64 }, { "resnet(depth=8)",
-          { 3, 8, 8, 5 }, 64 }, { "gpt(layers=1,dim=16,heads=2)", { .classes = 30, .context = 64 }, 16 },
-        { "wordlm(dim=12,hidden=20)", { .classes = 30, .context = 32 }, 32 },
+        { "mlp(hidden=32)",               { 1, 4, 5, 6 },                   64 },
+        { "cnn",                          { 1, 10, 10, 5 },                 64 },
+        { "resnet(depth=8)",              { 3, 8, 8, 5 },                   64 },
+        { "gpt(layers=1,dim=16,heads=2)", { .classes = 30, .context = 64 }, 16 },
+        { "wordlm(dim=12,hidden=20)",     { .classes = 30, .context = 32 }, 32 },
     };
 
     (void)state;

@@ -423,8 +423,9 @@ static void dropout_draws_for_samples_wherever_their_rows_stand(void **state)
 static void adding_adds(void **state)
 {
     const tutti_nn_task tasks[] = { words(9, 31), frames(9, 5, 31), frames(2, 5, 7), words(1, 6) };
-    const char *const models[] = { "wordlm(dim=12,hidden=7)", "blstm(layers=2,hidden=6)", "blstm(layers=1,hidden=6)",
-                                   "wordlm(dim=4,hidden=4)" };
+    const char *const models[] = {
+        "wordlm(dim=12,hidden=7)", "blstm(layers=2,hidden=6)", "blstm(layers=1,hidden=6)", "wordlm(dim=4,hidden=4)",
+    };
 
     (void)state;
     for (size_t m = 0; m < TUTTI_LENGTH(tasks); m++) {
@@ -456,8 +457,9 @@ static void adding_adds(void **state)
 static void a_sample_s_loss_does_not_depend_on_how_samples_are_cut(void **state)
 {
     const tutti_nn_task tasks[] = { words(16, 31), words(35, 31), frames(8, 6, 5) };
-    const char *const models[] = { "wordlm(dim=24,hidden=20)", "wordlm(dim=24,hidden=16)",
-                                   "blstm(layers=2,hidden=19)" };
+    const char *const models[] = {
+        "wordlm(dim=24,hidden=20)", "wordlm(dim=24,hidden=16)", "blstm(layers=2,hidden=19)",
+    };
 
     (void)state;
     for (size_t m = 0; m < TUTTI_LENGTH(tasks); m++) {
@@ -534,11 +536,10 @@ static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
 static void parameters_have_pytorch_s_names_shapes_and_initial_values(void **state)
 {
     static const struct { const char *name; size_t rows, cols; } expected[] = {
-        { "head.weight", 10, 64 }, { "head.bias", 10, 1 },
-        { "lstm.1.weight_ih_l0", 128, 64 }, { "lstm.1.weight_hh_l0", 128, 32 }, { "lstm.1.bias_ih_l0", 128,
-          1 }, { "lstm.1.bias_hh_l0", 128, 1 },
-        { "lstm.1.weight_ih_l0_reverse", 128, 64 }, { "lstm.1.weight_hh_l0_reverse", 128,
-          32 }, { "lstm.1.bias_ih_l0_reverse", 128, 1 }, { "lstm.1.bias_hh_l0_reverse", 128, 1 },
+        { "head.weight", 10, 64 }, { "head.bias", 10, 1 }, { "lstm.1.weight_ih_l0", 128, 64 },
+        { "lstm.1.weight_hh_l0", 128, 32 }, { "lstm.1.bias_ih_l0", 128, 1 }, { "lstm.1.bias_hh_l0", 128, 1 },
+        { "lstm.1.weight_ih_l0_reverse", 128, 64 }, { "lstm.1.weight_hh_l0_reverse", 128, 32 },
+        { "lstm.1.bias_ih_l0_reverse", 128, 1 }, { "lstm.1.bias_hh_l0_reverse", 128, 1 },
         { "lstm.0.weight_ih_l0", 128, 20 }, { "lstm.0.weight_hh_l0", 128, 32 },
     };
     const tutti_nn_task task = frames(30, 20, 10), text = words(4, 50);

@@ -593,10 +593,11 @@ static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
 /* ---- parameters ---- */
 static void gpt_has_the_parameters_of_the_peer_in_ready_order(void **state)
 {
-    static const char *const names[] = { "head.weight",  "ln.weight",     "ln.bias",     "b.1.f2.weight",
-                                         "b.1.f2.bias",  "b.1.f1.weight", "b.1.f1.bias", "b.1.l2.weight",
-                                         "b.1.l2.bias",  "b.1.o.weight",  "b.1.o.bias",  "b.1.qkv.weight",
-                                         "b.1.qkv.bias", "b.1.l1.weight", "b.1.l1.bias", "b.0.f2.weight" };
+    static const char *const names[] = {
+        "head.weight", "ln.weight", "ln.bias", "b.1.f2.weight", "b.1.f2.bias", "b.1.f1.weight", "b.1.f1.bias",
+        "b.1.l2.weight", "b.1.l2.bias", "b.1.o.weight", "b.1.o.bias", "b.1.qkv.weight", "b.1.qkv.bias", "b.1.l1.weight",
+        "b.1.l1.bias", "b.0.f2.weight",
+    };
     const tutti_nn_task task = { .classes = 256, .context = 128 };
     tutti_nn_param p[64];
     size_t total = 0;

@@ -43,9 +43,9 @@ static worker worker_of(const char *model, uint64_t seed)
 
 static void two_networks_in_two_threads_give_the_bits_they_give_alone(void **state)
 {
-    static const char *const pairs[][2] = { { "cnn", "cnn" },
-                                            { "mlp(hidden=64)", "cnn" },
-                                            { "mlp(hidden=64)", "mlp(hidden=64)" } };
+    static const char *const pairs[][2] = {
+        { "cnn", "cnn" }, { "mlp(hidden=64)", "cnn" }, { "mlp(hidden=64)", "mlp(hidden=64)" },
+    };
     tutti_runtime *rt;
 
     (void)state;

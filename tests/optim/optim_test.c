@@ -226,9 +226,9 @@ static void a_thousand_steps_stay_near_double_arithmetic(void **state)
 {
     enum { N = 33, LONG = 1000 };
     static const struct { const char *spec; double beta1, beta2, l2, decoupled; } rows[] = {
-        { "adam(weight_decay=0.01)", 0.9, 0.999, 0.01, 0 }, { "adamw(beta1=0.8,beta2=0.99,weight_decay=0.05)", 0.8,
-          0.99, 0, 0.05 },
-        { "sgd(momentum=0.9,weight_decay=0.02)", 0.9, 0, 0.02, 0 },
+        { "adam(weight_decay=0.01)",                       0.9, 0.999, 0.01, 0 },
+        { "adamw(beta1=0.8,beta2=0.99,weight_decay=0.05)", 0.8, 0.99,  0,    0.05 },
+        { "sgd(momentum=0.9,weight_decay=0.02)",           0.9, 0,     0.02, 0 },
     };
     (void)state;
     for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {
@@ -354,12 +354,10 @@ static void an_empty_shard_is_updated_to_nothing(void **state)
 static void the_defaults_are_pytorchs(void **state)
 {
     static const struct { const char *optim, *option; double value; } rows[] = {
-        { "sgd", "lr", 0.01 }, { "sgd", "momentum", 0 }, { "sgd", "dampening", 0 }, { "sgd", "nesterov", 0 }, { "sgd",
-          "weight_decay", 0 },
-        { "adam", "lr", 0.001 }, { "adam", "beta1", 0.9 }, { "adam", "beta2", 0.999 }, { "adam", "eps",
-          1e-8 }, { "adam", "weight_decay", 0 },
-        { "adamw", "lr", 0.001 }, { "adamw", "beta1", 0.9 }, { "adamw", "beta2", 0.999 }, { "adamw", "eps",
-          1e-8 }, { "adamw", "weight_decay", 0.01 },
+        { "sgd", "lr", 0.01 }, { "sgd", "momentum", 0 }, { "sgd", "dampening", 0 }, { "sgd", "nesterov", 0 },
+        { "sgd", "weight_decay", 0 }, { "adam", "lr", 0.001 }, { "adam", "beta1", 0.9 }, { "adam", "beta2", 0.999 },
+        { "adam", "eps", 1e-8 }, { "adam", "weight_decay", 0 }, { "adamw", "lr", 0.001 }, { "adamw", "beta1", 0.9 },
+        { "adamw", "beta2", 0.999 }, { "adamw", "eps", 1e-8 }, { "adamw", "weight_decay", 0.01 },
     };
     (void)state;
     for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {
@@ -408,13 +406,11 @@ static void what_makes_no_sense_is_refused_with_a_sentence(void **state)
 static void values_out_of_bounds_are_refused(void **state)
 {
     static const struct { const char *spec, *option; } rows[] = {
-        { "sgd(lr=-0.1)", "lr" }, { "sgd(momentum=1.5)", "momentum" }, { "sgd(dampening=-1)",
-          "dampening" }, { "sgd(weight_decay=-1e-4)", "weight_decay" },
-        { "sgd(lr=nan)", "lr" }, { "adam(beta1=1)", "beta1" }, { "adam(beta2=1)", "beta2" }, { "adam(beta1=-0.1)",
-          "beta1" },
-        { "adam(eps=-1e-8)", "eps" }, { "adamw(weight_decay=-0.01)", "weight_decay" }, { "adamw(lr=inf)",
-          "lr" }, { "sgd(nesterov=perhaps)", "nesterov" },
-        { "adam(momentum=0.9)", "momentum" }, { "sgd(", "sgd(" },
+        { "sgd(lr=-0.1)", "lr" }, { "sgd(momentum=1.5)", "momentum" }, { "sgd(dampening=-1)", "dampening" },
+        { "sgd(weight_decay=-1e-4)", "weight_decay" }, { "sgd(lr=nan)", "lr" }, { "adam(beta1=1)", "beta1" },
+        { "adam(beta2=1)", "beta2" }, { "adam(beta1=-0.1)", "beta1" }, { "adam(eps=-1e-8)", "eps" },
+        { "adamw(weight_decay=-0.01)", "weight_decay" }, { "adamw(lr=inf)", "lr" },
+        { "sgd(nesterov=perhaps)", "nesterov" }, { "adam(momentum=0.9)", "momentum" }, { "sgd(", "sgd(" },
     };
     (void)state;
     for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {

@@ -21,8 +21,9 @@ static tutti_lr_schedule *schedule(const char *spec, uint64_t steps)
 
 static void warm_up_rises_to_exactly_one(void **state)
 {
-    static const char *const specs[] = { "constant(warmup=7)", "cosine(7)", "linear(warmup=7,floor=0.1)",
-                                         "step(every=5,warmup=7)" };
+    static const char *const specs[] = {
+        "constant(warmup=7)", "cosine(7)", "linear(warmup=7,floor=0.1)", "step(every=5,warmup=7)",
+    };
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
         tutti_lr_schedule *s = schedule(specs[k], 100);

@@ -102,8 +102,9 @@ static void the_text_of_a_small_cluster_is_this(void **state)
 
 static void draws_are_those_of_the_seed(void **state)
 {
-    static const char *const pairs[][2] = { { "edge(seed=1)", "edge(seed=2)" },
-                                            { "random-stragglers(seed=1)", "random-stragglers(seed=2)" } };
+    static const char *const pairs[][2] = {
+        { "edge(seed=1)", "edge(seed=2)" }, { "random-stragglers(seed=1)", "random-stragglers(seed=2)" },
+    };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(pairs); i++) {

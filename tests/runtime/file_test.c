@@ -403,10 +403,10 @@ static void parts_in_any_order_make_the_file(void **state)
         for (int cause = 0; cause < 3; cause++) {
             tutti_status status = TUTTI_ERR_IO;
             for (int k = cause == 0 ? 0 : 1; status != TUTTI_OK; k++) {
-                faults f = { .bite = cause == 0 ? 1000 : BLOCK,
-                             .interrupts = cause == 0 ? 3 : 0,
-                             .fail_at = k,
-                             .cause = cause == 1 ? ENOSPC : EINVAL };
+                faults f = {
+                    .bite = cause == 0 ? 1000 : BLOCK, .interrupts = cause == 0 ? 3 : 0, .fail_at = k,
+                    .cause = cause == 1 ? ENOSPC : EINVAL,
+                };
                 tutti_runtime_ops ops;
                 tutti_runtime made, *rt = faulty_runtime(&f, &ops, &made);
                 tutti_error err = { 0 };

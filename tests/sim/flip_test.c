@@ -99,8 +99,9 @@ static flip *run(const char *method, bool asked, int from)
 
 static void one_flipped_sign_in_one_message_changes_the_final_parameters(void **state)
 {
-    static const char *const methods[] = { "ddp",    "ddp(bucket_mb=0.01)",        "local-sgd(period=3)",
-                                           "d-psgd", "d-psgd(complete,order=atc)", "hetero-ring" };
+    static const char *const methods[] = {
+        "ddp", "ddp(bucket_mb=0.01)", "local-sgd(period=3)", "d-psgd", "d-psgd(complete,order=atc)", "hetero-ring",
+    };
 
     (void)state;
     for (size_t m = 0; m < TUTTI_LENGTH(methods); m++) {

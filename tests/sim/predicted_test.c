@@ -221,10 +221,13 @@ static void stragglar_gains_over_ring_what_its_sheet_says(void **state)
 static void the_cost_model_and_the_simulator_agree(void **state)
 {
     static const struct { const char *name, *algorithm; int late; double margin; } rows[] = {
-        { "ring", "ring(order=any)", -1, EXACT }, { "ring", "ring(order=any)", 1, EXACT }, { "tree", "tree", -1,
-          EXACT }, { "doubling", "doubling", -1, 0.15 },
-        { "direct", "direct", -1, 0.1 }, { "exchange", "exchange", -1, 0.1 }, { "stragglar",
-          "stragglar(straggler=2,order=any)", 2, EXACT },
+        { "ring",      "ring(order=any)",                  -1, EXACT },
+        { "ring",      "ring(order=any)",                  1,  EXACT },
+        { "tree",      "tree",                             -1, EXACT },
+        { "doubling",  "doubling",                         -1, 0.15 },
+        { "direct",    "direct",                           -1, 0.1 },
+        { "exchange",  "exchange",                         -1, 0.1 },
+        { "stragglar", "stragglar(straggler=2,order=any)", 2,  EXACT },
     };
     static const int sizes[] = { 3, 5, 7, 12 };
 

@@ -202,8 +202,9 @@ static void overheads_are_balanced_within_four_updates(void **state)
 /* In the middle of a window: the first look after it sees a mixture, the second the new speed. */
 static void a_worker_that_slows_down_in_mid_run_is_balanced_within_two_windows(void **state)
 {
-    static const char *const methods[] = { "hetero-ring(adapt_every=10,micro_batch=1)",
-                                           "hetero-ring(adapt_every=epoch,micro_batch=1)" };
+    static const char *const methods[] = {
+        "hetero-ring(adapt_every=10,micro_batch=1)", "hetero-ring(adapt_every=epoch,micro_batch=1)",
+    };
 
     (void)state;
     for (size_t c = 0; c < 2; c++) {

@@ -61,8 +61,9 @@ static void a_rank_may_save_any_part_of_what_is_global(void **state)
 static void equal_saves_give_equal_files(void **state)
 {
     fixture *f = *state;
-    static const char *const names[] = { "manifest.json", "rank-00000-of-00002.safetensors",
-                                         "rank-00001-of-00002.safetensors" };
+    static const char *const names[] = {
+        "manifest.json", "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors",
+    };
 
     assert_int_equal(save_plain(&f->m->rt, "a", 2, 5, 1, 2), TUTTI_OK);
     assert_int_equal(save_plain(&f->m->rt, "b", 2, 5, 1, 2), TUTTI_OK);
@@ -387,8 +388,9 @@ static void overlapping_and_scattered_targets_are_all_filled(void **state)
 static void no_flipped_byte_goes_unseen(void **state)
 {
     fixture *f = *state;
-    static const char *const names[] = { "manifest.json", "rank-00000-of-00002.safetensors",
-                                         "rank-00001-of-00002.safetensors" };
+    static const char *const names[] = {
+        "manifest.json", "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors",
+    };
 
     assert_int_equal(save_plain(&f->m->rt, "a", 1, 10, 1, 2), TUTTI_OK);
     assert_int_equal(save_plain(&f->m->rt, "a", 2, 20, 2, 2), TUTTI_OK);

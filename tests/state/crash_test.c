@@ -72,11 +72,10 @@ static void a_crash_at_any_operation_leaves_the_old_or_the_new(void **state)
             uint64_t k = 0, seen[3] = { 0 };
             bool ended = false;
             while (!ended) {
-                saving save = { .dir = "run/checkpoints",
-                                .facts = "{\"seed\": 7}",
-                                .step = s->new_step,
-                                .generation = 2,
-                                .keep = s->keep };
+                saving save = {
+                    .dir = "run/checkpoints", .facts = "{\"seed\": 7}", .step = s->new_step, .generation = 2,
+                    .keep = s->keep,
+                };
                 memory_files *m = begin(s, FAULT_STOP, ++k);
                 tutti_status status;
                 int generation;
@@ -114,11 +113,10 @@ static void a_crash_that_keeps_any_of_the_renames_leaves_the_old_or_the_new(void
             uint64_t k = 0, seen[3] = { 0 };
             bool ended = false;
             while (!ended) {
-                saving save = { .dir = "run/checkpoints",
-                                .facts = "{\"seed\": 7}",
-                                .step = s->new_step,
-                                .generation = 2,
-                                .keep = s->keep };
+                saving save = {
+                    .dir = "run/checkpoints", .facts = "{\"seed\": 7}", .step = s->new_step, .generation = 2,
+                    .keep = s->keep,
+                };
                 memory_files *m = begin(s, FAULT_IO, ++k);
                 uint64_t draws;
                 tutti_status status;
@@ -152,11 +150,10 @@ static void a_failing_operation_is_everybodys_failure_and_leaves_no_trace(void *
             uint64_t k = 0, failed = 0;
             bool ended = false;
             while (!ended) {
-                saving save = { .dir = "run/checkpoints",
-                                .facts = "{\"seed\": 7}",
-                                .step = s->new_step,
-                                .generation = 2,
-                                .keep = s->keep };
+                saving save = {
+                    .dir = "run/checkpoints", .facts = "{\"seed\": 7}", .step = s->new_step, .generation = 2,
+                    .keep = s->keep,
+                };
                 memory_files *m = begin(s, fault, ++k);
                 tutti_status status;
                 int generation;
@@ -296,23 +293,13 @@ static void plain_entropy(void *self, void *to, size_t bytes)
 static void open_counter(counter *c, tutti_runtime *real, int left)
 {
     *c = (counter){ .real = real, .left = left };
-    c->ops = (tutti_runtime_ops){ .abi = TUTTI_RUNTIME_ABI,
-                                  .bytes = sizeof c->ops,
-                                  .name = "killed",
-                                  .file_open = killed_open,
-                                  .file_size = plain_size,
-                                  .file_read = plain_read,
-                                  .file_write = killed_write,
-                                  .file_sync = killed_sync,
-                                  .file_close = plain_close,
-                                  .file_rename = killed_rename,
-                                  .file_remove = killed_remove,
-                                  .directory_make = killed_make,
-                                  .directory_sync = killed_directory_sync,
-                                  .directory_list = plain_list,
-                                  .exists = plain_exists,
-                                  .space_left = plain_space,
-                                  .entropy = plain_entropy };
+    c->ops = (tutti_runtime_ops){
+        .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof c->ops, .name = "killed", .file_open = killed_open,
+        .file_size = plain_size, .file_read = plain_read, .file_write = killed_write, .file_sync = killed_sync,
+        .file_close = plain_close, .file_rename = killed_rename, .file_remove = killed_remove,
+        .directory_make = killed_make, .directory_sync = killed_directory_sync, .directory_list = plain_list,
+        .exists = plain_exists, .space_left = plain_space, .entropy = plain_entropy,
+    };
     c->rt.ops = &c->ops;
     c->rt.self = c;
 }

@@ -110,8 +110,10 @@ static void the_bytes_are_those_of_the_published_format(void **state)
     static const char header[] =
         "{\"__metadata__\":{\"format\":\"pt\"},\"0.weight\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]},"
         "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[8,9]}}";
-    tutti_tensor_entry e[] = { { .name = "b", .dtype = TUTTI_U8, .dims = 1, .dim = { 1 }, .data = "x" },
-                               { .name = "0.weight", .dtype = TUTTI_F32, .dims = 2, .dim = { 2, 1 }, .data = w } };
+    tutti_tensor_entry e[] = {
+        { .name = "b", .dtype = TUTTI_U8, .dims = 1, .dim = { 1 }, .data = "x" },
+        { .name = "0.weight", .dtype = TUTTI_F32, .dims = 2, .dim = { 2, 1 }, .data = w },
+    };
     uint8_t *data;
     size_t bytes;
 

@@ -46,16 +46,14 @@ static inline void hold(holding *h, int rank, int size, bool whole)
     for (int k = 0; k < KINDS; k++) {
         const bool own = kind_is_own(&kinds[k]), all = whole || own;
         h->items[k] =
-            (tutti_saved){ .state = kinds[k].state,
-                           .tensor = kinds[k].tensor,
-                           .keep = kinds[k].keep,
-                           .dtype = kinds[k].dtype,
-                           .owner = own ? rank : -1,
-                           .count = kinds[k].count,
-                           .begin = all ? 0 : kinds[k].count * (uint64_t)rank / (uint64_t)size,
-                           .end = all ? kinds[k].count
-                                      : kinds[k].count * (uint64_t)(rank + 1) / (uint64_t)size,
-                           .data = h->memory[k] };
+            (tutti_saved){
+                .state = kinds[k].state, .tensor = kinds[k].tensor, .keep = kinds[k].keep,
+                .dtype = kinds[k].dtype, .owner = own ? rank : -1, .count = kinds[k].count,
+                .begin = all ? 0 : kinds[k].count * (uint64_t)rank / (uint64_t)size,
+                .end = all ? kinds[k].count
+                           : kinds[k].count * (uint64_t)(rank + 1) / (uint64_t)size,
+                .data = h->memory[k],
+            };
     }
 }
 
@@ -114,12 +112,10 @@ static inline tutti_status save_by(saving *s, int size)
 static inline tutti_status save_plain(tutti_runtime *files, const char *dir, int size,
                                       uint64_t step, int generation, int keep)
 {
-    saving s = { .files = files,
-                 .dir = dir,
-                 .facts = "{\"seed\": 7}",
-                 .step = step,
-                 .generation = generation,
-                 .keep = keep };
+    saving s = {
+        .files = files, .dir = dir, .facts = "{\"seed\": 7}", .step = step,
+        .generation = generation, .keep = keep,
+    };
     const tutti_status status = save_by(&s, size);
     if (status != TUTTI_OK)
         print_message("%s\n", s.err[0].text);

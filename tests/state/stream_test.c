@@ -71,13 +71,10 @@ static tutti_status write_parts(tutti_runtime *rt, const char *path, const uint8
 
 static void a_file_is_the_same_whoever_writes_it(void **state)
 {
-    static const size_t cases[][3] = { { 8 * MIB - 64, 0, 1 },
-                                       { 8 * MIB, 0, 0 },
-                                       { 8 * MIB + 1, 4095, 4096 },
-                                       { 1, 9 * MIB, 77 },
-                                       { 3 * MIB + 5, 4 * MIB + 6, 2 * MIB },
-                                       { 16 * MIB - 4096, 4096, MIB },
-                                       { 23 * MIB, 1000, 10 } };
+    static const size_t cases[][3] = {
+        { 8 * MIB - 64, 0, 1 }, { 8 * MIB, 0, 0 }, { 8 * MIB + 1, 4095, 4096 }, { 1, 9 * MIB, 77 },
+        { 3 * MIB + 5, 4 * MIB + 6, 2 * MIB }, { 16 * MIB - 4096, 4096, MIB }, { 23 * MIB, 1000, 10 },
+    };
     fixture *f = *state;
     char base[] = "/tmp/tutti-stream-XXXXXX", path[64];
 
@@ -180,14 +177,10 @@ typedef struct saving {
 
 static tutti_saved item_of(uint8_t *data, uint64_t bytes)
 {
-    return (tutti_saved){ .state = "x",
-                          .tensor = "w",
-                          .keep = TUTTI_SAME,
-                          .dtype = TUTTI_U8,
-                          .owner = -1,
-                          .count = bytes,
-                          .end = bytes,
-                          .data = data };
+    return (tutti_saved){
+        .state = "x", .tensor = "w", .keep = TUTTI_SAME, .dtype = TUTTI_U8, .owner = -1, .count = bytes, .end = bytes,
+        .data = data,
+    };
 }
 
 static tutti_status save_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -399,8 +392,9 @@ int main(void)
     };
 #if SANITIZED_THREAD /* the rest fails an operation at a time, and takes minutes then */
     int failed = 0;
-    static const char *const threads[] = { "a_file_is_the_same_whoever_writes_it",
-                                           "damage_and_failing_reads_are_found_while_reading_ahead" };
+    static const char *const threads[] = {
+        "a_file_is_the_same_whoever_writes_it", "damage_and_failing_reads_are_found_while_reading_ahead",
+    };
     for (size_t k = 0; k < TUTTI_LENGTH(threads); k++) {
         cmocka_set_test_filter(threads[k]);
         failed += cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,9 +15,10 @@
 #include "topology/topology_internal.h"
 
 enum { MOST = 40 };
-static const char *const bases[] = { "ring",          "star",       "grid",       "torus",
-                                     "complete",      "hypercube",  "random(3)",  "random(6,seed=2)",
-                                     "bipartite-exp", "ring-based", "double-ring" };
+static const char *const bases[] = {
+    "ring", "star", "grid", "torus", "complete", "hypercube", "random(3)", "random(6,seed=2)", "bipartite-exp",
+    "ring-based", "double-ring",
+};
 
 static tutti_graph *graph(const char *spec, int n)
 {

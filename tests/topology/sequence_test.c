@@ -97,9 +97,10 @@ static void hyper_hypercube_is_exact_after_one_round_a_factor(void **state)
 /* A worked example: pair (0, 1), then (1, 2) with 2/3, then (0, 1) again. */
 static void base_of_three_is_the_worked_example(void **state)
 {
-    static const double expected[3][9] = { { .5, .5, 0, .5, .5, 0, 0, 0, 1 },
-                                           { 1, 0, 0, 0, 1. / 3, 2. / 3, 0, 2. / 3, 1. / 3 },
-                                           { .5, .5, 0, .5, .5, 0, 0, 0, 1 } };
+    static const double expected[3][9] = {
+        { .5, .5, 0, .5, .5, 0, 0, 0, 1 }, { 1, 0, 0, 0, 1. / 3, 2. / 3, 0, 2. / 3, 1. / 3 },
+        { .5, .5, 0, .5, .5, 0, 0, 0, 1 },
+    };
     tutti_graph *g = graph("base", 3);
     double w[9];
 
@@ -136,9 +137,8 @@ static void drawn_rounds_contract_as_the_formula_says(void **state)
 {
     static const struct { const char *spec; int n; double factor; } cases[] = {
         { "random-ring(seed=11)", 8, 0.23810 }, { "random-ring", 16, 0.28889 }, { "random-ring(seed=5)", 32, 0.31183 },
-        { "random-matching", 8, 3. / 7 }, { "random-matching(seed=3)", 16, 0.46667 }, { "random-matching", 9,
-          0.5 }, { "random-matching", 32, 30. / 62 },
-        { "random-ring", 5, 2. / 12 },
+        { "random-matching", 8, 3. / 7 }, { "random-matching(seed=3)", 16, 0.46667 }, { "random-matching", 9, 0.5 },
+        { "random-matching", 32, 30. / 62 }, { "random-ring", 5, 2. / 12 },
     };
 
     (void)state;
@@ -264,9 +264,10 @@ static void every_pair_meets_about_as_often_as_any_other(void **state)
    orders, agree; other seeds and rounds differ. */
 static void whoever_asks_whenever_gets_the_same_round(void **state)
 {
-    static const char *const specs[] = { "random-matching(seed=4)",      "random-ring(seed=4)",
-                                         "matcha(random(4),0.5,seed=4)", "base(2)",
-                                         "one-peer-exponential",         "shift-one" };
+    static const char *const specs[] = {
+        "random-matching(seed=4)", "random-ring(seed=4)", "matcha(random(4),0.5,seed=4)", "base(2)",
+        "one-peer-exponential", "shift-one",
+    };
     static double one[MOST * MOST], other[MOST * MOST];
 
     (void)state;
@@ -287,9 +288,10 @@ static void whoever_asks_whenever_gets_the_same_round(void **state)
         tutti_graph_close(same);
     }
     for (int turn = 0; turn < 3; turn++) {
-        static const char *const pairs[][2] = { { "random-matching(seed=1)", "random-matching(seed=2)" },
-                                                { "random-ring", "random-ring(seed=9)" },
-                                                { "matcha(seed=1)", "matcha(seed=2)" } };
+        static const char *const pairs[][2] = {
+            { "random-matching(seed=1)", "random-matching(seed=2)" }, { "random-ring", "random-ring(seed=9)" },
+            { "matcha(seed=1)", "matcha(seed=2)" },
+        };
         tutti_graph *g = graph(pairs[turn][0], 20), *differs = graph(pairs[turn][1], 20);
         bool differ = false;
         for (uint64_t k = 0; k < 10; k++) {

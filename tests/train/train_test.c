@@ -284,9 +284,9 @@ static void a_directory_that_cannot_be_written_is_named(void **state)
 
 static void targets_are_read_strictly(void **state)
 {
-    static const char *const bad[] = { "accuracy",     "accuracy=",     "accuracy=2",
-                                       "accuracy=nan", "accuracy=0.5x", "loss=-1",
-                                       "loss=0",       "speed=3",       "=" };
+    static const char *const bad[] = {
+        "accuracy", "accuracy=", "accuracy=2", "accuracy=nan", "accuracy=0.5x", "loss=-1", "loss=0", "speed=3", "=",
+    };
     static const char *const good[] = { "accuracy=0.98", "accuracy=1", "loss=1.5", "loss=1e-3" };
     tutti_error err;
 

@@ -113,14 +113,10 @@ void rank_begin(real_rank *r)
 
 void rank_start(real_rank *r, run_of *run, int rank, const char *spec, rank_work body, void *arg)
 {
-    *r = (real_rank){ .run = run,
-                      .rank = rank,
-                      .spec = spec,
-                      .body = body,
-                      .arg = arg,
-                      .key = run->options.key,
-                      .id = run->options.id,
-                      .size = run->options.size };
+    *r = (real_rank){
+        .run = run, .rank = rank, .spec = spec, .body = body, .arg = arg, .key = run->options.key,
+        .id = run->options.id, .size = run->options.size,
+    };
     rank_begin(r);
 }
 
@@ -133,12 +129,10 @@ tutti_status rank_end(real_rank *r)
 /* ---- a rank by hand ---- */
 void fake_hello(const run_of *run, int rank, tcp_hello *h)
 {
-    *h = (tcp_hello){ .low = TCP_VERSION_LOW,
-                      .high = TCP_VERSION_HIGH,
-                      .purpose = TCP_TO_MEET,
-                      .from = rank,
-                      .size = run->options.size,
-                      .id = run->options.id };
+    *h = (tcp_hello){
+        .low = TCP_VERSION_LOW, .high = TCP_VERSION_HIGH, .purpose = TCP_TO_MEET, .from = rank,
+        .size = run->options.size, .id = run->options.id,
+    };
     tutti_entropy(run->rt, h->nonce, sizeof h->nonce);
 }
 
@@ -166,12 +160,13 @@ void fake_join(fake_rank *f, run_of *run, int rank)
     tutti_status status;
     bool table = false;
 
-    *f = (fake_rank){ .run = run,
-                      .rank = rank,
-                      .rules = { .run = tutti_tcp_run_short(&run->options.id),
-                                 .eager_most = 16384,
-                                 .chunk_most = 262144,
-                                 .table_bytes = (uint32_t)run->options.size * TCP_ENTRY_BYTES } };
+    *f = (fake_rank){
+        .run = run, .rank = rank,
+        .rules = {
+            .run = tutti_tcp_run_short(&run->options.id), .eager_most = 16384, .chunk_most = 262144,
+            .table_bytes = (uint32_t)run->options.size * TCP_ENTRY_BYTES,
+        },
+    };
     assert_int_equal(tutti_tcp_resolve(run->where, &c.to, NULL), TUTTI_OK);
     fake_hello(run, rank, &c.hello);
     fake_call(run, &c);

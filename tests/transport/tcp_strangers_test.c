@@ -361,10 +361,10 @@ static void send_bad_piece(fake_rank *f)
         assert_int_equal(tutti_tcp_line_read(&f->peer, f->run->rt, NULL), TUTTI_OK);
         tutti_tcp_line_next(&f->peer, &frame, &payload, &status, NULL);
     }
-    frame = (tcp_frame){ .kind = TCP_DATA,
-                         .bytes = 2048,
-                         .message_id = frame.message_id,
-                         .hash = tutti_tcp_hash_data(f->peer.session.send_seed, piece, 2048) };
+    frame = (tcp_frame){
+        .kind = TCP_DATA, .bytes = 2048, .message_id = frame.message_id,
+        .hash = tutti_tcp_hash_data(f->peer.session.send_seed, piece, 2048),
+    };
     piece[1000] ^= 1;
     put(f, &frame, piece, NONSENSES);
 }
@@ -384,9 +384,10 @@ static void send_nonsense(fake_rank *f, nonsense what)
     case BAD_PIECE: send_bad_piece(f); return;
     case MEET_FRAME: frame.kind = TCP_SHUT; break;
     case FALSE_WORDS:
-        frame = (tcp_frame){ .kind = TCP_DEPART,
-                             .message_id = TUTTI_MEET_LOST,
-                             .hash = tutti_tcp_hash_words(f->peer.session.send_key, "", 0) };
+        frame = (tcp_frame){
+            .kind = TCP_DEPART, .message_id = TUTTI_MEET_LOST,
+            .hash = tutti_tcp_hash_words(f->peer.session.send_key, "", 0),
+        };
         break;
     case EARLIER_EPOCH: /* after one that has gone on, and again the same */
         for (int k = 0; k < 2; k++) {
@@ -453,9 +454,9 @@ static void strange_ids_are_dropped(void **state)
     rank_start(&r, &run, 0, "tcp", exchange, &zero);
     fake_join(&fake, &run, 1);
     for (uint64_t i = 0; i < 200; i++) {
-        tcp_frame frame = { .kind = kinds[i % 4],
-                            .send_id = i < 100 ? i : i << 32 | i % 3,
-                            .message_id = i % 7 << 32 | i };
+        tcp_frame frame = {
+            .kind = kinds[i % 4], .send_id = i < 100 ? i : i << 32 | i % 3, .message_id = i % 7 << 32 | i,
+        };
         put(&fake, &frame, NULL, NONSENSES);
         frame = (tcp_frame){ .kind = TCP_DATA, .bytes = sizeof piece, .message_id = i, .tag = i << 60 };
         put(&fake, &frame, piece, NONSENSES);

@@ -593,12 +593,10 @@ static void who_is_missing_is_said_where_no_launcher_does(void **state)
     gethostname(host, sizeof host);
     for (int rank = 1; rank >= 0; rank--) { /* the one that should call rank 0, then the one that should be called */
         heard h = { .n = 0 };
-        const tutti_launch launch = { .rank = rank,
-                                      .size = 4,
-                                      .spec = "tcp(open-timeout=3)",
-                                      .environment = environment,
-                                      .waits = hear_line,
-                                      .user = &h };
+        const tutti_launch launch = {
+            .rank = rank, .size = 4, .spec = "tcp(open-timeout=3)", .environment = environment, .waits = hear_line,
+            .user = &h,
+        };
         tutti_error err = { 0 };
         const int64_t begin = tutti_now_ns(*state);
         void *t;
