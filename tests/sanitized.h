@@ -1,7 +1,7 @@
-/* sanitized.h: which sanitizer a test is built with, as gcc says it and as clang does, and how
-   much the thread sanitizer is asked to watch: every access takes it ten times as long, and a
-   race shows in a few rounds as well as in many, since it asks whether two accesses are ordered
-   and not whether they have collided. */
+/* sanitized.h: which sanitizer a test is built with, as gcc says it and as clang does, and how much
+   the thread sanitizer is asked to watch. Every access takes it ten times as long. A race shows in
+   a few rounds as well as in many: the sanitizer asks whether two accesses are ordered, and not
+   whether they have collided. */
 #ifndef TUTTI_TESTS_SANITIZED_H
 #define TUTTI_TESTS_SANITIZED_H
 

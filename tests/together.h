@@ -1,10 +1,14 @@
-/* together.h: the tests of a program side by side, each in a process of its own. For programs that
-   wait more than they compute: for a silence to last, for a grace to be over, for a job that is
-   stopped. What a test prints comes when it has ended, in one piece. One that has not ended after
-   TOGETHER_SECONDS is named and killed with its children; when this program is killed, so are they.
+/* together.h: runs the tests of a program side by side, each in a process of its own. It is for
+   programs that wait more than they compute: for a silence to last, for a grace to be over, for a
+   job that is stopped. What a test prints comes when it has ended, in one piece. A test that has
+   not ended after TOGETHER_SECONDS is named and killed with its children. When this program is
+   killed, so are they.
 
-       int main(int argc, char **argv) { const struct CMUnitTest tests[] = { ... }; return
-       together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL); }
+       int main(int argc, char **argv)
+       {
+           const struct CMUnitTest tests[] = { ... };
+           return together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL);
+       }
 
    With a name only that test is run, in this process, as a debugger likes it. */
 #ifndef TUTTI_TESTS_TOGETHER_H
@@ -41,8 +45,8 @@ static void together_print(FILE *file)
     fclose(file);
 }
 
-/* Group fixtures are for each test, which is a group by itself. Gives
-   the number of tests that failed. */
+/* Each test is a group by itself, so group fixtures run for each. Gives the number of tests that
+   failed. */
 static int together(const struct CMUnitTest *tests, size_t n, CMFixtureFunction setup,
                     CMFixtureFunction teardown, const char *only)
 {
@@ -75,8 +79,7 @@ static int together(const struct CMUnitTest *tests, size_t n, CMFixtureFunction 
                 _exit(1);
             dup2(fileno(running[i].output), STDOUT_FILENO);
             dup2(fileno(running[i].output), STDERR_FILENO);
-            exit(_cmocka_run_group_tests(tests[i].name, &tests[i], 1, setup, teardown) == 0 ? 0
-                                                                                            : 1);
+            exit(_cmocka_run_group_tests(tests[i].name, &tests[i], 1, setup, teardown) != 0);
         }
     }
     while (left > 0) {
@@ -86,9 +89,8 @@ static int together(const struct CMUnitTest *tests, size_t n, CMFixtureFunction 
             if (running[i].pid == 0)
                 continue;
             if (late) {
-                printf(
-                    "together: %s has not ended after %d s and is killed; what it has printed:\n",
-                    tests[i].name, TOGETHER_SECONDS);
+                printf("together: %s has not ended after %d s and is killed; it has printed:\n",
+                       tests[i].name, TOGETHER_SECONDS);
                 kill(-running[i].pid, SIGKILL);
             }
             if (waitpid(running[i].pid, &how, late ? 0 : WNOHANG) != running[i].pid)

@@ -1,5 +1,5 @@
-/* subject.h: a codec from a spec on a flat space of one matrix (or of several), with its state;
-   encoding into memory exactly as long as promised. */
+/* subject.h: a codec from a spec, on a flat space of one matrix or of several, with its state. It
+   encodes into memory that is exactly as long as promised. */
 #ifndef TUTTI_TEST_CODEC_SUBJECT_H
 #define TUTTI_TEST_CODEC_SUBJECT_H
 #include <math.h>
@@ -18,11 +18,11 @@ typedef struct subject_shape { size_t rows, cols; } subject_shape;
 typedef struct subject {
     tutti_device *device;
     tutti_plan *plan;
-    tutti_view tensor;           /* of the first; what is encoded where a test names no view */
+    tutti_view tensor; /* of the first; what is encoded where a test names no view */
     tutti_view tensors[SUBJECT_TENSORS];
     tutti_codec_space space;
     tutti_codec *codec;
-    void *scratch;               /* for the first */
+    void *scratch; /* for the first */
 } subject;
 
 static inline subject *subject_open_on(const char *spec, int n, const subject_shape *shape,

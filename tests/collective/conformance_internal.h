@@ -1,8 +1,8 @@
-/* conformance_internal.h: what the files of the suite share. conformance.c: collectives and their
-   bits and bytes; conformance_parts.c: those with a root or with parts, tables;
-   conformance_faults.c: ports, wrong
-   calls, disagreement, death. Ranks are not cmocka's thread: they report
-   failures as a status and a sentence. */
+/* conformance_internal.h: what the files of the suite share.
+     conformance.c          collectives, their bits and bytes
+     conformance_parts.c    those with a root or with parts, tables
+     conformance_faults.c   ports, wrong calls, disagreement, death
+   Ranks are not cmocka's thread, so they report failures as a status and a sentence. */
 #ifndef TUTTI_TESTS_CONFORMANCE_INTERNAL_H
 #define TUTTI_TESTS_CONFORMANCE_INTERNAL_H
 #include "conformance.h"

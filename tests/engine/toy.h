@@ -1,6 +1,6 @@
-/* toy.h: a client of the engine without a network: a quadratic whose gradient is cheap and depends
-   on the samples, so that every fact about passes, weights, order and state can be checked. Ranks
-   are threads (tutti_world_run); a rank reports by its status, the test thread asserts. */
+/* toy.h: a client of the engine without a network. It has a quadratic whose gradient is cheap and
+   depends on the samples, so every fact about passes, weights, order and state can be checked.
+   Ranks are threads (tutti_world_run). A rank reports by its status, the test thread asserts. */
 #ifndef TUTTI_TESTS_TOY_H
 #define TUTTI_TESTS_TOY_H
 #include <setjmp.h>
@@ -43,8 +43,8 @@ static inline toy toy_default(void)
     };
 }
 
-/* Sizes that codecs are tried at: matrices of many and of few rows, and
-   vectors, none a multiple of a bucket. */
+/* Sizes that codecs are tried at: matrices of many and of few rows, and vectors. None is a multiple
+   of a bucket. */
 static inline toy toy_matrices(void)
 {
     toy t = toy_default();

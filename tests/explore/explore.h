@@ -1,50 +1,62 @@
 /* explore.h: runs a distributed piece of the library under seeded schedules.
 
-   A piece is a function that every rank of a small world runs: a collective, a method's
-   training run, a checkpoint. Its ranks and their threads are fibers of one process under a
-   scheduler of our own, in virtual time, on a runtime and a transport that offer the library's
-   own tables (runtime.h, transport.h), so the product's code runs unchanged. A seed draws
-   everything that a real machine decides:
+   A piece is a function that every rank of a small world runs: a collective, a method's training
+   run, a checkpoint. Ranks and their threads are fibers of one process. A scheduler of our own runs
+   them in virtual time. Runtime and transport offer the library's own tables (runtime.h,
+   transport.h), so the product's code runs unchanged.
+
+   A seed draws everything that a real machine decides:
      - who runs next, at every call of the runtime and of the transport, and at every atomic and
        copy of shared memory in the board (instrument.h);
      - how long a fiber dawdles there, and which rank is the slow one;
-     - the latency of every message: of different senders or tags any order, of equal
-       (sender, tag) the order of sending;
-     - whether sends are strict (done when taken) or small ones are done at once; whether the
-       board or messages carry collectives;
-     - wakes without a cause, which monitors may have;
-     - where the piece says so, the moments at which ranks die, how long each of the others does not
-       notice, and what of their last messages still arrives to whom; also that two live ranks lose
-       each other, and what of it others hear.
-   Not SimGrid: a schedule is a matter of a millisecond here and not of thirty, a choice can be
-   made at every call and not only where somebody waits, and the board runs as well. The
-   simulator has tests of its own. The strategies are a random walk and priorities with few
-   random changes (Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of
-   Finding Bugs", ASPLOS 2010). Memory is sequentially consistent here: what only weaker orders
-   break, the thread sanitizer has to find.
+     - the latency of every message: different senders or tags arrive in any order, equal
+       (sender, tag) in the order of sending;
+     - whether sends are strict (done when taken), or small ones are done at once;
+     - whether the board or messages carry collectives;
+     - wakes without a cause, which monitors may have.
+   Where the piece says so, it also draws losses:
+     - the moments at which ranks die, and how long each of the others does not notice;
+     - what of their last messages still arrives, and at whom;
+     - that two live ranks lose each other, and what of it others hear.
 
-   What is a failure: a deadlock; a loop that never ends, or a wait that outlasts the piece's time;
-   a result that the piece's own checks refuse; a crash; a payload that changed while its message
-   was in flight; a monitor used wrongly (unlocked or woken by who does not hold it, locked twice,
-   closed in use); a rank that fails where none may. Each is told with who waits for whom and the
-   seed; the seed gives the same run again:
+   The strategies are a random walk, and priorities with few random changes (Burckhardt et al., "A
+   Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010). Memory is
+   sequentially consistent here. What only weaker orders break, the thread sanitizer has to find.
+
+   Why not SimGrid: a schedule takes a millisecond here, and thirty there. A choice can be made at
+   every call here, and not only where somebody waits. The board runs here as well. The simulator
+   has tests of its own.
+
+   What is a failure:
+     - a deadlock, a loop that never ends, or a wait that outlasts the piece's time;
+     - a result that the piece's own checks refuse, or a crash;
+     - a payload that changed while its message was in flight;
+     - a monitor used wrongly: unlocked or woken by a fiber that does not hold it, locked twice, or
+       closed in use;
+     - a rank that fails where none may.
+   Each is told with who waits for whom and with the seed, which gives the same run again:
 
      explore PIECE --seeds 1..200        explore PIECE --seed 17 [--verbose]        explore --list
 
    Adding a piece is a function and a row:
 
+     // every rank runs it; explore_draw(c, "what", n) gives the same draws on all
      static tutti_status ring(tutti_world *world, explore_case *c, tutti_error *err)
-     // every rank; explore_draw(c, n): the same draws on all { ...
-     EXPLORE_CHECK(sum == 6); return TUTTI_OK; }
+     {
+         ...
+         EXPLORE_CHECK(sum == 6);
+         return TUTTI_OK;
+     }
 
-     const explore_piece explore_my_pieces[] = { { .name = "my-ring", .help = "...", .least = 2,
-     .most = 5, .rank_main = ring }, { 0 } };
+     const explore_piece explore_my_pieces[] = {
+         { .name = "my-ring", .help = "...", .least = 2, .most = 5, .rank_main = ring },
+         { 0 }
+     };
 
-   in a file of tests/explore (listed in its CMakeLists.txt; the table itself in explore_main.c).
-   Without more, every rank must end well. `judge` looks at how each rank ended, for pieces in which
-   ranks fail or die. All ranks share the process: `shared` is theirs in common, and since only one
-   fiber runs at a time and none is interrupted between two calls of the library, it needs no
-   lock. */
+   They stand in a file of tests/explore. The file is listed in its CMakeLists.txt, the table in
+   explore_main.c. Without more, every rank must end well. `judge` looks at how each rank ended, for
+   pieces in which ranks fail or die. `shared` is memory of all ranks. It needs no lock: only one
+   fiber runs at a time, and none is interrupted between two calls of the library. */
 #ifndef TUTTI_TESTS_EXPLORE_H
 #define TUTTI_TESTS_EXPLORE_H
 #include "tutti/comm.h"
@@ -58,30 +70,35 @@ typedef enum { EXPLORE_ENDED, EXPLORE_DIED } explore_end;
 typedef struct explore_case explore_case;
 typedef struct explore_piece {
     const char *name, *help;
-    int least, most;             /* ranks; the seed draws how many */
+    int least, most; /* ranks; the seed draws how many */
     tutti_status (*rank_main)(tutti_world *world, explore_case *c, tutti_error *err);
-    /* After the run, outside of it. NULL: every rank has ended well; with deaths: all others have
-       ended, well or with TUTTI_ERR_PEER. */
+
+    /* Called after the run, outside of it. NULL: every rank must have ended well. With deaths, all
+       others must have ended, well or with TUTTI_ERR_PEER. */
     tutti_status (*judge)(const explore_case *c, tutti_error *err);
+
     explore_carrier carrier;
-    bool deaths;                 /* one rank may die, at a moment that the seed draws */
-    /* so many ranks at most may die, never all, and the transport goes on (transport.h: events,
-       expel); also a connection may be cut between two that live */
+    bool deaths; /* one rank may die, at a moment that the seed draws */
+
+    /* So many ranks at most may die, never all, and the transport goes on (transport.h: events,
+       expel). A connection may also be cut between two that live. */
     int losses;
-    /* with deaths or losses: about how many steps a run takes, among which that moment lies; 0:
-       early ones more often, up to 4,096 */
+
+    /* With deaths or losses: about how many steps a run takes. The moment lies among them.
+       0: early ones more often, up to 4,096. */
     unsigned steps;
-    double seconds;              /* of virtual time, at which all must have ended; 0: 100 */
+    double seconds; /* of virtual time, at which all must have ended; 0: 100 */
 } explore_piece;
 
 struct explore_case {
     const explore_piece *piece;
     uint64_t seed;
     int ranks;
-    bool windows;                /* the board carries collectives */
-    unsigned char *shared;       /* EXPLORE_SHARED bytes, zeroed */
+    bool windows;          /* the board carries collectives */
+    unsigned char *shared; /* EXPLORE_SHARED bytes, zeroed */
+
     /* for judge */
-    bool cut;                    /* a connection was cut */
+    bool cut; /* a connection was cut */
     struct {
         explore_end end;
         bool expelled;
@@ -93,8 +110,8 @@ struct explore_case {
 /* 0 .. n-1, drawn from the seed; `what` names the draw: equal names give equal values on all
    ranks. */
 uint64_t explore_draw(const explore_case *c, const char *what, uint64_t n);
-/* With losses: this rank is past its beginning, which needs all. When all are, deaths and cuts may
-   come; their steps are counted from there. */
+/* With losses: this rank is past its beginning, which needs all. Deaths and cuts may come when all
+   ranks are. Their steps are counted from there. */
 void explore_ready(void);
 /* With losses: has a rank died, been expelled, or lost another? */
 bool explore_lost_any(void);
@@ -105,8 +122,8 @@ void explore_note(const char *format, ...) __attribute__((format(printf, 1, 2)))
 void explore_pause(void);
 /* in two halves, with a pause between them */
 void *explore_copy(void *to, const void *from, size_t bytes);
-/* From now on what this rank sends or receives takes EXPLORE_SLOW_NS, from when it is both sent and
-   received: its link is slow, and a receive is taken for that long. -1: no rank. */
+/* This rank has a slow link from now on: what it sends or receives takes EXPLORE_SLOW_NS, counted
+   from when it is both sent and received, and a receive is taken for that long. -1: no rank. */
 #define EXPLORE_SLOW_NS INT64_C(100000000000)
 void explore_slow_link(int rank);
 /* Lets virtual time pass for up to `most_ns`, drawn. */
@@ -124,8 +141,8 @@ void explore_dawdle(int64_t most_ns);
             return tutti_fail(err, TUTTI_ERR_NUMBER, 0, __VA_ARGS__); \
     } while (0)
 
-/* One run of one seed in this process, which has had its run then; TUTTI_OK or the finding with its
-   sentence. `log` gets the last events and who waits for whom. */
+/* Runs one seed. A process may do so once. Gives TUTTI_OK, or the finding with its sentence. `log`
+   gets the last events and who waits for whom. */
 typedef struct explore_report {
     uint64_t steps, events_hash;
     double seconds;
@@ -136,7 +153,7 @@ typedef struct explore_report {
 tutti_status explore_run(const explore_piece *piece, uint64_t seed, bool verbose,
                          explore_report *report);
 
-/* for the conformance suite of transports: its run() takes seed and
-   strategy from the spec explore(seed=n) */
+/* For the conformance suite of transports. Its run() takes seed and strategy from the spec
+   explore(seed=n). */
 extern const tutti_transport_ops explore_transport;
 #endif

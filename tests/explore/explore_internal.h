@@ -11,16 +11,8 @@ enum { X_STACK = 1 << 19, X_EVENTS = 4096 };
 typedef struct x_run x_run;
 typedef struct x_fiber x_fiber;
 typedef enum {
-    X_RUNS,
-    X_IN_LOCK,
-    X_IN_WAIT,
-    X_IN_MESSAGES,
-    X_IN_AWAIT,
-    X_IN_JOIN,
-    X_IN_GATE,
-    X_IN_SLEEP,
-    X_ENDED,
-    X_DEAD
+    X_RUNS, X_IN_LOCK, X_IN_WAIT, X_IN_MESSAGES, X_IN_AWAIT, X_IN_JOIN, X_IN_GATE, X_IN_SLEEP,
+    X_ENDED, X_DEAD
 } x_where;
 
 struct x_fiber {
@@ -75,10 +67,11 @@ typedef struct x_rank {
     uint64_t order;
     char words[480];
     int64_t noticed_at;          /* of a dead one: when the others hear of it */
-    /* pieces with losses: of each other rank */
-    /* when this rank notices the loss of that one; 0: never, below 0: has noticed */
+
+    /* Pieces with losses, by the other rank. loses_at: when this rank notices the loss of that
+       one; 0: never, below 0: it has noticed. */
     int64_t loses_at[EXPLORE_RANKS];
-    bool lost[EXPLORE_RANKS];        /* has noticed */
+    bool lost[EXPLORE_RANKS];    /* has noticed */
     tutti_peer_event events[EXPLORE_RANKS];
     int n_events;
     int64_t refused_at;          /* expelled: when it learns of it; 0: never, below 0: has learnt */
@@ -95,9 +88,12 @@ struct x_run {
     x_fiber *fibers, *current;
     int n_fibers, n_monitors;
     ucontext_t scheduler;
-    void *scheduler_fake; const void *scheduler_stack; size_t scheduler_bytes;
+    void *scheduler_fake;
+    const void *scheduler_stack;
+    size_t scheduler_bytes;
     int64_t now, limit;
     uint64_t random, steps, steps_most;
+
     /* the strategy */
     bool priorities, eager;
     unsigned one_in_switch, one_in_delay, one_in_change, one_in_spurious;
@@ -110,11 +106,13 @@ struct x_run {
     uint64_t cut_step;           /* 0: none */
     int cut[2];
     bool was_cut;
+
     /* messages.c */
     x_op *ops;                   /* posted ones, in order of posting */
     uint64_t sequence, failures;
     int64_t due_at;              /* nothing arrives or is noticed before */
     x_window *windows;
+
     /* findings */
     tutti_status found;
     tutti_error finding;
@@ -127,11 +125,9 @@ struct x_run {
 };
 
 /* ---- schedule.c ---- */
-/* the run of this process, while it runs */
-x_run *x_now(void);
-uint64_t x_random(x_run *run, uint64_t n);                  /* 0 .. n-1 */
-/* of all magnitudes up to 2^bits ns alike */
-int64_t x_duration(x_run *run, int bits);
+x_run *x_now(void);                        /* the run of this process, while it runs */
+uint64_t x_random(x_run *run, uint64_t n); /* 0 .. n-1 */
+int64_t x_duration(x_run *run, int bits);  /* of all magnitudes up to 2^bits ns alike */
 void x_event(x_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* a finding: the run ends at the next switch */
 void x_find(x_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -141,16 +137,16 @@ void x_block(x_run *run, x_where where, const void *what, int64_t deadline_ns);
 void x_wake(x_run *run, x_fiber *f);
 x_fiber *x_fiber_open(x_run *run, int rank, const char *name, void (*body)(void *arg), void *arg);
 void x_kill(x_run *run, int rank);
-tutti_status x_schedule(x_run *run, tutti_error *err);      /* until all have ended */
+tutti_status x_schedule(x_run *run, tutti_error *err); /* until all have ended */
 void x_strategy(x_run *run, uint64_t seed, bool deaths);
-extern const tutti_runtime_ops x_runtime_ops;               /* threads.c */
+extern const tutti_runtime_ops x_runtime_ops; /* threads.c */
 
 /* ---- messages.c ---- */
 /* when the next message arrives or death is noticed; INT64_MAX */
 int64_t x_messages_next(const x_run *run);
-void x_messages_due(x_run *run);                            /* what has arrived by now */
+void x_messages_due(x_run *run); /* what has arrived by now */
 void x_messages_died(x_run *run, int rank);
-void x_messages_cut(x_run *run, int a, int b);                /* two live ranks lose each other */
+void x_messages_cut(x_run *run, int a, int b); /* two live ranks lose each other */
 void x_messages_close(x_run *run);
 void x_depart(x_run *run, int rank, x_state state, const tutti_error *why);
 int x_culprit(const x_run *run);

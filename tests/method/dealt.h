@@ -1,7 +1,7 @@
-/* dealt.h: a run in which methods deal out the passes of a step: each sample has a gradient of its
-   own, a pass takes as long as its worker's speed says, and what every worker used and was dealt is
-   written down. Integer gradients and dyadic rates make every sum exact, so that who computed what
-   cannot change a bit. Results are in memory that a forked child shares. */
+/* dealt.h: a run in which methods deal out the passes of a step. Each sample has a gradient of its
+   own. A pass takes as long as its worker's speed says. What every worker used and was dealt is
+   written down, in memory that a forked child shares. Integer gradients and dyadic rates make every
+   sum exact, so it cannot change a bit which worker computed what. */
 #ifndef TUTTI_TESTS_DEALT_H
 #define TUTTI_TESTS_DEALT_H
 #include <setjmp.h>
@@ -18,20 +18,15 @@
 #include "engine/engine_internal.h"
 
 enum {
-    DEALT_RANKS = 8,
-    DEALT_STEPS = 64,
-    DEALT_SAMPLES = 1024,
-    DEALT_SIZE = 300,
-    DEALT_FIRST = 201
+    DEALT_RANKS = 8, DEALT_STEPS = 64, DEALT_SAMPLES = 1024, DEALT_SIZE = 300, DEALT_FIRST = 201
 };
 
 typedef struct dealt_rank {
     float x[DEALT_SIZE];
-    /* who was dealt how many in a step, as this rank saw it */
-    int64_t passes[DEALT_STEPS][DEALT_RANKS];
-    int64_t computed[DEALT_STEPS];              /* passes that this rank did compute */
+    int64_t passes[DEALT_STEPS][DEALT_RANKS]; /* dealt to each in a step, as this rank saw it */
+    int64_t computed[DEALT_STEPS];            /* passes that this rank did compute */
     int64_t step_ns[DEALT_STEPS], compute_ns[DEALT_STEPS];
-    uint16_t used[DEALT_SAMPLES];               /* how often this rank used a sample */
+    uint16_t used[DEALT_SAMPLES];             /* how often this rank used a sample */
     uint64_t bytes[DEALT_RANKS], messages[DEALT_RANKS];
     char event[16][400];
     int events;
@@ -39,17 +34,17 @@ typedef struct dealt_rank {
 
 typedef struct dealt {
     tutti_engine_options options;
-    const char *method, *directory;             /* of a checkpoint */
-    int steps, save_at;                         /* save_at 0: not */
-    bool load;                                  /* go on from the checkpoint */
-    /* declared state that is zeroed after the load; -1: none */
-    int zero;
-    /* slept on the runtime; NULL: none */
+    const char *method, *directory; /* of a checkpoint */
+    int steps, save_at;             /* save_at 0: not */
+    bool load;                      /* go on from the checkpoint */
+    int zero;                       /* declared state that is zeroed after the load; -1: none */
+    bool real;                      /* gradients that are no integers */
+    dealt_rank *rank;               /* DEALT_RANKS */
+    int *states;                    /* declared ones that are not scratch */
+    char *zeroed;                   /* 64 */
+
+    /* what a pass takes, slept on the runtime; NULL: nothing */
     double (*seconds)(int rank, uint64_t step, int64_t pass, int64_t samples);
-    bool real;                                  /* gradients that are no integers */
-    dealt_rank *rank;                           /* DEALT_RANKS */
-    int *states;                                /* declared ones that are not scratch */
-    char *zeroed;                               /* 64 */
 } dealt;
 
 /* of each sample; [1]: no integers. Written before any rank runs */

@@ -1,6 +1,9 @@
-/* trial.h: a run whose gradients are a formula of (rank, step, element, value), so that what a
-   method does with them can be computed beside it. Ranks are threads; each leaves its model after
-   every step, and what it sent to whom. */
+/* trial.h: a run whose gradients are a formula of (rank, step, element, value). So a test can
+   compute what a method must make of them. Ranks are threads. Each leaves its model after every
+   step, and how much it sent to whom.
+
+   A test fills in a `trial` (trial_of gives one), runs it (trial_run, or trial_try where it should
+   fail), looks at what it left, and frees that (trial_drop). */
 #ifndef TUTTI_TESTS_TRIAL_H
 #define TUTTI_TESTS_TRIAL_H
 #include <setjmp.h>
@@ -18,34 +21,36 @@
 enum { TRIAL_RANKS = 8, TRIAL_STEPS = 16, TRIAL_TENSORS = 3, TRIAL_METRICS = 1024 };
 
 typedef struct trial {
+    /* what is asked for */
     tutti_engine_options options;
     const char *method;
     int steps;
     size_t count[TRIAL_TENSORS];
     float (*gradient)(int rank, uint64_t step, size_t i, float x);
-    double (*loss)(uint64_t step); /* of each sample; NULL: 0 */
-    /* by tutti_engine_more: steps x workers gradients in all; models are left at the end only */
-    bool asks;
-    int done[TRIAL_RANKS];       /* steps of each */
-    /* look at the agreed model after every step: must disturb nothing */
-    bool show;
-    /* x before each step in place of after it, and nobody goes on from there before all have
-       come */
-    bool together;
+    double (*loss)(uint64_t step);          /* of each sample; NULL: 0 */
     const tutti_method_ops *const *methods; /* NULL: the registry */
-    /* loss on samples held out; NULL: there are none. On the rank's thread */
+
+    /* steps x workers gradients in all, by tutti_engine_more; x is left at the end only */
+    bool asks;
+    /* look at the agreed model after every step, which must disturb nothing */
+    bool show;
+    /* x before each step in place of after it; all wait for each other there */
+    bool together;
+    /* loss on samples held out, called on the rank's thread; NULL: there are none */
     double (*held_out)(struct trial *t, int rank, const float *x);
-    /* after each step; the last: agreed at the end. d elements */
-    float *x[TRIAL_RANKS][TRIAL_STEPS + 1];
-    /* [from][to], finish included */
-    uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS];
-    uint64_t end_bytes[TRIAL_RANKS]; /* of finish alone */
+
+    /* what a run leaves */
+    int workers;
+    int done[TRIAL_RANKS];                  /* steps of each */
+    float *x[TRIAL_RANKS][TRIAL_STEPS + 1]; /* after each step; the last: agreed at the end */
+    uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS]; /* [from][to] */
+    uint64_t end_bytes[TRIAL_RANKS];        /* of bytes those of tutti_engine_finish */
     tutti_figures figures[TRIAL_RANKS];
-    /* as worker 0 tells at the end, without their names, which go with the engine: */
+
+    /* what worker 0 tells at the end; names are copied, for the engine's go with it */
     tutti_metric_record metric[TRIAL_METRICS];
     char metric_name[TRIAL_METRICS][64];
     int metrics;
-    int workers;
 } trial;
 
 static inline size_t trial_size(const trial *t)
@@ -214,8 +219,8 @@ static inline double trial_metric(const trial *t, const char *name, int worker)
     return NAN;
 }
 
-/* Of a histogram of a worker: how many values there were, their sum and the greatest,
-   exact where all are 1,024 at most. */
+/* Of a worker's histogram: how many values there were, their sum and the greatest. They are exact
+   where all values are 1,024 at most. */
 typedef struct trial_counts { double n, sum, most; } trial_counts;
 static inline trial_counts trial_histogram(const trial *t, const char *name, int worker)
 {
@@ -287,7 +292,8 @@ static inline float trial_bad(int rank, uint64_t step, size_t i, float x)
     return rank == 1 && step == 3 && i == 1010 ? NAN : 1;
 }
 
-/* Worker 1 of 4 computes what is not finite: that ends the run, and from here on is left out. */
+/* Worker 1 of 4 computes a gradient that is not finite. That ends the run. From here on such a step
+   is left out. */
 static inline void trial_ends_when_not_finite(trial *t)
 {
     tutti_error err;
@@ -298,7 +304,7 @@ static inline void trial_ends_when_not_finite(trial *t)
     t->options.nonfinite = TUTTI_NONFINITE_SKIP;
 }
 
-/* And then, after another run: by worker 1 alone. */
+/* After another run: worker 1 alone has left a step out. */
 static inline void trial_left_out_by_one(const trial *t)
 {
     for (int r = 0; r < 4; r++)

@@ -1,23 +1,25 @@
 /* memory_files.h: a runtime whose files are in memory, to fail, stop and lose power at any
-   operation. Time, threads and locks are those of a real runtime (NULL: none, for what only reads
-   files). Every file and directory has two states: what a process sees, and what would be there
-   after a loss of power, which only sync brings up to date:
+   operation. Time, threads and locks are those of a real runtime (NULL: none, for code that only
+   reads files). One lock makes it safe for ranks that are threads.
 
-     file: its bytes as of the last file_sync            directory: its entries as of the
-                                                         last directory_sync, and since then
-                                                          none of its changes, or any of them
-                                                          (memory_files_crash_with_some): a
-                                                          disk may take the later of two
-                                                          renames and not the earlier
+   Every file and directory has two states: what a process sees, and what would be there after a
+   loss of power. Only sync brings the second one up to date:
 
-   Mutating operations are counted: create, write, sync, rename, remove, make, sync of a directory.
-   `fault` strikes at number `fault_at` (from 1): STOP as if the process had been killed there (a
-   write is torn in half, nothing later has an effect), the others once, and with `stop_at` the
-   process is killed at that number after it. Reads can be failed by `fail_read_at`. One lock makes
-   it safe for ranks that are threads. memory_files_open_wide gives files that several threads write
-   at once (reserve and write_at are counted too); it needs a real runtime for the threads. With
-   `dawdle_ns` a write_at that succeeds comes back that much later, so that others are in flight
-   beside it and one that fails is told first. */
+     file        its bytes as of the last file_sync
+     directory   its entries as of the last directory_sync, and since then none of its changes, or
+                 any of them (memory_files_crash_with_some): a disk may take the later of two
+                 renames and not the earlier
+
+   Operations that change something are counted: create, write, sync, rename, remove, make, sync of
+   a directory. `fault` strikes at number `fault_at` (from 1). STOP is as if the process had been
+   killed there: a write is torn in half, and nothing later has an effect. The other faults strike
+   once, and with `stop_at` the process is killed at that number after it. `fail_read_at` makes a
+   read fail.
+
+   memory_files_open_wide gives files that several threads write at once (reserve and write_at are
+   counted too). It needs a real runtime for the threads. With `dawdle_ns` a write_at that succeeds
+   comes back that much later. So others are in flight beside it, and one that fails is told
+   first. */
 #ifndef TUTTI_TESTS_MEMORY_FILES_H
 #define TUTTI_TESTS_MEMORY_FILES_H
 #include "tutti/runtime.h"
