@@ -91,11 +91,8 @@ static void decisions_are_a_function_of_norms_and_rates(void **state)
                                                     pow((const double[]){ 1, 1.15, 1.8, 6 }[subject_random(&seed) % 4],
                                                         subject_random(&seed) % 2 ? 1 : -1);
         for (int window = 0; window < WINDOWS; window++)
-            lr[window] = window == 0 ? 0.1
-                                     : lr[window - 1] * (window == 6    ? 0.1
-                                                         : window == 9  ? 0.9
-                                                         : window == 10 ? 3
-                                                                        : 1);
+            lr[window] =
+                window == 0 ? 0.1 : lr[window - 1] * (window == 6 ? 0.1 : window == 9 ? 0.9 : window == 10 ? 3 : 1);
         replay(eta, (const double (*)[LAYERS])norm, lr, model, high);
         snprintf(spec, sizeof spec,
                  "accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=%d,eta=%g%s)", EACH, eta,
@@ -423,11 +420,9 @@ static void rates_that_rise_or_fall_slowly_trigger_nothing(void **state)
         const double norm[LAYERS] = { 1, 1, 1, 1 };
         s->space.workers = 1;
         for (uint64_t step = 0; step < STEPS; step++) {
-            const double t = (double)step, lr = step < 20 ? 0.1 * (t + 1) / 20
-                                                : kind == 0
-                                                    ? 0.05 * (1 + cos(3.14159265358979 * (t - 20) / (STEPS - 20)))
-                                                : kind == 1 || step < 60 ? 0.1
-                                                                         : 0.05;
+            const double t = (double)step, cosine = 0.05 * (1 + cos(3.14159265358979 * (t - 20) / (STEPS - 20))),
+                         after = kind == 0 ? cosine : kind == 1 || step < 60 ? 0.1 : 0.05,
+                         lr = step < 20 ? 0.1 * (t + 1) / 20 : after;
             subject_said h = { .n = 0 };
             subject_begin(&s, 1, step, 0, lr, &h);
             if (kind != 0 || step < STEPS - 3)

@@ -23,8 +23,7 @@ static tutti_codec_mixture a_mixture(tutti_codec_normal part[4], int kind, uint6
     return m;
 }
 
-/* Simpson's rule on the density; narrow parts are 0.006 wide. */
-/* of a + b x + c x^2 */
+/* The integral of a + b x + c x^2 by Simpson's rule on the density; narrow parts are 0.006 wide. */
 static double quadrature(const tutti_codec_mixture *m, double u, double w, double a, double b, double c)
 {
     enum { PIECES = 4000 };

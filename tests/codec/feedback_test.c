@@ -253,10 +253,8 @@ static void dgc_is_its_recursion(void **state)
 
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         subject *s = subject_open(rows[k].spec, N); /* of 4 workers: clipped at half of clip */
-        /* of a value on its way */
-        const double m = (double)0.9f, off = strstr(rows[k].spec, "bf16") != NULL   ? 0x1p-8
-                                             : strstr(rows[k].spec, "fp16") != NULL ? 0x1p-11
-                                                                                    : 0;
+        const double m = (double)0.9f, off = strstr(rows[k].spec, "bf16") != NULL ? 0x1p-8 /* of a value on its way */
+                                             : strstr(rows[k].spec, "fp16") != NULL ? 0x1p-11 : 0;
         memset(u, 0, sizeof u), memset(v, 0, sizeof v);
         for (uint64_t step = 0; step < 40; step++) {
             size_t sent = 0;

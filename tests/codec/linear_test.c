@@ -164,13 +164,9 @@ static void randomk_is_shared_and_sums(void **state)
                 subject_fill(n, x[w], 0, &seed);
             }
             const tutti_view v = subject_view(s[0], 0);
+            const double ratio = which == 0 ? 0.05 : which == 1 ? 0.2 : 1;
             assert_int_equal(s[0]->codec->ops->width(s[0]->codec, &v, 0),
-                             block * (n == 0 ? 0
-                                             : (size_t)fmax(1, ceil((which == 0   ? 0.05
-                                                                     : which == 1 ? 0.2
-                                                                                  : 1) *
-                                                                        (double)blocks -
-                                                                    1e-9))));
+                             block * (n == 0 ? 0 : (size_t)fmax(1, ceil(ratio * (double)blocks - 1e-9))));
             mean(s, WORKERS, at, (float *[]){ x[0], x[1], x[2], x[3] }, (float *[]){ own[0], own[1], own[2], own[3] },
                  y);
             for (size_t i = 0; i < n; i++) {

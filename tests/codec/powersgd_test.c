@@ -267,9 +267,8 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
                 const tutti_view view = subject_view(s[0], step);
                 const tutti_codec *leaf = s[0]->codec->inner[0];
                 double lost = 0, apart = 0, whole = 0;
-                assert_int_equal(tutti_codec_number(leaf, &view), step == 0                              ? TUTTI_F32
-                                                                  : strstr(rows[k].spec, "bf16") != NULL ? TUTTI_BF16
-                                                                                                         : TUTTI_F16);
+                const tutti_dtype then = strstr(rows[k].spec, "bf16") != NULL ? TUTTI_BF16 : TUTTI_F16;
+                assert_int_equal(tutti_codec_number(leaf, &view), step == 0 ? TUTTI_F32 : then);
                 for (int w = 0; w < WORKERS; w++)
                     for (int i = 0; i < N; i++) {
                         double sum = 0.02 * (subject_uniform(&seed) - 0.5);

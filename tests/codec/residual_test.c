@@ -275,9 +275,8 @@ static void contractions_contract_and_the_others_do_not_say_so(void **state)
             loss = subject_loss(N, x, y);
             if (strcmp(name, "topk") == 0)
                 delta = 8.0 / N;
-            /* of one column two means keep no less than one scale */
             else if (strcmp(name, "sign") == 0 || strcmp(name, "onebit-col") == 0)
-                delta = sum * sum / (N * norm);
+                delta = sum * sum / (N * norm); /* of one column two means keep no less than one scale */
             worst = fmax(worst, loss / norm);
             if (says && loss > fmax(1 - delta, 0) * norm * (1 + 1e-6) + 1e-9 * norm)
                 fail_msg("%s says that it contracts and loses %g of |x|^2 = %g; delta is %g", name, loss, norm, delta);

@@ -167,8 +167,8 @@ static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
 static void indexes_say_the_same_in_every_code(void **state)
 {
     static const size_t lengths[] = { 1, 8, 33, 256, 700, 1025, 2500 };
-    static const char *const codes[] = { "int32", "delta", "bitmap", "auto" }, *const types[] = { "fp32", "fp16",
-                                                                                                  "bf16" };
+    static const char *const codes[] = { "int32", "delta", "bitmap", "auto" };
+    static const char *const types[] = { "fp32", "fp16", "bf16" };
     static float x[2500], y[2500], plain[2500];
     uint64_t seed = 9;
     (void)state;
@@ -205,9 +205,8 @@ static void indexes_say_the_same_in_every_code(void **state)
                                               fabs((double)plain[i]) * (type == 1 ? 0x1p-11 : 0x1p-8) + 0x1p-25))
                                 fail_msg("%s of %zu: element %zu is %g, sent as int32 and fp32 %g", spec, n, i,
                                          (double)y[i], (double)plain[i]);
-                        wanted = code == 1                                         ? (bits + 7) / 8
-                                 : code == 2 || (code == 3 && 4 * k > (n + 7) / 8) ? (n + 7) / 8
-                                                                                   : 4 * k;
+                        wanted = code == 1 ? (bits + 7) / 8
+                                 : code == 2 || (code == 3 && 4 * k > (n + 7) / 8) ? (n + 7) / 8 : 4 * k;
                         wanted += each * k + (all && code > 0 ? 4 : 0);
                         if (bytes != wanted)
                             fail_msg("%s of %zu: %zu bytes for %zu elements, the formula says %zu", spec, n, bytes, k,

@@ -33,10 +33,8 @@ static tutti_status one_reduction(const trial *t, int op, int root, size_t count
     tutti_group *g = t->g;
     const tutti_dtype dtype = t->dtype;
     const int rank = tutti_world_rank(g->world);
-    unsigned char *const x = vector_of(t->m, t->kind, rank, tutti_dtype_bytes(dtype)), *const in =
-                                                                                           t->in_place
-                                                                                               ? x
-                                                                                               : t->m->private + HALF;
+    unsigned char *const x = vector_of(t->m, t->kind, rank, tutti_dtype_bytes(dtype));
+    unsigned char *const in = t->in_place ? x : t->m->private + HALF;
     const tutti_buffer from = tutti_host(in, count, dtype), to = tutti_host(x, count, dtype);
     size_t where;
 
@@ -144,8 +142,8 @@ static tutti_status one_reduce_scatter_v(const trial *t, int op, const size_t *c
     const size_t element = tutti_dtype_bytes(t->dtype), n = counts[g->index], total = before(counts, 0, g->size),
                  at = before(counts, 0, g->index);
     const int rank = tutti_world_rank(g->world);
-    unsigned char *const x = vector_of(t->m, t->kind, rank, element), *const mine = t->in_place ? x + at * element
-                                                                                                : t->m->private + HALF;
+    unsigned char *const x = vector_of(t->m, t->kind, rank, element);
+    unsigned char *const mine = t->in_place ? x + at * element : t->m->private + HALF;
     size_t where;
 
     values_fill(t->dtype, op, 2, rank, 0, total, x);
@@ -173,11 +171,8 @@ static tutti_status one_alltoall(const trial *t, const size_t *counts, size_t eq
     const int p = g->size;
     const size_t element = tutti_dtype_bytes(t->dtype), sends = before(counts, equal, p),
                  takes = before(counts != NULL ? counts + p : NULL, equal, p);
-    unsigned char *const in = vector_of(t->m, t->kind, tutti_world_rank(g->world), element), *const out =
-                                                                                                 t->in_place
-                                                                                                     ? in
-                                                                                                     : t->m->private +
-                                                                                                           HALF;
+    unsigned char *const in = vector_of(t->m, t->kind, tutti_world_rank(g->world), element);
+    unsigned char *const out = t->in_place ? in : t->m->private + HALF;
     size_t where;
 
     for (int j = 0; j < p; j++)
@@ -246,8 +241,8 @@ static tutti_status every_reduction(trial *t, size_t count, size_t round, tutti_
 
 static tutti_status every_move(trial *t, size_t count, size_t round, tutti_error *err)
 {
-    static const char *const trees[] = { NULL, "flat", "tree" }, *const exchanges[] = { NULL, "direct", "pairwise",
-                                                                                        "dissemination" };
+    static const char *const trees[] = { NULL, "flat", "tree" };
+    static const char *const exchanges[] = { NULL, "direct", "pairwise", "dissemination" };
     const int p = t->g->size;
     size_t counts[2 * P_MAX];
 

@@ -158,8 +158,8 @@ static void what_exists_is_a_path_whatever_its_name(void **state)
    its path the same directory has as many classes as that says. */
 static void a_label_beyond_the_classes_of_a_set_is_told_with_its_file_and_number(void **state)
 {
-    static const char *const sets[] = { "mnist", "speech" }, *const files[] = { "train-labels-idx1-ubyte",
-                                                                                "t10k-labels-idx1-ubyte" };
+    static const char *const sets[] = { "mnist", "speech" };
+    static const char *const files[] = { "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte" };
     static const uint32_t count[] = { 12, 5 };
     static const uint8_t labels[] = { 9, 10, 255 };
     fixture *f = *state;

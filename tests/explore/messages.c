@@ -204,11 +204,8 @@ int x_culprit(const x_run *run)
 
     for (int k = 0; k < run->size; k++) {
         const x_rank *const r = &run->ranks[k];
-        const uint64_t guilt = (uint64_t)(r->state == X_LOST                            ? 0
-                                          : r->blame < 0 && r->status != TUTTI_ERR_PEER ? 1
-                                                                                        : 2)
-                                   << 32 |
-                               r->order;
+        const uint64_t kind = r->state == X_LOST ? 0 : r->blame < 0 && r->status != TUTTI_ERR_PEER ? 1 : 2;
+        const uint64_t guilt = kind << 32 | r->order;
         if (r->state >= X_FAILED && guilt < least) {
             least = guilt;
             culprit = k;

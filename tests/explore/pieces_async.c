@@ -364,9 +364,9 @@ static tutti_status ad_psgd(tutti_world *world, explore_case *c, tutti_error *er
 
 static tutti_status ad_psgd_ring(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c,
-                 c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0 ? "ad-psgd(graph=ring,roles=bipartite)"
-                                                                       : "ad-psgd(graph=ring)",
+    const bool roles = c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0;
+
+    return train(world, c, roles ? "ad-psgd(graph=ring,roles=bipartite)" : "ad-psgd(graph=ring)",
                  &(bounds){ .exchanges = 1, .outstanding = 1 }, err);
 }
 
@@ -629,8 +629,8 @@ static tutti_status check_oscars(tutti_engine *e, explore_case *c, tutti_error *
 
 static tutti_status oscars(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const quorums[] = { "0.1", "0.5", "0.8", "1" }, *const weights[] = { "steps", "uniform",
-                                                                                            "normalised" };
+    static const char *const quorums[] = { "0.1", "0.5", "0.8", "1" };
+    static const char *const weights[] = { "steps", "uniform", "normalised" };
     char method[160];
 
     snprintf(method, sizeof method, "oscars(interval=%d,adapt=%s,grace=%g,quorum=%s,max_late=%d,weights=%s)",

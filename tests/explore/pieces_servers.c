@@ -235,8 +235,9 @@ static tutti_status parameter_server(tutti_world *world, explore_case *c, tutti_
 
 static tutti_status any(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    tutti_status (*const all[])(tutti_world *, explore_case *, tutti_error *) = { asgd, ssp, backup_workers,
-                                                                                  parameter_server };
+    tutti_status (*const all[])(tutti_world *, explore_case *, tutti_error *) = {
+        asgd, ssp, backup_workers, parameter_server,
+    };
     return all[explore_draw(c, "any", TUTTI_LENGTH(all))](world, c, err);
 }
 

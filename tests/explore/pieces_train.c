@@ -269,9 +269,9 @@ static tutti_status train_with(tutti_world *world, explore_case *c, const char *
     t->count[1] = 64;
     t->count[2] = 320;
     t->overlap = overlap;
-    status = graph != NULL ? (overlap > 0 ? tutti_graph_open_push : tutti_graph_open)(&t->graph, graph,
-                                                                                      tutti_world_size(world), err)
-                           : TUTTI_OK;
+    status = graph == NULL ? TUTTI_OK
+             : overlap > 0 ? tutti_graph_open_push(&t->graph, graph, tutti_world_size(world), err)
+                           : tutti_graph_open(&t->graph, graph, tutti_world_size(world), err);
     if (status == TUTTI_OK)
         status = open_engine(&e, world, t, err);
     if (status == TUTTI_OK)

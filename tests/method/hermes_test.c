@@ -277,8 +277,7 @@ static void a_run_ends_once_its_patience_has(void **state)
                             trial_metric(&t, "loss_min", -1) == 1 && trial_metric(&t, "loss", -1) == 2);
                 if (patience == 0 || asks == 0)
                     assert_int_equal(pushes, 16 * n);
-                /* who computes goes on, and may have one more that it was given */
-                else if (pushes < LEAST_AT + patience || pushes > LEAST_AT + patience + 2 * n)
+                else if (pushes < LEAST_AT + patience || pushes > LEAST_AT + patience + 2 * n) /* one in hand each */
                     fail_msg("%s on %d: %d pushes; the %dth was one too many", method, n, pushes, LEAST_AT + patience);
                 trial_drop(&t);
             }
