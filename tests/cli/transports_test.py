@@ -21,7 +21,7 @@ CODECS = {"ef": ["ef(topk(ratio=0.05))", "ef(powersgd(rank=2),momentum=0.5)"], "
           "dgc": ["dgc(topk(ratio=0.02,warmup=1))"], "large": ["large(qsgd(bits=4),min=500)"],
           "accordion": ["ef(accordion(low=topk(ratio=0.2),high=topk(ratio=0.01),unit=step,interval=1,eta=0.5))"],
           "alq": ["alq(bucket=256,first=1,second=4)"], "amq": ["amq(bucket=256,first=1,second=4,coding=huffman)"],
-          "qsgd": ["qsgd(bits=3,bucket=256,coding=elias)"], "randomk": ["randomk(ratio=0.1,block=8)"],}
+          "qsgd": ["qsgd(bits=3,bucket=256,coding=elias)"], "randomk": ["randomk(ratio=0.1,block=8)"]}
 METHODS = {"parameter-server": ["parameter-server(servers=3)"],
            "local-sgd": ["local-sgd(period=4)", "local-sgd(period=4,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))"],
            "lasgd": ["lasgd(local_steps=2,max_delay=1)"],
@@ -41,7 +41,7 @@ METHODS = {"parameter-server": ["parameter-server(servers=3)"],
            "alq": ["alq(bucket=256,first=1,second=4)"], "amq": ["amq(bucket=256,first=1,second=4)"],
            "dgc": ["dgc(ratio=0.05)"],
            "accordion": ["accordion(unit=step,interval=1)", "accordion(mode=batch,batch_high=32,unit=step,interval=1)"],
-           "onebit-adam": ["onebit-adam(freeze_step=2)"], "qadam": ["qadam(warmup_steps=2)"],}
+           "onebit-adam": ["onebit-adam(freeze_step=2)"], "qadam": ["qadam(warmup_steps=2)"]}
 WITH = {"hermes": ("--validation", 60), "dgc": ("--optimizer", "sgd(lr=0.02)")}
 
 
@@ -67,7 +67,7 @@ AT_OWN_PACE = {"ad-psgd": pairs(2), "ad-psgd(graph=ring,roles=bipartite)": None,
                "h-adpsgd(super_learner=2)": None, "asgd": pushes, "ssp": pushes, "backup-workers": None,
                "ringmaster-asgd(max_delay=-1)": one_server, "ringmaster-asgd(max_delay=2,stops=on)": None,
                "ringleader-asgd": None, "ringleader-asgd(table=worker)": None, "dude-asgd(table=worker)": one_server,
-               "dude-asgd(group=2)": one_server, METHODS["hermes"][0]: None, "oscars(interval=2)": None,}
+               "dude-asgd(group=2)": one_server, METHODS["hermes"][0]: None, "oscars(interval=2)": None}
 
 
 def steps_of(checkpoint):

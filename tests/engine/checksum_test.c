@@ -1,8 +1,8 @@
-/* Goal: codec-checksum (src/engine/exchange/checksum.c): a bit that flips on the way between two workers is
-   never learnt from: the run ends on all of them, with the tensor and the sender; without it the
-   same bit changes the model. It changes no bit of a model, and costs eight bytes a message
-   (exchange_test). What cannot be looked at is refused or said. Method: the toy client on ranks
-   that are threads, over shm's own table with a `send` that flips one bit of a copy. */
+/* Goal: codec-checksum (src/engine/exchange/checksum.c): a bit that flips on the way between two
+   workers is never learnt from: the run ends on all of them, with the tensor and the sender;
+   without it the same bit changes the model. It changes no bit of a model, and costs eight bytes a
+   message (exchange_test). What cannot be looked at is refused or said. Method: the toy client on
+   ranks that are threads, over shm's own table with a `send` that flips one bit of a copy. */
 #include <stdlib.h>
 #include "toy.h"
 

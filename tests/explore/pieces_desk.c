@@ -1,5 +1,5 @@
-/* Pieces: where services take requests and answer them (src/engine/service/desk.c), with few rooms and
-   fewer copies, so that services wait for both. Who asks knows what it must get. */
+/* Pieces: where services take requests and answer them (src/engine/service/desk.c), with few rooms
+   and fewer copies, so that services wait for both. Who asks knows what it must get. */
 #include "engine/engine_internal.h"
 #include "explore.h"
 

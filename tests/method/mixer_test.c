@@ -23,7 +23,8 @@ static tutti_status probe_declare(tutti_method *m, tutti_plan *plan, tutti_error
     probe *s = m->self;
     s->mass = (m->rank + 1) * TUTTI_MASS_ONE;
     tutti_declare_vector(plan, "probe.u", TUTTI_SCRATCH, &s->u);
-    return tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .push = s->push, .ahead = true }, err);
+    return tutti_mixer_declare(&s->mixer, m, plan,
+                               &(tutti_mixer_options){ .graph = s->graph, .push = s->push, .ahead = true }, err);
 }
 
 static tutti_status probe_open(tutti_method *m, tutti_error *err)
