@@ -1,6 +1,6 @@
-"""unittest.main() for files whose tests wait more than they compute, for silences, graces and links
-to come up: several at once, each in a process of its own. together.h is the same for programs in
-C."""
+"""unittest.main() for files whose tests wait more than they compute: for silences, for graces, for
+links to come up. Several tests run at once, each in a process of its own. together.h is the same for
+programs in C."""
 import ctypes, os, signal, sys, tempfile, time, unittest
 
 
@@ -9,7 +9,7 @@ def flat(suite):
 
 
 def kill_with_children(pid):
-    """Children first: whoever has lost its parent is nobody's any more."""
+    """Kills its children first: a process that has lost its parent cannot be found any more."""
     try:
         os.kill(pid, signal.SIGSTOP)
         with open(f"/proc/{pid}/task/{pid}/children") as f:
@@ -21,10 +21,11 @@ def kill_with_children(pid):
 
 
 def together(at_once, alone=(), seconds=200):
-    """Those whose names begin with a word of `alone` go one after the other before the rest. Names
-    on the command line: just those tests, in this process. What a test prints comes when it has
-    ended, in one piece; one that has not after so many seconds is named and killed with its
-    children. When this process is killed, so are they."""
+    """Runs the file's tests, `at_once` of them side by side. Those whose names begin with a word of
+    `alone` come first, one after the other. What a test prints comes when it has ended, in one piece.
+    A test that has not ended after so many seconds is named and killed with its children. When this
+    process is killed, so are they. With names on the command line, just those tests run, in this
+    process."""
     if len(sys.argv) > 1:
         unittest.main(module="__main__", verbosity=1)
     waiting = flat(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]))

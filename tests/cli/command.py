@@ -4,29 +4,28 @@ import collections, fcntl, gzip, json, math, operator, os, shutil, signal, struc
 
 TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
 DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
-# ignored where a shell has put the tests in its background; what is started here would ignore it,
-# too
+# A shell that has put the tests in its background has it ignored, and what is started here would
+# ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
 
 
 def clean_environment(**extra):
-    keep = {k: v for k, v in os.environ.items() if not k.startswith(
-        ("TUTTI_", "OMPI_", "PMI", "MV2_", "SLURM_", "WORLD_", "RANK", "LOCAL_RANK", "MASTER_", "TORCHELASTIC_"))}
+    launchers = "OMPI_", "PMI", "MV2_", "SLURM_", "WORLD_", "RANK", "LOCAL_RANK", "MASTER_", "TORCHELASTIC_"
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", *launchers))}
     keep["TUTTI_DATA"] = DATA
     keep.update(extra)
     return keep
 
 
-# Under a sanitizer a simulation's actors are OS threads, and slow: what has it and could go without
-# does.
+# Under a sanitizer a simulation's actors are OS threads, and slow. A test that could do without the
+# simulator does so there (TUTTI_SIMULATED).
 SIMULATOR = os.environ.get("TUTTI_SIMULATED") != "off" and os.path.exists(
     os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 
 
 def narrowed(why):
-    """Says that this test, which goes on, shows less than it could: tools/skipped finds such
-    lines."""
+    """Says that this test, which goes on, shows less than it could. tools/skipped finds such lines."""
     print("\nskipped: " + why, flush=True)
 
 
@@ -50,10 +49,10 @@ MEMORY = "/dev/shm"
 
 
 def scratch(memory=True):
-    """A folder to write in, the caller's to remove. In memory where there is plenty of it: a
+    """A folder to write in, which the caller removes. It is in memory where there is plenty of it: a
     checkpoint waits for its files to be on their disk, and no test looks at what a loss of power
-    leaves. What killed tests have left there goes with the next: who lives holds a lock on its
-    folder."""
+    leaves. A test that lives holds a lock on its folder, so the next one removes what killed tests
+    have left."""
     if not memory or not os.path.isdir(MEMORY) or shutil.disk_usage(MEMORY).free < 1 << 30:
         return tempfile.mkdtemp(prefix="tutti-test-")
     for entry in os.scandir(MEMORY):
@@ -169,8 +168,8 @@ def list_of(folder):
 
 
 def shm_entries():
-    """Of ours: MPI's libraries have theirs there while a test beside this one runs. tutti-test-:
-    scratch() of such a test."""
+    """What is ours in shared memory. MPI's libraries have theirs there while a test beside this one
+    runs, and tutti-test- is scratch() of such a test."""
     return sorted(e for e in os.listdir(MEMORY) if e.startswith("tutti") and not e.startswith("tutti-test-"))
 
 

@@ -10,7 +10,7 @@ OPTIONAL = {"simgrid": ("SimGrid not found: the transport 'sim' is left out (Deb
             "ompi-c": ("Open MPI not found: the transport 'mpi' is built without it (Debian: libopenmpi-dev)",
                        "tutti_transport_mpi_openmpi"),
             "mpich": ("MPICH not found: the transport 'mpi' is built without it (Debian: libmpich-dev)",
-                      "tutti_transport_mpi_mpich"),}
+                      "tutti_transport_mpi_mpich")}
 
 
 class Configure(Case):
