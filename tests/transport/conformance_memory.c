@@ -1,4 +1,4 @@
-/* conformance_memory.c: memory that a thread does not get, by the linker's --wrap of tutti_alloc. */
+/* conformance_memory.c: memory that a thread does not get, by the linker's --wrap of tutti_alloc */
 #include "conformance_memory.h"
 #include <stddef.h>
 

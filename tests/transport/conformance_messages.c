@@ -259,7 +259,8 @@ static void bad_calls_are_refused_with_a_sentence(const conformance_subject *s)
 }
 
 /* Goal: a refused call leaves the request as it was, to the byte, and the other side hears nothing.
-   Method: each bad call on a request that is zeroed, done and in flight; then a word of the same tag. */
+   Method: each bad call on a request that is zeroed, done and in flight; then a word of the same
+   tag. */
 static tutti_status refuse_all(rank_context *c, tutti_request *r, tutti_status expected, tutti_error *err)
 {
     static unsigned char byte;
