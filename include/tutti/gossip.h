@@ -1,10 +1,10 @@
 /* gossip.h: models that are averaged with some of the other workers, rather than with all at once.
    Three facilities (method.h), of which a gossip method declares one:
 
-     mixer       each worker averages its model with its neighbours in a graph, once a round;
-     averager    a model beside the computation is averaged with all, or with neighbours, while the
-                 client computes on;
-     pairs       a model beside the computation is averaged with one other worker at a time.
+     mixer       Each worker averages its model with its neighbours in a graph, once a round.
+     averager    A model beside the computation is averaged with all, or with neighbours, while the
+                 client computes on.
+     pairs       A model beside the computation is averaged with one other worker at a time.
 
    Each is declared within the method's declare(). From then on the engine opens it, brings it to
    rest, saves it and closes it: the method's hooks say nothing of that. */
@@ -119,17 +119,18 @@ typedef struct tutti_pairs_options {
 /* The rows of a method's option table that fill them in. whose: "workers". */
 #define TUTTI_PAIRS_OPTIONS(self, options, whose) \
     { "graph", TUTTI_SPEC, TUTTI_AT(self, options.graph), 0, 0, 0, "", \
-      "who may average with whom; `tutti topology` lists them; none: bipartite-exp, complete for an odd number of " \
-      whose }, \
+      "who may average with whom; `tutti topology` lists them; none: bipartite-exp, complete for " \
+      "an odd number of " whose }, \
     { "peer", TUTTI_CHOICE, TUTTI_AT(self, options.peer), 0, 0, 1, "random|cyclic", \
       "which neighbour is asked next" }, \
     { "roles", TUTTI_CHOICE, TUTTI_AT(self, options.roles), 0, 0, 1, "any|bipartite", \
-      "any: all ask and answer; bipartite: the paper's, one group asks the other; no odd cycles" }, \
+      "any: all ask and answer; bipartite: the paper's, one group asks the other; no odd " \
+      "cycles" }, \
     { "exchanges", TUTTI_INT, TUTTI_AT(self, options.exchanges), 1, 0, 1e6, NULL, \
       "averagings a step of who asks; 0: as often as the network allows" }, \
     { "outstanding", TUTTI_INT, TUTTI_AT(self, options.outstanding), 1, -1, 1e6, NULL, \
-      "averagings that may be owed when the next gradient begins, without those whose answer is late; " \
-      "0: no overlap; -1: any number" }, \
+      "averagings that may be owed when the next gradient begins, without those whose answer is " \
+      "late; 0: no overlap; -1: any number" }, \
     { "lr_staleness", TUTTI_BOOL, TUTTI_AT(self, options.lr_staleness), 0, 0, 1, NULL, \
       "divide the learning rate by 1 + staleness" }
 /* Within declare(), when m->team is set. options: kept. services: the indexes of two of the

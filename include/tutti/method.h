@@ -1,13 +1,22 @@
 /* method.h: the contract of a published training method.
 
-   What a method sees. All dense parameters of the model are ONE flat float32 vector x[0..n), fixed for the life of the
-   engine and ordered as gradients become ready; g is its gradient. A step is one or more passes (forward + backward).
-   The client (trainer or PyTorch) calls the engine; the engine calls the hooks below; what a hook leaves NULL is done by the default
-   named in its comment.
-     client thread: pass, need_rows, need, done, step, agree, leave, hold, release        lane thread(s) or client thread: exchange        own threads: services
-   x and g belong to the client thread (and to the lane for the range of the piece it is exchanging). A service never touches x, g or the
-   optimiser: what it shares with the hooks is the method's own, under a monitor of the method's. Hooks and services block as they like;
-   none allocates. A hook or service that fails ends the run, with its sentence. */
+   What a method sees. All dense parameters of the model are ONE flat float32 vector x[0..n). It is
+   fixed for the life of the engine and ordered as gradients become ready; g is its gradient. A step
+   is one or more passes (forward + backward). The client (trainer or PyTorch) calls the engine, and
+   the engine calls the hooks below. What a hook leaves NULL is done by the default named in its
+   comment.
+
+     client thread       pass, need_rows, need, done, step, agree, leave, hold, release
+     lane or client      exchange
+     own threads         services
+
+   x and g belong to the client thread, and to the lane for the range of the piece that it is
+   exchanging. A service never touches x, g or the optimiser. What it shares with the hooks is the
+   method's own, under a monitor of the method's. Hooks and services block as they like; none
+   allocates. A hook or service that fails ends the run, with its sentence.
+
+   What several methods share is a facility, at the end of this header: mixers, averagers and pairs
+   (gossip.h), servers (server.h). */
 #ifndef TUTTI_METHOD_H
 #define TUTTI_METHOD_H
 #include "checkpoint.h"
@@ -21,96 +30,157 @@
 extern "C" {
 #endif
 
+/* ---- the flat space ---- */
+
 typedef struct tutti_tensor {
     const char *name;
     size_t first, count, rows, cols;     /* first: place in x */
     int unit;                            /* layer group: what is needed together */
-    bool row_sparse;                     /* a table: passes say which rows of its gradient they touch */
-    bool asked;                          /* and the method brings its rows when they are asked for (need_rows): until then x may have older ones */
+    bool row_sparse;                     /* a table: passes say which rows of its gradient they
+                                            touch */
+    bool asked;                          /* a table whose rows the method brings when they are asked
+                                            for (need_rows): until then x may have older ones */
 } tutti_tensor;
-/* The rows of a table's gradient that may be other than 0. All others are 0 in g: who does not ask for rows reads the whole gradient as ever. */
+/* The rows of a table's gradient that may be other than 0. All others are 0 in g, so that a method
+   that does not ask for rows reads the whole gradient as ever. */
 typedef struct tutti_rows {
     bool all;                            /* every row may; ids say nothing */
     size_t n;
     const uint32_t *ids;                 /* n, ascending, no two alike */
 } tutti_rows;
-/* What is exchanged as one: a range of the flat space. Buckets, partitions, fusion buffers and shard pieces are all pieces.
-   Ready when every tensor it meets has its gradient. */
+/* What is exchanged as one: a range of the flat space. Buckets, partitions, fusion buffers and
+   shard pieces are all pieces. Ready when every tensor it meets has its gradient.
+
+   rows: of a table, which is a piece by itself: those of the exchange's input. NULL: no table, or a
+   method without TUTTI_KNOWS_ROWS.
+   group: the workers, keyed so that no other piece or step meets it. The engine sets it before each
+   exchange. Its algorithm, which is the run's, is there from open() on. */
 typedef struct tutti_piece {
     int index;                           /* in ready order */
     size_t first, count;
     int first_tensor, tensors;           /* those it meets */
     float *g, *x;                        /* element `first` */
-    const tutti_rows *rows;              /* of a table, which is a piece by itself: those of the exchange's input; NULL: not one, or not TUTTI_KNOWS_ROWS */
-    tutti_group group;                   /* the workers, keyed so that no other piece or step meets it; set by the engine before each exchange. Its algorithm, the run's, is there from open() on */
+    const tutti_rows *rows;
+    tutti_group group;
 } tutti_piece;
 typedef struct tutti_layout {
     size_t used;                         /* elements of all tensors; they stand back to back */
-    size_t n;                            /* padded: a multiple of 64 x workers; padding stays 0 and is not sent */
+    size_t n;                            /* padded: a multiple of 64 x workers; padding stays 0 and
+                                            is not sent */
     const tutti_tensor *tensor; int n_tensors;
     int n_units;
     const tutti_piece *piece; int n_pieces;
 } tutti_layout;
 
-typedef struct tutti_pass {              /* the engine fills in the default, the hook changes it */
+/* ---- a pass ---- */
+
+/* One forward and backward. The engine fills in the default, and the pass hook changes it.
+
+   scale: a power of two, 1 unless the run scales the loss. It is the engine's, set after the hook.
+   The gradient of a pass before the step's last is scaled until tutti_base_check.
+   exchange: pieces go to the lane as they become ready. Default: in the last of the configured
+   passes. Never in a pass with more behind it.
+   more: another pass of this step follows. Default: until the configured passes are over. A pass
+   beyond those begins with 0 samples, at the place of the one before it. A hook that takes passes
+   away or adds them takes care of `exchange` too. Before the next pass the hook may use the
+   gradient of this one (tutti_base_check, tutti_update) and change x: then it sets same_values to
+   false.
+   merge: the same in all passes of a step, after tutti_merge_declare. This step has no exchange and
+   no update: its gradient waits for the next step's. */
+typedef struct tutti_pass {
     int64_t index;                       /* 0, 1, ... within the step */
     int64_t samples;                     /* to compute in this pass; 0: announce zero gradients */
-    int64_t divisor;                     /* the gradient wanted: of scale x (sum of the samples' losses) / divisor; 0 with samples 0 */
-    double scale;                        /* a power of two, 1 unless the run scales the loss; the engine's, set after the hook. The gradient of a pass before the step's last is scaled until tutti_base_check */
+    int64_t divisor;                     /* the gradient wanted: of scale x (sum of the samples'
+                                            losses) / divisor; 0 with samples 0 */
+    double scale;
     uint64_t epoch, position;            /* where in the order of share.h the samples begin */
-    bool same_batch;                     /* the previous pass's samples again (SAM, cross-gradients) */
-    bool same_values;                    /* x has not changed since the previous pass: prepared weights may be kept */
+    bool same_batch;                     /* the previous pass's samples again (SAM,
+                                            cross-gradients) */
+    bool same_values;                    /* x has not changed since the previous pass: prepared
+                                            weights may be kept */
     bool keep;                           /* add to g instead of replacing it */
-    bool exchange;                       /* pieces go to the lane as they become ready; default: in the last of the configured passes; never in a pass with more behind it */
-    bool more;                           /* another pass of this step follows; default: until the configured passes are over. A pass beyond those begins with 0 samples, at the place of the one before it. A hook
-                                            that takes passes away or adds them takes care of `exchange` too. Before the next pass the hook may use the gradient of this one (tutti_base_check, tutti_update) and change
-                                            x: then it sets same_values to false */
-    bool merge;                          /* the same in all passes of a step, after tutti_merge_declare: this step has no exchange and no update, its gradient waits for the next step's */
+    bool exchange;
+    bool more;
+    bool merge;
 } tutti_pass;
 
+/* ---- a method ---- */
+
 enum {  /* traits: facts the engine and `tutti methods` act on */
-    TUTTI_REPLICAS_EQUAL = 1,    /* x equal on all workers after each step: saved once, no averaging at the end */
-    TUTTI_OWNS_UPDATE = 2,       /* does not use the run's optimiser */
-    TUTTI_GOES_ON = 4,           /* trains on without a lost worker: a step needs nothing of others but the mixer's neighbours, which leaves out those that are lost, and its services do without whom
-                                    tutti_is_left_out names. So: no `exchange` but in a team, which is lost as a whole, no other collectives in its hooks but in open and agree, and agree may be called again
-                                    after it has failed. engine.h says the rest */
-    TUTTI_DIRECTION = 32,        /* what its step hands to tutti_base_step is a direction of its own and no gradient: clip-norm is refused */
-    TUTTI_ENCODES = 16,          /* takes a codec (engine_options.codec): its exchange is tutti_exchange, which takes any, or its mixer's models go through one (tutti_mixer_options) */
-    TUTTI_KNOWS_ROWS = 64,       /* tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to g: so the rows touched stay known, and only they are looked at,
-                                    updated (where the optimiser allows) and cleared. Without it a table's gradient is whole */
-    TUTTI_UPDATES_SLICES = 128,  /* the run's optimiser has no slots for all of x: its declare() says with tutti_optimizer_declare for which part this worker has them. tutti_base_step is for who has them for all */
-    TUTTI_THROUGH_SERVERS = 256, /* its exchange goes through servers and is no collective, so none can be chosen (`collective`) */
-    TUTTI_SERVERS = 512,         /* its values are at servers (server.h), which may be ranks of their own (engine_options.servers): there it declares, opens, serves, agrees, holds and releases as on workers, and
-                                    nothing else of it is called */
-    TUTTI_OWN_PACE = 8           /* asynchronous: no worker waits for another's step. A step is one gradient computation by whoever is free, or by a team together, each a gradient of its own; `exchange` is
-                                    among the team, and so are collectives in hooks, but in agree, hold and release */
+    /* x is equal on all workers after each step: saved once, no averaging at the end. */
+    TUTTI_REPLICAS_EQUAL = 1,
+    /* Does not use the run's optimiser. */
+    TUTTI_OWNS_UPDATE = 2,
+    /* Trains on without a lost worker. A step needs nothing of others but the mixer's neighbours,
+       and the mixer leaves out those that are lost. Services do without the worker that
+       tutti_is_left_out names. So
+       1. there is no `exchange` but in a team, which is lost as a whole;
+       2. hooks have no other collectives, but in open and agree;
+       3. agree may be called again after it has failed.
+       engine.h says the rest. */
+    TUTTI_GOES_ON = 4,
+    /* Asynchronous: no worker waits for another's step. A step is one gradient computation by a
+       worker that is free, or by a team together, and each is a gradient of its own. `exchange` is
+       among the team, and so are collectives in hooks, but in agree, hold and release. */
+    TUTTI_OWN_PACE = 8,
+    /* Takes a codec (engine_options.codec). Its exchange is tutti_exchange, which takes any, or its
+       mixer's models go through one (tutti_mixer_options). */
+    TUTTI_ENCODES = 16,
+    /* What its step hands to tutti_base_step is a direction of its own and no gradient: clip-norm
+       is refused. */
+    TUTTI_DIRECTION = 32,
+    /* Tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to
+       g. So the rows touched stay known, and only they are looked at, updated (where the optimiser
+       allows) and cleared. Without it a table's gradient is whole. */
+    TUTTI_KNOWS_ROWS = 64,
+    /* The run's optimiser has no slots for all of x: declare() says with tutti_optimizer_declare
+       for which part this worker has them. tutti_base_step needs those for all. */
+    TUTTI_UPDATES_SLICES = 128,
+    /* Its exchange goes through servers and is no collective, so none can be chosen
+       (`collective`). */
+    TUTTI_THROUGH_SERVERS = 256,
+    /* Its values are at servers (server.h), which may be ranks of their own
+       (engine_options.servers). There it declares, opens, serves, agrees, holds and releases as on
+       workers, and nothing else of it is called. */
+    TUTTI_SERVERS = 512
 };
 
-/* Counts of whole numbers from 0 on: one by one up to TUTTI_HISTOGRAM_EXACT, above that four bins to a doubling. The
-   last has all from its least value on. Plain numbers, so it may be declared state. */
+/* Counts of whole numbers from 0 on: one by one up to TUTTI_HISTOGRAM_EXACT, above that four bins
+   to a doubling. The last has all from its least value on. Plain numbers, so it may be declared
+   state. */
 enum { TUTTI_HISTOGRAM_EXACT = 1024, TUTTI_HISTOGRAM_BINS = 1081 };
 typedef struct tutti_histogram { uint64_t count[TUTTI_HISTOGRAM_BINS]; } tutti_histogram;
 void tutti_histogram_add(tutti_histogram *h, uint64_t value);
 int tutti_histogram_bin(uint64_t value);
-uint64_t tutti_histogram_least(int bin);  /* the least value of a bin */
+uint64_t tutti_histogram_least(int bin); /* the least value of a bin */
 
-typedef struct tutti_axes { const char *topology, *synchrony, *codec, *schedule, *placement, *update; } tutti_axes; /* DESIGN section 2 */
+/* Where the method stands among others: a word for each, which `tutti methods` shows. */
+typedef struct tutti_axes {
+    const char *topology, *synchrony, *codec, *schedule, *placement, *update;
+} tutti_axes;
 typedef struct tutti_method tutti_method;
-/* A thread of the method's on every worker, from the first step to the end: an averager, a server. Between steps the engine may bring all services of
-   all workers to rest, with no message of theirs under way (engine.h, *quiet*): for a checkpoint, an evaluation, the end. They rest in the two calls
-   marked [safe] below and nowhere else, and leave them with TUTTI_CLOSED at the end, so a method has no shutdown code. */
+/* A thread of the method's on every worker, from the first step to the end: an averager, a server.
+   Between steps the engine may bring all services of all workers to rest, with no message of theirs
+   under way (engine.h, *quiet*): for a checkpoint, an evaluation, the end. They rest in the two
+   calls marked [safe] below and nowhere else. At the end they leave these with TUTTI_CLOSED, so a
+   method has no shutdown code.
+
+   run: it is over with OK or TUTTI_CLOSED, and returns at once where a worker has nothing to do.
+   hears: it is owed a round when this worker has learnt of losses, in a run that goes on after
+   them. The services of server.h do by themselves. */
 typedef struct tutti_service {
     const char *name;                    /* of the thread, 10 bytes count */
-    tutti_status (*run)(tutti_method *m, tutti_error *err); /* over with OK or TUTTI_CLOSED; returns at once where a worker has nothing to do */
-    bool hears;                          /* owed a round when this worker has learnt of losses, in a run that goes on after them. Servers of server.h do by themselves */
+    tutti_status (*run)(tutti_method *m, tutti_error *err);
+    bool hears;
 } tutti_service;
 enum { TUTTI_SERVICES_MOST = 4 };
 
-/* A default of one of the run's own options under a method: what it is published with, or was found to work with. It
-   holds where nobody has said anything. */
+/* A default of one of the run's own options under a method: what it is published with, or was found
+   to work with. It holds where nobody has said anything. */
 typedef struct tutti_method_default {
     const char *option;                  /* as a flag without dashes: "optimizer" */
-    const char *value;                   /* as it would be given; a number with /n behind it is divided by the workers */
+    const char *value;                   /* as it would be given; a number with /n behind it is
+                                            divided by the workers */
 } tutti_method_default;
 typedef struct tutti_method_ops {
     const char *name, *title, *authors, *family; /* its page: docs/methods/NAME.md */
@@ -118,44 +188,65 @@ typedef struct tutti_method_ops {
     tutti_axes axes;
     const char *const *constraints;      /* sentences, NULL-ended; NULL: none */
     const tutti_option *options;         /* into self; NULL: none */
-    const tutti_method_default *defaults; /* of the run's options, where its own will not do; ends with {0}; NULL: none */
+    const tutti_method_default *defaults; /* of the run's options, where its own will not do; ends
+                                             with {0}; NULL: none */
     size_t self_bytes;
     unsigned traits;
-    unsigned (*traits_of)(const void *self); /* those of a choice of options, applied; NULL: `traits`. May leave out TUTTI_OWN_PACE, TUTTI_REPLICAS_EQUAL and TUTTI_GOES_ON (with TUTTI_SERVERS: where every
-                                          worker serves, which ranks that only serve bring back), nothing else, and adds none */
+    /* Those of a choice of options, which are applied; NULL: `traits`. It may leave out
+       TUTTI_OWN_PACE, TUTTI_REPLICAS_EQUAL and TUTTI_GOES_ON, nothing else, and adds none. With
+       TUTTI_SERVERS it leaves out GOES_ON where every worker serves, and ranks that only serve
+       bring it back. */
+    unsigned (*traits_of)(const void *self);
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
-    /* Declares state, sets m->piece_bytes, m->first_piece_bytes, m->lane_width, and refuses bad combinations. No memory, no messages yet. */
+    /* Declares state and facilities, sets m->piece_bytes, m->first_piece_bytes, m->lane_width and
+       m->team, and refuses bad combinations. No memory, no messages yet. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);
-    tutti_status (*open)(tutti_method *m, tutti_error *err);   /* all members; x is rank 0's on all; may communicate */
-    void (*close)(tutti_method *m);                            /* NULL-safe, half-built-safe */
+    /* All members; x is rank 0's on all; may communicate. */
+    tutti_status (*open)(tutti_method *m, tutti_error *err);
+    /* Called whatever has failed: self may be NULL, or half built. */
+    void (*close)(tutti_method *m);
     /* Before every pass. Default: the configured passes. */
     tutti_status (*pass)(tutti_method *m, tutti_pass *p, tutti_error *err);
-    /* Before unit u computes / after it has; backward likewise. Default: nothing. done may give TUTTI_CLOSED where the step exchanges nothing: what was computed of it is dropped, and it begins anew with
-       its first pass, on the same samples. A client that cannot leave a pass ends it first. */
+    /* Before unit u computes / after it has; backward likewise. Default: nothing. done may give
+       TUTTI_CLOSED where the step exchanges nothing: what was computed of it is dropped, and it
+       begins anew with its first pass, on the same samples. A client that cannot leave a pass ends
+       it first. */
     tutti_status (*need)(tutti_method *m, int unit, bool backward, tutti_error *err);
     tutti_status (*done)(tutti_method *m, int unit, bool backward, tutti_error *err);
-    /* Makes p->g the gradient to apply. NULL: pieces are not exchanged (local, gossip); nor are they in a step whose passes have `exchange` off. */
+    /* Makes p->g the gradient to apply. NULL: pieces are not exchanged (local, gossip). Nor are
+       they in a step whose passes have `exchange` off. */
     tutti_status (*exchange)(tutti_method *m, tutti_piece *p, tutti_error *err);
     /* After the last pass and all exchanges. Default: tutti_base_step. */
     tutti_status (*step)(tutti_method *m, tutti_error *err);
-    /* Leave the same model in x of all workers (all call it): at the end, before an evaluation or an export. Must not change what training
-       goes on from when it is not the end: the engine keeps x for it. Default: mean of x unless REPLICAS_EQUAL. */
+    /* Leave the same model in x of all workers, which all call it: at the end, before an evaluation
+       or an export. When it is not the end it must not change what training goes on from: the
+       engine keeps x for it. Default: mean of x unless REPLICAS_EQUAL. */
     tutti_status (*agree)(tutti_method *m, tutti_error *err);
-    /* This worker makes no more steps until release; services run, and the others may still compute. Default: nothing. For who waits for several workers: it would else wait for one that does not come. */
+    /* This worker makes no more steps until release; services run, and the others may still
+       compute. Default: nothing. For a rule that waits for several workers: it would else wait for
+       one that does not come. */
     tutti_status (*leave)(tutti_method *m, tutti_error *err);
-    /* All is quiet: put into x and declared state what has to survive. / Services are about to run, for the first time, after a load or after a
-       hold: take it from there; none of them runs yet on any worker, so no tutti_call. Default: nothing. */
+    /* All is quiet: put into x and declared state what has to survive. / Services are about to run,
+       for the first time, after a load or after a hold: take it from there. None of them runs yet
+       on any worker, so no tutti_call. Default: nothing. */
     tutti_status (*hold)(tutti_method *m, tutti_error *err);
     tutti_status (*release)(tutti_method *m, tutti_error *err);
-    /* Before a pass reads these rows of table `tensor` (asked): bring them into x. n > 0, ascending; once a table and pass. Client thread, TUTTI_KNOWS_ROWS. NULL: x has every row at any time. */
-    tutti_status (*need_rows)(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
-    /* A checkpoint of other workers has been loaded (engine.h), and declared states are what state.h makes of them: makes them states of a run of these workers, or refuses (TUTTI_ERR_USAGE). `began` workers began
-       the run that saved it, `left` of them were there to save it. left == workers: each has its own states as they were, with worker k those of the k-th of them; else they are as open left them. On all members,
-       sends nothing. Default: nothing. */
+    /* Before a pass reads these rows of table `tensor` (asked): bring them into x. n > 0,
+       ascending; once a table and pass. Client thread, TUTTI_KNOWS_ROWS. NULL: x has every row at
+       any time. */
+    tutti_status (*need_rows)(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
+                              tutti_error *err);
+    /* A checkpoint of other workers has been loaded (engine.h), and declared states are what
+       state.h makes of them. Makes them states of a run of these workers, or refuses
+       (TUTTI_ERR_USAGE). `began` workers began the run that saved it, and `left` of them were there
+       to save it. left == workers: each has its own states as they were, with worker k those of the
+       k-th of them. Else they are as open left them. On all members; sends nothing. Default:
+       nothing. */
     tutti_status (*resized)(tutti_method *m, int began, int left, tutti_error *err);
 } tutti_method_ops;
 
-struct tutti_method {            /* written by the engine unless noted; read by hooks */
+/* Written by the engine unless noted; read by hooks. */
+struct tutti_method {
     const tutti_method_ops *ops;
     unsigned traits;             /* as the options have it */
     void *self;                  /* self_bytes, options filled in */
@@ -163,127 +254,220 @@ struct tutti_method {            /* written by the engine unless noted; read by 
     const tutti_layout *layout;
     size_t n;                    /* = layout->n */
     float *x, *g;                /* n each */
-    tutti_group all;             /* the workers; client thread's copy. Under GOES_ON those who are left, by rank. On a rank that only serves its index is -1 */
-    tutti_group everyone;        /* the workers and, behind them, ranks that only serve: what is agreed on. Likewise */
-    int rank, workers;           /* rank: my index in everyone at the beginning, a worker's below `workers`; both stay */
+    tutti_group all;             /* the workers; client thread's copy. Under GOES_ON those that are
+                                    left, by rank. On a rank that only serves its index is -1 */
+    tutti_group everyone;        /* the workers and, behind them, ranks that only serve: what is
+                                    agreed on. Likewise */
+    int rank, workers;           /* rank: my index in everyone at the beginning, a worker's below
+                                    `workers`; both stay */
     int servers;                 /* ranks workers ... workers + servers - 1 only serve; stays */
     tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE */
-    int team;                    /* declare() may set under OWN_PACE: so many workers of consecutive ranks take their gradients and make their steps together; must divide workers. Default 1 */
+    int team;                    /* declare() may set under OWN_PACE: so many workers of consecutive
+                                    ranks take their gradients and make their steps together; must
+                                    divide workers. Default 1 */
     int lane_width;              /* declare() may set; default 1 */
     size_t piece_bytes, first_piece_bytes; /* declare() may set; default 25 MiB, 1 MiB */
-    tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for shared draws */
-    uint64_t step, epoch;        /* steps done, by all workers on average under OWN_PACE (rng.step: gradients computed by all); epoch of this step's samples */
-    uint64_t steps, epochs;      /* of the whole run, from open() on: what is begun counts; 0: unknown */
+    tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for
+                                    shared draws */
+    uint64_t step, epoch;        /* steps done, by all workers on average under OWN_PACE (rng.step:
+                                    gradients computed by all); epoch of this step's samples */
+    uint64_t steps, epochs;      /* of the whole run, from open() on: what is begun counts;
+                                    0: unknown */
     int64_t samples;             /* mine in this step */
-    double weight;               /* my samples / all samples of this step; under OWN_PACE / those of my team, so 1 without teams */
+    double weight;               /* my samples / all samples of this step; under OWN_PACE / those of
+                                    my team, so 1 without teams */
     const tutti_share *share;    /* who computes how much of a step: share.h */
     double loss;                 /* mean over what I have computed of this step so far */
     double lr;                   /* of this step */
     void *engine;                /* engine's own */
 };
 
-extern const tutti_method_ops *const tutti_methods[];             /* NULL-ended registry (src/method/registry.c) */
+extern const tutti_method_ops *const tutti_methods[]; /* NULL-ended (src/method/registry.c) */
 const tutti_method_ops *tutti_method_find(const char *name);
 enum { TUTTI_METHOD_DEFAULT_BYTES = 256 };
-/* The method's default of that option in a run of so many workers. false: it has none, and the run's own default holds. */
+/* The method's default of that option in a run of so many workers. false: it has none, and the
+   run's own default holds. */
 bool tutti_method_default_of(const tutti_method_ops *ops, const char *option, int workers,
                              char value[TUTTI_METHOD_DEFAULT_BYTES]);
-bool tutti_method_traits(const char *spec, unsigned *traits);     /* of a built-in method with its options; false and 0 where the spec is wrong, which the engine says. Allocates */
+/* Of a built-in method with its options. false and 0 where the spec is wrong, which the engine
+   says. Allocates. */
+bool tutti_method_traits(const char *spec, unsigned *traits);
 
-/* ---- what hooks may ask of the engine ---- */
-/* p->g := sum over the workers of weight_r g_r (weights sum to 1), through the run's codec, else the method's own; without one tutti_allreduce_weighted's sum, of a table
-   (p->rows) by rows while that sends fewer bytes than the whole (src/engine/rows.c): the number of each worker's rows first, then their ids and values. The same bits on all workers.
-   Blocks; on the thread that the exchange hook is called on. Errors: of the collectives; TUTTI_ERR_CORRUPT. */
+/* ---- what hooks may ask of the engine: exchanges ---- */
+
+/* p->g := sum over the workers of weight_r g_r (weights sum to 1). It goes through the run's codec,
+   else the method's own. Without one it is tutti_allreduce_weighted's sum. Of a table (p->rows) it
+   goes by rows while that sends fewer bytes than the whole (src/engine/rows.c): the number of each
+   worker's rows first, then their ids and values. The same bits on all workers. Blocks; on the
+   thread that the exchange hook is called on. Errors: of the collectives; TUTTI_ERR_CORRUPT. */
 tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err);
-/* x (n, a displacement or the like, which goes to zero) := the mean over the workers, all counting the same, through the same codec as one piece. Without one tutti_average. TUTTI_ERR_NUMBER, before it
-   is sent, where a worker's is not finite or has a number that the codec makes infinite (fp16 beyond 65504): the worker, tensor and element are named; on all where the mean is not finite. Client thread. */
+/* x (n, a displacement or the like, which goes to zero) := the mean over the workers, all counting
+   the same, through the same codec as one piece. Without one tutti_average. TUTTI_ERR_NUMBER,
+   before it is sent, where a worker's is not finite or has a number that the codec makes infinite
+   (fp16 beyond 65504): the worker, tensor and element are named. It is given on all where the mean
+   is not finite. Client thread. */
 tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err);
-tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err); /* within open(), before tutti_exchange_all is ever called: TUTTI_ERR_USAGE where the codec cannot take displacements (TUTTI_CODEC_VOTES) */
-tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err); /* an exchange hook: the mean, each worker weighted by its samples */
-/* Within declare(): gradients go through `spec` (codec.h), whose states are declared. TUTTI_ERR_USAGE where the run has a codec too. */
-tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec, tutti_error *err);
-/* After it, within declare(): messages are encoded once, so that all have all whatever the number of workers: no owner of a part adds and encodes anew. TUTTI_ERR_USAGE, naming `option` ("requantize=off"), where
-   collective=alltoall asks for just that. */
+/* Within open(), before tutti_exchange_all is ever called: TUTTI_ERR_USAGE where the codec cannot
+   take displacements (TUTTI_CODEC_VOTES). */
+tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err);
+/* An exchange hook: the mean, each worker weighted by its samples. */
+tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err);
+/* Within declare(): gradients go through `spec` (codec.h), whose states are declared.
+   TUTTI_ERR_USAGE where the run has a codec too. */
+tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec,
+                                    tutti_error *err);
+/* After it, within declare(): messages are encoded once, so that all have all whatever the number
+   of workers: no owner of a part adds and encodes anew. TUTTI_ERR_USAGE, naming `option`
+   ("requantize=off"), where collective=alltoall asks for just that. */
 tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_error *err);
-/* *team := how many workers of consecutive ranks belong together, as the value of `option` says it: "none" (1), "machine" (those of one, which must be equally many), or their number, which divides the workers.
-   TUTTI_ERR_USAGE: what is wrong with it. */
-tutti_status tutti_team_parse(const tutti_method *m, const char *option, const char *value, int *team, tutti_error *err);
-const char *tutti_exchange_codec(const tutti_method *m);          /* its spec, from declare() on; NULL: gradients travel as they are */
-tutti_rate tutti_rate_now(const tutti_method *m);                 /* lr, scale 1, t = updates + 1: steps that were left out do not count */
-tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates); /* of the update after so many, as rate.t - 1 of tutti_rate_now says it; any thread */
-tutti_status tutti_base_step(tutti_method *m, tutti_error *err);  /* vote on non-finite gradients, clip, update */
-/* The same on x (n) instead of m->x, the update alone under `door` (NULL: none), the learning rate times `factor`. */
-tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err);
-/* Locks of a vector of the layout that all workers have in memory in common (tutti_world_common), each a word of that memory, 0 at first: with `rows` one a row of each matrix or table and one of each vector, as the tensors stand,
-   else one of all (src/engine/locks.c). One is held for an update or a copy; that of a worker that is lost is taken over. Client thread. */
+/* *team := how many workers of consecutive ranks belong together, as the value of `option` says it:
+   "none" (1), "machine" (those of one, which must be equally many), or their number, which divides
+   the workers. TUTTI_ERR_USAGE: what is wrong with it. */
+tutti_status tutti_team_parse(const tutti_method *m, const char *option, const char *value,
+                              int *team, tutti_error *err);
+/* Its spec, from declare() on; NULL: gradients travel as they are. */
+const char *tutti_exchange_codec(const tutti_method *m);
+
+/* ---- updates ---- */
+
+/* lr, scale 1, t = updates + 1: steps that were left out do not count. */
+tutti_rate tutti_rate_now(const tutti_method *m);
+/* Of the update after so many, as rate.t - 1 of tutti_rate_now says it. Any thread. */
+tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates);
+/* Vote on non-finite gradients, clip, update. */
+tutti_status tutti_base_step(tutti_method *m, tutti_error *err);
+/* The same on x (n) instead of m->x, the update alone under `door` (NULL: none), the learning rate
+   times `factor`. */
+tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor,
+                                tutti_error *err);
+/* Locks of a vector of the layout that all workers have in memory in common (tutti_world_common),
+   each a word of that memory, 0 at first (src/engine/locks.c). With `rows` there is one a row of
+   each matrix or table and one of each vector, as the tensors stand, else one of all. One is held
+   for an update or a copy; that of a worker that is lost is taken over. Client thread. */
 typedef struct tutti_locks { uint32_t *word; bool rows; } tutti_locks;
 size_t tutti_locks_count(const tutti_method *m, bool rows);       /* words */
 void tutti_locks_take(const tutti_method *m, uint32_t *word);
 void tutti_locks_leave(uint32_t *word);
-tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks *locks, tutti_error *err); /* tutti_base_step_on, each part of the update under its lock */
-void tutti_locked_read(tutti_method *m, const tutti_locks *locks, const float *from); /* m->x := from (n), each part under its lock, all but rows that are asked for */
-void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const float *from, int tensor, const uint32_t *ids, size_t n); /* likewise, those */
-/* What tutti_base_step does before the update, of the gradient as it stands in g: *rate: that of this step, with the scale that clip-norm asks for; *skip: leave the step out, which is counted and noted. Client thread; a
-   collective with nonfinite=skip in a step that was exchanged, else of this worker alone. TUTTI_ERR_NUMBER. */
+/* tutti_base_step_on, each part of the update under its lock. */
+tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks *locks,
+                                    tutti_error *err);
+/* m->x := from (n), each part under its lock, all but rows that are asked for. / Those. */
+void tutti_locked_read(tutti_method *m, const tutti_locks *locks, const float *from);
+void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const float *from,
+                            int tensor, const uint32_t *ids, size_t n);
+/* What tutti_base_step does before the update, of the gradient as it stands in g. *rate: that of
+   this step, with the scale that clip-norm asks for. *skip: leave the step out, which is counted
+   and noted. Client thread; a collective with nonfinite=skip in a step that was exchanged, else of
+   this worker alone. TUTTI_ERR_NUMBER. */
 tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
-/* The same for methods whose gradient is taken elsewhere, by a server: g is scaled as clip-norm asks, and rate->scale is 1. */
+/* The same for methods whose gradient is taken elsewhere, by a server: g is scaled as clip-norm
+   asks, and rate->scale is 1. */
 tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
-/* Within declare(), under TUTTI_UPDATES_SLICES: m->optim is the run's --optimizer, with slots for [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. */
-tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count, tutti_keep keep, tutti_error *err);
-/* Where replicas are equal: this worker's samples of this step are in no update, so the run's count of samples (tutti_figures) goes without them, once all is quiet. Client thread, in step(). */
+/* Within declare(), under TUTTI_UPDATES_SLICES: m->optim is the run's --optimizer, with slots for
+   [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. */
+tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count,
+                                     tutti_keep keep, tutti_error *err);
+/* Where replicas are equal: this worker's samples of this step are in no update, so the run's count
+   of samples (tutti_figures) goes without them, once all is quiet. Client thread, in step(). */
 void tutti_discarded(tutti_method *m);
-/* The run ends here: no more gradients are handed out, those that were are computed, and then all clients are told (tutti_engine_ended). One worker says it. Client thread, in step(), under TUTTI_OWN_PACE, of clients
-   that ask for their steps (tutti_engine_more). */
+/* The run ends here: no more gradients are handed out, those that were are computed, and then all
+   clients are told (tutti_engine_ended). One worker says it. Client thread, in step(), under
+   TUTTI_OWN_PACE, of clients that ask for their steps (tutti_engine_more). */
 void tutti_end(tutti_method *m);
-void tutti_stale(tutti_method *m, uint64_t staleness);            /* of the gradient of this step, in the method's own count: summary's staleness, staleness_max, staleness_mean */
-tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x := mean over the workers, plain fp32, blocks; client thread */
-tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err); /* x := that of the first of my team, by all of it, plain fp32, blocks; client thread. A team of one: nothing */
-/* all[r] := worker r's n values, mine among them, 0 of who is lost. Blocks; client thread. */
-tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all, tutti_error *err);
-/* *loss: of x as it stands, the mean over samples that the client holds out of training, the same ones on all workers. Forward only, by this worker's client, whose computing time it takes; sends nothing. What it is,
-   a NaN included, is the caller's to judge. Client thread, within step(); the method says within declare() that it will ask: TUTTI_ERR_USAGE there where nothing is held out. */
+/* Of the gradient of this step, in the method's own count: summary's staleness, staleness_max,
+   staleness_mean. */
+void tutti_stale(tutti_method *m, uint64_t staleness);
+
+/* ---- all workers ---- */
+
+/* x := mean over the workers, plain fp32. Blocks; client thread. */
+tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err);
+/* x := that of the first of my team, by all of it, plain fp32. Blocks; client thread. A team of
+   one: nothing. */
+tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err);
+/* all[r] := worker r's n values, mine among them, 0 of a worker that is lost. Blocks; client
+   thread. */
+tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all,
+                          tutti_error *err);
+
+/* ---- losses held out, times, who computes what ---- */
+
+/* *loss: of x as it stands, the mean over samples that the client holds out of training, the same
+   ones on all workers. Forward only, by this worker's client, whose computing time it takes; sends
+   nothing. What it is, a NaN included, is the caller's to judge. Client thread, within step(). The
+   method says within declare() that it will ask: TUTTI_ERR_USAGE there where nothing is held
+   out. */
 tutti_status tutti_evaluate_declare(tutti_method *m, tutti_error *err);
 tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err);
-/* What this worker has spent computing so far in this process, without any waiting or exchange, in ns: differences of it are times. Client thread. */
+/* What this worker has spent computing so far in this process, without any waiting or exchange, in
+   ns: differences of it are times. Client thread. */
 int64_t tutti_computed_ns(const tutti_method *m);
-/* Who computes how much of a step: workers x batch x accumulate samples. By default `accumulate` passes of `batch` each, or the client's batch_of. A method that decides it
-   says so within declare(): the step is cut in passes of `samples` (which must divide it), all passes are dealt out evenly at first, and tutti_allot deals them anew: within open(), and within
-   step() from the next step on. passes_of: workers, not negative, summing to all passes; the same on all workers (not checked). The positions that a step uses do not change. A
-   checkpoint keeps the deal. */
-tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samples, tutti_error *err);
+/* Who computes how much of a step: workers x batch x accumulate samples. By default each worker
+   makes `accumulate` passes of `batch`, or of the client's batch_of. A method that decides it says
+   so within declare(). Then the step is cut in passes of `samples` (which must divide it), and all
+   passes are dealt out evenly at first. tutti_allot deals them anew: within open(), or within
+   step() from the next step on. passes_of: workers, not negative, summing to all passes; the same
+   on all workers (not checked). The positions that a step uses do not change. A checkpoint keeps
+   the deal. */
+tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samples,
+                                 tutti_error *err);
 tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error *err);
-tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err); /* a `pass` hook: gradients are over everybody's samples of the step, so that what is summed is the mean, however they were dealt */
-/* One update for several steps (src/engine/merge.c). Within declare(), of methods whose replicas are equal: passes may have `merge`. After the last of them, in which pieces are exchanged and step() is called as ever,
-   g is the mean over the samples of all these steps. Steps that wait count for schedules, which go by samples, and not for rate.t. A run's last step never waits. A checkpoint may be made in between. */
+/* A `pass` hook: gradients are over everybody's samples of the step, so that what is summed is the
+   mean, however they were dealt. */
+tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
+/* One update for several steps (src/engine/merge.c). Within declare(), of methods whose replicas
+   are equal: passes may have `merge`. After the last of them, in which pieces are exchanged and
+   step() is called as ever, g is the mean over the samples of all these steps. Steps that wait
+   count for schedules, which go by samples, and not for rate.t. A run's last step never waits. A
+   checkpoint may be made in between. */
 tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
-int64_t tutti_merged(const tutti_method *m);                      /* steps of the update under way, this one included */
+/* Steps of the update under way, this one included. */
+int64_t tutti_merged(const tutti_method *m);
 
 /* ---- services: `service` is an index of ops->services ---- */
-/* [safe] The service's next round: blocks until a round is owed or, `free`, at once; TUTTI_CLOSED: the end. What is owed is done before all is quiet. */
+
+/* [safe] The service's next round: blocks until a round is owed or, `free`, at once. TUTTI_CLOSED:
+   the end. What is owed is done before all is quiet. */
 tutti_status tutti_round(tutti_method *m, int service, bool free, tutti_error *err);
-void tutti_owe(tutti_method *m, int service, int64_t rounds);     /* client thread */
+/* Client thread. */
+void tutti_owe(tutti_method *m, int service, int64_t rounds);
 /* Client thread: blocks until at most that many rounds are owed or under way. */
 tutti_status tutti_await_rounds(tutti_method *m, int service, int64_t most, tutti_error *err);
-/* One request to that service of a member, and its one reply, in place of which nothing else is received. Any thread; blocks. note: the
-   request's kind, a, b; on return the reply's. Kinds above 0xFFFFFFF0 are the engine's. TUTTI_ERR_PEER: that worker is gone, or its service has failed.
-   TUTTI_CLOSED: this worker ends, after a failure. Under GOES_ON a call of somebody who is lost is not served, and an answer to one is OK. */
-tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
-/* [safe] The next request to this service, from any member, in order of arrival. room: the same in each call; it is written at any time but
-   from a request to the next call. Without room many requests may come at a time, with one they come one by one. TUTTI_CLOSED: the end. TUTTI_TIMEOUT: none has come until that time of tutti_now_ns. Whoever sets one owes somebody an answer then
-   (all would else be quiet, and the service at work). */
-tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_buffer room, int64_t deadline_ns, tutti_error *err);
-/* Answers what tutti_serve gave, at any time, in any order; each once; on the service's thread. answer: kind, a, b; NULL: zeros. With a payload it blocks until that has been taken. */
-tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err);
+/* One request to that service of a member, and its one reply, in place of which nothing else is
+   received. Any thread; blocks. note: the request's kind, a, b; on return the reply's. Kinds above
+   0xFFFFFFF0 are the engine's. TUTTI_ERR_PEER: that worker is gone, or its service has failed.
+   TUTTI_CLOSED: this worker ends, after a failure. Under GOES_ON a call of a worker that is lost is
+   not served, and an answer to one is OK. */
+tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *note,
+                        tutti_buffer request, tutti_buffer reply, tutti_error *err);
+/* [safe] The next request to this service, from any member, in order of arrival. room: the same in
+   each call; it is written at any time but from a request to the next call. Without room many
+   requests may come at a time, with one they come one by one. TUTTI_CLOSED: the end. TUTTI_TIMEOUT:
+   none has come until that time of tutti_now_ns. A service that sets a time owes somebody an answer
+   then: all would else be quiet, and the service at work. */
+tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_buffer room,
+                         int64_t deadline_ns, tutti_error *err);
+/* Answers what tutti_serve gave, at any time, in any order; each once; on the service's thread.
+   answer: kind, a, b; NULL: zeros. It carries no payload: servers (server.h) answer with values. */
+tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer,
+                         tutti_error *err);
 /* Did that end so because a worker, err->rank, is lost, without which this run goes on? */
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);
-/* A figure of the method's for summary.json ("method_figures"): of a worker, or of the run (worker -1). The last value of a name counts, as worker 0 has it at the end. `name` is kept. Client thread; allocates. */
+
+/* ---- figures and events ---- */
+
+/* A figure of the method's for summary.json ("method_figures"): of a worker, or of the run (worker
+   -1). The last value of a name counts, as worker 0 has it at the end. `name` is kept. Client
+   thread; allocates. */
 void tutti_metric(tutti_method *m, const char *name, int worker, double value);
-/* The same of a figure that has a value for each of several `at` (0 ...), which come as [at, value]. / A histogram's
-   bins that are not empty: at the value up to TUTTI_HISTOGRAM_EXACT, beyond at the bin's lower edge, which
-   summary.json lists (histogram_edges). */
+/* The same of a figure that has a value for each of several `at` (0 ...), which come as
+   [at, value]. / A histogram's bins that are not empty: at the value up to TUTTI_HISTOGRAM_EXACT,
+   beyond at the bin's lower edge, which summary.json lists (histogram_edges). */
 void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value);
-void tutti_metric_histogram(tutti_method *m, const char *name, int worker, const tutti_histogram *h);
-void tutti_event(tutti_method *m, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void tutti_metric_histogram(tutti_method *m, const char *name, int worker,
+                            const tutti_histogram *h);
+void tutti_event(tutti_method *m, const char *kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* ---- facilities ---- */
 

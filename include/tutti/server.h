@@ -1,19 +1,39 @@
-/* server.h: values cut into slices, each kept by one of the workers, or by a rank that only serves, which answers requests about its own: what all methods with servers stand on (src/server/server.c). The parameter server of Li et al.,
-   OSDI 2014, with its server threads beside the computation ("co-located"): a server is a service (method.h) of its worker, so it rests when all is quiet, is saved with everything else and needs no command.
+/* server.h: values cut into slices, each kept by one of the workers, or by a rank that only serves,
+   which answers requests about its own. All methods with servers stand on it (src/server/server.c).
+   It is the parameter server of Li et al., OSDI 2014, with its server threads beside the
+   computation ("co-located"). A server is a service (method.h) of its worker, so it rests when all
+   is quiet, is saved with everything else and needs no command. It is a facility: once declared,
+   the engine opens it, brings it to rest, reads its checkpoints and closes it.
 
-     client thread       tutti_server_push: the gradient's slices to their servers, what they answer into x; blocks until all have answered
-     server's thread     tutti_server_run: takes requests one by one, in order of arrival, and hands each to the method's rule, which says what becomes of it.
-                         Uploads and answers of all go on meanwhile: nobody waits for the link of another (src/engine/service/desk.c)
+     client thread      tutti_server_push: the gradient's slices to their servers, what they answer
+                        into x; blocks until all have answered
+     server's thread    tutti_server_run: takes requests one by one, in order of arrival, and hands
+                        each to the method's rule, which says what becomes of it. Uploads and
+                        answers of all go on meanwhile: nobody waits for the link of another
+                        (src/engine/service/desk.c)
 
-   Slices: servers 0 .. S-1 cut a range of the flat space evenly (all elements have 4 bytes), at multiples of 16 elements from its beginning (a cache line), so shares differ by less than 128 bytes. A part may be empty, of small
-   models; then nothing is sent. A server handles one request at a time, so what it sends is of one version. Slices know nothing of each other: a read is consistent within a slice, and each slice has its own
-   version, the number of its updates (async-sgd.md, "sharded servers"). With S = 1 there is one version, at worker 0.
-   A worker talks to its own server as to any other, by messages to itself, which go over no wire and are not counted.
-   Ranks that only serve (engine_options.servers, tutti train --servers; Li et al.'s server nodes): then each of them is a server, with whatever `servers` the method asks for at 0 or at just as many, and no worker is one. Its
-   method is declared, opened, held, released and asked to agree there too, and its services run; state of the server's own that is no range of x belongs to who serves (tutti_server_index), as a SLICE, so that it goes with
-   the server and not with a worker. What it tells with tutti_metric comes to all at the end of the run.
-   Checkpoints: values, slots and versions are read by any number of servers, beside the workers or not. With another number of slices or of workers than there were, each worker begins at the servers' model, with delays from there.
-   Loss, with TUTTI_GOES_ON: whoever has a slice takes it along, so the run ends, with its name; without any other worker the run goes on, by the method's rule. Without the trait every loss ends the run. */
+   Slices. Servers 0 .. S-1 cut a range of the flat space evenly (all elements have 4 bytes), at
+   multiples of 16 elements from its beginning (a cache line), so shares differ by less than 128
+   bytes. A part may be empty, of small models; then nothing is sent. A server handles one request
+   at a time, so what it sends is of one version. Slices know nothing of each other: a read is
+   consistent within a slice, and each slice has its own version, the number of its updates. With
+   S = 1 there is one version, at worker 0. A worker talks to its own server as to any other, by
+   messages to itself, which go over no wire and are not counted.
+
+   Ranks that only serve (engine_options.servers, tutti train --servers; Li et al.'s server nodes).
+   Then each of them is a server, with whatever `servers` the method asks for at 0 or at just as
+   many, and no worker is one. Its method is declared, opened, held, released and asked to agree
+   there too, and its services run. State of the server's own that is no range of x belongs to the
+   rank that serves (tutti_server_index), as a SLICE, so that it goes with the server and not with a
+   worker. What it tells with tutti_metric comes to all at the end of the run.
+
+   Checkpoints. Values, slots and versions are read by any number of servers, beside the workers or
+   not. With another number of slices or of workers than there were, each worker begins at the
+   servers' model, with delays from there.
+
+   Losses, with TUTTI_GOES_ON. A rank that has a slice takes it along, so the run ends, with its
+   name. Without any other worker the run goes on, by the method's rule. Without the trait every
+   loss ends the run. */
 #ifndef TUTTI_SERVER_H
 #define TUTTI_SERVER_H
 #include "method.h"
@@ -23,120 +43,208 @@ extern "C" {
 #endif
 typedef struct tutti_server tutti_server;
 
-/* A request, as a rule gets it. */
+/* A request, as a rule gets it.
+
+   in: the slice of what was sent, `words` floats, the rule's own until it returns. NULL: nothing
+   was. It is `count` elements as they are. Where the method knows rows and a table lies within, it
+   is the table's rows only (src/server/slice.h), for tutti_server_update, _collect and _sum. */
 typedef struct tutti_server_request {
-    tutti_note note;             /* who is to be answered: copied by a rule that answers later */
-    int worker;                  /* who asks: index among the workers */
-    uint32_t kind;               /* the method's own, below 0x20000000; with `pieces` the piece's index */
+    tutti_note note;             /* what is to be answered: copied by a rule that answers later */
+    int worker;                  /* that asks: index among the workers */
+    uint32_t kind;               /* the method's own, below 0x20000000; with `pieces` the piece's
+                                    index */
     int64_t b;                   /* the method's own */
-    uint64_t delay;              /* updates of this slice since that worker last got its values; 0 with `pieces` */
-    float *in;                   /* the slice of what was sent, `words` floats, the rule's own until it returns; NULL: nothing was. count elements as they are; where the method knows rows and a table lies within,
-                                    its rows only (src/server/slice.h): for tutti_server_update, _collect and _sum */
+    uint64_t delay;              /* updates of this slice since that worker last got its values; 0
+                                    with `pieces` */
+    float *in;
     size_t words;
-    bool stays;                  /* `in` lies in the worker's own memory, so that it is the rule's until the request is answered */
+    bool stays;                  /* `in` lies in the worker's own memory, so that it is the rule's
+                                    until the request is answered */
     size_t first, count;         /* this server's part: where in the flat space */
 } tutti_server_request;
-/* On the server's thread, once for each request. Every request gets one answer, now or on the occasion of a later one; whoever keeps one must know that what it waits for comes even when the workers have
-   stopped (all make the same steps; or a phase has as many gradients as workers). May block; does not allocate. */
-typedef tutti_status (*tutti_server_rule)(tutti_method *m, const tutti_server_request *r, tutti_error *err);
-/* Likewise, once for a worker that is lost: of a rule that waits for others, who must now be answered. From then on tutti_server_has says that it is gone; its requests do not come, answers to it are none. */
+/* On the server's thread, once for each request. Every request gets one answer, now or on the
+   occasion of a later one. A rule that keeps one must know that what it waits for comes even when
+   the workers have stopped: all make the same steps, or a phase has as many gradients as workers.
+   May block; does not allocate. */
+typedef tutti_status (*tutti_server_rule)(tutti_method *m, const tutti_server_request *r,
+                                          tutti_error *err);
+/* Likewise, once for a worker that is lost: of a rule that waits for others, which must now be
+   answered. From then on tutti_server_has says that it is gone; its requests do not come, answers
+   to it are none. */
 typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_error *err);
 
+/* What a method wants of its servers.
+
+   servers: how many workers serve. 0: all; else so many, of each host in turn; 1: worker 0. Where
+   ranks only serve: 0: those; else they must be so many.
+   pieces: requests are about pieces (tutti_server_exchange), which are cut one by one, and no
+   values are kept. false: a server keeps the values of its slice of x.
+   wire: what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16, without `pieces` and without
+   TUTTI_KNOWS_ROWS: rounded to nearest when they are sent, floats again for the rule and in `into`.
+   A number that fp16 has not got ends the run where it is to be sent (TUTTI_ERR_NUMBER).
+   anew: of a checkpoint of other workers, be they as many as have saved it, all begin at the
+   servers' model: what they had is nothing to the rule any more. */
 typedef struct tutti_server_setup {
     tutti_server_rule rule;
     int service;                 /* index of the method's service whose run() is tutti_server_run */
-    int servers;                 /* how many workers serve: 0: all; else so many, of each host in turn; 1: worker 0. Where ranks only serve: 0: those; else they must be so many */
+    int servers;
     bool whole;                  /* x has every row of tables at any time: none is asked for */
-    bool collects;               /* its rule calls tutti_server_collect; the rows that were added to are kept */
-    bool reads;                  /* its rule asks what a worker has read (tutti_server_compensate): a copy of the slice for each worker */
+    bool collects;               /* its rule calls tutti_server_collect; the rows that were added to
+                                    are kept */
+    bool reads;                  /* its rule asks what a worker has read (tutti_server_compensate):
+                                    a copy of the slice for each worker */
     bool times;                  /* its rule asks how long workers take (tutti_server_seconds) */
-    bool pieces;                 /* requests are about pieces (tutti_server_exchange), which are cut one by one; no values are kept. false: a server keeps the values of its slice of x */
-    tutti_status (*due)(tutti_method *m, tutti_error *err); /* on the server's thread, when the time of tutti_server_wake_at has come; as a rule may. NULL: it is not called */
-    tutti_dtype wire;            /* what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16, without `pieces` and without TUTTI_KNOWS_ROWS: rounded to nearest when they are sent, floats again for the rule and in
-                                    `into`. A number that fp16 has not got ends the run where it is to be sent (TUTTI_ERR_NUMBER) */
-    bool anew;                   /* of a checkpoint of other workers, be they as many as have saved it, all begin at the servers' model: what they had is nothing to the rule any more */
+    bool pieces;
+    /* On the server's thread, when the time of tutti_server_wake_at has come; as a rule may. NULL:
+       it is not called. */
+    tutti_status (*due)(tutti_method *m, tutti_error *err);
+    tutti_dtype wire;
+    bool anew;
     bool tells;                  /* its rule calls tutti_server_tell */
     tutti_server_loss lost;      /* NULL: the rule waits for nobody */
 } tutti_server_setup;
-/* For traits_of: `traits`, without TUTTI_GOES_ON where every worker serves, since each is missed then (ranks that only serve bring it back: method.h). */
-static inline unsigned tutti_server_traits(unsigned traits, bool all_serve) { return all_serve ? traits & ~(unsigned)TUTTI_GOES_ON : traits; }
-/* Within declare(). A server that keeps values declares them as "server.values" (SLICE) and, under TUTTI_UPDATES_SLICES, the run's --optimizer on them (m->optim), and unless replicas are equal the versions.
-   TUTTI_ERR_USAGE: more servers than workers. */
-tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan, const tutti_server_setup *setup, tutti_error *err);
-/* Within declare(), after it, for rules that do not keep replicas equal: a count of each slice, at *slot where this worker serves (else NULL), 0 at first. With other slices than a checkpoint has, that of the furthest of
-   those it overlaps; so it may say what all slices have in common when all is quiet. */
-void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *name, int64_t **slot);
-/* Within declare(), of one server: may it have a table of one vector a worker? TUTTI_ERR_USAGE, on all, in a sentence that ends with `mend`: it has more than limit_mb MiB; on who serves, where limit_mb is 0: than its machine has. */
-tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, double limit_mb, const char *mend, tutti_error *err);
-tutti_status tutti_server_run(tutti_server *s, tutti_error *err);        /* the service's; returns at once where nothing is served */
-tutti_status tutti_server_agree(tutti_server *s, tutti_error *err);      /* within agree(): x := the values of all servers, on all workers */
+/* For traits_of: `traits`, without TUTTI_GOES_ON where every worker serves, since each is missed
+   then. Ranks that only serve bring it back (method.h). */
+static inline unsigned tutti_server_traits(unsigned traits, bool all_serve)
+{
+    return all_serve ? traits & ~(unsigned)TUTTI_GOES_ON : traits;
+}
+/* Within declare(). A server that keeps values declares them as "server.values" (SLICE), and under
+   TUTTI_UPDATES_SLICES the run's --optimizer on them (m->optim), and unless replicas are equal the
+   versions. When it is opened, values := x. TUTTI_ERR_USAGE: more servers than workers. */
+tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
+                                  const tutti_server_setup *setup, tutti_error *err);
+/* Within declare(), after it, for rules that do not keep replicas equal: a count of each slice, at
+   *slot where this worker serves (else NULL), 0 at first. With other slices than a checkpoint has,
+   it is that of the furthest of those it overlaps. So it may say what all slices have in common
+   when all is quiet. */
+void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *name,
+                                int64_t **slot);
+/* Within declare(), of one server: may it have a table of one vector a worker? TUTTI_ERR_USAGE, in
+   a sentence that ends with `mend`: on all ranks, where it has more than limit_mb MiB; or, where
+   limit_mb is 0, on the one that serves, where it has more than its machine has. */
+tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, double limit_mb,
+                                     const char *mend, tutti_error *err);
+/* The service's run(). Returns at once where nothing is served. */
+tutti_status tutti_server_run(tutti_server *s, tutti_error *err);
+/* Within agree(): x := the values of all servers, on all workers. */
+tutti_status tutti_server_agree(tutti_server *s, tutti_error *err);
 
-bool tutti_server_keeps(const tutti_server *s);                          /* may an `in` come that does not stay? From declare() on: else a rule needs no memory to keep any */
-int tutti_server_count(const tutti_server *s);                           /* S */
-int tutti_server_index(const tutti_server *s);                           /* which of them I am; -1: I serve nothing */
+/* May an `in` come that does not stay? From declare() on: else a rule needs no memory to keep
+   any. */
+bool tutti_server_keeps(const tutti_server *s);
+int tutti_server_count(const tutti_server *s); /* S */
+int tutti_server_index(const tutti_server *s); /* which of them I am; -1: I serve nothing */
 /* Server k's part of the elements [first, first + count); its length. */
-size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count, size_t *part_first);
+size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count,
+                         size_t *part_first);
 
 /* ---- client ---- */
-typedef struct tutti_server_answers {    /* of all servers that have a part */
+
+typedef struct tutti_server_answers { /* of all servers that have a part */
     uint32_t kind;               /* the greatest */
-    uint64_t delay;              /* of the request, as its rule saw it; the greatest of the slices that sent values */
+    uint64_t delay;              /* of the request, as its rule saw it; the greatest of the slices
+                                    that sent values */
     bool values;                 /* all sent values */
 } tutti_server_answers;
-/* Client thread, in step(). values (flat, such as m->g; NULL: a question, without a payload) goes out in slices, what comes back goes into `into` (flat, such as m->x); where an answer is without values nothing
-   is written. m->g is used up: a server may read it where it is, and write over it. Blocks until all have answered: exposed time. What is to be pushed comes from tutti_base_check. */
-tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into, tutti_server_answers *answers, tutti_error *err);
+/* Client thread, in step(). values (flat, such as m->g; NULL: a question, without a payload) goes
+   out in slices. What comes back goes into `into` (flat, such as m->x); where an answer is without
+   values nothing is written. m->g is used up: a server may read it where it is, and write over it.
+   Blocks until all have answered: exposed time. What is to be pushed comes from
+   tutti_base_check. */
+tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values,
+                               float *into, tutti_server_answers *answers, tutti_error *err);
 /* Likewise, of server k alone (0 is worker 0's) and without a payload either way. */
-tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, tutti_server_answers *answers, tutti_error *err);
-/* The version of slice 0 that this worker has; it has been given that version otherwise than by push: the delay of its next request counts from there. Client thread. */
+tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b,
+                              tutti_server_answers *answers, tutti_error *err);
+/* The version of slice 0 that this worker has. / It has been given that version otherwise than by
+   push: the delay of its next request counts from there. Client thread. */
 uint64_t tutti_server_got(const tutti_server *s);
 void tutti_server_took(tutti_server *s, uint64_t version);
-/* A need_rows hook's: the rows come into x from the servers that have them, as they are now; of a part of the table of which ids and rows would be no less, the whole. Exposed time. */
-tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
-/* An exchange hook's, on the thread that it is called on: the piece's gradient to its servers, what they answer back into its place. */
-tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err);
+/* A need_rows hook's: the rows come into x from the servers that have them, as they are now. Of a
+   part of the table of which ids and rows would be no less, the whole comes. Exposed time. */
+tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n,
+                                    tutti_error *err);
+/* An exchange hook's, on the thread that it is called on: the piece's gradient to its servers, what
+   they answer back into its place. */
+tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b,
+                                   tutti_error *err);
 
 /* ---- within a rule, on its thread ---- */
-float *tutti_server_values(tutti_server *s);                             /* element `first` of my slice */
-bool tutti_server_has(const tutti_server *s, int worker);                /* false: it is lost */
-/* With setup.times, a rule's: what worker w takes from being given values to its next request, a running mean that keeps 4/5 at each (oscars.md's); 0: it has not made one yet. given_ns: when it was given what it has now, by
-   tutti_now_ns; pauses of the whole run are left out of both. As each server sees it; kept in checkpoints of the same slices. */
+
+float *tutti_server_values(tutti_server *s);                /* element `first` of my slice */
+bool tutti_server_has(const tutti_server *s, int worker);   /* false: it is lost */
+uint64_t tutti_server_version(const tutti_server *s);       /* updates of my slice so far */
+/* With setup.times, a rule's: what worker w takes from being given values to its next request, a
+   running mean that keeps 4/5 at each (docs/methods/oscars.md); 0: it has not made one yet.
+   given_ns: when it was given what it has now, by tutti_now_ns. Pauses of the whole run are left
+   out of both. As each server sees it; kept in checkpoints of the same slices. */
 double tutti_server_seconds(const tutti_server *s, int worker);
 int64_t tutti_server_given_ns(const tutti_server *s, int worker);
-uint64_t tutti_server_version(const tutti_server *s);                    /* updates of my slice so far */
-/* values := one step of the run's optimiser along g, an `in` or a sum of them; a version more. Rows that g has not are left alone where the optimiser allows (plain sgd, or lazy); others see zeros there. */
+/* values := one step of the run's optimiser along g, an `in` or a sum of them; a version more. Rows
+   that g has not are left alone where the optimiser allows (plain sgd, or lazy); others see zeros
+   there. */
 void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate);
-void tutti_server_collect(tutti_server *s, float a, const float *in, float *sum); /* sum (my slice in full) += a in */
-void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate *rate); /* the update along what was collected; sum is 0 afterwards */
-/* r->in (not NULL; setup.reads) := what it would about be at the values as they are now, where it is of those that its worker was given (tutti_compensate); of tables, of rows as they were when it asked for them last.
-   mean: my slice, or NULL; of tables it changes where r->in has rows. */
-void tutti_server_compensate(tutti_server *s, const tutti_server_request *r, const tutti_compensation *c, float *mean);
-/* The tree sum of weights[k] parts[k], each an `in` of requests about r's slice: in parts[0] or in memory of the server's own, good until the next answer. words: as of an `in`. Bits: those of sums in full. */
-float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts, const float *weights, size_t *words);
-/* The answer to n requests that brought parts[0 .. n), in any order, with that sum; each part is written over. Where all of them stay, none is copied. */
-tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_note *requests, int n, uint32_t kind, float *const *parts, const float *weights, tutti_error *err);
-size_t tutti_server_words(const tutti_server *s, size_t first, size_t count); /* of requests about this server's part of a range, at most */
-size_t tutti_server_slack(const tutti_method *m); /* by how much that may exceed the even part of a range, from declare() on */
-void tutti_server_add(tutti_server *s, float a, const float *d);           /* values := values + a d, my slice; a version more */
-void tutti_server_blend(tutti_server *s, float a, const float *v);         /* values := a v + (1 - a) values, v my slice in full; a version more. a = 1: v, to the bit */
-/* `due` is called once it is that time of tutti_now_ns, once, unless another time is named before; TUTTI_FOREVER: not any more. By who has kept a request: who asks for it waits, so the run is not quiet. */
+/* sum (my slice in full) += a in. / The update along what was collected; sum is 0 afterwards. */
+void tutti_server_collect(tutti_server *s, float a, const float *in, float *sum);
+void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate *rate);
+/* r->in (not NULL; setup.reads) := what it would about be at the values as they are now, where it
+   is of those that its worker was given (tutti_compensate). Of tables, it is of rows as they were
+   when the worker asked for them last. mean: my slice, or NULL; of tables it changes where r->in
+   has rows. */
+void tutti_server_compensate(tutti_server *s, const tutti_server_request *r,
+                             const tutti_compensation *c, float *mean);
+/* The tree sum of weights[k] parts[k], each an `in` of requests about r's slice: in parts[0] or in
+   memory of the server's own, good until the next answer. words: as of an `in`. Bits: those of sums
+   in full. */
+float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts,
+                        const float *weights, size_t *words);
+/* The answer to n requests that brought parts[0 .. n), in any order, with that sum; each part is
+   written over. Where all of them stay, none is copied. */
+tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r,
+                                     const tutti_note *requests, int n, uint32_t kind,
+                                     float *const *parts, const float *weights, tutti_error *err);
+/* Of requests about this server's part of a range, at most. */
+size_t tutti_server_words(const tutti_server *s, size_t first, size_t count);
+/* By how much that may exceed the even part of a range, from declare() on. */
+size_t tutti_server_slack(const tutti_method *m);
+/* values := values + a d, my slice; a version more. */
+void tutti_server_add(tutti_server *s, float a, const float *d);
+/* values := a v + (1 - a) values, v my slice in full; a version more. a = 1: v, to the bit. */
+void tutti_server_blend(tutti_server *s, float a, const float *v);
+/* `due` is called once it is that time of tutti_now_ns, once, unless another time is named before;
+   TUTTI_FOREVER: not any more. For a rule that has kept a request: its worker waits, so the run is
+   not quiet. */
 void tutti_server_wake_at(tutti_server *s, int64_t at_ns);
-/* The answer to n requests (as many as there are workers at most), all at once: my slice of values and its version, from which those workers' delays are measured from now on. They are
-   copied where they are sent: nobody waits until somebody has taken them. give_each: kinds[k] to who sent requests[k]. */
-tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err);
-tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, tutti_error *err);
-/* tutti_server_update, then tutti_server_give: the values go to where they are wanted while they are at hand. */
-tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate, const tutti_note *requests, int n, uint32_t kind, tutti_error *err);
-/* tutti_server_give, the first n to workers that have the version before, the others, `late` of them, behind. along, of `words`, is what the last update went along; its rows are all that has changed of tables, so those will
-   do for the first. It is written over. */
-tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind, float *along, size_t words, tutti_error *err);
-/* The answer with count elements of the method's own, or without any (NULL, 0). give_own: with as many as the slice has, in place of its values, and with their version. */
-tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, size_t count, tutti_error *err);
-tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, tutti_error *err);
-/* My slice of values as it is now, and in the note's a its version, as a request to that service of a worker, whose answer has
-   nothing in it and is not waited for (setup.tells). *told: false while that worker has not answered the last one, or if
-   it is lost. */
-tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *told, tutti_error *err);
+/* The answer to n requests (as many as there are workers at most), all at once: my slice of values
+   and its version, from which those workers' delays are measured from now on. They are copied where
+   they are sent: nobody waits until somebody has taken them. give_each: kinds[k] to the worker that
+   sent requests[k]. */
+tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind,
+                               tutti_error *err);
+tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n,
+                                    const uint32_t *kinds, tutti_error *err);
+/* tutti_server_update, then tutti_server_give: the values go to where they are wanted while they
+   are at hand. */
+tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate,
+                                      const tutti_note *requests, int n, uint32_t kind,
+                                      tutti_error *err);
+/* tutti_server_give, the first n to workers that have the version before, the others, `late` of
+   them, behind. along, of `words`, is what the last update went along. Its rows are all that has
+   changed of tables, so those will do for the first. It is written over. */
+tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late,
+                                      uint32_t kind, float *along, size_t words, tutti_error *err);
+/* The answer with count elements of the method's own, or without any (NULL, 0). give_own: with as
+   many as the slice has, in place of its values, and with their version. */
+tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind,
+                                 float *payload, size_t count, tutti_error *err);
+tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n,
+                                   uint32_t kind, float *payload, tutti_error *err);
+/* A request to that service of a worker (setup.tells): my slice of values as it is now, and in the
+   note's a its version. Its answer has nothing in it and is not waited for. *told: false while that
+   worker has not answered the last one, or if it is lost. */
+tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *told,
+                               tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

@@ -3,15 +3,35 @@
    0's values, the method's own open. */
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine_internal.h"
 
+/* The options that are texts, of which the engine keeps copies (e->text, in this order). */
+static const struct text_option {
+    size_t at;
+    const char *fallback;        /* where nobody says anything */
+    const char *method;          /* what a method may have another default of; NULL: none may */
+    const char *none;            /* says nothing, too */
+} text_options[] = {
+    { offsetof(tutti_engine_options, method),          "ddp" },
+    { offsetof(tutti_engine_options, optimizer),       "sgd(lr=0.05,momentum=0.9)", .method = "optimizer" },
+    { offsetof(tutti_engine_options, lr_schedule),     "constant",                  .method = "lr-schedule" },
+    { offsetof(tutti_engine_options, collective),      "auto" },
+    { offsetof(tutti_engine_options, fingerprint),     "" },
+    { offsetof(tutti_engine_options, codec),           "",                          .none = "none" },
+    { offsetof(tutti_engine_options, loss_scale),      "" },
+    { offsetof(tutti_engine_options, codec_hierarchy), "none" },
+};
+_Static_assert(TUTTI_LENGTH(text_options) == TUTTI_LENGTH(((tutti_engine *)0)->text), "a copy of each");
+
 /* The method of that name, before anything that it has a default for. */
 static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
-    const char *const text = e->options.method != NULL && e->options.method[0] != 0 ? e->options.method : "ddp";
+    const char *const given = e->options.method,
+                      *const text = given != NULL && given[0] != 0 ? given : text_options[0].fallback;
     const char *names[64];
     size_t n = 0;
     char near[128];
@@ -29,35 +49,23 @@ static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *
                       tutti_spec_name(e->method_spec), near);
 }
 
-static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *options, tutti_error *err)
+static tutti_status keep_texts(tutti_engine *e, tutti_error *err)
 {
-    const char *given[8] = { options->method,      options->optimizer, options->lr_schedule, options->collective,
-                             options->fingerprint, options->codec,     options->loss_scale,  options->codec_hierarchy };
-    static const char *const fallback[8] = {
-        "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "", "", "", "none"
-    };
-    /* what a method may have another one of */
-    static const char *const defaults[8] = { NULL, "optimizer", "lr-schedule" };
-    char value[TUTTI_METHOD_DEFAULT_BYTES];
+    char own[TUTTI_METHOD_DEFAULT_BYTES];
 
-    for (size_t i = 0; i < TUTTI_LENGTH(given); i++) {
-        const bool left_away =
-            given[i] == NULL || given[i][0] == 0 || (given[i] == options->codec && strcmp(given[i], "none") == 0);
-        const bool methods = defaults[i] != NULL && tutti_method_default_of(e->m.ops, defaults[i], e->m.workers, value);
-        e->text[i] = tutti_copy_text(!left_away ? given[i] : methods ? value : fallback[i]);
+    for (size_t i = 0; i < TUTTI_LENGTH(text_options); i++) {
+        const struct text_option *o = &text_options[i];
+        const char **option = (const char **)(void *)((char *)&e->options + o->at), *text = *option;
+        if (text == NULL || text[0] == 0 || (o->none != NULL && strcmp(text, o->none) == 0))
+            text = o->method != NULL && tutti_method_default_of(e->m.ops, o->method, e->m.workers, own) ? own
+                                                                                                        : o->fallback;
+        *option = e->text[i] = tutti_copy_text(text);
         if (e->text[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
     }
-    e->options.method = e->text[0];
-    e->options.optimizer = e->text[1];
-    e->options.lr_schedule = e->text[2];
-    e->options.collective = e->text[3];
-    e->options.fingerprint = e->text[4];
-    e->options.codec = e->text[5];
-    e->options.loss_scale = e->text[6];
-    e->options.codec_hierarchy = e->text[7];
-    e->way = tutti_exchange_way(e->text[3]);
-    e->collective = strcmp(e->text[3], "auto") == 0 || e->way != TUTTI_WAY_AUTO ? NULL : e->text[3];
+    e->way = tutti_exchange_way(e->options.collective);
+    e->collective =
+        strcmp(e->options.collective, "auto") == 0 || e->way != TUTTI_WAY_AUTO ? NULL : e->options.collective;
     return TUTTI_OK;
 }
 
@@ -389,11 +397,9 @@ static void count_run(tutti_engine *e)
 static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_params,
                             const tutti_method_ops *const *methods, tutti_error *err)
 {
-    const tutti_engine_options given = e->options;
-
     TUTTI_TRY(find_method(e, methods, err));
     TUTTI_TRY(give_roles(e, err));
-    TUTTI_TRY(keep_texts(e, &given, err));
+    TUTTI_TRY(keep_texts(e, err));
     TUTTI_TRY(check_options(e, err));
     if (e->options.batch_of != NULL)
         TUTTI_TRY(check_shares(e, e->options.batch_of, err));

@@ -12,7 +12,8 @@
 
 /* ---- the run ---- */
 
-/* tutti_engine_goes_on is known from open() on, and not yet within declare(). Is that rank lost to this worker, in a run that goes on? All need not have agreed on it yet. */
+/* Is that rank lost to this worker, in a run that goes on after losses? All need not have agreed on
+   it yet. (tutti_engine_goes_on of engine.h is known from open() on, and not yet in declare().) */
 bool tutti_engine_misses(const tutti_engine *e, int rank);
 /* The lowest worker that is left, as last agreed. */
 int tutti_engine_first(const tutti_engine *e);
@@ -90,19 +91,19 @@ typedef struct tutti_engine_call {
     uint64_t ticket;
     struct tutti_engine_call *next;      /* of the engine's list */
 } tutti_engine_call;
-/* there: bytes of the request that stay in my window, where the service reads them. */
+/* in_window: bytes of the request that stay in my window, where the service reads them. */
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index,
                                      int member, tutti_note *note, tutti_buffer request,
-                                     size_t there, tutti_buffer reply, tutti_error *err);
+                                     size_t in_window, tutti_buffer reply, tutti_error *err);
 /* note: becomes the reply's. */
 tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note,
                                    tutti_error *err);
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
 /* Several calls of a service at once, and all their answers: tutti_call without counting the time.
-   there: as above, of each; NULL: none. calls, each: n, the caller's memory. */
+   in_window: as above, of each; NULL: none. calls, each: n, the caller's memory. */
 tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members,
                                 tutti_note *notes, const tutti_buffer *requests,
-                                const size_t *there, const tutti_buffer *replies,
+                                const size_t *in_window, const tutti_buffer *replies,
                                 tutti_engine_call *calls, tutti_request **each, tutti_error *err);
 /* The same note to several members at once, and all their answers, which say nothing. A member that
    is left out gives none, and that is well. calls, each: n, the caller's memory. */
@@ -156,11 +157,11 @@ tutti_status tutti_desk_open(tutti_engine_desk *d, tutti_engine *e, int index,
 /* What was seen of the link. A desk that is not open is well, too. */
 void tutti_desk_forget(tutti_engine_desk *d);
 /* Several answers with one payload. Does not wait until they are taken; blocks while there is no
-   room; TUTTI_CLOSED: the end. there: bytes of each that stand in the window of the worker that
+   room; TUTTI_CLOSED: the end. in_window: bytes of each that stand in the window of the worker that
    asked already, in place of the payload; 0, or NULL for all: none. The service's thread. */
 tutti_status tutti_desk_answer(tutti_engine_desk *d, const tutti_note *requests,
                                const tutti_note *answers, int n, tutti_buffer payload,
-                               const size_t *there, tutti_error *err);
+                               const size_t *in_window, tutti_error *err);
 /* The same of a request to a service, whose answer says nothing and is waited for by nobody. *told:
    false while the last one by this call is unanswered, or to a member that is lost. call: zeroed
    at first; its reply is to be cancelled in the end. */

@@ -1,6 +1,6 @@
-/* judge.c: a gradient is not finite: whose it is, and what becomes of the step. Either it is the end
-   of the run, with a sentence that says it. Or such steps may be left out: then all who make the
-   step together vote, since all leave it out or none does. */
+/* judge.c: a gradient is not finite: whose it is, and what becomes of the step. Either it is the
+   end of the run, with a sentence that says it. Or such steps may be left out: then all workers
+   that make the step together vote, since all leave it out or none does. */
 #include "engine_internal.h"
 
 static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)

@@ -6,7 +6,7 @@
 
 #include "engine_internal.h"
 
-/* Below this a hand-over to the lane costs more than it hides (ENGINE.md: 35-47 us here). The last
+/* Below this a hand-over to the lane costs more than it hides (35 to 47 us, measured). The last
    piece has nothing left to hide behind. What the lane is not given waits for the end of the step,
    where the workers wait for each other once instead of once a piece. */
 static const size_t lane_bytes = 256 * 1024;

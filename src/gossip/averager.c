@@ -1,58 +1,58 @@
-/* averager.c: models that are averaged beside the computation. The model is s, under a door;
-   the client takes its gradients at a snapshot and applies them to s; a round takes u <- s,
-   makes a(u) of it together with others, and adds the difference: s <- s + (a(u) - u). So
-   steps made meanwhile stay, the sum of all models is kept whatever happens in between, and
-   nobody waits with the door shut.
+/* averager.c: models that are averaged beside the computation. The model is s, under a door. The
+   client takes its gradients at a snapshot and applies them to s. A round takes u <- s, makes a(u)
+   of it together with others, and adds the difference: s <- s + (a(u) - u). So steps made meanwhile
+   stay, the sum of all models is kept whatever happens in between, and nobody waits with the door
+   shut.
 
-   Rounds take all members, or all neighbours of a graph's round, so all
-   must make the same ones. Two ways:
-     with all (lasgd, delay-by-one)     each worker owes its service a round at the same
-                                        steps; the round is an all-reduce. All have made
-                                        equally many steps whenever all is quiet.
-     beats (rings at one's own pace)    nobody may wait for a slow worker's next gradient, so a
-                                        round is granted by all together: each gradient is told to
-                                        one worker, the lowest, which for every `workers` of them
-                                        grants so many rounds, to each at once, and answers with how
-                                        many that makes. Told gradients and grants go to servers
-                                        that do nothing but note them and answer, and rounds are
-                                        made by a thread that asks nobody; so a member waits in a
-                                        round only for those who have, or are about to get, the same
-                                        grant: no ring of waiting whatever the graph.
-   All rounds that are granted are made before all is quiet: told gradients, grants and answers are
+   Rounds take all members, or all neighbours of a graph's round, so all must make the same ones.
+   There are two ways:
+
+     with all   (lasgd, delay-by-one) Each worker owes its service a round at the same steps, and
+                the round is an all-reduce. All have made equally many steps whenever all is quiet.
+     beats      (rings at one's own pace) Nobody may wait for a slow worker's next gradient, so a
+                round is granted by all together. Each gradient is told to one worker, the lowest.
+                For every `workers` of them it grants so many rounds, to each at once, and answers
+                with how many that makes. Told gradients and grants go to servers that do nothing
+                but note them and answer, and rounds are made by a thread that asks nobody. So a
+                member waits in a round only for those that have, or are about to get, the same
+                grant: there is no ring of waiting, whatever the graph.
+
+   All rounds that are granted are made before all is quiet. Told gradients, grants and answers are
    calls, which quiet counts, and a round that is granted is owed.
 
-   Clients compute on while rounds are made. Where rounds are slower than gradients, most of what
-   is due is therefore left out: none is granted that would be more than `ahead` x `rounds` ahead
-   of what the slowest member is known to have made. So links set the pace of rounds and nobody's
-   of gradients, and no more than that is left to be made when all come to rest. After G gradients
-   floor(G rounds / workers) rounds were due, and each was made by everybody or left out. How many
-   each has made it says with its gradients, and in its answer whenever it is told what is
-   granted. Where a round is left out all are told so, for the sake of these answers: who computes
-   slowly, and so says little of itself, holds up no round. The alternative, to let a client wait
-   for the rounds that it was granted (`outstanding`), starves those on a slow link and their
-   neighbours: others are through with a round before them, compute meanwhile, and so bring the
-   next grant before these may go on.
+   Rounds left out. Clients compute on while rounds are made. Where rounds are slower than
+   gradients, most of what is due is therefore left out: none is granted that would be more than
+   `ahead` x `rounds` ahead of what the slowest member is known to have made. So links set the pace
+   of rounds and nobody's of gradients, and no more than that is left to be made when all come to
+   rest. After G gradients floor(G rounds / workers) rounds were due, and each was made by everybody
+   or left out. How many each has made it says with its gradients, and in its answer whenever it is
+   told what is granted. Where a round is left out all are told so, for the sake of these answers: a
+   worker that computes slowly, and so says little of itself, holds up no round. The alternative is
+   to let a client wait for the rounds that it was granted (`outstanding`). It starves those on a
+   slow link and their neighbours: others are through with a round before them, compute meanwhile,
+   and so bring the next grant before these may go on.
 
-   In a run that goes on after losses (TUTTI_GOES_ON) rounds leave the lost out, and all who are
-   left must still make the same ones:
-     with all     a loss in the middle of the all-reduce fails it on some and not on others, so
-                  each round ends with an agreement of the services (comm.h:
-                  tutti_members_agree) and is made again, of the same u, over those who are
-                  left, if it was spoilt for anybody. Without a loss that is an exchange of 40
-                  bytes with each other member, beside the computation.
-     beats        who grants may be lost between two it grants to; or it lives, and only its
-                  connection to one of them has failed. So whoever learns of a loss tells all
-                  others, once, the number of the last round that it knows to be granted; and
-                  while anybody is lost to it and not yet to all (that is agreed when all are
-                  quiet), it hands on every number that comes, as does whom it tells: what one of
-                  those who are left has been granted, all get (eager reliable broadcast: Cachin,
-                  Guerraoui, Rodrigues, "Introduction to Reliable and Secure Distributed
-                  Programming", 2nd ed. 2011, section 3.8.2, begun where it may be needed). From
-                  a lost worker nothing is taken any more, so what is told then is all there is.
-                  Numbers only rise, so who hears one twice makes nothing twice, and two who both
-                  hold themselves for the lowest do no harm. `workers` is how many are left:
-                  those average once a gradient of their own, as before. What the lost one had
-                  heard and not yet granted is forgotten. */
+   Losses. In a run that goes on after losses (TUTTI_GOES_ON) rounds leave the lost out, and all
+   that are left must still make the same ones:
+
+     with all   A loss in the middle of the all-reduce fails it on some and not on others. So each
+                round ends with an agreement of the services (comm.h: tutti_members_agree). If it
+                was spoilt for anybody, it is made again, of the same u, over those that are left.
+                Without a loss that is an exchange of 40 bytes with each other member, beside the
+                computation.
+     beats      The worker that grants may be lost between two that it grants to. Or it lives, and
+                only its connection to one of them has failed. So a worker that learns of a loss
+                tells all others, once, the number of the last round that it knows to be granted.
+                While anybody is lost to it and not yet to all (that is agreed when all are quiet),
+                it hands on every number that comes, and so does each that it tells. So what one of
+                those that are left has been granted, all get. (That is eager reliable broadcast:
+                Cachin, Guerraoui, Rodrigues, "Introduction to Reliable and Secure Distributed
+                Programming", 2nd ed. 2011, section 3.8.2, begun where it may be needed.) From a
+                lost worker nothing is taken any more, so what is told then is all there is. Numbers
+                only rise: a worker that hears one twice makes nothing twice, and two that both hold
+                themselves for the lowest do no harm. `workers` is how many are left: those average
+                once a gradient of their own, as before. What the lost one had heard and not yet
+                granted is forgotten. */
 #include <errno.h>
 
 #include "mixer_internal.h"
@@ -442,7 +442,7 @@ tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
         tutti_lock(a->door);
         answer.a = (int64_t)a->granted;
         tutti_unlock(a->door);
-        TUTTI_TRY(tutti_reply(a->m, &note, &answer, tutti_nothing(), err));
+        TUTTI_TRY(tutti_reply(a->m, &note, &answer, err));
     }
     return status;
 }
@@ -458,7 +458,7 @@ tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err)
         tutti_lock(a->door);
         answer.a = (int64_t)a->round;
         tutti_unlock(a->door);
-        TUTTI_TRY(tutti_reply(a->m, &note, &answer, tutti_nothing(), err));
+        TUTTI_TRY(tutti_reply(a->m, &note, &answer, err));
     }
     return status;
 }

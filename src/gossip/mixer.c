@@ -1,27 +1,28 @@
-/* mixer.c: neighbour averaging, the communication of every gossip method (d-psgd.md, steps 2 to
-   5). A model travels in chunks of 4 MiB: receives are posted before sends, the next chunk
-   before the last one is waited for, so no order of neighbours can deadlock (a ring of blocking
-   sends does, once messages are too large to be buffered), the wires never idle, and the receive
-   buffers are two chunks a neighbour however large the model is. Sums wait for all terms of a
-   chunk and then add them in rank order: a running sum in order of arrival would need one
-   buffer, and differ from run to run.
+/* mixer.c: neighbour averaging, the communication of every gossip method (D-PSGD: Lian et al.,
+   NeurIPS 2017; docs/methods/d-psgd.md). A model travels in chunks of 4 MiB: receives are posted
+   before sends, and the next chunk before the last one is waited for. So no order of neighbours can
+   deadlock (a ring of blocking sends does, once messages are too large to be buffered), the wires
+   never idle, and the receive buffers are two chunks a neighbour however large the model is. Sums
+   wait for all terms of a chunk and then add them in rank order. A running sum in order of arrival
+   would need one buffer, and differ from run to run.
 
-   A run that goes on after losses (TUTTI_GOES_ON) goes on here: a neighbour that is lost, before a
-   round or in the middle of it, is left out, and what it would have weighed is added to W_ii. So
-   rows still sum to 1; where W is symmetric so is what is left of it, and among those who stay its
-   columns sum to 1 as well, which they do not where edges are directed. This is done chunk by
+   Losses. A run that goes on after losses (TUTTI_GOES_ON) goes on here. A neighbour that is lost,
+   before a round or in the middle of it, is left out, and what it would have weighed is added to
+   W_ii. So rows still sum to 1. Where W is symmetric so is what is left of it, and among those that
+   stay its columns sum to 1 as well; where edges are directed they do not. This is done chunk by
    chunk: of a model that came in part, the chunks that came are used and of the others nothing, and
    every element is still a mean whose weights sum to 1. To wait for the whole before the first sum
    would need a buffer as large as the model for each neighbour.
 
-   Push-sum (sgp.md; Kempe, Dobra, Gehrke, FOCS 2003) is the same with the sender's weights: each
-   message carries a share of the sender's mass, and the model kept is the mean of what came,
-   weighted by the shares: z_i = sum_j P_ij m_j z_j / sum_j P_ij m_j. That is the numerator over the
-   weight of the papers, without either being formed, so nothing is rounded by a division that is
-   multiplied back. A mass is a whole number and a sender keeps what it does not give, so the sum
-   over workers and messages under way is exact, to the last bit, for any weights. Of a loss: what
-   was on its way to a lost neighbour is taken back, what the lost one held is lost with it; if it
-   goes in the middle of a model, the mass after the round is that of the last chunk. */
+   Push-sum (SGP: Assran et al., ICML 2019; Kempe, Dobra, Gehrke, FOCS 2003; docs/methods/sgp.md) is
+   the same with the sender's weights. Each message carries a share of the sender's mass, and the
+   model kept is the mean of what came, weighted by the shares:
+   z_i = sum_j P_ij m_j z_j / sum_j P_ij m_j. That is the numerator over the weight of the papers,
+   without either being formed, so nothing is rounded by a division that is multiplied back. A mass
+   is a whole number and a sender keeps what it does not give. So the sum over workers and messages
+   under way is exact, to the last bit, for any weights. Of a loss: what was on its way to a lost
+   neighbour is taken back, what the lost one held is lost with it. If it goes in the middle of a
+   model, the mass after the round is that of the last chunk. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,35 +1,38 @@
-/* mixer_codec.c: neighbours' averages of models that travel through a codec:
-   CHOCO-gossip, Koloskova, Stich, Jaggi, ICML 2019, arXiv 1902.00340; with averaging
-   beside the computation in the order of Koloskova, Lin, Stich, Jaggi, ICLR 2020, arXiv
-   1907.09356. Sheet: gossip-compression.md.
-     A model does not go to zero, so what a codec lost of it would be lost anew in every round.
-     Its difference to a copy that all neighbours have does. Of every worker there is such a
-     public copy p_i, at the worker itself and at each that hears it, the same to the bit,
-     since all decode the same bytes:
-         q_i = Q(u_i - p_i) is sent;  p_j += q_j of all, one's own included;  x_i =
-                                      u_i + gamma sum_j W_ij (p_j - p_i)
-     For symmetric or doubly stochastic W the mean of the models is kept whatever Q loses, and what
-     it loses stays in u_i - p_i: there is no residual besides.
+/* mixer_codec.c: neighbours' averages of models that travel through a codec: CHOCO-gossip
+   (Koloskova, Stich, Jaggi, ICML 2019, arXiv 1902.00340). With averaging beside the computation it
+   is in the order of Koloskova, Lin, Stich, Jaggi, ICLR 2020, arXiv 1907.09356.
 
-   Chosen where the sheet leaves a choice. Copies begin as the common initial model, not as 0 (the
-   sheet: equivalent to sending it once). A copy a neighbour instead of one weighted sum of them: n
-   numbers a neighbour instead of n, but a lost neighbour can be left out, which out of a sum it
-   cannot. A difference of equal copies is 0 exactly, so nothing drifts between models that agree.
-   Graphs must be the same in every round: with others a neighbour would miss corrections of the
-   rounds in which it was none, and two "copies" of a worker would differ.
+   A model does not go to zero, so what a codec lost of it would be lost anew in every round. Its
+   difference to a copy that all neighbours have does. Of every worker there is such a public copy
+   p_i, at the worker itself and at each that hears it. It is the same to the bit, since all decode
+   the same bytes:
+
+     q_i = Q(u_i - p_i) is sent;  p_j += q_j of all, one's own included;
+     x_i = u_i + gamma sum_j W_ij (p_j - p_i)
+
+   For symmetric or doubly stochastic W the mean of the models is kept whatever Q loses. What it
+   loses stays in u_i - p_i: there is no residual besides.
+
+   Chosen where the papers leave a choice:
+   1. Copies begin as the common initial model, not as 0. (That is as if it were sent once.)
+   2. There is a copy for each neighbour instead of one weighted sum of them: n numbers a neighbour
+      instead of n. But a lost neighbour can be left out, which out of a sum it cannot.
+   3. A difference of equal copies is 0 exactly, so nothing drifts between models that agree.
+   4. Graphs must be the same in every round. With others a neighbour would miss corrections of the
+      rounds in which it was none, and two "copies" of a worker would differ.
 
    gamma. The theorem's is safe and useless (4e-4 on a ring of 8 with one element of 8 sent). By
    default it is omega^(3/2), omega = 1 - |v - Q(v)|^2 / |v|^2 measured once on normal numbers: 1
-   for casts and int8, 0.5 for sign, 0.3 for topk(ratio=0.1), 0.027 for topk(ratio=0.01), where
-   published scripts have 1, 0.45 and 0.04. Averaging 2000 normal numbers on a ring of 8 (gamma
-   0.0125 to 1 in ten steps) it was at or next below the fastest of them for topk of 1 % and 10 %,
-   int8 and no loss, half of it or less for random-k; three times as much diverged for topk and for
+   for casts and int8, 0.5 for sign, 0.3 for topk(ratio=0.1), 0.027 for topk(ratio=0.01). Published
+   scripts have 1, 0.45 and 0.04 there. We averaged 2000 normal numbers on a ring of 8 (gamma 0.0125
+   to 1 in ten steps). For topk of 1 % and 10 %, int8 and no loss it was at or next below the
+   fastest of them, for random-k half of it or less. Three times as much diverged for topk and for
    random-k of 10 %. Training moves the models meanwhile, and the option is there.
 
-   Messages: tensors one after the other, some in one message until it stands for 4 MiB of model,
-   so that one is encoded while those before it travel. A tensor whose codec does not say its
-   length has four bytes of it in front; with codec-checksum each has eight more, and is looked at
-   before any of it is added to a copy. */
+   Messages: tensors one after the other, some in one message until it stands for 4 MiB of model, so
+   that one is encoded while those before it travel. A tensor whose codec does not say its length
+   has four bytes of it in front. With codec-checksum each has eight more, and is looked at before
+   any of it is added to a copy. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,42 +1,47 @@
-/* pairs.c: models that are averaged two at a time beside the computation (ad-psgd.md,
-   implementation view, with the delta form).
-     client    x^ <- s                          the snapshot the gradient is taken at; may grow
-               stale meanwhile s  <- s - eta opt(g(x^))
-     ask       S <- s;  send S to a neighbour, receive its S' and a weight a;  s <- s + a (S' - S)
+/* pairs.c: models that are averaged two at a time beside the computation: AD-PSGD (Lian, Zhang,
+   Zhang, Liu, ICML 2018; docs/methods/ad-psgd.md), in delta form.
+
+     client    x^ <- s                          the snapshot that the gradient is taken at; it may
+                                                grow stale meanwhile
+               s  <- s - eta opt(g(x^))
+     ask       S <- s;  send S to a neighbour, receive its S' and a weight a;
+               s <- s + a (S' - S)
      answer    receive S';  S <- s;  s <- s + a (S' - S);  send S and a
-   s is the model, under `door`; x is the snapshot. Delta form on both sides, so what the client, or
-   another averaging, did to s between S and S' stays: an event moves as much from one model to the
-   other, keeps the sum whatever happens in between, and no gradient is lost. An answer never waits
-   for the answer to one's own question, which is another thread's, so nobody can wait in a ring on
-   any connected graph. Nor does it wait for another's question that is still on its way, or until
-   another's answer has been taken (desk.c): up to eight of each have memory.
 
-   A question is late once it has lasted four times as long as the last averaging with somebody
-   else who is not being asked now. Then the neighbour, or the link to it, is a slow one, and the
-   next averaging that is owed does not wait for it: it is with one of those who are not being
-   asked. So a worker makes as many averagings as it owes whoever among its neighbours is slow, and
-   meets that one as often as its link allows. Questions in time go one after the other, each to a
-   neighbour drawn from all, so on equal links all are met alike, and a network that is slow
-   everywhere gets no more messages at once than before. What is not known yet, also after all was
-   quiet, counts as 5 ms. Four questions are under way at most, for the sake of memory. peer=cyclic
-   keeps its order, and waits where the next in turn is being asked. Without overlap
-   (outstanding=0), and with exchanges=0, which holds up no gradient anyway and is one conversation
-   at a time in the paper, there is one.
+   s is the model, under `door`; x is the snapshot. Both sides average in delta form. So what the
+   client, or another averaging, did to s between S and S' stays: an event moves as much from one
+   model to the other and keeps the sum whatever happens in between, and no gradient is lost. An
+   answer never waits for the answer to one's own question, which is another thread's. So nobody can
+   wait in a ring, on any connected graph. Nor does it wait for another's question that is still on
+   its way, or until another's answer has been taken (desk.c): up to eight of each have memory.
 
-   Of averagings that overlap each takes less: a = 1 / (2 (1 + k)) if those who ask and answer have
-   k other questions under way. The sheet is silent: with 1/2 throughout, two that ask each other at
-   the same time change places, and an even ring in which all ask at once only turns its differences
-   round, for ever; two quarters make the half that was meant.
+   Late questions. A question is late once it has lasted four times as long as the last averaging
+   with somebody else that is not being asked now. Then the neighbour, or the link to it, is a slow
+   one, and the next averaging that is owed does not wait for it: it is with one of those that are
+   not being asked. So a worker makes as many averagings as it owes, whichever of its neighbours is
+   slow, and meets that one as often as its link allows. Questions in time go one after the other,
+   each to a neighbour drawn from all. So on equal links all are met alike, and a network that is
+   slow everywhere gets no more messages at once than before. What is not known yet, also after all
+   was quiet, counts as 5 ms. Four questions are under way at most, for the sake of memory.
+   peer=cyclic keeps its order, and waits where the next in turn is being asked. There is one
+   question at a time without overlap (outstanding=0), and with exchanges=0, which holds up no
+   gradient anyway and is one conversation at a time in the paper.
 
-   Of a worker that is lost: who asked it makes nothing of that and asks another, whom it had asked
-   has had its half and keeps it. So models stay means of models with weights that sum to 1, and the
-   sum over those who are left changes by what went to and from the lost one alone. Its edges are
-   gone; an event tells when those who are left are not connected any more.
+   Weights. Of averagings that overlap each takes less: a = 1 / (2 (1 + k)) if those that ask and
+   answer have k other questions under way. The published form says nothing of them. With 1/2
+   throughout, two that ask each other at the same time change places, and an even ring in which all
+   ask at once only turns its differences round, for ever. Two quarters make the half that was
+   meant.
 
-   A team (method.h) has one model: its first worker's s is what is averaged, and before every
-   step the others take it over, so the replicas are the same to the bit whatever averagings
-   did. The sheet sends the difference that the averagings made; the model itself is as many
-   bytes, and leaves nothing to rounding. */
+   Losses. A worker that asked a lost one makes nothing of that question and asks another. One that
+   was asked by it has had its half and keeps it. So models stay means of models with weights that
+   sum to 1, and the sum over those that are left changes by what went to and from the lost one
+   alone. Its edges are gone. An event tells when those that are left are not connected any more.
+
+   Teams. A team (method.h) has one model: its first worker's s is what is averaged, and before
+   every step the others take it over. So the replicas are the same to the bit whatever averagings
+   did. The published form sends the difference that the averagings made. The model itself is as
+   many bytes, and leaves nothing to rounding. */
 #include <errno.h>
 #include <string.h>
 
@@ -512,7 +517,8 @@ static tutti_status go_on(tutti_pairs *p, tutti_error *err)
     tutti_lock(p->door);
     p->waits = p->asking > 0;
     tutti_unlock(p->door);
-    owed = p->again > 0 || p->asking == 0 || tutti_engine_owes(p->m->engine, p->ask); /* what is owed from here on wakes */
+    /* what is owed from here on wakes */
+    owed = p->again > 0 || p->asking == 0 || tutti_engine_owes(p->m->engine, p->ask);
     if (p->asking > 0 && (peer < 0 || !owed))
         return await_answers(p, owed ? from_ns : TUTTI_FOREVER, err);
     if (p->again > 0)

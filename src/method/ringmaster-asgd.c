@@ -232,7 +232,7 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
         tutti_copy(m->device, m->layout->used, s->got, s->fresh);
         s->fresh_version = (uint64_t)note.a;
         tutti_unlock(s->door);
-        TUTTI_TRY(tutti_reply(m, &note, NULL, tutti_nothing(), err));
+        TUTTI_TRY(tutti_reply(m, &note, NULL, err));
     }
     return status;
 }

@@ -1,7 +1,12 @@
-/* calls.c: requests to servers, by the client and, of pieces, by the lane's
-   threads: one call to each server that has a part, all at once (server.c says why).
-   Values go and come as they are; of slices with tables what slice.h makes of them; as
-   halves where the method's wire has those. */
+/* calls.c: requests to servers, by the client and, of pieces, by the lane's threads. Values go and
+   come as they are; of slices with tables what slice.h makes of them; as halves where the method's
+   wire has those.
+
+   A push is one call to each server that has a part, all at once (tutti_engine_calls): all requests
+   are posted, then all answers waited for, on the caller's thread. A thread a slice, as lanes would
+   have it, costs two changes of context a slice. A request's note has the version that the worker
+   has of the slice, so the server knows the delay without remembering who has what. An answer with
+   values brings the next version. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -19,9 +24,9 @@ static bool open_caller(tutti_server_caller *c, size_t n)
     c->reply = tutti_alloc(n, sizeof *c->reply);
     c->member = tutti_alloc(n, sizeof *c->member);
     c->server = tutti_alloc(n, sizeof *c->server);
-    c->there = tutti_alloc(n, sizeof *c->there);
-    c->back_there = tutti_alloc(n, sizeof *c->back_there);
-    return c->there != NULL && c->back_there != NULL && c->call != NULL && c->each != NULL && c->note != NULL &&
+    c->in_window = tutti_alloc(n, sizeof *c->in_window);
+    c->back_in_window = tutti_alloc(n, sizeof *c->back_in_window);
+    return c->in_window != NULL && c->back_in_window != NULL && c->call != NULL && c->each != NULL && c->note != NULL &&
            c->request != NULL && c->reply != NULL && c->member != NULL && c->server != NULL && c->slice != NULL;
 }
 
@@ -47,8 +52,8 @@ void tutti_server_callers_close(tutti_server *s)
         tutti_free(s->callers[i].reply);
         tutti_free(s->callers[i].member);
         tutti_free(s->callers[i].server);
-        tutti_free(s->callers[i].there);
-        tutti_free(s->callers[i].back_there);
+        tutti_free(s->callers[i].in_window);
+        tutti_free(s->callers[i].back_in_window);
         tutti_free(s->callers[i].slice);
         tutti_free(s->callers[i].out);
         tutti_free(s->callers[i].back);
@@ -115,7 +120,7 @@ static void add(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, i
     c->note[c->n] = (tutti_note){ .kind = kind, .a = s->got != NULL ? s->got[k] : 0, .b = b };
     c->request[c->n] = request;
     c->reply[c->n] = reply;
-    c->there[c->n] = c->back_there[c->n] = 0;
+    c->in_window[c->n] = c->back_in_window[c->n] = 0;
     c->slice[c->n] = (tutti_slice){ 0 };
     c->member[c->n] = s->member[k];
     c->server[c->n++] = k;
@@ -169,21 +174,21 @@ static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, size_t 
 }
 
 /* The last call added, about values as they stand: what lies in my windows stays there. */
-static void leave_there(const tutti_server *s, tutti_server_caller *c, const float *values, const float *into,
+static void leave_in_window(const tutti_server *s, tutti_server_caller *c, const float *values, const float *into,
                         size_t part)
 {
     const int k = c->n - 1;
 
-    if (!s->there)
+    if (!s->in_windows)
         return;
     if (values == s->m->g) {
-        c->note[k].kind |= FROM_THERE;
-        c->there[k] = part * sizeof *values;
+        c->note[k].kind |= FROM_WINDOW;
+        c->in_window[k] = part * sizeof *values;
         c->request[k] = tutti_nothing();
     }
     if (into == (s->setup.pieces ? s->m->g : s->m->x)) {
-        c->note[k].kind |= TO_THERE;
-        c->back_there[k] = part * sizeof *into;
+        c->note[k].kind |= TO_WINDOW;
+        c->back_in_window[k] = part * sizeof *into;
         c->reply[k] = tutti_nothing();
     }
 }
@@ -224,7 +229,7 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
         if (slice.tables > 0 && into != NULL)
             c->slice[c->n - 1] = slice;
         if (slice.tables == 0)
-            leave_there(s, c, values, into, part);
+            leave_in_window(s, c, values, into, part);
     }
     return TUTTI_OK;
 }
@@ -233,8 +238,8 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
 static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
-    const tutti_status status = tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request, c->there,
-                                                   c->reply, c->call, c->each, err);
+    const tutti_status status = tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request,
+                                                   c->in_window, c->reply, c->call, c->each, err);
     const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
 
     if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_server_is_at(s, err->rank) &&
@@ -244,8 +249,8 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
     }
     for (int k = 0; k < c->n && status == TUTTI_OK; k++) {
         const size_t wanted =
-            c->back_there[k] > 0 ? c->back_there[k] : c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype);
-        if (c->back_there[k] > 0)
+            c->back_in_window[k] > 0 ? c->back_in_window[k] : c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype);
+        if (c->back_in_window[k] > 0)
             c->note[k].bytes = c->note[k].ticket;
         if (c->note[k].bytes != 0 && c->slice[k].count == 0 && c->note[k].bytes != wanted)
             return tutti_fail_rank(
@@ -342,10 +347,10 @@ static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor,
     const tutti_tensor *t = &s->m->layout->tensor[tensor];
     const bool whole = n * (1 + t->cols) >= part;
 
-    if (s->there) {
-        add(s, c, k, (uint32_t)KIND_ROWS_THERE, tensor,
+    if (s->in_windows) {
+        add(s, c, k, (uint32_t)KIND_ROWS_TO_WINDOW, tensor,
             whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32), tutti_nothing());
-        c->back_there[c->n - 1] = (whole ? part : n * t->cols) * sizeof(float);
+        c->back_in_window[c->n - 1] = (whole ? part : n * t->cols) * sizeof(float);
         return;
     }
     add(s, c, k, (uint32_t)KIND_ROWS, tensor,
@@ -367,7 +372,7 @@ static tutti_status place_rows(const tutti_server *s, const tutti_server_caller 
                                    "the server at worker %d answered nothing where rows of %s were asked for; all "
                                    "workers must run one version",
                                    c->member[k], t->name);
-        for (size_t i = 0; i < c->request[k].count && c->back_there[k] == 0; i++)
+        for (size_t i = 0; i < c->request[k].count && c->back_in_window[k] == 0; i++)
             memcpy(s->m->x + t->first + ids[i] * t->cols, rows + i * t->cols, t->cols * sizeof *rows);
     }
     return TUTTI_OK;
@@ -377,7 +382,7 @@ tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t 
 {
     const tutti_tensor *t = &s->m->layout->tensor[tensor];
     tutti_server_caller *c = take_caller(s);
-    tutti_status status = s->there ? TUTTI_OK : grow((void **)&c->back, &c->back_room, n * t->cols, err);
+    tutti_status status = s->in_windows ? TUTTI_OK : grow((void **)&c->back, &c->back_room, n * t->cols, err);
     size_t next = 0;
 
     for (int k = 0; k < s->servers && status == TUTTI_OK && next < n; k++) {

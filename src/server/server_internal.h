@@ -1,5 +1,4 @@
-/* server_internal.h: what the two halves of server.h share: server.c is the
-   server's, calls.c its clients'. */
+/* server_internal.h: what the files of this room share. server.c says which they are. */
 #ifndef TUTTI_SERVER_INTERNAL_H
 #define TUTTI_SERVER_INTERNAL_H
 #include <stdatomic.h>
@@ -7,19 +6,23 @@
 #include "slice.h"
 #include "tutti/server.h"
 
-/* What one caller of several calls at once needs. */
+/* What one caller of several calls at once needs: of each call, in the arrays, and of all.
+
+   in_window, back_in_window: bytes that stay in my window, for the server to read; that it is to
+   write there.
+   slice: what an answer is about, where that comes by way of `back`; else count 0.
+   out, back: of slices with tables, what is sent and what comes. They grow to twice what was ever
+   needed. */
 typedef struct tutti_server_caller {
     tutti_engine_call *call;
     tutti_request **each;
     tutti_note *note;
     tutti_buffer *request, *reply;
-    int *member, *server;        /* whom each goes to */
-    /* bytes that stay in my window for the server to read; that it is to write there */
-    size_t *there, *back_there;
-    /* what its answer is about, where that comes by way of `back`; else count 0 */
+    int *member, *server;        /* which each goes to */
+    size_t *in_window, *back_in_window;
     tutti_slice *slice;
-    /* of slices with tables: what is sent, what comes; grow to twice what was ever needed */
-    uint32_t *out; float *back;
+    uint32_t *out;
+    float *back;
     size_t out_room, back_room, out_words, back_words;
     int n;
     bool taken;                  /* under monitor */
@@ -31,57 +34,63 @@ struct tutti_server {
     tutti_method *m;
     tutti_server_setup setup;
     int servers, index;          /* index: mine, or -1 */
-    int *member;                 /* servers: whose; ascending */
-    size_t first, count;         /* my slice of x */
-    tutti_slice slice;           /* the same */
-    float *values;               /* of the slice */
-    /* what comes and goes (desk.c) */
-    void *desk_in, *desk_out; size_t in_bytes, out_bytes; int rooms, copies;
-    float *wide;                 /* of what came as others, floats */
-    /* what workers send and get may stay in their windows (server.c) */
-    bool there;
-    /* workers: of one answer to many, bytes that were written in the window of each */
-    size_t *placed;
-    void *half[2],
-        *half_out; /* where floats travel as others: what the client sends and gets, of all of x; what the
-                                    server sends, of the slice */
-    /* workers x count, with setup.reads: the slice as each was given it; server's thread.
-       Declared */
-    float *read;
-    float *words;                /* what is answered, of slices with tables */
-    float *zeros;                /* of the slice, for optimisers that want every row */
-    /* a row of the slice's tables each: has tutti_server_collect added to it? */
-    uint8_t *marks;
-    /* workers; workers; the widest row, of zeros: scratch of sums */
-    tutti_slice_summand *summand; const float **from; float *no_row;
-    int64_t *version;            /* of my slice; server's thread. Declared */
-    /* one a slice: version and the method's */
-    struct { const char *name; int64_t **slot; } counts[COUNTS_MOST]; int n_counts;
-    int64_t *got;                /* servers: version of each slice that this worker has; client's */
+    int *member;                 /* servers: ranks; ascending */
     size_t *part_of;             /* members of everyone: elements of x that each serves */
-    uint64_t *delay;             /* workers: of the last request of each; server's thread */
-    /* workers, with setup.times: what each takes; server's thread. Declared */
-    double *seconds;
-    /* workers: when each was given what it has; 0: not since services run; server's thread,
-       and the client's while they rest */
-    int64_t *given_ns;
-    _Atomic int64_t begun_ns;    /* since when all go on; 0: this worker's client does not yet */
-    bool *gone;                  /* workers: lost, as the rule has heard; server's thread */
-    bool *asks;                  /* workers: whose request has no answer yet; server's thread */
-    int64_t wake_at_ns;          /* for setup.due; server's thread */
+    bool in_windows;             /* what workers send and get may stay in their windows */
+
+    /* my slice of x */
+    size_t first, count;
+    tutti_slice slice;           /* the same */
+    float *values;
+    int64_t *version;            /* server's thread. Declared */
+    float *read;                 /* workers x count, with setup.reads: the slice as each was given
+                                    it; server's thread. Declared */
+    uint8_t *marks;              /* a row of the slice's tables each: has tutti_server_collect added
+                                    to it? */
+    float *zeros;                /* of the slice, for optimisers that want every row */
+    struct { const char *name; int64_t **slot; } counts[COUNTS_MOST]; /* one a slice: version and
+                                                                         the method's */
+    int n_counts;
+
+    /* what comes and goes at the desk */
+    void *desk_in, *desk_out;
+    size_t in_bytes, out_bytes;
+    int rooms, copies;
+    float *wide;                 /* of what came as others, floats */
+    void *half[2], *half_out;    /* where floats travel as others: what the client sends and gets,
+                                    of all of x; what the server sends, of the slice */
+    float *words;                /* what is answered, of slices with tables */
     tutti_note *answer;          /* workers: of one answer to many */
-    tutti_engine_call *told;     /* workers: what each was told unasked; server's thread */
+    size_t *placed;              /* workers: of it, bytes that were written in each one's window */
+    tutti_slice_summand *summand; /* workers: scratch of sums, as are the next two */
+    const float **from;          /* workers */
+    float *no_row;               /* the widest row, of zeros */
+
+    /* workers, as the server's thread knows them */
+    uint64_t *delay;             /* of the last request of each */
+    bool *asks;                  /* whose request has no answer yet */
+    bool *gone;                  /* lost, as the rule has heard */
+    double *seconds;             /* with setup.times, what each takes. Declared */
+    int64_t *given_ns;           /* when each was given what it has; 0: not since services run. Also
+                                    the client's while they rest */
+    tutti_engine_call *told;     /* what each was told unasked */
+    int64_t wake_at_ns;          /* for setup.due */
+
+    /* the client's */
+    int64_t *got;                /* servers: version of each slice that this worker has */
+    _Atomic int64_t begun_ns;    /* since when all go on; 0: this worker's client does not yet */
     tutti_monitor *monitor;      /* of taken */
-    tutti_server_caller *callers; int n_callers;
+    tutti_server_caller *callers;
+    int n_callers;
 };
 
-/* of a request: rows of table b, by ids, or without them its whole part; the same, wanted in the
-   sender's x; besides those of service_internal.h */
-enum { KIND_ROWS = -3, KIND_ROWS_THERE = -4 };
-/* In the kind of a request: the slice of what is sent stands in the sender's g; what is
-   answered is wanted in the sender's x, or, of pieces, g. An answer that stands there
-   says so by its bytes, in `ticket`. */
-enum { FROM_THERE = 1u << 30, TO_THERE = 1u << 29, KINDS = FROM_THERE | TO_THERE };
+/* Kinds of requests, besides those of the engine's services: rows of table b, by ids, or without
+   them its whole part; the same, wanted in the sender's x. */
+enum { KIND_ROWS = -3, KIND_ROWS_TO_WINDOW = -4 };
+/* In the kind of a request. FROM: the slice of what is sent stands in the sender's g. TO: what is
+   answered is wanted in the sender's x, or, of pieces, g. An answer that stands in a window says so
+   by its bytes, in `ticket`. */
+enum { FROM_WINDOW = 1u << 30, TO_WINDOW = 1u << 29, KINDS = FROM_WINDOW | TO_WINDOW };
 
 static inline bool tutti_server_is_float(const tutti_server *s)
 {
@@ -94,16 +103,39 @@ static inline tutti_buffer tutti_server_half(const tutti_server *s, void *from, 
                            s->setup.wire };
 }
 
+static inline tutti_engine_desk *tutti_server_desk(const tutti_server *s)
+{
+    return tutti_engine_desk_of(s->m->engine, s->setup.service);
+}
+
+/* ---- parts.c ---- */
+
+enum { TUTTI_SERVER_ALIGNMENT = 16 }; /* elements: slices begin at multiples */
+/* Which ranks serve: s->member, s->index. */
+void tutti_server_place(tutti_server *s);
 /* Is a slice at that rank? Its loss then, in a sentence, with why it is lost. */
 bool tutti_server_is_at(const tutti_server *s, int rank);
 tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char *why,
                                      tutti_error *err);
-/* calls.c, of opening and closing. false: no memory. */
+
+/* ---- calls.c ---- */
+
+/* Of opening and closing. false: no memory. */
 bool tutti_server_callers_open(tutti_server *s);
 void tutti_server_callers_close(tutti_server *s);
-/* n numbers to where they stand as the wire has them, from element 0 on; they are x's
-   from `first` on (SIZE_MAX: the method's own). 16 bits overflow to infinity: told here,
-   where it is known whose number it is. */
+/* n numbers to where they stand as the wire has them, from element 0 on. They are x's from `first`
+   on (SIZE_MAX: the method's own). 16 bits overflow to infinity: told here, where it is known whose
+   number it is. */
 tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t first,
                                  size_t n, tutti_error *err);
+
+/* ---- saved.c ---- */
+
+/* What workers were given: the model that all begin with. */
+void tutti_server_read_first(tutti_server *s);
+/* Of tutti_facility_ops. */
+int64_t tutti_server_slices(const void *self);
+bool tutti_server_recuts(const void *self, const tutti_saved_run *run, const void *memory);
+tutti_status tutti_server_load(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
+                               tutti_error *err);
 #endif

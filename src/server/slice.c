@@ -87,7 +87,8 @@ static size_t values_from(const tutti_method *m, const tutti_slice *s, int *tens
 
     within(m, s, *tensor, first);
     for (begin = *first;
-         *tensor < m->layout->n_tensors && m->layout->tensor[*tensor].first < s->first + s->count && !is_table(m, *tensor);
+         *tensor < m->layout->n_tensors && m->layout->tensor[*tensor].first < s->first + s->count &&
+         !is_table(m, *tensor);
          ++*tensor) {
         size_t at;
         const size_t count = within(m, s, *tensor, &at);

@@ -1,19 +1,23 @@
 /* slice.h: a range of the flat space on its way to a server or back: values as they stand, but of a
    table whose rows are known (TUTTI_KNOWS_ROWS) those rows only.
 
-   Words of 4 bytes, the range's tensors in order: of a tensor its floats; of a table one word, how
-   many rows, then their ids (of the whole table, ascending), then the rows; or WHOLE, then all of
-   the table's floats within the range. Rows travel while ids and rows are less than the whole
-   (Parallax's rule, rows.c); of a table that travels whole every row counts as touched. Under a
-   lazy optimiser, which would then move rows that nobody has named, a table travels whole only if
-   every row is touched. A range begins and ends between rows (tutti_slice_cut). */
+   Words of 4 bytes, the range's tensors in order. Of a tensor there are its floats. Of a table
+   there is one word, how many rows, then their ids (of the whole table, ascending), then the rows;
+   or WHOLE, then all of the table's floats within the range. Rows travel while ids and rows are
+   less than the whole (Parallax's rule, src/engine/rows.c); of a table that travels whole every row
+   counts as touched. A lazy optimiser would then move rows that nobody has named, so under one a
+   table travels whole only if every row is touched. A range begins and ends between rows
+   (tutti_slice_cut). */
 #ifndef TUTTI_SLICE_H
 #define TUTTI_SLICE_H
 #include "../engine/engine_facility.h"
 
-/* tensor: the first that it meets; tables: so many it meets whose rows are known; ids: words by
-   which those may exceed the whole */
-typedef struct tutti_slice { size_t first, count; int tensor; size_t tables, ids; } tutti_slice;
+typedef struct tutti_slice {
+    size_t first, count;
+    int tensor;                          /* the first that it meets */
+    size_t tables;                       /* that it meets whose rows are known */
+    size_t ids;                          /* words by which those may exceed the whole */
+} tutti_slice;
 
 /* What stands next: values, or a table. */
 typedef struct tutti_slice_part {
@@ -61,7 +65,8 @@ void tutti_slice_fetch(const tutti_method *m, const tutti_slice *s, const float 
                        float *words);
 /* Of an exchange's sum: these are the rows of the table's gradient now, besides those
    known before unless it `begins`. */
-void tutti_slice_known(const tutti_method *m, const tutti_slice *s, const float *words, bool begins);
+void tutti_slice_known(const tutti_method *m, const tutti_slice *s, const float *words,
+                       bool begins);
 /* n rows; rows: row `low` */
 void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float *rows, uint32_t low,
                         float *out);

@@ -78,7 +78,7 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
         atomic_fetch_add(&now->served, 1);
         if (note.a > 1)
             TUTTI_TRY(tutti_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
-        TUTTI_TRY(tutti_reply(m, &note, &(tutti_note){ .a = 3 }, tutti_nothing(), err));
+        TUTTI_TRY(tutti_reply(m, &note, &(tutti_note){ .a = 3 }, err));
         pause_a_little(m, (uint64_t)note.ticket); /* still at work after the answer */
         atomic_fetch_sub(&now->active, 1);
     }
@@ -93,7 +93,7 @@ static tutti_status relay_end_of_the_line(tutti_method *m, tutti_error *err)
     while ((status = tutti_serve(m, 2, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         atomic_fetch_add(&now->active, 1);
         atomic_fetch_add(&now->served, 1);
-        TUTTI_TRY(tutti_reply(m, &note, NULL, tutti_nothing(), err));
+        TUTTI_TRY(tutti_reply(m, &note, NULL, err));
         pause_a_little(m, (uint64_t)note.ticket);
         atomic_fetch_sub(&now->active, 1);
     }

@@ -748,7 +748,7 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
         s->active++;
         s->served++;
         TUTTI_TRY(tutti_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
-        TUTTI_TRY(tutti_reply(m, &note, &(tutti_note){ .a = 3 }, tutti_nothing(), err));
+        TUTTI_TRY(tutti_reply(m, &note, &(tutti_note){ .a = 3 }, err));
         explore_dawdle(20000);
         s->active--;
     }
@@ -764,7 +764,7 @@ static tutti_status relay_last(tutti_method *m, tutti_error *err)
     while ((status = tutti_serve(m, 2, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         s->active++;
         s->served++;
-        TUTTI_TRY(tutti_reply(m, &note, NULL, tutti_nothing(), err));
+        TUTTI_TRY(tutti_reply(m, &note, NULL, err));
         explore_dawdle(20000);
         s->active--;
     }

@@ -77,7 +77,7 @@ static tutti_status asks_step(tutti_method *m, tutti_error *err)
     memset(call, 0, sizeof call);
     for (int k = 0; k < MOST; k++) {
         note[k].a = now == NEWER ? 7 : 0;
-        note[k].kind = now == THERE ? FROM_THERE : 0; /* of a method whose g is in no window */
+        note[k].kind = now == THERE ? FROM_WINDOW : 0; /* of a method whose g is in no window */
         request[k] = now == BY_ROWS ? tutti_f32(m->device, words, by_rows(words))
                      : now == EMPTY ? tutti_f32(m->device, m->g, 1)
                                     : tutti_f32(m->device, m->g, used - (now == SHORTER ? 16 : 0));

@@ -1,6 +1,6 @@
 /* checksum.c: codec-checksum=on: each message that a codec makes has a hash in front of it, and
-   whoever gets it looks at that before anything is decoded (wire-formats.md: a library's all-gather
-   of sparse data now and then returned garbage). A decoder refuses what no encoder writes, but most
+   whoever gets it looks at that before anything is decoded (a library's all-gather of sparse data
+   now and then returned garbage). A decoder refuses what no encoder writes, but most
    flipped bits of a value, a scale or a code are another valid message.
 
      8 bytes   XXH3-64, little-endian, of: XXH3-64 of the message; its bytes; tensor, first element

@@ -1,19 +1,18 @@
-/* cost.c: does the run's codec pay? What an exchange takes with it and without, by a model
-   whose numbers are measured on this run's own tensors, workers and network; told to the person,
-   and, where asked for, acted upon (wire-formats.md, "When does it pay"; Agarwal et al., MLSys
-   2022: in most networks it does not).
+/* cost.c: does the run's codec pay? What an exchange takes with it and without, by a model whose
+   numbers are measured on this run's own tensors, workers and network. It is told, and, where that
+   is asked for, acted upon. (Agarwal et al., MLSys 2022: in most networks it does not pay.)
 
      as they are  T = the all-reduces of all pieces
      codec        T = t_encode + its collectives + t_decode
 
-   The sheet prices a collective as calls a + bytes / B, with bytes of m bytes of payload 2 (W - 1)
-   / W m summed (all-reduce), (W - 1) m gathered, (W - 1) / W m to the owners of parts and as much
-   from them, and one a and B for all. Here the calls themselves are measured, each way that is
-   needed, from next to nothing (its a) to a size that takes some milliseconds (its B), and a call
-   is priced by the line between the two sizes next to it: an algorithm that serves from some size
-   on, shared windows and the adding of sums are in that, and none of their formulas has to be
-   right. t_decode: what is summed is decoded once, what is gathered W times, by way of owners twice
-   (and a part is encoded once more). What a residual is told of what was sent counts as encoding.
+   The usual model prices a collective as calls a + bytes / B, with one a and B for all. Of m bytes
+   of payload 2 (W - 1) / W m are summed (all-reduce), (W - 1) m gathered, and (W - 1) / W m go to
+   the owners of parts and as much from them. Here the calls themselves are measured, each way that
+   is needed, from next to nothing (its a) to a size that takes some milliseconds (its B). A call is
+   priced by the line between the two sizes next to it. An algorithm that serves from some size on,
+   shared windows and the adding of sums are in that, and none of their formulas has to be right.
+   t_decode: what is summed is decoded once, what is gathered W times, by way of owners twice (and a
+   part is encoded once more). What a residual is told of what was sent counts as encoding.
 
    The codec that is measured is a second one, opened on the same tensors and closed again: no
    state, draw or order of the run's is touched. It encodes normal numbers, late in a run, so that

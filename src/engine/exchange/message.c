@@ -1,12 +1,11 @@
-/* message.c: the mean over the workers of what only its decoder understands. Two ways,
-   whichever costs less without losing what was promised:
+/* message.c: the mean over the workers of what only its decoder understands. There are two ways,
+   and the one is taken that costs less without losing what was promised:
 
-     gather   each sends its message to all; all decode all of them, in DESIGN's tree over the
-              ranks:                       (W - 1) b bytes a worker
-     owners   from four workers up: every tensor is cut into W parts; each sends part j
-              to its owner, who decodes and adds
-              in the same tree, encodes the mean anew (stage 1) and sends it to all:
-              2 (W - 1) / W b bytes a worker
+     gather   Each sends its message to all, and all decode all of them, in the tree over the ranks
+              (docs/ARCHITECTURE.md, "One order of summation"):    (W - 1) b bytes a worker
+     owners   From four workers up: every tensor is cut into W parts. Each worker sends part j to
+              its owner. The owner decodes and adds in the same tree, encodes the mean anew
+              (stage 1) and sends it to all:                       2 (W - 1) / W b bytes a worker
 
    The second encoding loses again. Where a wrapper makes good what the first one loses (error
    feedback) but not what the second one does (ef without server=on), the tensors go by gather, so

@@ -1,6 +1,6 @@
-/* calls.c: services call each other, and answer: requests and replies under tickets, and
-   how the waiting for them ends when nobody is left to answer, when a service has failed or when
-   the worker closes (service.c says why). */
+/* calls.c: services call each other: requests and replies under tickets, and how the waiting for
+   them ends when nobody is left to answer, when a service has failed or when the worker closes
+   (service.c says why). */
 #include "service_internal.h"
 
 /* A reply has a port of its own: worker, service and number of the call. */
@@ -17,15 +17,15 @@ static tutti_port abandon_port(uint64_t ticket)
 
 /* A message of the services' own, which may go out while the client is aside (clock.c). */
 tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note,
-                               tutti_buffer payload, size_t there, tutti_error *err)
+                               tutti_buffer payload, size_t in_window, tutti_error *err)
 {
     tutti_status status;
 
     tutti_lock(e->services.monitor);
     status = tutti_post_send(e->world, r, to, port, note, payload, err);
     if (status == TUTTI_OK && to != tutti_world_rank(e->world)) {
-        tutti_world_sent_there(e->world, to, there);
-        e->services.bytes += payload.count * tutti_dtype_bytes(payload.dtype) + there;
+        tutti_world_sent_there(e->world, to, in_window);
+        e->services.bytes += payload.count * tutti_dtype_bytes(payload.dtype) + in_window;
         e->services.messages++;
     }
     tutti_unlock(e->services.monitor);
@@ -39,20 +39,20 @@ void tutti_engine_service_comm(tutti_engine *e, int64_t begin_ns)
     tutti_unlock(e->services.monitor);
 }
 
-/* ---- calls and answers that end when the worker does ---- */
+/* ---- calls that end when the worker does ---- */
 
 static uint64_t next_ticket(tutti_engine *e, int index)
 {
     return (uint64_t)e->m.rank << 40 | e->services.tickets++ << 4 | (uint64_t)index;
 }
 
-/* The monitor is held. Whoever waits in one of them goes on: answers only when the worker closes,
-   since a service that has failed still gives those. */
-void tutti_service_end_calls(tutti_engine *e, bool answers)
+/* The monitor is held. Whatever waits in a call goes on. all: also what waits otherwise
+   (tutti_engine_wait_or_close), which it does when the worker closes. */
+void tutti_service_end_calls(tutti_engine *e, bool all)
 {
     for (tutti_engine_call *call = e->services.calls; call != NULL; call = call->next) {
         const tutti_note note = { .kind = (uint32_t)KIND_END };
-        if (!call->told && (answers || call->pending))
+        if (!call->told && (all || call->pending))
             call->told = tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world), abandon_port(call->ticket),
                                          &note, tutti_nothing(), NULL) == TUTTI_OK;
     }
@@ -92,10 +92,10 @@ static bool leave_list(tutti_engine *e, tutti_engine_call *call)
 }
 
 /* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its
-   services has failed: who is to answer may wait for somebody who is gone. The first failure among
-   them, which ends the waiting unless all are to end; of `answers` one to who is lost is none. */
+   services has failed: the one that is to answer may wait for somebody that is gone. The first
+   failure among them, which ends the waiting unless all are to end. */
 static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all,
-                                bool answers, tutti_error *err)
+                                tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     bool ended;
@@ -105,10 +105,8 @@ static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_
     ended = !enlist(e, call);
     for (int k = 0; k < n && !ended && (all || status == TUTTI_OK); k++) {
         tutti_request *const either[2] = { wanted[k], &call->left };
-        tutti_status this_one =
+        const tutti_status this_one =
             tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, status == TUTTI_OK ? err : NULL);
-        if (answers && status == TUTTI_OK && tutti_is_left_out(&e->m, this_one, err))
-            this_one = TUTTI_OK; /* the others are answered all the same */
         status = status == TUTTI_OK ? this_one : status;
         ended = tutti_request_done(&call->left);
     }
@@ -146,27 +144,7 @@ tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *w
     tutti_lock(e->services.monitor);
     call.ticket = next_ticket(e, 0);
     tutti_unlock(e->services.monitor);
-    return wait_or_end(e, &call, wanted, n, true, false, err);
-}
-
-/* Whoever asked may have abandoned the call: then what has not ended is cancelled. */
-tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *request, const tutti_note *answer,
-                                 tutti_buffer payload, tutti_error *err)
-{
-    tutti_engine_call call = { 0 };
-    tutti_request send = { 0 }, *const wanted[1] = { &send };
-    tutti_status status;
-
-    tutti_lock(e->services.monitor);
-    call.ticket = next_ticket(e, 0);
-    tutti_unlock(e->services.monitor);
-    status = tutti_engine_post(e, &send, request->from, tutti_engine_reply_port(request), answer, payload, 0, err);
-    if (status == TUTTI_OK)
-        status = wait_or_end(e, &call, wanted, 1, false, true, err);
-    else if (tutti_is_left_out(&e->m, status, err))
-        status = TUTTI_OK;
-    tutti_cancel(e->world, &send);
-    return status;
+    return wait_or_end(e, &call, wanted, n, true, err);
 }
 
 uint64_t tutti_service_count_call(tutti_engine *e, int index, int member)
@@ -181,13 +159,13 @@ uint64_t tutti_service_count_call(tutti_engine *e, int index, int member)
 }
 
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note,
-                                     tutti_buffer request, size_t there, tutti_buffer reply, tutti_error *err)
+                                     tutti_buffer request, size_t in_window, tutti_buffer reply, tutti_error *err)
 {
     tutti_status status;
 
     call->ticket = note->ticket = tutti_service_count_call(e, index, member);
     TUTTI_TRY(tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(note), reply, err));
-    status = tutti_engine_post(e, &call->request, member, tutti_service_port(index), note, request, there, err);
+    status = tutti_engine_post(e, &call->request, member, tutti_service_port(index), note, request, in_window, err);
     call->pending = status == TUTTI_OK;
     if (status != TUTTI_OK)
         tutti_cancel(e->world, &call->reply);
@@ -219,7 +197,7 @@ tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tut
 }
 
 tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes,
-                                const tutti_buffer *requests, const size_t *there, const tutti_buffer *replies,
+                                const tutti_buffer *requests, const size_t *in_window, const tutti_buffer *replies,
                                 tutti_engine_call *calls, tutti_request **each, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -229,10 +207,10 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
         calls[begun] = (tutti_engine_call){ 0 };
         each[begun] = &calls[begun].reply;
         status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun], requests[begun],
-                                         there != NULL ? there[begun] : 0, replies[begun], err);
+                                         in_window != NULL ? in_window[begun] : 0, replies[begun], err);
     }
     if (status == TUTTI_OK && n > 0)
-        status = wait_or_end(e, &calls[0], each, n, false, false, err); /* whose ticket stands for all */
+        status = wait_or_end(e, &calls[0], each, n, false, err); /* whose ticket stands for all */
     for (int k = 0; k < begun; k++)
         if (status == TUTTI_OK)
             status = tutti_engine_call_end(e, &calls[k], &notes[k], err);
@@ -274,7 +252,7 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
     }
     if (status == TUTTI_OK && begun > 0)
         /* whose ticket stands for all */
-        status = tutti_service_well_without(e, wait_or_end(e, &calls[0], each, begun, true, false, err), err);
+        status = tutti_service_well_without(e, wait_or_end(e, &calls[0], each, begun, true, err), err);
     for (int k = 0; k < begun; k++) {
         tutti_note answer;
         if (status == TUTTI_OK)

@@ -8,22 +8,23 @@
    Answers are sent and not awaited. What they carry is copied, since the service goes on to change
    it; several answers with one payload share its copy. A copy is free again when all have taken
    theirs. Only where none is free, or too many answers are on their way, does the service wait: for
-   the first of them, whichever it is. An answer to who is lost is none.
+   the first of them, whichever it is. An answer to a rank that is lost is none.
 
    Turns. Answers that are given one by one wait while as many are on their way as fill the link.
    Where this worker's own link is the bottleneck they so go one after the other. The next
    gradients then come one after the other, too, while other answers go out: full duplex. All at
    once, workers that are alike would upload together and download together for ever, and the link
-   would be idle in one direction half of the time. How many fill the link is seen from those that
-   were taken: `quick` is the most that one made of it, `all` the most that those on their way made
-   together (what one made, times their mean number). All / quick fill the link; one more may go,
-   so that room for more is noticed. Until one has gone alone, `quick` is a share only: then the
-   next goes alone. An answer that takes PATIENCE times as long as the quickest would is on a slow
-   link: it counts no more. Who has not been answered yet waits for nobody. So none waits behind
-   another for more than PATIENCE times what its own has taken, and an estimate that is too high
-   lets all go at once. Answers to several in one posting go at once: they are of one step, which
-   ends with the last of them. What was seen is forgotten when all is quiet: a run that resumes
-   there goes on as the one that was saved. */
+   would be idle in one direction half of the time.
+
+   How many fill the link is seen from those that were taken: `quick` is the most that one made of
+   it, `all` the most that those on their way made together (what one made, times their mean
+   number). All / quick fill the link; one more may go, so that room for more is noticed. Until one
+   has gone alone, `quick` is a share only: then the next goes alone. An answer that takes PATIENCE
+   times as long as the quickest would is on a slow link: it counts no more. A rank that has not
+   been answered yet waits for nobody. So none waits behind another for more than PATIENCE times
+   what its own has taken, and an estimate that is too high lets all go at once. Answers to several
+   in one posting go at once: they are of one step, which ends with the last of them. What was seen
+   is forgotten when all is quiet: a run that resumes there goes on as the one that was saved. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -128,7 +129,7 @@ void tutti_desk_forget(desk *d)
 
 static size_t bytes_of(const sent *a)
 {
-    return a->there > 0 ? 0 : a->payload.count * tutti_dtype_bytes(a->payload.dtype);
+    return a->in_window > 0 ? 0 : a->payload.count * tutti_dtype_bytes(a->payload.dtype);
 }
 
 /* When it has taken so long that its link must be slow. The monitor is held. */
@@ -218,7 +219,7 @@ static tutti_status reap(desk *d, tutti_error *err)
 static tutti_status go(desk *d, sent *a, tutti_error *err)
 {
     tutti_engine *e = d->engine;
-    const tutti_buffer payload = a->there > 0 ? tutti_nothing() : a->payload;
+    const tutti_buffer payload = a->in_window > 0 ? tutti_nothing() : a->payload;
     tutti_status status;
 
     if (payload.count > 0 && a->to != e->m.rank) { /* to oneself it goes over no link */
@@ -229,7 +230,7 @@ static tutti_status go(desk *d, sent *a, tutti_error *err)
         a->began_ns = now_ns;
     }
     a->state = GOES;
-    status = tutti_engine_post(e, &a->send, a->to, a->port, &a->note, payload, a->there, err);
+    status = tutti_engine_post(e, &a->send, a->to, a->port, &a->note, payload, a->in_window, err);
     if (status != TUTTI_OK)
         release(d, a);
     return well(d, status, err);
@@ -392,7 +393,7 @@ static tutti_status send_one(desk *d, const sent *what, int copy, bool at_once, 
 }
 
 tutti_status tutti_desk_answer(desk *d, const tutti_note *requests, const tutti_note *answers, int n,
-                               tutti_buffer payload, const size_t *there, tutti_error *err)
+                               tutti_buffer payload, const size_t *in_window, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     bool carries = false;
@@ -402,7 +403,7 @@ tutti_status tutti_desk_answer(desk *d, const tutti_note *requests, const tutti_
     TUTTI_TRY(begin(d, err));
     TUTTI_TRY(tend(d, &due_ns, err));
     for (int k = 0; k < n && payload.count > 0; k++)
-        carries = carries || there == NULL || there[k] == 0;
+        carries = carries || in_window == NULL || in_window[k] == 0;
     if (carries && !d->stays)
         TUTTI_TRY(take_copy(d, &payload, &copy, err));
     for (int k = 0; k < n && status == TUTTI_OK; k++) {
@@ -410,7 +411,7 @@ tutti_status tutti_desk_answer(desk *d, const tutti_note *requests, const tutti_
                            .port = tutti_engine_reply_port(&requests[k]),
                            .note = answers[k],
                            .payload = payload,
-                           .there = there != NULL ? there[k] : 0 };
+                           .in_window = in_window != NULL ? in_window[k] : 0 };
         status = send_one(d, &one, copy, n > 1 || d->at_once, err);
     }
     if (copy >= 0)

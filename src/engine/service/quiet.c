@@ -2,12 +2,12 @@
 
    *Quiet* is when all services of all workers rest (service.c), clients are in quiet() themselves,
    and as many messages were received as sent. It is found as Mattern found it ("Algorithms for
-   distributed termination detection", Distributed Computing 2, 1987, four-counter method): each
-   worker waits until its own services rest and gives its counts; sums are taken twice, and if what
-   was received by the first time equals what was sent by the second, nothing was under way between
-   them. Who rests is woken only by a message or by a client, and clients are here.
+   distributed termination detection", Distributed Computing 2, 1987, four-counter method). Each
+   worker waits until its own services rest and gives its counts. Sums are taken twice. If what was
+   received by the first time equals what was sent by the second, nothing was under way between
+   them. A service that rests is woken only by a message or by a client, and clients are here.
 
-   In a run that goes on after losses quiet is a meeting (members.c), over those who are left, and
+   In a run that goes on after losses quiet is a meeting (members.c), over those that are left, and
    what is counted is what went between them. */
 #include "service_internal.h"
 

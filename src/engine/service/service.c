@@ -1,24 +1,24 @@
 /* service.c: the method's own threads: they are opened and closed, take rounds and requests, and
-   are watched; how they call each other is in calls.c, where they take requests and answer
-   in desk.c, how they come to rest all over the run in quiet.c.
+   are watched. How they call each other is in calls.c, where they take requests and answer in
+   desk.c, and how they come to rest all over the run in quiet.c.
 
-   A service rests in tutti_round and tutti_serve only. A caller's rounds run out before it rests
-   (what is owed is traffic that was promised), so a round is never cut.
+   Rest. A service rests in tutti_round and tutti_serve only. A caller's rounds run out before it
+   rests (what is owed is traffic that was promised), so a round is never cut.
 
-   In a run that goes on after losses (TUTTI_GOES_ON) services do without who is lost: a call of it
-   is not served, an answer to it is none any more, a call to it ends, and the method's policy
-   follows (tutti_is_left_out). A call of somebody who is lost that was under way may come at any
-   time, also when all is quiet: it is dropped before the server counts as at work. A service that
-   `hears` is owed a round for what this worker has learnt of losses, before it can count as
-   resting after them; one that serves is woken for it by a message to itself, and gets it from
-   tutti_serve in place of a request: not while all is quiet, when the client shows and saves what
-   it has, and nobody waits for it.
+   Losses. In a run that goes on after losses (TUTTI_GOES_ON) services do without a worker that is
+   lost. A call of it is not served, an answer to it is none any more, a call to it ends, and the
+   method's policy follows (tutti_is_left_out). A call of a lost worker that was under way may come
+   at any time, also when all is quiet: it is dropped before the server counts as at work. A service
+   that `hears` is owed a round for what this worker has learnt of losses, before it can count as
+   resting after them. One that serves is woken for it by a message to itself, and gets it from
+   tutti_serve in place of a request. It does not get it while all is quiet: then the client shows
+   and saves what it has, and nobody waits for it.
 
-   Who closes while calls of its services, or rounds that they average in, are under way, after a
-   failure, abandons them: whom they wait for may itself wait for this worker, which is not gone as
-   long as it waits for its threads.
+   Closing. A worker that closes after a failure abandons the calls of its services, and the rounds
+   that they average in. Those that they wait for may themselves wait for this worker, which is not
+   gone as long as it waits for its threads.
 
-   Locks: everything here and in those files, but a service's own desk, is under the one monitor,
+   Locks. Everything here and in those files, but a service's own desk, is under the one monitor,
    which is never held while anything else blocks. */
 #include <errno.h>
 #include <string.h>
@@ -493,18 +493,16 @@ service *tutti_engine_answered(tutti_engine *e, const tutti_note *request)
     return s;
 }
 
-/* What is carried is the caller's again on return: then it is waited for. */
-tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload,
-                         tutti_error *err)
+tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_error *err)
 {
     static const tutti_note nothing;
-    tutti_engine *e = m->engine;
-    service *s = tutti_engine_answered(e, request);
+    service *s = tutti_engine_answered(m->engine, request);
 
-    answer = answer != NULL ? answer : &nothing;
-    if (s != NULL && payload.count == 0)
-        return tutti_desk_answer(&s->desk, request, answer, 1, payload, NULL, err);
-    return tutti_engine_answer(e, request, answer, payload, err);
+    if (s == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "a request of worker %d is answered that this worker has not taken, or has answered before",
+                          request->from);
+    return tutti_desk_answer(&s->desk, request, answer != NULL ? answer : &nothing, 1, tutti_nothing(), NULL, err);
 }
 
 /* ---- for facilities ---- */

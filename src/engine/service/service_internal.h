@@ -3,9 +3,9 @@
 #define TUTTI_SERVICE_INTERNAL_H
 #include "../engine_internal.h"
 
-/* Kinds of notes: what a worker sends to itself so that its server wakes up for the
-   end; in a reply: the service has failed, a is whose fault it was; what wakes a
-   server for a round that it is owed. */
+/* Kinds of notes. END: what a worker sends to itself so that its server wakes up for the end.
+   FAILED, in a reply: the service has failed; a is whose fault it was. OWED: what wakes a server
+   for a round that it is owed. */
 enum { KIND_END = -1, KIND_FAILED = -2, KIND_OWED = -5 };
 
 /* Where a service takes requests, by its place in services.at. */
@@ -36,7 +36,7 @@ void tutti_service_tell_losses(tutti_engine *e);
 void tutti_service_wake(tutti_engine *e, int index);
 /* calls.c */
 /* whoever waits in one goes on. The monitor is held */
-void tutti_service_end_calls(tutti_engine *e, bool answers);
+void tutti_service_end_calls(tutti_engine *e, bool all);
 /* a request to it is on its way: its ticket */
 uint64_t tutti_service_count_call(tutti_engine *e, int index, int member);
 /* desk.c */

@@ -1,0 +1,41 @@
+/* exchange.h: gradients through a codec, as the rest of the engine sees it. */
+#ifndef TUTTI_ENGINE_EXCHANGE_H
+#define TUTTI_ENGINE_EXCHANGE_H
+#include "../engine_facility.h"
+
+/* How codecs' messages go (message.c), as `collective` says it. */
+typedef enum { TUTTI_WAY_AUTO, TUTTI_WAY_GATHER, TUTTI_WAY_OWNERS } tutti_way;
+/* AUTO also where it names an algorithm of sums. */
+tutti_way tutti_exchange_way(const char *collective);
+
+/* ---- all is declared: may an option be what it is? ---- */
+
+/* What `collective` says of messages has some to say it of. */
+tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err);
+/* codec-hierarchy has a codec to say something of; likewise codec-cost, codec-report and
+   codec-checksum. */
+tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err);
+tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err);
+tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err);
+tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err);
+
+/* ---- teams ---- */
+
+/* Workers of which each of the codec's states is; 1: of each. */
+int tutti_exchange_team(const tutti_engine *e);
+/* Are a checkpoint's this run's? */
+tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team,
+                                             int saved_by, tutti_error *err);
+
+/* ---- from open to close ---- */
+
+/* The plan is carried out, pieces are cut, the lane has its width. */
+tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);
+void tutti_engine_exchange_close(tutti_engine *e);
+/* Of a step; collective. */
+tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err);
+/* The step that began is left out: what codecs keep is as if it had not been. */
+void tutti_engine_exchange_left_out(tutti_engine *e);
+/* Which worker owns that element, where parts have owners. */
+int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers);
+#endif

@@ -1,0 +1,421 @@
+/* rule.c: the server's thread. It takes a request, checks it and hands it to the method's rule. And
+   it does what a rule may ask for: updates of the slice, sums, answers. What a request says is not
+   trusted: it names what is read and written. */
+#include <assert.h>
+#include <string.h>
+
+#include "server_internal.h"
+
+/* A slice from `first` on in the window of a worker. */
+static float *in_window(const tutti_server *s, float *flat, int worker, size_t first, size_t count)
+{
+    return tutti_world_there(s->m->world, flat + first, count * sizeof *flat, worker);
+}
+
+static void learn_seconds(tutti_server *s, int worker)
+{
+    const double took = (double)(tutti_now_ns(s->m->rt) - tutti_server_given_ns(s, worker)) * 1e-9;
+    if (took > 0)
+        s->seconds[worker] = s->seconds[worker] > 0 ? 0.8 * s->seconds[worker] + 0.2 * took : took;
+}
+
+/* What a request says is not trusted: it names what is read and written. */
+static tutti_status understand(tutti_server *s, const tutti_note *note, void *in, tutti_server_request *r,
+                               tutti_error *err)
+{
+    const tutti_method *m = s->m;
+    const int worker = note->from;
+    const uint32_t kind = note->kind & ~(uint32_t)KINDS;
+    size_t first = 0, count = m->layout->used;
+    tutti_slice slice;
+
+    if (s->setup.pieces && kind >= (uint32_t)m->layout->n_pieces)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d asks about piece %lu of %d; all workers must run one version", worker,
+                               (unsigned long)kind, m->layout->n_pieces);
+    if (s->setup.pieces) {
+        first = m->layout->piece[kind].first;
+        count = m->layout->piece[kind].count;
+    }
+    if (worker < 0 || worker >= m->workers)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "rank %d, which only serves, asks a server; all must run one version", worker);
+    *r = (tutti_server_request){ .note = *note, .worker = worker, .kind = kind, .b = note->b };
+    r->count = tutti_server_part(s, s->index, first, count, &r->first);
+    r->in = note->bytes > 0 ? in : NULL;
+    r->words = (size_t)note->bytes / sizeof(float);
+    slice = tutti_slice_of(m, r->first, r->count);
+    if ((note->kind & KINDS) != 0 &&
+        (!s->in_windows || slice.tables > 0 || ((note->kind & FROM_WINDOW) != 0 && note->bytes > 0)))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d wants a slice to be read or written in its window, which this one is not; "
+                               "all workers must run one version",
+                               worker);
+    if ((note->kind & FROM_WINDOW) != 0) {
+        r->in = in_window(s, m->g, worker, r->first, r->count);
+        r->words = r->count;
+        r->stays = true;
+    } else if (slice.tables > 0 && r->in != NULL)
+        TUTTI_TRY(tutti_slice_check(m, &slice, r->in, r->words, worker, err));
+    else if (note->bytes > 0 && note->bytes != r->count * tutti_dtype_bytes(s->setup.wire))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker,
+                               (unsigned long long)note->bytes, r->count * tutti_dtype_bytes(s->setup.wire));
+    if (s->setup.pieces)
+        return TUTTI_OK;
+    if (note->bytes > 0 && !tutti_server_is_float(s)) {
+        tutti_cast(m->device, tutti_server_half(s, in, 0, r->count), tutti_f32(m->device, s->wide, r->count));
+        r->in = s->wide;
+        r->words = r->count;
+    }
+    if (s->asks[worker])
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d asks again before it was answered; all workers must run one version", worker);
+    s->asks[worker] = true;
+    if (note->a > *s->version)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d says that it has version %lld of a slice of which there is %llu; all workers "
+                               "must run one checkpoint",
+                               worker, (long long)note->a, (unsigned long long)*s->version);
+    r->delay = s->delay[worker] = (uint64_t)(*s->version - note->a);
+    if (s->seconds != NULL)
+        learn_seconds(s, worker);
+    return TUTTI_OK;
+}
+
+/* Where a request wants its answer of so many floats; NULL: in a message. */
+static float *place_of(const tutti_server *s, const tutti_note *request, size_t count)
+{
+    const tutti_method *m = s->m;
+    const uint32_t kind = request->kind & ~(uint32_t)KINDS;
+    size_t first = s->first;
+
+    if ((request->kind & TO_WINDOW) == 0 || request->kind == (uint32_t)KIND_ROWS)
+        return NULL;
+    if (s->setup.pieces)
+        tutti_server_part(s, s->index, m->layout->piece[kind].first, m->layout->piece[kind].count, &first);
+    return in_window(s, s->setup.pieces ? m->g : m->x, request->from, first, count);
+}
+
+enum { CHUNK = 1 << 14 }; /* floats that stay in the second cache while they go to several windows */
+
+/* The payload into the windows of those who want it there; s->placed: bytes of each. */
+static void place_answers(tutti_server *s, const tutti_note *requests, int n, const float *from, size_t count)
+{
+    for (int k = 0; k < n; k++)
+        s->placed[k] = place_of(s, &requests[k], count) != NULL ? count * sizeof *from : 0;
+    for (size_t at = 0; at < count; at += CHUNK)
+        for (int k = 0; k < n; k++) {
+            float *const to = place_of(s, &requests[k], count);
+            if (to != NULL && to != from)
+                memcpy(to + at, from + at, (count - at < CHUNK ? count - at : CHUNK) * sizeof *from);
+        }
+}
+
+/* s->placed has what stands in windows already. kinds: one for all, or one each. */
+static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
+                         bool gives, tutti_buffer payload, tutti_error *err)
+{
+    tutti_engine *e = s->m->engine;
+
+    for (int k = 0; k < n; k++) {
+        s->answer[k] = (tutti_note){ .kind = kinds[each ? k : 0], .ticket = s->placed[k] };
+        if (gives) {
+            s->answer[k].a = *s->version;
+            s->answer[k].b = (int64_t)s->delay[requests[k].from];
+            s->given_ns[requests[k].from] = tutti_now_ns(s->m->rt);
+        }
+        s->asks[requests[k].from] = false;
+        tutti_engine_answered(e, &requests[k]);
+    }
+    return tutti_desk_answer(tutti_server_desk(s), requests, s->answer, n, payload, s->placed, err);
+}
+
+/* So many floats stand where one request wants them. */
+static tutti_status tell_in_window(tutti_server *s, const tutti_note *request, size_t count, tutti_error *err)
+{
+    s->placed[0] = count * sizeof(float);
+    return tell(s, request, 1, &(uint32_t){ 0 }, false, false, tutti_nothing(), err);
+}
+
+/* Rows of a table as they are now, to who is about to read them. What is asked is not trusted. */
+static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const uint32_t *ids, tutti_error *err)
+{
+    const tutti_layout *l = s->m->layout;
+    const tutti_tensor *t =
+        note->b >= 0 && note->b < l->n_tensors && l->tensor[note->b].asked ? &l->tensor[note->b] : NULL;
+    const size_t begin = t == NULL || t->first < s->first ? s->first : t->first,
+                 end =
+                     t == NULL || t->first + t->count > s->first + s->count ? s->first + s->count : t->first + t->count;
+    const size_t n = (size_t)note->bytes / sizeof(uint32_t);
+    size_t low, rows;
+    float *mine, *to = NULL; /* who asks has read those; wants them there */
+
+    if (note->from < 0 || note->from >= s->m->workers)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                               "rank %d, which only serves, asks a server; all must run one version", note->from);
+    if (t == NULL || begin >= end)
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, note->from,
+            "worker %d asks for rows of parameter %lld, of which none is served here; all workers must run one version",
+            note->from, (long long)note->b);
+    if (note->kind == (uint32_t)KIND_ROWS_TO_WINDOW &&
+        (!s->in_windows || (to = in_window(s, s->m->x, note->from, begin, end - begin)) == NULL))
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, note->from,
+            "worker %d wants rows of %s in its window, which this one is not; all workers must run one version",
+            note->from, t->name);
+    low = (begin - t->first) / t->cols;
+    rows = (end - begin) / t->cols;
+    mine = s->read == NULL ? NULL : s->read + (size_t)note->from * s->count + (begin - s->first);
+    if (n == 0) {
+        if (mine != NULL)
+            tutti_copy(s->m->device, end - begin, s->values + (begin - s->first), mine);
+        if (to != NULL)
+            tutti_copy(s->m->device, end - begin, s->values + (begin - s->first), to);
+        return to != NULL ? tell_in_window(s, note, end - begin, err)
+                          : tutti_server_answer(s, note, 1, 0, s->values + (begin - s->first), end - begin, err);
+    }
+    for (size_t k = 0; k < n; k++)
+        if (ids[k] < low || ids[k] - low >= rows || (k > 0 && ids[k] <= ids[k - 1]))
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                                   "worker %d asks for row %lu of %s, where rows %zu to %zu are served, in ascending "
+                                   "order; all workers must run one version",
+                                   note->from, (unsigned long)ids[k], t->name, low, low + rows - 1);
+    for (size_t k = 0; k < n && mine != NULL; k++)
+        memcpy(mine + (ids[k] - low) * t->cols, s->values + (begin - s->first) + (ids[k] - low) * t->cols,
+               t->cols * sizeof *mine);
+    if (to != NULL) {
+        tutti_slice_copy(t->cols, n, ids, s->values + (begin - s->first), to, (uint32_t)low);
+        return tell_in_window(s, note, n * t->cols, err);
+    }
+    tutti_slice_gather(t->cols, n, ids, s->values + (begin - s->first), (uint32_t)low, s->words);
+    return tutti_server_answer(s, note, 1, 0, s->words, n * t->cols, err);
+}
+
+static tutti_status look_for_losses(tutti_server *s, tutti_error *err)
+{
+    for (int r = 0; r < s->m->workers; r++)
+        if (!s->gone[r] && tutti_engine_misses(s->m->engine, r)) {
+            s->gone[r] = true;
+            if (s->setup.lost != NULL)
+                TUTTI_TRY(s->setup.lost(s->m, r, err));
+        }
+    return TUTTI_OK;
+}
+
+bool tutti_server_has(const tutti_server *s, int worker)
+{
+    return !s->gone[worker];
+}
+
+tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
+{
+    tutti_note note;
+    tutti_server_request r;
+    void *in;
+    tutti_status status = TUTTI_OK;
+
+    while (s->index >= 0 && status == TUTTI_OK) {
+        status = tutti_engine_serve(s->m->engine, s->setup.service, &note, &in, s->wake_at_ns, err);
+        if (status == TUTTI_TIMEOUT) {
+            s->wake_at_ns = TUTTI_FOREVER;
+            status = s->setup.due(s->m, err);
+        } else if (status == TUTTI_OK && tutti_engine_is_owed(s->m->engine, &note))
+            status = look_for_losses(s, err);
+        else if (status == TUTTI_OK && (note.kind == (uint32_t)KIND_ROWS || note.kind == (uint32_t)KIND_ROWS_TO_WINDOW) &&
+                 !s->setup.pieces)
+            status = answer_rows(s, &note, in, err);
+        else if (status == TUTTI_OK) {
+            TUTTI_TRY(understand(s, &note, in, &r, err));
+            status = s->setup.rule(s->m, &r, err);
+        }
+    }
+    return status;
+}
+
+float *tutti_server_values(tutti_server *s)
+{
+    return s->values;
+}
+
+double tutti_server_seconds(const tutti_server *s, int worker)
+{
+    return s->seconds[worker];
+}
+
+int64_t tutti_server_given_ns(const tutti_server *s, int worker)
+{
+    const int64_t begun = atomic_load_explicit(&s->begun_ns, memory_order_relaxed);
+    return s->given_ns[worker] > 0 ? s->given_ns[worker] : begun > 0 ? begun : tutti_now_ns(s->m->rt);
+}
+
+uint64_t tutti_server_version(const tutti_server *s)
+{
+    return (uint64_t)*s->version;
+}
+
+void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate)
+{
+    tutti_slice_update(s->m, &s->slice, g, s->values, s->zeros, rate);
+    ++*s->version;
+}
+
+void tutti_server_collect(tutti_server *s, float a, const float *in, float *sum)
+{
+    tutti_slice_add(s->m, &s->slice, a, in, sum, s->marks);
+}
+
+void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate *rate)
+{
+    tutti_slice_update_added(s->m, &s->slice, sum, s->marks, s->values, rate);
+    ++*s->version;
+}
+
+void tutti_server_compensate(tutti_server *s, const tutti_server_request *r, const tutti_compensation *c, float *mean)
+{
+    if (r->delay > 0 || mean != NULL) /* else nothing has moved */
+        tutti_slice_compensate(s->m, &s->slice, c, s->values, s->read + (size_t)r->worker * s->count, r->in,
+                               mean);
+}
+
+float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts,
+                        const float *weights, size_t *words)
+{
+    const tutti_slice slice = tutti_slice_of(s->m, r->first, r->count);
+
+    *words = r->count;
+    if (slice.tables == 0) {
+        tutti_tree_sum(s->m->device, r->count, n, (const float *const *)parts, weights, parts[0]);
+        return parts[0];
+    }
+    *words = tutti_slice_sum(s->m, &slice, n, (const float *const *)parts, weights, s->summand, s->from,
+                             s->no_row, s->words);
+    return s->words;
+}
+
+void tutti_server_blend(tutti_server *s, float a, const float *v)
+{
+    tutti_blend(s->m->device, s->count, a, v, 1 - a, s->values);
+    ++*s->version;
+}
+
+void tutti_server_add(tutti_server *s, float a, const float *d)
+{
+    tutti_axpy(s->m->device, s->count, a, d, s->values);
+    ++*s->version;
+}
+
+void tutti_server_wake_at(tutti_server *s, int64_t at_ns)
+{
+    assert(s->setup.due != NULL);
+    s->wake_at_ns = at_ns;
+}
+
+static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
+                           bool gives, tutti_buffer payload, tutti_error *err)
+{
+    if (payload.count > 0 && !tutti_server_is_float(s)) {
+        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, payload.count == s->count ? s->first : SIZE_MAX,
+                                      payload.count, err));
+        payload = tutti_server_half(s, s->half_out, 0, payload.count);
+    }
+    place_answers(s, requests, n, payload.data, s->in_windows ? payload.count : 0);
+    return tell(s, requests, n, kinds, each, gives, payload, err);
+}
+
+tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate,
+                                      const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
+{
+    bool all = s->slice.tables == 0 && s->read == NULL;
+
+    for (int k = 0; k < n && all; k++)
+        all = place_of(s, &requests[k], s->count) != NULL;
+    if (!all) {
+        tutti_server_update(s, g, rate);
+        return tutti_server_give(s, requests, n, kind, err);
+    }
+    for (size_t at = 0; at < s->count; at += CHUNK) {
+        const size_t count = s->count - at < CHUNK ? s->count - at : CHUNK;
+        tutti_update(s->m->optim, s->first + at, count, s->values + at, g + at, rate);
+        for (int k = 0; k < n; k++)
+            memcpy(place_of(s, &requests[k], s->count) + at, s->values + at, count * sizeof *g);
+    }
+    ++*s->version;
+    for (int k = 0; k < n; k++)
+        s->placed[k] = s->count * sizeof *g;
+    return tell(s, requests, n, &kind, false, true, tutti_nothing(), err);
+}
+
+tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_note *requests, int n,
+                                     uint32_t kind, float *const *parts, const float *weights, tutti_error *err)
+{
+    bool all = true;
+    size_t words;
+    float *sum;
+
+    for (int k = 0; k < n && all; k++)
+        all = (requests[k].kind & KINDS) == KINDS;
+    if (!all) {
+        sum = tutti_server_sum(s, r, n, parts, weights, &words);
+        return tutti_server_answer(s, requests, n, kind, sum, words, err);
+    }
+    tutti_tree_sum_all(s->m->device, r->count, n, parts, weights);
+    for (int k = 0; k < n; k++)
+        s->placed[k] = r->count * sizeof **parts;
+    return tell(s, requests, n, &kind, false, false, tutti_nothing(), err);
+}
+
+static tutti_status give(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
+                         tutti_error *err)
+{
+    for (int k = 0; s->read != NULL && k < n; k++)
+        tutti_slice_given(s->m, &s->slice, s->values, s->read + (size_t)requests[k].from * s->count);
+    if (s->slice.tables == 0)
+        return answer(s, requests, n, kinds, each, true, tutti_f32(s->m->device, s->values, s->count), err);
+    return answer(s, requests, n, kinds, each, true,
+                  tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m, &s->slice, s->values, s->words)),
+                  err);
+}
+
+tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
+{
+    return give(s, requests, n, &kind, false, err);
+}
+
+tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds,
+                                    tutti_error *err)
+{
+    return give(s, requests, n, kinds, true, err);
+}
+
+tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind,
+                                      float *along, size_t words, tutti_error *err)
+{
+    if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has moved */
+        return tutti_server_give(s, requests, n + late, kind, err);
+    tutti_slice_fetch(s->m, &s->slice, s->values, along);
+    TUTTI_TRY(answer(s, requests, n, &kind, false, true, tutti_f32(s->m->device, along, words), err));
+    return late > 0 ? tutti_server_give(s, requests + n, late, kind, err) : TUTTI_OK;
+}
+
+tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload,
+                                 size_t count, tutti_error *err)
+{
+    return answer(s, requests, n, &kind, false, false,
+                  count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
+}
+
+tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload,
+                                   tutti_error *err)
+{
+    return answer(s, requests, n, &kind, false, true, tutti_f32(s->m->device, payload, s->count), err);
+}
+
+tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *told, tutti_error *err)
+{
+    const tutti_note note = { .a = *s->version };
+    const tutti_buffer values = tutti_f32(s->m->device, s->values, s->count);
+
+    return tutti_desk_tell(tutti_server_desk(s), &s->told[worker], service, worker, &note, values, told, err);
+}

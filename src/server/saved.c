@@ -1,0 +1,117 @@
+/* saved.c: servers and checkpoints. Values, slots and versions are ranges of x, or one a slice, and
+   are read as they stand by any number of servers. What goes by the workers, and x itself, is not:
+   with other slices or other workers all begin at the servers' model, each slice at the version of
+   the furthest of those that it was cut from. */
+#include <errno.h>
+
+#include "server_internal.h"
+
+/* What the worker was given: the model that all begin with. */
+void tutti_server_read_first(tutti_server *s)
+{
+    for (int w = 0; s->read != NULL && w < s->m->workers; w++)
+        tutti_copy(s->m->device, s->count, s->m->x + s->first, s->read + (size_t)w * s->count);
+}
+
+int64_t tutti_server_slices(const void *self)
+{
+    const tutti_server *s = self;
+    return s->setup.pieces ? 0 : s->servers;
+}
+
+/* With other slices or other workers all begin at the servers' model. */
+static bool begins_anew(const tutti_server *s, const tutti_saved_run *run)
+{
+    return run->slices != tutti_server_slices(s) || run->resized || (run->changed && s->setup.anew);
+}
+
+/* State of servers and of what workers have of them that is no range of x, or their own x. */
+bool tutti_server_recuts(const void *self, const tutti_saved_run *run, const void *memory)
+{
+    const tutti_server *s = self;
+    bool one_of_them = memory == (const void *)s->got || memory == (const void *)s->read ||
+                       memory == (const void *)s->seconds ||
+                       (memory == (const void *)s->m->x && (s->m->traits & TUTTI_REPLICAS_EQUAL) == 0);
+
+    for (int i = 0; i < s->n_counts; i++)
+        one_of_them = one_of_them || memory == (const void *)*s->counts[i].slot;
+    return memory != NULL && one_of_them && begins_anew(s, run);
+}
+
+/* Of each slice the greatest of those that it overlaps. old: n. */
+static int64_t of_slice(const tutti_server *s, const int64_t *old, int64_t n, int64_t k)
+{
+    int64_t most = 0;
+
+    for (int64_t j = k * n / s->servers; j <= ((k + 1) * n - 1) / s->servers; j++)
+        most = old[j] > most ? old[j] : most;
+    return most;
+}
+
+static tutti_status read_counts(const tutti_server *s, tutti_checkpoint *checkpoint, int64_t *old, int64_t n,
+                                tutti_error *err)
+{
+    for (int i = 0; i < s->n_counts; i++) {
+        const tutti_saved item = { .state = s->counts[i].name,
+                                   .tensor = "",
+                                   .keep = TUTTI_SLICE,
+                                   .dtype = TUTTI_I64,
+                                   .owner = -1,
+                                   .count = (uint64_t)n,
+                                   .begin = 0,
+                                   .end = (uint64_t)n,
+                                   .data = old };
+        TUTTI_TRY(tutti_checkpoint_read(checkpoint, &item, 1, err));
+        if (s->index >= 0)
+            **s->counts[i].slot = of_slice(s, old, n, s->index);
+        for (int64_t k = 0; k < s->servers && s->counts[i].slot == &s->version; k++)
+            s->got[k] = of_slice(s, old, n, k);
+    }
+    return TUTTI_OK;
+}
+
+/* What a worker had been given before cannot be told apart by slices that are no more. */
+static tutti_status read_model(const tutti_server *s, tutti_checkpoint *checkpoint, tutti_error *err)
+{
+    const tutti_layout *l = s->m->layout;
+
+    for (int i = 0; i < l->n_tensors; i++) {
+        const tutti_tensor *t = &l->tensor[i];
+        const tutti_saved item = { .state = "server.values",
+                                   .tensor = t->name,
+                                   .keep = TUTTI_SLICE,
+                                   .dtype = TUTTI_F32,
+                                   .owner = -1,
+                                   .count = t->count,
+                                   .begin = 0,
+                                   .end = t->count,
+                                   .data = s->m->x + t->first };
+        TUTTI_TRY(tutti_checkpoint_read(checkpoint, &item, 1, err));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_server_load(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run, tutti_error *err)
+{
+    tutti_server *s = self;
+    int64_t *old;
+    tutti_status status;
+
+    if (!begins_anew(s, run) || s->setup.pieces || (s->m->traits & TUTTI_REPLICAS_EQUAL) != 0)
+        return TUTTI_OK;
+    if (run->slices < 1 || run->slices > 1 << 20)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the checkpoint has no slices of servers, as method '%s' needs them; it was saved by another method",
+            s->m->ops->name);
+    old = tutti_alloc((size_t)run->slices, sizeof *old);
+    if (old == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the counts of %lld slices", (long long)run->slices);
+    status = read_counts(s, checkpoint, old, run->slices, err);
+    tutti_free(old);
+    if (status == TUTTI_OK)
+        status = read_model(s, checkpoint, err);
+    if (status == TUTTI_OK)
+        tutti_server_read_first(s);
+    return status;
+}
