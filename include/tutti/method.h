@@ -183,7 +183,7 @@ typedef struct tutti_method_default {
                                             divided by the workers */
 } tutti_method_default;
 typedef struct tutti_method_ops {
-    const char *name, *title, *authors, *family; /* its page: docs/methods/NAME.md */
+    const char *name, *title, *authors, *family; /* its page in docs/methods has its name */
     int year;
     tutti_axes axes;
     const char *const *constraints;      /* sentences, NULL-ended; NULL: none */

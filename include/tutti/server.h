@@ -1,5 +1,5 @@
 /* server.h: values cut into slices, each kept by one of the workers, or by a rank that only serves,
-   which answers requests about its own. All methods with servers stand on it (src/server/server.c).
+   which answers requests about its own. All methods with servers stand on it (src/server).
    It is the parameter server of Li et al., OSDI 2014, with its server threads beside the
    computation ("co-located"). A server is a service (method.h) of its worker, so it rests when all
    is quiet, is saved with everything else and needs no command. It is a facility: once declared,

@@ -281,42 +281,27 @@ void tutti_engine_declare_history(tutti_engine *e)
         tutti_declare_late_value(e->plan, "engine.history", TUTTI_OWN_ZERO, &e->history, sizeof e->history);
 }
 
-/* Everything that outlives a step, in one place. */
-static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+/* The engine's own. */
+static void declare_own(tutti_engine *e)
 {
     tutti_method *m = &e->m;
     const bool equal = m->traits & TUTTI_REPLICAS_EQUAL, several = m->everyone.size > 1;
     const bool pushes = tutti_engine_pushes(m);
+    const tutti_state x = { .name = "x", .keep = equal ? TUTTI_SAME : TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
+                            .count = m->n, .placed = true, .shared = pushes };
+    const tutti_state g = { .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                            .count = m->n, .placed = true, .shared = m->ops->exchange != NULL || pushes };
+    const tutti_state shares = { .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64,
+                                 .count = (size_t)m->workers, .of_workers = true };
+    const tutti_state client = { .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
+                                 .count = e->options.own_values + 1 };
+    const tutti_state kept = { .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                               .count = e->options.own_values + 1 };
 
-    m->piece_bytes = (size_t)25 << 20;
-    m->first_piece_bytes = (size_t)1 << 20;
-    m->lane_width = 1;
-    m->team = 1;
-    TUTTI_TRY(tutti_plan_open(&e->plan, m->n, err));
-    tutti_declare(e->plan,
-                  &(tutti_state){ .name = "x",
-                                  .keep = equal ? TUTTI_SAME : TUTTI_OWN_MEAN,
-                                  .dtype = TUTTI_F32,
-                                  .count = m->n,
-                                  .placed = true,
-                                  .shared = pushes },
-                  &m->x);
-    tutti_declare(e->plan,
-                  &(tutti_state){ .name = "g",
-                                  .keep = TUTTI_SCRATCH,
-                                  .dtype = TUTTI_F32,
-                                  .count = m->n,
-                                  .placed = true,
-                                  .shared = m->ops->exchange != NULL || pushes },
-                  &m->g);
+    tutti_declare(e->plan, &x, &m->x);
+    tutti_declare(e->plan, &g, &m->g);
     if (e->options.batch_of != NULL)
-        tutti_declare(e->plan,
-                      &(tutti_state){ .name = "engine.shares",
-                                      .keep = TUTTI_SAME,
-                                      .dtype = TUTTI_I64,
-                                      .count = (size_t)m->workers,
-                                      .of_workers = true },
-                      &e->batch_of);
+        tutti_declare(e->plan, &shares, &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
     if (!equal)
         tutti_declare_value(e->plan, "engine.own", TUTTI_OWN_ZERO, &e->own, sizeof e->own);
@@ -326,23 +311,27 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     if (e->own_pace)
         tutti_declare_value(e->plan, "engine.agreed", TUTTI_SAME, &e->pace.agreed, sizeof e->pace.agreed);
     if (e->options.own_values > 0)
-        tutti_declare(
-            e->plan,
-            &(tutti_state){
-                .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .count = e->options.own_values + 1 },
-            &e->own_state);
+        tutti_declare(e->plan, &client, &e->own_state);
     if (e->options.own_values > 0 && several)
-        tutti_declare(e->plan,
-                      &(tutti_state){ .name = "engine.client-kept",
-                                      .keep = TUTTI_SCRATCH,
-                                      .dtype = TUTTI_F32,
-                                      .count = e->options.own_values + 1 },
-                      &e->own_kept);
+        tutti_declare(e->plan, &kept, &e->own_kept);
     if (!equal && several)
         tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
+}
+
+/* Everything that outlives a step, in one place. */
+static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+
+    m->piece_bytes = (size_t)25 << 20;
+    m->first_piece_bytes = (size_t)1 << 20;
+    m->lane_width = 1;
+    m->team = 1;
+    TUTTI_TRY(tutti_plan_open(&e->plan, m->n, err));
+    declare_own(e);
     if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES)))
         TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0,
-                                          equal ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
+                                          m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
     TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
     TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
     if (m->ops->declare != NULL)

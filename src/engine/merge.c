@@ -1,15 +1,17 @@
 /* merge.c: one update for several steps' gradients, where a method decides step by step whether
-   there is one: a larger batch for a while (Accordion's batch-size mode). A step stays what it
-   is for samples, epochs, schedules, reports and checkpoints: `workers x batch x accumulate`
-   samples at their positions, so that nothing but updates depends on how many there are, and a
-   run is resumed in the middle of one.
-     steps that wait     merged += samples g, g the mean over this worker's
-                         samples of the step; nothing is sent
+   there is one: a larger batch for a while (Accordion's batch-size mode). A step stays what it is
+   for samples, epochs, schedules, reports and checkpoints: `workers x batch x accumulate` samples
+   at their positions. So nothing but updates depends on how many there are, and a run is resumed in
+   the middle of one.
+
+     steps that wait     merged += samples g, g the mean over this worker's samples of the step;
+                         nothing is sent
      the last            g := (merged + samples g) / (samples of all these steps), before its pieces
-                         are exchanged; the weight of a worker is its part of all samples of them.
+                         are exchanged. The weight of a worker is its part of all samples of them.
                          So it is the mean over all, whatever the shares of the steps were
-   Sums of gradients of steps whose samples are powers of two are those of
-   `accumulate` passes, to the bit.
+
+   Sums of gradients of steps whose samples are powers of two are those of `accumulate` passes, to
+   the bit.
 
    A number that is not finite stays in `merged` and is found when the pieces are exchanged: the
    update is left out as one, as gradient accumulation does. A client's gradient is never scaled in

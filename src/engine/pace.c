@@ -1,22 +1,29 @@
-/* pace.c: which step a worker takes next. Workers that step together count for themselves. Under
-   TUTTI_OWN_PACE gradients are handed out one by one by worker 0 (after losses the lowest that is
-   left), in the order of the data, to whoever asks: so an epoch is every sample once, by whoever, a
-   run is exactly as many gradients as was asked for, and a slow worker holds up nobody but the very
-   end. Two empty messages a gradient, which the figures leave out as bookkeeping: a worker asks for
-   its next gradient when it begins one, so their way is hidden behind the computation. Nothing is
-   given ahead to a worker that, at the pace so far, would not come back for it before the others
-   are through with the rest: a slow one would sit on two of the last. The first gradient of each
-   phase is given without asking, by rank. A team (method.h) is dealt as many gradients as it has
-   workers, in a row, each of which asks for its own: the first to ask has the block dealt, the
-   others get what is theirs of it, so no worker of a team has to tell another. At the end of a
-   phase a block may be cut: who has none of it makes the team's step without samples. In a run that
-   goes on after losses nobody computes again what a lost worker was given; the others go on to the
-   end of the phase. If it was the one that hands out, whoever asks it next comes to rest, and when
-   all have, they begin a phase for what is left, with the lowest worker that is left to hand it
-   out: so a gradient that it gave to somebody who is left is computed once, and the most that was
-   given is where they go on. A method may end the run (tutti_end): its worker says so when it asks
-   for its next gradient, by asking for none beyond 0, and nothing more is handed out. What was is
-   computed; then all are quiet, and know it. */
+/* pace.c: which step a worker takes next. Workers that step together count for themselves.
+
+   Under TUTTI_OWN_PACE worker 0 (after losses the lowest that is left) hands out gradients one by
+   one, in the order of the data, to any worker that asks. So an epoch is every sample once, by one
+   worker or another, a run is exactly as many gradients as was asked for, and a slow worker holds
+   up nobody but the very end. That takes two empty messages a gradient, which the figures leave out
+   as bookkeeping. A worker asks for its next gradient when it begins one, so their way is hidden
+   behind the computation. The first gradient of each phase is given without asking, by rank.
+
+   Nothing is given ahead to a worker that, at the pace so far, would not come back for it before
+   the others are through with the rest: a slow one would sit on two of the last.
+
+   A team (method.h) is dealt as many gradients as it has workers, in a row, and each of them asks
+   for its own. The first to ask has the block dealt, the others get what is theirs of it, so no
+   worker of a team has to tell another. At the end of a phase a block may be cut: a worker that has
+   none of it makes the team's step without samples.
+
+   In a run that goes on after losses nobody computes again what a lost worker was given: the others
+   go on to the end of the phase. If it was the one that hands out, a worker that asks it next comes
+   to rest. When all have, they begin a phase for what is left, with the lowest worker that is left
+   to hand it out. So a gradient that it gave to a worker that is left is computed once, and the
+   most that was given is where they go on.
+
+   A method may end the run (tutti_end). Its worker says so when it asks for its next gradient, by
+   asking for none beyond 0, and nothing more is handed out. What was is computed; then all are
+   quiet, and know it. */
 #include <errno.h>
 #include <string.h>
 

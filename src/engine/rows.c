@@ -1,17 +1,17 @@
-/* rows.c: gradients of which a pass touches few rows: tables. g is whole and right at any time,
-   and beside it stands which rows may be other than 0; so who does not know of rows reads the
-   gradient as ever, and who does leaves out what is 0 anyway. Rows are cleared when a pass
+/* rows.c: gradients of which a pass touches few rows: tables. g is whole and right at any time, and
+   beside it stands which rows may be other than 0. So a method that does not know of rows reads the
+   gradient as ever, and one that does leaves out what is 0 anyway. Rows are cleared when a pass
    begins anew, not the whole table.
 
-   Exchange (Kim et al. 2019, Parallax, section 2.2 and table 1): with n_r rows at worker r, a
+   Exchange (Kim et al. 2019, Parallax, section 2.2 and table 1). With n_r rows at worker r, a
    gather of rows sends (N - 1) sum_r n_r (row + id) bytes in all, an all-reduce of the whole table
-   2 (N - 1) table; so rows travel while sum_r n_r (row + id) < 2 table, which all know after a
+   2 (N - 1) table. So rows travel while sum_r n_r (row + id) < 2 table, which all know after a
    gather of the n_r. Sums are the house's tree over the workers, a missing row being zeros in it:
    the bits of the whole table's all-reduce. Where the table travels whole, and where a method's
-   exchange is its own, every row counts as touched until the next pass: more is looked at, and
-   nothing else is different, unless the optimiser is lazy. Then which rows a step has named decides
-   what is updated, and must not depend on how they travel: beside a whole table go a bit a row of
-   each worker, gathered, rows / 8 bytes of 4 columns rows each.
+   exchange is its own, every row counts as touched until the next pass. Then more is looked at, and
+   nothing else is different, unless the optimiser is lazy. Under a lazy one the rows that a step
+   has named decide what is updated, which must not depend on how they travel. So beside a whole
+   table go a bit a row of each worker, gathered: rows / 8 bytes of 4 columns rows each.
 
    Buffers grow to twice what was ever needed, so that a run soon allocates no more. */
 #include <errno.h>

@@ -1,15 +1,21 @@
-/* saved.c: declared state <-> checkpoint. After losses those who are left write it as a run of so
-   many workers, their indexes for ranks, and say who they are. A placed vector is saved by tensor
-   and range, so that later it can be cut anew for another number of workers; what is the same
-   everywhere is saved once, each worker writing its n-th of it; what is a worker's own carries its
-   index; what has a part for each worker has one for those that were lost, too.
+/* saved.c: declared state <-> checkpoint.
 
-   Other workers load it so. As many as were left: each has its own states as they were. Another
-   number: where values are at servers, all begin at the servers' model, as with other servers;
-   where replicas are equal they are; else only who says that it can (`resized`). A part goes with
-   its worker: to the rank that it had, if there are as many workers as at the beginning of the run
-   or more; else those that are there close up. Then the method makes a state of it (`resized`).
-   Gradients are counted by workers at their own pace: steps are what stays. */
+   What is saved. After losses those that are left write it as a run of so many workers, their
+   indexes for ranks, and say who they are.
+   1. A placed vector is saved by tensor and range, so that later it can be cut anew for another
+      number of workers.
+   2. What is the same everywhere is saved once, each worker writing its n-th of it.
+   3. What is a worker's own carries its index.
+   4. What has a part for each worker has one for those that were lost, too.
+
+   How other workers load it. As many as were left: each has its own states as they were. Another
+   number:
+   1. where values are at servers, all begin at the servers' model, as with other servers;
+   2. where replicas are equal they are;
+   3. else only a method loads it that says that it can (`resized`).
+   A part goes with its worker: to the rank that it had, if there are as many workers as at the
+   beginning of the run or more; else those that are there close up. Then the method makes a state
+   of it (`resized`). Gradients are counted by workers at their own pace: steps are what stays. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,17 +1,18 @@
 /* scaler.c: loss scaling (Micikevicius et al., ICLR 2018, section 3.2; the rule of PyTorch's
    GradScaler with DeepSpeed's hysteresis). The client multiplies the loss by S (pass.scale), so
-   that slopes which 16 bits would lose stay above their least number; the engine divides S out
-   again, before anything else sees the gradient: exchange, codecs with what they have kept back,
+   that slopes which 16 bits would lose stay above their least number. The engine divides S out
+   again, before anything else sees the gradient. So exchange, codecs with what they have kept back,
    norms, methods and optimisers all have the true gradient, whatever S is and however it moves. S
    is a power of two, so both are exact, short of denormals.
 
    A gradient that is not finite is an overflow: the step is left out, whatever nonfinite says.
-   Parameters, optimiser, its count of updates and the schedule stay as they are, only S and
-   the counts move. Who decides: where gradients are exchanged in a step, all workers together,
-   by the vote of step.c, so that replicas stay equal and S with them; in a step of which
-   gradients are not exchanged (gossip, local and asynchronous methods) each worker for itself,
-   about its own gradient and its own S. Its model then stays where it is for that step, and
-   takes part in averaging as ever.
+   Parameters, optimiser, its count of updates and the schedule stay as they are. Only S and the
+   counts move. It is decided
+   1. where gradients are exchanged in a step, by all workers together, by the vote of judge.c, so
+      that replicas stay equal and S with them;
+   2. in a step of which gradients are not exchanged (gossip, local and asynchronous methods), by
+      each worker for itself, about its own gradient and its own S. Its model then stays where it is
+      for that step, and takes part in averaging as ever.
 
      overflow   hysteresis left > 1: one less is left, S stays. Else S :=
                 max(backoff S, min); already there: the run ends, or goes on
@@ -20,8 +21,8 @@
                 hysteresis is as at the beginning. (PyTorch counts alike; DeepSpeed as well, since
                 its last overflow.) A static S never moves.
 
-   An event tells of overflows 1, 2, 4, 8, ..., so that a run of many steps has
-   few; steps_skipped has them all. */
+   An event tells of overflows 1, 2, 4, 8, ..., so that a run of many steps has few; steps_skipped
+   has them all. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

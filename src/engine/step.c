@@ -176,9 +176,31 @@ static void hand_out(tutti_engine *e)
     e->values_changed = false;
 }
 
+/* The next pass of this step, before its method changes it. */
+static tutti_pass default_pass(const tutti_engine *e)
+{
+    tutti_pass next = { .index = e->pass.index + 1, .divisor = e->m.samples };
+
+    if (next.index < e->passes) {
+        next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
+        next.samples = e->m.samples > 0 ? next.samples : 0;
+        /* which gradients were mine, only I know; passes before this one were full */
+        if (e->share.parts != NULL && e->own_pace)
+            next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
+    } else { /* one that the method has added, which says itself what it is over */
+        next.epoch = e->pass.epoch;
+        next.position = e->pass.position;
+    }
+    next.keep = next.index > 0;
+    next.same_values = next.index > 0;
+    next.more = next.index + 1 < e->passes;
+    next.exchange = !next.more;
+    return next;
+}
+
 tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err)
 {
-    tutti_pass next = { 0 };
+    tutti_pass next;
 
     memset(pass, 0, sizeof *pass);
     if (e->m.rank >= e->m.workers)
@@ -205,24 +227,9 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
                      e->stage == STAGE_PASS    ? "before passed"
                      : e->stage == STAGE_SHOWN ? "before resume"
                                                : "after the end or a failure");
-    next.index = e->pass.index + 1;
-    if (next.index > 0 && !e->pass.more)
+    if (e->pass.index >= 0 && !e->pass.more)
         return TUTTI_CLOSED;
-    if (next.index < e->passes) {
-        next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
-        next.samples = e->m.samples > 0 ? next.samples : 0;
-        /* which gradients were mine, only I know; passes before this one were full */
-        if (e->share.parts != NULL && e->own_pace)
-            next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
-    } else { /* one that the method has added, which says itself what it is over */
-        next.epoch = e->pass.epoch;
-        next.position = e->pass.position;
-    }
-    next.divisor = e->m.samples;
-    next.keep = next.index > 0;
-    next.same_values = next.index > 0;
-    next.more = next.index + 1 < e->passes;
-    next.exchange = !next.more;
+    next = default_pass(e);
     if (next.index == 0)
         e->m.epoch = next.epoch;
     if (e->m.ops->pass != NULL) {

@@ -1,7 +1,7 @@
-/* mixer_internal.h: what mixer.c and mixer_codec.c share: a mixer, one round of it,
-   and who of its neighbours is lost. */
-#ifndef TUTTI_ENGINE_MIXER_INTERNAL_H
-#define TUTTI_ENGINE_MIXER_INTERNAL_H
+/* mixer_internal.h: what mixer.c, mixer_codec.c and averager.c share: a mixer, one round of it, and
+   which of its neighbours are lost. */
+#ifndef TUTTI_MIXER_INTERNAL_H
+#define TUTTI_MIXER_INTERNAL_H
 #include "../engine/engine_facility.h"
 #include "tutti/gossip.h"
 
@@ -31,23 +31,24 @@ struct tutti_mixer {
     const float **term;      /* degree + 1, by rank */
     float *weight;
     int terms;
-    /* workers: left out from now on. Whoever runs the round; NULL: a loss ends the run */
-    bool *lost;
+    bool *lost;              /* workers: left out from now on. Of the thread that runs the round;
+                                NULL: a loss ends the run */
     int *part;               /* workers: scratch of `falls_apart` */
-    /* events looked at, losses among them, those that the client has looked at */
-    int events, losses, told;
+    int events, losses;      /* events of the world looked at, losses among them */
+    int told;                /* losses that the client has looked at */
     tutti_lane *lane;        /* NULL: what was started runs in wait */
     tutti_job job;
     tutti_mixer_round started; /* client thread's; the job's between start and wait */
-    /* of what was started: the job's own; where it goes once it has come, NULL: nowhere */
-    tutti_mass moving, *mass;
-    bool pending, arrived;   /* started and not waited for; the round is over all the same */
+    tutti_mass moving;       /* of what was started: the job's own */
+    tutti_mass *mass;        /* where it goes once it has come; NULL: nowhere */
+    bool pending;            /* started and not waited for */
+    bool arrived;            /* the round is over all the same */
     tutti_mixer_codec *codec; /* NULL: models travel as they are */
 };
 
 bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank);
-/* Until all messages of r, in-neighbours' first, have ended; of lost neighbours they are
-   taken out: `posted` is false then. */
+/* Until all messages of r, in-neighbours' first, have ended. Of lost neighbours they are taken out:
+   `posted` is false then. */
 tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r,
                                tutti_request *request, tutti_error *err);
 
@@ -58,13 +59,13 @@ tutti_status tutti_mixer_mix_aside(tutti_mixer *mixer, uint64_t k, const float *
 void tutti_mixer_tell(tutti_mixer *mixer, uint64_t k);
 
 /* ---- mixer_codec.c ---- */
-/* where the run has a codec; else mixer->codec stays NULL */
+/* Where the run has a codec; else mixer->codec stays NULL. */
 tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, double gamma,
                                        tutti_error *err);
 tutti_status tutti_mixer_codec_open(tutti_mixer *mixer, tutti_error *err);
 void tutti_mixer_codec_close(tutti_mixer_codec *c); /* NULL-safe */
-/* x := u + gamma sum_j W_ij (public copy of j - own), all copies brought forward to
-   u first. Whoever runs the round. */
+/* x := u + gamma sum_j W_ij (public copy of j - own), all copies brought forward to u first. On the
+   thread that runs the round. */
 tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round *r,
                                      tutti_error *err);
 void tutti_mixer_codec_cancel(tutti_mixer *mixer);

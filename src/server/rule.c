@@ -209,6 +209,11 @@ bool tutti_server_has(const tutti_server *s, int worker)
     return !s->gone[worker];
 }
 
+static bool asks_for_rows(const tutti_server *s, const tutti_note *note)
+{
+    return !s->setup.pieces && (note->kind == (uint32_t)KIND_ROWS || note->kind == (uint32_t)KIND_ROWS_TO_WINDOW);
+}
+
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
 {
     tutti_note note;
@@ -223,8 +228,7 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
             status = s->setup.due(s->m, err);
         } else if (status == TUTTI_OK && tutti_engine_is_owed(s->m->engine, &note))
             status = look_for_losses(s, err);
-        else if (status == TUTTI_OK && (note.kind == (uint32_t)KIND_ROWS || note.kind == (uint32_t)KIND_ROWS_TO_WINDOW) &&
-                 !s->setup.pieces)
+        else if (status == TUTTI_OK && asks_for_rows(s, &note))
             status = answer_rows(s, &note, in, err);
         else if (status == TUTTI_OK) {
             TUTTI_TRY(understand(s, &note, in, &r, err));

@@ -1,4 +1,4 @@
-/* Goal: a server (src/server/server.c) takes no request that no client of its version makes:
+/* Goal: a server (src/server/rule.c) takes no request that no client of its version makes:
    twice before an answer, with a version that does not exist yet, with another slice's length,
    in a window that is none, with rows that a table has not got. Nor does who sums rows of tables
    (src/engine/rows.c) take ids, numbers and bits beyond the table. The run ends, with the name

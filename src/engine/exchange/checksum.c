@@ -1,22 +1,22 @@
-/* checksum.c: codec-checksum=on: each message that a codec makes has a hash in front of it, and
-   whoever gets it looks at that before anything is decoded (a library's all-gather of sparse data
-   now and then returned garbage). A decoder refuses what no encoder writes, but most
-   flipped bits of a value, a scale or a code are another valid message.
+/* checksum.c: codec-checksum=on: each message that a codec makes has a hash in front of it, and the
+   worker that gets it looks at that before anything is decoded. (A library's all-gather of sparse
+   data now and then returned garbage.) A decoder refuses what no encoder writes, but most flipped
+   bits of a value, a scale or a code are another valid message.
 
      8 bytes   XXH3-64, little-endian, of: XXH3-64 of the message; its bytes; tensor, first element
                and number of elements of the view; stage; step (gossip: round); who sent it
 
-   What it was made for is in it since the bytes of another step or worker are garbage too,
-   and intact: a library that hands out a buffer too soon gives those. What it guards
-   against is damage, not an adversary.
+   What it was made for is in it since the bytes of another step or worker are garbage too, and
+   intact: a library that hands out a buffer too soon gives those. What it guards against is damage,
+   not an adversary.
 
    Only what comes as it was sent can be looked at. What is summed on its way (16-bit casts,
-   random-k, PowerSGD) has no sender any more when it comes, and nobody knows the bytes it
-   should have: a codec of which nothing else is sent is refused, and of one that also makes
-   messages it is said which part is not looked at. From one worker to another (d-psgd)
-   nothing is summed, and everything is. What carries these bytes has checks of its own: tcp
-   hashes each chunk with a secret (wire-check), which also covers sums on their way from
-   worker to worker; shm and mpi have none. */
+   random-k, PowerSGD) has no sender any more when it comes, and nobody knows the bytes it should
+   have. A codec of which nothing else is sent is refused. Of one that also makes messages it is
+   said which part is not looked at. From one worker to another (d-psgd) nothing is summed, and
+   everything is looked at. What carries these bytes has checks of its own: tcp hashes each chunk
+   with a secret (wire-check), which also covers sums on their way from worker to worker; shm and
+   mpi have none. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,44 +1,44 @@
 /* exchange.c: gradients through a codec (codec.h). A piece is a list of tensors, and each tensor is
-   a view of its own: pieces are cut between tensors, so what a codec makes of a tensor does not
+   a view of its own. Pieces are cut between tensors, so what a codec makes of a tensor does not
    depend on the size of pieces, and a checkpoint is resumed with another. What all workers need to
-   know of each other goes in few collectives a piece, however many tensors it has: linear codecs
-   share an all-reduce a round and number type, messages stand back to back.
+   know of each other goes in few collectives a piece, however many tensors it has. Linear codecs
+   share an all-reduce a round and number type; messages stand back to back.
 
    Weights. With x_r = workers * weight_r * g_r (which is g_r itself where all workers have equal
-   shares) what is wanted is the plain mean of the x_r, so that is what codecs see: a residual then
+   shares) what is wanted is the plain mean of the x_r, so that is what codecs see. A residual then
    stays in units of the gradient whatever the shares of a step are, and what error feedback has
    kept is delivered with the weight it had. The factor is 1 but for uneven steps, and exact for
-   powers of two of workers; for others an uneven step is one rounding away from what ddp computes.
+   powers of two of workers. For others an uneven step is one rounding away from what ddp computes.
 
-   Overlap: a piece is encoded, sent and decoded by one job; the lane is two jobs wide, so that one
+   Overlap. A piece is encoded, sent and decoded by one job. The lane is two jobs wide, so that one
    piece is encoded while the one before is on its way. Slots are memory of jobs: one a thread that
-   may exchange. They are sized when the engine opens, for the first step and for a late one; a
+   may exchange. They are sized when the engine opens, for the first step and for a late one. A
    codec whose messages are longest in between makes them grow once.
 
-   What wrappers make of a gradient they make, for messages, of the whole tensor before it is
-   encoded; for sums part by part as round 0 is folded (tutti_codec_fold_first), so that residual
-   and gradient go through memory once for both.
+   Wrappers. What they make of a gradient they make, for messages, of the whole tensor before it is
+   encoded. For sums they make it part by part as round 0 is folded (tutti_codec_fold_first), so
+   that residual and gradient go through memory once for both.
 
-   Numbers that are not finite: codec.h's rule. Who has one sends it past the
-   wrappers; where the decoded mean is not finite nothing is accounted for, and what
-   was to be sent stays in the residual.
+   Numbers that are not finite: codec.h's rule. A worker that has one sends it past the wrappers.
+   Where the decoded mean is not finite nothing is accounted for, and what was to be sent stays in
+   the residual.
 
-   Displacements of models (tutti_exchange_all) are not voted on: whoever has one that is not
-   finite, or that its codec makes infinite (fp16 beyond 65504), ends the run before it is sent, so
-   that it reaches no model and the sentence names the worker. What only the decoding brings about
-   ends it on all of them, before the mean is used.
+   Displacements of models (tutti_exchange_all) are not voted on. A worker that has one that is not
+   finite, or that its codec makes infinite (fp16 beyond 65504), ends the run before it is sent. So
+   it reaches no model, and the sentence names the worker. What only the decoding brings about ends
+   the run on all of them, before the mean is used.
 
-   Steps that are left out. Whether one is, is known when all its pieces have been exchanged, and
-   pieces that were finite have been accounted for by then: their residuals count as delivered what
-   no model ever got. With y = x - lr mean(e), which error feedback moves by lr mean(g) a step
-   whatever the codec loses, a step whose g is dropped must leave y, and since x stays, e; and so
-   momenta, estimates, factors and sums of gradients: everything that a view of the step has
+   Steps that are left out. Whether one is, is known when all its pieces have been exchanged. Pieces
+   that were finite have been accounted for by then: their residuals count as delivered what no
+   model ever got. Let y = x - lr mean(e), which error feedback moves by lr mean(g) a step whatever
+   the codec loses. A step whose g is dropped must leave y, and since x stays, e. It must leave
+   momenta, estimates, factors and sums of gradients, too: everything that a view of the step has
    changed. So where steps may be left out the codec's states are copied when a step begins and put
-   back when it is left out; what `begin` did stays, since it has seen no gradient of this step.
+   back when it is left out. What `begin` did stays, since it has seen no gradient of this step.
    That is one more copy of them in memory and in time, and only there.
 
    What a mean of 16-bit numbers loses when it is rounded to 16 bits (2^-11 of it, fp16) nobody
-   knows, so error feedback makes good what fp16 loses of the parts, not that. */
+   knows. So error feedback makes good what fp16 loses of the parts, not that. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

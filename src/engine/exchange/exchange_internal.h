@@ -1,5 +1,5 @@
-/* exchange_internal.h: what exchange.c and message.c share: one tensor of a
-   piece on its way through a codec. */
+/* exchange_internal.h: what the files of an exchange share: one tensor of a piece on its way
+   through a codec. */
 #ifndef TUTTI_ENGINE_EXCHANGE_INTERNAL_H
 #define TUTTI_ENGINE_EXCHANGE_INTERNAL_H
 #include "../engine_internal.h"
@@ -16,9 +16,9 @@ tutti_status tutti_exchange_grow(tutti_exchange_room *room, size_t count, size_t
 
 typedef struct tutti_exchange_unit {
     tutti_view view;             /* the whole tensor */
-    /* outermost first; who encodes it in this step */
-    tutti_codec *wrapper[TUTTI_EXCHANGE_WRAPPERS], *codec;
+    tutti_codec *wrapper[TUTTI_EXCHANGE_WRAPPERS]; /* outermost first */
     int n_wrappers;
+    tutti_codec *codec;          /* that encodes it in this step */
     const float *x;              /* what is encoded: y, or a wrapper's */
     float *y;                    /* its place in g */
     bool finite;                 /* the gradient is, so the wrappers were asked */
@@ -41,24 +41,21 @@ typedef struct tutti_engine_exchange {
     tutti_codec_space space;
     tutti_view *tensor;          /* space.tensor */
     const char **name;           /* space.name */
-    /* workers whose gradients are summed as they are, so that what they
-       send is one's; 1: each sends its own */
-    int team;
+    int team;                    /* workers whose gradients are summed as they are, so that what
+                                    they send is one's; 1: each sends its own */
     int *inside_ranks, *first_ranks; /* of the world: this worker's team; the first of each */
     tutti_group inside, between; /* copies to be keyed; between: for the first of a team alone */
     size_t first_state, n_states; /* the codec's, in the plan */
-    /* declared where steps may be left out: those states, but scratch, as they were when
-       the step began; NULL: not needed */
-    uint8_t *kept;
+    uint8_t *kept;               /* declared where steps may be left out: those states, but scratch,
+                                    as they were when the step began; NULL: not needed */
     uint64_t *payload;           /* bytes by tensor, in this process */
     uint64_t report_every, report_from; /* codec_report; steps of the run before this process */
     tutti_codec_record *records; /* n_tensors; NULL: it is 0 */
     struct tutti_exchange_measured *measured; /* n_tensors; of report.c */
-    /* a step has begun in this process: whatever codec-cost has to tell is told */
-    bool weighed;
-    /* TUTTI_EXCHANGE_ ...; declared where codec-cost may leave the codec away.
-       PLAIN: gradients travel as they are */
-    uint32_t verdict;
+    bool weighed;                /* a step has begun in this process: whatever codec-cost has to
+                                    tell is told */
+    uint32_t verdict;            /* TUTTI_EXCHANGE_ ...; declared where codec-cost may leave the
+                                    codec away. PLAIN: gradients travel as they are */
     tutti_monitor *monitor;      /* of `taken` */
     tutti_exchange_slot *slot;
     int n_slots;                 /* threads that may exchange at one time */
@@ -72,45 +69,62 @@ typedef struct tutti_exchange_job {
     tutti_way way;
     tutti_exchange_unit *unit;
     int n_units;
-    /* what is exchanged moves a model, and nobody may leave it out: a number that a codec has not
-       got ends the run where it was encoded. NULL: gradients, which the step looks at */
-    const tutti_engine *moves;
+    const tutti_engine *moves;   /* what is exchanged moves a model, and nobody may leave it out: a
+                                    number that a codec has not got ends the run where it was
+                                    encoded. NULL: gradients, which the step looks at */
 } tutti_exchange_job;
+
+/* ---- unit.c ---- */
 
 /* Of a view of this unit, in its wrappers: `what was sent, as decoded` is added with the weights
    they give. Asks, in `into`, for one wrapper. */
 float tutti_exchange_account(const tutti_exchange_unit *u, int wrapper, const tutti_view *v,
                              float **into);
-/* exchange.c: the first codec that encodes, in the order of the spec,
-   for which `is` holds; NULL: none. */
+/* The first codec that encodes, in the order of the spec, for which `is` holds; NULL: none. */
 const tutti_codec *tutti_exchange_leaf(const tutti_codec *c, bool (*is)(const tutti_codec *c));
-/* checksum.c: worker 0 says once what is not looked at. */
+
+/* ---- checksum.c ---- */
+
+/* Worker 0 says once what is not looked at. */
 void tutti_checksum_tell(tutti_engine *e);
-/* team.c: who is this worker's team, and the space as the teams' codecs see it. */
+
+/* ---- team.c ---- */
+
+/* Which is this worker's team, and the space as the teams' codecs see it. */
 tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err);
 bool tutti_exchange_leads(const tutti_engine *e); /* this worker encodes, for its team */
-/* `inside` or `between`, for a piece of this step */
+/* `inside` or `between`, for a piece of this step. */
 tutti_group tutti_exchange_team_group(const tutti_engine *e, const tutti_piece *p,
                                       const tutti_group *group);
-/* message.c: nothing hinders the owners of parts of these units from encoding anew, where
-   collective=alltoall asks for it. */
+
+/* ---- message.c ---- */
+
+/* Nothing hinders the owners of parts of these units from encoding anew, where collective=alltoall
+   asks for it. */
 tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job,
                                          tutti_error *err);
-/* message.c: does this unit go by the owners of its parts? */
+/* Does this unit go by the owners of its parts? */
 bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_way way);
-/* cost.c: measures, tells, and decides where that is asked for; collective,
-   before the first view of a step. */
+/* Units whose codec makes messages: u->y := the mean of what the workers sent, as decoded. */
+tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err);
+
+/* ---- cost.c ---- */
+
+/* Measures, tells, and decides where that is asked for. Collective, before the first view of a
+   step. */
 tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err);
-/* report.c. begin: what is wrapped is not changed yet; measure: a view of stage 0 is
-   encoded, and neither x nor what was kept of it is changed yet; message NULL: linear; end: u->y is
-   the mean as decoded. All but open do nothing where this exchange is not to be measured. */
+
+/* ---- report.c: all but open do nothing where this exchange is not to be measured ---- */
+
 tutti_status tutti_exchange_report_open(tutti_engine *e, tutti_error *err);
 void tutti_exchange_report_close(tutti_engine_exchange *x);
+/* What is wrapped is not changed yet. */
 void tutti_exchange_measure_begin(const tutti_exchange_job *job);
+/* A view of stage 0 is encoded, and neither x nor what was kept of it is changed yet. message NULL:
+   linear. */
 tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_exchange_unit *u,
                                     const tutti_view *v, const float *x, const uint8_t *message,
                                     size_t bytes, tutti_error *err);
+/* u->y is the mean as decoded. */
 void tutti_exchange_measure_end(const tutti_exchange_job *job);
-/* Units whose codec makes messages: u->y := the mean of what the workers sent, as decoded. */
-tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err);
 #endif

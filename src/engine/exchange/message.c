@@ -7,19 +7,19 @@
               its owner. The owner decodes and adds in the same tree, encodes the mean anew
               (stage 1) and sends it to all:                       2 (W - 1) / W b bytes a worker
 
-   The second encoding loses again. Where a wrapper makes good what the first one loses (error
-   feedback) but not what the second one does (ef without server=on), the tensors go by gather, so
-   that nothing is lost that was promised to be delivered. `collective` says otherwise: allgather,
-   and a method that encodes once (tutti_exchange_once), never by owners; alltoall, from two workers
-   up and refused where a promise would be broken. Part j of tensor t belongs to worker (j + t) mod
-   W: small tensors are one part, and their owners differ. Everyone decodes the same bytes, its own
-   among them, so all have the same mean to the bit.
+   The second encoding loses again. A wrapper may make good what the first one loses (error
+   feedback) but not what the second one does (ef without server=on). Then the tensors go by gather,
+   so that nothing is lost that was promised to be delivered. `collective` says otherwise:
+   allgather, and a method that encodes once (tutti_exchange_once), never by owners; alltoall, from
+   two workers up and refused where a promise would be broken. Part j of tensor t belongs to worker
+   (j + t) mod W: small tensors are one part, and their owners differ. Everyone decodes the same
+   bytes, its own among them, so all have the same mean to the bit.
 
    Messages stand back to back without a word between them where their codec says that all have the
-   same length (TUTTI_CODEC_FIXED); each of the others begins with its length, four bytes, and the
+   same length (TUTTI_CODEC_FIXED). Each of the others begins with its length, four bytes, and the
    workers tell each other first how much they send (eight bytes). With codec-checksum eight bytes
-   more come before each message (checksum.c), which are looked at when it is cut out of what came:
-   a mean that is half decoded is no use, and the gradient is still whole. */
+   more come before each message (checksum.c). They are looked at when it is cut out of what came: a
+   mean that is half decoded is no use, and the gradient is still whole. */
 #include <string.h>
 
 #include "exchange_internal.h"

@@ -1,13 +1,13 @@
-/* report.c: what the run's codec makes of gradients, measured as they travel
-   (--codec-report): how much of what was encoded is lost, in how many bytes, how many elements of
-   it are left, how much waits to be made good. What can be seen from outside is measured here, the
-   same for all codecs: each encoded view is decoded once more, by the one who encoded it, and
-   compared with what it was made of; what only a codec knows, it tells (codec.h: tell). Messages
-   are decoded and parts of sums added as residuals are told of them, which are pure, so a run is
-   the same to the bit whether it is measured or not.
+/* report.c: what the run's codec makes of gradients, measured as they travel (--codec-report): how
+   much of what was encoded is lost, in how many bytes, how many elements of it are left, how much
+   waits to be made good. What can be seen from outside is measured here, the same for all codecs.
+   Each encoded view is decoded once more, by the worker that encoded it, and compared with what it
+   was made of. What only a codec knows, it tells (codec.h: tell). Messages are decoded and parts of
+   sums added as residuals are told of them. Both are pure, so a run is the same to the bit whether
+   it is measured or not.
 
-   Each worker measures its own, and sends nothing: what is told is that of whoever writes. A second
-   encoding, by the owner of a part, is not in it but for the density of the mean.
+   Each worker measures its own, and sends nothing: what is told is that of the worker that writes.
+   A second encoding, by the owner of a part, is not in it but for the density of the mean.
 
    The residual is |a - d|: what error feedback keeps of what it wanted to send, a, is what is not
    in what was sent, d, to the bit. An owner's own residual is not in it. */

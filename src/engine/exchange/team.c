@@ -1,9 +1,8 @@
-/* team.c: codec-hierarchy: the workers of a machine, where bytes are cheap, sum their
-   gradients as they are; the mean goes through the codec once, from the first of them to the
-   first of each other machine, and what it has become is handed to the others as it is. So
-   links between machines carry what as many workers as there are machines would send, and what
-   a codec loses it loses of a mean, which has less noise than its parts (1-bit Adam and DGC ask
-   for it; BAGUA does it by default).
+/* team.c: codec-hierarchy. The workers of a machine, where bytes are cheap, sum their gradients as
+   they are. The mean goes through the codec once, from the first of them to the first of each other
+   machine, and what it has become is handed to the others as it is. So links between machines carry
+   what as many workers as there are machines would send. And what a codec loses it loses of a mean,
+   which has less noise than its parts. (1-bit Adam and DGC ask for it; BAGUA does it by default.)
 
    To the codec there are as many workers as teams: its draws, its residuals, what it learns and
    who owns a part are the teams'. A team's states are those of its first worker; the others
