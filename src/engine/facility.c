@@ -78,12 +78,12 @@ void tutti_facilities_begun(tutti_engine *e)
 
 tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_error *err)
 {
-    char why[300] = "";
-
-    tutti_world_lost(e->world, rank, why, sizeof why);
     for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->without != NULL)
+        if (e->facility[i].ops->without != NULL) {
+            char why[300] = "";
+            tutti_world_lost(e->world, rank, why, sizeof why);
             TUTTI_TRY(e->facility[i].ops->without(e->facility[i].self, rank, why, err));
+        }
     return TUTTI_OK;
 }
 
