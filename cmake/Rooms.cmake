@@ -101,8 +101,8 @@ function(tutti_test name)
   endif()
 endfunction()
 
-# A test that runs the inputs of tests/fuzz/corpus/NAME.txt through a target's function (replay.c), and
-# with TUTTI_FUZZ a libFuzzer program build/fuzz/tests/NAME_fuzz that begins with them. They are
+# A test that runs the inputs of tests/fuzz/corpus/NAME.txt through a target's function (replay.c),
+# and with TUTTI_FUZZ a libFuzzer program build/fuzz/tests/NAME_fuzz that begins with them. They are
 # unpacked to corpus/NAME of the build, a file an input.
 function(tutti_fuzz name)
   cmake_parse_arguments(F "" "" "SOURCES;USES;LIBS" ${ARGN})
