@@ -111,8 +111,8 @@ static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", tell, .h
                                                      { 0 } };
 
 static const char *const asr_adpsgd_constraints[] = {
-    "rings are asynchronous: --steps N is N x workers gradients by whoever is free; "
-    "runs differ in their bits, except simulated ones",
+    ("rings are asynchronous: --steps N is N x workers gradients by whoever is free; "
+     "runs differ in their bits, except simulated ones"),
     "delay-by-one has common steps and the same bits every time; it goes at the pace of the slowest worker",
     ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
      "neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "

@@ -272,8 +272,8 @@ static const char *const ata_constraints[] = {
     "tasks divide the run's step, workers x batch x accumulate",
     "it decides who computes how much: batch-share must be even, and partition iid",
     "a worker without a task computes nothing, but takes part in the all-reduce",
-    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; "
-    "another number learns their times anew",
+    ("a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; "
+     "another number learns their times anew"),
     NULL
 };
 

@@ -57,8 +57,8 @@ static inline tutti_status fitted_open(tutti_method *m, tutti_error *err)
 
 #define FITTED_CONSTRAINTS \
     "bucket must be a power of two; second must be after first", \
-    "levels are fitted to whole buckets of single tensors: " \
-    "use a bucket that the large tensors have many of", \
+    ("levels are fitted to whole buckets of single tensors: " \
+     "use a bucket that the large tensors have many of"), \
     "clip-norm acts on the decoded mean", \
     "codec is part of the method: codec must be left away", NULL
 #endif

@@ -245,8 +245,8 @@ static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
 }
 
 #define FROZEN_CONSTRAINTS \
-    "the optimizer must be sgd without momentum: " \
-    "its learning rate, schedule and weight_decay are Adam's", \
+    ("the optimizer must be sgd without momentum: " \
+     "its learning rate, schedule and weight_decay are Adam's"), \
     "clip-norm is refused: once v is frozen no worker knows the mean gradient", \
     "codec is part of the method: codec must be left away", NULL
 #endif

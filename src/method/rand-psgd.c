@@ -136,8 +136,8 @@ static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", tell, .he
                                                     { 0 } };
 
 static const char *const rand_psgd_constraints[] = {
-    "pace=own is asynchronous: --steps N is N x workers gradients by whoever is free; "
-    "runs differ in their bits, except simulated ones",
+    ("pace=own is asynchronous: --steps N is N x workers gradients by whoever is free; "
+     "runs differ in their bits, except simulated ones"),
     "mixing=delay-by-one has common steps (pace=step)",
     ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
      "neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "

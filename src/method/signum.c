@@ -62,8 +62,8 @@ static tutti_status signum_step(tutti_method *m, tutti_error *err)
 }
 
 static const char *const signum_constraints[] = {
-    "the optimizer must be sgd without momentum: its learning rate, which is the step of every weight, "
-    "schedule and weight_decay",
+    ("the optimizer must be sgd without momentum: its learning rate, which is the step of every weight, "
+     "schedule and weight_decay"),
     "clip-norm is refused: no worker knows the mean gradient",
     "resumed with another number of workers, each has the mean of the momenta",
     "weights that never have a gradient move by the learning rate in every step: a bit has no third value",
