@@ -50,6 +50,9 @@ typedef struct tutti_launch_options {
     /* From the person's signal to SIGKILL, for workers that save their state first; 0: grace_ns. A
        second signal kills at once, but then not before TUTTI_LAUNCH_ECHO_NS. */
     int64_t stop_ns;
+    /* A worker that is silent, or stopped, for so long counts as lost; 0: 3 s. Workers have a
+       patience of their own (tcp: peer-timeout), and the shorter of the two counts. */
+    int64_t silence_ns;
 } tutti_launch_options;
 
 /* A program that ends a whole job (Slurm, timeout) tells the launcher, its group and all processes
@@ -133,6 +136,7 @@ typedef struct tutti_launch_hosts_options {
     int servers;                 /* as above */
     int least;
     int64_t stop_ns;             /* as above */
+    int64_t silence_ns;          /* as above */
     void (*output)(void *user, int stream, const char *text, size_t bytes);
     void *user;
 } tutti_launch_hosts_options;

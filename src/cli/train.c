@@ -517,6 +517,7 @@ static tutti_status launch_here(const tutti_cli_settings *s, const char *const *
         .least = (int)s->config.min_workers,
         .lost = show_loss,
         .stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0,
+        .silence_ns = tutti_train_silence_ns(&s->config),
     };
     return tutti_launch_run(&options, result, err);
 }
@@ -546,6 +547,7 @@ static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at
         .servers = (int)s->config.servers,
         .least = (int)s->config.min_workers,
         .stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0,
+        .silence_ns = tutti_train_silence_ns(&s->config),
         .output = show,
     };
     return tutti_launch_hosts(&options, result, err);

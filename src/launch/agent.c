@@ -31,7 +31,7 @@ typedef struct job {
     size_t n_argv;
     const char *directory, *host, *meets[MOST_MEETS];
     size_t n_meets;
-    long workers, first, size, local_first, local_size, threads, pin, grace_ms, stop_ms, goes_on;
+    long workers, first, size, local_first, local_size, threads, pin, grace_ms, stop_ms, silence_ms, goes_on;
 } job;
 
 /* ---- reading and writing whole ---- */
@@ -78,8 +78,9 @@ static tutti_status take(job *j, const char *name, size_t length, const char *va
     static const struct { const char *name; size_t at; } numbers[] = {
         { "workers", offsetof(job, workers) }, { "first", offsetof(job, first) }, { "size", offsetof(job, size) },
         { "threads", offsetof(job, threads) }, { "pin", offsetof(job, pin) }, { "grace", offsetof(job, grace_ms) },
-        { "stop", offsetof(job, stop_ms) }, { "goes_on", offsetof(job, goes_on) }, { "local_first",
-          offsetof(job, local_first) }, { "local_size", offsetof(job, local_size) },
+        { "stop", offsetof(job, stop_ms) }, { "silence", offsetof(job, silence_ms) },
+        { "goes_on", offsetof(job, goes_on) }, { "local_first", offsetof(job, local_first) },
+        { "local_size", offsetof(job, local_size) },
     };
     char *end;
 
@@ -262,6 +263,7 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
                                               .pin = j->pin != 0,
                                               .grace_ns = j->grace_ms * 1000000,
                                               .stop_ns = j->stop_ms * 1000000,
+                                              .silence_ns = j->silence_ms * 1000000,
                                               .first = (int)j->first,
                                               .size = (int)j->size,
                                               .local_first = (int)j->local_first,

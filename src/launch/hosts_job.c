@@ -110,6 +110,7 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
     add_number(&j, "pin", o->pin);
     add_number(&j, "grace", (long)(o->grace_ns / NS_PER_MS));
     add_number(&j, "stop", (long)(o->stop_ns / NS_PER_MS));
+    add_number(&j, "silence", (long)(o->silence_ns / NS_PER_MS));
     add_number(&j, "goes_on", o->goes_on);
     for (int i = 0; o->argv[i] != NULL; i++) {
         snprintf(word, sizeof word, "--threads=%d", threads);
@@ -201,7 +202,8 @@ tutti_status tutti_launch_far_send_jobs(far_launcher *l, tutti_error *err)
     const tutti_launch_hosts_options *o = l->options;
     tutti_meet_options m = { .size = l->size,
                              .port = port_of(o->address),
-                             .gather_ns = l->give_up_at - tutti_now_ns(l->rt) };
+                             .gather_ns = l->give_up_at - tutti_now_ns(l->rt),
+                             .silence_ns = o->silence_ns };
     char id[TUTTI_RUN_ID_TEXT] = "", key[TUTTI_RUN_KEY_TEXT] = "";
     int threads = o->threads;
     tutti_status status = TUTTI_OK;

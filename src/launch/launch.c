@@ -39,6 +39,7 @@ extern char **environ;
 
 #define NS_PER_MS 1000000
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
+#define SILENCE_NS INT64_C(3000000000)
 #define LOOK_NS ((int64_t)500 * NS_PER_MS)
 #define ECHOES_NS ((int64_t)200 * NS_PER_MS)
 /* A terminal sends SIGINT to the workers and to the launcher, one after the other: how long to wait
@@ -115,6 +116,11 @@ static void tell(const launcher *l, int rank, bool ended)
 static int64_t grace(const launcher *l)
 {
     return l->options->grace_ns > 0 ? l->options->grace_ns : GRACE_NS;
+}
+
+static int64_t silence(const launcher *l)
+{
+    return l->options->silence_ns > 0 ? l->options->silence_ns : SILENCE_NS;
 }
 
 static void begin_grace(launcher *l, int64_t grace_ns)
@@ -397,7 +403,7 @@ static void look(launcher *l)
             kill_it = w->stopped.expelled_ns != 0;
             w->stopped.expelled_ns = now;
         } else
-            kill_it = tutti_launch_stopped_look(&w->stopped, w->pid, now, was_away);
+            kill_it = tutti_launch_stopped_look(&w->stopped, w->pid, silence(l), now, was_away);
         tutti_shm_stopped(&l->region, r, w->stopped.warned);
         if (kill_it)
             send_one(w, SIGKILL);
@@ -521,7 +527,7 @@ static void conclude(launcher *l)
    children, which only this user can read. */
 static tutti_status open_meet(launcher *l, tutti_error *err)
 {
-    tutti_meet_options m = { .address = "unix", .size = l->options->workers };
+    tutti_meet_options m = { .address = "unix", .size = l->options->workers, .silence_ns = silence(l) };
     char *const *given = l->options->environment != NULL ? l->options->environment : environ;
     char where[120], id[TUTTI_RUN_ID_TEXT], key[TUTTI_RUN_KEY_TEXT];
     tutti_status status;

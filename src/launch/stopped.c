@@ -8,11 +8,6 @@
 #include <unistd.h>
 #include "launch_internal.h"
 
-/* It stopped up to one look before we saw it, and the next look is half a second away: so it is
-   ended 2.5 to 3 s after it stopped. */
-#define LOST_NS ((int64_t)2500000000)
-#define WARN_NS ((int64_t)1000000000)
-
 static bool is_stopped(pid_t pid)
 {
     char path[40], text[512];
@@ -31,7 +26,7 @@ static bool is_stopped(pid_t pid)
     return end != NULL && end[1] == ' ' && end[2] == 'T';
 }
 
-bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t now_ns, bool was_away)
+bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t silence_ns, int64_t now_ns, bool was_away)
 {
     if (!is_stopped(pid)) {
         s->since_ns = 0;
@@ -40,8 +35,10 @@ bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t now_ns, boo
     }
     if (s->since_ns == 0 || was_away)
         s->since_ns = now_ns;
-    s->warned = now_ns - s->since_ns >= WARN_NS;
-    if (now_ns - s->since_ns < LOST_NS)
+    /* It stopped up to one look before we saw it, and the next look is half a second away. Of 3 s it
+       is so ended 2.5 to 3 s after it stopped. */
+    s->warned = now_ns - s->since_ns >= silence_ns / 3;
+    if (now_ns - s->since_ns < silence_ns / 6 * 5)
         return false;
     s->ended_ns = now_ns - s->since_ns;
     return true;

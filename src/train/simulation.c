@@ -87,24 +87,45 @@ out:
     return status;
 }
 
+/* The value of an option of the transport's own, of type const char * or double, to *value; false: it has none of that
+   name. A text is in *spec, which the caller closes in any case. */
+static bool own_option(const tutti_train_config *c, const char *name, void *value, size_t bytes, tutti_spec **spec)
+{
+    const tutti_transport_ops *ops;
+    const tutti_option *option = NULL;
+    void *self = NULL;
+    bool has = false;
+
+    if (tutti_spec_open(spec, c->transport, NULL) == TUTTI_OK &&
+        tutti_transport_load(tutti_spec_name(*spec), &ops, NULL, 0, NULL) == TUTTI_OK &&
+        (option = tutti_option_find(ops->options, name)) != NULL &&
+        (self = tutti_alloc(ops->options_bytes + 1, 1)) != NULL)
+        has = tutti_spec_apply(*spec, "transport", ops->options, self, NULL) == TUTTI_OK;
+    if (has)
+        memcpy(value, (char *)self + option->offset, bytes);
+    tutti_free(self);
+    return has;
+}
+
 /* Is anybody to fail? Elsewhere than in simulated runs nobody knows that before. */
 bool tutti_train_fails(const tutti_train_config *c)
 {
-    const tutti_transport_ops *ops;
-    const tutti_option *option;
+    const char *fail = "";
     tutti_spec *spec = NULL;
-    void *self = NULL;
-    bool fails = c->fail[0] != 0;
+    const bool fails = c->fail[0] != 0 || (own_option(c, "fail", &fail, sizeof fail, &spec) && fail[0] != 0);
 
-    if (tutti_spec_open(&spec, c->transport, NULL) == TUTTI_OK &&
-        tutti_transport_load(tutti_spec_name(spec), &ops, NULL, 0, NULL) == TUTTI_OK &&
-        (option = tutti_option_find(ops->options, "fail")) != NULL &&
-        (self = tutti_alloc(ops->options_bytes + 1, 1)) != NULL &&
-        tutti_spec_apply(spec, "transport", ops->options, self, NULL) == TUTTI_OK)
-        fails = fails || (*(const char **)(void *)((char *)self + option->offset))[0] != 0;
-    tutti_free(self);
     tutti_spec_close(spec);
     return fails;
+}
+
+int64_t tutti_train_silence_ns(const tutti_train_config *c)
+{
+    double seconds = 0;
+    tutti_spec *spec = NULL;
+    const bool has = own_option(c, "peer-timeout", &seconds, sizeof seconds, &spec);
+
+    tutti_spec_close(spec);
+    return has ? (int64_t)(seconds * 1e9) : 0;
 }
 
 tutti_status tutti_train_check_simulation(const tutti_train_config *c, tutti_error *err)

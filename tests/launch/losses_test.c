@@ -305,7 +305,7 @@ static void a_job_that_is_stopped_as_a_whole_loses_nobody(void **state)
    so the bound itself is looked at. */
 static void it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned(void **state)
 {
-    const int64_t ms = 1000000, begin = 7000 * ms;
+    const int64_t ms = 1000000, begin = 7000 * ms, silence = 3000 * ms;
     launch_stopped s = { 0 };
     int status;
     const pid_t child = fork();
@@ -316,25 +316,25 @@ static void it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned(void
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failure below leaves nobody behind */
     for (; child == 0;)
         pause();
-    assert_false(tutti_launch_stopped_look(&s, child, begin - 1, false));
+    assert_false(tutti_launch_stopped_look(&s, child, silence, begin - 1, false));
     assert_true(s.since_ns == 0);
     kill(child, SIGSTOP);
     assert_int_equal(waitpid(child, &status, WUNTRACED), child);
-    assert_false(tutti_launch_stopped_look(&s, child, begin, false));
-    assert_false(tutti_launch_stopped_look(&s, child, begin + 999 * ms, false));
+    assert_false(tutti_launch_stopped_look(&s, child, silence, begin, false));
+    assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 999 * ms, false));
     assert_false(s.warned);
-    assert_false(tutti_launch_stopped_look(&s, child, begin + 1000 * ms, false));
+    assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 1000 * ms, false));
     assert_true(s.warned);
     /* who looks has slept: it begins anew */
-    assert_false(tutti_launch_stopped_look(&s, child, begin + 2000 * ms, true));
+    assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 2000 * ms, true));
     assert_false(s.warned);
-    assert_false(tutti_launch_stopped_look(&s, child, begin + 4499 * ms, false));
+    assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 4499 * ms, false));
     assert_true(s.warned);
-    assert_true(tutti_launch_stopped_look(&s, child, begin + 4500 * ms, false));
+    assert_true(tutti_launch_stopped_look(&s, child, silence, begin + 4500 * ms, false));
     assert_true(s.ended_ns == 2500 * ms);
     kill(child, SIGCONT);
     assert_int_equal(waitpid(child, &status, WCONTINUED), child);
-    assert_false(tutti_launch_stopped_look(&s, child, begin + 9000 * ms, false));
+    assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 9000 * ms, false));
     assert_true(s.since_ns == 0 && !s.warned);
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
