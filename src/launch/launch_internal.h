@@ -48,7 +48,8 @@ typedef struct launch_stopped {  /* zero: never was */
 } launch_stopped;
 /* To be called twice a second. was_away: the caller itself did not run for a while. True: it has
    been stopped for silence_ns, and has to be ended. */
-bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t silence_ns, int64_t now_ns, bool was_away);
+bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t silence_ns, int64_t now_ns,
+                               bool was_away);
 
 /* ---- start.c ---- */
 typedef struct launch_start {

@@ -35,8 +35,8 @@ bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t silence_ns,
     }
     if (s->since_ns == 0 || was_away)
         s->since_ns = now_ns;
-    /* It stopped up to one look before we saw it, and the next look is half a second away. Of 3 s it
-       is so ended 2.5 to 3 s after it stopped. */
+    /* It stopped up to one look before we saw it, and the next look is half a second away. So of
+       3 s it is ended 2.5 to 3 s after it stopped. */
     s->warned = now_ns - s->since_ns >= silence_ns / 3;
     if (now_ns - s->since_ns < silence_ns / 6 * 5)
         return false;

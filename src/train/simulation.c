@@ -87,8 +87,8 @@ out:
     return status;
 }
 
-/* The value of an option of the transport's own, of type const char * or double, to *value; false: it has none of that
-   name. A text is in *spec, which the caller closes in any case. */
+/* The value of an option of the transport's own, of type const char * or double, to *value. false:
+   it has none of that name. A text is in *spec, which the caller closes in any case. */
 static bool own_option(const tutti_train_config *c, const char *name, void *value, size_t bytes, tutti_spec **spec)
 {
     const tutti_transport_ops *ops;
