@@ -82,8 +82,9 @@ typedef struct tutti_launch_result {
    Deaths: a worker that dies is noticed through its pidfd, and the result's exit code is 3.
    Survivors are told by the transport and leave by themselves, within grace_ns. Over shared memory
    a worker that has been stopped (SIGSTOP) for silence_ns, while the launcher was not, is ended and
-   counts as lost; after a third of that the others are warned. A worker that was expelled is ended. The sentence names
-   rank, pid, and signal or the worker's own last words (the root cause, not the survivors' echoes).
+   counts as lost; after a third of that the others are warned. A worker that was expelled is ended.
+   The sentence names rank, pid, and signal or the worker's own last words (the root cause, not the
+   survivors' echoes).
 
    If the launcher itself is killed the kernel kills the workers. Nothing is left in /dev/shm at any
    time. */
