@@ -566,11 +566,12 @@ class Namespaces(HostCase):
                                     "--optimizer", "sgd(lr=0.001)", workers=5)
         self.assertGreaterEqual(sum(went_on), 4, went_on)
 
-    def test_a_frozen_worker_stops_nobody_that_averages_in_pairs(self):
-        """Questions to it stay open, and others are asked. Gradients go on."""
-        went_on = self.others_go_on("y", 3, "--method", "ad-psgd", "--model", "mlp(hidden=200)",
-                                    "--optimizer", "sgd(lr=0.001)", workers=4)
-        self.assertGreaterEqual(sum(went_on), 2, went_on)
+    def test_a_frozen_worker_stops_nobody_that_averages_in_pairs_or_rounds(self):
+        """Questions to it stay open, and others are asked. Rounds with it stay unmade. Gradients go on."""
+        for method in ("ad-psgd", "asr-adpsgd"):
+            went_on = self.others_go_on("y-" + method, 3, "--method", method, "--model", "mlp(hidden=200)",
+                                        "--optimizer", "sgd(lr=0.001)", workers=4)
+            self.assertGreaterEqual(sum(went_on), 2, (method, went_on))
 
     def test_the_command_is_as_patient_as_its_workers(self):
         """A worker that is stopped for 4 s is lost after 3 s, unless peer-timeout says otherwise."""

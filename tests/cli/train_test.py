@@ -211,15 +211,15 @@ class Train(Case):
 
     def test_a_slowed_worker_changes_no_bit_and_makes_fewer_steps_where_nobody_waits(self):
         """Counts only: how much the others wait is in the next test, in virtual time. Twenty times
-        slower, asserted at two. The second model is large enough that a step is computing, not waiting
-        for a core to say something on: the slowness is of computing only."""
+        slower, asserted at two. The second model is large enough that a step is computing, not
+        waiting for a core to say something on: the slowness is of computing only."""
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 32, "--steps", 12,
                   "--threads", 1, "--final-eval", "off")
         plain, slow = self.train("plain", *common), self.train("slow", *common, "--slow", "1:6")
         self.assertEqual(read(os.path.join(plain, "model.safetensors")), read(os.path.join(slow, "model.safetensors")))
-        first, second = (w["steps"] for w in summary(self.train("own", *common, "--model", "mlp(hidden=512)", "--batch", 256,
-                                                                "--slow", "1:20", "--steps", 60,
-                                                                "--method", "ad-psgd"))["by_worker"])
+        own = self.train("own", *common, "--model", "mlp(hidden=512)", "--batch", 256, "--slow", "1:20",
+                         "--steps", 60, "--method", "ad-psgd")
+        first, second = (w["steps"] for w in summary(own)["by_worker"])
         self.assertEqual(first + second, 120)
         self.assertLess(2 * second, first)
 

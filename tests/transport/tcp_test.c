@@ -501,6 +501,90 @@ static void nothing_is_allocated_in_a_steady_state(void **state)
     }
 }
 
+/* ---- wake-ups ---- */
+enum { SLEEPERS = 5, TURNS = 2000 };
+typedef struct { void *t; tutti_runtime *rt; int tag; long woken; tutti_status status; } sleeper;
+
+/* Waits for the one message that comes after all the others. */
+static tutti_status sleeps(void *arg, tutti_error *err)
+{
+    sleeper *s = arg;
+    tutti_request request = { 0 }, *list[1] = { &request };
+    struct rusage before, after;
+    size_t done;
+
+    getrusage(RUSAGE_THREAD, &before);
+    s->status = tcp()->recv(s->t, &request, 1, (uint64_t)s->tag, tutti_host(NULL, 0, TUTTI_U8), err);
+    if (s->status == TUTTI_OK)
+        s->status = tcp()->wait_some(s->t, list, 1, 1, tutti_now_ns(s->rt) + 60000 * TCP_MS, &done, err);
+    tcp()->cancel(s->t, &request);
+    getrusage(RUSAGE_THREAD, &after);
+    s->woken = after.ru_nvcsw - before.ru_nvcsw;
+    return s->status;
+}
+
+static tutti_status turns(void *t, tutti_runtime *rt, int rank, tutti_error *err)
+{
+    for (int k = 0; k < TURNS + SLEEPERS * rank; k++) {
+        const bool sends = k >= TURNS || k % 2 == rank;
+        tutti_request request = { 0 }, *list[1] = { &request };
+        const uint64_t tag = k < TURNS ? 0 : (uint64_t)(k - TURNS + 1);
+        tutti_status status = sends ? tcp()->send(t, &request, 1 - rank, tag, NULL, tutti_host(NULL, 0, TUTTI_U8), err)
+                                    : tcp()->recv(t, &request, 1 - rank, tag, tutti_host(NULL, 0, TUTTI_U8), err);
+        if (status == TUTTI_OK)
+            status = tcp()->wait_some(t, list, 1, 1, tutti_now_ns(rt) + 60000 * TCP_MS, NULL, err);
+        tcp()->cancel(t, &request);
+        TUTTI_TRY(status);
+    }
+    return TUTTI_OK;
+}
+
+/* Rank 0 with threads that wait beside the one that talks. */
+static tutti_status talks_while_others_sleep(const tutti_launch *launch, void *arg, tutti_error *err)
+{
+    sleeper *sleepers = arg;
+    tutti_thread *threads[SLEEPERS] = { NULL };
+    tutti_runtime *rt;
+    tutti_status status;
+    void *t = NULL;
+
+    status = tutti_runtime_open_posix(&rt, err);
+    if (status == TUTTI_OK)
+        status = tcp()->open(&t, rt, launch, err);
+    for (int i = 0; i < SLEEPERS && status == TUTTI_OK && launch->rank == 0; i++) {
+        sleepers[i] = (sleeper){ .t = t, .rt = rt, .tag = i + 1 };
+        status = tutti_thread_open(&threads[i], rt, "sleeper", sleeps, &sleepers[i], err);
+    }
+    if (status == TUTTI_OK)
+        status = turns(t, rt, launch->rank, err);
+    if (status != TUTTI_OK && t != NULL)
+        tcp()->last_words(t, err);
+    for (int i = 0; i < SLEEPERS; i++)
+        if (threads[i] != NULL)
+            tutti_thread_join(threads[i], NULL);
+    if (t != NULL)
+        tcp()->close(t);
+    tutti_runtime_close(rt);
+    return status;
+}
+
+/* Of those that wait one polls, and hears of every message. The others sleep on. */
+static void a_thread_that_waits_is_not_woken_for_others_messages(void **state)
+{
+    const tutti_launch launch = { .size = 2, .spec = "tcp(spin=0)" };
+    sleeper sleepers[SLEEPERS];
+    tutti_error err = { 0 };
+    int busy = 0;
+
+    if (tcp()->run(*state, &launch, talks_while_others_sleep, sleepers, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    for (int i = 0; i < SLEEPERS; i++) {
+        assert_int_equal(sleepers[i].status, TUTTI_OK);
+        busy += sleepers[i].woken > TURNS / 20;
+    }
+    assert_true(busy <= 1);
+}
+
 /* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak (the
    address sanitizer sees), and a status that says what happened. */
 static void any_allocation_may_fail(void **state)
@@ -673,6 +757,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(places_that_cannot_be_had_are_refused_with_a_sentence),
         cmocka_unit_test(many_runs_meet_at_once),
         cmocka_unit_test(nothing_is_allocated_in_a_steady_state),
+        cmocka_unit_test(a_thread_that_waits_is_not_woken_for_others_messages),
         cmocka_unit_test(any_allocation_may_fail),
         cmocka_unit_test(a_rank_that_never_comes_does_not_hang_the_others),
         cmocka_unit_test(who_is_missing_is_said_where_no_launcher_does),

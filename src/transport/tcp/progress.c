@@ -2,9 +2,11 @@
 
    Threads that wait make the progress. The first to find nothing done becomes the one that polls.
    Without the lock it looks for `spin` microseconds, if every worker of this host has a core, then
-   sleeps in epoll until a socket or the bell has news. The others sleep in the monitor. The poller
-   wakes them when it has ended a request, and when it leaves, so that one of them polls on. A
-   request that is ended by a thread that posts rings the bell.
+   sleeps in epoll until a socket or the bell has news. The others sleep, each on a seat of its own.
+   Whoever ends a request calls those whose wait is over, and nobody else: a method has five threads
+   that wait, and with one bell for all of them a thousand messages a second were tens of thousands
+   of wake-ups. On two cores the kernel then left other processes without a turn for seconds. The
+   poller, when it leaves, calls one of the others, which polls on.
 
    Which peers are gone is losses.c's affair. */
 #include <errno.h>
@@ -75,7 +77,7 @@ static void handle(tcp_endpoint *e, const struct epoll_event *events, int n)
             if (e->control.fd >= 0)
                 hear_control(e);
         } else if (what > links) {
-            if (e->polling) /* it rings for another thread, which must still find it */
+            if (e->polls != NULL) /* it rings for another thread, which must still find it */
                 continue;
             if (read(e->bell, &count, sizeof count) < 0)
                 continue; /* silent again */
@@ -106,23 +108,6 @@ static void ring(const tcp_endpoint *e)
         return; /* full of rings already */
 }
 
-void tutti_tcp_wake(tcp_endpoint *e)
-{
-    if (e->told == e->match.completions)
-        return;
-    e->told = e->match.completions;
-    if (e->waiting > 0)
-        tutti_tcp_wake_all(e);
-}
-
-void tutti_tcp_wake_all(tcp_endpoint *e)
-{
-    if (e->polling)
-        ring(e);
-    tutti_wake(e->lock);
-}
-
-/* ---- waiting ---- */
 static size_t count_done(tutti_request *const *r, size_t n)
 {
     size_t done = 0;
@@ -133,6 +118,106 @@ static size_t count_done(tutti_request *const *r, size_t n)
     return done;
 }
 
+/* ---- seats ---- */
+static bool is_over(const tcp_wait *w)
+{
+    return count_done(w->request, w->n) >= w->need;
+}
+
+static void call(tcp_seat *seat)
+{
+    tutti_lock(seat->bell);
+    seat->called = true;
+    tutti_wake(seat->bell);
+    tutti_unlock(seat->bell);
+}
+
+void tutti_tcp_wake(tcp_endpoint *e)
+{
+    if (e->told == e->match.completions)
+        return;
+    e->told = e->match.completions;
+    if (e->polls != NULL && is_over(e->polls))
+        ring(e);
+    for (tcp_seat *seat = e->seated; seat != NULL; seat = seat->next)
+        if (!seat->called && is_over(seat->wait))
+            call(seat);
+}
+
+void tutti_tcp_wake_all(tcp_endpoint *e)
+{
+    if (e->polls != NULL)
+        ring(e);
+    for (tcp_seat *seat = e->seated; seat != NULL; seat = seat->next)
+        call(seat);
+}
+
+/* One that is called already polls on by itself, or calls the next when it leaves. */
+static void call_one(const tcp_endpoint *e)
+{
+    for (const tcp_seat *seat = e->seated; seat != NULL; seat = seat->next)
+        if (seat->called)
+            return;
+    if (e->seated != NULL)
+        call(e->seated);
+}
+
+static tutti_status take_seat(tcp_endpoint *e, tcp_seat **out, tutti_error *err)
+{
+    tcp_seat *seat = e->seats;
+    tutti_status status;
+
+    *out = seat;
+    if (seat != NULL) {
+        e->seats = seat->next;
+        return TUTTI_OK;
+    }
+    seat = tutti_alloc(1, sizeof *seat);
+    if (seat == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot let one more thread wait", e->rank);
+    status = tutti_monitor_open(&seat->bell, e->rt, err);
+    if (status == TUTTI_OK)
+        *out = seat;
+    else
+        tutti_free(seat);
+    return status;
+}
+
+/* Until the wait is over, somebody has to poll, or it is time. The lock is given up meanwhile. */
+static tutti_status sleep_on_a_seat(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns, tutti_error *err)
+{
+    tcp_seat *seat, **at;
+
+    TUTTI_TRY(take_seat(e, &seat, err));
+    seat->called = false;
+    seat->wait = wait;
+    seat->next = e->seated;
+    e->seated = seat;
+    tutti_unlock(e->lock);
+    tutti_lock(seat->bell);
+    while (!seat->called && tutti_wait(seat->bell, until_ns, NULL) == TUTTI_OK)
+        continue;
+    tutti_unlock(seat->bell);
+    tutti_lock(e->lock);
+    for (at = &e->seated; *at != seat; at = &(*at)->next)
+        continue;
+    *at = seat->next;
+    seat->next = e->seats;
+    e->seats = seat;
+    return TUTTI_OK;
+}
+
+void tutti_tcp_close_seats(tcp_endpoint *e)
+{
+    while (e->seats != NULL) {
+        tcp_seat *seat = e->seats;
+        e->seats = seat->next;
+        tutti_monitor_close(seat->bell);
+        tutti_free(seat);
+    }
+}
+
+/* ---- waiting ---- */
 static int sleep_in_epoll(const tcp_endpoint *e, struct epoll_event *events, int64_t ns)
 {
     const struct timespec t = { ns / 1000000000, ns % 1000000000 };
@@ -146,12 +231,12 @@ static int sleep_in_epoll(const tcp_endpoint *e, struct epoll_event *events, int
 }
 
 /* The poller's turn. The lock is given up meanwhile. */
-static void poll_once(tcp_endpoint *e, int64_t until_ns)
+static void poll_once(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns)
 {
     struct epoll_event events[EVENTS];
     int n = 0;
 
-    e->polling = true;
+    e->polls = wait;
     tutti_unlock(e->lock);
     if (e->options.spin > 0) {
         const int64_t spin_until = tutti_now_ns(e->rt) + e->options.spin * 1000;
@@ -164,7 +249,7 @@ static void poll_once(tcp_endpoint *e, int64_t until_ns)
         n = sleep_in_epoll(e, events, left < 0 ? 0 : left > 1000 * TCP_MS ? 1000 * TCP_MS : left);
     }
     tutti_lock(e->lock);
-    e->polling = false;
+    e->polls = NULL;
     handle(e, events, n > 0 ? n : 0);
 }
 
@@ -172,32 +257,27 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
                                  size_t *n_done, tutti_error *err)
 {
     tcp_endpoint *e = t;
+    const tcp_wait wait = { r, n, need < n ? need : n };
     tutti_status status = TUTTI_OK;
     bool looked;
     size_t done;
 
-    if (need > n)
-        need = n;
     tutti_lock(e->lock);
     e->waiting++;
     /* what is done is done: a look at the sockets is a call of the kernel */
-    looked = n > 0 && count_done(r, n) >= (need > 0 ? need : n);
+    looked = n > 0 && count_done(r, n) >= (wait.need > 0 ? wait.need : n);
     for (;;) {
         int64_t now, until = deadline_ns;
         if ((!looked || e->uncertain > 0) && !e->closing)
             tutti_tcp_pass(e);
         looked = true;
-        if (e->told != e->match.completions) {
-            e->told = e->match.completions;
-            if (e->waiting > 1)
-                tutti_tcp_wake_all(e);
-        }
+        tutti_tcp_wake(e);
         done = count_done(r, n);
         if (e->out) {
             status = tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "%s", e->out_how);
             break;
         }
-        if (done >= need)
+        if (done >= wait.need)
             break;
         if (e->orphaned) {
             status = tutti_fail(err, TUTTI_ERR_PEER, 0, "worker %d has lost its launcher (the meeting place): %s",
@@ -208,19 +288,22 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
         if (now >= deadline_ns) {
             status =
                 tutti_fail(err, TUTTI_TIMEOUT, 0,
-                           "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
+                           "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n,
+                           wait.need);
             break;
         }
         if (e->uncertain > 0 && now + UNCERTAIN_NS < until)
             until = now + UNCERTAIN_NS;
-        if (e->polling || e->closing)
-            tutti_wait(e->lock, until, NULL);
+        if (e->polls == NULL && !e->closing)
+            poll_once(e, &wait, until);
         else
-            poll_once(e, until);
+            status = sleep_on_a_seat(e, &wait, until, err);
+        if (status != TUTTI_OK)
+            break;
     }
     e->waiting--;
-    if (e->waiting > 0 && !e->polling)
-        tutti_wake(e->lock); /* one of them polls on */
+    if (e->polls == NULL)
+        call_one(e);
     tutti_unlock(e->lock);
     if (n_done != NULL)
         *n_done = done;

@@ -294,6 +294,7 @@ static void tcp_close(void *t)
     tutti_tcp_hang_up(&e->epoll);
     tutti_tcp_hang_up(&e->bell);
     tutti_tcp_hang_up(&e->stop);
+    tutti_tcp_close_seats(e);
     tutti_monitor_close(e->lock);
     tutti_free(e->scratch);
     tutti_free(e->table);

@@ -17,10 +17,10 @@
    Matching is ../match.c.
 
    Threads: everything of an endpoint is under its lock. A thread that waits makes the progress for
-   the whole rank: one of them (`polling`) waits in epoll for the sockets, the others for the
-   monitor. A service thread wakes twice a second, since heartbeats must be answered, and a silent
-   peer be noticed, while all threads compute. It moves no data unless nobody else has for that
-   long, and costs 2 wake-ups a second. */
+   the whole rank: one of them (`polls`) waits in epoll for the sockets, the others each on a seat
+   until they are called. A service thread wakes twice a second, since heartbeats must be answered,
+   and a silent peer be noticed, while all threads compute. It moves no data unless nobody else has
+   for that long, and costs 2 wake-ups a second. */
 #ifndef TUTTI_TCP_INTERNAL_H
 #define TUTTI_TCP_INTERNAL_H
 #include <netinet/in.h>
@@ -242,6 +242,21 @@ typedef struct tcp_peer {
     char how[200];               /* its connection ended */
 } tcp_peer;
 
+/* What a thread in wait_some waits for. */
+typedef struct tcp_wait {
+    tutti_request *const *request;
+    size_t n, need;
+} tcp_wait;
+
+/* Where one sleeps that does not poll. Its members are under the endpoint's lock, called also under
+   the bell. */
+typedef struct tcp_seat {
+    tutti_monitor *bell;
+    const tcp_wait *wait;
+    bool called;
+    struct tcp_seat *next;
+} tcp_seat;
+
 typedef struct tcp_endpoint {
     tutti_runtime *rt;
     tcp_options options;
@@ -272,11 +287,13 @@ typedef struct tcp_endpoint {
     int uncertain;               /* peers that may be gone: cut, or said to be, and not yet
                                     judged */
     int waiting;                 /* threads in wait_some */
-    bool polling;                /* one of them, or the service, is in epoll */
+    const tcp_wait *polls;       /* of the one that is in epoll */
+    tcp_seat *seated;            /* of the others */
+    tcp_seat *seats;             /* that are free */
     bool departed;               /* our departure has been said */
     bool opened;                 /* until then the opening thread has all of this to itself */
     bool closing;
-    uint64_t told;               /* match.completions when the others were last woken */
+    uint64_t told;               /* match.completions when waits were last looked at */
     int64_t passed_ns;           /* when somebody last made a pass */
     unsigned char *scratch;      /* TCP_SCRATCH bytes: pieces for nobody go here */
     unsigned char *buffers;      /* in_room bytes a link */
@@ -335,9 +352,10 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
 void tutti_tcp_pass(tcp_endpoint *e);
 tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
                                  int64_t deadline_ns, size_t *n_done, tutti_error *err);
-/* The threads that wait for what has been done since the last call; under the lock. */
+/* Calls the threads whose wait has ended since the last call. / All. Under the lock. */
 void tutti_tcp_wake(tcp_endpoint *e);
 void tutti_tcp_wake_all(tcp_endpoint *e);
+void tutti_tcp_close_seats(tcp_endpoint *e);
 tutti_status tutti_tcp_serve(void *arg, tutti_error *err);              /* the service thread */
 /* tells all that this rank leaves, or fails (why); once; under the lock */
 void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why);
