@@ -47,6 +47,7 @@ tutti_status tutti_train_transport(const tutti_train_config *config, char **spec
 /* How long the transport lets a worker be silent before that is lost: its option peer-timeout, in
    ns. 0: it has none. Loads a plug-in. */
 int64_t tutti_train_silence_ns(const tutti_train_config *config);
+
 /* Does the model take these samples? It says what is known before the set is read: of a text,
    whether it is there, its context and vocabulary. Of others nothing is known, and their workers
    say it. installed: as in tutti_train_io. */

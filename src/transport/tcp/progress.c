@@ -3,10 +3,10 @@
    Threads that wait make the progress. The first to find nothing done becomes the one that polls.
    Without the lock it looks for `spin` microseconds, if every worker of this host has a core, then
    sleeps in epoll until a socket or the bell has news. The others sleep, each on a seat of its own.
-   Whoever ends a request calls those whose wait is over, and nobody else: a method has five threads
-   that wait, and with one bell for all of them a thousand messages a second were tens of thousands
-   of wake-ups. On two cores the kernel then left other processes without a turn for seconds. The
-   poller, when it leaves, calls one of the others, which polls on.
+   A thread that ends requests calls those whose wait is over, and no others. A method may have five
+   threads that wait: with one bell for all of them a thousand messages a second were tens of
+   thousands of wake-ups, and the kernel left other sessions without a turn for seconds
+   (docs/CLUSTERS.md). The poller, when it leaves, calls one of the others, which polls on.
 
    Which peers are gone is losses.c's affair. */
 #include <errno.h>
@@ -35,8 +35,7 @@ static void control_ended(tcp_endpoint *e, const char *how, bool in_order)
         return; /* one that rank 0 serves ends with rank 0, which its own connection tells */
     e->orphaned = true;
     snprintf(e->orphan_how, sizeof e->orphan_how, "%.200s", how);
-    if (e->waiting > 0)
-        tutti_tcp_wake_all(e); /* no wait can end well */
+    tutti_tcp_wake_all(e); /* no wait can end well */
 }
 
 static void hear_control(tcp_endpoint *e)

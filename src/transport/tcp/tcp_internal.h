@@ -355,6 +355,7 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
 /* Calls the threads whose wait has ended since the last call. / All. Under the lock. */
 void tutti_tcp_wake(tcp_endpoint *e);
 void tutti_tcp_wake_all(tcp_endpoint *e);
+/* When no thread waits any more. */
 void tutti_tcp_close_seats(tcp_endpoint *e);
 tutti_status tutti_tcp_serve(void *arg, tutti_error *err);              /* the service thread */
 /* tells all that this rank leaves, or fails (why); once; under the lock */
