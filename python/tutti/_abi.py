@@ -1,0 +1,1271 @@
+"""The public headers as ctypes: made by tools/python-abi, which a test runs again. Not for hands."""
+# ruff: noqa
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int16, c_int8, c_long, c_longlong, c_uint, c_uint16, c_uint8, c_ulong, c_ulonglong, c_void_p)
+
+TUTTI_OK = 0
+TUTTI_CLOSED = 1
+TUTTI_TIMEOUT = 2
+TUTTI_ERR_USAGE = 3
+TUTTI_ERR_MEMORY = 4
+TUTTI_ERR_IO = 5
+TUTTI_ERR_CORRUPT = 6
+TUTTI_ERR_PEER = 7
+TUTTI_ERR_STATE = 8
+TUTTI_ERR_NUMBER = 9
+TUTTI_CPU_SCALAR = 0
+TUTTI_CPU_AVX2 = 1
+TUTTI_CPU_AVX512 = 2
+TUTTI_FILE_READ = 0
+TUTTI_FILE_CREATE = 1
+TUTTI_FILE_APPEND = 2
+TUTTI_F32 = 0
+TUTTI_BF16 = 1
+TUTTI_F16 = 2
+TUTTI_I32 = 3
+TUTTI_I64 = 4
+TUTTI_U8 = 5
+TUTTI_F64 = 6
+TUTTI_I8 = 7
+TUTTI_INT = 0
+TUTTI_REAL = 1
+TUTTI_BOOL = 2
+TUTTI_CHOICE = 3
+TUTTI_TEXT = 4
+TUTTI_SPEC = 5
+TUTTI_FROM_DEFAULT = 0
+TUTTI_FROM_FILE = 1
+TUTTI_FROM_ENVIRONMENT = 2
+TUTTI_FROM_FLAG = 3
+TUTTI_PEER_LOST = 1
+TUTTI_PEER_SILENT = 2
+TUTTI_PEER_BACK = 3
+TUTTI_SUM = 0
+TUTTI_MEAN = 1
+TUTTI_MAX = 2
+TUTTI_MIN = 3
+TUTTI_SAME = 0
+TUTTI_SLICE = 1
+TUTTI_SHARD = 2
+TUTTI_OWN_MEAN = 3
+TUTTI_OWN_SUM = 4
+TUTTI_OWN_ZERO = 5
+TUTTI_SCRATCH = 6
+TUTTI_JOB_IDLE = 0
+TUTTI_JOB_QUEUED = 1
+TUTTI_JOB_RUNNING = 2
+TUTTI_JOB_ENDED = 3
+TUTTI_GRAPH_SIZE_MAX = 65536
+TUTTI_GRAPH_GAP_MAX = 2048
+TUTTI_REPLICAS_EQUAL = 1
+TUTTI_OWNS_UPDATE = 2
+TUTTI_GOES_ON = 4
+TUTTI_DIRECTION = 32
+TUTTI_ENCODES = 16
+TUTTI_KNOWS_ROWS = 64
+TUTTI_UPDATES_SLICES = 128
+TUTTI_THROUGH_SERVERS = 256
+TUTTI_SERVERS = 512
+TUTTI_OWN_PACE = 8
+TUTTI_HISTOGRAM_EXACT = 1024
+TUTTI_HISTOGRAM_BINS = 1081
+TUTTI_SERVICES_MOST = 4
+TUTTI_METHOD_DEFAULT_BYTES = 256
+TUTTI_NONFINITE_STOP = 0
+TUTTI_NONFINITE_SKIP = 1
+TUTTI_CODEC_COST_OFF = 0
+TUTTI_CODEC_COST_EXPLAIN = 1
+TUTTI_CODEC_COST_AUTO_OFF = 2
+TUTTI_DOING_COMPUTE = 0
+TUTTI_DOING_EXPOSED = 1
+TUTTI_DOING_DATA = 2
+TUTTI_DOING_OTHER = 3
+TUTTI_DOING_REPORT = 4
+TUTTI_DOING_OUTSIDE = 5
+TUTTI_BY_NOBODY = 0
+TUTTI_BY_TUTTI = 1
+TUTTI_BY_OPENMPI = 2
+TUTTI_BY_PMI = 3
+TUTTI_BY_MVAPICH = 4
+TUTTI_BY_SLURM = 5
+TUTTI_BY_TORCHRUN = 6
+
+
+class tutti_error(Structure):
+    _fields_ = [
+        ("status", c_int),
+        ("rank", c_int),
+        ("cause", c_int),
+        ("text", (c_char * 480)),
+    ]
+
+
+class tutti_group(Structure):
+    _fields_ = [
+        ("world", c_void_p),
+        ("ranks", POINTER(c_int)),
+        ("size", c_int),
+        ("index", c_int),
+        ("context", c_ulong),
+        ("sequence", c_uint),
+        ("algorithm", c_char_p),
+        ("uncounted", c_bool),
+        ("apart", c_bool),
+    ]
+
+
+class tutti_buffer(Structure):
+    _fields_ = [
+        ("device", c_void_p),
+        ("data", c_void_p),
+        ("count", c_ulong),
+        ("dtype", c_int),
+    ]
+
+
+class tutti_axes(Structure):
+    _fields_ = [
+        ("topology", c_char_p),
+        ("synchrony", c_char_p),
+        ("codec", c_char_p),
+        ("schedule", c_char_p),
+        ("placement", c_char_p),
+        ("update", c_char_p),
+    ]
+
+
+class tutti_option(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("type", c_int),
+        ("offset", c_ulong),
+        ("initial", c_double),
+        ("min", c_double),
+        ("max", c_double),
+        ("text", c_char_p),
+        ("help", c_char_p),
+        ("when", c_char_p),
+    ]
+
+
+class tutti_method_default(Structure):
+    _fields_ = [
+        ("option", c_char_p),
+        ("value", c_char_p),
+    ]
+
+
+class tutti_service(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("run", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("hears", c_bool),
+    ]
+
+
+class tutti_pass(Structure):
+    _fields_ = [
+        ("index", c_long),
+        ("samples", c_long),
+        ("divisor", c_long),
+        ("scale", c_double),
+        ("epoch", c_ulong),
+        ("position", c_ulong),
+        ("same_batch", c_bool),
+        ("same_values", c_bool),
+        ("keep", c_bool),
+        ("exchange", c_bool),
+        ("more", c_bool),
+        ("merge", c_bool),
+    ]
+
+
+class tutti_rows(Structure):
+    _fields_ = [
+        ("all", c_bool),
+        ("n", c_ulong),
+        ("ids", POINTER(c_uint)),
+    ]
+
+
+class tutti_piece(Structure):
+    _fields_ = [
+        ("index", c_int),
+        ("first", c_ulong),
+        ("count", c_ulong),
+        ("first_tensor", c_int),
+        ("tensors", c_int),
+        ("g", POINTER(c_float)),
+        ("x", POINTER(c_float)),
+        ("rows", POINTER(tutti_rows)),
+        ("group", tutti_group),
+    ]
+
+
+class tutti_method_ops(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("title", c_char_p),
+        ("authors", c_char_p),
+        ("family", c_char_p),
+        ("sheet", c_char_p),
+        ("year", c_int),
+        ("axes", tutti_axes),
+        ("constraints", POINTER(c_char_p)),
+        ("options", POINTER(tutti_option)),
+        ("defaults", POINTER(tutti_method_default)),
+        ("self_bytes", c_ulong),
+        ("traits", c_uint),
+        ("traits_of", CFUNCTYPE(c_uint, c_void_p)),
+        ("services", POINTER(tutti_service)),
+        ("declare", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(tutti_error))),
+        ("open", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("close", CFUNCTYPE(None, c_void_p)),
+        ("pass", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_pass), POINTER(tutti_error))),
+        ("need", CFUNCTYPE(c_int, c_void_p, c_int, c_bool, POINTER(tutti_error))),
+        ("done", CFUNCTYPE(c_int, c_void_p, c_int, c_bool, POINTER(tutti_error))),
+        ("exchange", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_piece), POINTER(tutti_error))),
+        ("step", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("agree", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("leave", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("hold", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("release", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("need_rows", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error))),
+        ("resized", CFUNCTYPE(c_int, c_void_p, c_int, c_int, POINTER(tutti_error))),
+    ]
+
+
+class tutti_runtime_ops(Structure):
+    _fields_ = [
+        ("abi", c_uint),
+        ("bytes", c_uint),
+        ("name", c_char_p),
+        ("common_clock", c_bool),
+        ("close", CFUNCTYPE(None, c_void_p)),
+        ("now", CFUNCTYPE(c_long, c_void_p)),
+        ("sleep_until", CFUNCTYPE(None, c_void_p, c_long)),
+        ("charge", CFUNCTYPE(None, c_void_p, c_double, c_double)),
+        ("thread_open", CFUNCTYPE(c_int, c_void_p, POINTER(c_void_p), c_char_p, CFUNCTYPE(None, c_void_p), c_void_p)),
+        ("thread_join", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("monitor_open", CFUNCTYPE(c_int, c_void_p, POINTER(c_void_p))),
+        ("monitor_close", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("lock", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("unlock", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("wait", CFUNCTYPE(c_bool, c_void_p, c_void_p, c_long)),
+        ("wake", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("file_open", CFUNCTYPE(c_int, c_void_p, c_char_p, c_int, POINTER(c_int))),
+        ("file_size", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(c_ulong))),
+        ("file_read", CFUNCTYPE(c_int, c_void_p, c_int, c_ulong, c_void_p, c_ulong, POINTER(c_ulong))),
+        ("file_write", CFUNCTYPE(c_int, c_void_p, c_int, c_void_p, c_ulong, POINTER(c_ulong))),
+        ("file_sync", CFUNCTYPE(c_int, c_void_p, c_int)),
+        ("file_close", CFUNCTYPE(c_int, c_void_p, c_int)),
+        ("file_rename", CFUNCTYPE(c_int, c_void_p, c_char_p, c_char_p)),
+        ("file_remove", CFUNCTYPE(c_int, c_void_p, c_char_p)),
+        ("directory_make", CFUNCTYPE(c_int, c_void_p, c_char_p)),
+        ("directory_sync", CFUNCTYPE(c_int, c_void_p, c_char_p)),
+        ("directory_list", CFUNCTYPE(c_int, c_void_p, c_char_p, CFUNCTYPE(None, c_void_p, c_char_p), c_void_p)),
+        ("exists", CFUNCTYPE(c_int, c_void_p, c_char_p)),
+        ("space_left", CFUNCTYPE(c_int, c_void_p, c_char_p, POINTER(c_ulong))),
+        ("entropy", CFUNCTYPE(None, c_void_p, c_void_p, c_ulong)),
+        ("file_reserve", CFUNCTYPE(c_int, c_void_p, c_int, c_ulong)),
+        ("file_direct", CFUNCTYPE(c_int, c_void_p, c_int, c_bool)),
+        ("file_write_at", CFUNCTYPE(c_int, c_void_p, c_int, c_ulong, c_void_p, c_ulong, POINTER(c_ulong))),
+        ("file_map", CFUNCTYPE(c_int, c_void_p, c_int, c_ulong, POINTER(c_void_p))),
+        ("file_unmap", CFUNCTYPE(None, c_void_p, c_void_p, c_ulong)),
+    ]
+
+
+class tutti_runtime(Structure):
+    _fields_ = [
+        ("ops", POINTER(tutti_runtime_ops)),
+        ("self", c_void_p),
+    ]
+
+
+class tutti_tensor(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("first", c_ulong),
+        ("count", c_ulong),
+        ("rows", c_ulong),
+        ("cols", c_ulong),
+        ("unit", c_int),
+        ("row_sparse", c_bool),
+        ("asked", c_bool),
+    ]
+
+
+class tutti_layout(Structure):
+    _fields_ = [
+        ("used", c_ulong),
+        ("n", c_ulong),
+        ("tensor", POINTER(tutti_tensor)),
+        ("n_tensors", c_int),
+        ("n_units", c_int),
+        ("piece", POINTER(tutti_piece)),
+        ("n_pieces", c_int),
+    ]
+
+
+class tutti_rate(Structure):
+    _fields_ = [
+        ("lr", c_double),
+        ("scale", c_double),
+        ("t", c_ulong),
+    ]
+
+
+class tutti_optim_ops(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("paper", c_char_p),
+        ("options", POINTER(tutti_option)),
+        ("self_bytes", c_ulong),
+        ("slot_names", POINTER(c_char_p)),
+        ("slots", CFUNCTYPE(c_int, c_void_p)),
+        ("check", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("apply", CFUNCTYPE(None, c_void_p, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(POINTER(c_float)), POINTER(tutti_rate))),
+        ("lr", CFUNCTYPE(c_double, c_void_p)),
+        ("by_rows", CFUNCTYPE(c_bool, c_void_p)),
+        ("lazy", CFUNCTYPE(c_bool, c_void_p)),
+    ]
+
+
+class tutti_optim(Structure):
+    _fields_ = [
+        ("ops", POINTER(tutti_optim_ops)),
+        ("self", c_void_p),
+        ("spec", c_void_p),
+        ("device", c_void_p),
+        ("first", c_ulong),
+        ("count", c_ulong),
+        ("slot", (POINTER(c_float) * 3)),
+    ]
+
+
+class _Nameless0(Structure):
+    _fields_ = [
+        ("seed", c_ulong),
+        ("stream", c_ulong),
+        ("step", c_ulong),
+    ]
+
+
+class tutti_parts(Structure):
+    _fields_ = [
+        ("first", POINTER(c_ulong)),
+        ("sample", POINTER(c_uint)),
+    ]
+
+
+class tutti_share(Structure):
+    _fields_ = [
+        ("samples", c_ulong),
+        ("workers", c_int),
+        ("batch", c_long),
+        ("accumulate", c_long),
+        ("seed", c_ulong),
+        ("batch_of", POINTER(c_long)),
+        ("passes_of", POINTER(c_long)),
+        ("parts", POINTER(tutti_parts)),
+    ]
+
+
+class tutti_method(Structure):
+    _fields_ = [
+        ("ops", POINTER(tutti_method_ops)),
+        ("traits", c_uint),
+        ("self", c_void_p),
+        ("world", c_void_p),
+        ("rt", POINTER(tutti_runtime)),
+        ("device", c_void_p),
+        ("layout", POINTER(tutti_layout)),
+        ("n", c_ulong),
+        ("x", POINTER(c_float)),
+        ("g", POINTER(c_float)),
+        ("all", tutti_group),
+        ("everyone", tutti_group),
+        ("rank", c_int),
+        ("workers", c_int),
+        ("servers", c_int),
+        ("optim", POINTER(tutti_optim)),
+        ("team", c_int),
+        ("lane_width", c_int),
+        ("piece_bytes", c_ulong),
+        ("first_piece_bytes", c_ulong),
+        ("rng", _Nameless0),
+        ("step", c_ulong),
+        ("epoch", c_ulong),
+        ("steps", c_ulong),
+        ("epochs", c_ulong),
+        ("samples", c_long),
+        ("weight", c_double),
+        ("share", POINTER(tutti_share)),
+        ("loss", c_double),
+        ("lr", c_double),
+        ("engine", c_void_p),
+    ]
+
+
+class tutti_locks(Structure):
+    _fields_ = [
+        ("word", POINTER(c_uint)),
+        ("rows", c_bool),
+    ]
+
+
+class tutti_note(Structure):
+    _fields_ = [
+        ("from", c_int),
+        ("kind", c_uint),
+        ("a", c_long),
+        ("b", c_long),
+        ("ticket", c_ulong),
+        ("bytes", c_ulong),
+    ]
+
+
+class tutti_request(Structure):
+    _fields_ = [
+        ("note", tutti_note),
+        ("status", c_int),
+        ("rank", c_int),
+        ("done", c_bool),
+        ("posted", c_bool),
+        ("internal", (c_void_p * 8)),
+    ]
+
+
+class tutti_saved(Structure):
+    _fields_ = [
+        ("state", c_char_p),
+        ("tensor", c_char_p),
+        ("keep", c_int),
+        ("dtype", c_int),
+        ("owner", c_int),
+        ("count", c_ulong),
+        ("begin", c_ulong),
+        ("end", c_ulong),
+        ("data", c_void_p),
+    ]
+
+
+class tutti_compensation(Structure):
+    _fields_ = [
+        ("a", c_float),
+        ("decay", c_float),
+        ("one_minus_decay", c_float),
+        ("eps", c_float),
+    ]
+
+
+class tutti_state(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("keep", c_int),
+        ("dtype", c_int),
+        ("first", c_ulong),
+        ("count", c_ulong),
+        ("of", c_ulong),
+        ("of_workers", c_bool),
+        ("placed", c_bool),
+        ("late", c_bool),
+        ("shared", c_bool),
+    ]
+
+
+class tutti_codec_figure(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("n", c_ulong),
+        ("value", POINTER(c_double)),
+    ]
+
+
+class tutti_codec_record(Structure):
+    _fields_ = [
+        ("step", c_ulong),
+        ("codec", c_char_p),
+        ("bytes", c_ulong),
+        ("bits", c_double),
+        ("norm", c_double),
+        ("rho", c_double),
+        ("lost", c_double),
+        ("density", c_double),
+        ("union_density", c_double),
+        ("residual", c_double),
+        ("n_figures", c_int),
+        ("figure", POINTER(tutti_codec_figure)),
+    ]
+
+
+class tutti_event_record(Structure):
+    _fields_ = [
+        ("step", c_ulong),
+        ("kind", c_char_p),
+        ("text", c_char_p),
+        ("worker", c_int),
+        ("epoch", c_uint),
+    ]
+
+
+class tutti_histogram(Structure):
+    _fields_ = [
+        ("count", (c_ulong * 1081)),
+    ]
+
+
+class tutti_figures(Structure):
+    _fields_ = [
+        ("wall_ns", c_long),
+        ("compute_ns", c_long),
+        ("comm_ns", c_long),
+        ("exposed_ns", c_long),
+        ("other_ns", c_long),
+        ("data_ns", c_long),
+        ("bytes_sent", c_ulong),
+        ("messages_sent", c_ulong),
+        ("gradients", c_ulong),
+        ("steps", c_ulong),
+        ("samples", c_ulong),
+        ("skipped", c_ulong),
+        ("loss_scale", c_double),
+        ("own_steps", c_ulong),
+        ("restarts", c_ulong),
+        ("staleness_max", c_ulong),
+        ("staleness_gradients", c_ulong),
+        ("staleness_mean", c_double),
+        ("staleness", POINTER(tutti_histogram)),
+    ]
+
+
+class tutti_heard(Structure):
+    _fields_ = [
+        ("gradients", c_ulong),
+        ("samples", c_double),
+        ("loss_sum", c_double),
+    ]
+
+
+class tutti_metric_record(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("worker", c_int),
+        ("value", c_double),
+        ("at", c_long),
+    ]
+
+
+class tutti_param(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("dims", c_int),
+        ("dim", (c_ulong * 4)),
+        ("unit", c_int),
+        ("row_sparse", c_bool),
+        ("asks_rows", c_bool),
+        ("values", POINTER(c_float)),
+        ("gradient", POINTER(c_float)),
+    ]
+
+
+class tutti_engine_options(Structure):
+    _fields_ = [
+        ("method", c_char_p),
+        ("optimizer", c_char_p),
+        ("lr_schedule", c_char_p),
+        ("collective", c_char_p),
+        ("codec", c_char_p),
+        ("codec_cost", c_int),
+        ("codec_report", c_ulong),
+        ("codec_checksum", c_bool),
+        ("codec_hierarchy", c_char_p),
+        ("batch", c_long),
+        ("accumulate", c_long),
+        ("batch_of", POINTER(c_long)),
+        ("parts", POINTER(tutti_parts)),
+        ("data_samples", c_ulong),
+        ("steps", c_ulong),
+        ("seed", c_ulong),
+        ("clip_norm", c_double),
+        ("nonfinite", c_int),
+        ("loss_scale", c_char_p),
+        ("fingerprint", c_char_p),
+        ("initial", CFUNCTYPE(None, c_void_p, c_int, POINTER(c_float))),
+        ("user", c_void_p),
+        ("evaluate", CFUNCTYPE(c_int, c_void_p, POINTER(c_double), POINTER(tutti_error))),
+        ("lane", c_int),
+        ("trace_events", c_ulong),
+        ("stop_on_loss", c_bool),
+        ("servers", c_int),
+        ("own_values", c_ulong),
+    ]
+
+
+class tutti_trace_event(Structure):
+    _fields_ = [
+        ("what", c_char_p),
+        ("index", c_int),
+        ("thread", c_uint8),
+        ("step", c_ulong),
+        ("begin_ns", c_long),
+        ("end_ns", c_long),
+    ]
+
+
+class _Nameless1(Structure):
+    _fields_ = [
+        ("seed", c_ulong),
+        ("stream", c_ulong),
+        ("step", c_ulong),
+    ]
+
+
+class _Nameless2(Structure):
+    _fields_ = [
+        ("seed", c_ulong),
+        ("stream", c_ulong),
+        ("step", c_ulong),
+    ]
+
+
+class tutti_job(Structure):
+    _fields_ = [
+        ("run", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("owner", c_void_p),
+        ("index", c_int),
+        ("started_ns", c_long),
+        ("ended_ns", c_long),
+        ("status", c_int),
+        ("error", tutti_error),
+        ("state", c_int),
+        ("next", c_void_p),
+    ]
+
+
+class tutti_launch_place(Structure):
+    _fields_ = [
+        ("rank", c_int),
+        ("size", c_int),
+        ("local_rank", c_int),
+        ("by", c_int),
+        ("name", c_char_p),
+        ("found", (c_char * 160)),
+        ("host", (c_char * 128)),
+        ("meet", (c_char * 300)),
+        ("meet_at_rank_0", c_bool),
+        ("run", (c_char * 256)),
+    ]
+
+
+class tutti_launch_host(Structure):
+    _fields_ = [
+        ("name", (c_char * 128)),
+        ("workers", c_int),
+        ("first", c_int),
+    ]
+
+
+class tutti_launch_hosts_options(Structure):
+    _fields_ = [
+        ("hosts", POINTER(tutti_launch_host)),
+        ("n_hosts", c_int),
+        ("rsh", c_char_p),
+        ("agent", c_char_p),
+        ("argv", POINTER(c_char_p)),
+        ("threads_word", c_int),
+        ("environment", POINTER(c_char_p)),
+        ("directory", c_char_p),
+        ("threads", c_int),
+        ("pin", c_bool),
+        ("meet", c_bool),
+        ("address", c_char_p),
+        ("start_ns", c_long),
+        ("grace_ns", c_long),
+        ("goes_on", c_bool),
+        ("servers", c_int),
+        ("least", c_int),
+        ("stop_ns", c_long),
+        ("output", CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_ulong)),
+        ("user", c_void_p),
+    ]
+
+
+class tutti_launch_result(Structure):
+    _fields_ = [
+        ("exit_code", c_int),
+        ("rank", c_int),
+        ("pid", c_long),
+        ("signal", c_int),
+        ("noticed_ns", c_long),
+        ("text", (c_char * 640)),
+    ]
+
+
+class tutti_launch_options(Structure):
+    _fields_ = [
+        ("workers", c_int),
+        ("threads", c_int),
+        ("argv", POINTER(c_char_p)),
+        ("environment", POINTER(c_char_p)),
+        ("pin", c_bool),
+        ("grace_ns", c_long),
+        ("meet", c_bool),
+        ("first", c_int),
+        ("size", c_int),
+        ("local_first", c_int),
+        ("local_size", c_int),
+        ("told", CFUNCTYPE(None, c_void_p, c_int, c_long, c_bool, c_int, c_int)),
+        ("user", c_void_p),
+        ("goes_on", c_bool),
+        ("servers", c_int),
+        ("least", c_int),
+        ("lost", CFUNCTYPE(None, c_void_p, c_char_p)),
+        ("stop_ns", c_long),
+    ]
+
+
+class tutti_mixer_options(Structure):
+    _fields_ = [
+        ("graph", c_char_p),
+        ("push", c_bool),
+        ("encode", c_bool),
+        ("gamma", c_double),
+    ]
+
+
+class _Nameless3(Structure):
+    _fields_ = [
+        ("seed", c_ulong),
+        ("stream", c_ulong),
+        ("step", c_ulong),
+    ]
+
+
+class tutti_pairs_options(Structure):
+    _fields_ = [
+        ("graph", c_char_p),
+        ("peer", c_int),
+        ("roles", c_int),
+        ("exchanges", c_long),
+        ("outstanding", c_long),
+        ("lr_staleness", c_bool),
+    ]
+
+
+class _Nameless4(Structure):
+    _fields_ = [
+        ("seed", c_ulong),
+        ("stream", c_ulong),
+        ("step", c_ulong),
+    ]
+
+
+class _Nameless5(Structure):
+    _fields_ = [
+        ("seed", c_ulong),
+        ("stream", c_ulong),
+        ("step", c_ulong),
+    ]
+
+
+class _Nameless6(Structure):
+    _fields_ = [
+        ("seed", c_ulong),
+        ("stream", c_ulong),
+        ("step", c_ulong),
+    ]
+
+
+class tutti_tensor_entry(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("dtype", c_int),
+        ("dims", c_int),
+        ("dim", (c_ulong * 8)),
+        ("begin", c_ulong),
+        ("bytes", c_ulong),
+        ("data", c_void_p),
+        ("hash", c_ulong),
+    ]
+
+
+class tutti_adam_step(Structure):
+    _fields_ = [
+        ("scale", c_float),
+        ("decay", c_float),
+        ("shrink", c_float),
+        ("one_minus_beta1", c_float),
+        ("beta2", c_float),
+        ("one_minus_beta2", c_float),
+        ("eps", c_float),
+        ("step_size", c_float),
+        ("root_c2", c_float),
+    ]
+
+
+class tutti_sgd_step(Structure):
+    _fields_ = [
+        ("lr", c_float),
+        ("scale", c_float),
+        ("momentum", c_float),
+        ("one_minus_dampening", c_float),
+        ("decay", c_float),
+        ("nesterov", c_bool),
+        ("first", c_bool),
+    ]
+
+
+class tutti_launch(Structure):
+    _fields_ = [
+        ("rank", c_int),
+        ("size", c_int),
+        ("spec", c_char_p),
+        ("environment", POINTER(c_char_p)),
+        ("within", c_void_p),
+        ("rt", POINTER(tutti_runtime)),
+        ("waits", CFUNCTYPE(None, c_void_p, c_char_p)),
+        ("user", c_void_p),
+    ]
+
+
+class tutti_peer_event(Structure):
+    _fields_ = [
+        ("epoch", c_uint),
+        ("rank", c_int),
+        ("change", c_int),
+        ("at_ns", c_long),
+        ("why", (c_char * 200)),
+    ]
+
+
+class tutti_transport_ops(Structure):
+    _fields_ = [
+        ("abi", c_uint),
+        ("bytes", c_uint),
+        ("runtime_abi", c_uint),
+        ("runtime_bytes", c_uint),
+        ("name", c_char_p),
+        ("help", c_char_p),
+        ("options", POINTER(tutti_option)),
+        ("options_bytes", c_ulong),
+        ("open", CFUNCTYPE(c_int, POINTER(c_void_p), POINTER(tutti_runtime), POINTER(tutti_launch), POINTER(tutti_error))),
+        ("close", CFUNCTYPE(None, c_void_p)),
+        ("send", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_request), c_int, c_ulong, POINTER(tutti_note), tutti_buffer, POINTER(tutti_error))),
+        ("recv", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_request), c_int, c_ulong, tutti_buffer, POINTER(tutti_error))),
+        ("wait_some", CFUNCTYPE(c_int, c_void_p, POINTER(POINTER(tutti_request)), c_ulong, c_ulong, c_long, POINTER(c_ulong), POINTER(tutti_error))),
+        ("cancel", CFUNCTYPE(None, c_void_p, POINTER(tutti_request))),
+        ("dead_peer", CFUNCTYPE(c_int, c_void_p, c_void_p, c_ulong)),
+        ("last_words", CFUNCTYPE(None, c_void_p, POINTER(tutti_error))),
+        ("window", CFUNCTYPE(c_int, c_void_p, c_char_p, c_ulong, POINTER(c_void_p), POINTER(tutti_error))),
+        ("publish", CFUNCTYPE(None, c_void_p, POINTER(c_uint), c_uint)),
+        ("await", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(c_uint), c_uint, c_long, POINTER(tutti_error))),
+        ("run", CFUNCTYPE(c_int, POINTER(tutti_runtime), POINTER(tutti_launch), CFUNCTYPE(c_int, POINTER(tutti_launch), c_void_p, POINTER(tutti_error)), c_void_p, POINTER(tutti_error))),
+        ("simulated", c_bool),
+        ("host", CFUNCTYPE(c_int, c_void_p, c_int)),
+        ("events", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_peer_event), c_int)),
+        ("expel", CFUNCTYPE(None, c_void_p, c_int, c_char_p)),
+        ("node", CFUNCTYPE(c_int, c_void_p, c_int)),
+    ]
+
+
+class _Nameless7(Structure):
+    _fields_ = [
+        ("seed", c_ulong),
+        ("stream", c_ulong),
+        ("step", c_ulong),
+    ]
+
+
+class tutti_lr_schedule_ops(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("help", c_char_p),
+        ("options", POINTER(tutti_option)),
+        ("shape", CFUNCTYPE(c_double, c_void_p, c_ulong, c_ulong)),
+    ]
+
+FUNCTIONS = {
+    "tutti_add": (None, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float)]),
+    "tutti_add_diff": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), POINTER(c_float), POINTER(c_float)]),
+    "tutti_algorithm_check": (c_int, [c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_algorithm_prove": (c_int, [c_char_p, c_int, c_ulong, POINTER(tutti_error)]),
+    "tutti_allgather": (c_int, [POINTER(tutti_group), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_allgather_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_alloc": (c_void_p, [c_ulong, c_ulong]),
+    "tutti_allot": (c_int, [POINTER(tutti_method), POINTER(c_long), POINTER(tutti_error)]),
+    "tutti_allot_declare": (c_int, [POINTER(tutti_method), c_void_p, c_long, POINTER(tutti_error)]),
+    "tutti_allot_pass": (c_int, [POINTER(tutti_method), POINTER(tutti_pass), POINTER(tutti_error)]),
+    "tutti_allreduce": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_allreduce_from": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_allreduce_weighted": (c_int, [POINTER(tutti_group), c_float, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_alltoall": (c_int, [POINTER(tutti_group), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_alltoall_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_average": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_averager_average": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_beat": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_close": (None, [c_void_p]),
+    "tutti_averager_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_char_p, c_long, c_long, POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_averager_hold": (None, [c_void_p]),
+    "tutti_averager_mix": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_open": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_read": (None, [c_void_p]),
+    "tutti_averager_release": (None, [c_void_p]),
+    "tutti_averager_tell": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_update": (c_int, [c_void_p, c_long, POINTER(tutti_error)]),
+    "tutti_await_rounds": (c_int, [POINTER(tutti_method), c_int, c_long, POINTER(tutti_error)]),
+    "tutti_axpy": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), POINTER(c_float)]),
+    "tutti_barrier": (c_int, [POINTER(tutti_group), POINTER(tutti_error)]),
+    "tutti_base_check": (c_int, [POINTER(tutti_method), POINTER(tutti_rate), POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_base_exchange": (c_int, [POINTER(tutti_method), POINTER(tutti_piece), POINTER(tutti_error)]),
+    "tutti_base_gradient": (c_int, [POINTER(tutti_method), POINTER(tutti_rate), POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_base_step": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
+    "tutti_base_step_locked": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_locks), POINTER(tutti_error)]),
+    "tutti_base_step_on": (c_int, [POINTER(tutti_method), POINTER(c_float), c_void_p, c_double, POINTER(tutti_error)]),
+    "tutti_blend": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), c_float, POINTER(c_float)]),
+    "tutti_broadcast": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_call": (c_int, [POINTER(tutti_method), c_int, c_int, POINTER(tutti_note), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_cancel": (None, [c_void_p, POINTER(tutti_request)]),
+    "tutti_cast": (None, [c_void_p, tutti_buffer, tutti_buffer]),
+    "tutti_charge": (None, [POINTER(tutti_runtime), c_double, c_double]),
+    "tutti_checkpoint_close": (None, [c_void_p]),
+    "tutti_checkpoint_facts": (c_char_p, [c_void_p]),
+    "tutti_checkpoint_find": (c_int, [POINTER(tutti_runtime), c_char_p, c_void_p, c_ulong, c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_checkpoint_has": (c_bool, [c_void_p, c_char_p]),
+    "tutti_checkpoint_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
+    "tutti_checkpoint_parse": (c_int, [POINTER(c_void_p), c_char_p, c_char_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_checkpoint_read": (c_int, [c_void_p, POINTER(tutti_saved), c_ulong, POINTER(tutti_error)]),
+    "tutti_checkpoint_save": (c_int, [c_void_p, c_char_p, c_ulong, POINTER(tutti_saved), c_ulong, c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_checkpoint_save_group": (c_int, [POINTER(tutti_group), c_char_p, c_ulong, POINTER(tutti_saved), c_ulong, c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_checkpoint_step": (c_ulong, [c_void_p]),
+    "tutti_checkpoint_verify": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_checkpoint_world": (c_int, [c_void_p]),
+    "tutti_clock_is_common": (c_bool, [POINTER(tutti_runtime)]),
+    "tutti_collective_check": (c_int, [c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_collective_table_check": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
+    "tutti_collective_table_load": (c_int, [c_void_p, c_char_p, POINTER(tutti_error)]),
+    "tutti_collective_table_text": (c_int, [c_void_p, c_char_p, c_char_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_compensate": (None, [c_void_p, c_ulong, POINTER(tutti_compensation), POINTER(c_float), POINTER(c_float), POINTER(c_float), POINTER(c_float)]),
+    "tutti_computed_ns": (c_long, [POINTER(tutti_method)]),
+    "tutti_copy": (None, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float)]),
+    "tutti_copy_text": (c_char_p, [c_char_p]),
+    "tutti_cores": (c_int, []),
+    "tutti_cpu_best": (c_int, []),
+    "tutti_cpu_name": (c_char_p, [c_int]),
+    "tutti_declare": (None, [c_void_p, POINTER(tutti_state), c_void_p]),
+    "tutti_declare_late_value": (None, [c_void_p, c_char_p, c_int, c_void_p, c_ulong]),
+    "tutti_declare_value": (None, [c_void_p, c_char_p, c_int, c_void_p, c_ulong]),
+    "tutti_declare_vector": (None, [c_void_p, c_char_p, c_int, POINTER(POINTER(c_float))]),
+    "tutti_device_charge": (None, [c_void_p, c_double, c_double]),
+    "tutti_device_close": (None, [c_void_p]),
+    "tutti_device_cpu": (c_int, [c_void_p]),
+    "tutti_device_kind": (c_char_p, [c_void_p]),
+    "tutti_device_open_host": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_int, POINTER(tutti_error)]),
+    "tutti_diff": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), POINTER(c_float), POINTER(c_float)]),
+    "tutti_directory_list": (c_int, [POINTER(tutti_runtime), c_char_p, CFUNCTYPE(c_int, c_void_p, c_char_p, POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
+    "tutti_directory_make": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
+    "tutti_directory_sync": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
+    "tutti_discarded": (None, [POINTER(tutti_method)]),
+    "tutti_dot": (c_double, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float)]),
+    "tutti_dtype_bytes": (c_ulong, [c_int]),
+    "tutti_dtype_name": (c_char_p, [c_int]),
+    "tutti_end": (None, [POINTER(tutti_method)]),
+    "tutti_engine_apart": (c_double, [c_void_p]),
+    "tutti_engine_close": (None, [c_void_p]),
+    "tutti_engine_codec_records": (POINTER(tutti_codec_record), [c_void_p]),
+    "tutti_engine_doing": (c_int, [c_void_p, c_int]),
+    "tutti_engine_done": (c_int, [c_void_p, c_int, c_bool, POINTER(tutti_error)]),
+    "tutti_engine_ended": (c_bool, [c_void_p]),
+    "tutti_engine_events": (c_int, [c_void_p, POINTER(POINTER(tutti_event_record))]),
+    "tutti_engine_figures": (None, [c_void_p, POINTER(tutti_figures)]),
+    "tutti_engine_finish": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_goes_on": (c_bool, [c_void_p]),
+    "tutti_engine_gradient": (POINTER(c_float), [c_void_p, c_int]),
+    "tutti_engine_has": (c_bool, [c_void_p, c_int]),
+    "tutti_engine_heard": (None, [c_void_p, POINTER(tutti_heard)]),
+    "tutti_engine_load": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_method": (POINTER(tutti_method), [c_void_p]),
+    "tutti_engine_metrics": (c_int, [c_void_p, POINTER(POINTER(tutti_metric_record))]),
+    "tutti_engine_more": (c_int, [c_void_p, c_ulong, POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_engine_more_epochs": (c_int, [c_void_p, c_ulong, POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_engine_more_samples": (c_int, [c_void_p, c_ulong, POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_engine_need": (c_int, [c_void_p, c_int, c_bool, POINTER(tutti_error)]),
+    "tutti_engine_need_rows": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
+    "tutti_engine_open": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_param), c_int, POINTER(tutti_engine_options), POINTER(tutti_error)]),
+    "tutti_engine_open_from": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_param), c_int, POINTER(tutti_engine_options), POINTER(POINTER(tutti_method_ops)), POINTER(tutti_error)]),
+    "tutti_engine_own": (POINTER(c_float), [c_void_p]),
+    "tutti_engine_part": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_pass": (c_int, [c_void_p, POINTER(tutti_pass), POINTER(tutti_error)]),
+    "tutti_engine_passed": (c_int, [c_void_p, c_double, POINTER(tutti_error)]),
+    "tutti_engine_payload": (POINTER(c_ulong), [c_void_p]),
+    "tutti_engine_ready": (c_int, [c_void_p, c_int, POINTER(tutti_error)]),
+    "tutti_engine_ready_rows": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
+    "tutti_engine_regroup": (c_bool, [c_void_p, POINTER(tutti_group), c_ulong]),
+    "tutti_engine_reshare": (c_int, [c_void_p, POINTER(c_long), POINTER(tutti_error)]),
+    "tutti_engine_resume": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_save": (c_int, [c_void_p, c_char_p, c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_engine_settle": (c_int, [c_void_p, c_int, POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_engine_share": (POINTER(tutti_share), [c_void_p]),
+    "tutti_engine_show": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_step": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_swap": (c_bool, [c_void_p]),
+    "tutti_engine_trace": (c_ulong, [c_void_p, POINTER(POINTER(tutti_trace_event))]),
+    "tutti_engine_values": (POINTER(c_float), [c_void_p, c_int]),
+    "tutti_entropy": (None, [POINTER(tutti_runtime), c_void_p, c_ulong]),
+    "tutti_evaluate": (c_int, [POINTER(tutti_method), POINTER(c_double), POINTER(tutti_error)]),
+    "tutti_evaluate_declare": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
+    "tutti_exchange": (c_int, [POINTER(tutti_method), POINTER(tutti_piece), c_double, POINTER(tutti_error)]),
+    "tutti_exchange_all": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_exchange_check_all": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
+    "tutti_exchange_codec": (c_char_p, [POINTER(tutti_method)]),
+    "tutti_exchange_declare": (c_int, [POINTER(tutti_method), c_void_p, c_char_p, POINTER(tutti_error)]),
+    "tutti_exchange_once": (c_int, [POINTER(tutti_method), c_char_p, POINTER(tutti_error)]),
+    "tutti_file_begin": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_bool, POINTER(tutti_error)]),
+    "tutti_file_bytes": (c_ulong, [c_void_p]),
+    "tutti_file_close": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_file_end": (c_int, [c_void_p, c_int, POINTER(tutti_error)]),
+    "tutti_file_exists": (c_bool, [POINTER(tutti_runtime), c_char_p]),
+    "tutti_file_map": (c_int, [c_void_p, POINTER(c_void_p), POINTER(tutti_error)]),
+    "tutti_file_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_file_read": (c_int, [c_void_p, c_ulong, c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_file_remove": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
+    "tutti_file_rename": (c_int, [POINTER(tutti_runtime), c_char_p, c_char_p, POINTER(tutti_error)]),
+    "tutti_file_reserve": (c_int, [c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_file_sync": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_file_wide": (c_bool, [POINTER(tutti_runtime)]),
+    "tutti_file_write": (c_int, [c_void_p, c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_file_write_at": (c_int, [c_void_p, c_ulong, c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_fill": (None, [c_void_p, c_ulong, c_float, POINTER(c_float)]),
+    "tutti_fill_normal": (None, [c_void_p, c_ulong, _Nameless1, POINTER(c_float)]),
+    "tutti_fill_uniform": (None, [c_void_p, c_ulong, _Nameless2, c_float, c_float, POINTER(c_float)]),
+    "tutti_finite": (c_bool, [c_void_p, c_ulong, POINTER(c_float)]),
+    "tutti_free": (None, [c_void_p]),
+    "tutti_gather": (c_int, [POINTER(tutti_method), POINTER(c_float), c_ulong, POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_gather_parts": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_gather_parts_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_graph_close": (None, [c_void_p]),
+    "tutti_graph_degree": (c_int, [c_void_p]),
+    "tutti_graph_family": (c_bool, [c_int, POINTER(c_char_p), POINTER(c_char_p), POINTER(POINTER(tutti_option))]),
+    "tutti_graph_gap": (c_int, [c_void_p, POINTER(c_double), POINTER(tutti_error)]),
+    "tutti_graph_is": (c_bool, [c_void_p, c_char_p]),
+    "tutti_graph_messages": (c_double, [c_void_p]),
+    "tutti_graph_open": (c_int, [POINTER(c_void_p), c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_graph_open_push": (c_int, [POINTER(c_void_p), c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_graph_partners": (c_int, [c_void_p, POINTER(c_bool), c_int, POINTER(c_int), POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_graph_period": (c_ulong, [c_void_p]),
+    "tutti_graph_product": (c_int, [c_void_p, c_ulong, c_ulong, POINTER(c_double), POINTER(tutti_error)]),
+    "tutti_graph_require": (c_int, [c_void_p, c_char_p, POINTER(tutti_error)]),
+    "tutti_graph_roles": (c_int, [c_void_p, POINTER(c_bool), POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_graph_round": (None, [c_void_p, c_ulong, c_int, POINTER(c_int), POINTER(c_double), POINTER(c_int), POINTER(c_int), POINTER(c_double), POINTER(c_int), POINTER(c_double)]),
+    "tutti_graph_size": (c_int, [c_void_p]),
+    "tutti_group_give_up": (None, [POINTER(tutti_group), c_int]),
+    "tutti_group_keyed": (tutti_group, [POINTER(tutti_group), c_ulong, c_uint]),
+    "tutti_group_of": (tutti_group, [c_void_p, POINTER(c_int), c_int, c_ulong]),
+    "tutti_group_rank": (c_int, [POINTER(tutti_group), c_int]),
+    "tutti_group_workers": (tutti_group, [c_void_p, c_ulong]),
+    "tutti_hash": (c_ulong, [c_void_p, c_ulong]),
+    "tutti_histogram_add": (None, [POINTER(tutti_histogram), c_ulong]),
+    "tutti_histogram_bin": (c_int, [c_ulong]),
+    "tutti_histogram_least": (c_ulong, [c_int]),
+    "tutti_is_left_out": (c_bool, [POINTER(tutti_method), c_int, POINTER(tutti_error)]),
+    "tutti_job_wait": (c_int, [c_void_p, POINTER(tutti_job), POINTER(tutti_error)]),
+    "tutti_keep_name": (c_char_p, [c_int]),
+    "tutti_lane_close": (None, [c_void_p]),
+    "tutti_lane_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_lane_start": (None, [c_void_p, POINTER(tutti_job)]),
+    "tutti_launch_agent": (c_int, [c_int, c_int]),
+    "tutti_launch_claim_close": (None, [c_void_p]),
+    "tutti_launch_claim_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
+    "tutti_launch_find_place": (c_int, [POINTER(c_char_p), POINTER(tutti_launch_place), POINTER(tutti_error)]),
+    "tutti_launch_host_at": (c_int, [c_char_p, c_long, c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_launch_hosts": (c_int, [POINTER(tutti_launch_hosts_options), POINTER(tutti_launch_result), POINTER(tutti_error)]),
+    "tutti_launch_parse_hosts": (c_int, [c_char_p, POINTER(POINTER(tutti_launch_host)), POINTER(c_int), POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_launch_place_environment": (c_int, [POINTER(tutti_launch_place), POINTER(c_char_p), POINTER(POINTER(c_char_p)), POINTER(tutti_error)]),
+    "tutti_launch_place_meets": (c_int, [POINTER(tutti_launch_place), POINTER(c_char_p), POINTER(tutti_error)]),
+    "tutti_launch_place_transport": (c_char_p, [POINTER(tutti_launch_place)]),
+    "tutti_launch_run": (c_int, [POINTER(tutti_launch_options), POINTER(tutti_launch_result), POINTER(tutti_error)]),
+    "tutti_lock": (None, [c_void_p]),
+    "tutti_locked_read": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float)]),
+    "tutti_locked_read_rows": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float), c_int, POINTER(c_uint), c_ulong]),
+    "tutti_locks_count": (c_ulong, [POINTER(tutti_method), c_bool]),
+    "tutti_locks_leave": (None, [POINTER(c_uint)]),
+    "tutti_locks_take": (None, [POINTER(tutti_method), POINTER(c_uint)]),
+    "tutti_lookup": (c_char_p, [c_char_p, c_char_p, c_void_p, POINTER(c_void_p)]),
+    "tutti_loss_scale_check": (c_int, [c_char_p, POINTER(tutti_error)]),
+    "tutti_lr_schedule_close": (None, [c_void_p]),
+    "tutti_lr_schedule_factor": (c_double, [c_void_p, c_ulong]),
+    "tutti_lr_schedule_open": (c_int, [POINTER(c_void_p), c_char_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_machine_bytes": (c_ulong, []),
+    "tutti_machine_quota": (c_int, []),
+    "tutti_members_agree": (c_int, [c_void_p, c_int, POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_members_close": (None, [c_void_p]),
+    "tutti_members_epoch": (c_uint, [c_void_p]),
+    "tutti_members_group": (tutti_group, [c_void_p, c_ulong]),
+    "tutti_members_has": (c_bool, [c_void_p, c_int]),
+    "tutti_members_open": (c_int, [POINTER(c_void_p), c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_members_part": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_merge_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_error)]),
+    "tutti_merged": (c_long, [POINTER(tutti_method)]),
+    "tutti_method_default_of": (c_bool, [POINTER(tutti_method_ops), c_char_p, c_int, c_void_p]),
+    "tutti_method_find": (POINTER(tutti_method_ops), [c_char_p]),
+    "tutti_method_traits": (c_bool, [c_char_p, POINTER(c_uint)]),
+    "tutti_metric": (None, [POINTER(tutti_method), c_char_p, c_int, c_double]),
+    "tutti_metric_at": (None, [POINTER(tutti_method), c_char_p, c_int, c_long, c_double]),
+    "tutti_metric_histogram": (None, [POINTER(tutti_method), c_char_p, c_int, POINTER(tutti_histogram)]),
+    "tutti_mix": (c_int, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(c_long), POINTER(tutti_error)]),
+    "tutti_mix_start": (None, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(c_long)]),
+    "tutti_mix_wait": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_mixer_close": (None, [c_void_p]),
+    "tutti_mixer_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_mixer_options), POINTER(tutti_error)]),
+    "tutti_mixer_open": (c_int, [c_void_p, c_bool, POINTER(tutti_error)]),
+    "tutti_monitor_close": (None, [c_void_p]),
+    "tutti_monitor_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), POINTER(tutti_error)]),
+    "tutti_norm2": (c_double, [c_void_p, c_ulong, POINTER(c_float)]),
+    "tutti_normal": (c_double, [_Nameless3, c_ulong]),
+    "tutti_now_ns": (c_long, [POINTER(tutti_runtime)]),
+    "tutti_optim_by_rows": (c_bool, [POINTER(tutti_optim)]),
+    "tutti_optim_close": (None, [POINTER(tutti_optim)]),
+    "tutti_optim_declare": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p, c_ulong, c_ulong, c_int, c_void_p, POINTER(tutti_error)]),
+    "tutti_optim_find": (POINTER(tutti_optim_ops), [c_char_p]),
+    "tutti_optim_lazy": (c_bool, [POINTER(tutti_optim)]),
+    "tutti_optim_lr": (c_double, [POINTER(tutti_optim)]),
+    "tutti_optimizer_declare": (c_int, [POINTER(tutti_method), c_void_p, c_ulong, c_ulong, c_int, POINTER(tutti_error)]),
+    "tutti_option_find": (POINTER(tutti_option), [POINTER(tutti_option), c_char_p]),
+    "tutti_option_positives": (c_int, [c_char_p, POINTER(c_double), c_int]),
+    "tutti_option_print": (c_int, [POINTER(tutti_option), c_void_p, c_void_p, c_ulong]),
+    "tutti_option_set": (c_int, [POINTER(tutti_option), c_char_p, c_char_p, c_void_p, POINTER(tutti_error)]),
+    "tutti_option_type_name": (c_char_p, [c_int]),
+    "tutti_options_default": (None, [POINTER(tutti_option), c_void_p]),
+    "tutti_owe": (None, [POINTER(tutti_method), c_int, c_long]),
+    "tutti_pairs_answer": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_pairs_ask": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_pairs_close": (None, [c_void_p]),
+    "tutti_pairs_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_pairs_options), POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_pairs_hold": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_pairs_open": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_pairs_read": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_pairs_release": (None, [c_void_p]),
+    "tutti_pairs_update": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_permuted": (c_ulong, [_Nameless4, c_ulong, c_ulong]),
+    "tutti_philox": (None, [POINTER(c_uint), POINTER(c_uint), POINTER(c_uint)]),
+    "tutti_philox_begin": (None, [_Nameless5, POINTER(c_uint), POINTER(c_uint)]),
+    "tutti_plan_carry_out": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
+    "tutti_plan_close": (None, [c_void_p]),
+    "tutti_plan_count": (c_ulong, [c_void_p]),
+    "tutti_plan_open": (c_int, [POINTER(c_void_p), c_ulong, POINTER(tutti_error)]),
+    "tutti_plan_state": (POINTER(tutti_state), [c_void_p, c_ulong, POINTER(c_void_p)]),
+    "tutti_port_of": (c_ulong, [c_char_p, c_ulong, c_ulong]),
+    "tutti_post_recv": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_post_send": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, POINTER(tutti_note), tutti_buffer, POINTER(tutti_error)]),
+    "tutti_random": (c_ulong, [_Nameless6, c_ulong]),
+    "tutti_rate_at": (tutti_rate, [POINTER(tutti_method), c_ulong]),
+    "tutti_rate_now": (tutti_rate, [POINTER(tutti_method)]),
+    "tutti_recv": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_note), tutti_buffer, c_long, POINTER(tutti_error)]),
+    "tutti_reduce": (c_int, [POINTER(tutti_group), c_int, c_int, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_reduce_double": (c_int, [POINTER(tutti_group), c_int, POINTER(c_double), c_ulong, POINTER(tutti_error)]),
+    "tutti_reduce_from": (c_int, [POINTER(tutti_group), c_int, c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_reduce_scatter": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_reduce_scatter_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_reply": (c_int, [POINTER(tutti_method), POINTER(tutti_note), POINTER(tutti_note), tutti_buffer, POINTER(tutti_error)]),
+    "tutti_round": (c_int, [POINTER(tutti_method), c_int, c_bool, POINTER(tutti_error)]),
+    "tutti_runtime_check": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
+    "tutti_runtime_close": (None, [POINTER(tutti_runtime)]),
+    "tutti_runtime_open_posix": (c_int, [POINTER(POINTER(tutti_runtime)), POINTER(tutti_error)]),
+    "tutti_safetensors_close": (None, [c_void_p]),
+    "tutti_safetensors_count": (c_ulong, [c_void_p]),
+    "tutti_safetensors_entry": (POINTER(tutti_tensor_entry), [c_void_p, c_ulong]),
+    "tutti_safetensors_find": (POINTER(tutti_tensor_entry), [c_void_p, c_char_p]),
+    "tutti_safetensors_metadata": (c_char_p, [c_void_p, c_char_p]),
+    "tutti_safetensors_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
+    "tutti_safetensors_parse": (c_int, [POINTER(c_void_p), c_char_p, POINTER(c_uint8), c_ulong, c_ulong, POINTER(tutti_error)]),
+    "tutti_safetensors_read": (c_int, [c_void_p, POINTER(tutti_tensor_entry), c_ulong, c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_safetensors_write": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_tensor_entry), c_ulong, POINTER(c_char_p), POINTER(c_ulong), POINTER(tutti_error)]),
+    "tutti_scale": (None, [c_void_p, c_ulong, c_float, POINTER(c_float)]),
+    "tutti_scatter_parts": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_scatter_parts_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_send": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_note), tutti_buffer, POINTER(tutti_error)]),
+    "tutti_serve": (c_int, [POINTER(tutti_method), c_int, POINTER(tutti_note), tutti_buffer, c_long, POINTER(tutti_error)]),
+    "tutti_settings_close": (None, [c_void_p]),
+    "tutti_settings_default": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, POINTER(tutti_error)]),
+    "tutti_settings_environment": (c_int, [c_void_p, c_char_p, POINTER(c_char_p), POINTER(tutti_error)]),
+    "tutti_settings_file": (c_int, [c_void_p, c_char_p, POINTER(tutti_error)]),
+    "tutti_settings_flag": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, POINTER(tutti_error)]),
+    "tutti_settings_open": (c_int, [POINTER(c_void_p), POINTER(tutti_option), c_void_p, POINTER(tutti_error)]),
+    "tutti_settings_origin": (c_int, [c_void_p, c_char_p, POINTER(c_char_p)]),
+    "tutti_settings_text": (c_int, [c_void_p, c_char_p, c_char_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_share_apportion": (None, [c_long, c_int, POINTER(c_double), c_long, POINTER(c_long)]),
+    "tutti_share_batch": (c_long, [POINTER(tutti_share), c_int]),
+    "tutti_share_pass": (c_long, [POINTER(tutti_share), c_ulong, c_int, c_long, POINTER(c_ulong), POINTER(c_ulong)]),
+    "tutti_share_passes": (c_long, [POINTER(tutti_share), c_int]),
+    "tutti_share_sample": (c_ulong, [POINTER(tutti_share), c_ulong, c_ulong]),
+    "tutti_share_sample_of": (c_ulong, [POINTER(tutti_share), c_int, c_ulong, c_ulong]),
+    "tutti_share_step": (c_long, [POINTER(tutti_share), c_ulong, c_int]),
+    "tutti_share_steps": (c_ulong, [POINTER(tutti_share)]),
+    "tutti_size_add": (c_bool, [c_ulong, c_ulong, POINTER(c_ulong)]),
+    "tutti_size_mul": (c_bool, [c_ulong, c_ulong, POINTER(c_ulong)]),
+    "tutti_sleep_until": (None, [POINTER(tutti_runtime), c_long]),
+    "tutti_space_left": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(c_ulong), POINTER(tutti_error)]),
+    "tutti_spec_apply": (c_int, [c_void_p, c_char_p, POINTER(tutti_option), c_void_p, POINTER(tutti_error)]),
+    "tutti_spec_close": (None, [c_void_p]),
+    "tutti_spec_count": (c_ulong, [c_void_p]),
+    "tutti_spec_name": (c_char_p, [c_void_p]),
+    "tutti_spec_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(tutti_error)]),
+    "tutti_spec_print": (c_int, [c_char_p, POINTER(tutti_option), c_void_p, c_void_p, c_ulong]),
+    "tutti_stale": (None, [POINTER(tutti_method), c_ulong]),
+    "tutti_status_name": (c_char_p, [c_int]),
+    "tutti_step_adam": (None, [c_void_p, c_ulong, POINTER(tutti_adam_step), POINTER(c_float), POINTER(c_float), POINTER(c_float), POINTER(c_float)]),
+    "tutti_step_sgd": (None, [c_void_p, c_ulong, POINTER(tutti_sgd_step), POINTER(c_float), POINTER(c_float), POINTER(c_float)]),
+    "tutti_stragglar_rounds": (c_int, [c_int, c_bool]),
+    "tutti_suggest": (None, [c_char_p, POINTER(c_char_p), c_ulong, c_void_p, c_ulong]),
+    "tutti_take_over": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_team_parse": (c_int, [POINTER(tutti_method), c_char_p, c_char_p, POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_thread_join": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_thread_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
+    "tutti_transport_check": (c_int, [POINTER(tutti_transport_ops), c_char_p, POINTER(tutti_error)]),
+    "tutti_transport_find": (POINTER(tutti_transport_ops), [c_char_p]),
+    "tutti_transport_load": (c_int, [c_char_p, POINTER(POINTER(tutti_transport_ops)), c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_tree_sum": (None, [c_void_p, c_ulong, c_int, POINTER(POINTER(c_float)), POINTER(c_float), POINTER(c_float)]),
+    "tutti_tree_sum_all": (None, [c_void_p, c_ulong, c_int, POINTER(POINTER(c_float)), POINTER(c_float)]),
+    "tutti_uniform": (c_double, [_Nameless7, c_ulong]),
+    "tutti_unlock": (None, [c_void_p]),
+    "tutti_update": (None, [POINTER(tutti_optim), c_ulong, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(tutti_rate)]),
+    "tutti_variable": (c_char_p, [POINTER(c_char_p), c_char_p]),
+    "tutti_version": (c_char_p, []),
+    "tutti_wait": (c_int, [c_void_p, c_long, POINTER(tutti_error)]),
+    "tutti_wait_some": (c_int, [c_void_p, POINTER(POINTER(tutti_request)), c_ulong, c_ulong, c_long, POINTER(c_ulong), POINTER(tutti_error)]),
+    "tutti_wake": (None, [c_void_p]),
+    "tutti_world_can_survive": (c_bool, [c_char_p]),
+    "tutti_world_check": (c_int, [c_char_p, POINTER(tutti_error)]),
+    "tutti_world_close": (None, [c_void_p]),
+    "tutti_world_common": (c_int, [c_void_p, c_char_p, c_ulong, POINTER(c_void_p), POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_world_dead": (c_int, [c_void_p, c_void_p, c_ulong]),
+    "tutti_world_device": (c_void_p, [c_void_p]),
+    "tutti_world_events": (c_int, [c_void_p, c_int, POINTER(tutti_peer_event), c_int]),
+    "tutti_world_expel": (None, [c_void_p, c_int, c_char_p]),
+    "tutti_world_give_back": (None, [c_void_p]),
+    "tutti_world_host": (c_int, [c_void_p, c_int]),
+    "tutti_world_last_words": (None, [c_void_p, POINTER(tutti_error)]),
+    "tutti_world_lost": (c_bool, [c_void_p, c_int, c_void_p, c_ulong]),
+    "tutti_world_node": (c_int, [c_void_p, c_int]),
+    "tutti_world_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(tutti_error)]),
+    "tutti_world_open_telling": (c_int, [POINTER(c_void_p), c_char_p, CFUNCTYPE(None, c_void_p, c_char_p), c_void_p, POINTER(tutti_error)]),
+    "tutti_world_rank": (c_int, [c_void_p]),
+    "tutti_world_run": (c_int, [c_char_p, c_int, CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
+    "tutti_world_runtime": (POINTER(tutti_runtime), [c_void_p]),
+    "tutti_world_sent": (None, [c_void_p, c_int, POINTER(c_ulong), POINTER(c_ulong)]),
+    "tutti_world_sent_there": (None, [c_void_p, c_int, c_ulong]),
+    "tutti_world_shares": (c_bool, [c_void_p]),
+    "tutti_world_simulated": (c_bool, [c_char_p]),
+    "tutti_world_size": (c_int, [c_void_p]),
+    "tutti_world_survives": (c_bool, [c_void_p]),
+    "tutti_world_take": (c_bool, [c_void_p]),
+    "tutti_world_there": (c_void_p, [c_void_p, c_void_p, c_ulong, c_int]),
+    "tutti_world_transport": (c_char_p, [c_void_p]),
+    "tutti_world_window": (c_int, [c_void_p, c_char_p, c_ulong, POINTER(c_void_p), POINTER(tutti_error)]),
+}
+
+
+def declare(library):
+    """Gives each function of a loaded library its arguments and its result."""
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
