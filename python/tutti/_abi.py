@@ -59,17 +59,18 @@ TUTTI_GRAPH_GAP_MAX = 2048
 TUTTI_REPLICAS_EQUAL = 1
 TUTTI_OWNS_UPDATE = 2
 TUTTI_GOES_ON = 4
-TUTTI_DIRECTION = 32
+TUTTI_OWN_PACE = 8
 TUTTI_ENCODES = 16
+TUTTI_DIRECTION = 32
 TUTTI_KNOWS_ROWS = 64
 TUTTI_UPDATES_SLICES = 128
 TUTTI_THROUGH_SERVERS = 256
 TUTTI_SERVERS = 512
-TUTTI_OWN_PACE = 8
 TUTTI_HISTOGRAM_EXACT = 1024
 TUTTI_HISTOGRAM_BINS = 1081
 TUTTI_SERVICES_MOST = 4
 TUTTI_METHOD_DEFAULT_BYTES = 256
+TUTTI_FACILITIES_MOST = 8
 TUTTI_NONFINITE_STOP = 0
 TUTTI_NONFINITE_SKIP = 1
 TUTTI_CODEC_COST_OFF = 0
@@ -207,7 +208,6 @@ class tutti_method_ops(Structure):
         ("title", c_char_p),
         ("authors", c_char_p),
         ("family", c_char_p),
-        ("sheet", c_char_p),
         ("year", c_int),
         ("axes", tutti_axes),
         ("constraints", POINTER(c_char_p)),
@@ -612,6 +612,29 @@ class tutti_trace_event(Structure):
     ]
 
 
+class tutti_saved_run(Structure):
+    _fields_ = [
+        ("slices", c_long),
+        ("resized", c_bool),
+        ("changed", c_bool),
+    ]
+
+
+class tutti_facility_ops(Structure):
+    _fields_ = [
+        ("open", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("close", CFUNCTYPE(None, c_void_p)),
+        ("arrive", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("hold", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("release", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("begun", CFUNCTYPE(None, c_void_p)),
+        ("without", CFUNCTYPE(c_int, c_void_p, c_int, c_char_p, POINTER(tutti_error))),
+        ("slices", CFUNCTYPE(c_long, c_void_p)),
+        ("recuts", CFUNCTYPE(c_bool, c_void_p, POINTER(tutti_saved_run), c_void_p)),
+        ("load", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(tutti_saved_run), POINTER(tutti_error))),
+    ]
+
+
 class _Nameless1(Structure):
     _fields_ = [
         ("seed", c_ulong),
@@ -685,6 +708,7 @@ class tutti_launch_hosts_options(Structure):
         ("servers", c_int),
         ("least", c_int),
         ("stop_ns", c_long),
+        ("silence_ns", c_long),
         ("output", CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_ulong)),
         ("user", c_void_p),
     ]
@@ -721,15 +745,7 @@ class tutti_launch_options(Structure):
         ("least", c_int),
         ("lost", CFUNCTYPE(None, c_void_p, c_char_p)),
         ("stop_ns", c_long),
-    ]
-
-
-class tutti_mixer_options(Structure):
-    _fields_ = [
-        ("graph", c_char_p),
-        ("push", c_bool),
-        ("encode", c_bool),
-        ("gamma", c_double),
+        ("silence_ns", c_long),
     ]
 
 
@@ -738,17 +754,6 @@ class _Nameless3(Structure):
         ("seed", c_ulong),
         ("stream", c_ulong),
         ("step", c_ulong),
-    ]
-
-
-class tutti_pairs_options(Structure):
-    _fields_ = [
-        ("graph", c_char_p),
-        ("peer", c_int),
-        ("roles", c_int),
-        ("exchanges", c_long),
-        ("outstanding", c_long),
-        ("lr_staleness", c_bool),
     ]
 
 
@@ -901,17 +906,6 @@ FUNCTIONS = {
     "tutti_alltoall": (c_int, [POINTER(tutti_group), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_alltoall_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_average": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_error)]),
-    "tutti_averager_average": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_averager_beat": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_averager_close": (None, [c_void_p]),
-    "tutti_averager_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_char_p, c_long, c_long, POINTER(c_int), POINTER(tutti_error)]),
-    "tutti_averager_hold": (None, [c_void_p]),
-    "tutti_averager_mix": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_averager_open": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_averager_read": (None, [c_void_p]),
-    "tutti_averager_release": (None, [c_void_p]),
-    "tutti_averager_tell": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_averager_update": (c_int, [c_void_p, c_long, POINTER(tutti_error)]),
     "tutti_await_rounds": (c_int, [POINTER(tutti_method), c_int, c_long, POINTER(tutti_error)]),
     "tutti_axpy": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), POINTER(c_float)]),
     "tutti_barrier": (c_int, [POINTER(tutti_group), POINTER(tutti_error)]),
@@ -1019,6 +1013,7 @@ FUNCTIONS = {
     "tutti_exchange_codec": (c_char_p, [POINTER(tutti_method)]),
     "tutti_exchange_declare": (c_int, [POINTER(tutti_method), c_void_p, c_char_p, POINTER(tutti_error)]),
     "tutti_exchange_once": (c_int, [POINTER(tutti_method), c_char_p, POINTER(tutti_error)]),
+    "tutti_facility_add": (None, [POINTER(tutti_method), POINTER(tutti_facility_ops), c_void_p]),
     "tutti_file_begin": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_bool, POINTER(tutti_error)]),
     "tutti_file_bytes": (c_ulong, [c_void_p]),
     "tutti_file_close": (c_int, [c_void_p, POINTER(tutti_error)]),
@@ -1111,12 +1106,6 @@ FUNCTIONS = {
     "tutti_metric": (None, [POINTER(tutti_method), c_char_p, c_int, c_double]),
     "tutti_metric_at": (None, [POINTER(tutti_method), c_char_p, c_int, c_long, c_double]),
     "tutti_metric_histogram": (None, [POINTER(tutti_method), c_char_p, c_int, POINTER(tutti_histogram)]),
-    "tutti_mix": (c_int, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(c_long), POINTER(tutti_error)]),
-    "tutti_mix_start": (None, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(c_long)]),
-    "tutti_mix_wait": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_mixer_close": (None, [c_void_p]),
-    "tutti_mixer_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_mixer_options), POINTER(tutti_error)]),
-    "tutti_mixer_open": (c_int, [c_void_p, c_bool, POINTER(tutti_error)]),
     "tutti_monitor_close": (None, [c_void_p]),
     "tutti_monitor_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), POINTER(tutti_error)]),
     "tutti_norm2": (c_double, [c_void_p, c_ulong, POINTER(c_float)]),
@@ -1136,15 +1125,6 @@ FUNCTIONS = {
     "tutti_option_type_name": (c_char_p, [c_int]),
     "tutti_options_default": (None, [POINTER(tutti_option), c_void_p]),
     "tutti_owe": (None, [POINTER(tutti_method), c_int, c_long]),
-    "tutti_pairs_answer": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_pairs_ask": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_pairs_close": (None, [c_void_p]),
-    "tutti_pairs_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_pairs_options), POINTER(c_int), POINTER(tutti_error)]),
-    "tutti_pairs_hold": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_pairs_open": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_pairs_read": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_pairs_release": (None, [c_void_p]),
-    "tutti_pairs_update": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_permuted": (c_ulong, [_Nameless4, c_ulong, c_ulong]),
     "tutti_philox": (None, [POINTER(c_uint), POINTER(c_uint), POINTER(c_uint)]),
     "tutti_philox_begin": (None, [_Nameless5, POINTER(c_uint), POINTER(c_uint)]),
@@ -1165,7 +1145,7 @@ FUNCTIONS = {
     "tutti_reduce_from": (c_int, [POINTER(tutti_group), c_int, c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_reduce_scatter": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_reduce_scatter_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
-    "tutti_reply": (c_int, [POINTER(tutti_method), POINTER(tutti_note), POINTER(tutti_note), tutti_buffer, POINTER(tutti_error)]),
+    "tutti_reply": (c_int, [POINTER(tutti_method), POINTER(tutti_note), POINTER(tutti_note), POINTER(tutti_error)]),
     "tutti_round": (c_int, [POINTER(tutti_method), c_int, c_bool, POINTER(tutti_error)]),
     "tutti_runtime_check": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_runtime_close": (None, [POINTER(tutti_runtime)]),
