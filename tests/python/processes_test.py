@@ -1,0 +1,72 @@
+"""The fixture `run` itself: what it gives back, what it refuses, and that nothing is left of a run."""
+
+import signal
+import time
+
+import processes
+import pytest
+
+PLACE = """
+import os, sys
+from tutti.engine import World
+with World() as world:
+    print(world.rank, world.size, *sys.argv[1:])
+    print("of rank", world.rank, file=sys.stderr)
+"""
+ALL = [pytest.param("torchrun", marks=pytest.mark.torch), "openmpi", "mpich", "variables"]
+
+
+@pytest.mark.parametrize("launcher", ALL)
+def test_each_launcher_gives_each_rank_its_place_and_its_output(run, launcher):
+    result = run(PLACE, n=2, launcher=launcher, args=["a", 1])
+    assert [r.out for r in result.ranks] == ["0 2 a 1\n", "1 2 a 1\n"]
+    assert [r.err for r in result.ranks] == ["of rank 0\n", "of rank 1\n"]
+
+
+def test_a_function_is_a_script_and_gives_numbers_back(run):
+    def numbers():
+        import json
+        import os
+        print(json.dumps({"rank": os.environ["TUTTI_RANK"], "said": os.environ.get("WORD")}))
+
+    result = run(numbers, n=3, launcher="variables", env={"WORD": "x", "OMP_NUM_THREADS": None})
+    assert [r.last for r in result.ranks] == [{"rank": str(r), "said": "x"} for r in range(3)]
+
+
+def test_another_exit_status_than_wanted_fails_with_all_that_was_written(run):
+    with pytest.raises(AssertionError, match="(?s)wanted exit status 0.*exit status 3.*rank 1, stderr.*broken"):
+        run("import os, sys\nprint('broken', file=sys.stderr)\nsys.exit(3 * int(os.environ['TUTTI_RANK']))",
+            launcher="variables")
+    assert run("import sys\nsys.exit(4)", launcher="variables", code=4).code == 4
+
+
+def test_a_run_that_hangs_is_ended_and_says_where_it_was(run):
+    began = time.monotonic()
+    with pytest.raises(AssertionError, match="(?s)has not ended after 2 s.*in waits_for_ever"):
+        run("import time\ndef waits_for_ever():\n    time.sleep(1000)\nwaits_for_ever()", launcher="variables",
+            timeout=2)
+    assert time.monotonic() - began < 20
+
+
+def test_a_process_that_is_left_behind_is_found_whatever_its_session(run):
+    with pytest.raises(AssertionError, match="(?s)left processes behind.*sleep 1000"):
+        run("import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)", n=1,
+            launcher="variables")
+    assert processes.marked(processes.SESSION + "-") == []
+
+
+def test_a_rank_can_be_killed_and_waited_for(run):
+    job = run.start("import time\nprint('here')\ntime.sleep(1000)", n=2, launcher="variables")
+    job.says(1, "here")
+    job.kill(1)
+    job.kill(0, signal.SIGTERM)
+    assert job.wait(code=None).code != 0
+
+
+def test_what_a_test_does_not_wait_for_is_ended(tmp_path):
+    runner = processes.Runner(tmp_path, pytest.skip)
+    job = runner.start("import time\nprint('here')\ntime.sleep(1000)", n=2, launcher="variables")
+    pids = {job.pid(r) for r in range(2)}
+    assert pids < set(processes.marked(job.mark))
+    runner.close()
+    assert processes.marked(job.mark) == []
