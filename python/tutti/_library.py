@@ -1,31 +1,60 @@
-"""Finds and loads libtutti, once."""
+"""Finds and loads libtutti, once: what TUTTI_LIBRARY names, else the one in the package, else the system's."""
 
 import ctypes
 import os
 
 from . import _abi
 
+_SONAME = "libtutti.so." + _abi.ABI
+
 
 def _find():
-    named = os.environ.get("TUTTI_LIBRARY")
-    if named:
-        return named
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib")
-    for name in sorted(os.listdir(beside)) if os.path.isdir(beside) else ():
-        if name.startswith("libtutti.so"):
-            return os.path.join(beside, name)
-    return "libtutti.so.%d" % _abi.ABI
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", _SONAME)
+    return os.environ.get("TUTTI_LIBRARY") or (beside if os.path.exists(beside) else _SONAME)
+
+
+def _refused(path, why):
+    named = "named by TUTTI_LIBRARY" if os.environ.get("TUTTI_LIBRARY") else "of this installation"
+    return ImportError(f"tutti cannot use the library '{path}' {named}: {why}", name="tutti", path=path)
+
+
+def _interface(version):
+    """What versions with the same interface have in common (cmake/Install.cmake): 0.2 of 0.2.1, 3 of 3.1.0."""
+    major, minor = version.split(".")[:2]
+    return f"0.{minor}" if major == "0" else major
 
 
 def _load():
     path = _find()
     try:
-        library = ctypes.CDLL(path)
-        _abi.declare(library)
-    except (OSError, AttributeError) as e:
-        raise ImportError("tutti: the library '%s' cannot be used (%s); install the package again, or name another "
-                          "in TUTTI_LIBRARY" % (path, e)) from None
-    return library
+        loaded = ctypes.CDLL(path)
+    except OSError as e:
+        missing = str(e).partition(": cannot open shared object file")[0]
+        if missing == path:
+            raise _refused(path, "there is no such file; install tutti again, or name one in TUTTI_LIBRARY") from None
+        if missing != str(e):
+            raise _refused(path, f"it needs {missing}, which is not on this machine; install what has it") from None
+        raise _refused(path, str(e)) from None
+    try:
+        loaded.tutti_version.restype = ctypes.c_char_p
+        version = loaded.tutti_version().decode()
+        if _interface(version) == _abi.ABI:
+            _abi.declare(loaded)
+            return loaded
+        why = f"it is of version {version}, and this package was made for {_abi.VERSION}; install both from one version"
+    except AttributeError as e:
+        why = f"it is no libtutti of version {_abi.VERSION} ({e}); install both from one version"
+    raise _refused(path, why)
+
+
+def table(name):
+    """The entries of a table of the library, which ends with NULL: "tutti_methods"."""
+    at = ctypes.addressof(ctypes.c_void_p.in_dll(library, name))
+    entries = ctypes.cast(at, ctypes.POINTER(_abi.TABLES[name]))
+    k = 0
+    while entries[k]:
+        yield entries[k].contents
+        k += 1
 
 
 library = _load()
