@@ -1,5 +1,6 @@
 /* launch.h: worker processes, on this host or on several: started, pinned, watched, ended. The
-   launcher computes nothing. Also the place of a process that somebody else's launcher started. */
+   launcher computes nothing. Also the place of a process that somebody else's launcher started, and
+   what stands in for a launcher of ours there. */
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
 #include "base.h"
@@ -187,6 +188,7 @@ typedef struct tutti_launch_place {
     char meet[300];              /* "node01:23456": where the ranks meet over tcp; "": not told */
     bool meet_at_rank_0;         /* rank 0 has to serve the meeting place there */
     char run[256];               /* the run among those of its launcher: "Slurm 4711.0"; or "" */
+    bool one_host;               /* all ranks are on this host, as far as is told */
 } tutti_launch_place;
 
 /* Finds the place. It asks TUTTI_RANK and TUTTI_SIZE, then Open MPI (OMPI_COMM_WORLD_*), PMI
@@ -208,13 +210,40 @@ tutti_status tutti_launch_place_environment(const tutti_launch_place *place,
                                             tutti_error *err);
 
 /* May the ranks of this place meet over tcp? TUTTI_ERR_USAGE with what mends it: nothing says
-   where, or they have no common key. */
+   where, or they have no common key, and they are not on one host, where they may gather. */
 tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *const *environment,
                                       tutti_error *err);
 
-/* The transport for a place where none was named: "mpi" under an MPI launcher, "tcp" where there is
-   a place to meet, else "shm". */
+/* The transport for a place where none was named: "shm" where another launcher has started all ranks
+   on one host, else "mpi" under an MPI launcher, "tcp" where there is a place to meet, else "shm". */
 const char *tutti_launch_place_transport(const tutti_launch_place *place);
+
+/* ---- ranks of one host that no launcher of ours has started ---- */
+typedef struct tutti_launch_gathering tutti_launch_gathering;
+
+/* Do these ranks have to gather before they open that transport ("shm", "tcp")? Yes if they are
+   several on one host, and have no memory of a launcher of ours (shm), or no key (tcp). Pure. */
+bool tutti_launch_gathers(const tutti_launch_place *place, const char *transport,
+                          char *const *environment);
+
+/* The ranks meet in a private directory of this user ($XDG_RUNTIME_DIR/tutti or /tmp/tutti-UID) and
+   get there what a launcher of ours would have given them: the memory of the run (shm), or a key and
+   a place to meet (tcp). With shm a thread watches the other ranks' processes until close. Blocks
+   until all ranks are there.
+
+   environment: that of tutti_launch_place_environment. wait_ns: for all to
+   come; 0: 60 s. waits, user: as in tutti_launch (transport.h).
+
+   TUTTI_ERR_USAGE: the directory is not this user's alone, or another process has this rank's place.
+   TUTTI_ERR_IO: somebody has not come in time. TUTTI_ERR_PEER: somebody has ended meanwhile.
+   Allocates. */
+tutti_status tutti_launch_gather(tutti_launch_gathering **out, const tutti_launch_place *place,
+                                 const char *transport, char *const *environment, int64_t wait_ns,
+                                 void (*waits)(void *user, const char *line), void *user,
+                                 tutti_error *err);
+/* The environment for the transport's opening; strings of the one that was given are borrowed. */
+char *const *tutti_launch_gathered(const tutti_launch_gathering *g);
+void tutti_launch_gather_close(tutti_launch_gathering *g); /* after the transport; takes NULL */
 
 /* Host `index` of a list as Slurm writes it, "gpu[01-03,7],login": names in order, TUTTI_CLOSED
    past the end. TUTTI_ERR_USAGE: not such a list. */

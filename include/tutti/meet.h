@@ -54,7 +54,7 @@ void tutti_run_key_wipe(tutti_run_key *key);                 /* never optimised 
 typedef struct tutti_meet tutti_meet;
 typedef struct tutti_meet_options {
     /* To bind: "0.0.0.0", "::", "127.0.0.1", a name of this host. "unix": no port at all, for ranks
-       of this host only. NULL: "0.0.0.0". */
+       of this host only; "unix:NAME" under that name, of at most 15 bytes. NULL: "0.0.0.0". */
     const char *address;
     int port;                    /* 0: the kernel chooses */
     int size;                    /* ranks of the run */

@@ -669,6 +669,7 @@ class tutti_launch_place(Structure):
         ("meet", (c_char * 300)),
         ("meet_at_rank_0", c_bool),
         ("run", (c_char * 256)),
+        ("one_host", c_bool),
     ]
 
 
@@ -1119,6 +1120,10 @@ FUNCTIONS = {
     "tutti_launch_claim_close": (None, [c_void_p]),
     "tutti_launch_claim_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_launch_find_place": (c_int, [POINTER(c_char_p), POINTER(tutti_launch_place), POINTER(tutti_error)]),
+    "tutti_launch_gather": (c_int, [POINTER(c_void_p), POINTER(tutti_launch_place), c_char_p, POINTER(c_char_p), c_long, CFUNCTYPE(None, c_void_p, c_char_p), c_void_p, POINTER(tutti_error)]),
+    "tutti_launch_gather_close": (None, [c_void_p]),
+    "tutti_launch_gathered": (POINTER(c_char_p), [c_void_p]),
+    "tutti_launch_gathers": (c_bool, [POINTER(tutti_launch_place), c_char_p, POINTER(c_char_p)]),
     "tutti_launch_host_at": (c_int, [c_char_p, c_long, c_void_p, c_ulong, POINTER(tutti_error)]),
     "tutti_launch_hosts": (c_int, [POINTER(tutti_launch_hosts_options), POINTER(tutti_launch_result),
         POINTER(tutti_error)]),

@@ -238,31 +238,43 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
                                       void (*waits)(void *user, const char *line), void *user, tutti_error *err)
 {
     const tutti_transport_ops *ops;
+    tutti_launch_gathering *gathering = NULL;
     tutti_launch_place place;
     tutti_launch launch;
     char **environment;
-    tutti_status status;
+    tutti_status status = TUTTI_OK;
+    bool gathers;
 
     *out = NULL;
     TUTTI_TRY(tutti_launch_find_place(environ, &place, err));
     if (transport_spec == NULL || transport_spec[0] == '\0')
         transport_spec = tutti_launch_place_transport(&place);
     TUTTI_TRY(find_transport(transport_spec, &ops, err));
-    if (place.size > 1 && strcmp(ops->name, "shm") == 0 &&
+    gathers = tutti_launch_gathers(&place, ops->name, environ);
+    if (place.size > 1 && strcmp(ops->name, "shm") == 0 && !gathers &&
         (place.by > TUTTI_BY_TUTTI || tutti_variable(environ, "TUTTI_SHM_FD") == NULL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has started %d processes (%s), "
-                          "and transport shm takes the shared memory of a launcher of ours; "
-                          "use transport tcp%s, or start the run with 'tutti train -n N'",
+                          "%s has started %d processes (%s), and nothing says that all of them are on one host, as "
+                          "transport shm needs; use transport tcp%s, or start the run with 'tutti run -n N -- COMMAND'",
                           place.by > TUTTI_BY_TUTTI ? place.name : "somebody", place.size, place.found,
                           place.by > TUTTI_BY_TUTTI ? " or mpi"
                                                     : ", with TUTTI_MEET=HOST:PORT and a key for all (`tutti key`)");
     if (strcmp(ops->name, "tcp") == 0)
         TUTTI_TRY(tutti_launch_place_meets(&place, environ, err));
+    if (gathers) /* nobody waits for one whose options are refused */
+        TUTTI_TRY(tutti_world_check(transport_spec, err));
     TUTTI_TRY(tutti_launch_place_environment(&place, environ, &environment, err));
+    if (gathers)
+        status = tutti_launch_gather(&gathering, &place, ops->name, environment, 0, waits, user, err);
     launch = (tutti_launch){ .rank = place.rank, .size = place.size, .spec = transport_spec,
-                             .environment = environment, .waits = waits, .user = user };
-    status = tutti_world_open_on(out, ops, &launch, NULL, err);
+                             .environment = gathering != NULL ? tutti_launch_gathered(gathering) : environment,
+                             .waits = waits, .user = user };
+    if (status == TUTTI_OK)
+        status = tutti_world_open_on(out, ops, &launch, NULL, err);
+    if (status == TUTTI_OK)
+        (*out)->gathering = gathering;
+    else
+        tutti_launch_gather_close(gathering);
     tutti_free(environment);
     return status;
 }
@@ -281,6 +293,7 @@ void tutti_world_close(tutti_world *world)
     tutti_orphans_close(world);
     if (world->transport != NULL)
         world->ops->close(world->transport);
+    tutti_launch_gather_close(world->gathering);
     tutti_device_close(world->device);
     tutti_cache_close(world);
     tutti_table_close(world);

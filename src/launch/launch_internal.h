@@ -1,6 +1,7 @@
 /* launch_internal.h: what the files of this room share. launch.c watches the workers of one host,
    stopped.c sees which are stopped, start.c makes one worker, pin.c knows the cores. hosts.c and
-   agent.c are the two ends of several hosts. */
+   agent.c are the two ends of several hosts. gather.c, private.c and beside.c stand in for a
+   launcher of ours among ranks of one host that somebody else has started. */
 #ifndef TUTTI_LAUNCH_INTERNAL_H
 #define TUTTI_LAUNCH_INTERNAL_H
 #include <sched.h>
@@ -79,6 +80,42 @@ tutti_status tutti_launch_words(const char *text, size_t more, const char ***wor
    is no way. */
 void tutti_launch_route(const char *host, char *text, size_t bytes);
 bool tutti_launch_is_loopback(const char *address);
+
+/* ---- private.c: where ranks meet that no launcher of ours has started ---- */
+typedef struct launch_private {
+    int directory;               /* -1: not open */
+    char path[512];
+} launch_private;
+/* Makes it if need be. TUTTI_ERR_USAGE: it is not this user's alone. */
+tutti_status tutti_launch_private_directory(char *const *environment, launch_private *p,
+                                            tutti_error *err);
+void tutti_launch_private_close(launch_private *p);
+/* Listens in it, and removes what killed runs have left there. leave: no longer. */
+tutti_status tutti_launch_private_listen(const launch_private *p, const char *name, int *fd,
+                                         tutti_error *err);
+void tutti_launch_private_leave(const launch_private *p, const char *name, int *fd);
+/* 0 or an errno: ENOENT, ECONNREFUSED: nobody listens yet. */
+int tutti_launch_private_connect(const launch_private *p, const char *name, int *fd);
+/* Who is at the other end, as the kernel knows it; false: another user. */
+bool tutti_launch_peer(int fd, pid_t *pid);
+/* The launcher: the nearest process above this one that did not begin with `variable`, which a
+   launcher sets for what it starts. 0: none is to be seen. */
+pid_t tutti_launch_launcher(const char *variable, unsigned long long *began);
+unsigned long long tutti_launch_began(pid_t pid); /* 0: there is no such process */
+
+/* ---- beside.c: ranks without a common parent of ours watch each other ---- */
+typedef struct launch_beside launch_beside;
+typedef struct launch_rank { pid_t pid; unsigned long long began; } launch_rank;
+/* From now on the end of each of the ranks is written into the shared memory, where the others see
+   it. `fd`: that memory's; it stays the caller's. */
+tutti_status tutti_launch_beside_open(launch_beside **out, tutti_runtime *rt, int fd, int rank,
+                                      int size, const launch_rank *ranks, tutti_error *err);
+void tutti_launch_beside_close(launch_beside *b); /* takes NULL */
+
+/* ---- place.c ---- */
+/* The variable that the launcher of this place sets for what it starts, and for nothing else. NULL:
+   it was said by hand. */
+const char *tutti_launch_place_mark(const tutti_launch_place *place, char *const *environment);
 
 /* ---- what launcher and agent say to each other (hosts.c, agent.c) ----
    1. The agent greets on its output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as

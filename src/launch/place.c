@@ -29,16 +29,20 @@
 static const struct {
     tutti_launch_by by;
     const char *name, *rank, *size, *local, *host;
+    const char *here;            /* how many are on this host */
+    const char *mark;            /* set for what it starts and nothing else; NULL: `rank` is that */
     const char *needs;           /* without it the others mean nothing; NULL: nothing needed */
 } launchers[] = {
-    { TUTTI_BY_TUTTI, "tutti", "TUTTI_RANK", "TUTTI_SIZE", NULL, NULL, NULL },
-    { TUTTI_BY_OPENMPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", NULL,
-      NULL },
-    { TUTTI_BY_PMI, "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", NULL, NULL },
-    { TUTTI_BY_MVAPICH, "MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", NULL,
-      NULL },
-    { TUTTI_BY_SLURM, "Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_STEP_ID" },
-    { TUTTI_BY_TORCHRUN, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", NULL, NULL },
+    { TUTTI_BY_TUTTI, "tutti", "TUTTI_RANK", "TUTTI_SIZE", .mark = "" },
+    { TUTTI_BY_OPENMPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+      .here = "OMPI_COMM_WORLD_LOCAL_SIZE" },
+    { TUTTI_BY_PMI, "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", .here = "MPI_LOCALNRANKS" },
+    { TUTTI_BY_MVAPICH, "MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+      .here = "MV2_COMM_WORLD_LOCAL_SIZE" },
+    { TUTTI_BY_SLURM, "Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURMD_NODENAME",
+      .needs = "SLURM_STEP_ID" },
+    { TUTTI_BY_TORCHRUN, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", .here = "LOCAL_WORLD_SIZE",
+      .mark = "TORCHELASTIC_RUN_ID" },
 };
 
 /* A whole number from 0 to `most`, written in digits only. */
@@ -298,6 +302,42 @@ static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tut
     return TUTTI_OK;
 }
 
+/* "localhost:1", "127.0.0.1:1", "[::1]:1": nobody but this host's processes can meet there. */
+static bool is_loopback(const char *meet)
+{
+    return strncmp(meet, "localhost:", 10) == 0 || strncmp(meet, "127.", 4) == 0 || strncmp(meet, "[::1]:", 6) == 0;
+}
+
+/* Are all ranks on this host? What the launcher says of it; a step of Slurm on one node, whoever
+   started the ranks in it; else the place where they meet may tell. */
+static bool on_one_host(char *const *environment, const tutti_launch_place *p)
+{
+    const char *here = NULL;
+    int n, nodes, tasks;
+
+    for (size_t i = 0; i < TUTTI_LENGTH(launchers); i++)
+        if (launchers[i].by == p->by)
+            here = launchers[i].here;
+    if (here != NULL && number(tutti_variable(environment, here), RANKS_MAX, &n))
+        return n == p->size;
+    if (p->by != TUTTI_BY_TUTTI && tutti_variable(environment, "SLURM_STEP_ID") != NULL &&
+        number(tutti_variable(environment, "SLURM_NTASKS"), RANKS_MAX, &tasks) && tasks == p->size &&
+        (number(tutti_variable(environment, "SLURM_STEP_NUM_NODES"), RANKS_MAX, &nodes) ||
+         number(tutti_variable(environment, "SLURM_NNODES"), RANKS_MAX, &nodes)))
+        return nodes == 1;
+    return is_loopback(p->meet);
+}
+
+const char *tutti_launch_place_mark(const tutti_launch_place *place, char *const *environment)
+{
+    for (size_t i = 0; i < TUTTI_LENGTH(launchers); i++)
+        if (launchers[i].by == place->by) {
+            const char *mark = launchers[i].mark != NULL ? launchers[i].mark : launchers[i].rank;
+            return tutti_variable(environment, mark) != NULL ? mark : NULL;
+        }
+    return NULL;
+}
+
 tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out, tutti_error *err)
 {
     tutti_launch_place one;
@@ -338,29 +378,47 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
                           "PMIX_RANK is %d, and nothing says how many ranks there are; say TUTTI_RANK and TUTTI_SIZE, "
                           "or start the run by mpirun, srun or torchrun",
                           pmix);
-    return meet_of(environment, out, err);
+    TUTTI_TRY(meet_of(environment, out, err));
+    out->one_host = out->size == 1 || on_one_host(environment, out);
+    return TUTTI_OK;
 }
 
 const char *tutti_launch_place_transport(const tutti_launch_place *place)
 {
+    if (place->by > TUTTI_BY_TUTTI && place->one_host)
+        return "shm";
     if (place->by == TUTTI_BY_OPENMPI || place->by == TUTTI_BY_PMI || place->by == TUTTI_BY_MVAPICH)
         return place->size > 1 ? "mpi" : "shm";
     return place->size > 1 && place->meet[0] != '\0' ? "tcp" : "shm";
+}
+
+static bool has_key(char *const *environment)
+{
+    return tutti_variable(environment, "TUTTI_RUN_KEY") != NULL ||
+           tutti_variable(environment, "TUTTI_RUN_KEY_FILE") != NULL;
+}
+
+bool tutti_launch_gathers(const tutti_launch_place *place, const char *transport, char *const *environment)
+{
+    if (place->size < 2 || !place->one_host)
+        return false;
+    if (strcmp(transport, "shm") == 0)
+        return place->by > TUTTI_BY_TUTTI || tutti_variable(environment, "TUTTI_SHM_FD") == NULL;
+    return strcmp(transport, "tcp") == 0 && (!has_key(environment) || place->meet[0] == '\0');
 }
 
 tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *const *environment, tutti_error *err)
 {
     const char *who = place->by == TUTTI_BY_TUTTI ? "somebody" : place->name;
 
-    if (place->size < 2)
+    if (place->size < 2 || tutti_launch_gathers(place, "tcp", environment))
         return TUTTI_OK;
     if (place->meet[0] == '\0')
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s has started %d processes (%s), but nothing says where they meet; "
                           "say TUTTI_MEET=HOST:PORT to all, with the host of rank 0 and a free port there",
                           who, place->size, place->found);
-    if (tutti_variable(environment, "TUTTI_RUN_KEY") == NULL &&
-        tutti_variable(environment, "TUTTI_RUN_KEY_FILE") == NULL)
+    if (!has_key(environment))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the %d processes that %s has started have no key to know each other by; make one "
                           "with `tutti key > FILE` where all can read it, and say TUTTI_RUN_KEY_FILE=FILE to all",

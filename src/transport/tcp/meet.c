@@ -438,7 +438,8 @@ static tutti_status listen_at(tutti_meet *m, const tutti_meet_options *o, tutti_
     const char *address = o->address != NULL && o->address[0] != '\0' ? o->address : "0.0.0.0";
     int cause;
 
-    if (strcmp(address, "unix") == 0) {
+    if (strcmp(address, "unix") == 0 || strncmp(address, "unix:", 5) == 0) {
+        snprintf(m->local, sizeof m->local, "%s", address[4] == ':' ? address + 5 : "");
         cause = tutti_tcp_listen_local(m->local, &m->door.listening[1]);
         return cause == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, cause, "cannot open a meeting place on this host");
     }

@@ -65,7 +65,7 @@ static tutti_status serve(finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     const tutti_meet_options options = {
-        .address = f->place.at.ss_family == AF_INET6 ? "::" : "0.0.0.0",
+        .address = f->place.at.ss_family == AF_UNIX ? f->where : f->place.at.ss_family == AF_INET6 ? "::" : "0.0.0.0",
         .port = tutti_tcp_address_port(&f->place),
         .size = e->size,
         .id = f->id,
@@ -74,7 +74,7 @@ static tutti_status serve(finder *f, tutti_error *err)
         .silence_ns = (int64_t)(e->options.peer_timeout * 1e9),
     };
 
-    if (options.port == 0)
+    if (options.port == 0 && f->place.at.ss_family != AF_UNIX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           TUTTI_MEET_VARIABLE
                           "='%s' has no port at which worker 0 could serve the meeting place; write host:port",

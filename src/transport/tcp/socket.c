@@ -162,13 +162,15 @@ int tutti_tcp_listen(tcp_address *a, int *fd)
 
 int tutti_tcp_listen_local(char name[16], int *fd)
 {
-    tcp_address a = { .at = { .ss_family = AF_UNIX } };
+    tcp_address a = { .at = { .ss_family = AF_UNIX }, .bytes = sizeof(sa_family_t) };
     int cause = open_socket(AF_UNIX, fd);
 
+    if (name[0] != '\0')
+        tutti_tcp_address_local(&a, name); /* else the family only: the kernel finds a free abstract name */
     name[0] = '\0';
     if (cause != 0)
         return cause;
-    cause = bind_and_listen(*fd, &a, sizeof(sa_family_t)); /* only the family: the kernel finds a free abstract name */
+    cause = bind_and_listen(*fd, &a, a.bytes);
     if (cause == 0)
         snprintf(name, 16, "%.*s", (int)(a.bytes - offsetof(struct sockaddr_un, sun_path) - 1),
                  as_local(&a)->sun_path + 1);

@@ -1,0 +1,108 @@
+/* member.c: a program of the library for the tests of starting: a member of a run, whoever starts
+   it. It opens a world, adds up its ranks, and says so on one line:
+
+     member [TRANSPORT [MODE]]
+
+   TRANSPORT "": what the library takes for itself. MODE:
+     once     (default) one sum, then it leaves
+     twice    a world after the other
+     on       sums for ever; a failure is said with the time since the last sum
+     alone    sums for ever, which go on without those that are lost
+     late     waits a second before it opens the world
+     exit:R:N rank R ends with exit code N after the first sum, the others go on as under `on`
+     die:R    rank R kills itself after the first sum */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "tutti/tutti.h"
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static tutti_status sum(tutti_world *w, float *value, tutti_error *err)
+{
+    tutti_group all = tutti_group_workers(w, tutti_port_of("member", 0, 0));
+
+    *value = (float)tutti_world_rank(w) + 1;
+    return tutti_allreduce(&all, TUTTI_SUM, tutti_host(value, 1, TUTTI_F32), err);
+}
+
+static int fail(const tutti_error *err, double since)
+{
+    printf("failed: status %d rank %d after %.3f s: %s\n", (int)err->status, err->rank, now() - since, err->text);
+    fflush(stdout);
+    return err->status == TUTTI_ERR_USAGE ? 2 : err->status == TUTTI_ERR_PEER ? 3 : 1;
+}
+
+static void say(void *user, const char *line)
+{
+    (void)user;
+    printf("waits: %s\n", line);
+    fflush(stdout);
+}
+
+static const char *or_none(const char *text)
+{
+    return text != NULL ? text : "-";
+}
+
+static int member(const char *transport, const char *mode)
+{
+    tutti_error err = { .rank = -1 };
+    double since = now();
+    tutti_world *w;
+    float value;
+    int who = -1, code = 0, rank;
+
+    sscanf(mode, "exit:%d:%d", &who, &code);
+    sscanf(mode, "die:%d", &who);
+    if (tutti_world_open_telling(&w, transport, say, NULL, &err) != TUTTI_OK)
+        return fail(&err, since);
+    rank = tutti_world_rank(w);
+    if (sum(w, &value, &err) != TUTTI_OK)
+        return fail(&err, since);
+    printf("rank %d of %d over %s: %g; pid %ld; RANK %s LOCAL_RANK %s/%s MASTER %s THREADS %s\n", rank,
+           tutti_world_size(w), tutti_world_transport(w), (double)value, (long)getpid(), or_none(getenv("RANK")),
+           or_none(getenv("LOCAL_RANK")), or_none(getenv("LOCAL_WORLD_SIZE")), or_none(getenv("MASTER_ADDR")),
+           or_none(getenv("OMP_NUM_THREADS")));
+    fflush(stdout);
+    if (rank == who && strncmp(mode, "exit:", 5) == 0)
+        exit(code);
+    if (rank == who)
+        raise(SIGKILL);
+    while (strcmp(mode, "on") == 0 || who >= 0) {
+        since = now();
+        if (sum(w, &value, &err) != TUTTI_OK) {
+            code = fail(&err, since);
+            tutti_world_last_words(w, &err);
+            tutti_world_close(w);
+            return code;
+        }
+        usleep(10000);
+    }
+    while (strcmp(mode, "alone") == 0) /* needs nobody; the launcher or the test ends it */
+        usleep(10000);
+    tutti_world_close(w);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *transport = argc > 1 ? argv[1] : NULL, *mode = argc > 2 ? argv[2] : "once";
+    int code;
+
+    if (strcmp(mode, "late") == 0)
+        sleep(1);
+    code = member(transport, mode);
+    if (code == 0 && strcmp(mode, "twice") == 0)
+        code = member(transport, mode);
+    return code;
+}
