@@ -1,85 +1,494 @@
-"""World and engine: the public API of the C library (engine.h), a method a call."""
+"""World and engine: the public API of the C library (comm.h, engine.h), a method a call.
 
+Calls block where the headers say so; other Python threads run meanwhile. Calls of one engine never overlap. What is
+open is closed when nobody has it any more, at the latest when the interpreter ends. Memory of an engine is given out
+as views, and each view keeps the engine and its world open: nothing that can still be read is ever freed.
+
+A forked child has copies of these objects and no workers behind them. There every call is refused, nothing is closed,
+and the connections of the run are given up at once, so that the death of the parent does not go unnoticed.
+"""
+
+import atexit
+import contextlib
 import ctypes
+import os
+import stat
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from . import _abi
 from ._library import library as _c
-from .errors import check
+from .errors import Error, StateError, check
 
-_F32 = ctypes.POINTER(ctypes.c_float)
-
-
-def _text(value):
-    return None if value is None else str(value).encode()
+_held: "weakref.WeakSet[_Held]" = weakref.WeakSet()
+_DTYPES = {"fp32": 0, "bf16": 1, "fp16": 2}  # tutti_dtype
 
 
-class World:
-    """This process's view of the run: its rank among all. Opened from the environment of the launcher (comm.h)."""
+def _text(value: object) -> bytes | None:
+    return None if value is None else os.fsencode(str(value))
 
-    def __init__(self, transport=""):
-        self._at = ctypes.c_void_p()
-        check(_c.tutti_world_open, self._at, _text(transport))
-        self.rank = _c.tutti_world_rank(self._at)
-        self.size = _c.tutti_world_size(self._at)
-        self.transport = _c.tutti_world_transport(self._at).decode()
 
-    def close(self):
-        at, self._at = self._at, None
-        if at:
-            _c.tutti_world_close(at)
+# ---- who owns what of the library's is open ----
+class _Held:
+    """A pointer of the library's with what ends it. It ends when its last holder does, in this process only."""
+
+    def __init__(self, what: str, end: Callable[[ctypes.c_void_p], None], below: "_Held | None" = None):
+        self.what, self.at, self.below, self.pid = what, ctypes.c_void_p(), below, os.getpid()
+        self._end = end
+        _held.add(self)
+
+    def end(self) -> None:
+        at, self.at = self.at, ctypes.c_void_p()
+        if at and self.pid == os.getpid():
+            self._end(at)
+        self.below = None
+
+    def __del__(self) -> None:
+        self.end()
+
+
+class _Owner:
+    """What has a _Held until it is closed."""
+
+    _hold: _Held | None = None
+    _what = "engine"
+
+    @property
+    def _at(self) -> ctypes.c_void_p:
+        hold = self._hold
+        if hold is None or not hold.at:
+            raise StateError(f"the {self._what} is closed")
+        if hold.pid != os.getpid():
+            raise StateError(
+                f"the {self._what} belongs to process {hold.pid}, from which this one was forked; only that one is a "
+                "worker of the run"
+            )
+        return hold.at
+
+    def _mine(self) -> None:
+        """Raises where it is closed, or another process's."""
+        _ = self._at
+
+    @property
+    def closed(self) -> bool:
+        return self._hold is None or not self._hold.at
+
+    def close(self) -> None:
+        """Gives it up. It ends now, or with the last view of its memory that somebody still has."""
+        self._hold = None
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class Engine:
-    """One method on one world. `params`: (name, shape, unit) each, in the order in which gradients become ready."""
+def _sockets() -> dict[int, tuple[int, int]]:
+    """The open sockets of this process, and what tells each from a later one of the same number."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            about = os.fstat(int(name))
+            if stat.S_ISSOCK(about.st_mode):
+                found[int(name)] = (about.st_dev, about.st_ino)
+    return found
 
-    def __init__(self, world, params, **options):
-        array = (_abi.tutti_param * len(params))()
-        for p, (name, shape, unit) in zip(array, params):
-            shape = tuple(shape) or (1,)
-            p.name, p.dims, p.unit = _text(name), min(len(shape), 4), unit
+
+def _forked() -> None:
+    """In a child: closes its copies of the run's connections. A peer would else take a dead parent for a live one."""
+    for world in list(_worlds):
+        for number, mark in world._connections.items():
+            with contextlib.suppress(OSError):
+                about = os.fstat(number)
+                if (about.st_dev, about.st_ino) == mark:
+                    os.close(number)
+        world._connections = {}
+
+
+def _leave() -> None:
+    """At the end of the interpreter: engines first, then their worlds. An exception that ended it is told to peers."""
+    error = getattr(sys, "last_value", None)
+    for world in list(_worlds):
+        if error is not None and not hasattr(sys, "ps1") and not world.closed:
+            with contextlib.suppress(StateError):
+                world.last_words(error)
+    for hold in sorted(_held, key=lambda h: h.below is None):
+        hold.end()
+
+
+_worlds: "weakref.WeakSet[World]" = weakref.WeakSet()
+os.register_at_fork(after_in_child=_forked)
+atexit.register(_leave)
+
+
+# ---- the world ----
+class World(_Owner):
+    """This process's view of the run: its rank among all. Its place comes from the launcher's environment (comm.h)."""
+
+    _what = "world"
+
+    def __init__(self, transport: str = ""):
+        before = _sockets()
+        hold = _Held("world", _c.tutti_world_close)
+        check(_c.tutti_world_open, hold.at, _text(transport))
+        self._hold = hold
+        self._connections = {k: mark for k, mark in _sockets().items() if before.get(k) != mark}
+        _worlds.add(self)
+        self.rank: int = _c.tutti_world_rank(hold.at)
+        self.size: int = _c.tutti_world_size(hold.at)
+        self.transport: str = _c.tutti_world_transport(hold.at).decode()
+        self._group = _c.tutti_group_of(hold.at, None, self.size, _c.tutti_port_of(b"python", 0, 0))
+        self._group.uncounted = True
+
+    def _host(self, address: int, count: int, dtype: int) -> _abi.tutti_buffer:
+        return _abi.tutti_buffer(_c.tutti_world_device(self._at), address, count, dtype)
+
+    def broadcast(self, address: int, size: int, root: int = 0) -> None:
+        """`size` bytes of the root's come to that address of all ranks. All call it in the same order."""
+        check(_c.tutti_broadcast, self._group, root, self._host(address, size, _abi.TUTTI_U8))
+
+    def reduce(self, values: Sequence[float], operation: str = "sum") -> list[float]:
+        """A few numbers of each rank, reduced by "sum", "mean", "max" or "min"; the same on all ranks."""
+        names = {"sum": _abi.TUTTI_SUM, "mean": _abi.TUTTI_MEAN, "max": _abi.TUTTI_MAX, "min": _abi.TUTTI_MIN}
+        self._mine()
+        x = (ctypes.c_double * len(values))(*values)
+        check(_c.tutti_reduce_double, self._group, names[operation], x, len(values))
+        return list(x)
+
+    def barrier(self) -> None:
+        self._mine()
+        check(_c.tutti_barrier, self._group)
+
+    def survives(self) -> bool:
+        """Does the transport tell of losses one by one, and go on after them?"""
+        return _c.tutti_world_survives(self._at)
+
+    def lost(self, rank: int) -> str | None:
+        """How a lost rank ended; None: it is not lost."""
+        why = ctypes.create_string_buffer(256)
+        return why.value.decode(errors="replace") if _c.tutti_world_lost(self._at, rank, why, len(why)) else None
+
+    def host(self, rank: int) -> int:
+        """Ranks with equal numbers share a host."""
+        return _c.tutti_world_host(self._at, rank)
+
+    def sent(self, to: int = -1) -> tuple[int, int]:
+        """Payload bytes and messages that this rank has sent to another; -1: to all others."""
+        size, messages = ctypes.c_uint64(), ctypes.c_uint64()
+        _c.tutti_world_sent(self._at, to, size, messages)
+        return size.value, messages.value
+
+    def last_words(self, error: BaseException) -> None:
+        """On failure, before close: why this rank ends, for its launcher and its peers."""
+        words = _abi.tutti_error(status=_abi.TUTTI_ERR_STATE, rank=self.rank)
+        text = f"{type(error).__name__}: {error}" if not isinstance(error, Error) else str(error)
+        if isinstance(error, Error) and getattr(error, "rank", None) is not None:
+            words.status, words.rank = _abi.TUTTI_ERR_PEER, error.rank  # not by itself: because of that one
+        words.text = text.splitlines()[0].encode()[:479] if text.strip() else type(error).__name__.encode()
+        _c.tutti_world_last_words(self._at, words)
+
+
+# ---- the engine ----
+@dataclass
+class Param:
+    """A tensor of the client's (tutti_param). values, gradient: addresses of the client's memory; None: the engine's.
+
+    dtype: of the client's memory: "fp32", "bf16", "fp16".
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    unit: int = 0
+    dtype: str = "fp32"
+    values: int | None = None
+    gradient: int | None = None
+    row_sparse: bool = False
+    asks_rows: bool = False
+
+
+class Event(NamedTuple):
+    """What happened: skipped steps, workers that were lost (tutti_event_record)."""
+
+    step: int
+    kind: str
+    text: str
+    worker: int
+
+
+class Engine(_Owner):
+    """One method on one world. `params` stand in the order in which gradients become ready.
+
+    `options` are the members of tutti_engine_options by their names. Texts are str. Sequences are handed over as
+    arrays. initial(tensor, address), evaluate() -> float and update(factor) are functions; an exception in one of
+    them ends the call during which it was called.
+    """
+
+    def __init__(self, world: World, params: Sequence[Param], **options: Any):
+        self._raised: BaseException | None = None
+        self._kept: list[object] = []
+        self._options = self._options_of(options)
+        hold = _Held("engine", _c.tutti_engine_close, world._hold)
+        self.world = world
+        self.params = list(params)
+        self._calling(_c.tutti_engine_open, hold.at, world._at, self._params_of(params), len(params), self._options)
+        self._hold = hold
+        self.method: _abi.tutti_method = _c.tutti_engine_method(hold.at).contents
+        self.workers: int = self.method.workers
+        self.rank: int = self.method.rank
+
+    # -- opening --
+    @staticmethod
+    def _params_of(params: Sequence[Param]) -> ctypes.Array:
+        array = (_abi.tutti_param * max(len(params), 1))()
+        for to, p in zip(array, params, strict=False):
+            shape = tuple(p.shape) or (1,)
+            to.name, to.dims, to.unit = _text(p.name), min(len(shape), 4), p.unit
+            to.row_sparse, to.asks_rows = p.row_sparse, p.asks_rows
             for k, d in enumerate(shape[:4]):
-                p.dim[k] = d
-            for d in shape[4:]:
-                p.dim[3] *= d
-        self._options = _abi.tutti_engine_options()
-        self._kept = [world]
+                to.dim[k] = d
+            for d in shape[4:]:  # the engine knows four dimensions and reads the first two
+                to.dim[3] *= d
+            for member in ("values", "gradient"):
+                address = getattr(p, member)
+                if address is not None:
+                    kind = dict(_abi.tutti_param._fields_)[member]
+                    setattr(to, member, ctypes.cast(ctypes.c_void_p(address), kind))
+            if p.dtype != "fp32":
+                to.dtype = _DTYPES[p.dtype]
+        return array
+
+    def _options_of(self, options: Mapping[str, Any]) -> _abi.tutti_engine_options:
+        kinds = dict(_abi.tutti_engine_options._fields_)
+        o = _abi.tutti_engine_options()
         for name, value in options.items():
-            setattr(self._options, name, _text(value) if isinstance(value, str) else value)
-        self._at = ctypes.c_void_p()
-        check(_c.tutti_engine_open, self._at, world._at, array, len(params), self._options)
-        self.method = _c.tutti_engine_method(self._at).contents
+            if name not in kinds or name == "user":
+                raise TypeError(f"Engine: there is no option '{name}'")
+            if value is None:
+                continue
+            if callable(value):
+                value = getattr(self, "_" + name)(kinds[name], value)
+                self._kept.append(value)
+            elif isinstance(value, str):
+                value = _text(value)
+            elif isinstance(value, Sequence):
+                value = (kinds[name]._type_ * len(value))(*value)
+                self._kept.append(value)
+            setattr(o, name, value)
+        return o
 
-    def close(self):
-        at, self._at = self._at, None
-        if at:
-            _c.tutti_engine_close(at)
+    def _initial(self, kind: type, function: Callable[[int, int], None]) -> object:
+        def call(_user: object, tensor: int, values: Any) -> None:
+            try:
+                function(tensor, ctypes.addressof(values.contents))
+            except BaseException as e:  # noqa: BLE001 (raised again by the call that led here)
+                self._raised = self._raised or e
 
-    def values(self, tensor):
-        """The address of its values."""
-        return ctypes.addressof(_c.tutti_engine_values(self._at, tensor).contents)
+        return kind(call)
 
-    def gradient(self, tensor):
-        return ctypes.addressof(_c.tutti_engine_gradient(self._at, tensor).contents)
+    def _evaluate(self, kind: type, function: Callable[[], float]) -> object:
+        def call(_user: object, loss: Any, error: Any) -> int:
+            try:
+                loss[0] = function()
+            except BaseException as e:  # noqa: BLE001
+                return self._failed(e, error)
+            return _abi.TUTTI_OK
 
-    def begin(self):
+        return kind(call)
+
+    def _update(self, kind: type, function: Callable[[float], None]) -> object:
+        def call(_user: object, factor: float, error: Any) -> int:
+            try:
+                function(factor)
+            except BaseException as e:  # noqa: BLE001
+                return self._failed(e, error)
+            return _abi.TUTTI_OK
+
+        return kind(call)
+
+    def _failed(self, e: BaseException, error: Any) -> int:
+        self._raised = self._raised or e
+        if error:
+            error[0].status = _abi.TUTTI_ERR_STATE
+            error[0].rank = -1
+            error[0].text = (f"{type(e).__name__}: {e}").encode()[:479]
+        return _abi.TUTTI_ERR_STATE
+
+    def _calling(self, call: Callable[..., int], *arguments: object) -> bool:
+        """check(), but what a function of the client's has raised meanwhile comes first."""
+        try:
+            return check(call, *arguments)
+        finally:
+            raised, self._raised = self._raised, None
+            if raised is not None:
+                raise raised
+
+    # -- its memory --
+    def _memory(self, address: Any, count: int, kind: type) -> ctypes.Array:
+        memory = (kind * count).from_address(ctypes.addressof(address.contents))
+        memory._hold = self._hold  # the engine stays while somebody can read it
+        return memory
+
+    def values(self, tensor: int) -> ctypes.Array:
+        """The values of a tensor in the engine's memory, float32. It keeps the engine open."""
+        return self._memory(_c.tutti_engine_values(self._at, tensor), self._count(tensor), ctypes.c_float)
+
+    def gradient(self, tensor: int) -> ctypes.Array:
+        return self._memory(_c.tutti_engine_gradient(self._at, tensor), self._count(tensor), ctypes.c_float)
+
+    def own(self) -> ctypes.Array | None:
+        """The client state: own_values floats of this worker."""
+        at = _c.tutti_engine_own(self._at)
+        return self._memory(at, self._options.own_values, ctypes.c_float) if at else None
+
+    def _count(self, tensor: int) -> int:
+        self._mine()
+        if not 0 <= tensor < len(self.params):
+            raise IndexError(f"tensor {tensor}; there are {len(self.params)}")
+        return self.method.layout.contents.tensor[tensor].count
+
+    # -- a step --
+    def begin(self) -> _abi.tutti_pass | None:
         """The next pass of this step; None: they are over."""
         p = _abi.tutti_pass()
-        return p if check(_c.tutti_engine_pass, self._at, p) else None
+        return p if self._calling(_c.tutti_engine_pass, self._at, p) else None
 
-    def ready(self, tensor):
+    def need(self, unit: int, backward: bool) -> None:
+        check(_c.tutti_engine_need, self._at, unit, backward)
+
+    def done(self, unit: int, backward: bool) -> bool:
+        """False: the step begins anew (tutti_engine_done)."""
+        return check(_c.tutti_engine_done, self._at, unit, backward)
+
+    def need_rows(self, tensor: int, ids: Sequence[int]) -> None:
+        check(_c.tutti_engine_need_rows, self._at, tensor, (ctypes.c_uint32 * len(ids))(*ids), len(ids))
+
+    def ready(self, tensor: int) -> None:
         check(_c.tutti_engine_ready, self._at, tensor)
 
-    def passed(self, loss_sum=0.0):
+    def ready_from(self, tensor: int, address: int, dtype: str = "fp32") -> None:
+        """Ready, with a gradient that lies at `address` for this call only."""
+        check(_c.tutti_engine_ready_from, self._at, tensor, address, _DTYPES[dtype])
+
+    def ready_rows(self, tensor: int, ids: Sequence[int]) -> None:
+        check(_c.tutti_engine_ready_rows, self._at, tensor, (ctypes.c_uint32 * len(ids))(*ids), len(ids))
+
+    def passed(self, loss_sum: float = 0.0) -> None:
         check(_c.tutti_engine_passed, self._at, loss_sum)
 
-    def step(self):
-        check(_c.tutti_engine_step, self._at)
+    def step(self) -> None:
+        self._calling(_c.tutti_engine_step, self._at)
 
-    def finish(self):
-        check(_c.tutti_engine_finish, self._at)
+    def lr(self, lr: float) -> None:
+        """The base learning rate from the next update on."""
+        check(_c.tutti_engine_lr, self._at, lr)
+
+    def doing(self, what: int) -> int:
+        """What the client is doing, for the clock (_abi.TUTTI_DOING_...); gives what it was."""
+        return _c.tutti_engine_doing(self._at, what)
+
+    # -- is there another? --
+    def _more(self, call: Callable[..., int], until: int) -> bool:
+        more = ctypes.c_bool()
+        self._calling(call, self._at, until, more)
+        return more.value
+
+    def more(self, until: int) -> bool:
+        return self._more(_c.tutti_engine_more, until)
+
+    def more_epochs(self, epochs: int) -> bool:
+        return self._more(_c.tutti_engine_more_epochs, epochs)
+
+    def more_samples(self, samples: int) -> bool:
+        return self._more(_c.tutti_engine_more_samples, samples)
+
+    def ended(self) -> bool:
+        return _c.tutti_engine_ended(self._at)
+
+    def reshare(self, batch_of: Sequence[int]) -> None:
+        check(_c.tutti_engine_reshare, self._at, (ctypes.c_int64 * len(batch_of))(*batch_of))
+
+    def share(self) -> _abi.tutti_share:
+        return _c.tutti_engine_share(self._at).contents
+
+    # -- the model --
+    def finish(self) -> None:
+        self._calling(_c.tutti_engine_finish, self._at)
+
+    def show(self) -> None:
+        self._calling(_c.tutti_engine_show, self._at)
+
+    def resume(self) -> None:
+        check(_c.tutti_engine_resume, self._at)
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Within it the model that the workers would agree on now stands in place of this worker's own."""
+        self.show()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def apart(self) -> float:
+        return _c.tutti_engine_apart(self._at)
+
+    def swap(self) -> bool:
+        return _c.tutti_engine_swap(self._at)
+
+    def save(self, directory: str | os.PathLike, facts: str = "{}", keep: int = 0) -> None:
+        """A checkpoint by all ranks, between steps. facts: a JSON object that is stored with it."""
+        self._calling(_c.tutti_engine_save, self._at, os.fsencode(directory), facts.encode(), keep)
+
+    def load(self, checkpoint: str | os.PathLike) -> None:
+        """Every declared state of that checkpoint, by all ranks, before the first pass."""
+        at = ctypes.c_void_p()
+        check(_c.tutti_checkpoint_open, at, _c.tutti_world_runtime(self.world._at), os.fsencode(checkpoint))
+        try:
+            self._calling(_c.tutti_engine_load, self._at, at)
+        finally:
+            _c.tutti_checkpoint_close(at)
+
+    # -- runs that go on after losses --
+    def goes_on(self) -> bool:
+        return _c.tutti_engine_goes_on(self._at)
+
+    def has(self, worker: int) -> bool:
+        return _c.tutti_engine_has(self._at, worker)
+
+    def part(self) -> None:
+        check(_c.tutti_engine_part, self._at)
+
+    # -- figures --
+    def figures(self) -> dict[str, int | float]:
+        f = _abi.tutti_figures()
+        _c.tutti_engine_figures(self._at, f)
+        return {name: getattr(f, name) for name, _ in f._fields_ if name != "staleness"}
+
+    def heard(self) -> dict[str, int | float]:
+        h = _abi.tutti_heard()
+        _c.tutti_engine_heard(self._at, h)
+        return {name: getattr(h, name) for name, _ in h._fields_}
+
+    def events(self, first: int = 0) -> list[Event]:
+        """What happened, oldest first, from number `first` on."""
+        at = ctypes.POINTER(_abi.tutti_event_record)()
+        n = _c.tutti_engine_events(self._at, at)
+        return [
+            Event(e.step, e.kind.decode(), e.text.decode(errors="replace"), e.worker)
+            for e in (at[k] for k in range(first, n))
+        ]
+
+    def metrics(self) -> list[tuple[str, int, float, int]]:
+        """(name, worker, value, at) of what the method tells of itself."""
+        at = ctypes.POINTER(_abi.tutti_metric_record)()
+        n = _c.tutti_engine_metrics(self._at, at)
+        return [(m.name.decode(), m.worker, m.value, m.at) for m in (at[k] for k in range(n))]
+
+    def payload(self) -> list[int] | None:
+        """Bytes that each tensor's gradients were encoded to in this process; None: there is no codec."""
+        at = _c.tutti_engine_payload(self._at)
+        return [at[k] for k in range(len(self.params))] if at else None

@@ -1,0 +1,1 @@
+"""Tutti under PyTorch: one line of a training script changes."""

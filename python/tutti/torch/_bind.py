@@ -1,0 +1,255 @@
+"""The parameters of a module bound to an engine: which, in which order, where their values and gradients lie.
+
+The engine's x and g are float32. A float32 parameter moves into x: its data becomes a view there, so that nothing is
+delivered or copied. Every other parameter keeps its memory ("apart"): of another type, or one that overlaps another in
+memory. After a backward `.grad` of a float32 parameter is a view of g.
+
+Views have the strides that the parameter has (channels_last, transposed). So the engine's memory is in the
+parameter's memory order, and the shape it is told is the shape in that order.
+"""
+
+import ctypes
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ..engine import Engine, Param
+from ..errors import StateError
+
+DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+@dataclass(slots=True, eq=False)
+class Bound:
+    """One trainable parameter and its place in the engine."""
+
+    index: int  # in the engine's list
+    name: str
+    param: nn.Parameter
+    shape: tuple[int, ...]  # in memory order: what the engine is told
+    order: tuple[int, ...]  # the parameter's dimensions from the slowest in memory to the fastest
+    apart: bool  # its values have memory of their own
+    x: torch.Tensor | None = None  # its values in the engine, float32, shaped as the parameter
+    g: torch.Tensor | None = None  # its gradient there
+    at: int = 0  # the address of g
+
+    def view(self, memory: object) -> torch.Tensor:
+        """Memory of the engine's, shaped as the parameter."""
+        flat = torch.frombuffer(memory, dtype=torch.float32, count=self.param.numel())
+        back = [self.order.index(d) for d in range(len(self.order))]
+        return flat.view([self.param.shape[d] for d in self.order]).permute(back)
+
+
+def short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def memory_order(p: torch.Tensor) -> tuple[int, ...] | None:
+    """Its dimensions from the slowest to the fastest; None: its elements do not lie densely."""
+    order = tuple(sorted(range(p.dim()), key=lambda d: (-p.stride(d), d)))
+    step = 1
+    for d in reversed(order):
+        if p.size(d) != 1 and p.stride(d) != step:
+            return None
+        step *= p.size(d)
+    return order
+
+
+def check_trainable(name: str, p: torch.Tensor) -> None:
+    """Refuses what cannot be exchanged, in a sentence."""
+    if isinstance(p, nn.parameter.UninitializedParameter):
+        raise TypeError(
+            f"parameter '{name}' has no shape yet; run a forward pass of the lazy module before it is wrapped"
+        )
+    if p.layout != torch.strided:
+        raise ValueError(f"parameter '{name}' is {p.layout}; only dense parameters can be exchanged")
+    if p.is_complex():
+        raise ValueError(
+            f"parameter '{name}' is complex ({p.dtype}); keep its real and imaginary parts (torch.view_as_real) as "
+            "the parameter"
+        )
+    if p.dtype not in DTYPES:
+        raise ValueError(
+            f"parameter '{name}' is {short(p.dtype)}; float32, bfloat16 and float16 can be exchanged: module.float() "
+            "makes it one of them"
+        )
+    if p.device.type == "meta":
+        raise ValueError(f"parameter '{name}' is on the meta device and has no values; materialise the module first")
+
+
+def _overlapping(params: list[tuple[str, torch.Tensor]]) -> set[str]:
+    """Names of tensors that share memory with another of the list."""
+    spans = []
+    for name, p in params:
+        if p.numel() > 0 and p.device.type == "cpu":
+            last = sum((n - 1) * s for n, s in zip(p.shape, p.stride(), strict=True))
+            spans.append((p.data_ptr(), p.data_ptr() + (last + 1) * p.element_size(), name))
+    spans.sort()
+    shared: set[str] = set()
+    end, owner = -1, ""
+    for begin, stop, name in spans:
+        if begin < end:
+            shared |= {name, owner}
+        if stop > end:
+            end, owner = stop, name
+    return shared
+
+
+class Binding:
+    """What of a module an engine trains. Made before the engine, which is opened over `params()`, then attached.
+
+    Tied weights are one parameter, under the first of their names. The order is that of the parameters, reversed: as
+    backward goes through the module, as far as anybody knows before the first.
+    """
+
+    def __init__(self, module: nn.Module, ignore: frozenset[str] = frozenset()):
+        named = [(name, p) for name, p in module.named_parameters() if name not in ignore]
+        self.module = module
+        self.frozen = [(name, p) for name, p in named if not p.requires_grad]
+        self.buffers_ignored = ignore
+        trained = [(name, p) for name, p in named if p.requires_grad]
+        if not trained:
+            raise ValueError("the module has no parameter that requires a gradient; there is nothing to exchange")
+        for name, p in trained:
+            check_trainable(name, p)
+        for name, child in module.named_modules():
+            if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse and child.weight.requires_grad:
+                raise ValueError(
+                    f"module '{name}' is made with sparse=True; its gradient would be sparse, which cannot be exchanged: "
+                    "make it with sparse=False"
+                )
+        others = [(name, b) for name, b in module.named_buffers()]
+        shared = _overlapping(named + others)
+        self.empty = [(name, p) for name, p in trained if p.numel() == 0]
+        self.bound: list[Bound] = []
+        for name, p in reversed([t for t in trained if t[1].numel() > 0]):
+            order = memory_order(p)
+            apart = p.dtype != torch.float32 or p.device.type != "cpu" or name in shared
+            if order is None:  # it becomes dense, or has a dense gradient
+                order = tuple(range(p.dim()))
+            shape = tuple(p.size(d) for d in order) or (1,)
+            self.bound.append(Bound(len(self.bound), name, p, shape, order, apart))
+        if not self.bound:
+            raise ValueError("all parameters of the module that require a gradient are empty; nothing is to exchange")
+        self.engine: Engine | None = None
+
+    def params(self, deliver: bool = False) -> list[Param]:
+        """For Engine(). deliver: the engine hands values out to parameters that are apart, and reads them there."""
+        return [
+            Param(b.name, b.shape, dtype=DTYPES[b.param.dtype], values=b.param.data_ptr())
+            if deliver and b.apart
+            else Param(b.name, b.shape)
+            for b in self.bound
+        ]
+
+    def fingerprint(self) -> str:
+        """What has to agree over the workers besides what the engine compares: "key=value" lines."""
+        lines = []
+        for b in self.bound:
+            lines.append(f"dtype of parameter {b.name}={short(b.param.dtype)}")
+            if b.order != tuple(range(len(b.order))):
+                lines.append(f"memory order of parameter {b.name}={'x'.join(map(str, b.order))}")
+        for kind, tensors in (("frozen parameter", self.frozen), ("buffer", self.buffers())):
+            for name, t in tensors:
+                lines.append(f"{kind} {name}={short(t.dtype)} of shape {'x'.join(map(str, t.shape)) or '1'}")
+        return "".join(line + "\n" for line in lines)
+
+    def initial(self, index: int, address: int) -> None:
+        """Writes rank 0's values of a tensor to the engine's memory (engine_options.initial)."""
+        b = self.bound[index]
+        with torch.no_grad():
+            b.view((ctypes.c_float * b.param.numel()).from_address(address)).copy_(b.param)
+
+    def attach(self, engine: Engine) -> None:
+        """After open: rank 0's values come to every parameter, and float32 ones move into the engine."""
+        self.engine = engine
+        with torch.no_grad():
+            for b in self.bound:
+                b.x = b.view(engine.values(b.index))
+                b.g = b.view(engine.gradient(b.index))
+                b.at = b.g.data_ptr()
+                if b.apart:
+                    b.param.copy_(b.x)
+                else:
+                    b.param.data = b.x
+
+    def detach(self) -> None:
+        """Values and gradients go back to memory of their own. The engine may be closed then."""
+        if self.engine is None:
+            return
+        with torch.no_grad():
+            for b in self.bound:
+                p, grad = b.param, b.param.grad
+                if grad is not None and grad.data_ptr() == b.at:
+                    p.grad = None
+                    grad = grad.clone()
+                if p.data_ptr() == b.x.data_ptr():
+                    p.data = p.data.clone()
+                p.grad = grad
+                b.x = b.g = None
+                b.at = 0
+        self.engine = None
+
+    def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Of the module as it is now: modules put new ones in place of old ones."""
+        for name, buffer in self.module.named_buffers():
+            if name not in self.buffers_ignored and buffer.numel() > 0:
+                yield name, buffer
+
+
+class Exchange:
+    """Gradients go to the engine as backward makes them, and come back as `.grad`.
+
+    This one is for parameters in the memory of the host. One for another device has the same five calls.
+    """
+
+    def __init__(self, binding: Binding, engine: Engine, views: bool = True):
+        self.binding, self.engine, self.views = binding, engine, views
+
+    def begin(self) -> None:
+        """A pass begins: before the first `take`."""
+        self.engine.begin()
+
+    def take(self, b: Bound) -> None:
+        """The parameter's .grad is final. From here on its place in g belongs to the engine, until `end`."""
+        grad = b.param.grad
+        if grad.data_ptr() != b.at:
+            b.g.copy_(grad)
+        self.engine.ready(b.index)
+
+    def end(self) -> None:
+        """All that will come has come. Afterwards the exchanged gradients stand in g."""
+        self.engine.passed()
+        if self.engine.begin() is not None:
+            raise StateError(
+                f"method '{self.engine.method.ops.contents.name.decode()}' computes a step in several passes, and a backward is one; train with tutti.torch.prepare"
+            )
+        self.engine.step()
+
+    def give(self, b: Bound) -> None:
+        """The exchanged gradient becomes the parameter's .grad."""
+        p = b.param
+        if self.views and p.dtype == torch.float32:
+            if p.grad is None or p.grad.data_ptr() != b.at:
+                p.grad = b.g
+        elif p.grad is not None and p.grad.data_ptr() != b.at:
+            p.grad.copy_(b.g)
+        else:
+            p.grad = b.g.to(p.dtype, copy=True)
+
+
+def exchange_of(binding: Binding) -> Callable[..., Exchange]:
+    """The Exchange for the device of the module's parameters."""
+    kinds = {b.param.device.type for b in binding.bound}
+    if kinds == {"cpu"}:
+        return Exchange
+    raise ValueError(f"the module's parameters are on {' and '.join(sorted(kinds))}; they must all be on the CPU")
+
+
+def warn_unused(names: list[str]) -> None:
+    """Said once: which parameters had no gradient."""
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    warnings.warn(f"no gradient reached {shown} in this backward; see docs/PYTORCH.md, unused parameters", stacklevel=4)
