@@ -339,6 +339,14 @@ class Engine(_Owner):
     def gradient(self, tensor: int) -> ctypes.Array:
         return self._memory(_c.tutti_engine_gradient(self._at, tensor), self._count(tensor), ctypes.c_float)
 
+    def gradients(self) -> ctypes.Array:
+        """All gradients, one tensor behind the other."""
+        return self._memory(self.method.g, self.method.layout.contents.used, ctypes.c_float)
+
+    def firsts(self) -> list[int]:
+        """Where each tensor begins in gradients()."""
+        return [self.method.layout.contents.tensor[k].first for k in range(len(self.params))]
+
     def own(self) -> ctypes.Array | None:
         """The client state: own_values floats of this worker."""
         at = _c.tutti_engine_own(self._at)

@@ -31,6 +31,7 @@ class Bound:
     param: nn.Parameter
     shape: tuple[int, ...]  # in memory order: what the engine is told
     order: tuple[int, ...]  # the parameter's dimensions from the slowest in memory to the fastest
+    strides: tuple[int, ...]  # the parameter's own, those of dimensions of one element too: kernels go by them
     apart: bool  # its values have memory of their own
     x: torch.Tensor | None = None  # its values in the engine, float32, shaped as the parameter
     g: torch.Tensor | None = None  # its gradient there
@@ -39,8 +40,7 @@ class Bound:
     def view(self, memory: object) -> torch.Tensor:
         """Memory of the engine's, shaped as the parameter."""
         flat = torch.frombuffer(memory, dtype=torch.float32, count=self.param.numel())
-        back = [self.order.index(d) for d in range(len(self.order))]
-        return flat.view([self.param.shape[d] for d in self.order]).permute(back)
+        return flat.as_strided(self.param.shape, self.strides)
 
 
 def short(dtype: torch.dtype) -> str:
@@ -128,10 +128,11 @@ class Binding:
         for name, p in reversed([t for t in trained if t[1].numel() > 0]):
             order = memory_order(p)
             apart = p.dtype != torch.float32 or p.device.type != "cpu" or name in shared
+            strides = p.stride()
             if order is None:  # it becomes dense, or has a dense gradient
-                order = tuple(range(p.dim()))
+                order, strides = tuple(range(p.dim())), torch.empty(p.shape, device="meta").stride()
             shape = tuple(p.size(d) for d in order) or (1,)
-            self.bound.append(Bound(len(self.bound), name, p, shape, order, apart))
+            self.bound.append(Bound(len(self.bound), name, p, shape, order, strides, apart))
         if not self.bound:
             raise ValueError("all parameters of the module that require a gradient are empty; nothing is to exchange")
         self.engine: Engine | None = None
