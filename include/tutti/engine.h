@@ -24,8 +24,11 @@
    engine holds the method's services. They finish what they are doing and rest, and no message of
    theirs is under way. They go on at the next step.
 
-   One thread calls (the client thread). A call blocks only if its comment ends with "Blocks." After
-   a failure only figures, trace and close are legal. */
+   Calls never overlap. They may come from any thread, a new one each time, as autograd's do: what
+   the comments call the client thread is whichever calls. Two things bind a thread: MPI started
+   with MPI_THREAD_FUNNELED, and a world of threads or of the simulator, whose rank is a thread. A
+   call blocks only if its comment ends with "Blocks." After a failure only figures, trace and close
+   are legal. */
 #ifndef TUTTI_ENGINE_H
 #define TUTTI_ENGINE_H
 #include "checkpoint.h"
@@ -52,7 +55,11 @@ typedef struct tutti_engine tutti_engine;
 
    values, gradient: NULL: the engine owns them, inside x and g (no copies). Else they are the
    client's memory, kept by the engine. Initial values are read from it on rank 0. pass() copies new
-   values to it whenever they have changed; ready() copies gradients from it. */
+   values to it whenever they have changed; show, swap, resume, finish and load do so, too. ready()
+   copies gradients from it.
+
+   dtype: of that memory: TUTTI_F32 (0), TUTTI_BF16 or TUTTI_F16. x and g are float32 whatever it
+   is: values are rounded to it, to nearest even, and a gradient in it is widened exactly. */
 typedef struct tutti_param {
     const char *name;                /* copied; unique */
     int dims;                        /* at least 1 */
@@ -60,10 +67,11 @@ typedef struct tutti_param {
     int unit;                        /* layer group, from the input: 0, 1, ... */
     bool row_sparse;                 /* a table; see above */
     bool asks_rows;                  /* a table whose rows are asked for; see above */
-    float *values, *gradient;        /* the client's memory, or NULL */
+    tutti_dtype dtype;               /* of values and gradient */
+    void *values, *gradient;         /* the client's memory, or NULL */
 } tutti_param;
 
-typedef enum { TUTTI_NONFINITE_STOP, TUTTI_NONFINITE_SKIP } tutti_nonfinite;
+typedef enum { TUTTI_NONFINITE_STOP, TUTTI_NONFINITE_SKIP, TUTTI_NONFINITE_KEEP } tutti_nonfinite;
 typedef enum {
     TUTTI_CODEC_COST_OFF,
     TUTTI_CODEC_COST_EXPLAIN,
@@ -71,6 +79,28 @@ typedef enum {
 } tutti_codec_cost;
 
 /* Zero means default. Texts are copied.
+
+   optimizer: a spec of optim.h, or "client": the client's own, which is `update`.
+
+   update: one update of the values where they stand (params[].values, or x) with the gradients that
+   stand in g. Those are exchanged, not scaled, and clipped where clip_norm says so. The client's
+   learning rate is to be multiplied by `factor` for this update: 1, but for methods that make steps
+   longer or shorter. It is called within step, and by a method that updates between its passes
+   within pass. It may call tutti_engine_values, _gradient and _lr, and nothing else of the engine.
+   Steps that are left out do not call it. Where a method's update is not of x, as of those that
+   average beside the client, that model stands in x and `values` for the call, and what the call
+   has changed is added to it. So it is where `values` are of a type with fewer bits than x. What
+   the client's optimiser keeps is the client's: no checkpoint of the engine has it.
+
+   update NULL with "client": *exchange only*. After step the exchanged gradients stand in g, and the
+   client updates x, or its `values`, by itself before the next pass. For methods that exchange
+   gradients in every step, whose workers' models are equal, and that give the optimiser the mean.
+
+   Neither takes a schedule: lr_schedule is "constant". Methods that update at servers, or along a
+   direction of their own, refuse "client".
+
+   nonfinite: KEEP: gradients are not looked at, and pass as they are. For exchange only, without a
+   codec: the client decides, as a loss scaler of its own does. Exchange only has STOP and KEEP.
 
    collective: for sums over the workers, of pieces and by tutti_average: "auto", or an algorithm
    (comm.h, tutti_group). For messages of a codec that only their decoder understands:
@@ -145,7 +175,7 @@ typedef struct tutti_engine_options {
     uint64_t steps;
     uint64_t seed;
     double clip_norm;                /* of the exchanged gradient; 0: off */
-    tutti_nonfinite nonfinite;       /* a gradient that is not finite: stop, or skip the step */
+    tutti_nonfinite nonfinite;       /* a gradient that is not finite: stop, skip the step, keep */
     const char *loss_scale;
 
     /* The client's own "key=value\n" lines, compared over ranks together with the engine's. */
@@ -153,6 +183,7 @@ typedef struct tutti_engine_options {
     void (*initial)(void *user, int tensor, float *values);
     void *user;
     tutti_status (*evaluate)(void *user, double *loss, tutti_error *err);
+    tutti_status (*update)(void *user, double factor, tutti_error *err);
 
     /* Lane width. 0: the method's. k > 0: k threads. -1: none; pieces are exchanged on the client's
        thread at the end of the step. */
@@ -272,6 +303,13 @@ tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_e
    second time is an error. */
 tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err);
 
+/* The same with a gradient that lies at `gradient` for this call only, in that type (TUTTI_F32,
+   TUTTI_BF16, TUTTI_F16): new memory each time is well. It is copied to g once, or added where the
+   pass has `keep`. If it is the tensor's place in g (tutti_engine_gradient), nothing is copied.
+   NULL: it is 0. In a pass without samples it does not count. */
+tutti_status tutti_engine_ready_from(tutti_engine *e, int tensor, const void *gradient,
+                                     tutti_dtype dtype, tutti_error *err);
+
 /* The same for a tensor with row_sparse: its rows ids[0] < ids[1] < ... are all that this pass has
    touched. They are taken from the client's memory, where it has its own. */
 tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
@@ -283,6 +321,13 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
 
 /* Exchanges what is left, votes, clips and updates. Blocks. */
 tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);
+
+/* The optimiser's base learning rate is lr from the next update on, not negative: for a client that
+   has a schedule of its own. The run's schedule multiplies it. With "client" it is only told to what
+   goes by the rate (accordion, alq, ef), and 0 until then. The same on all ranks at the same step,
+   not within a pass. No checkpoint has it. TUTTI_ERR_USAGE where servers update: they take the rate
+   from lr_schedule. */
+tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err);
 
 /* New shares from the next step on, for engines opened with batch_of. Between steps, the same on
    all ranks; the sum stays. The positions that a step uses do not change, only which worker
@@ -297,9 +342,9 @@ const tutti_share *tutti_engine_share(const tutti_engine *e);
 /* Drains, agrees on the final model and ends the clock. Blocks. */
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err);
 
-/* Until the next resume the model as it would be agreed on now stands at `values` of params without
-   client memory, for evaluation and export. Nothing moves for methods whose replicas are equal.
-   Between steps only. Blocks. */
+/* Until the next resume the model as it would be agreed on now stands in x, and at `values` of
+   params with client memory, for evaluation and export. Nothing moves for methods whose replicas
+   are equal. Between steps only. Blocks. */
 tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err);
 
 /* The worker's own values stand there again. */

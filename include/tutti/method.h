@@ -127,7 +127,7 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        mixer's models go through one (tutti_mixer_options). */
     TUTTI_ENCODES = 16,
     /* What its step hands to tutti_base_step is a direction of its own and no gradient: clip-norm
-       is refused. */
+       and a client's optimiser are refused. */
     TUTTI_DIRECTION = 32,
     /* Tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to
        g. So the rows touched stay known, and only they are looked at, updated (where the optimiser
@@ -261,7 +261,7 @@ struct tutti_method {
     int rank, workers;           /* rank: my index in everyone at the beginning, a worker's below
                                     `workers`; both stay */
     int servers;                 /* ranks workers ... workers + servers - 1 only serve; stays */
-    tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE */
+    tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE, and where it is the client's */
     int team;                    /* declare() may set under OWN_PACE: so many workers of consecutive
                                     ranks take their gradients and make their steps together; must
                                     divide workers. Default 1 */
@@ -328,18 +328,28 @@ tutti_status tutti_team_parse(const tutti_method *m, const char *option, const c
 /* Its spec, from declare() on; NULL: gradients travel as they are. */
 const char *tutti_exchange_codec(const tutti_method *m);
 
-/* ---- updates ---- */
+/* ---- updates ----
+
+   A local update is one of tutti_base_step, _on, _counted and _locked and nothing else, since the
+   optimiser may be the client's (engine.h, optimizer "client"), which is only called in them. It is
+   refused by the engine for methods with TUTTI_OWNS_UPDATE or TUTTI_DIRECTION, and where
+   tutti_optimizer_declare keeps slices: what such methods do with m->optim is their own. */
 
 /* lr, scale 1, t = updates + 1: steps that were left out do not count. */
 tutti_rate tutti_rate_now(const tutti_method *m);
 /* Of the update after so many, as rate.t - 1 of tutti_rate_now says it. Any thread. */
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates);
-/* Vote on non-finite gradients, clip, update. */
+/* Vote on non-finite gradients, clip, update. A client that exchanges only does the update itself,
+   after step() is over. */
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);
 /* The same on x (n) instead of m->x, the update alone under `door` (NULL: none), the learning rate
-   times `factor`. */
+   times `factor`. The client's optimiser is called without the door: what it has changed is added
+   to x under it. */
 tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor,
                                 tutti_error *err);
+/* tutti_base_step where there are several in a step, which the method counts: *updates is one more
+   where there was an update, and is its rate.t. */
+tutti_status tutti_base_step_counted(tutti_method *m, int64_t *updates, tutti_error *err);
 /* Locks of a vector of the layout that all workers have in memory in common (tutti_world_common),
    each a word of that memory, 0 at first (src/engine/locks.c). With `rows` there is one a row of
    each matrix or table and one of each vector, as the tensors stand, else one of all. One is held
@@ -364,7 +374,8 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
    asks, and rate->scale is 1. */
 tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
 /* Within declare(), under TUTTI_UPDATES_SLICES: m->optim is the run's --optimizer, with slots for
-   [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. */
+   [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. TUTTI_SLICE:
+   it updates at servers, so TUTTI_ERR_USAGE where the optimiser is the client's. */
 tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count,
                                      tutti_keep keep, tutti_error *err);
 /* Where replicas are equal: this worker's samples of this step are in no update, so the run's count

@@ -64,8 +64,8 @@ tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char
                                  tutti_device *device, tutti_error *err);
 void tutti_optim_close(tutti_optim *o);
 double tutti_optim_lr(const tutti_optim *o);
-bool tutti_optim_by_rows(const tutti_optim *o);
-bool tutti_optim_lazy(const tutti_optim *o); /* false for NULL */
+bool tutti_optim_by_rows(const tutti_optim *o); /* false for NULL */
+bool tutti_optim_lazy(const tutti_optim *o);    /* likewise */
 
 /* Updates a range that lies within what the slots cover. w, g: its element `first`. */
 void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g,

@@ -80,6 +80,7 @@ TUTTI_METHOD_DEFAULT_BYTES = 256
 TUTTI_FACILITIES_MOST = 8
 TUTTI_NONFINITE_STOP = 0
 TUTTI_NONFINITE_SKIP = 1
+TUTTI_NONFINITE_KEEP = 2
 TUTTI_CODEC_COST_OFF = 0
 TUTTI_CODEC_COST_EXPLAIN = 1
 TUTTI_CODEC_COST_AUTO_OFF = 2
@@ -571,8 +572,9 @@ class tutti_param(Structure):
         ("unit", c_int),
         ("row_sparse", c_bool),
         ("asks_rows", c_bool),
-        ("values", POINTER(c_float)),
-        ("gradient", POINTER(c_float)),
+        ("dtype", c_int),
+        ("values", c_void_p),
+        ("gradient", c_void_p),
     ]
 
 
@@ -601,6 +603,7 @@ class tutti_engine_options(Structure):
         ("initial", CFUNCTYPE(None, c_void_p, c_int, POINTER(c_float))),
         ("user", c_void_p),
         ("evaluate", CFUNCTYPE(c_int, c_void_p, POINTER(c_double), POINTER(tutti_error))),
+        ("update", CFUNCTYPE(c_int, c_void_p, c_double, POINTER(tutti_error))),
         ("lane", c_int),
         ("trace_events", c_ulong),
         ("stop_on_loss", c_bool),
@@ -950,6 +953,7 @@ FUNCTIONS = {
     "tutti_base_exchange": (c_int, [POINTER(tutti_method), POINTER(tutti_piece), POINTER(tutti_error)]),
     "tutti_base_gradient": (c_int, [POINTER(tutti_method), POINTER(tutti_rate), POINTER(c_bool), POINTER(tutti_error)]),
     "tutti_base_step": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
+    "tutti_base_step_counted": (c_int, [POINTER(tutti_method), POINTER(c_long), POINTER(tutti_error)]),
     "tutti_base_step_locked": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_locks),
         POINTER(tutti_error)]),
     "tutti_base_step_on": (c_int, [POINTER(tutti_method), POINTER(c_float), c_void_p, c_double, POINTER(tutti_error)]),
@@ -1021,6 +1025,7 @@ FUNCTIONS = {
     "tutti_engine_has": (c_bool, [c_void_p, c_int]),
     "tutti_engine_heard": (None, [c_void_p, POINTER(tutti_heard)]),
     "tutti_engine_load": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_lr": (c_int, [c_void_p, c_double, POINTER(tutti_error)]),
     "tutti_engine_method": (POINTER(tutti_method), [c_void_p]),
     "tutti_engine_metrics": (c_int, [c_void_p, POINTER(POINTER(tutti_metric_record))]),
     "tutti_engine_more": (c_int, [c_void_p, c_ulong, POINTER(c_bool), POINTER(tutti_error)]),
@@ -1038,6 +1043,7 @@ FUNCTIONS = {
     "tutti_engine_passed": (c_int, [c_void_p, c_double, POINTER(tutti_error)]),
     "tutti_engine_payload": (POINTER(c_ulong), [c_void_p]),
     "tutti_engine_ready": (c_int, [c_void_p, c_int, POINTER(tutti_error)]),
+    "tutti_engine_ready_from": (c_int, [c_void_p, c_int, c_void_p, c_int, POINTER(tutti_error)]),
     "tutti_engine_ready_rows": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
     "tutti_engine_regroup": (c_bool, [c_void_p, POINTER(tutti_group), c_ulong]),
     "tutti_engine_reshare": (c_int, [c_void_p, POINTER(c_long), POINTER(tutti_error)]),

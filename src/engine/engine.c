@@ -57,8 +57,9 @@ static tutti_status keep_texts(tutti_engine *e, tutti_error *err)
         const struct text_option *o = &text_options[i];
         const char **option = (const char **)(void *)((char *)&e->options + o->at), *text = *option;
         if (text == NULL || text[0] == 0 || (o->none != NULL && strcmp(text, o->none) == 0))
-            text = o->method != NULL && tutti_method_default_of(e->m.ops, o->method, e->m.workers, own) ? own
+            text = o->method != NULL && !e->client.updates && tutti_method_default_of(e->m.ops, o->method, e->m.workers, own) ? own
                                                                                                         : o->fallback;
+        e->client.updates = e->client.updates || (option == &e->options.optimizer && strcmp(text, "client") == 0);
         *option = e->text[i] = tutti_copy_text(text);
         if (e->text[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
@@ -119,6 +120,7 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g; it must be a positive norm, or 0 for no clipping",
                           o->clip_norm);
     TUTTI_TRY(tutti_engine_scaler_parse(&e->scaler, o->loss_scale, err));
+    TUTTI_TRY(tutti_engine_check_client(e, err));
     TUTTI_TRY(tutti_collective_check(o->collective, e->m.workers, err));
     if (o->lane < -1 || o->lane > 64)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
@@ -271,8 +273,14 @@ static tutti_status make_team(tutti_engine *e, tutti_error *err)
 tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count, tutti_keep keep,
                                      tutti_error *err)
 {
-    return tutti_optim_declare(&m->optim, plan, ((tutti_engine *)m->engine)->options.optimizer, "optim", first, count,
-                               keep, m->device, err);
+    tutti_engine *e = m->engine;
+
+    if (e->client.updates)
+        return keep == TUTTI_SLICE ? tutti_engine_refuse_slices(e, err) : TUTTI_OK;
+    TUTTI_TRY(tutti_optim_declare(&m->optim, plan, e->options.optimizer, "optim", first, count, keep, m->device, err));
+    e->at_servers = e->at_servers || keep == TUTTI_SLICE;
+    e->lr = tutti_optim_lr(m->optim);
+    return TUTTI_OK;
 }
 
 void tutti_engine_declare_history(tutti_engine *e)
@@ -316,6 +324,10 @@ static void declare_own(tutti_engine *e)
         tutti_declare(e->plan, &kept, &e->own_kept);
     if (!equal && several)
         tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
+    if (!equal && e->client.updates)
+        tutti_declare_vector(e->plan, "engine.update-before", TUTTI_SCRATCH, &e->client.before);
+    if (!equal && e->client.updates && !several)
+        tutti_declare_vector(e->plan, "engine.update-kept", TUTTI_SCRATCH, &e->client.kept);
 }
 
 /* Everything that outlives a step, in one place. */
@@ -340,6 +352,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
         TUTTI_TRY(make_team(e, err));
     if (e->options.codec[0] != 0)
         TUTTI_TRY(declare_codec(e, methods, err));
+    TUTTI_TRY(tutti_engine_check_exchange_only(e, err));
     TUTTI_TRY(tutti_exchange_check_team(e, err));
     TUTTI_TRY(tutti_exchange_check_way(e, err));
     TUTTI_TRY(tutti_exchange_check_cost(e, err));
@@ -360,7 +373,7 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
         for (int i = 0; i < e->layout.n_tensors; i++) {
             const tutti_tensor *t = &e->tensors[i];
             if (e->params[i].values != NULL)
-                tutti_copy(m->device, t->count, e->params[i].values, m->x + t->first);
+                tutti_engine_read_values(e, i);
             else if (e->options.initial != NULL)
                 e->options.initial(e->options.user, i, m->x + t->first);
         }
@@ -408,6 +421,8 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
     TUTTI_TRY(tutti_engine_cut(e, err));
+    if (e->client.kept == NULL) /* x is never kept for two reasons at a time */
+        e->client.kept = e->kept;
     if (e->batch_of != NULL) {
         memcpy(e->batch_of, e->options.batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
         e->share.batch_of = e->batch_of;
@@ -631,6 +646,7 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
         return TUTTI_OK; /* it is the agreed model */
     if (e->stage != STAGE_READY)
         return out_of_order(err, "show");
+    tutti_engine_collect(e);
     status = tutti_engine_quiet(e, err);
     if (status != TUTTI_OK) {
         e->stage = STAGE_FAILED;
@@ -640,6 +656,8 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
     status = meet(e, false, err);
     tutti_engine_doing(e, was);
     e->stage = status == TUTTI_OK ? STAGE_SHOWN : STAGE_FAILED;
+    if (status == TUTTI_OK)
+        tutti_engine_hand_out(e);
     return status;
 }
 
@@ -684,6 +702,8 @@ bool tutti_engine_swap(tutti_engine *e)
         e->own_kept[i] = e->own_state[i];
         e->own_state[i] = mine;
     }
+    e->values_changed = true;
+    tutti_engine_hand_out(e);
     return true;
 }
 
@@ -697,6 +717,8 @@ tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)
         tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
     if (e->own_kept != NULL)
         tutti_copy(e->m.device, e->options.own_values + 1, e->own_kept, e->own_state);
+    e->values_changed = true;
+    tutti_engine_hand_out(e);
     e->stage = STAGE_READY;
     return TUTTI_OK;
 }
@@ -729,6 +751,7 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
 
     if (e->stage != STAGE_READY)
         return out_of_order(err, "finish");
+    tutti_engine_collect(e);
     status = tutti_engine_quiet(e, err);
     if (status == TUTTI_OK)
         status = meet(e, true, err);
@@ -739,5 +762,7 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
     if (e->clock.running)
         tutti_engine_clock_stop(e);
     e->stage = status == TUTTI_OK ? STAGE_FINISHED : STAGE_FAILED;
+    if (status == TUTTI_OK)
+        tutti_engine_hand_out(e);
     return status;
 }

@@ -52,6 +52,7 @@ typedef struct tutti_engine_scaler {
 
 /* Several steps with one update (merge.c). */
 typedef struct tutti_engine_merge {
+    bool declared;
     float *sum;                  /* declared, n: samples x gradient, of the steps before this one
                                     that wait; NULL: the method merges none */
     int64_t mine;                /* samples in it, mine */
@@ -62,6 +63,17 @@ typedef struct tutti_engine_merge {
     } now;
     bool waits;                  /* this step does */
 } tutti_engine_merge;
+
+/* The client's optimiser (client.c). */
+typedef struct tutti_engine_client {
+    bool updates;                /* optimizer is "client"; without an update in the options: it
+                                    exchanges only */
+    bool holds;                  /* exchange only: the model is what stands in the client's memory,
+                                    where it has its own, and x may be older */
+    float *before, *kept;        /* n each: another model than x as it was handed out, and x
+                                    meanwhile (or engine.kept). NULL: replicas are equal, or it is
+                                    not used */
+} tutti_engine_client;
 
 /* A facility that has added itself (facility.c). */
 typedef struct tutti_engine_facility {
@@ -145,6 +157,9 @@ struct tutti_engine {
     bool values_changed;         /* x differs from the client's copies */
     bool told_unused;
     tutti_engine_merge merge;
+    tutti_engine_client client;
+    double lr, lr_factor;        /* base rate; the schedule's, of this step */
+    bool at_servers;             /* which update slices by the run's optimiser */
     tutti_engine_scaler scaler;
 
     /* own threads */
@@ -208,6 +223,36 @@ tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint
 /* ---- step.c ---- */
 
 bool tutti_engine_passes_left(const tutti_engine *e); /* of this step */
+
+/* ---- client.c ---- */
+
+/* The client's memory of a tensor, where it has its own, becomes as x is: `count` from `first` on. /
+   All of it, if x has changed. */
+void tutti_engine_deliver(tutti_engine *e, int tensor, size_t first, size_t count);
+void tutti_engine_hand_out(tutti_engine *e);
+/* x := what stands in the client's memory. / Of all tensors, where the model is there. */
+void tutti_engine_read_values(tutti_engine *e, int tensor);
+void tutti_engine_collect(tutti_engine *e);
+/* g takes a tensor's gradient from there; NULL: 0. / Rows of it from the client's memory. */
+void tutti_engine_take_gradient(tutti_engine *e, int tensor, const void *from, tutti_dtype dtype);
+void tutti_engine_take_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n);
+/* The client's optimiser updates x, which door or locks guard (both NULL: nothing does). Exchange
+   only: nothing. */
+tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *door,
+                                        const tutti_locks *locks, double factor, tutti_error *err);
+/* Refused: with a method that updates at servers. / What does not go with whose optimiser it is. /
+   After declare(): methods that cannot be asked to exchange only. */
+tutti_status tutti_engine_refuse_slices(const tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_check_exchange_only(tutti_engine *e, tutti_error *err);
+
+/* ---- locks.c ---- */
+
+/* What is done to x under a lock; rate may be NULL. / To all of it, each part under its lock. */
+typedef void tutti_locked_part(tutti_method *m, float *at, const float *from, size_t first,
+                               size_t count, const tutti_rate *rate);
+void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked_part *part,
+                         float *to, const float *from);
 
 /* ---- finite.c, judge.c ---- */
 

@@ -54,12 +54,18 @@ static void describe(const tutti_engine *e, text *t)
         tutti_spec_print(m->optim->ops->name, m->optim->ops->options, m->optim->self, spec, sizeof spec);
     put(t,
         "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\ncodec-hierarchy=%s\n",
-        m->optim != NULL ? spec : "", o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum,
+        m->optim != NULL                               ? spec
+        : e->client.updates && e->options.update == NULL ? "client, exchange only"
+        : e->client.updates                              ? "client"
+                                                         : "",
+        o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum,
         o->codec_hierarchy);
     put(t, "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\nnonfinite=%s\n",
         (long long)o->batch, (long long)o->accumulate, (unsigned long long)o->data_samples,
         (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
-        o->nonfinite == TUTTI_NONFINITE_SKIP ? "skip" : "stop");
+        o->nonfinite == TUTTI_NONFINITE_SKIP   ? "skip"
+        : o->nonfinite == TUTTI_NONFINITE_KEEP ? "keep"
+                                               : "stop");
     put(t, "own values=%zu\nloss-scale=%s\n", o->own_values, o->loss_scale);
     for (int r = 0; o->batch_of != NULL && r < m->workers; r++)
         put(t, "share of worker %d=%lld\n", r, (long long)o->batch_of[r]);
@@ -69,8 +75,9 @@ static void describe(const tutti_engine *e, text *t)
         put(t, "parameter %d=%s of shape %llu", i, p->name, (unsigned long long)p->dim[0]);
         for (int d = 1; d < p->dims; d++)
             put(t, "x%llu", (unsigned long long)p->dim[d]);
-        put(t, " in unit %d%s%s\n", p->unit, p->row_sparse ? ", row-sparse" : "",
-            p->asks_rows ? ", rows asked for" : "");
+        put(t, " in unit %d%s%s%s%s\n", p->unit, p->row_sparse ? ", row-sparse" : "",
+            p->asks_rows ? ", rows asked for" : "", p->dtype != TUTTI_F32 ? ", in " : "",
+            p->dtype != TUTTI_F32 ? tutti_dtype_name(p->dtype) : "");
     }
 }
 

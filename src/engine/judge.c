@@ -29,6 +29,8 @@ tutti_status tutti_engine_look(tutti_engine *e, int piece, tutti_error *err)
     tutti_engine_bad *bad = &e->piece_state[piece].bad;
 
     bad->found = false;
+    if (e->options.nonfinite == TUTTI_NONFINITE_KEEP)
+        return TUTTI_OK;
     if (!tutti_engine_finite(e, &e->pieces[piece]))
         tutti_engine_find_bad(e, e->m.g, e->pieces[piece].first_tensor, e->pieces[piece].tensors, bad);
     return bad->found && !tutti_engine_may_skip(e) ? say_bad(e, bad, err) : TUTTI_OK;

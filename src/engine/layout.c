@@ -43,6 +43,15 @@ static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size
         t->rows = count;
         t->cols = 1;
     }
+    if (p->dtype != TUTTI_F32 && p->dtype != TUTTI_BF16 && p->dtype != TUTTI_F16)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "parameter '%s' has dtype %d; a client's values are in F32, BF16 or F16 (device.h)", p->name,
+                          (int)p->dtype);
+    if (p->dtype != TUTTI_F32 && p->values == NULL && p->gradient == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "parameter '%s' has dtype %s but no memory of the client's, and the engine's is F32; give "
+                          "values, or gradients by tutti_engine_ready_from",
+                          p->name, tutti_dtype_name(p->dtype));
     t->row_sparse = p->row_sparse;
     if (p->asks_rows && !p->row_sparse)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -52,10 +52,6 @@ void tutti_locks_leave(uint32_t *word)
     atomic_store_explicit((_Atomic uint32_t *)(void *)word, 0, memory_order_release);
 }
 
-/* What is done to x under a lock. */
-typedef void (*part_of)(tutti_method *m, float *at, const float *from, size_t first, size_t count,
-                        const tutti_rate *rate);
-
 static void update(tutti_method *m, float *at, const float *from, size_t first, size_t count, const tutti_rate *rate)
 {
     tutti_update(m->optim, first, count, at, from, rate);
@@ -68,7 +64,7 @@ static void copy(tutti_method *m, float *at, const float *from, size_t first, si
 }
 
 /* A tensor, or rows of it, each under its lock; word: of its first row. */
-static void by_rows(tutti_method *m, uint32_t *word, const tutti_tensor *t, const tutti_rows *rows, part_of part,
+static void by_rows(tutti_method *m, uint32_t *word, const tutti_tensor *t, const tutti_rows *rows, tutti_locked_part *part,
                     float *to, const float *from, const tutti_rate *rate)
 {
     const size_t width = t->count / locks_of(t), n = rows != NULL ? rows->n : locks_of(t);
@@ -91,12 +87,29 @@ static uint32_t *word_of(const tutti_method *m, const tutti_locks *locks, int te
     return word;
 }
 
+void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked_part *part, float *to,
+                         const float *from)
+{
+    if (!locks->rows) {
+        tutti_locks_take(m, locks->word);
+        part(m, to, from, 0, m->layout->used, NULL);
+        tutti_locks_leave(locks->word);
+        return;
+    }
+    for (int i = 0; i < m->layout->n_tensors; i++)
+        by_rows(m, word_of(m, locks, i), &m->layout->tensor[i], NULL, part, to, from, NULL);
+}
+
 tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks *locks, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_rate rate;
     bool skip;
 
+    if (e->client.updates) {
+        TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
+        return skip ? TUTTI_OK : tutti_engine_client_update(e, x, NULL, locks, 1, err);
+    }
     TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
     if (skip || m->optim == NULL)
         return TUTTI_OK;

@@ -26,6 +26,7 @@ tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error 
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' merges steps, for which all workers make the same ones with equal models",
                           m->ops->name);
+    e->merge.declared = true;
     tutti_declare_vector(plan, "engine.merged", TUTTI_OWN_SUM, &e->merge.sum);
     tutti_declare_value(plan, "engine.merge", TUTTI_SAME, &e->merge.now, sizeof e->merge.now);
     tutti_declare_value(plan, "engine.merge-mine", TUTTI_OWN_SUM, &e->merge.mine, sizeof e->merge.mine);

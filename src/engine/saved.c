@@ -268,6 +268,7 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
 
     if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "save is legal between steps only (engine.h)");
+    tutti_engine_collect(e);
     status = tutti_engine_quiet(e, err);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
     if (status == TUTTI_OK)
@@ -481,5 +482,7 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     tutti_engine_scaler_loaded(e);
     e->m.step = e->agreed_step = e->progress.step;
     e->values_changed = true;
+    e->client.holds = false;
+    tutti_engine_hand_out(e);
     return status;
 }

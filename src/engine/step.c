@@ -139,8 +139,8 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     /* what begins with the step goes by it, a codec's warm-up */
     tutti_share_pass(&e->share, step, e->member, 0, &m->epoch, &position);
     m->loss = 0;
-    if (m->optim != NULL)
-        m->lr = tutti_rate_at(m, updates(e)).lr;
+    e->lr_factor = tutti_lr_schedule_factor(e->schedule, updates(e));
+    m->lr = e->lr * e->lr_factor;
     e->loss_sum = 0;
     e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) /
                                      tutti_share_batch(&e->share, e->member)
@@ -163,17 +163,6 @@ static void begin_anew(tutti_engine *e)
     e->pass.index = -1;
     e->values_changed = true; /* the pass hook may bring a newer model */
     e->stage = STAGE_BETWEEN;
-}
-
-/* Client memory <- x, where the client has its own. */
-static void hand_out(tutti_engine *e)
-{
-    if (!e->values_changed)
-        return;
-    for (int i = 0; i < e->layout.n_tensors; i++)
-        if (e->params[i].values != NULL)
-            tutti_copy(e->m.device, e->tensors[i].count, e->m.x + e->tensors[i].first, e->params[i].values);
-    e->values_changed = false;
 }
 
 /* The next pass of this step, before its method changes it. */
@@ -245,7 +234,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     next.exchange = next.exchange && e->m.ops->exchange != NULL && !e->merge.waits;
     e->exchanged = e->exchanged || next.exchange;
     e->values_changed = e->values_changed || !next.same_values;
-    hand_out(e);
+    tutti_engine_hand_out(e);
     if (!next.keep)
         tutti_engine_rows_clear(e);
     e->pass = *pass = next;
@@ -327,9 +316,8 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
     if (!t->asked || n == 0)
         return TUTTI_OK;
     status = failed(e, e->m.ops->need_rows(&e->m, tensor, ids, n, err), err);
-    for (size_t k = 0; k < n && status == TUTTI_OK && e->params[tensor].values != NULL; k++)
-        tutti_copy(e->m.device, t->cols, e->m.x + t->first + ids[k] * t->cols,
-                   e->params[tensor].values + ids[k] * t->cols);
+    for (size_t k = 0; k < n && status == TUTTI_OK; k++)
+        tutti_engine_deliver(e, tensor, ids[k] * t->cols, t->cols);
     return status;
 }
 
@@ -363,36 +351,45 @@ static tutti_status announce(tutti_engine *e, int tensor)
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
+/* The whole of it. */
+static tutti_status check_whole(tutti_engine *e, int tensor, tutti_error *err)
 {
-    const tutti_tensor *t;
-
     TUTTI_TRY(check_ready(e, tensor, err));
-    t = &e->tensors[tensor];
     if (e->params[tensor].asks_rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "ready was called for %s, which asks for rows; use ready_rows with those that were touched",
-                          t->name);
-    if (t->row_sparse)
+                          e->tensors[tensor].name);
+    if (e->tensors[tensor].row_sparse)
         tutti_engine_rows_all(e, tensor);
-    if (e->params[tensor].gradient != NULL && e->pass.samples > 0) {
-        if (e->pass.keep)
-            tutti_add(e->m.device, t->count, e->params[tensor].gradient, e->m.g + t->first);
-        else
-            tutti_copy(e->m.device, t->count, e->params[tensor].gradient, e->m.g + t->first);
-    } else if (e->params[tensor].gradient != NULL && !e->pass.keep)
-        tutti_fill(e->m.device, t->count, 0, e->m.g + t->first);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
+{
+    TUTTI_TRY(check_whole(e, tensor, err));
+    if (e->params[tensor].gradient != NULL)
+        tutti_engine_take_gradient(e, tensor, e->params[tensor].gradient, e->params[tensor].dtype);
+    return announce(e, tensor);
+}
+
+tutti_status tutti_engine_ready_from(tutti_engine *e, int tensor, const void *gradient, tutti_dtype dtype,
+                                     tutti_error *err)
+{
+    TUTTI_TRY(check_whole(e, tensor, err));
+    if (dtype != TUTTI_F32 && dtype != TUTTI_BF16 && dtype != TUTTI_F16)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "ready_from was called for %s with dtype %d; gradients are in F32, BF16 or F16 (device.h)",
+                          e->tensors[tensor].name, (int)dtype);
+    tutti_engine_take_gradient(e, tensor, gradient, dtype);
     return announce(e, tensor);
 }
 
 tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
     const tutti_tensor *t;
-    const float *from;
 
     TUTTI_TRY(check_ready(e, tensor, err));
     t = &e->tensors[tensor];
-    from = e->params[tensor].gradient;
     if (!t->row_sparse)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "ready_rows was called for %s, which was not given as row_sparse; use ready", t->name);
@@ -404,8 +401,7 @@ tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t
                 (unsigned long)ids[k], t->name, k, t->rows);
     if (e->params[tensor].asks_rows)
         TUTTI_TRY(tutti_engine_rows_were_needed(e, tensor, ids, n, err));
-    for (size_t k = 0; from != NULL && k < n && e->pass.samples > 0; k++) /* rows that are not kept are 0 by now */
-        tutti_add(e->m.device, t->cols, from + ids[k] * t->cols, e->m.g + t->first + ids[k] * t->cols);
+    tutti_engine_take_rows(e, tensor, ids, n);
     tutti_engine_rows_touch(e, tensor, ids, n);
     return announce(e, tensor);
 }
@@ -453,7 +449,24 @@ tutti_rate tutti_rate_now(const tutti_method *m)
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t after)
 {
     const tutti_engine *e = m->engine;
-    return (tutti_rate){ tutti_optim_lr(m->optim) * tutti_lr_schedule_factor(e->schedule, after), 1, after + 1 };
+    return (tutti_rate){ e->lr * tutti_lr_schedule_factor(e->schedule, after), 1, after + 1 };
+}
+
+tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err)
+{
+    if (e->stage == STAGE_PASS || e->stage == STAGE_FAILED)
+        return wrong(err, "lr", e->stage == STAGE_PASS ? "within a pass" : "after a failure");
+    if (!(lr >= 0) || isinf(lr))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the learning rate is %g; it must be a number, 0 or more", lr);
+    if (e->at_servers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' updates at its servers, which have no step in common with this worker and take "
+                          "the learning rate from lr-schedule; give that, and leave tutti_engine_lr away",
+                          e->m.ops->name);
+    e->lr = lr;
+    if (e->stage == STAGE_BETWEEN && !e->exchanged) /* otherwise lanes may read it */
+        e->m.lr = lr * e->lr_factor;
+    return TUTTI_OK;
 }
 
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
@@ -493,22 +506,39 @@ tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, 
     return TUTTI_OK;
 }
 
-tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err)
+/* counted: NULL, or updates so far where steps do not say how many. */
+static tutti_status update_on(tutti_method *m, float *x, tutti_monitor *door, double factor, int64_t *counted,
+                              tutti_error *err)
 {
+    tutti_engine *e = m->engine;
     tutti_rate rate;
     bool skip;
 
-    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    TUTTI_TRY((e->client.updates ? tutti_base_gradient : tutti_base_check)(m, &rate, &skip, err));
     if (skip)
         return TUTTI_OK;
+    if (counted != NULL)
+        rate.t = (uint64_t)++*counted;
+    if (e->client.updates)
+        return tutti_engine_client_update(e, x, door, NULL, factor, err);
     rate.lr *= factor;
     if (door != NULL)
         tutti_lock(door);
     if (m->optim != NULL)
-        tutti_engine_update(m->engine, x, &rate);
+        tutti_engine_update(e, x, &rate);
     if (door != NULL)
         tutti_unlock(door);
     return TUTTI_OK;
+}
+
+tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err)
+{
+    return update_on(m, x, door, factor, NULL, err);
+}
+
+tutti_status tutti_base_step_counted(tutti_method *m, int64_t *updates, tutti_error *err)
+{
+    return update_on(m, m->x, NULL, 1, updates, err);
 }
 
 /* ---- losses on held-out samples ---- */
@@ -538,7 +568,7 @@ tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err)
                           "method '%s': tutti_evaluate is legal within step, after tutti_evaluate_declare (method.h)",
                           m->ops->name);
     e->values_changed = true;
-    hand_out(e);
+    tutti_engine_hand_out(e);
     was = tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
     status = e->options.evaluate(e->options.user, loss, err);
     tutti_engine_doing(e, was);
@@ -559,6 +589,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
                      : e->stage == STAGE_BETWEEN ? "before the step's passes were over"
                                                  : "between steps");
     status = settle(e, err);
+    m->lr = e->lr * e->lr_factor;
     if (status == TUTTI_OK)
         take_all_in(e);
     for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged && e->merge.waits; k++)

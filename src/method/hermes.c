@@ -519,19 +519,6 @@ static void hermes_close(tutti_method *m)
     tutti_free(s->line);
 }
 
-static tutti_status update(tutti_method *m, hermes *s, tutti_error *err)
-{
-    tutti_rate rate;
-    bool skip;
-
-    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
-    if (skip)
-        return TUTTI_OK;
-    rate.t = (uint64_t)++s->mine.updates; /* there are several in a step */
-    tutti_update(m->optim, 0, m->n, m->x, m->g, &rate);
-    return TUTTI_OK;
-}
-
 static bool chunk_is_whole(const hermes *s)
 {
     return s->round.taken >= s->round.batches;
@@ -560,7 +547,7 @@ static tutti_status hermes_pass(tutti_method *m, tutti_pass *p, tutti_error *err
     if (m->workers == 1 || m->samples == 0)
         return TUTTI_OK;
     if (p->index > 0) {
-        TUTTI_TRY(update(m, s, err));
+        TUTTI_TRY(tutti_base_step_counted(m, &s->mine.updates, err));
         p->keep = p->same_values = false;
     } else {
         if (s->round.batches == 0) {
@@ -672,7 +659,7 @@ static tutti_status hermes_step(tutti_method *m, tutti_error *err)
         return tutti_base_step(m, err);
     if (m->samples == 0)
         return TUTTI_OK;
-    TUTTI_TRY(update(m, s, err));
+    TUTTI_TRY(tutti_base_step_counted(m, &s->mine.updates, err));
     s->round.computed_ns += tutti_computed_ns(m) - s->counted_ns;
     if (chunk_is_whole(s))
         TUTTI_TRY(end_round(m, s, err));

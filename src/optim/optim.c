@@ -99,7 +99,7 @@ double tutti_optim_lr(const tutti_optim *o)
 
 bool tutti_optim_by_rows(const tutti_optim *o)
 {
-    return o->ops->by_rows(o->self);
+    return o != NULL && o->ops->by_rows(o->self);
 }
 
 bool tutti_optim_lazy(const tutti_optim *o)

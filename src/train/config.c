@@ -282,6 +282,10 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     if (c->loss_scale[0] == 0 && c->precision == TUTTI_PRECISION_FP16)
         c->loss_scale = "dynamic";
     TUTTI_TRY(tutti_loss_scale_check(c->loss_scale, err));
+    if (strcmp(c->optimizer, "client") == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is 'client', which is for programs with an optimiser of their own (engine.h), and "
+                          "the trainer has none; give sgd, adam or adamw");
     TUTTI_TRY(tutti_collective_check(c->collective, (int)c->n, err));
     if (strcmp(c->collective, "auto") != 0 && c->collective_table[0] != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

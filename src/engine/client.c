@@ -1,0 +1,287 @@
+/* client.c: the client's side of the flat space: its memory, in its own type, and its own
+   optimiser.
+
+   x is float32, whatever the client computes in. What it is handed is rounded. What its optimiser
+   makes of that is taken back as an addition wherever x had more bits than were handed out, and as
+   it is where both were equal. So a client in 16 bits has its own optimiser's bits as long as
+   nothing else moves x, and what others have added below its last bit stays.
+
+   In the same way an update reaches another model than x: that model stands in x for the call, and
+   what the call has changed is added to it. Nobody waits meanwhile, however long the client's
+   optimiser takes: a service may average that model, and both show in it. */
+#include <errno.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+enum { CHUNK = 1024 };           /* floats on the stack */
+
+static void *place_of(const tutti_param *p, void *memory, size_t element)
+{
+    return (char *)memory + element * tutti_dtype_bytes(p->dtype);
+}
+
+/* ---- values ---- */
+
+void tutti_engine_deliver(tutti_engine *e, int tensor, size_t first, size_t count)
+{
+    const tutti_param *p = &e->params[tensor];
+    tutti_device *d = e->m.device;
+
+    if (p->values != NULL)
+        tutti_cast(d, tutti_f32(d, e->m.x + e->tensors[tensor].first + first, count),
+                   (tutti_buffer){ d, place_of(p, p->values, first), count, p->dtype });
+}
+
+void tutti_engine_hand_out(tutti_engine *e)
+{
+    const bool stands = e->client.holds || !e->values_changed;
+
+    e->values_changed = false;
+    for (int i = 0; i < e->layout.n_tensors && !stands; i++)
+        tutti_engine_deliver(e, i, 0, e->tensors[i].count);
+    e->client.holds = e->client.updates && e->options.update == NULL;
+}
+
+void tutti_engine_read_values(tutti_engine *e, int tensor)
+{
+    const tutti_param *p = &e->params[tensor];
+    const tutti_tensor *t = &e->tensors[tensor];
+    tutti_device *d = e->m.device;
+
+    if (p->values != NULL)
+        tutti_cast(d, (tutti_buffer){ d, p->values, t->count, p->dtype }, tutti_f32(d, e->m.x + t->first, t->count));
+}
+
+void tutti_engine_collect(tutti_engine *e)
+{
+    for (int i = 0; i < e->layout.n_tensors && e->client.holds; i++)
+        tutti_engine_read_values(e, i);
+}
+
+/* x has become `after` from `before`, which need not be all of what x is. */
+static void join(tutti_device *d, size_t n, const float *before, const float *after, float *x)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] == before[i] ? after[i] : x[i] + (after[i] - before[i]);
+    tutti_device_charge(d, 2 * (double)n, 4 * sizeof(float) * (double)n);
+}
+
+/* x takes what the client has made of the values that it was handed. */
+static void take_values(tutti_engine *e, int tensor)
+{
+    const tutti_param *p = &e->params[tensor];
+    const tutti_tensor *t = &e->tensors[tensor];
+    tutti_device *d = e->m.device;
+    float before[CHUNK], after[CHUNK];
+    uint16_t narrow[CHUNK];
+
+    if (p->values == NULL || p->dtype == TUTTI_F32) { /* then x had no other bits */
+        tutti_engine_read_values(e, tensor);
+        return;
+    }
+    for (size_t at = 0, n; at < t->count; at += n) {
+        float *x = e->m.x + t->first + at;
+        n = t->count - at < CHUNK ? t->count - at : CHUNK;
+        tutti_cast(d, tutti_f32(d, x, n), (tutti_buffer){ d, narrow, n, p->dtype });
+        tutti_cast(d, (tutti_buffer){ d, narrow, n, p->dtype }, tutti_f32(d, before, n));
+        tutti_cast(d, (tutti_buffer){ d, place_of(p, p->values, at), n, p->dtype }, tutti_f32(d, after, n));
+        join(d, n, before, after, x);
+    }
+}
+
+/* ---- gradients ---- */
+
+/* g (count) := what lies at `from`, or that much more. */
+static void take(tutti_device *d, const void *from, tutti_dtype dtype, size_t count, bool add, float *g)
+{
+    const tutti_buffer all = { d, (void *)(uintptr_t)from, count, dtype };
+    float wide[CHUNK];
+
+    if (!add)
+        tutti_cast(d, all, tutti_f32(d, g, count));
+    else if (dtype == TUTTI_F32)
+        tutti_add(d, count, from, g);
+    else
+        for (size_t at = 0, n; at < count; at += n) {
+            n = count - at < CHUNK ? count - at : CHUNK;
+            tutti_cast(d, (tutti_buffer){ d, (char *)all.data + at * tutti_dtype_bytes(dtype), n, dtype },
+                       tutti_f32(d, wide, n));
+            tutti_add(d, n, wide, g + at);
+        }
+}
+
+void tutti_engine_take_gradient(tutti_engine *e, int tensor, const void *from, tutti_dtype dtype)
+{
+    const tutti_tensor *t = &e->tensors[tensor];
+    tutti_device *d = e->m.device;
+    float *g = e->m.g + t->first;
+
+    if (from == (const void *)g)
+        return;
+    if (from != NULL && e->pass.samples > 0)
+        take(d, from, dtype, t->count, e->pass.keep, g);
+    else if (!e->pass.keep)
+        tutti_fill(d, t->count, 0, g);
+}
+
+void tutti_engine_take_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n)
+{
+    const tutti_param *p = &e->params[tensor];
+    const tutti_tensor *t = &e->tensors[tensor];
+
+    for (size_t k = 0; k < n && p->gradient != NULL && e->pass.samples > 0; k++) /* what is not kept is 0 by now */
+        take(e->m.device, place_of(p, p->gradient, ids[k] * t->cols), p->dtype, t->cols, true,
+             e->m.g + t->first + ids[k] * t->cols);
+}
+
+/* ---- the client's optimiser ---- */
+
+static void copy_part(tutti_method *m, float *at, const float *from, size_t first, size_t count, const tutti_rate *rate)
+{
+    (void)first, (void)rate;
+    tutti_copy(m->device, count, from, at);
+}
+
+static void join_part(tutti_method *m, float *at, const float *from, size_t first, size_t count, const tutti_rate *rate)
+{
+    const tutti_engine *e = m->engine;
+
+    (void)rate;
+    join(m->device, count, e->client.before + first, from, at);
+}
+
+/* Of the whole model, under what guards it. */
+static void guarded(tutti_method *m, tutti_monitor *door, const tutti_locks *locks, tutti_locked_part *part, float *to,
+                    const float *from)
+{
+    if (locks != NULL) {
+        tutti_engine_locked(m, locks, part, to, from);
+        return;
+    }
+    if (door != NULL)
+        tutti_lock(door);
+    part(m, to, from, 0, m->layout->used, NULL);
+    if (door != NULL)
+        tutti_unlock(door);
+}
+
+static tutti_status call(tutti_engine *e, double factor, tutti_error *err)
+{
+    tutti_status status;
+
+    e->values_changed = true; /* the method may have moved x since the pass */
+    tutti_engine_hand_out(e);
+    status = e->options.update(e->options.user, factor, err);
+    for (int i = 0; i < e->layout.n_tensors && status == TUTTI_OK; i++)
+        take_values(e, i);
+    e->values_changed = true;
+    return status == TUTTI_CLOSED
+               ? tutti_fail(err, TUTTI_ERR_STATE, 0, "the client's update gave TUTTI_CLOSED, which it may not (engine.h)")
+               : status;
+}
+
+tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *door, const tutti_locks *locks,
+                                        double factor, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const size_t n = e->layout.used;
+    tutti_status status;
+
+    if (e->options.update == NULL ? x != m->x || factor != 1 : x != m->x && e->client.kept == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s' said that all workers' models are equal, and that it gives the optimiser the "
+                          "gradient of x; but it updates %s, which is not possible with optimizer 'client'%s",
+                          m->ops->name, x != m->x ? "another model" : "by another rate",
+                          e->options.update == NULL ? " without an update" : "");
+    if (e->options.update == NULL)
+        return TUTTI_OK;
+    if (x == m->x)
+        return call(e, factor, err);
+    tutti_copy(m->device, n, m->x, e->client.kept);
+    guarded(m, door, locks, copy_part, e->client.before, x);
+    tutti_copy(m->device, n, e->client.before, m->x);
+    status = call(e, factor, err);
+    if (status == TUTTI_OK)
+        guarded(m, door, locks, join_part, x, m->x);
+    tutti_copy(m->device, n, e->client.kept, m->x);
+    return status;
+}
+
+/* ---- what may be refused ---- */
+
+tutti_status tutti_engine_refuse_slices(const tutti_engine *e, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "optimizer is 'client', but method '%s' updates at its servers, which cannot call an optimiser of "
+                      "the client's; give its rule, as sgd(lr=0.05,momentum=0.9) (in Python tutti.torch.prepare does so "
+                      "for SGD, Adam and AdamW)",
+                      e->m.ops->name);
+}
+
+tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
+{
+    const tutti_engine_options *o = &e->options;
+    const bool by_itself = e->client.updates && o->update == NULL;
+
+    if (o->nonfinite < TUTTI_NONFINITE_STOP || o->nonfinite > TUTTI_NONFINITE_KEEP)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "nonfinite is %d; there are stop, skip and keep (engine.h)",
+                          (int)o->nonfinite);
+    if (!e->client.updates && o->update != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is an update of the client's, but optimizer is '%.80s', so nothing would call it; give "
+                          "optimizer 'client', or leave update away",
+                          o->optimizer);
+    if (o->nonfinite == TUTTI_NONFINITE_KEEP && !by_itself)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "nonfinite is keep, which is for a client that updates by itself (optimizer 'client' without "
+                          "an update): an update with a gradient that is not finite would spoil the model");
+    if (!e->client.updates)
+        return TUTTI_OK;
+    if ((e->m.ops->traits & TUTTI_OWNS_UPDATE) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is 'client', but method '%s' has an update of its own and uses no optimiser; leave "
+                          "optimizer away",
+                          e->m.ops->name);
+    if ((e->m.ops->traits & TUTTI_DIRECTION) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is 'client', but method '%s' has the momentum itself and updates along a direction "
+                          "of its own, which no other optimiser may change; give sgd without momentum, as sgd(lr=0.01) "
+                          "(in Python tutti.torch.prepare does so for a plain SGD)",
+                          e->m.ops->name);
+    if (strcmp(o->lr_schedule, "constant") != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "lr-schedule is '%.80s', but optimizer is 'client', whose learning rate is the client's; leave "
+                          "lr-schedule away and let the client schedule it (tutti_engine_lr tells the method)",
+                          o->lr_schedule);
+    if (by_itself && (o->nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s may leave out a step, but optimizer is 'client' without an update: the client updates by "
+                          "itself and would not know; %s",
+                          e->scaler.on ? "loss-scale" : "nonfinite=skip",
+                          e->scaler.on ? "leave it off, and scale the loss in the client" : "take stop or keep");
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_check_exchange_only(tutti_engine *e, tutti_error *err)
+{
+    const char *what = e->m.ops->exchange == NULL                     ? "exchanges no gradients"
+                       : (e->m.traits & TUTTI_REPLICAS_EQUAL) == 0 ? "keeps a model of its own on each worker"
+                       : e->merge.declared                            ? "makes one update of several steps"
+                                                                       : NULL;
+
+    if (!e->client.updates || e->options.update != NULL)
+        return TUTTI_OK;
+    if (what != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is 'client' without an update, so gradients are only exchanged, but method '%s' "
+                          "%s; hand it the optimiser too (an update in the options; in Python tutti.torch.prepare in "
+                          "place of DistributedDataParallel)",
+                          e->m.ops->name, what);
+    if (e->options.nonfinite == TUTTI_NONFINITE_KEEP && tutti_exchange_codec(&e->m) != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "nonfinite is keep, but gradients go through codec '%.80s', which would keep what is not "
+                          "finite for ever; take nonfinite=stop, or leave the codec away",
+                          tutti_exchange_codec(&e->m));
+    return TUTTI_OK;
+}
