@@ -25,10 +25,10 @@
    theirs is under way. They go on at the next step.
 
    Calls never overlap. They may come from any thread, a new one each time, as autograd's do: what
-   the comments call the client thread is whichever calls. Two things bind a thread: MPI started
-   with MPI_THREAD_FUNNELED, and a world of threads or of the simulator, whose rank is a thread. A
-   call blocks only if its comment ends with "Blocks." After a failure only figures, trace and close
-   are legal. */
+   the comments call the client thread is whichever calls. Two transports bind a rank to the thread
+   that opened its world: MPI where it has MPI_THREAD_FUNNELED only, and the simulator. A call blocks
+   only if its comment ends with "Blocks." After a failure only figures, trace and close are
+   legal. */
 #ifndef TUTTI_ENGINE_H
 #define TUTTI_ENGINE_H
 #include "checkpoint.h"
@@ -99,8 +99,9 @@ typedef enum {
    Neither takes a schedule: lr_schedule is "constant". Methods that update at servers, or along a
    direction of their own, refuse "client".
 
-   nonfinite: KEEP: gradients are not looked at, and pass as they are. For exchange only, without a
-   codec: the client decides, as a loss scaler of its own does. Exchange only has STOP and KEEP.
+   nonfinite: KEEP, for exchange only, which has that and STOP: the client judges, as a loss scaler
+   of its own does. What is not finite on one worker is not finite in g of that tensor on all. A
+   codec keeps back nothing of such a step.
 
    collective: for sums over the workers, of pieces and by tutti_average: "auto", or an algorithm
    (comm.h, tutti_group). For messages of a codec that only their decoder understands:

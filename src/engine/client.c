@@ -272,16 +272,11 @@ tutti_status tutti_engine_check_exchange_only(tutti_engine *e, tutti_error *err)
 
     if (!e->client.updates || e->options.update != NULL)
         return TUTTI_OK;
-    if (what != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+    return what == NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "optimizer is 'client' without an update, so gradients are only exchanged, but method '%s' "
                           "%s; hand it the optimiser too (an update in the options; in Python tutti.torch.prepare in "
                           "place of DistributedDataParallel)",
                           e->m.ops->name, what);
-    if (e->options.nonfinite == TUTTI_NONFINITE_KEEP && tutti_exchange_codec(&e->m) != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "nonfinite is keep, but gradients go through codec '%.80s', which would keep what is not "
-                          "finite for ever; take nonfinite=stop, or leave the codec away",
-                          tutti_exchange_codec(&e->m));
-    return TUTTI_OK;
 }

@@ -259,7 +259,7 @@ void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked
 /* A step whose gradients are not finite is left out, rather than the end. */
 bool tutti_engine_may_skip(const tutti_engine *e);
 /* Is this worker's gradient of a piece finite? Kept in piece_state. A failure unless such steps may
-   be left out. / The same of the mean, where a codec decoded it. */
+   be left out, or such gradients are the client's to judge. / The same of the mean, where a codec decoded it. */
 tutti_status tutti_engine_look(tutti_engine *e, int piece, tutti_error *err);
 tutti_status tutti_engine_look_decoded(tutti_engine *e, int piece, tutti_error *err);
 /* Collective where such steps may be left out: is this one? */

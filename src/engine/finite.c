@@ -20,5 +20,6 @@ bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int
 
 bool tutti_engine_may_skip(const tutti_engine *e)
 {
-    return e->scaler.on || e->options.nonfinite == TUTTI_NONFINITE_SKIP;
+    return e->scaler.on || e->options.nonfinite == TUTTI_NONFINITE_SKIP ||
+           (e->options.nonfinite == TUTTI_NONFINITE_KEEP && e->exchange != NULL);
 }

@@ -1,6 +1,8 @@
 /* judge.c: a gradient is not finite: whose it is, and what becomes of the step. Either it is the
    end of the run, with a sentence that says it. Or such steps may be left out: then all workers
    that make the step together vote, since all leave it out or none does. */
+#include <math.h>
+
 #include "engine_internal.h"
 
 static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)
@@ -29,7 +31,7 @@ tutti_status tutti_engine_look(tutti_engine *e, int piece, tutti_error *err)
     tutti_engine_bad *bad = &e->piece_state[piece].bad;
 
     bad->found = false;
-    if (e->options.nonfinite == TUTTI_NONFINITE_KEEP)
+    if (e->options.nonfinite == TUTTI_NONFINITE_KEEP && e->exchange == NULL)
         return TUTTI_OK;
     if (!tutti_engine_finite(e, &e->pieces[piece]))
         tutti_engine_find_bad(e, e->m.g, e->pieces[piece].first_tensor, e->pieces[piece].tensors, bad);
@@ -89,6 +91,10 @@ static tutti_status leave_out(tutti_engine *e, const verdict *v, tutti_error *er
 
     if (e->exchanged)
         tutti_engine_exchange_left_out(e);
+    if (e->options.nonfinite == TUTTI_NONFINITE_KEEP) { /* the client sees it, on all workers, and not the codec */
+        m->g[e->tensors[v->tensor].first] = NAN;
+        return TUTTI_OK;
+    }
     if (v->own && e->scaler.on)
         return tutti_engine_scaler_skip(e, v->worker, tensor, err);
     for (int k = 0; !v->own && e->options.nonfinite != TUTTI_NONFINITE_SKIP && k < e->layout.n_pieces; k++)

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,14 +27,21 @@ typedef struct run {
     bool own;                    /* the client has memory of its own */
     bool from;                   /* gradients come by ready_from, from new memory each time */
     tutti_dtype dtype;           /* of both */
+    int wrong;                   /* what is said instead, if not 0 */
     int steps;
     int bad_step;                /* where worker 1 has a gradient that is not finite; -1: nowhere */
     float bad;
+    int left_out;                /* worker that never has a gradient of tensor 1; -1: all have */
     double lr_after;             /* told by tutti_engine_lr before the fourth step; 0: not */
     bool show;
+    bool rounded;                /* gradients are written to g, rounded to dtype */
+    bool judges;                 /* the client leaves steps out that are not finite */
+    bool threads;                /* each call comes from a new thread */
+    const char *transport;       /* NULL: shm */
     float *x[RANKS];             /* agreed at the end, TOTAL each */
     float *after[RANKS];         /* x after the second step */
     uint64_t updates[RANKS], skipped[RANKS];
+    int unused[RANKS];           /* events that name an unused parameter */
 } run;
 
 typedef struct seat {
@@ -70,14 +78,16 @@ static tutti_status held_out(void *user, double *loss, tutti_error *err)
     return TUTTI_OK;
 }
 
+static tutti_device *device;     /* that charges nobody */
+
 static void widen(tutti_dtype dtype, size_t n, const void *from, float *to)
 {
-    tutti_cast(NULL, tutti_host((void *)(uintptr_t)from, n, dtype), tutti_host(to, n, TUTTI_F32));
+    tutti_cast(device, tutti_host((void *)(uintptr_t)from, n, dtype), tutti_host(to, n, TUTTI_F32));
 }
 
 static void narrow(tutti_dtype dtype, size_t n, const float *from, void *to)
 {
-    tutti_cast(NULL, tutti_host((float *)(uintptr_t)from, n, TUTTI_F32), tutti_host(to, n, dtype));
+    tutti_cast(device, tutti_host((float *)(uintptr_t)from, n, TUTTI_F32), tutti_host(to, n, dtype));
 }
 
 /* The rule on the values where they stand, in their type. */
@@ -102,7 +112,57 @@ static tutti_status update(void *user, double factor, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status pass(seat *s, const tutti_pass *p, tutti_error *err)
+/* ---- the engine's calls, of a thread each where the run asks for it ---- */
+
+typedef struct call {
+    seat *seat;
+    enum { PASS, READY, NOTHING, PASSED, STEP, LR, SHOW, RESUME, FINISH } what;
+    tutti_pass *pass;
+    int tensor;
+    const void *gradient;        /* READY: NULL: it is in g */
+    tutti_error *err;
+    tutti_status status;
+} call;
+
+static void *make(void *arg)
+{
+    call *c = arg;
+    const run *r = c->seat->run;
+    tutti_engine *e = c->seat->e;
+
+    switch (c->what) {
+    case PASS: c->status = tutti_engine_pass(e, c->pass, c->err); break;
+    case READY:
+        c->status = c->gradient == NULL ? tutti_engine_ready(e, c->tensor, c->err)
+                                        : tutti_engine_ready_from(e, c->tensor, c->gradient,
+                                                                  r->wrong > 0 ? (tutti_dtype)r->wrong : r->dtype,
+                                                                  c->err);
+        break;
+    case NOTHING: c->status = tutti_engine_ready_from(e, c->tensor, NULL, r->dtype, c->err); break;
+    case PASSED: c->status = tutti_engine_passed(e, (double)c->pass->samples, c->err); break;
+    case STEP: c->status = tutti_engine_step(e, c->err); break;
+    case LR: c->status = tutti_engine_lr(e, r->lr_after, c->err); break;
+    case SHOW: c->status = tutti_engine_show(e, c->err); break;
+    case RESUME: c->status = tutti_engine_resume(e, c->err); break;
+    case FINISH: c->status = tutti_engine_finish(e, c->err); break;
+    }
+    return NULL;
+}
+
+static tutti_status do_call(call c)
+{
+    pthread_t thread;
+
+    if (!c.seat->run->threads)
+        make(&c);
+    else if (pthread_create(&thread, NULL, make, &c) != 0)
+        return tutti_fail(c.err, TUTTI_ERR_IO, 0, "no thread for a call");
+    else
+        pthread_join(thread, NULL);
+    return c.status;
+}
+
+static tutti_status pass(seat *s, tutti_pass *p, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(s->e);
     const run *r = s->run;
@@ -116,16 +176,29 @@ static tutti_status pass(seat *s, const tutti_pass *p, tutti_error *err)
             widen(r->dtype, counts[k], s->values[k], x);
         else
             memcpy(x, tutti_engine_values(s->e, k), counts[k] * sizeof *x);
+        if (k == 1 && m->rank == r->left_out) {
+            if (r->from)
+                TUTTI_TRY(do_call((call){ s, NOTHING, .tensor = k, .err = err }));
+            free(sent);
+            if (mine != g)
+                free(mine);
+            continue;
+        }
         for (size_t i = 0; i < counts[k]; i++) {
             const float pull = (float)((m->rank * 13 + (int)(p->position * 5 + i) % 17) % 19) / 8 - 1;
-            const float one = p->samples > 0 ? (float)p->scale * (float)p->samples / (float)p->divisor * (x[i] - pull) : 0;
+            float one = p->samples > 0 ? (float)p->scale * (float)p->samples / (float)p->divisor * (x[i] - pull) : 0;
+            uint16_t half[2];
+            if (r->rounded) {
+                narrow(r->dtype, 1, &one, half);
+                widen(r->dtype, 1, half, &one);
+            }
             mine[i] = !r->from && p->keep ? mine[i] + one : one;
         }
         if (m->rank == 1 % m->workers && (int)m->step == r->bad_step && k == 1)
             mine[3] = r->bad;
         if (r->from)
             narrow(r->dtype, counts[k], mine, sent);
-        status = r->from ? tutti_engine_ready_from(s->e, k, sent, r->dtype, err) : tutti_engine_ready(s->e, k, err);
+        status = do_call((call){ s, READY, .tensor = k, .gradient = sent, .err = err });
         if (r->from) {
             memset(sent, 0xff, sizeof x);
             free(mine);
@@ -133,35 +206,38 @@ static tutti_status pass(seat *s, const tutti_pass *p, tutti_error *err)
         }
         TUTTI_TRY(status);
     }
-    return tutti_engine_passed(s->e, (double)p->samples, err);
+    return do_call((call){ s, PASSED, .pass = p, .err = err });
 }
 
 static tutti_status train(seat *s, tutti_error *err)
 {
     run *r = s->run;
     const tutti_method *m = tutti_engine_method(s->e);
+    const tutti_event_record *events;
     tutti_figures figures;
 
     for (int step = 0; step < r->steps; step++) {
         tutti_pass p;
         tutti_status status;
         if (step == 3 && r->lr_after > 0) {
-            TUTTI_TRY(tutti_engine_lr(s->e, r->lr_after, err));
+            TUTTI_TRY(do_call((call){ s, LR, .err = err }));
             s->lr = r->lr_after;
         }
-        while ((status = tutti_engine_pass(s->e, &p, err)) == TUTTI_OK)
+        while ((status = do_call((call){ s, PASS, .pass = &p, .err = err })) == TUTTI_OK)
             TUTTI_TRY(pass(s, &p, err));
-        TUTTI_TRY(status == TUTTI_CLOSED ? tutti_engine_step(s->e, err) : status);
-        if (r->who == ITSELF)
+        TUTTI_TRY(status == TUTTI_CLOSED ? do_call((call){ s, STEP, .err = err }) : status);
+        if (r->who == ITSELF && (!r->judges || tutti_finite(m->device, TOTAL, m->g)))
             TUTTI_TRY(update(s, 1, err));
         if (step == 1)
             memcpy(r->after[m->rank], m->x, TOTAL * sizeof(float));
+        for (int k = 0, first = 0; k < TENSORS && step == 1 && r->own && r->who == ITSELF; first += (int)counts[k++])
+            widen(r->dtype, counts[k], s->values[k], r->after[m->rank] + first); /* x may be older */
         if (r->show && step % 3 == 1) {
-            TUTTI_TRY(tutti_engine_show(s->e, err));
-            TUTTI_TRY(tutti_engine_resume(s->e, err));
+            TUTTI_TRY(do_call((call){ s, SHOW, .err = err }));
+            TUTTI_TRY(do_call((call){ s, RESUME, .err = err }));
         }
     }
-    TUTTI_TRY(tutti_engine_finish(s->e, err));
+    TUTTI_TRY(do_call((call){ s, FINISH, .err = err }));
     tutti_engine_figures(s->e, &figures);
     memcpy(r->x[m->rank], m->x, TOTAL * sizeof(float));
     for (int k = 0; k < TENSORS && r->own && r->who != ITSELF; k++) { /* what the client has is that, rounded */
@@ -172,6 +248,8 @@ static tutti_status train(seat *s, tutti_error *err)
     }
     r->updates[m->rank] = s->t;
     r->skipped[m->rank] = figures.skipped;
+    for (int k = tutti_engine_events(s->e, &events); k-- > 0;)
+        r->unused[m->rank] += strcmp(events[k].kind, "unused-parameter") == 0;
     return TUTTI_OK;
 }
 
@@ -188,7 +266,9 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         const bool flat = counts[k] == 7;
         s.values[k] = malloc(counts[k] * sizeof(float));
         params[k] = (tutti_param){ .name = names[k], .dims = flat ? 1 : 2, .unit = TENSORS - 1 - k,
-                                   .dim = { flat ? 7 : counts[k] / 30, 30 }, .dtype = r->own ? r->dtype : TUTTI_F32,
+                                   .dim = { flat ? 7 : counts[k] / 30, 30 }, .dtype = !r->own        ? TUTTI_F32
+                                            : r->wrong > 0 ? (tutti_dtype)r->wrong
+                                                           : r->dtype,
                                    .values = r->own ? s.values[k] : NULL };
         for (size_t i = 0; i < counts[k] && r->own; i++) {
             const float one = initial_of(k, i);
@@ -224,7 +304,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 
 static run run_of(const char *method, owner who)
 {
-    run r = { .method = method, .rule = "sgd(lr=0.05,momentum=0.9)", .who = who, .steps = STEPS, .bad_step = -1 };
+    run r = { .method = method, .rule = "sgd(lr=0.05,momentum=0.9)", .who = who, .steps = STEPS,
+              .bad_step = -1, .left_out = -1 };
 
     for (int k = 0; k < RANKS; k++) {
         r.x[k] = calloc(TOTAL, sizeof(float));
@@ -244,7 +325,7 @@ static void drop(run *r)
 static tutti_status go(run *r, int workers, tutti_error *err)
 {
     *err = (tutti_error){ .rank = -1 };
-    return tutti_world_run("shm", workers, rank_main, r, err);
+    return tutti_world_run(r->transport != NULL ? r->transport : "shm", workers, rank_main, r, err);
 }
 
 static void must(run *r, int workers)
@@ -286,8 +367,9 @@ static void compare(const char *method, owner who, int workers, void (*change)(r
 
 /* Those that exchange gradients, and whose update is of x. */
 static const char *const exchanging[] = {
-    "ddp", "parameter-server", "hetero-ring", "ata", "stragglar(straggler=0)", "powersgd(rank=2)", "qsgd",
-    "nuqsgd", "alq", "amq", "gradient-sparsification", "accordion(low=powersgd(rank=4),high=powersgd(rank=1),interval=1)",
+    "ddp", "parameter-server", "hetero-ring(adapt_every=1000)", "ata(allocation=uniform)",
+    "stragglar(straggler=0)", "powersgd(rank=2)", "qsgd", "nuqsgd", "alq", "amq", "gradient-sparsification",
+    "accordion(low=powersgd(rank=4),high=powersgd(rank=1),interval=1)",
 };
 /* Those whose bits do not depend on time. */
 static const char *const determined[] = {
@@ -318,10 +400,409 @@ static void an_update_of_the_clients_gives_the_engines_bits(void **state)
         compare(alone[k], CLIENT, 1, NULL);
 }
 
+
+/* ---- with what else there is ---- */
+
+static void accumulates(run *r)
+{
+    r->options.accumulate = 3;
+}
+
+static void clips(run *r)
+{
+    r->options.clip_norm = 0.5;
+}
+
+static void has_memory(run *r)
+{
+    r->own = true;
+}
+
+static void hands_over(run *r)
+{
+    r->from = true;
+    r->options.accumulate = 2;
+}
+
+static void leaves_steps_out(run *r)
+{
+    r->options.nonfinite = TUTTI_NONFINITE_SKIP;
+    r->bad_step = 4;
+    r->bad = NAN;
+}
+
+static void scales(run *r)
+{
+    r->options.loss_scale = "dynamic(init=1024,interval=2)";
+    r->bad_step = 4;
+    r->bad = INFINITY;
+}
+
+static void changes_the_rate(run *r)
+{
+    r->lr_after = 0.011;
+}
+
+static void shows(run *r)
+{
+    r->show = true;
+}
+
+static void is_adam(run *r)
+{
+    r->rule = "adamw(lr=0.01,weight_decay=0.1)";
+}
+
+static void threads(run *r)
+{
+    r->threads = true;
+}
+
+static void everything_else_keeps_its_meaning(void **state)
+{
+    static const char *const methods[] = { "ddp", "parameter-server", "d-psgd", "local-sgd(period=3)",
+                                           "rand-psgd(pace=step,mixing=delay-by-one)", "sgp(overlap=1)",
+                                           "asr-adpsgd(mixing=delay-by-one)" };
+    static void (*const changes[])(run *r) = { accumulates, clips,   has_memory, hands_over, leaves_steps_out, scales,
+                                               changes_the_rate, shows, is_adam };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+        for (size_t c = 0; c < TUTTI_LENGTH(changes); c++)
+            compare(methods[k], CLIENT, 2, changes[c]);
+}
+
+static void a_step_that_is_left_out_calls_no_update(void **state)
+{
+    static void (*const changes[])(run *r) = { leaves_steps_out, scales };
+
+    (void)state;
+    for (int c = 0; c < 2; c++) {
+        run r = run_of("ddp", CLIENT);
+        changes[c](&r);
+        must(&r, 2);
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(r.updates[k], STEPS - 1);
+            assert_int_equal(r.skipped[k], 1);
+        }
+        drop(&r);
+    }
+}
+
+static void asynchronous_methods_train_with_it(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(alone); k++) {
+        run r = run_of(alone[k], CLIENT);
+        r.options.batch = 2;
+        must(&r, 3);
+        for (int w = 0; w < 3; w++) {
+            assert_true(r.updates[w] >= STEPS);
+            for (size_t i = 0; i < TOTAL; i++)
+                assert_true(isfinite(r.x[w][i]));
+        }
+        drop(&r);
+    }
+}
+
+/* ---- exchange only ---- */
+
+static void exchanging_only_and_updating_oneself_gives_the_engines_bits(void **state)
+{
+    static void (*const changes[])(run *r) = { NULL, accumulates, clips, has_memory, hands_over, shows, is_adam };
+
+    (void)state;
+    for (int workers = 1; workers <= 3; workers++)
+        for (size_t k = 0; k < TUTTI_LENGTH(exchanging); k++)
+            for (size_t c = 0; c < (workers == 2 ? TUTTI_LENGTH(changes) : 1); c++)
+                compare(exchanging[k], ITSELF, workers, changes[c]);
+}
+
+static void what_is_not_finite_passes_where_it_is_kept(void **state)
+{
+    run r = run_of("ddp", ITSELF);
+    tutti_error err;
+
+    (void)state;
+    r.options.nonfinite = TUTTI_NONFINITE_KEEP;
+    r.bad_step = 4;
+    r.bad = INFINITY;
+    must(&r, 2);
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < TOTAL; i++)
+            assert_true(isfinite(r.x[k][i]) == (i != 600 + 3));
+    r.options.nonfinite = TUTTI_NONFINITE_STOP;
+    assert_int_equal(go(&r, 2, &err), TUTTI_ERR_NUMBER);
+    assert_non_null(strstr(err.text, "worker 1: the gradient of b is inf at element 3 in step 4"));
+    drop(&r);
+}
+
+/* The client leaves such a step out, as a loss scaler does. What codecs keep back is that of a run whose engine does
+   so. */
+static void a_codec_keeps_nothing_of_a_step_that_the_client_leaves_out(void **state)
+{
+    static const struct { const char *method, *codec; } rows[] = {
+        { "ddp", "" }, { "ddp", "ef(topk(ratio=0.1))" }, { "powersgd(rank=2)", "" }, { "ddp", "fp16" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        run a = run_of(rows[k].method, ENGINE), b = run_of(rows[k].method, ITSELF);
+        a.options.codec = b.options.codec = rows[k].codec;
+        a.options.nonfinite = TUTTI_NONFINITE_SKIP;
+        b.options.nonfinite = TUTTI_NONFINITE_KEEP;
+        b.judges = true;
+        a.bad_step = b.bad_step = 4;
+        a.bad = b.bad = INFINITY;
+        must(&a, 3);
+        must(&b, 3);
+        same(&a, &b, 3);
+        for (int w = 0; w < 3; w++)
+            assert_int_equal(b.updates[w], STEPS - 1);
+        drop(&a);
+        drop(&b);
+    }
+}
+
+/* ---- types ---- */
+
+static void a_gradient_from_anywhere_counts_as_the_same_widened_in_g(void **state)
+{
+    static const tutti_dtype dtypes[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16 };
+
+    (void)state;
+    for (size_t d = 0; d < TUTTI_LENGTH(dtypes); d++)
+        for (int accumulate = 1; accumulate <= 3; accumulate += 2)
+            for (int c = 0; c < 2; c++) {
+                run a = run_of(c == 0 ? "ddp" : "d-psgd", ENGINE), b = run_of(a.method, ENGINE);
+                a.dtype = b.dtype = dtypes[d];
+                a.options.accumulate = b.options.accumulate = accumulate;
+                a.rounded = true;
+                b.from = true;
+                must(&a, 2);
+                must(&b, 2);
+                same(&a, &b, 2);
+                drop(&a);
+                drop(&b);
+            }
+}
+
+static void no_gradient_counts_as_zero_and_is_no_event(void **state)
+{
+    (void)state;
+    for (int accumulate = 1; accumulate <= 2; accumulate++) {
+        run a = run_of("ddp", ENGINE), b = run_of("ddp", CLIENT);
+        a.left_out = b.left_out = 1;
+        a.options.accumulate = b.options.accumulate = accumulate;
+        b.from = true;
+        must(&a, 2);
+        must(&b, 2);
+        same(&a, &b, 2);
+        assert_int_equal(a.unused[1], 1);
+        assert_int_equal(b.unused[1], 0);
+        drop(&a);
+        drop(&b);
+    }
+}
+
+static void numbers_that_are_not_finite_stay_what_they_are_in_16_bits(void **state)
+{
+    static const tutti_dtype dtypes[] = { TUTTI_BF16, TUTTI_F16 };
+    static const struct { float bad; const char *says; } rows[] = {
+        { NAN, "nan" }, { INFINITY, "inf" }, { -INFINITY, "-inf" }
+    };
+
+    (void)state;
+    for (int d = 0; d < 2; d++)
+        for (int k = 0; k < 3; k++) {
+            run r = run_of("ddp", CLIENT);
+            tutti_error err;
+            char says[80];
+            r.dtype = dtypes[d];
+            r.from = r.own = true;
+            r.bad_step = 2;
+            r.bad = rows[k].bad;
+            snprintf(says, sizeof says, "worker 1: the gradient of b is %s at element 3 in step 2", rows[k].says);
+            assert_int_equal(go(&r, 2, &err), TUTTI_ERR_NUMBER);
+            if (strstr(err.text, says) == NULL)
+                fail_msg("%s", err.text);
+            drop(&r);
+        }
+}
+
+/* Nothing else moves x: the client's optimiser works on its own numbers of 16 bits, whoever calls it. */
+static void a_client_in_16_bits_has_its_own_optimisers_bits(void **state)
+{
+    static const tutti_dtype dtypes[] = { TUTTI_BF16, TUTTI_F16 };
+
+    (void)state;
+    for (int d = 0; d < 2; d++)
+        for (int workers = 1; workers <= 3; workers++) {
+            run a = run_of("ddp", ITSELF), b = run_of("ddp", CLIENT);
+            uint16_t half[TOTAL];
+            float wide[TOTAL];
+            a.own = b.own = a.from = b.from = true;
+            a.dtype = b.dtype = dtypes[d];
+            must(&a, workers);
+            must(&b, workers);
+            for (int k = 0; k < workers; k++)
+                assert_memory_equal(a.x[k], b.x[k], TOTAL * sizeof(float));
+            narrow(dtypes[d], TOTAL, b.x[0], half);
+            widen(dtypes[d], TOTAL, half, wide);
+            assert_memory_equal(wide, b.x[0], TOTAL * sizeof(float));
+            drop(&a);
+            drop(&b);
+        }
+}
+
+/* Where others move x, it keeps what 16 bits have no room for, and what is delivered is x rounded
+   (train looks). Models that average stay nearer to float32's than 16 bits alone would be. */
+static void averages_keep_the_bits_that_the_client_does_not_see(void **state)
+{
+    static const char *const methods[] = { "d-psgd", "local-sgd(period=2)", "ad-psgd", "sgp(overlap=1)" };
+
+    (void)state;
+    for (size_t m = 0; m < TUTTI_LENGTH(methods); m++) {
+        run r = run_of(methods[m], CLIENT);
+        uint16_t half[TOTAL];
+        float wide[TOTAL];
+        size_t finer = 0;
+        r.own = r.from = r.show = true;
+        r.dtype = TUTTI_BF16;
+        must(&r, 3);
+        narrow(TUTTI_BF16, TOTAL, r.x[0], half);
+        widen(TUTTI_BF16, TOTAL, half, wide);
+        for (size_t i = 0; i < TOTAL; i++)
+            finer += wide[i] != r.x[0][i];
+        assert_true(finer > TOTAL / 4);
+        drop(&r);
+    }
+}
+
+/* ---- threads ---- */
+
+static void calls_may_come_from_any_thread(void **state)
+{
+    static const char *const methods[] = { "ddp", "parameter-server", "d-psgd", "local-sgd(period=3)",
+                                           "asr-adpsgd(mixing=delay-by-one)", "powersgd(rank=2)" };
+    static const char *const racing[] = { "ata", "hetero-ring", "ad-psgd", "h-adpsgd", "oscars", "rand-psgd" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        run a = run_of(methods[k], ENGINE), b = run_of(methods[k], CLIENT);
+        b.threads = b.show = a.show = true;
+        b.lr_after = a.lr_after = 0.02;
+        must(&a, 3);
+        must(&b, 3);
+        same(&a, &b, 3);
+        drop(&a);
+        drop(&b);
+    }
+    for (size_t k = 0; k < TUTTI_LENGTH(racing); k++) {
+        run r = run_of(racing[k], CLIENT);
+        r.threads = true;
+        must(&r, 3);
+        drop(&r);
+    }
+    compare("ddp", ITSELF, 3, threads);
+}
+
+/* ---- refusals ---- */
+
+static void refuses_a(run r, int workers, const char *says)
+{
+    tutti_error err;
+    const tutti_status status = go(&r, workers, &err);
+
+    if (status != TUTTI_ERR_USAGE || strstr(err.text, says) == NULL)
+        fail_msg("%s: %d, '%s' instead of '%s'", r.method, (int)status, err.text, says);
+    drop(&r);
+}
+
+static void what_does_not_go_with_it_is_refused_with_the_mend(void **state)
+{
+    static const char *const servers[] = { "asgd", "ssp", "backup-workers(backup=1)", "ringmaster-asgd",
+                                           "ringleader-asgd", "dude-asgd" };
+    static const char *const directions[] = { "dgc", "onebit-adam", "qadam", "signum" };
+    static const struct { const char *method, *says; } whole[] = {
+        { "single", "exchanges no gradients" },
+        { "d-psgd", "exchanges no gradients" },
+        { "ad-psgd", "exchanges no gradients" },
+        { "hermes(minibatch=1,chunk=2)", "exchanges no gradients" },
+        { "local-sgd", "keeps a model of its own on each worker" },
+        { "lasgd", "keeps a model of its own on each worker" },
+        { "h-adpsgd", "keeps a model of its own on each worker" },
+        { "accordion(mode=localsteps)", "keeps a model of its own on each worker" },
+        { "accordion(mode=batch,batch_high=8)", "makes one update of several steps" },
+    };
+    run r;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(servers); k++)
+        for (int who = CLIENT; who <= ITSELF; who++)
+            refuses_a(run_of(servers[k], (owner)who), 2, "updates at its servers");
+    for (size_t k = 0; k < TUTTI_LENGTH(directions); k++)
+        for (int who = CLIENT; who <= ITSELF; who++)
+            refuses_a(run_of(directions[k], (owner)who), 2, "along a direction of its own");
+    for (size_t k = 0; k < TUTTI_LENGTH(whole); k++) {
+        refuses_a(run_of(whole[k].method, ITSELF), 2, whole[k].says);
+        refuses_a(run_of(whole[k].method, ITSELF), 2, "tutti.torch.prepare");
+    }
+    r = run_of("ddp", CLIENT);
+    r.options.lr_schedule = "cosine";
+    r.options.steps = STEPS;
+    refuses_a(r, 2, "lr-schedule is 'cosine', but optimizer is 'client'");
+    r = run_of("ddp", CLIENT);
+    r.options.nonfinite = TUTTI_NONFINITE_KEEP;
+    refuses_a(r, 2, "nonfinite is keep, which is for a client that updates by itself");
+    r = run_of("ddp", ENGINE);
+    r.options.nonfinite = TUTTI_NONFINITE_KEEP;
+    refuses_a(r, 1, "nonfinite is keep, which is for a client that updates by itself");
+    r = run_of("ddp", ITSELF);
+    r.options.nonfinite = TUTTI_NONFINITE_SKIP;
+    refuses_a(r, 2, "nonfinite=skip may leave out a step");
+    r = run_of("ddp", ITSELF);
+    r.options.loss_scale = "dynamic";
+    refuses_a(r, 2, "loss-scale may leave out a step");
+    r = run_of("asgd", ENGINE);
+    r.lr_after = 0.1;
+    refuses_a(r, 2, "take the learning rate from lr-schedule");
+    r = run_of("ddp", ENGINE);
+    r.lr_after = INFINITY;
+    refuses_a(r, 2, "the learning rate is inf");
+    r = run_of("ddp", CLIENT);
+    r.from = true;
+    r.wrong = TUTTI_I8;
+    refuses_a(r, 2, "gradients are in F32, BF16 or F16");
+    r = run_of("ddp", CLIENT);
+    r.own = true;
+    r.wrong = TUTTI_I64;
+    refuses_a(r, 2, "parameter 'c' has dtype 4");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_update_of_the_clients_gives_the_engines_bits),
+        cmocka_unit_test(everything_else_keeps_its_meaning),
+        cmocka_unit_test(a_step_that_is_left_out_calls_no_update),
+        cmocka_unit_test(asynchronous_methods_train_with_it),
+        cmocka_unit_test(exchanging_only_and_updating_oneself_gives_the_engines_bits),
+        cmocka_unit_test(what_is_not_finite_passes_where_it_is_kept),
+        cmocka_unit_test(a_codec_keeps_nothing_of_a_step_that_the_client_leaves_out),
+        cmocka_unit_test(a_gradient_from_anywhere_counts_as_the_same_widened_in_g),
+        cmocka_unit_test(no_gradient_counts_as_zero_and_is_no_event),
+        cmocka_unit_test(numbers_that_are_not_finite_stay_what_they_are_in_16_bits),
+        cmocka_unit_test(a_client_in_16_bits_has_its_own_optimisers_bits),
+        cmocka_unit_test(averages_keep_the_bits_that_the_client_does_not_see),
+        cmocka_unit_test(calls_may_come_from_any_thread),
+        cmocka_unit_test(what_does_not_go_with_it_is_refused_with_the_mend),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed;
+
+    if (tutti_device_open_host(&device, NULL, TUTTI_CPU_AVX512, NULL) != TUTTI_OK)
+        return 1;
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tutti_device_close(device);
+    return failed;
 }
