@@ -26,8 +26,8 @@
 
    Calls never overlap. They may come from any thread, a new one each time, as autograd's do: what
    the comments call the client thread is whichever calls. Two transports bind a rank to the thread
-   that opened its world: MPI where it has MPI_THREAD_FUNNELED only, and the simulator. A call blocks
-   only if its comment ends with "Blocks." After a failure only figures, trace and close are
+   that opened its world: MPI where it has MPI_THREAD_FUNNELED only, and the simulator. A call
+   blocks only if its comment ends with "Blocks." After a failure only figures, trace and close are
    legal. */
 #ifndef TUTTI_ENGINE_H
 #define TUTTI_ENGINE_H
@@ -92,8 +92,8 @@ typedef enum {
    has changed is added to it. So it is where `values` are of a type with fewer bits than x. What
    the client's optimiser keeps is the client's: no checkpoint of the engine has it.
 
-   update NULL with "client": *exchange only*. After step the exchanged gradients stand in g, and the
-   client updates x, or its `values`, by itself before the next pass. For methods that exchange
+   update NULL with "client": *exchange only*. After step the exchanged gradients stand in g, and
+   the client updates x, or its `values`, by itself before the next pass. For methods that exchange
    gradients in every step, whose workers' models are equal, and that give the optimiser the mean.
 
    Neither takes a schedule: lr_schedule is "constant". Methods that update at servers, or along a
@@ -324,10 +324,10 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
 tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);
 
 /* The optimiser's base learning rate is lr from the next update on, not negative: for a client that
-   has a schedule of its own. The run's schedule multiplies it. With "client" it is only told to what
-   goes by the rate (accordion, alq, ef), and 0 until then. The same on all ranks at the same step,
-   not within a pass. No checkpoint has it. TUTTI_ERR_USAGE where servers update: they take the rate
-   from lr_schedule. */
+   has a schedule of its own. The run's schedule multiplies it. With "client" it is only told to
+   what goes by the rate (accordion, alq, ef), and 0 until then. The same on all ranks at the same
+   step, not within a pass. No checkpoint has it. TUTTI_ERR_USAGE where servers update: they take
+   the rate from lr_schedule. */
 tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err);
 
 /* New shares from the next step on, for engines opened with batch_of. Between steps, the same on

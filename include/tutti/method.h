@@ -328,9 +328,9 @@ tutti_status tutti_team_parse(const tutti_method *m, const char *option, const c
 /* Its spec, from declare() on; NULL: gradients travel as they are. */
 const char *tutti_exchange_codec(const tutti_method *m);
 
-/* ---- updates ----
+/* ---- updates ---- */
 
-   A local update is one of tutti_base_step, _on, _counted and _locked and nothing else, since the
+/* A local update is one of tutti_base_step, _on, _counted and _locked and nothing else, since the
    optimiser may be the client's (engine.h, optimizer "client"), which is only called in them. It is
    refused by the engine for methods with TUTTI_OWNS_UPDATE or TUTTI_DIRECTION, and where
    tutti_optimizer_declare keeps slices: what such methods do with m->optim is their own. */

@@ -14,7 +14,7 @@
 
 #include "engine_internal.h"
 
-enum { CHUNK = 1024 };           /* floats on the stack */
+enum { CHUNK = 1024 }; /* floats on the stack */
 
 static void *place_of(const tutti_param *p, void *memory, size_t element)
 {
@@ -176,9 +176,9 @@ static tutti_status call(tutti_engine *e, double factor, tutti_error *err)
     for (int i = 0; i < e->layout.n_tensors && status == TUTTI_OK; i++)
         take_values(e, i);
     e->values_changed = true;
-    return status == TUTTI_CLOSED
-               ? tutti_fail(err, TUTTI_ERR_STATE, 0, "the client's update gave TUTTI_CLOSED, which it may not (engine.h)")
-               : status;
+    return status == TUTTI_CLOSED ? tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                               "the client's update gave TUTTI_CLOSED, which it may not (engine.h)")
+                                  : status;
 }
 
 tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *door, const tutti_locks *locks,
@@ -212,11 +212,12 @@ tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor
 
 tutti_status tutti_engine_refuse_slices(const tutti_engine *e, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "optimizer is 'client', but method '%s' updates at its servers, which cannot call an optimiser of "
-                      "the client's; give its rule, as sgd(lr=0.05,momentum=0.9) (in Python tutti.torch.prepare does so "
-                      "for SGD, Adam and AdamW)",
-                      e->m.ops->name);
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "optimizer is 'client', but method '%s' updates at its servers, which cannot call an optimiser of "
+        "the client's; give its rule, as sgd(lr=0.05,momentum=0.9) (in Python tutti.torch.prepare does so "
+        "for SGD, Adam and AdamW)",
+        e->m.ops->name);
 }
 
 tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
@@ -228,10 +229,11 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "nonfinite is %d; there are stop, skip and keep (engine.h)",
                           (int)o->nonfinite);
     if (!e->client.updates && o->update != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "there is an update of the client's, but optimizer is '%.80s', so nothing would call it; give "
-                          "optimizer 'client', or leave update away",
-                          o->optimizer);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "there is an update of the client's, but optimizer is '%.80s', so nothing would call it; give "
+            "optimizer 'client', or leave update away",
+            o->optimizer);
     if (o->nonfinite == TUTTI_NONFINITE_KEEP && !by_itself)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "nonfinite is keep, which is for a client that updates by itself (optimizer 'client' without "
@@ -239,21 +241,24 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
     if (!e->client.updates)
         return TUTTI_OK;
     if ((e->m.ops->traits & TUTTI_OWNS_UPDATE) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is 'client', but method '%s' has an update of its own and uses no optimiser; leave "
-                          "optimizer away",
-                          e->m.ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "optimizer is 'client', but method '%s' has an update of its own and uses no optimiser; leave "
+            "optimizer away",
+            e->m.ops->name);
     if ((e->m.ops->traits & TUTTI_DIRECTION) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is 'client', but method '%s' has the momentum itself and updates along a direction "
-                          "of its own, which no other optimiser may change; give sgd without momentum, as sgd(lr=0.01) "
-                          "(in Python tutti.torch.prepare does so for a plain SGD)",
-                          e->m.ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "optimizer is 'client', but method '%s' has the momentum itself and updates along a direction "
+            "of its own, which no other optimiser may change; give sgd without momentum, as sgd(lr=0.01) "
+            "(in Python tutti.torch.prepare does so for a plain SGD)",
+            e->m.ops->name);
     if (strcmp(o->lr_schedule, "constant") != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "lr-schedule is '%.80s', but optimizer is 'client', whose learning rate is the client's; leave "
-                          "lr-schedule away and let the client schedule it (tutti_engine_lr tells the method)",
-                          o->lr_schedule);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "lr-schedule is '%.80s', but optimizer is 'client', whose learning rate is the client's; leave "
+            "lr-schedule away and let the client schedule it (tutti_engine_lr tells the method)",
+            o->lr_schedule);
     if (by_itself && (o->nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s may leave out a step, but optimizer is 'client' without an update: the client updates by "
@@ -265,18 +270,18 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
 
 tutti_status tutti_engine_check_exchange_only(tutti_engine *e, tutti_error *err)
 {
-    const char *what = e->m.ops->exchange == NULL                     ? "exchanges no gradients"
+    const char *what = e->m.ops->exchange == NULL                  ? "exchanges no gradients"
                        : (e->m.traits & TUTTI_REPLICAS_EQUAL) == 0 ? "keeps a model of its own on each worker"
-                       : e->merge.declared                            ? "makes one update of several steps"
-                                                                       : NULL;
+                       : e->merge.declared                         ? "makes one update of several steps"
+                                                                   : NULL;
 
     if (!e->client.updates || e->options.update != NULL)
         return TUTTI_OK;
     return what == NULL
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is 'client' without an update, so gradients are only exchanged, but method '%s' "
-                          "%s; hand it the optimiser too (an update in the options; in Python tutti.torch.prepare in "
-                          "place of DistributedDataParallel)",
-                          e->m.ops->name, what);
+                            "optimizer is 'client' without an update, so gradients are only exchanged, but method '%s' "
+                            "%s; hand it the optimiser too (an update in the options; in Python tutti.torch.prepare in "
+                            "place of DistributedDataParallel)",
+                            e->m.ops->name, what);
 }

@@ -57,8 +57,10 @@ static tutti_status keep_texts(tutti_engine *e, tutti_error *err)
         const struct text_option *o = &text_options[i];
         const char **option = (const char **)(void *)((char *)&e->options + o->at), *text = *option;
         if (text == NULL || text[0] == 0 || (o->none != NULL && strcmp(text, o->none) == 0))
-            text = o->method != NULL && !e->client.updates && tutti_method_default_of(e->m.ops, o->method, e->m.workers, own) ? own
-                                                                                                        : o->fallback;
+            text = o->method != NULL && !e->client.updates &&
+                           tutti_method_default_of(e->m.ops, o->method, e->m.workers, own)
+                       ? own
+                       : o->fallback;
         e->client.updates = e->client.updates || (option == &e->options.optimizer && strcmp(text, "client") == 0);
         *option = e->text[i] = tutti_copy_text(text);
         if (e->text[i] == NULL)

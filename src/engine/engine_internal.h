@@ -226,8 +226,8 @@ bool tutti_engine_passes_left(const tutti_engine *e); /* of this step */
 
 /* ---- client.c ---- */
 
-/* The client's memory of a tensor, where it has its own, becomes as x is: `count` from `first` on. /
-   All of it, if x has changed. */
+/* The client's memory of a tensor, where it has its own, becomes as x is: `count` from `first`
+   on. / All of it, if x has changed. */
 void tutti_engine_deliver(tutti_engine *e, int tensor, size_t first, size_t count);
 void tutti_engine_hand_out(tutti_engine *e);
 /* x := what stands in the client's memory. / Of all tensors, where the model is there. */
@@ -259,7 +259,8 @@ void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked
 /* A step whose gradients are not finite is left out, rather than the end. */
 bool tutti_engine_may_skip(const tutti_engine *e);
 /* Is this worker's gradient of a piece finite? Kept in piece_state. A failure unless such steps may
-   be left out, or such gradients are the client's to judge. / The same of the mean, where a codec decoded it. */
+   be left out, or such gradients are the client's to judge. / The same of the mean, where a codec
+   decoded it. */
 tutti_status tutti_engine_look(tutti_engine *e, int piece, tutti_error *err);
 tutti_status tutti_engine_look_decoded(tutti_engine *e, int piece, tutti_error *err);
 /* Collective where such steps may be left out: is this one? */

@@ -7,7 +7,11 @@
 #include "engine_internal.h"
 #include "tutti/compare.h"
 
-typedef struct text { char *at; size_t length, room; bool lost; } text;
+typedef struct text {
+    char *at;
+    size_t length, room;
+    bool lost;
+} text;
 
 static void put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void put(text *t, const char *format, ...)
@@ -54,12 +58,11 @@ static void describe(const tutti_engine *e, text *t)
         tutti_spec_print(m->optim->ops->name, m->optim->ops->options, m->optim->self, spec, sizeof spec);
     put(t,
         "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\ncodec-hierarchy=%s\n",
-        m->optim != NULL                               ? spec
+        m->optim != NULL                                 ? spec
         : e->client.updates && e->options.update == NULL ? "client, exchange only"
         : e->client.updates                              ? "client"
                                                          : "",
-        o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum,
-        o->codec_hierarchy);
+        o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum, o->codec_hierarchy);
     put(t, "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\nnonfinite=%s\n",
         (long long)o->batch, (long long)o->accumulate, (unsigned long long)o->data_samples,
         (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,

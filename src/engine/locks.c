@@ -64,8 +64,8 @@ static void copy(tutti_method *m, float *at, const float *from, size_t first, si
 }
 
 /* A tensor, or rows of it, each under its lock; word: of its first row. */
-static void by_rows(tutti_method *m, uint32_t *word, const tutti_tensor *t, const tutti_rows *rows, tutti_locked_part *part,
-                    float *to, const float *from, const tutti_rate *rate)
+static void by_rows(tutti_method *m, uint32_t *word, const tutti_tensor *t, const tutti_rows *rows,
+                    tutti_locked_part *part, float *to, const float *from, const tutti_rate *rate)
 {
     const size_t width = t->count / locks_of(t), n = rows != NULL ? rows->n : locks_of(t);
 

@@ -37,11 +37,16 @@ typedef struct run {
     bool rounded;                /* gradients are written to g, rounded to dtype */
     bool judges;                 /* the client leaves steps out that are not finite */
     bool threads;                /* each call comes from a new thread */
-    const char *transport;       /* NULL: shm */
     float *x[RANKS];             /* agreed at the end, TOTAL each */
     float *after[RANKS];         /* x after the second step */
     uint64_t updates[RANKS], skipped[RANKS];
     int unused[RANKS];           /* events that name an unused parameter */
+
+    /* a checkpoint before this step, if it is not 0: saved there, or the run begins with it. What
+       the client keeps of its optimiser is its own to keep. */
+    int save_at, load_at;
+    const char *directory;
+    float *momentum[RANKS];
 } run;
 
 typedef struct seat {
@@ -209,6 +214,20 @@ static tutti_status pass(seat *s, tutti_pass *p, tutti_error *err)
     return do_call((call){ s, PASSED, .pass = p, .err = err });
 }
 
+static tutti_status load(seat *s, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(s->e);
+    tutti_checkpoint *checkpoint;
+    char found[512];
+    tutti_status status;
+
+    TUTTI_TRY(tutti_checkpoint_find(m->rt, s->run->directory, found, sizeof found, NULL, 0, err));
+    TUTTI_TRY(tutti_checkpoint_open(&checkpoint, m->rt, found, err));
+    status = tutti_engine_load(s->e, checkpoint, err);
+    tutti_checkpoint_close(checkpoint);
+    return status;
+}
+
 static tutti_status train(seat *s, tutti_error *err)
 {
     run *r = s->run;
@@ -216,9 +235,18 @@ static tutti_status train(seat *s, tutti_error *err)
     const tutti_event_record *events;
     tutti_figures figures;
 
-    for (int step = 0; step < r->steps; step++) {
+    if (r->load_at > 0) {
+        TUTTI_TRY(load(s, err));
+        s->t = (uint64_t)r->load_at;
+        memcpy(s->optim->slot[0], r->momentum[m->rank], TOTAL * sizeof(float));
+    }
+    for (int step = r->load_at; step < r->steps; step++) {
         tutti_pass p;
         tutti_status status;
+        if (r->save_at > 0 && step == r->save_at) {
+            TUTTI_TRY(tutti_engine_save(s->e, r->directory, "{}", 1, err));
+            memcpy(r->momentum[m->rank], s->optim->slot[0], TOTAL * sizeof(float));
+        }
         if (step == 3 && r->lr_after > 0) {
             TUTTI_TRY(do_call((call){ s, LR, .err = err }));
             s->lr = r->lr_after;
@@ -310,6 +338,7 @@ static run run_of(const char *method, owner who)
     for (int k = 0; k < RANKS; k++) {
         r.x[k] = calloc(TOTAL, sizeof(float));
         r.after[k] = calloc(TOTAL, sizeof(float));
+        r.momentum[k] = calloc(TOTAL, sizeof(float));
     }
     return r;
 }
@@ -319,13 +348,14 @@ static void drop(run *r)
     for (int k = 0; k < RANKS; k++) {
         free(r->x[k]);
         free(r->after[k]);
+        free(r->momentum[k]);
     }
 }
 
 static tutti_status go(run *r, int workers, tutti_error *err)
 {
     *err = (tutti_error){ .rank = -1 };
-    return tutti_world_run(r->transport != NULL ? r->transport : "shm", workers, rank_main, r, err);
+    return tutti_world_run("shm", workers, rank_main, r, err);
 }
 
 static void must(run *r, int workers)
@@ -537,8 +567,8 @@ static void what_is_not_finite_passes_where_it_is_kept(void **state)
     drop(&r);
 }
 
-/* The client leaves such a step out, as a loss scaler does. What codecs keep back is that of a run whose engine does
-   so. */
+/* The client leaves such a step out, as a loss scaler does. What codecs keep back is that of a run
+   whose engine does so. */
 static void a_codec_keeps_nothing_of_a_step_that_the_client_leaves_out(void **state)
 {
     static const struct { const char *method, *codec; } rows[] = {
@@ -630,7 +660,8 @@ static void numbers_that_are_not_finite_stay_what_they_are_in_16_bits(void **sta
         }
 }
 
-/* Nothing else moves x: the client's optimiser works on its own numbers of 16 bits, whoever calls it. */
+/* Nothing else moves x: the client's optimiser works on its own numbers of 16 bits, whoever calls
+   it. */
 static void a_client_in_16_bits_has_its_own_optimisers_bits(void **state)
 {
     static const tutti_dtype dtypes[] = { TUTTI_BF16, TUTTI_F16 };
@@ -705,6 +736,39 @@ static void calls_may_come_from_any_thread(void **state)
         drop(&r);
     }
     compare("ddp", ITSELF, 3, threads);
+}
+
+/* ---- checkpoints ---- */
+
+static void a_resumed_run_has_the_bits_of_one_that_went_on(void **state)
+{
+    static const struct { const char *method; owner who; bool own; tutti_dtype dtype; } rows[] = {
+        { "ddp", CLIENT, false, TUTTI_F32 },   { "ddp", CLIENT, true, TUTTI_BF16 },
+        { "ddp", ITSELF, false, TUTTI_F32 },   { "ddp", ITSELF, true, TUTTI_F32 },
+        { "ddp", ITSELF, true, TUTTI_F16 },    { "d-psgd", CLIENT, true, TUTTI_BF16 },
+        { "local-sgd(period=3)", CLIENT, false, TUTTI_F32 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        run a = run_of(rows[k].method, rows[k].who), b = run_of(rows[k].method, rows[k].who);
+        char directory[] = "/tmp/tutti-client-XXXXXX", command[80];
+        assert_non_null(mkdtemp(directory));
+        a.own = b.own = rows[k].own;
+        a.dtype = b.dtype = rows[k].dtype;
+        a.directory = b.directory = directory;
+        a.save_at = b.load_at = 5;
+        must(&a, 2);
+        for (int w = 0; w < 2; w++)
+            memcpy(b.momentum[w], a.momentum[w], TOTAL * sizeof(float));
+        must(&b, 2);
+        for (int w = 0; w < 2; w++)
+            assert_memory_equal(a.x[w], b.x[w], TOTAL * sizeof(float));
+        snprintf(command, sizeof command, "rm -r %s", directory);
+        assert_int_equal(system(command), 0);
+        drop(&a);
+        drop(&b);
+    }
 }
 
 /* ---- refusals ---- */
@@ -796,6 +860,7 @@ int main(void)
         cmocka_unit_test(a_client_in_16_bits_has_its_own_optimisers_bits),
         cmocka_unit_test(averages_keep_the_bits_that_the_client_does_not_see),
         cmocka_unit_test(calls_may_come_from_any_thread),
+        cmocka_unit_test(a_resumed_run_has_the_bits_of_one_that_went_on),
         cmocka_unit_test(what_does_not_go_with_it_is_refused_with_the_mend),
     };
     int failed;
