@@ -54,6 +54,12 @@ typedef struct tutti_launch_options {
     /* A worker that is silent, or stopped, for so long counts as lost; 0: 3 s. Workers have a
        patience of their own (tcp: peer-timeout), and the shorter of the two counts. */
     int64_t silence_ns;
+    /* They find their place by the names of torchrun as well: RANK, WORLD_SIZE, LOCAL_RANK,
+       LOCAL_WORLD_SIZE. */
+    bool torch;
+    /* Hears what the workers write, a line at a time with its end. stream 1: standard output, 2:
+       standard error. NULL: they write where this process does. */
+    void (*output)(void *user, int rank, int stream, const char *line, size_t bytes);
 } tutti_launch_options;
 
 /* A program that ends a whole job (Slurm, timeout) tells the launcher, its group and all processes
@@ -139,6 +145,10 @@ typedef struct tutti_launch_hosts_options {
     int least;
     int64_t stop_ns;             /* as above */
     int64_t silence_ns;          /* as above */
+    bool torch;                  /* as above; and MASTER_ADDR, MASTER_PORT are handed on */
+    bool tag;                    /* each line of a worker begins with its rank: "[3] " */
+    /* "NAME,NAME": variables that are handed on besides. NULL: none. */
+    const char *exports;
     void (*output)(void *user, int stream, const char *text, size_t bytes);
     void *user;
 } tutti_launch_hosts_options;

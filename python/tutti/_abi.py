@@ -710,6 +710,9 @@ class tutti_launch_hosts_options(Structure):
         ("least", c_int),
         ("stop_ns", c_long),
         ("silence_ns", c_long),
+        ("torch", c_bool),
+        ("tag", c_bool),
+        ("exports", c_char_p),
         ("output", CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_ulong)),
         ("user", c_void_p),
     ]
@@ -747,6 +750,8 @@ class tutti_launch_options(Structure):
         ("lost", CFUNCTYPE(None, c_void_p, c_char_p)),
         ("stop_ns", c_long),
         ("silence_ns", c_long),
+        ("torch", c_bool),
+        ("output", CFUNCTYPE(None, c_void_p, c_int, c_int, c_char_p, c_ulong)),
     ]
 
 

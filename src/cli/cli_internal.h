@@ -17,7 +17,8 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
     tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv),
     tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv),
-    tutti_cli_key(int argc, char **argv), tutti_cli_codecs(int argc, char **argv);
+    tutti_cli_key(int argc, char **argv), tutti_cli_codecs(int argc, char **argv),
+    tutti_cli_run(int argc, char **argv);
 
 int tutti_cli_data_bpe(int argc, char **argv), tutti_cli_data_tokens(int argc, char **argv),
     tutti_cli_data_clicks(int argc, char **argv); /* data_make.c; argv[0]: bpe, tokens, clicks */
@@ -51,6 +52,16 @@ int tutti_cli_page_width(void); /* of pages on standard output: 80 where that is
 /* `lead`, then text from column `indent` on, in lines of the page's width; a lead that leaves no
    room has a line of its own. */
 void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text);
+
+/* ---- started.c: what train and run share ---- */
+
+struct tutti_launch_host;
+/* Ranks that only serve: on each host in turn, from the last one on. */
+tutti_status tutti_cli_place_servers(struct tutti_launch_host **hosts, int *n_hosts, int servers,
+                                     int workers, tutti_error *err);
+/* `output` of tutti_launch_hosts_options, `lost` of tutti_launch_options. */
+void tutti_cli_show_output(void *user, int stream, const char *text, size_t bytes);
+void tutti_cli_show_loss(void *user, const char *line);
 
 /* ---- help.c ---- */
 

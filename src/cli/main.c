@@ -9,6 +9,7 @@
 
 const tutti_command tutti_commands[] = {
     { "train", "[FILE] [--OPTION VALUE ...]", "train a network with several workers", tutti_cli_train },
+    { "run", "-n N|-H HOSTS [...] -- COMMAND", "start any command as the workers of a run", tutti_cli_run },
     { "methods", "[NAME] [--json]", "catalogue of training methods with their options", tutti_cli_methods },
     { "codecs", "[NAME] [--json]", "what gradients may travel as, with options (train --codec)", tutti_cli_codecs },
     { "config", "[FILE] [--explain] [--OPTION VALUE ...]",

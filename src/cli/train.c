@@ -138,36 +138,6 @@ typedef struct standing {
     bool out_given, threads_given;
 } standing;
 
-/* Ranks that only serve are the last ones. So each host is named once more for its own, but for the
-   last host, whose servers go on from its workers. */
-static tutti_status place_servers(standing *at, int servers, int workers, tutti_error *err)
-{
-    const int n = at->n_hosts;
-    tutti_launch_host *hosts;
-    int first = workers;
-
-    if (servers == 0)
-        return TUTTI_OK;
-    hosts = tutti_alloc(2 * (size_t)n, sizeof *hosts);
-    if (hosts == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d servers on %d hosts", servers, n);
-    memcpy(hosts, at->hosts, (size_t)n * sizeof *hosts);
-    for (int k = 0; k < n && k < servers; k++) { /* from the last host on */
-        const int here = servers / n + (k < servers % n);
-        if (k == 0)
-            hosts[n - 1].workers += here;
-        else {
-            hosts[at->n_hosts] = hosts[n - 1 - k];
-            hosts[at->n_hosts].first = first;
-            hosts[at->n_hosts++].workers = here;
-        }
-        first += here;
-    }
-    tutti_free(at->hosts);
-    at->hosts = hosts;
-    return TUTTI_OK;
-}
-
 /* Flags win over the environment, but cannot contradict a launcher that has
    started several processes already. */
 static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
@@ -211,7 +181,7 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     if (at->worker)
         c->n = at->place.size - c->servers;
     if (c->hosts[0] != 0)
-        TUTTI_TRY(place_servers(at, (int)c->servers, workers, err));
+        TUTTI_TRY(tutti_cli_place_servers(&at->hosts, &at->n_hosts, (int)c->servers, workers, err));
     if (c->n > 1024)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers; at most 1024 are possible", (long long)c->n);
     usual = at->worker ? tutti_launch_place_transport(&at->place) : at->n_hosts > 1 ? "tcp" : "shm";
@@ -484,24 +454,6 @@ static const char **worker_words(int argc, char **argv, const char *self, const 
     return words;
 }
 
-static void show(void *user, int stream, const char *text, size_t bytes)
-{
-    FILE *to = stream == 1 ? stdout : stderr;
-
-    (void)user;
-    fwrite(text, 1, bytes, to);
-    if (stream == 1)
-        tutti_cli_flush(NULL);
-    else
-        fflush(to);
-}
-
-static void show_loss(void *user, const char *line)
-{
-    (void)user;
-    fprintf(stderr, "tutti: %s\n", line);
-}
-
 /* Workers of this host: of a run of its own, or of the agent's part of one. */
 static tutti_status launch_here(const tutti_cli_settings *s, const char *const *words, tutti_launch_result *result,
                                 tutti_error *err)
@@ -515,7 +467,7 @@ static tutti_status launch_here(const tutti_cli_settings *s, const char *const *
         .goes_on = s->config.goes_on,
         .servers = (int)s->config.servers,
         .least = (int)s->config.min_workers,
-        .lost = show_loss,
+        .lost = tutti_cli_show_loss,
         .stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0,
         .silence_ns = tutti_train_silence_ns(&s->config),
     };
@@ -548,7 +500,7 @@ static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at
         .least = (int)s->config.min_workers,
         .stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0,
         .silence_ns = tutti_train_silence_ns(&s->config),
-        .output = show,
+        .output = tutti_cli_show_output,
     };
     return tutti_launch_hosts(&options, result, err);
 }

@@ -184,30 +184,58 @@ tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *o
     return status;
 }
 
+/* The transport of that text; *self: its options, which tutti_free takes. */
+static tutti_status read_transport(const char *text, const tutti_transport_ops **ops, void **self, tutti_error *err)
+{
+    tutti_spec *spec = NULL;
+    tutti_status status;
+    char what[80];
+
+    *self = NULL;
+    TUTTI_TRY(find_transport(text, ops, err));
+    TUTTI_TRY(check_abi(*ops, NULL, err));
+    *self = tutti_alloc((*ops)->options_bytes + 1, 1);
+    if (*self == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the options of '%s'", (*ops)->name);
+    snprintf(what, sizeof what, "transport '%s'", (*ops)->name);
+    status = tutti_spec_open(&spec, text, err);
+    if (status == TUTTI_OK)
+        status = tutti_spec_apply(spec, what, (*ops)->options, *self, err);
+    tutti_spec_close(spec);
+    return status;
+}
+
 tutti_status tutti_world_check(const char *transport_spec, tutti_error *err)
 {
     const char *text = transport_spec == NULL || transport_spec[0] == '\0' ? "shm" : transport_spec;
     const tutti_transport_ops *ops;
-    tutti_spec *spec = NULL;
-    void *options;
-    tutti_cpu cpu;
-    int nodes;
-    char what[80];
     tutti_status status;
+    tutti_cpu cpu;
+    void *self;
+    int nodes;
 
     TUTTI_TRY(cpu_of(environ, &cpu, err));
     TUTTI_TRY(nodes_of(environ, &nodes, err));
-    TUTTI_TRY(find_transport(text, &ops, err));
-    TUTTI_TRY(check_abi(ops, NULL, err));
-    options = tutti_alloc(ops->options_bytes + 1, 1);
-    if (options == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the options of '%s'", ops->name);
-    snprintf(what, sizeof what, "transport '%s'", ops->name);
-    status = tutti_spec_open(&spec, text, err);
+    status = read_transport(text, &ops, &self, err);
+    tutti_free(self);
+    return status;
+}
+
+/* How long this process waits for the others of its host: the transport's patience. */
+static tutti_status patience(const char *transport_spec, int64_t *wait_ns, tutti_error *err)
+{
+    const tutti_transport_ops *ops = NULL;
+    const tutti_option *option = NULL;
+    double seconds = 0;
+    void *self;
+    tutti_status status = read_transport(transport_spec, &ops, &self, err);
+
     if (status == TUTTI_OK)
-        status = tutti_spec_apply(spec, what, ops->options, options, err);
-    tutti_spec_close(spec);
-    tutti_free(options);
+        option = tutti_option_find(ops->options, "open-timeout");
+    if (option != NULL)
+        memcpy(&seconds, (const char *)self + option->offset, sizeof seconds);
+    tutti_free(self);
+    *wait_ns = (int64_t)(seconds * 1e9);
     return status;
 }
 
@@ -243,6 +271,7 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
     tutti_launch launch;
     char **environment;
     tutti_status status = TUTTI_OK;
+    int64_t wait_ns = 0;
     bool gathers;
 
     *out = NULL;
@@ -263,9 +292,12 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
         TUTTI_TRY(tutti_launch_place_meets(&place, environ, err));
     if (gathers) /* nobody waits for one whose options are refused */
         TUTTI_TRY(tutti_world_check(transport_spec, err));
+    if (gathers)
+        TUTTI_TRY(patience(transport_spec, &wait_ns, err));
     TUTTI_TRY(tutti_launch_place_environment(&place, environ, &environment, err));
     if (gathers)
-        status = tutti_launch_gather(&gathering, &place, ops->name, environment, 0, waits, user, err);
+        status = tutti_launch_gather(&gathering, &place, ops->name, environment, wait_ns, waits, user,
+                                     err);
     launch = (tutti_launch){ .rank = place.rank, .size = place.size, .spec = transport_spec,
                              .environment = gathering != NULL ? tutti_launch_gathered(gathering) : environment,
                              .waits = waits, .user = user };

@@ -31,7 +31,7 @@ typedef struct job {
     size_t n_argv;
     const char *directory, *host, *meets[MOST_MEETS];
     size_t n_meets;
-    long workers, first, size, local_first, local_size, threads, pin, grace_ms, stop_ms, silence_ms, goes_on;
+    long workers, first, size, local_first, local_size, threads, pin, grace_ms, stop_ms, silence_ms, goes_on, torch, tag;
 } job;
 
 /* ---- reading and writing whole ---- */
@@ -80,7 +80,8 @@ static tutti_status take(job *j, const char *name, size_t length, const char *va
         { "threads", offsetof(job, threads) }, { "pin", offsetof(job, pin) }, { "grace", offsetof(job, grace_ms) },
         { "stop", offsetof(job, stop_ms) }, { "silence", offsetof(job, silence_ms) },
         { "goes_on", offsetof(job, goes_on) }, { "local_first", offsetof(job, local_first) },
-        { "local_size", offsetof(job, local_size) },
+        { "local_size", offsetof(job, local_size) }, { "torch", offsetof(job, torch) },
+        { "tag", offsetof(job, tag) },
     };
     char *end;
 
@@ -243,6 +244,16 @@ static void told(void *user, int rank, long pid, bool ended, int code, int signa
     frame_text(r->fd, ended ? 'd' : 's', text);
 }
 
+static void tagged(void *user, int rank, int stream, const char *line, size_t bytes)
+{
+    char text[LAUNCH_LINE + 32];
+    const int n = snprintf(text, sizeof text, "[%d] ", rank);
+
+    (void)user;
+    memcpy(text + n, line, bytes); /* at most LAUNCH_LINE and its end */
+    write_all(stream, text, (size_t)n + bytes);
+}
+
 /* Does not return. Frames go through a pipe: the other process copies them out as they are. */
 static void run_workers(const job *j, int output, int errors, int events, pid_t parent)
 {
@@ -269,6 +280,8 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
                                               .local_first = (int)j->local_first,
                                               .local_size = (int)j->local_size,
                                               .goes_on = j->goes_on != 0,
+                                              .torch = j->torch != 0,
+                                              .output = j->tag != 0 ? tagged : NULL,
                                               .told = told,
                                               .user = &r },
                      &result, NULL);

@@ -127,6 +127,15 @@ static void list_missing(const gatherer *f, char *text, size_t bytes)
     }
 }
 
+static int first_missing(const gatherer *f)
+{
+    int r = 1;
+
+    while (r < f->place->size - 1 && f->polled[r].fd >= 0)
+        r++;
+    return r;
+}
+
 static void say_missing(gatherer *f, int64_t now)
 {
     char missing[200], line[300];
@@ -252,9 +261,10 @@ static tutti_status gather_all(gatherer *f, tutti_error *err)
         say_missing(f, now);
         if (now >= f->deadline_ns) {
             list_missing(f, missing, sizeof missing);
-            return tutti_fail(err, TUTTI_ERR_IO, 0,
-                              "ranks of this host have not come within %g s: %s of %d (%s); have they all been started?",
-                              (double)f->wait_ns / 1e9, missing, size, f->place->found);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, first_missing(f),
+                                   "%d of %d workers had not come within %g s, on this host and of this user: %s; have "
+                                   "they all been started?",
+                                   f->missing, size, (double)f->wait_ns / 1e9, missing);
         }
         TUTTI_TRY(look_up(f, err));
         pause_for(f->polled, (nfds_t)size + STRANGERS, TICK_NS);

@@ -39,7 +39,7 @@ static bool begins(const char *text, const char *with)
 
 /* What a worker on another host needs of this one's environment. Places in a run are made anew
    there, and times of our clock mean nothing. */
-static bool handed_on(const char *entry)
+static bool handed_on(const tutti_launch_hosts_options *o, const char *entry)
 {
     static const char *const yes[] = { "TUTTI_",           "OMP_",          "GOMP_",          "KMP_",
                                        "OPENBLAS_",        "MKL_",          "DNNL_",          "ONEDNN_",
@@ -53,6 +53,11 @@ static bool handed_on(const char *entry)
             return false;
     for (size_t i = 0; i < TUTTI_LENGTH(yes); i++)
         if (begins(entry, yes[i]))
+            return true;
+    if (o->torch && (begins(entry, "MASTER_ADDR=") || begins(entry, "MASTER_PORT=")))
+        return true;
+    for (const char *at = o->exports != NULL ? o->exports : ""; *at != '\0'; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(entry, "=") == strcspn(at, ",") && strncmp(entry, at, strcspn(at, ",")) == 0)
             return true;
     return false;
 }
@@ -112,12 +117,14 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
     add_number(&j, "stop", (long)(o->stop_ns / NS_PER_MS));
     add_number(&j, "silence", (long)(o->silence_ns / NS_PER_MS));
     add_number(&j, "goes_on", o->goes_on);
+    add_number(&j, "torch", o->torch);
+    add_number(&j, "tag", o->tag);
     for (int i = 0; o->argv[i] != NULL; i++) {
         snprintf(word, sizeof word, "--threads=%d", threads);
         add(&j, "arg", i > 0 && i == o->threads_word ? word : o->argv[i]);
     }
     for (size_t i = 0; environment[i] != NULL; i++)
-        if (handed_on(environment[i]))
+        if (handed_on(o, environment[i]))
             add(&j, "env", environment[i]);
     if (l->meet != NULL) {
         char secret[16 + TUTTI_RUN_KEY_TEXT], name[16 + TUTTI_RUN_ID_TEXT];

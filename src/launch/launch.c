@@ -71,7 +71,9 @@ typedef struct launcher {
     launch_start start;
     launch_worker *workers;
     cpu_set_t *cores;            /* NULL: not pinned */
-    struct pollfd *polled;       /* [workers]: the signals; [workers + 1]: the meeting place */
+    /* [workers]: the signals; [workers + 1]: the meeting place; then two a worker, of `lines` */
+    struct pollfd *polled;
+    launch_lines *lines;         /* two a worker; NULL: they write where we do */
     int alive;
     launch_signals signals;
     tutti_meet *meet;            /* where workers over tcp meet; NULL: they share memory */
@@ -410,21 +412,31 @@ static void look(launcher *l)
     }
 }
 
+static void hear_lines(const launcher *l, int rank)
+{
+    for (int stream = 1; l->lines != NULL && stream <= 2; stream++)
+        tutti_launch_lines_read(&l->lines[2 * rank + stream - 1], l->options->output, l->options->user,
+                                l->options->first + rank, stream);
+}
+
 static void watch(launcher *l)
 {
-    const int n = l->options->workers;
+    const int n = l->options->workers, n_lines = l->lines != NULL ? 2 * n : 0;
 
     while (l->alive > 0) {
         for (int r = 0; r < n; r++)
             l->polled[r] = (struct pollfd){ .fd = l->workers[r].pidfd, .events = POLLIN }; /* -1 is passed over */
         l->polled[n] = (struct pollfd){ .fd = l->signals.fd, .events = POLLIN };
         l->polled[n + 1] = (struct pollfd){ .fd = l->meet != NULL ? tutti_meet_fd(l->meet) : -1, .events = POLLIN };
-        if (poll(l->polled, (nfds_t)n + 2, milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
+        for (int k = 0; k < n_lines; k++)
+            l->polled[n + 2 + k] = (struct pollfd){ .fd = l->lines[k].fd, .events = POLLIN };
+        if (poll(l->polled, (nfds_t)(n + 2 + n_lines), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
             send_all(l, SIGKILL); /* cannot be; but never wait for what we cannot see */
         hear_signals(l); /* before the deaths: those that the user wanted are not losses */
         serve(l);        /* and before them too: last words come before the end of the worker */
         for (int r = 0; r < n; r++) {
+            hear_lines(l, r); /* what it wrote comes before its end */
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
                 reap(l, r);
             if (l->workers[r].lost_at != 0 && tutti_now_ns(l->rt) >= l->workers[r].lost_at)
@@ -583,10 +595,15 @@ static tutti_status prepare(launcher *l, tutti_error *err)
                           TUTTI_SHM_RANKS);
     TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
     l->workers = tutti_alloc(n, sizeof *l->workers);
-    l->polled = tutti_alloc(n + 2, sizeof *l->polled);
+    l->polled = tutti_alloc(3 * n + 2, sizeof *l->polled);
+    if (o->output != NULL)
+        l->lines = tutti_alloc(2 * n, sizeof *l->lines);
+    for (size_t k = 0; l->lines != NULL && k < 2 * n; k++)
+        l->lines[k].fd = -1;
     if (o->pin)
         l->cores = tutti_alloc(n, sizeof *l->cores);
-    if (l->workers == NULL || l->polled == NULL || (o->pin && l->cores == NULL))
+    if (l->workers == NULL || l->polled == NULL || (o->pin && l->cores == NULL) ||
+        (o->output != NULL && l->lines == NULL))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", o->workers);
     for (size_t r = 0; r < n; r++)
         l->workers[r] = (launch_worker){ .pid = -1, .pidfd = -1, .guilt = GUILT_NONE };
@@ -611,8 +628,20 @@ static tutti_status start_all(launcher *l, tutti_error *err)
 {
     for (int r = 0; r < l->options->workers; r++) {
         launch_worker *w = &l->workers[r];
-        const tutti_status status = tutti_launch_start_worker(
-            &l->start, l->options->first + r, l->cores != NULL ? &l->cores[r] : NULL, &w->pid, &w->pidfd, err);
+        int theirs[2] = { -1, -1 };
+        tutti_status status = TUTTI_OK;
+        for (int k = 0; k < 2 && l->lines != NULL && status == TUTTI_OK; k++)
+            if (!tutti_launch_lines_open(&l->lines[2 * r + k], &theirs[k]))
+                status = tutti_fail(err, TUTTI_ERR_IO, errno,
+                                    "no pipe for the output of worker %d; raise the limit of open files (ulimit -n)",
+                                    l->options->first + r);
+        if (status == TUTTI_OK)
+            status = tutti_launch_start_worker(&l->start, l->options->first + r,
+                                               l->cores != NULL ? &l->cores[r] : NULL, l->lines != NULL ? theirs : NULL,
+                                               &w->pid, &w->pidfd, err);
+        for (int k = 0; k < 2; k++)
+            if (theirs[k] >= 0)
+                close(theirs[k]);
         if (status == TUTTI_OK) {
             l->alive++;
             tell(l, r, false);
@@ -636,6 +665,10 @@ static void launcher_close(launcher *l)
     tutti_meet_close(l->meet);
     tutti_free(l->environment);
     tutti_shm_region_close(&l->region);
+    for (int k = 0; l->lines != NULL && k < 2 * l->options->workers; k++)
+        tutti_launch_lines_close(&l->lines[k], l->options->output, l->options->user, l->options->first + k / 2,
+                                 k % 2 + 1);
+    tutti_free(l->lines);
     tutti_free(l->cores);
     tutti_free(l->polled);
     tutti_free(l->workers);

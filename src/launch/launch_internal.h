@@ -52,12 +52,31 @@ typedef struct launch_stopped {  /* zero: never was */
 bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t silence_ns, int64_t now_ns,
                                bool was_away);
 
+/* ---- lines.c: what workers write, line by line ---- */
+enum { LAUNCH_LINE = 8192 };
+typedef void launch_line_fn(void *user, int rank, int stream, const char *line, size_t bytes);
+typedef struct launch_lines {
+    int fd;                      /* our end; -1: closed */
+    size_t n;
+    char text[LAUNCH_LINE + 1];
+} launch_lines;
+bool tutti_launch_lines_open(launch_lines *l, int *theirs); /* false: errno */
+/* What is there now. */
+void tutti_launch_lines_read(launch_lines *l, launch_line_fn *output, void *user, int rank,
+                             int stream);
+/* And the line that has no end. */
+void tutti_launch_lines_close(launch_lines *l, launch_line_fn *output, void *user, int rank,
+                              int stream);
+
 /* ---- start.c ---- */
 typedef struct launch_start {
     const char *const *argv;
-    char **environment;          /* of the children; [rank_at] changes with each */
+    char **environment;          /* of the children; [rank_at] and the two behind it change with each */
     size_t rank_at;
+    int local_less;              /* its rank less its number among those of its machine */
+    bool torch;                  /* RANK and LOCAL_RANK stand behind */
     char rank_text[32], size_text[32], fd_text[32], threads_text[40], spin_text[32];
+    char all_text[32], local_text[40]; /* WORLD_SIZE, LOCAL_WORLD_SIZE */
     int fd;                      /* of the shared region: the one descriptor that is handed on */
     const sigset_t *mask;        /* the signal mask to give back to the child */
     pid_t parent;
@@ -67,9 +86,11 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt,
                                      const tutti_launch_options *options, int fd,
                                      const sigset_t *mask, tutti_error *err);
 void tutti_launch_start_close(launch_start *s);
-/* Returns once the program runs, or with the reason why it cannot. cores may be NULL. */
+/* Returns once the program runs, or with the reason why it cannot. cores may be NULL. streams: of
+   its standard output and error; NULL: ours. */
 tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores,
-                                       pid_t *pid, int *pidfd, tutti_error *err);
+                                       const int streams[2], pid_t *pid, int *pidfd,
+                                       tutti_error *err);
 
 /* ---- address.c ---- */
 /* The words of a command: split at blanks; what stands in '...' or "..." keeps its blanks. One

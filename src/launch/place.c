@@ -33,7 +33,7 @@ static const struct {
     const char *mark;            /* set for what it starts and nothing else; NULL: `rank` is that */
     const char *needs;           /* without it the others mean nothing; NULL: nothing needed */
 } launchers[] = {
-    { TUTTI_BY_TUTTI, "tutti", "TUTTI_RANK", "TUTTI_SIZE", .mark = "" },
+    { TUTTI_BY_TUTTI, "tutti", "TUTTI_RANK", "TUTTI_SIZE", .mark = "TUTTI_SHM_FD" },
     { TUTTI_BY_OPENMPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
       .here = "OMPI_COMM_WORLD_LOCAL_SIZE" },
     { TUTTI_BY_PMI, "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", .here = "MPI_LOCALNRANKS" },
@@ -325,6 +325,9 @@ static bool on_one_host(char *const *environment, const tutti_launch_place *p)
         (number(tutti_variable(environment, "SLURM_STEP_NUM_NODES"), RANKS_MAX, &nodes) ||
          number(tutti_variable(environment, "SLURM_NNODES"), RANKS_MAX, &nodes)))
         return nodes == 1;
+    /* of a launcher of ours, whose parts meet somewhere */
+    if (p->by == TUTTI_BY_TUTTI && p->meet[0] == '\0' && tutti_variable(environment, "TUTTI_SHM_FD") != NULL)
+        return true;
     return is_loopback(p->meet);
 }
 

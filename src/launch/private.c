@@ -28,11 +28,13 @@
 enum { LOCK_TRIES = 500 };       /* of 2 ms: others hold it for some system calls */
 
 /* ---- processes ---- */
-/* Its parent and when it began, in ticks of the kernel's clock; false: there is none. */
+/* Its parent and when it began, in ticks of the kernel's clock; false: there is none. One that has
+   ended and that nobody has asked for yet (Z) is none. */
 static bool process_of(pid_t pid, pid_t *parent, unsigned long long *began)
 {
     char path[40], text[1024];
     const char *end;
+    char state;
     long above;
     ssize_t n = -1;
     int fd;
@@ -45,8 +47,9 @@ static bool process_of(pid_t pid, pid_t *parent, unsigned long long *began)
     }
     text[n > 0 ? n : 0] = '\0';
     end = strrchr(text, ')'); /* of the program's name, which may have anything in it */
-    if (end == NULL || sscanf(end, ") %*c %20ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %20llu",
-                              &above, began) != 2)
+    if (end == NULL || sscanf(end, ") %c %20ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %20llu",
+                              &state, &above, began) != 3 ||
+        state == 'Z' || state == 'X')
         return false;
     *parent = (pid_t)above;
     return true;

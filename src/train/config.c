@@ -29,7 +29,7 @@ const tutti_option tutti_train_options[] = {
       "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; "
       "default: the one that the route to them has" },
     { "start-timeout", TUTTI_REAL, AT(start_timeout), 60, 0.1, 86400, NULL,
-      "tcp: seconds until all workers must have come" },
+      "over tcp, or started by another launcher: seconds until all workers must have come" },
     { "method", TUTTI_SPEC, AT(method), 0, 0, 0, "ddp", "training method; `tutti methods` lists them" },
     { "epochs", TUTTI_INT, AT(epochs), 1, 1, 1000000, NULL,
       "times over the training set, counted from the run's beginning" },

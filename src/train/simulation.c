@@ -35,10 +35,10 @@ static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_o
     return TUTTI_OK;
 }
 
-/* --start-timeout is tcp's open-timeout, unless the transport was given one of its own. */
+/* --start-timeout is the transport's open-timeout, unless the transport was given one of its own. */
 static void pass_on_patience(const tutti_train_config *c, const tutti_transport_ops *ops, void *self)
 {
-    const tutti_option *option = strcmp(ops->name, "tcp") == 0 ? tutti_option_find(ops->options, "open-timeout") : NULL;
+    const tutti_option *option = tutti_option_find(ops->options, "open-timeout");
     double *seconds = option != NULL ? (double *)(void *)((char *)self + option->offset) : NULL;
 
     if (seconds != NULL && *seconds == option->initial)
@@ -56,7 +56,8 @@ tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text
     tutti_status status;
 
     *spec_text = NULL;
-    if (c->platform[0] == 0 && c->fail[0] == 0 && strncmp(c->transport, "tcp", 3) != 0) {
+    if (c->platform[0] == 0 && c->fail[0] == 0 && strncmp(c->transport, "tcp", 3) != 0 &&
+        strncmp(c->transport, "shm", 3) != 0) {
         *spec_text = tutti_copy_text(c->transport);
         return *spec_text != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the transport");
     }

@@ -11,7 +11,8 @@ NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3
 
 
 def clean_environment(**extra):
-    launchers = "OMPI_", "PMI", "MV2_", "SLURM_", "WORLD_", "RANK", "LOCAL_RANK", "MASTER_", "TORCHELASTIC_"
+    launchers = ("OMPI_", "PMI", "MV2_", "SLURM_", "WORLD_", "RANK", "LOCAL_", "MASTER_", "TORCHELASTIC_", "GROUP_",
+                 "MPI_LOCAL", "XDG_RUNTIME_DIR")
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", *launchers))}
     keep["TUTTI_DATA"] = DATA
     keep.update(extra)

@@ -220,8 +220,8 @@ class Launchers(HostCase):
 
     def torchrun(self, n, **more):
         port = str(free_port())
-        return [dict(RANK=str(r), WORLD_SIZE=str(n), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
-                     **more) for r in range(n)]
+        return [dict(RANK=str(r), WORLD_SIZE=str(n), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
+                     MASTER_PORT=port, **more) for r in range(n)]  # each on a host of its own
 
     def key(self, name=""):
         path = os.path.join(self.folder, self.id().split(".")[-1] + name + ".key")
@@ -242,7 +242,7 @@ class Launchers(HostCase):
 
     def test_slurm_s_variables_make_a_run(self):
         common = dict(SLURM_NTASKS="2", SLURM_STEP_ID="0", SLURM_JOB_ID=str(os.getpid()), SLURM_NODELIST="localhost",
-                      TUTTI_RUN_KEY_FILE=self.key())
+                      SLURM_STEP_NUM_NODES="2", TUTTI_RUN_KEY_FILE=self.key())
         told = self.together("s", [dict(SLURM_PROCID=str(r), **common) for r in range(2)])
         self.assertEqual([t[2] for t in told], [0, 0], told)
         self.assertEqual(told[0][0].splitlines()[0],
@@ -260,7 +260,8 @@ class Launchers(HostCase):
         for missing, sentence in (("TUTTI_MEET", "nothing says where they meet; say TUTTI_MEET=HOST:PORT to all"),
                                   ("TUTTI_RUN_KEY_FILE", "have no key to know each other by")):
             self.refused(sentence, "train", "--data", self.data, "--transport", "tcp", "--out", self.out(missing),
-                         TUTTI_RANK="0", **{k: v for k, v in place.items() if k != missing})
+                         TUTTI_RANK="0", **{k: v for k, v in dict(place, TUTTI_MEET="192.0.2.1:29500").items()
+                                            if k != missing})
 
     def test_who_does_not_come_is_named_and_not_waited_for_longer_than_asked(self):
         common = ("train", "--data", self.data, "--start-timeout", 3, "--out", self.out("a"))
@@ -268,7 +269,7 @@ class Launchers(HostCase):
         for variables in (self.torchrun(3, TUTTI_RUN_KEY_FILE=key),
                           [dict(TUTTI_RANK=str(r), TUTTI_SIZE="3", TUTTI_MEET="127.0.0.1:%d" % port,
                                 TUTTI_RUN_KEY_FILE=key) for r in range(3)],
-                          [dict(SLURM_PROCID=str(r), SLURM_NTASKS="3", SLURM_STEP_ID="0",
+                          [dict(SLURM_PROCID=str(r), SLURM_NTASKS="3", SLURM_STEP_ID="0", SLURM_STEP_NUM_NODES="3",
                                 SLURM_JOB_ID=str(os.getpid() + 7), SLURM_NODELIST="localhost", TUTTI_RUN_KEY_FILE=key)
                            for r in range(3)]):
             begin = time.monotonic()

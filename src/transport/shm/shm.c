@@ -22,6 +22,9 @@
 static const tutti_option shm_option_table[] = {
     { .name = "spin", .type = TUTTI_INT, .offset = TUTTI_AT(shm_options, spin), .initial = 20, .min = 0, .max = 1000000,
       .help = "microseconds a waiting thread polls before it sleeps; with fewer cores than workers it never polls" },
+    /* read by collective/world.c: they gather before this transport is opened */
+    { .name = "open-timeout", .type = TUTTI_REAL, .offset = TUTTI_AT(shm_options, open_timeout), .initial = 60,
+      .min = 0.1, .max = 86400, .help = "seconds until all workers that another launcher starts must have come" },
     { 0 },
 };
 

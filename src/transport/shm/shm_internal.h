@@ -117,7 +117,7 @@ typedef struct shm_peer {
     bool silent;                 /* the event has said so */
 } shm_peer;
 
-typedef struct shm_options { int64_t spin; } shm_options;
+typedef struct shm_options { int64_t spin; double open_timeout; } shm_options;
 
 typedef struct shm_window { struct shm_window *next; void *memory; uint64_t bytes; } shm_window;
 

@@ -1,0 +1,365 @@
+/* run.c: `tutti run -n 4 -- python train.py`: any command as the workers of a run. Each one gets
+   its place, the run's key and memory, cores of its own and the number of its threads, as the
+   workers of `tutti train` do, and its place by the names of torchrun besides. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli_internal.h"
+#include "tutti/launch.h"
+
+typedef struct run_config {
+    int64_t n, servers, threads, min_workers;
+    double start_timeout, grace, stop_timeout;
+    const char *hosts, *rsh, *meet, *exports;
+    int transport, on_loss;
+    bool pin, tag;
+} run_config;
+enum { OVER_AUTO, OVER_SHM, OVER_TCP };
+enum { STOP, CONTINUE };
+
+#define AT(member) TUTTI_AT(run_config, member)
+const tutti_option tutti_cli_run_options[] = {
+    { "n", TUTTI_INT, AT(n), 0, 0, 1024, NULL, "workers on this machine; 0: those of --hosts" },
+    { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "",
+      "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
+    { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "",
+      "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
+    { "meet", TUTTI_TEXT, AT(meet), 0, 0, 0, "",
+      "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; "
+      "default: the one that the route to them has" },
+    { "start-timeout", TUTTI_REAL, AT(start_timeout), 300, 0.1, 86400, NULL,
+      "several hosts: seconds until all workers must have opened the run" },
+    { "export", TUTTI_TEXT, AT(exports), 0, 0, 0, "",
+      "several hosts: names of variables to hand on, PATH,PYTHONPATH; TUTTI_* and those of OpenMP and BLAS always are" },
+    { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
+      "ranks besides the n workers that only serve, the last ones, of methods with servers; told as TUTTI_SERVERS" },
+    { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
+      "compute threads a worker, told as OMP_NUM_THREADS unless that is set; 0: max(1, cores / workers)" },
+    { "pin", TUTTI_BOOL, AT(pin), 1, 0, 1, NULL, "each worker to cores of its own" },
+    { "transport", TUTTI_CHOICE, AT(transport), 0, 0, 0, "auto|shm|tcp",
+      "what carries messages: auto: shm on this machine, tcp on several hosts" },
+    { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "stop|continue",
+      "when a worker is lost: stop (exit code 3), or let the others go on, of methods that can" },
+    { "min-workers", TUTTI_INT, AT(min_workers), 1, 1, 1024, NULL,
+      "with on-loss=continue: stop (exit code 3) when fewer workers than these are left" },
+    { "grace", TUTTI_REAL, AT(grace), 3, 0.1, 86400, NULL,
+      "seconds from a loss to the end of those that do not end by themselves" },
+    { "stop-timeout", TUTTI_REAL, AT(stop_timeout), 10, 0.1, 86400, NULL,
+      "seconds from a signal, which workers get as SIGTERM, to the end of those that do not end" },
+    { "tag", TUTTI_BOOL, AT(tag), 0, 0, 1, NULL, "begin each line of a worker's output with its rank, [3]" },
+    { 0 }
+};
+
+static void print_help(void)
+{
+    printf("tutti run -n N [--OPTION VALUE ...] -- COMMAND [ARGUMENT ...]\n"
+           "tutti run -H a:4,b:4 [--OPTION VALUE ...] -- COMMAND [ARGUMENT ...]\n\n");
+    tutti_cli_wrap(stdout, "", 0,
+                   "Starts a command as the workers of a run, and ends when all have ended. Each worker finds its place "
+                   "in TUTTI_RANK and TUTTI_SIZE, and as programs for torchrun expect it: RANK, WORLD_SIZE, LOCAL_RANK, "
+                   "LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. A worker that fails ends all, with a sentence.");
+    printf("\n  option               type   default                    meaning\n");
+    tutti_cli_print_options(stdout, tutti_cli_run_options, true);
+    printf("\nExamples:\n"
+           "  tutti run -n 4 -- python train.py --epochs 3\n"
+           "  tutti run -n 8 --on-loss continue --tag -- python train.py\n"
+           "  tutti run -H a:4,b:4 --export PATH,PYTHONPATH -- python train.py\n");
+    putchar('\n');
+    tutti_cli_wrap(stdout, "", 0,
+                   "Exit codes: 0 all workers ended with 0; 1 one failed with another code than 2 and 3; 2 bad usage; "
+                   "3 a worker was lost; 128 + signal when stopped by one.");
+}
+
+/* ---- the command line ---- */
+static tutti_status no_such(const char *flag, tutti_error *err)
+{
+    const char *names[32];
+    char near[160];
+    size_t n = 0;
+
+    for (const tutti_option *o = tutti_cli_run_options; o->name != NULL && n < TUTTI_LENGTH(names); o++)
+        names[n++] = o->name;
+    tutti_suggest(flag, names, n, near, sizeof near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '--%.80s'%s; `tutti run --help` lists them", flag,
+                      near);
+}
+
+/* Options up to "--" or the first word that is none. *at: the command's first word. */
+static tutti_status read_options(run_config *c, int argc, char **argv, int *at, bool *help, tutti_error *err)
+{
+    char name[64], what[80];
+
+    tutti_options_default(tutti_cli_run_options, c);
+    for (*at = 1; *at < argc && argv[*at][0] == '-'; (*at)++) {
+        const char *arg = argv[*at], *value = NULL;
+        const bool longer = arg[1] == '-';
+        const tutti_option *o;
+        if (strcmp(arg, "--") == 0) {
+            (*at)++;
+            break;
+        }
+        if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
+            *help = true;
+            return TUTTI_OK;
+        }
+        if (!longer && arg[1] != 'n' && arg[1] != 'H')
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "there is no option '%.40s'; the only short ones are -n (workers), -H (hosts) and -h",
+                              arg);
+        if (longer) {
+            const size_t length = strcspn(arg + 2, "=");
+            if (length >= sizeof name)
+                return no_such(arg + 2, err);
+            snprintf(name, sizeof name, "%.*s", (int)length, arg + 2);
+            value = arg[2 + length] == '=' ? arg + 3 + length : NULL;
+        } else {
+            snprintf(name, sizeof name, "%s", arg[1] == 'n' ? "n" : "hosts");
+            value = arg[2] == '=' ? arg + 3 : arg[2] != 0 ? arg + 2 : NULL;
+        }
+        o = tutti_option_find(tutti_cli_run_options, name);
+        if (o == NULL)
+            return no_such(name, err);
+        if (value == NULL && o->type == TUTTI_BOOL && o->initial == 0)
+            value = "true";
+        else if (value == NULL && *at + 1 < argc)
+            value = argv[++*at];
+        if (value == NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%.60s' needs a value: %s", arg, o->help);
+        snprintf(what, sizeof what, "%s%s", longer ? "--" : "-", longer ? name : arg[1] == 'n' ? "n" : "H");
+        TUTTI_TRY(tutti_option_set(o, what, value, c, err));
+    }
+    return TUTTI_OK;
+}
+
+/* The command's file, by PATH if its name has no '/': workers on other hosts have the same. */
+static tutti_status find_command(const char *name, char *path, size_t bytes, tutti_error *err)
+{
+    const char *at = getenv("PATH");
+    struct stat about;
+
+    if (strchr(name, '/') != NULL && (size_t)snprintf(path, bytes, "%s", name) < bytes)
+        return TUTTI_OK;
+    for (at = at != NULL ? at : "/usr/bin:/bin"; strchr(name, '/') == NULL; at++) {
+        const int length = (int)strcspn(at, ":");
+        const int n = snprintf(path, bytes, "%.*s%s%s", length, at, length > 0 ? "/" : "", name);
+        if (n > 0 && (size_t)n < bytes && stat(path, &about) == 0 && S_ISREG(about.st_mode) && access(path, X_OK) == 0)
+            return TUTTI_OK;
+        at += length;
+        if (*at == '\0')
+            break;
+    }
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no command '%.200s' in PATH; give the path of a program", name);
+}
+
+/* ---- what workers are told ---- */
+/* A place in another run must not be handed on. */
+static void forget_outer_run(void)
+{
+    static const char *const names[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_SHM_FD", "TUTTI_MEET",
+                                         "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID", "TUTTI_RUN_KEY",
+                                         "TUTTI_RUN_KEY_FILE", "TUTTI_LAUNCHED", "TUTTI_STARTED_NS", "GROUP_RANK",
+                                         "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME",
+                                         "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+                                         "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE" };
+
+    for (size_t i = 0; i < TUTTI_LENGTH(names); i++)
+        unsetenv(names[i]);
+}
+
+/* One that nobody has just now; others take it only if they do so by chance. 0: there is none. */
+static int free_port(void)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET };
+    socklen_t bytes = sizeof a;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int port = 0;
+
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof a) == 0 &&
+        getsockname(fd, (struct sockaddr *)&a, &bytes) == 0)
+        port = ntohs(a.sin_port);
+    if (fd >= 0)
+        close(fd);
+    return port;
+}
+
+/* For programs that open a process group of torch. MASTER_ADDR is how the workers reach rank 0. */
+static void tell_torch(const tutti_launch_host *first, int n_hosts)
+{
+    const char *name = n_hosts > 1 ? first->name : "127.0.0.1";
+    char port[16];
+
+    if (strchr(name, '@') != NULL)
+        name = strrchr(name, '@') + 1;
+    snprintf(port, sizeof port, "%d", free_port());
+    setenv("MASTER_ADDR", name, 0);
+    setenv("MASTER_PORT", port, 0);
+}
+
+/* ---- starting ---- */
+typedef struct run_plan {
+    run_config c;
+    tutti_launch_host *hosts;
+    int n_hosts, workers;
+    bool meet;
+    char path[4096];
+    const char **words;          /* the command, NULL-ended */
+} run_plan;
+
+static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_error *err)
+{
+    run_config *c = &p->c;
+    tutti_launch_place place;
+
+    if (at >= argc)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is no command to run; write it behind the options: tutti run -n 4 -- python train.py");
+    if (c->hosts[0] == 0 && c->n == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "how many workers? say -n N, or -H HOST:N,HOST:N for several hosts");
+    TUTTI_TRY(tutti_launch_find_place(environ, &place, err));
+    if (place.by > TUTTI_BY_TUTTI && place.size > 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s has started %d processes (%s) already; start the command itself by it, without `tutti run`",
+                          place.name, place.size, place.found);
+    p->workers = (int)c->n;
+    if (c->hosts[0] != 0)
+        TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &p->hosts, &p->n_hosts, &p->workers, err));
+    if (c->n != 0 && c->n != p->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "n is %lld, but the hosts '%.200s' have %d workers; leave out -n, or write HOST:WORKERS",
+                          (long long)c->n, c->hosts, p->workers);
+    if (c->min_workers > p->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "min-workers is %lld, but the run has %d from its beginning; give at most %d",
+                          (long long)c->min_workers, p->workers, p->workers);
+    if (p->n_hosts > 1 && c->transport == OVER_SHM)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport shm does not reach several hosts; use tcp");
+    p->meet = c->transport == OVER_TCP || p->n_hosts > 1;
+    TUTTI_TRY(find_command(argv[at], p->path, sizeof p->path, err));
+    p->words = tutti_alloc((size_t)(argc - at) + 1, sizeof *p->words);
+    if (p->words == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting the workers");
+    p->words[0] = p->path;
+    for (int i = at + 1; i < argc; i++)
+        p->words[i - at] = argv[i];
+    return TUTTI_OK;
+}
+
+static int64_t ns(double seconds)
+{
+    return (int64_t)(seconds * 1e9);
+}
+
+static void show_line(void *user, int rank, int stream, const char *line, size_t bytes)
+{
+    FILE *to = stream == 1 ? stdout : stderr;
+
+    fprintf(to, "[%d] ", rank);
+    tutti_cli_show_output(user, stream, line, bytes);
+}
+
+static tutti_status start_here(const run_plan *p, tutti_launch_result *result, tutti_error *err)
+{
+    const int ranks = p->workers + (int)p->c.servers, share = tutti_cores() / ranks;
+    const tutti_launch_options options = {
+        .workers = ranks,
+        .threads = p->c.threads > 0 ? (int)p->c.threads : share > 1 ? share : 1,
+        .argv = p->words,
+        .pin = p->c.pin,
+        .grace_ns = ns(p->c.grace),
+        .meet = p->meet,
+        .goes_on = p->c.on_loss == CONTINUE,
+        .servers = (int)p->c.servers,
+        .least = (int)p->c.min_workers,
+        .lost = tutti_cli_show_loss,
+        .stop_ns = ns(p->c.stop_timeout),
+        .torch = true,
+        .output = p->c.tag ? show_line : NULL,
+    };
+    return tutti_launch_run(&options, result, err);
+}
+
+static tutti_status start_there(run_plan *p, tutti_launch_result *result, tutti_error *err)
+{
+    char self[4096], directory[4096];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    if (length < 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
+    self[length] = 0;
+    if (getcwd(directory, sizeof directory) == NULL)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
+    TUTTI_TRY(tutti_cli_place_servers(&p->hosts, &p->n_hosts, (int)p->c.servers, p->workers, err));
+    const tutti_launch_hosts_options options = {
+        .hosts = p->hosts,
+        .n_hosts = p->n_hosts,
+        .rsh = p->c.rsh,
+        .agent = self,
+        .argv = p->words,
+        .directory = directory,
+        .threads = (int)p->c.threads,
+        .pin = p->c.pin,
+        .meet = p->meet,
+        .address = p->c.meet,
+        .start_ns = ns(p->c.start_timeout),
+        .grace_ns = ns(p->c.grace),
+        .goes_on = p->c.on_loss == CONTINUE,
+        .servers = (int)p->c.servers,
+        .least = (int)p->c.min_workers,
+        .stop_ns = ns(p->c.stop_timeout),
+        .torch = true,
+        .tag = p->c.tag,
+        .exports = p->c.exports,
+        .output = tutti_cli_show_output,
+    };
+    return tutti_launch_hosts(&options, result, err);
+}
+
+static tutti_status start(run_plan *p, int *code, tutti_error *err)
+{
+    char text[32], host[64] = "";
+    tutti_launch_result result;
+
+    forget_outer_run();
+    tell_torch(p->hosts, p->n_hosts);
+    unsetenv("TUTTI_SERVERS");
+    if (p->c.servers > 0) {
+        snprintf(text, sizeof text, "%lld", (long long)p->c.servers);
+        setenv("TUTTI_SERVERS", text, 1);
+    }
+    TUTTI_TRY(p->n_hosts > 0 ? start_there(p, &result, err) : start_here(p, &result, err));
+    gethostname(host, sizeof host - 1);
+    if (result.text[0] != 0 && result.rank >= 0 && p->n_hosts == 0)
+        fprintf(stderr, "tutti: host %s: %s\n", host, result.text);
+    else if (result.text[0] != 0)
+        fprintf(stderr, "tutti: %s\n", result.text);
+    *code = result.exit_code;
+    return TUTTI_OK;
+}
+
+int tutti_cli_run(int argc, char **argv)
+{
+    tutti_error err = { .rank = -1 };
+    run_plan p = { .n_hosts = 0 };
+    int at = 0, code = EXIT_DONE;
+    bool help = false;
+    tutti_status status = read_options(&p.c, argc, argv, &at, &help, &err);
+
+    if (status == TUTTI_OK && help)
+        print_help();
+    else if (status == TUTTI_OK) {
+        tutti_cli_keep_running();
+        status = make_plan(&p, argc, argv, at, &err);
+        if (status == TUTTI_OK)
+            status = start(&p, &code, &err);
+    }
+    if (status != TUTTI_OK)
+        code = tutti_cli_fail(&err);
+    tutti_free(p.words);
+    tutti_free(p.hosts);
+    return code;
+}
