@@ -449,6 +449,16 @@ class tutti_saved(Structure):
     ]
 
 
+class tutti_codec_about(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("paper", c_char_p),
+        ("help", c_char_p),
+        ("form", c_char_p),
+        ("options", POINTER(tutti_option)),
+    ]
+
+
 class tutti_compensation(Structure):
     _fields_ = [
         ("a", c_float),
@@ -940,6 +950,7 @@ FUNCTIONS = {
     "tutti_checkpoint_verify": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_checkpoint_world": (c_int, [c_void_p]),
     "tutti_clock_is_common": (c_bool, [POINTER(tutti_runtime)]),
+    "tutti_codec_listed": (c_bool, [c_int, POINTER(tutti_codec_about)]),
     "tutti_collective_check": (c_int, [c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_collective_table_check": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_collective_table_load": (c_int, [c_void_p, c_char_p, POINTER(tutti_error)]),

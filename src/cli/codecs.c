@@ -2,52 +2,56 @@
 #include <string.h>
 
 #include "cli_internal.h"
-#include "tutti/codec.h"
+#include "tutti/codecs.h"
 
-/* How workers exchange it. */
-static const char *form(const tutti_codec_ops *c)
+static tutti_codec_about about(size_t i)
 {
-    return c->choose != NULL ? "wrapper" : c->rounds > 0 ? "summed" : "message";
+    tutti_codec_about codec;
+
+    tutti_codec_listed((int)i, &codec);
+    return codec;
 }
 
-static const char *form_help(const tutti_codec_ops *c)
+/* How workers exchange it. */
+static const char *form_help(const char *form)
 {
-    return c->choose != NULL ? "wraps other codecs"
-           : c->rounds > 0   ? "summed on the way (all-reduce)"
-                             : "each message is decoded (all-gather; from 4 workers up all-to-all, re-encoding, "
-                             "all-gather; or as --collective says)";
+    return strcmp(form, "wrapper") == 0 ? "wraps other codecs"
+           : strcmp(form, "summed") == 0
+               ? "summed on the way (all-reduce)"
+               : "each message is decoded (all-gather; from 4 workers up all-to-all, re-encoding, "
+                 "all-gather; or as --collective says)";
 }
 
 static json_t *codec_json(size_t i)
 {
-    const tutti_codec_ops *c = tutti_codecs[i];
+    const tutti_codec_about c = about(i);
     json_t *options = json_array();
 
-    for (const tutti_option *o = c->options; o->name != NULL; o++)
+    for (const tutti_option *o = c.options; o->name != NULL; o++)
         json_array_append_new(options, tutti_cli_option_json(o));
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", c->name, "help", c->help, "paper", c->paper, "form", form(c),
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", c.name, "help", c.help, "paper", c.paper, "form", c.form,
                      "options", options);
 }
 
 static void print_one(size_t i)
 {
-    const tutti_codec_ops *c = tutti_codecs[i];
+    const tutti_codec_about c = about(i);
 
-    printf("%s: %s\n  %s; %s\n", c->name, c->help, c->paper, form_help(c));
-    if (c->options[0].name != NULL) {
+    printf("%s: %s\n  %s; %s\n", c.name, c.help, c.paper, form_help(c.form));
+    if (c.options[0].name != NULL) {
         printf("\n  option               type   default                    meaning\n");
-        tutti_cli_print_options(stdout, c->options, false);
+        tutti_cli_print_options(stdout, c.options, false);
     }
 }
 
 static const char *codec_name(size_t i)
 {
-    return tutti_codecs[i] != NULL ? tutti_codecs[i]->name : NULL;
+    return about(i).name;
 }
 
 static const char *codec_form(size_t i)
 {
-    return form(tutti_codecs[i]);
+    return about(i).form;
 }
 
 static const char *form_title(const char *group)
@@ -59,7 +63,9 @@ static const char *form_title(const char *group)
 
 static void line(size_t i, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s %s", form(tutti_codecs[i]), tutti_codecs[i]->help);
+    const tutti_codec_about c = about(i);
+
+    snprintf(text, bytes, "%s %s", c.form, c.help);
 }
 
 int tutti_cli_codecs(int argc, char **argv)

@@ -2,6 +2,7 @@
    folder. */
 #include "registry.h"
 #include <string.h>
+#include <tutti/codecs.h>
 
 const tutti_codec_ops *const tutti_codecs[] = {
     &tutti_codec_fp32,
@@ -37,4 +38,21 @@ const tutti_codec_ops *tutti_codec_find(const char *name)
         if (strcmp(tutti_codecs[i]->name, name) == 0)
             return tutti_codecs[i];
     return NULL;
+}
+
+bool tutti_codec_listed(int i, tutti_codec_about *about)
+{
+    const tutti_codec_ops *c = NULL;
+
+    memset(about, 0, sizeof *about);
+    if (i >= 0 && (size_t)i < TUTTI_LENGTH(tutti_codecs))
+        c = tutti_codecs[i];
+    if (c == NULL)
+        return false;
+    about->name = c->name;
+    about->paper = c->paper;
+    about->help = c->help;
+    about->form = c->choose != NULL ? "wrapper" : c->rounds > 0 ? "summed" : "message";
+    about->options = c->options;
+    return true;
 }

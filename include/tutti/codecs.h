@@ -1,0 +1,25 @@
+/* codecs.h: which codecs there are, for help and front ends. Specs of them go into
+   engine_options.codec ("ef(topk(ratio=0.01))"). codec.h belongs to those who write one. */
+#ifndef TUTTI_CODECS_H
+#define TUTTI_CODECS_H
+#include "options.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Constant texts. form: "summed" (rounds of numbers that are added up on their way), "message"
+   (bytes that only their decoder understands) or "wrapper" (has others inside). options: ends with
+   {0}. */
+typedef struct tutti_codec_about {
+    const char *name, *paper, *help, *form;
+    const tutti_option *options;
+} tutti_codec_about;
+
+/* Codec i; false and zeros beyond the end. */
+bool tutti_codec_listed(int i, tutti_codec_about *about);
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif
