@@ -76,6 +76,10 @@ int tutti_checkpoint_world(const tutti_checkpoint *c);         /* ranks that sav
 bool tutti_checkpoint_has(const tutti_checkpoint *c, const char *state);
 const char *tutti_checkpoint_facts(const tutti_checkpoint *c); /* JSON text */
 
+/* Piece i of what it holds, as a rank saved it: by state, tensor, owner, begin. data is NULL; texts
+   live as long as c. false and zeros beyond the end. */
+bool tutti_checkpoint_piece(const tutti_checkpoint *c, size_t i, tutti_saved *piece);
+
 /* Fills the ranges of the targets, every element exactly once. Hashes are verified for every key
    read (whole keys are read). Not collective: each rank reads what it needs.
 

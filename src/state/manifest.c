@@ -511,3 +511,24 @@ const char *tutti_checkpoint_facts(const tutti_checkpoint *c)
 {
     return c->facts;
 }
+
+bool tutti_checkpoint_piece(const tutti_checkpoint *c, size_t i, tutti_saved *piece)
+{
+    size_t low = 0, high = c->n_states; /* the state that has range i is in [low, high) */
+
+    memset(piece, 0, sizeof *piece);
+    if (i >= c->n_ranges)
+        return false;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (c->states[middle].first <= i)
+            low = middle;
+        else
+            high = middle;
+    }
+    const tutti_manifest_state *s = &c->states[low];
+    const tutti_manifest_range *r = &c->ranges[i];
+    *piece = (tutti_saved){ .state = s->state, .tensor = s->tensor, .keep = s->keep, .dtype = s->dtype,
+                            .owner = r->owner, .count = s->count, .begin = r->begin, .end = r->end };
+    return true;
+}
