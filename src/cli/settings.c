@@ -121,6 +121,8 @@ static const char *const variables[] = {
     "TUTTI_SHM_FD",
     "TUTTI_LAUNCHED",
     "TUTTI_STARTED_NS",
+    /* the Python package's */
+    "TUTTI_LIBRARY",
     /* measuring, and the peers */
     "TUTTI_PYTHON",
     "TUTTI_BENCH_FD",

@@ -133,7 +133,7 @@ class Usage(Case):
         options = json.loads(tutti("config").stdout)
         self.assertNotIn("TUTTI_DATA", options)
         done = tutti("config", TUTTI_LR_SCHEDULE="cosine", TUTTI_CPU="scalar", TUTTI_PEER_SCHEDULE="x",
-                     TUTTI_TEST_MARK="y", TUTTI_RUN_KEY_FILE="z", tutti_batc="3")
+                     TUTTI_TEST_MARK="y", TUTTI_RUN_KEY_FILE="z", TUTTI_LIBRARY="l", tutti_batc="3")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["lr-schedule"], "cosine")
 
