@@ -1,0 +1,18 @@
+"""Tutti: distributed training that spends as little time as possible waiting.
+
+What there is to choose from (methods, codecs, graphs) and what runs have left (checkpoints) can be asked without
+PyTorch. tutti.torch is the binding for training.
+"""
+
+from . import checkpoints
+from ._library import library as _c
+from .catalogue import Codec, Family, Method, Option, codecs, method, methods, topologies
+from .errors import CorruptError, Error, NumberError, PeerError, StateError
+from .graph import Graph, Row, topology
+
+__version__: str = _c.tutti_version().decode()
+
+__all__ = [
+    "Codec", "CorruptError", "Error", "Family", "Graph", "Method", "NumberError", "Option", "PeerError", "Row",
+    "StateError", "checkpoints", "codecs", "method", "methods", "topologies", "topology",
+]
