@@ -1,6 +1,13 @@
 """The public headers as ctypes: made by tools/python-abi, which a test runs again. Not for hands."""
 # ruff: noqa
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int16, c_int8, c_long, c_longlong, c_uint, c_uint16, c_uint8, c_ulong, c_ulonglong, c_void_p)
+from ctypes import (
+    CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int16, c_int8,
+    c_long, c_longlong, c_uint, c_uint16, c_uint8, c_ulong, c_ulonglong, c_void_p,
+)
+
+VERSION = "0.2.0"
+# Libraries of one interface have this in their soname.
+ABI = "0.2"
 
 TUTTI_OK = 0
 TUTTI_CLOSED = 1
@@ -73,6 +80,7 @@ TUTTI_METHOD_DEFAULT_BYTES = 256
 TUTTI_FACILITIES_MOST = 8
 TUTTI_NONFINITE_STOP = 0
 TUTTI_NONFINITE_SKIP = 1
+TUTTI_NONFINITE_KEEP = 2
 TUTTI_CODEC_COST_OFF = 0
 TUTTI_CODEC_COST_EXPLAIN = 1
 TUTTI_CODEC_COST_AUTO_OFF = 2
@@ -323,7 +331,8 @@ class tutti_optim_ops(Structure):
         ("slot_names", POINTER(c_char_p)),
         ("slots", CFUNCTYPE(c_int, c_void_p)),
         ("check", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
-        ("apply", CFUNCTYPE(None, c_void_p, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(POINTER(c_float)), POINTER(tutti_rate))),
+        ("apply", CFUNCTYPE(None, c_void_p, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(POINTER(c_float)),
+            POINTER(tutti_rate))),
         ("lr", CFUNCTYPE(c_double, c_void_p)),
         ("by_rows", CFUNCTYPE(c_bool, c_void_p)),
         ("lazy", CFUNCTYPE(c_bool, c_void_p)),
@@ -342,7 +351,7 @@ class tutti_optim(Structure):
     ]
 
 
-class _Nameless0(Structure):
+class tutti_rng(Structure):
     _fields_ = [
         ("seed", c_ulong),
         ("stream", c_ulong),
@@ -392,7 +401,7 @@ class tutti_method(Structure):
         ("lane_width", c_int),
         ("piece_bytes", c_ulong),
         ("first_piece_bytes", c_ulong),
-        ("rng", _Nameless0),
+        ("rng", tutti_rng),
         ("step", c_ulong),
         ("epoch", c_ulong),
         ("steps", c_ulong),
@@ -573,8 +582,9 @@ class tutti_param(Structure):
         ("unit", c_int),
         ("row_sparse", c_bool),
         ("asks_rows", c_bool),
-        ("values", POINTER(c_float)),
-        ("gradient", POINTER(c_float)),
+        ("dtype", c_int),
+        ("values", c_void_p),
+        ("gradient", c_void_p),
     ]
 
 
@@ -603,6 +613,7 @@ class tutti_engine_options(Structure):
         ("initial", CFUNCTYPE(None, c_void_p, c_int, POINTER(c_float))),
         ("user", c_void_p),
         ("evaluate", CFUNCTYPE(c_int, c_void_p, POINTER(c_double), POINTER(tutti_error))),
+        ("update", CFUNCTYPE(c_int, c_void_p, c_double, POINTER(tutti_error))),
         ("lane", c_int),
         ("trace_events", c_ulong),
         ("stop_on_loss", c_bool),
@@ -642,22 +653,6 @@ class tutti_facility_ops(Structure):
         ("slices", CFUNCTYPE(c_long, c_void_p)),
         ("recuts", CFUNCTYPE(c_bool, c_void_p, POINTER(tutti_saved_run), c_void_p)),
         ("load", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(tutti_saved_run), POINTER(tutti_error))),
-    ]
-
-
-class _Nameless1(Structure):
-    _fields_ = [
-        ("seed", c_ulong),
-        ("stream", c_ulong),
-        ("step", c_ulong),
-    ]
-
-
-class _Nameless2(Structure):
-    _fields_ = [
-        ("seed", c_ulong),
-        ("stream", c_ulong),
-        ("step", c_ulong),
     ]
 
 
@@ -765,35 +760,24 @@ class tutti_launch_options(Structure):
     ]
 
 
-class _Nameless3(Structure):
+class tutti_mixer_options(Structure):
     _fields_ = [
-        ("seed", c_ulong),
-        ("stream", c_ulong),
-        ("step", c_ulong),
+        ("graph", c_char_p),
+        ("push", c_bool),
+        ("encode", c_bool),
+        ("ahead", c_bool),
+        ("gamma", c_double),
     ]
 
 
-class _Nameless4(Structure):
+class tutti_pairs_options(Structure):
     _fields_ = [
-        ("seed", c_ulong),
-        ("stream", c_ulong),
-        ("step", c_ulong),
-    ]
-
-
-class _Nameless5(Structure):
-    _fields_ = [
-        ("seed", c_ulong),
-        ("stream", c_ulong),
-        ("step", c_ulong),
-    ]
-
-
-class _Nameless6(Structure):
-    _fields_ = [
-        ("seed", c_ulong),
-        ("stream", c_ulong),
-        ("step", c_ulong),
+        ("graph", c_char_p),
+        ("peer", c_int),
+        ("roles", c_int),
+        ("exchanges", c_long),
+        ("outstanding", c_long),
+        ("lr_staleness", c_bool),
     ]
 
 
@@ -807,6 +791,47 @@ class tutti_tensor_entry(Structure):
         ("bytes", c_ulong),
         ("data", c_void_p),
         ("hash", c_ulong),
+    ]
+
+
+class tutti_server_request(Structure):
+    _fields_ = [
+        ("note", tutti_note),
+        ("worker", c_int),
+        ("kind", c_uint),
+        ("b", c_long),
+        ("delay", c_ulong),
+        ("in", POINTER(c_float)),
+        ("words", c_ulong),
+        ("stays", c_bool),
+        ("first", c_ulong),
+        ("count", c_ulong),
+    ]
+
+
+class tutti_server_answers(Structure):
+    _fields_ = [
+        ("kind", c_uint),
+        ("delay", c_ulong),
+        ("values", c_bool),
+    ]
+
+
+class tutti_server_setup(Structure):
+    _fields_ = [
+        ("rule", CFUNCTYPE(c_int, POINTER(tutti_method), POINTER(tutti_server_request), POINTER(tutti_error))),
+        ("service", c_int),
+        ("servers", c_int),
+        ("whole", c_bool),
+        ("collects", c_bool),
+        ("reads", c_bool),
+        ("times", c_bool),
+        ("pieces", c_bool),
+        ("due", CFUNCTYPE(c_int, POINTER(tutti_method), POINTER(tutti_error))),
+        ("wire", c_int),
+        ("anew", c_bool),
+        ("tells", c_bool),
+        ("lost", CFUNCTYPE(c_int, POINTER(tutti_method), c_int, POINTER(tutti_error))),
     ]
 
 
@@ -869,31 +894,28 @@ class tutti_transport_ops(Structure):
         ("help", c_char_p),
         ("options", POINTER(tutti_option)),
         ("options_bytes", c_ulong),
-        ("open", CFUNCTYPE(c_int, POINTER(c_void_p), POINTER(tutti_runtime), POINTER(tutti_launch), POINTER(tutti_error))),
+        ("open", CFUNCTYPE(c_int, POINTER(c_void_p), POINTER(tutti_runtime), POINTER(tutti_launch),
+            POINTER(tutti_error))),
         ("close", CFUNCTYPE(None, c_void_p)),
-        ("send", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_request), c_int, c_ulong, POINTER(tutti_note), tutti_buffer, POINTER(tutti_error))),
-        ("recv", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_request), c_int, c_ulong, tutti_buffer, POINTER(tutti_error))),
-        ("wait_some", CFUNCTYPE(c_int, c_void_p, POINTER(POINTER(tutti_request)), c_ulong, c_ulong, c_long, POINTER(c_ulong), POINTER(tutti_error))),
+        ("send", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_request), c_int, c_ulong, POINTER(tutti_note), tutti_buffer,
+            POINTER(tutti_error))),
+        ("recv", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_request), c_int, c_ulong, tutti_buffer,
+            POINTER(tutti_error))),
+        ("wait_some", CFUNCTYPE(c_int, c_void_p, POINTER(POINTER(tutti_request)), c_ulong, c_ulong, c_long,
+            POINTER(c_ulong), POINTER(tutti_error))),
         ("cancel", CFUNCTYPE(None, c_void_p, POINTER(tutti_request))),
         ("dead_peer", CFUNCTYPE(c_int, c_void_p, c_void_p, c_ulong)),
         ("last_words", CFUNCTYPE(None, c_void_p, POINTER(tutti_error))),
         ("window", CFUNCTYPE(c_int, c_void_p, c_char_p, c_ulong, POINTER(c_void_p), POINTER(tutti_error))),
         ("publish", CFUNCTYPE(None, c_void_p, POINTER(c_uint), c_uint)),
         ("await", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(c_uint), c_uint, c_long, POINTER(tutti_error))),
-        ("run", CFUNCTYPE(c_int, POINTER(tutti_runtime), POINTER(tutti_launch), CFUNCTYPE(c_int, POINTER(tutti_launch), c_void_p, POINTER(tutti_error)), c_void_p, POINTER(tutti_error))),
+        ("run", CFUNCTYPE(c_int, POINTER(tutti_runtime), POINTER(tutti_launch), CFUNCTYPE(c_int, POINTER(tutti_launch),
+            c_void_p, POINTER(tutti_error)), c_void_p, POINTER(tutti_error))),
         ("simulated", c_bool),
         ("host", CFUNCTYPE(c_int, c_void_p, c_int)),
         ("events", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_peer_event), c_int)),
         ("expel", CFUNCTYPE(None, c_void_p, c_int, c_char_p)),
         ("node", CFUNCTYPE(c_int, c_void_p, c_int)),
-    ]
-
-
-class _Nameless7(Structure):
-    _fields_ = [
-        ("seed", c_ulong),
-        ("stream", c_ulong),
-        ("step", c_ulong),
     ]
 
 
@@ -905,13 +927,21 @@ class tutti_lr_schedule_ops(Structure):
         ("shape", CFUNCTYPE(c_double, c_void_p, c_ulong, c_ulong)),
     ]
 
+
+TABLES = {
+    "tutti_transports": POINTER(tutti_transport_ops),
+    "tutti_optims": POINTER(tutti_optim_ops),
+    "tutti_methods": POINTER(tutti_method_ops),
+}
+
 FUNCTIONS = {
     "tutti_add": (None, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float)]),
     "tutti_add_diff": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), POINTER(c_float), POINTER(c_float)]),
     "tutti_algorithm_check": (c_int, [c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_algorithm_prove": (c_int, [c_char_p, c_int, c_ulong, POINTER(tutti_error)]),
     "tutti_allgather": (c_int, [POINTER(tutti_group), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
-    "tutti_allgather_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_allgather_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
     "tutti_alloc": (c_void_p, [c_ulong, c_ulong]),
     "tutti_allot": (c_int, [POINTER(tutti_method), POINTER(c_long), POINTER(tutti_error)]),
     "tutti_allot_declare": (c_int, [POINTER(tutti_method), c_void_p, c_long, POINTER(tutti_error)]),
@@ -920,8 +950,17 @@ FUNCTIONS = {
     "tutti_allreduce_from": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_allreduce_weighted": (c_int, [POINTER(tutti_group), c_float, tutti_buffer, POINTER(tutti_error)]),
     "tutti_alltoall": (c_int, [POINTER(tutti_group), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
-    "tutti_alltoall_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_alltoall_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
     "tutti_average": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_averager_average": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_beat": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_char_p, c_long, c_long,
+        POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_averager_mix": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_read": (None, [c_void_p]),
+    "tutti_averager_tell": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_update": (c_int, [c_void_p, c_long, POINTER(tutti_error)]),
     "tutti_await_rounds": (c_int, [POINTER(tutti_method), c_int, c_long, POINTER(tutti_error)]),
     "tutti_axpy": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), POINTER(c_float)]),
     "tutti_barrier": (c_int, [POINTER(tutti_group), POINTER(tutti_error)]),
@@ -929,24 +968,30 @@ FUNCTIONS = {
     "tutti_base_exchange": (c_int, [POINTER(tutti_method), POINTER(tutti_piece), POINTER(tutti_error)]),
     "tutti_base_gradient": (c_int, [POINTER(tutti_method), POINTER(tutti_rate), POINTER(c_bool), POINTER(tutti_error)]),
     "tutti_base_step": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
-    "tutti_base_step_locked": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_locks), POINTER(tutti_error)]),
+    "tutti_base_step_counted": (c_int, [POINTER(tutti_method), POINTER(c_long), POINTER(tutti_error)]),
+    "tutti_base_step_locked": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_locks),
+        POINTER(tutti_error)]),
     "tutti_base_step_on": (c_int, [POINTER(tutti_method), POINTER(c_float), c_void_p, c_double, POINTER(tutti_error)]),
     "tutti_blend": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), c_float, POINTER(c_float)]),
     "tutti_broadcast": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, POINTER(tutti_error)]),
-    "tutti_call": (c_int, [POINTER(tutti_method), c_int, c_int, POINTER(tutti_note), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_call": (c_int, [POINTER(tutti_method), c_int, c_int, POINTER(tutti_note), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
     "tutti_cancel": (None, [c_void_p, POINTER(tutti_request)]),
     "tutti_cast": (None, [c_void_p, tutti_buffer, tutti_buffer]),
     "tutti_charge": (None, [POINTER(tutti_runtime), c_double, c_double]),
     "tutti_checkpoint_close": (None, [c_void_p]),
     "tutti_checkpoint_facts": (c_char_p, [c_void_p]),
-    "tutti_checkpoint_find": (c_int, [POINTER(tutti_runtime), c_char_p, c_void_p, c_ulong, c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_checkpoint_find": (c_int, [POINTER(tutti_runtime), c_char_p, c_void_p, c_ulong, c_void_p, c_ulong,
+        POINTER(tutti_error)]),
     "tutti_checkpoint_has": (c_bool, [c_void_p, c_char_p]),
     "tutti_checkpoint_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_checkpoint_parse": (c_int, [POINTER(c_void_p), c_char_p, c_char_p, c_ulong, POINTER(tutti_error)]),
     "tutti_checkpoint_piece": (c_bool, [c_void_p, c_ulong, POINTER(tutti_saved)]),
     "tutti_checkpoint_read": (c_int, [c_void_p, POINTER(tutti_saved), c_ulong, POINTER(tutti_error)]),
-    "tutti_checkpoint_save": (c_int, [c_void_p, c_char_p, c_ulong, POINTER(tutti_saved), c_ulong, c_char_p, c_int, POINTER(tutti_error)]),
-    "tutti_checkpoint_save_group": (c_int, [POINTER(tutti_group), c_char_p, c_ulong, POINTER(tutti_saved), c_ulong, c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_checkpoint_save": (c_int, [c_void_p, c_char_p, c_ulong, POINTER(tutti_saved), c_ulong, c_char_p, c_int,
+        POINTER(tutti_error)]),
+    "tutti_checkpoint_save_group": (c_int, [POINTER(tutti_group), c_char_p, c_ulong, POINTER(tutti_saved), c_ulong,
+        c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_checkpoint_step": (c_ulong, [c_void_p]),
     "tutti_checkpoint_verify": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_checkpoint_world": (c_int, [c_void_p]),
@@ -956,7 +1001,8 @@ FUNCTIONS = {
     "tutti_collective_table_check": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_collective_table_load": (c_int, [c_void_p, c_char_p, POINTER(tutti_error)]),
     "tutti_collective_table_text": (c_int, [c_void_p, c_char_p, c_char_p, c_ulong, POINTER(tutti_error)]),
-    "tutti_compensate": (None, [c_void_p, c_ulong, POINTER(tutti_compensation), POINTER(c_float), POINTER(c_float), POINTER(c_float), POINTER(c_float)]),
+    "tutti_compensate": (None, [c_void_p, c_ulong, POINTER(tutti_compensation), POINTER(c_float), POINTER(c_float),
+        POINTER(c_float), POINTER(c_float)]),
     "tutti_computed_ns": (c_long, [POINTER(tutti_method)]),
     "tutti_copy": (None, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float)]),
     "tutti_copy_text": (c_char_p, [c_char_p]),
@@ -973,7 +1019,8 @@ FUNCTIONS = {
     "tutti_device_kind": (c_char_p, [c_void_p]),
     "tutti_device_open_host": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_int, POINTER(tutti_error)]),
     "tutti_diff": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), POINTER(c_float), POINTER(c_float)]),
-    "tutti_directory_list": (c_int, [POINTER(tutti_runtime), c_char_p, CFUNCTYPE(c_int, c_void_p, c_char_p, POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
+    "tutti_directory_list": (c_int, [POINTER(tutti_runtime), c_char_p, CFUNCTYPE(c_int, c_void_p, c_char_p,
+        POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
     "tutti_directory_make": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_directory_sync": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_discarded": (None, [POINTER(tutti_method)]),
@@ -995,6 +1042,7 @@ FUNCTIONS = {
     "tutti_engine_has": (c_bool, [c_void_p, c_int]),
     "tutti_engine_heard": (None, [c_void_p, POINTER(tutti_heard)]),
     "tutti_engine_load": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_lr": (c_int, [c_void_p, c_double, POINTER(tutti_error)]),
     "tutti_engine_method": (POINTER(tutti_method), [c_void_p]),
     "tutti_engine_metrics": (c_int, [c_void_p, POINTER(POINTER(tutti_metric_record))]),
     "tutti_engine_more": (c_int, [c_void_p, c_ulong, POINTER(c_bool), POINTER(tutti_error)]),
@@ -1002,14 +1050,17 @@ FUNCTIONS = {
     "tutti_engine_more_samples": (c_int, [c_void_p, c_ulong, POINTER(c_bool), POINTER(tutti_error)]),
     "tutti_engine_need": (c_int, [c_void_p, c_int, c_bool, POINTER(tutti_error)]),
     "tutti_engine_need_rows": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
-    "tutti_engine_open": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_param), c_int, POINTER(tutti_engine_options), POINTER(tutti_error)]),
-    "tutti_engine_open_from": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_param), c_int, POINTER(tutti_engine_options), POINTER(POINTER(tutti_method_ops)), POINTER(tutti_error)]),
+    "tutti_engine_open": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_param), c_int,
+        POINTER(tutti_engine_options), POINTER(tutti_error)]),
+    "tutti_engine_open_from": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_param), c_int,
+        POINTER(tutti_engine_options), POINTER(POINTER(tutti_method_ops)), POINTER(tutti_error)]),
     "tutti_engine_own": (POINTER(c_float), [c_void_p]),
     "tutti_engine_part": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_engine_pass": (c_int, [c_void_p, POINTER(tutti_pass), POINTER(tutti_error)]),
     "tutti_engine_passed": (c_int, [c_void_p, c_double, POINTER(tutti_error)]),
     "tutti_engine_payload": (POINTER(c_ulong), [c_void_p]),
     "tutti_engine_ready": (c_int, [c_void_p, c_int, POINTER(tutti_error)]),
+    "tutti_engine_ready_from": (c_int, [c_void_p, c_int, c_void_p, c_int, POINTER(tutti_error)]),
     "tutti_engine_ready_rows": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
     "tutti_engine_regroup": (c_bool, [c_void_p, POINTER(tutti_group), c_ulong]),
     "tutti_engine_reshare": (c_int, [c_void_p, POINTER(c_long), POINTER(tutti_error)]),
@@ -1048,13 +1099,14 @@ FUNCTIONS = {
     "tutti_file_write": (c_int, [c_void_p, c_void_p, c_ulong, POINTER(tutti_error)]),
     "tutti_file_write_at": (c_int, [c_void_p, c_ulong, c_void_p, c_ulong, POINTER(tutti_error)]),
     "tutti_fill": (None, [c_void_p, c_ulong, c_float, POINTER(c_float)]),
-    "tutti_fill_normal": (None, [c_void_p, c_ulong, _Nameless1, POINTER(c_float)]),
-    "tutti_fill_uniform": (None, [c_void_p, c_ulong, _Nameless2, c_float, c_float, POINTER(c_float)]),
+    "tutti_fill_normal": (None, [c_void_p, c_ulong, tutti_rng, POINTER(c_float)]),
+    "tutti_fill_uniform": (None, [c_void_p, c_ulong, tutti_rng, c_float, c_float, POINTER(c_float)]),
     "tutti_finite": (c_bool, [c_void_p, c_ulong, POINTER(c_float)]),
     "tutti_free": (None, [c_void_p]),
     "tutti_gather": (c_int, [POINTER(tutti_method), POINTER(c_float), c_ulong, POINTER(c_float), POINTER(tutti_error)]),
     "tutti_gather_parts": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
-    "tutti_gather_parts_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_gather_parts_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
     "tutti_graph_close": (None, [c_void_p]),
     "tutti_graph_degree": (c_int, [c_void_p]),
     "tutti_graph_family": (c_bool, [c_int, POINTER(c_char_p), POINTER(c_char_p), POINTER(POINTER(tutti_option))]),
@@ -1063,12 +1115,14 @@ FUNCTIONS = {
     "tutti_graph_messages": (c_double, [c_void_p]),
     "tutti_graph_open": (c_int, [POINTER(c_void_p), c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_graph_open_push": (c_int, [POINTER(c_void_p), c_char_p, c_int, POINTER(tutti_error)]),
-    "tutti_graph_partners": (c_int, [c_void_p, POINTER(c_bool), c_int, POINTER(c_int), POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_graph_partners": (c_int, [c_void_p, POINTER(c_bool), c_int, POINTER(c_int), POINTER(c_int),
+        POINTER(tutti_error)]),
     "tutti_graph_period": (c_ulong, [c_void_p]),
     "tutti_graph_product": (c_int, [c_void_p, c_ulong, c_ulong, POINTER(c_double), POINTER(tutti_error)]),
     "tutti_graph_require": (c_int, [c_void_p, c_char_p, POINTER(tutti_error)]),
     "tutti_graph_roles": (c_int, [c_void_p, POINTER(c_bool), POINTER(c_int), POINTER(tutti_error)]),
-    "tutti_graph_round": (None, [c_void_p, c_ulong, c_int, POINTER(c_int), POINTER(c_double), POINTER(c_int), POINTER(c_int), POINTER(c_double), POINTER(c_int), POINTER(c_double)]),
+    "tutti_graph_round": (None, [c_void_p, c_ulong, c_int, POINTER(c_int), POINTER(c_double), POINTER(c_int),
+        POINTER(c_int), POINTER(c_double), POINTER(c_int), POINTER(c_double)]),
     "tutti_graph_size": (c_int, [c_void_p]),
     "tutti_group_give_up": (None, [POINTER(tutti_group), c_int]),
     "tutti_group_keyed": (tutti_group, [POINTER(tutti_group), c_ulong, c_uint]),
@@ -1095,15 +1149,19 @@ FUNCTIONS = {
     "tutti_launch_gathered": (POINTER(c_char_p), [c_void_p]),
     "tutti_launch_gathers": (c_bool, [POINTER(tutti_launch_place), c_char_p, POINTER(c_char_p)]),
     "tutti_launch_host_at": (c_int, [c_char_p, c_long, c_void_p, c_ulong, POINTER(tutti_error)]),
-    "tutti_launch_hosts": (c_int, [POINTER(tutti_launch_hosts_options), POINTER(tutti_launch_result), POINTER(tutti_error)]),
-    "tutti_launch_parse_hosts": (c_int, [c_char_p, POINTER(POINTER(tutti_launch_host)), POINTER(c_int), POINTER(c_int), POINTER(tutti_error)]),
-    "tutti_launch_place_environment": (c_int, [POINTER(tutti_launch_place), POINTER(c_char_p), POINTER(POINTER(c_char_p)), POINTER(tutti_error)]),
+    "tutti_launch_hosts": (c_int, [POINTER(tutti_launch_hosts_options), POINTER(tutti_launch_result),
+        POINTER(tutti_error)]),
+    "tutti_launch_parse_hosts": (c_int, [c_char_p, POINTER(POINTER(tutti_launch_host)), POINTER(c_int), POINTER(c_int),
+        POINTER(tutti_error)]),
+    "tutti_launch_place_environment": (c_int, [POINTER(tutti_launch_place), POINTER(c_char_p),
+        POINTER(POINTER(c_char_p)), POINTER(tutti_error)]),
     "tutti_launch_place_meets": (c_int, [POINTER(tutti_launch_place), POINTER(c_char_p), POINTER(tutti_error)]),
     "tutti_launch_place_transport": (c_char_p, [POINTER(tutti_launch_place)]),
     "tutti_launch_run": (c_int, [POINTER(tutti_launch_options), POINTER(tutti_launch_result), POINTER(tutti_error)]),
     "tutti_lock": (None, [c_void_p]),
     "tutti_locked_read": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float)]),
-    "tutti_locked_read_rows": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float), c_int, POINTER(c_uint), c_ulong]),
+    "tutti_locked_read_rows": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float), c_int,
+        POINTER(c_uint), c_ulong]),
     "tutti_locks_count": (c_ulong, [POINTER(tutti_method), c_bool]),
     "tutti_locks_leave": (None, [POINTER(c_uint)]),
     "tutti_locks_take": (None, [POINTER(tutti_method), POINTER(c_uint)]),
@@ -1129,18 +1187,26 @@ FUNCTIONS = {
     "tutti_metric": (None, [POINTER(tutti_method), c_char_p, c_int, c_double]),
     "tutti_metric_at": (None, [POINTER(tutti_method), c_char_p, c_int, c_long, c_double]),
     "tutti_metric_histogram": (None, [POINTER(tutti_method), c_char_p, c_int, POINTER(tutti_histogram)]),
+    "tutti_mix": (c_int, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(c_long),
+        POINTER(tutti_error)]),
+    "tutti_mix_start": (None, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(c_long)]),
+    "tutti_mix_wait": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_mixer_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_mixer_options),
+        POINTER(tutti_error)]),
     "tutti_monitor_close": (None, [c_void_p]),
     "tutti_monitor_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), POINTER(tutti_error)]),
     "tutti_norm2": (c_double, [c_void_p, c_ulong, POINTER(c_float)]),
-    "tutti_normal": (c_double, [_Nameless3, c_ulong]),
+    "tutti_normal": (c_double, [tutti_rng, c_ulong]),
     "tutti_now_ns": (c_long, [POINTER(tutti_runtime)]),
     "tutti_optim_by_rows": (c_bool, [POINTER(tutti_optim)]),
     "tutti_optim_close": (None, [POINTER(tutti_optim)]),
-    "tutti_optim_declare": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p, c_ulong, c_ulong, c_int, c_void_p, POINTER(tutti_error)]),
+    "tutti_optim_declare": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p, c_ulong, c_ulong,
+        c_int, c_void_p, POINTER(tutti_error)]),
     "tutti_optim_find": (POINTER(tutti_optim_ops), [c_char_p]),
     "tutti_optim_lazy": (c_bool, [POINTER(tutti_optim)]),
     "tutti_optim_lr": (c_double, [POINTER(tutti_optim)]),
-    "tutti_optimizer_declare": (c_int, [POINTER(tutti_method), c_void_p, c_ulong, c_ulong, c_int, POINTER(tutti_error)]),
+    "tutti_optimizer_declare": (c_int, [POINTER(tutti_method), c_void_p, c_ulong, c_ulong, c_int,
+        POINTER(tutti_error)]),
     "tutti_option_find": (POINTER(tutti_option), [POINTER(tutti_option), c_char_p]),
     "tutti_option_positives": (c_int, [c_char_p, POINTER(c_double), c_int]),
     "tutti_option_print": (c_int, [POINTER(tutti_option), c_void_p, c_void_p, c_ulong]),
@@ -1148,9 +1214,15 @@ FUNCTIONS = {
     "tutti_option_type_name": (c_char_p, [c_int]),
     "tutti_options_default": (None, [POINTER(tutti_option), c_void_p]),
     "tutti_owe": (None, [POINTER(tutti_method), c_int, c_long]),
-    "tutti_permuted": (c_ulong, [_Nameless4, c_ulong, c_ulong]),
+    "tutti_pairs_answer": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_pairs_ask": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_pairs_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_pairs_options),
+        POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_pairs_read": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_pairs_update": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_permuted": (c_ulong, [tutti_rng, c_ulong, c_ulong]),
     "tutti_philox": (None, [POINTER(c_uint), POINTER(c_uint), POINTER(c_uint)]),
-    "tutti_philox_begin": (None, [_Nameless5, POINTER(c_uint), POINTER(c_uint)]),
+    "tutti_philox_begin": (None, [tutti_rng, POINTER(c_uint), POINTER(c_uint)]),
     "tutti_plan_carry_out": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
     "tutti_plan_close": (None, [c_void_p]),
     "tutti_plan_count": (c_ulong, [c_void_p]),
@@ -1158,16 +1230,19 @@ FUNCTIONS = {
     "tutti_plan_state": (POINTER(tutti_state), [c_void_p, c_ulong, POINTER(c_void_p)]),
     "tutti_port_of": (c_ulong, [c_char_p, c_ulong, c_ulong]),
     "tutti_post_recv": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, tutti_buffer, POINTER(tutti_error)]),
-    "tutti_post_send": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, POINTER(tutti_note), tutti_buffer, POINTER(tutti_error)]),
-    "tutti_random": (c_ulong, [_Nameless6, c_ulong]),
+    "tutti_post_send": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, POINTER(tutti_note), tutti_buffer,
+        POINTER(tutti_error)]),
+    "tutti_random": (c_ulong, [tutti_rng, c_ulong]),
     "tutti_rate_at": (tutti_rate, [POINTER(tutti_method), c_ulong]),
     "tutti_rate_now": (tutti_rate, [POINTER(tutti_method)]),
     "tutti_recv": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_note), tutti_buffer, c_long, POINTER(tutti_error)]),
     "tutti_reduce": (c_int, [POINTER(tutti_group), c_int, c_int, tutti_buffer, POINTER(tutti_error)]),
     "tutti_reduce_double": (c_int, [POINTER(tutti_group), c_int, POINTER(c_double), c_ulong, POINTER(tutti_error)]),
-    "tutti_reduce_from": (c_int, [POINTER(tutti_group), c_int, c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_reduce_from": (c_int, [POINTER(tutti_group), c_int, c_int, tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
     "tutti_reduce_scatter": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
-    "tutti_reduce_scatter_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_reduce_scatter_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
     "tutti_reply": (c_int, [POINTER(tutti_method), POINTER(tutti_note), POINTER(tutti_note), POINTER(tutti_error)]),
     "tutti_round": (c_int, [POINTER(tutti_method), c_int, c_bool, POINTER(tutti_error)]),
     "tutti_runtime_check": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
@@ -1179,14 +1254,66 @@ FUNCTIONS = {
     "tutti_safetensors_find": (POINTER(tutti_tensor_entry), [c_void_p, c_char_p]),
     "tutti_safetensors_metadata": (c_char_p, [c_void_p, c_char_p]),
     "tutti_safetensors_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
-    "tutti_safetensors_parse": (c_int, [POINTER(c_void_p), c_char_p, POINTER(c_uint8), c_ulong, c_ulong, POINTER(tutti_error)]),
-    "tutti_safetensors_read": (c_int, [c_void_p, POINTER(tutti_tensor_entry), c_ulong, c_void_p, c_ulong, POINTER(tutti_error)]),
-    "tutti_safetensors_write": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_tensor_entry), c_ulong, POINTER(c_char_p), POINTER(c_ulong), POINTER(tutti_error)]),
+    "tutti_safetensors_parse": (c_int, [POINTER(c_void_p), c_char_p, POINTER(c_uint8), c_ulong, c_ulong,
+        POINTER(tutti_error)]),
+    "tutti_safetensors_read": (c_int, [c_void_p, POINTER(tutti_tensor_entry), c_ulong, c_void_p, c_ulong,
+        POINTER(tutti_error)]),
+    "tutti_safetensors_write": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_tensor_entry), c_ulong,
+        POINTER(c_char_p), POINTER(c_ulong), POINTER(tutti_error)]),
     "tutti_scale": (None, [c_void_p, c_ulong, c_float, POINTER(c_float)]),
     "tutti_scatter_parts": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
-    "tutti_scatter_parts_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_scatter_parts_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
     "tutti_send": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_note), tutti_buffer, POINTER(tutti_error)]),
-    "tutti_serve": (c_int, [POINTER(tutti_method), c_int, POINTER(tutti_note), tutti_buffer, c_long, POINTER(tutti_error)]),
+    "tutti_serve": (c_int, [POINTER(tutti_method), c_int, POINTER(tutti_note), tutti_buffer, c_long,
+        POINTER(tutti_error)]),
+    "tutti_server_add": (None, [c_void_p, c_float, POINTER(c_float)]),
+    "tutti_server_agree": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_server_answer": (c_int, [c_void_p, POINTER(tutti_note), c_int, c_uint, POINTER(c_float), c_ulong,
+        POINTER(tutti_error)]),
+    "tutti_server_answer_sum": (c_int, [c_void_p, POINTER(tutti_server_request), POINTER(tutti_note), c_int, c_uint,
+        POINTER(POINTER(c_float)), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_server_ask": (c_int, [c_void_p, c_int, c_uint, c_long, POINTER(tutti_server_answers), POINTER(tutti_error)]),
+    "tutti_server_blend": (None, [c_void_p, c_float, POINTER(c_float)]),
+    "tutti_server_collect": (None, [c_void_p, c_float, POINTER(c_float), POINTER(c_float)]),
+    "tutti_server_compensate": (None, [c_void_p, POINTER(tutti_server_request), POINTER(tutti_compensation),
+        POINTER(c_float)]),
+    "tutti_server_count": (c_int, [c_void_p]),
+    "tutti_server_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_server_setup),
+        POINTER(tutti_error)]),
+    "tutti_server_declare_count": (None, [c_void_p, c_void_p, c_char_p, POINTER(POINTER(c_long))]),
+    "tutti_server_exchange": (c_int, [c_void_p, POINTER(tutti_piece), c_long, POINTER(tutti_error)]),
+    "tutti_server_give": (c_int, [c_void_p, POINTER(tutti_note), c_int, c_uint, POINTER(tutti_error)]),
+    "tutti_server_give_each": (c_int, [c_void_p, POINTER(tutti_note), c_int, POINTER(c_uint), POINTER(tutti_error)]),
+    "tutti_server_give_own": (c_int, [c_void_p, POINTER(tutti_note), c_int, c_uint, POINTER(c_float),
+        POINTER(tutti_error)]),
+    "tutti_server_give_update": (c_int, [c_void_p, POINTER(tutti_note), c_int, c_int, c_uint, POINTER(c_float),
+        c_ulong, POINTER(tutti_error)]),
+    "tutti_server_given_ns": (c_long, [c_void_p, c_int]),
+    "tutti_server_got": (c_ulong, [c_void_p]),
+    "tutti_server_has": (c_bool, [c_void_p, c_int]),
+    "tutti_server_index": (c_int, [c_void_p]),
+    "tutti_server_keeps": (c_bool, [c_void_p]),
+    "tutti_server_need_rows": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
+    "tutti_server_part": (c_ulong, [c_void_p, c_int, c_ulong, c_ulong, POINTER(c_ulong)]),
+    "tutti_server_push": (c_int, [c_void_p, c_uint, c_long, POINTER(c_float), POINTER(c_float),
+        POINTER(tutti_server_answers), POINTER(tutti_error)]),
+    "tutti_server_run": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_server_seconds": (c_double, [c_void_p, c_int]),
+    "tutti_server_slack": (c_ulong, [POINTER(tutti_method)]),
+    "tutti_server_sum": (POINTER(c_float), [c_void_p, POINTER(tutti_server_request), c_int, POINTER(POINTER(c_float)),
+        POINTER(c_float), POINTER(c_ulong)]),
+    "tutti_server_table_fits": (c_int, [c_void_p, c_int, c_double, c_char_p, POINTER(tutti_error)]),
+    "tutti_server_tell": (c_int, [c_void_p, c_int, c_int, POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_server_took": (None, [c_void_p, c_ulong]),
+    "tutti_server_update": (None, [c_void_p, POINTER(c_float), POINTER(tutti_rate)]),
+    "tutti_server_update_collected": (None, [c_void_p, POINTER(c_float), POINTER(tutti_rate)]),
+    "tutti_server_update_give": (c_int, [c_void_p, POINTER(c_float), POINTER(tutti_rate), POINTER(tutti_note), c_int,
+        c_uint, POINTER(tutti_error)]),
+    "tutti_server_values": (POINTER(c_float), [c_void_p]),
+    "tutti_server_version": (c_ulong, [c_void_p]),
+    "tutti_server_wake_at": (None, [c_void_p, c_long]),
+    "tutti_server_words": (c_ulong, [c_void_p, c_ulong, c_ulong]),
     "tutti_settings_close": (None, [c_void_p]),
     "tutti_settings_default": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, POINTER(tutti_error)]),
     "tutti_settings_environment": (c_int, [c_void_p, c_char_p, POINTER(c_char_p), POINTER(tutti_error)]),
@@ -1215,31 +1342,38 @@ FUNCTIONS = {
     "tutti_spec_print": (c_int, [c_char_p, POINTER(tutti_option), c_void_p, c_void_p, c_ulong]),
     "tutti_stale": (None, [POINTER(tutti_method), c_ulong]),
     "tutti_status_name": (c_char_p, [c_int]),
-    "tutti_step_adam": (None, [c_void_p, c_ulong, POINTER(tutti_adam_step), POINTER(c_float), POINTER(c_float), POINTER(c_float), POINTER(c_float)]),
-    "tutti_step_sgd": (None, [c_void_p, c_ulong, POINTER(tutti_sgd_step), POINTER(c_float), POINTER(c_float), POINTER(c_float)]),
+    "tutti_step_adam": (None, [c_void_p, c_ulong, POINTER(tutti_adam_step), POINTER(c_float), POINTER(c_float),
+        POINTER(c_float), POINTER(c_float)]),
+    "tutti_step_sgd": (None, [c_void_p, c_ulong, POINTER(tutti_sgd_step), POINTER(c_float), POINTER(c_float),
+        POINTER(c_float)]),
     "tutti_stragglar_rounds": (c_int, [c_int, c_bool]),
     "tutti_suggest": (None, [c_char_p, POINTER(c_char_p), c_ulong, c_void_p, c_ulong]),
     "tutti_take_over": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_error)]),
     "tutti_team_parse": (c_int, [POINTER(tutti_method), c_char_p, c_char_p, POINTER(c_int), POINTER(tutti_error)]),
     "tutti_thread_join": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_thread_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
+    "tutti_thread_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, CFUNCTYPE(c_int, c_void_p,
+        POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
     "tutti_transport_check": (c_int, [POINTER(tutti_transport_ops), c_char_p, POINTER(tutti_error)]),
     "tutti_transport_find": (POINTER(tutti_transport_ops), [c_char_p]),
-    "tutti_transport_load": (c_int, [c_char_p, POINTER(POINTER(tutti_transport_ops)), c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_transport_load": (c_int, [c_char_p, POINTER(POINTER(tutti_transport_ops)), c_void_p, c_ulong,
+        POINTER(tutti_error)]),
     "tutti_tree_sum": (None, [c_void_p, c_ulong, c_int, POINTER(POINTER(c_float)), POINTER(c_float), POINTER(c_float)]),
     "tutti_tree_sum_all": (None, [c_void_p, c_ulong, c_int, POINTER(POINTER(c_float)), POINTER(c_float)]),
-    "tutti_uniform": (c_double, [_Nameless7, c_ulong]),
+    "tutti_uniform": (c_double, [tutti_rng, c_ulong]),
     "tutti_unlock": (None, [c_void_p]),
-    "tutti_update": (None, [POINTER(tutti_optim), c_ulong, c_ulong, POINTER(c_float), POINTER(c_float), POINTER(tutti_rate)]),
+    "tutti_update": (None, [POINTER(tutti_optim), c_ulong, c_ulong, POINTER(c_float), POINTER(c_float),
+        POINTER(tutti_rate)]),
     "tutti_variable": (c_char_p, [POINTER(c_char_p), c_char_p]),
     "tutti_version": (c_char_p, []),
     "tutti_wait": (c_int, [c_void_p, c_long, POINTER(tutti_error)]),
-    "tutti_wait_some": (c_int, [c_void_p, POINTER(POINTER(tutti_request)), c_ulong, c_ulong, c_long, POINTER(c_ulong), POINTER(tutti_error)]),
+    "tutti_wait_some": (c_int, [c_void_p, POINTER(POINTER(tutti_request)), c_ulong, c_ulong, c_long, POINTER(c_ulong),
+        POINTER(tutti_error)]),
     "tutti_wake": (None, [c_void_p]),
     "tutti_world_can_survive": (c_bool, [c_char_p]),
     "tutti_world_check": (c_int, [c_char_p, POINTER(tutti_error)]),
     "tutti_world_close": (None, [c_void_p]),
-    "tutti_world_common": (c_int, [c_void_p, c_char_p, c_ulong, POINTER(c_void_p), POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_world_common": (c_int, [c_void_p, c_char_p, c_ulong, POINTER(c_void_p), POINTER(c_bool),
+        POINTER(tutti_error)]),
     "tutti_world_dead": (c_int, [c_void_p, c_void_p, c_ulong]),
     "tutti_world_device": (c_void_p, [c_void_p]),
     "tutti_world_events": (c_int, [c_void_p, c_int, POINTER(tutti_peer_event), c_int]),
@@ -1250,9 +1384,11 @@ FUNCTIONS = {
     "tutti_world_lost": (c_bool, [c_void_p, c_int, c_void_p, c_ulong]),
     "tutti_world_node": (c_int, [c_void_p, c_int]),
     "tutti_world_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(tutti_error)]),
-    "tutti_world_open_telling": (c_int, [POINTER(c_void_p), c_char_p, CFUNCTYPE(None, c_void_p, c_char_p), c_void_p, POINTER(tutti_error)]),
+    "tutti_world_open_telling": (c_int, [POINTER(c_void_p), c_char_p, CFUNCTYPE(None, c_void_p, c_char_p), c_void_p,
+        POINTER(tutti_error)]),
     "tutti_world_rank": (c_int, [c_void_p]),
-    "tutti_world_run": (c_int, [c_char_p, c_int, CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
+    "tutti_world_run": (c_int, [c_char_p, c_int, CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(tutti_error)), c_void_p,
+        POINTER(tutti_error)]),
     "tutti_world_runtime": (POINTER(tutti_runtime), [c_void_p]),
     "tutti_world_sent": (None, [c_void_p, c_int, POINTER(c_ulong), POINTER(c_ulong)]),
     "tutti_world_sent_there": (None, [c_void_p, c_int, c_ulong]),
