@@ -316,6 +316,12 @@ tutti_status tutti_engine_ready_from(tutti_engine *e, int tensor, const void *gr
 tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
                                      tutti_error *err);
 
+/* The same with those n rows one behind the other at `rows`, for this call only, in that type, as a
+   sparse gradient has them. */
+tutti_status tutti_engine_ready_rows_from(tutti_engine *e, int tensor, const uint32_t *ids,
+                                          size_t n, const void *rows, tutti_dtype dtype,
+                                          tutti_error *err);
+
 /* Ends the pass. loss_sum: of its samples. Tensors that were never announced count as 0, and an
    event names them once. */
 tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err);

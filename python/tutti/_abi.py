@@ -1062,6 +1062,8 @@ FUNCTIONS = {
     "tutti_engine_ready": (c_int, [c_void_p, c_int, POINTER(tutti_error)]),
     "tutti_engine_ready_from": (c_int, [c_void_p, c_int, c_void_p, c_int, POINTER(tutti_error)]),
     "tutti_engine_ready_rows": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
+    "tutti_engine_ready_rows_from": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, c_void_p, c_int,
+        POINTER(tutti_error)]),
     "tutti_engine_regroup": (c_bool, [c_void_p, POINTER(tutti_group), c_ulong]),
     "tutti_engine_reshare": (c_int, [c_void_p, POINTER(c_long), POINTER(tutti_error)]),
     "tutti_engine_resume": (c_int, [c_void_p, POINTER(tutti_error)]),

@@ -125,13 +125,14 @@ void tutti_engine_take_gradient(tutti_engine *e, int tensor, const void *from, t
         tutti_fill(d, t->count, 0, g);
 }
 
-void tutti_engine_take_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n)
+void tutti_engine_take_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, const void *from,
+                            tutti_dtype dtype, bool whole)
 {
-    const tutti_param *p = &e->params[tensor];
     const tutti_tensor *t = &e->tensors[tensor];
+    const size_t bytes = t->cols * tutti_dtype_bytes(dtype);
 
-    for (size_t k = 0; k < n && p->gradient != NULL && e->pass.samples > 0; k++) /* what is not kept is 0 by now */
-        take(e->m.device, place_of(p, p->gradient, ids[k] * t->cols), p->dtype, t->cols, true,
+    for (size_t k = 0; k < n && from != NULL && e->pass.samples > 0; k++) /* what is not kept is 0 by now */
+        take(e->m.device, (const char *)from + (whole ? ids[k] : k) * bytes, dtype, t->cols, true,
              e->m.g + t->first + ids[k] * t->cols);
 }
 

@@ -372,19 +372,26 @@ tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
     return announce(e, tensor);
 }
 
+static tutti_status check_type(const char *call, int tensor, tutti_dtype dtype, tutti_error *err)
+{
+    return dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "%s was called for tensor %d with dtype %d; gradients are in F32, BF16 or F16 (device.h)",
+                            call, tensor, (int)dtype);
+}
+
 tutti_status tutti_engine_ready_from(tutti_engine *e, int tensor, const void *gradient, tutti_dtype dtype,
                                      tutti_error *err)
 {
+    TUTTI_TRY(check_type("ready_from", tensor, dtype, err));
     TUTTI_TRY(check_whole(e, tensor, err));
-    if (dtype != TUTTI_F32 && dtype != TUTTI_BF16 && dtype != TUTTI_F16)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "ready_from was called for %s with dtype %d; gradients are in F32, BF16 or F16 (device.h)",
-                          e->tensors[tensor].name, (int)dtype);
     tutti_engine_take_gradient(e, tensor, gradient, dtype);
     return announce(e, tensor);
 }
 
-tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status announce_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, const void *from,
+                                  tutti_dtype dtype, bool whole, tutti_error *err)
 {
     const tutti_tensor *t;
 
@@ -401,9 +408,24 @@ tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t
                 (unsigned long)ids[k], t->name, k, t->rows);
     if (e->params[tensor].asks_rows)
         TUTTI_TRY(tutti_engine_rows_were_needed(e, tensor, ids, n, err));
-    tutti_engine_take_rows(e, tensor, ids, n);
+    tutti_engine_take_rows(e, tensor, ids, n, from, dtype, whole);
     tutti_engine_rows_touch(e, tensor, ids, n);
     return announce(e, tensor);
+}
+
+tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    const bool known = tensor >= 0 && tensor < e->layout.n_tensors;
+
+    return announce_rows(e, tensor, ids, n, known ? e->params[tensor].gradient : NULL,
+                         known ? e->params[tensor].dtype : TUTTI_F32, true, err);
+}
+
+tutti_status tutti_engine_ready_rows_from(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, const void *rows,
+                                          tutti_dtype dtype, tutti_error *err)
+{
+    TUTTI_TRY(check_type("ready_rows_from", tensor, dtype, err));
+    return announce_rows(e, tensor, ids, n, rows, dtype, false, err);
 }
 
 tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err)

@@ -1,6 +1,7 @@
 /* The client's own optimiser, memory and types: an update of the client's by the library's rule
    gives the bits of that rule in the engine, under every method that takes one. */
 #include "client.h"
+#include "sanitized.h"
 
 /* ---- the methods ---- */
 
@@ -133,7 +134,10 @@ static void asynchronous_methods_train_with_it(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(alone); k++) {
         run r = run_of(alone[k], CLIENT);
-        r.options.batch = 2;
+        if (SANITIZED_THREAD && strcmp(alone[k], "asgd(hogwild=on)") == 0) { /* its races are what it is */
+            drop(&r);
+            continue;
+        }
         must(&r, 3);
         for (int w = 0; w < 3; w++) {
             assert_true(r.updates[w] >= STEPS);

@@ -27,6 +27,7 @@ typedef struct run {
     size_t rows, cols;           /* of the first table; the second has 3 x 2 */
     double touched[RANKS];       /* share of the rows that a pass of each rank names; above 1: it announces the whole */
     bool by_rows, own_memory;
+    bool from;                   /* rows named come one behind the other, from memory of the call */
     /* of a pass without samples all rows are named, of a client's memory with whatever stands
        there */
     bool in_vain;
@@ -51,6 +52,21 @@ static void initial(void *user, int tensor, float *values)
     const size_t n = tensor == 0 ? 37 : tensor == 1 ? r->rows * r->cols : 6;
     for (size_t i = 0; i < n; i++)
         values[i] = (float)tutti_normal((tutti_rng){ r->options.seed, 7 + (uint64_t)tensor, 0 }, i);
+}
+
+/* Those rows of the first table, one behind the other. */
+static tutti_status hand_over(const run *r, tutti_engine *e, const float *table, const uint32_t *ids, size_t n,
+                              tutti_error *err)
+{
+    float *rows = tutti_alloc(n * r->cols + 1, sizeof *rows);
+    tutti_status status;
+
+    CHECK(rows != NULL);
+    for (size_t k = 0; k < n; k++)
+        memcpy(rows + k * r->cols, table + ids[k] * r->cols, r->cols * sizeof *rows);
+    status = tutti_engine_ready_rows_from(e, 1, ids, n, rows, TUTTI_F32, err);
+    tutti_free(rows);
+    return status;
 }
 
 /* The gradient of this pass: added where rows are not touched for the first time, as nn does it. */
@@ -103,8 +119,9 @@ static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, floa
     }
     status = tutti_engine_ready(e, 0, err);
     if (status == TUTTI_OK)
-        status = r->by_rows && r->touched[m->rank] <= 1 ? tutti_engine_ready_rows(e, 1, ids, n, err)
-                                                        : tutti_engine_ready(e, 1, err);
+        status = !r->by_rows || r->touched[m->rank] > 1 ? tutti_engine_ready(e, 1, err)
+                 : r->from && memory[1] != NULL         ? hand_over(r, e, g[1], ids, n, err)
+                                                        : tutti_engine_ready_rows(e, 1, ids, n, err);
     if (status == TUTTI_OK)
         status = r->by_rows ? tutti_engine_ready_rows(e, 2, three, k, err) : tutti_engine_ready(e, 2, err);
     tutti_free(ids);
@@ -254,6 +271,7 @@ static void rows_and_whole_gradients_train_the_same_bits(void **state)
             r.options.accumulate = 1 + (int64_t)(seed % 3);
             r.options.lane = seed % 3 == 0 ? -1 : seed % 3 == 1 ? 0 : 2;
             r.own_memory = seed % 5 == 0;
+            r.from = seed % 10 == 0;
             check_same(&r, n, optimizers[o]);
         }
 }
@@ -276,6 +294,8 @@ static void uneven_shares_train_the_same_bits(void **state)
     r.steps = 5;
     r.own_memory = r.in_vain = true;
     check_same(&r, 3, "rows named in a pass without samples");
+    r.from = true;
+    check_same(&r, 3, "rows handed over in a pass without samples");
 }
 
 /* ---- methods of other kinds ---- */
