@@ -27,10 +27,12 @@ typedef enum { ENGINE, CLIENT, ITSELF } owner;
 typedef struct run run;
 struct run {
     const char *method, *rule;
+    const tutti_method_ops *const *methods; /* NULL: the registry */
     tutti_engine_options options;
     owner who;                    /* whose optimiser: the engine's, the client's, after step */
     bool own;                    /* the client has memory of its own */
     bool from;                   /* gradients come by ready_from, from new memory each time */
+    bool kept;                   /* gradients come from memory that the engine was told of */
     tutti_dtype dtype;           /* of both */
     int wrong;                   /* what is said instead, if not 0 */
     int steps;
@@ -64,7 +66,7 @@ typedef struct seat {
     tutti_optim *optim;
     uint64_t t;
     double lr;
-    void *values[TENSORS];
+    void *values[TENSORS], *gradients[TENSORS];
 } seat;
 
 static inline float initial_of(int tensor, size_t i)
@@ -189,7 +191,8 @@ static inline tutti_status pass(seat *s, tutti_pass *p, tutti_error *err)
     if (r->flops > 0)
         tutti_charge(m->rt, r->flops * (1 + 0.37 * m->rank), 0);
     for (int k = TENSORS - 1; k >= 0; k--) {
-        float *const g = tutti_engine_gradient(s->e, k), *mine = r->from ? malloc(sizeof x) : g;
+        float *const g = tutti_engine_gradient(s->e, k);
+        float *const mine = r->from || r->kept ? malloc(sizeof x) : g;
         void *const sent = r->from ? malloc(sizeof x) : NULL;
         tutti_status status;
         if (r->own)
@@ -213,18 +216,18 @@ static inline tutti_status pass(seat *s, tutti_pass *p, tutti_error *err)
                 narrow(r->dtype, 1, &one, half);
                 widen(r->dtype, 1, half, &one);
             }
-            mine[i] = !r->from && p->keep ? mine[i] + one : one;
+            mine[i] = mine == g && p->keep ? mine[i] + one : one;
         }
         if (m->rank == 1 % m->workers && (int)m->step == r->bad_step && k == 1)
             mine[3] = r->bad;
-        if (r->from)
-            narrow(r->dtype, counts[k], mine, sent);
+        if (mine != g)
+            narrow(r->dtype, counts[k], mine, r->from ? sent : s->gradients[k]);
         status = do_call((call){ s, READY, .tensor = k, .gradient = sent, .err = err });
-        if (r->from) {
+        if (r->from)
             memset(sent, 0xff, sizeof x);
+        if (mine != g)
             free(mine);
-            free(sent);
-        }
+        free(sent);
         TUTTI_TRY(status);
     }
     return do_call((call){ s, PASSED, .pass = p, .err = err });
@@ -242,6 +245,21 @@ static inline tutti_status load(seat *s, tutti_error *err)
     status = tutti_engine_load(s->e, checkpoint, err);
     tutti_checkpoint_close(checkpoint);
     return status;
+}
+
+/* What the client has is x, rounded. */
+static inline tutti_status delivered(const seat *s, tutti_error *err)
+{
+    const run *r = s->run;
+    uint16_t rounded[2 * 1200];
+
+    for (int k = 0; k < TENSORS && r->own && r->who != ITSELF; k++) {
+        narrow(r->dtype, counts[k], tutti_engine_values(s->e, k), rounded);
+        if (memcmp(rounded, s->values[k], counts[k] * tutti_dtype_bytes(r->dtype)) != 0)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "what was delivered of tensor %d is not x, rounded", k);
+    }
+    return TUTTI_OK;
 }
 
 static inline tutti_status train(seat *s, tutti_error *err)
@@ -279,20 +297,15 @@ static inline tutti_status train(seat *s, tutti_error *err)
                   r->after[m->rank] + m->layout->tensor[k].first);
         if (r->show && step % 3 == 1) {
             TUTTI_TRY(do_call((call){ s, SHOW, .err = err }));
+            TUTTI_TRY(delivered(s, err));
             TUTTI_TRY(do_call((call){ s, RESUME, .err = err }));
+            TUTTI_TRY(delivered(s, err));
         }
     }
     TUTTI_TRY(do_call((call){ s, FINISH, .err = err }));
     tutti_engine_figures(s->e, &figures);
     memcpy(r->x[m->rank], m->x, TOTAL * sizeof(float));
-    /* what the client has is that, rounded */
-    for (int k = 0; k < TENSORS && r->own && r->who != ITSELF; k++) {
-        uint16_t rounded[2 * 1200];
-        narrow(r->dtype, counts[k], tutti_engine_values(s->e, k), rounded);
-        if (memcmp(rounded, s->values[k], counts[k] * tutti_dtype_bytes(r->dtype)) != 0)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                              "what was delivered of tensor %d is not x, rounded", k);
-    }
+    TUTTI_TRY(delivered(s, err));
     r->updates[m->rank] = s->t;
     r->skipped[m->rank] = figures.skipped;
     for (int k = tutti_engine_events(s->e, &events); k-- > 0;)
@@ -312,10 +325,12 @@ static inline tutti_status rank_main(tutti_world *world, void *arg, tutti_error 
     for (int k = 0; k < TENSORS; k++) {
         const bool flat = counts[k] == 7;
         s.values[k] = malloc(counts[k] * sizeof(float));
+        s.gradients[k] = malloc(counts[k] * sizeof(float));
         params[k] = (tutti_param){ .name = names[k], .dims = flat ? 1 : 2, .unit = TENSORS - 1 - k,
                                    .dim = { flat ? 7 : counts[k] / 30, 30 },
-                                   .dtype = r->own ? told_type(r) : TUTTI_F32,
-                                   .values = r->own ? s.values[k] : NULL };
+                                   .dtype = r->own || r->kept ? told_type(r) : TUTTI_F32,
+                                   .values = r->own ? s.values[k] : NULL,
+                                   .gradient = r->kept ? s.gradients[k] : NULL };
         for (size_t i = 0; i < counts[k] && r->own; i++) {
             const float one = initial_of(k, i);
             narrow(r->dtype, 1, &one, (char *)s.values[k] + i * tutti_dtype_bytes(r->dtype));
@@ -336,7 +351,8 @@ static inline tutti_status rank_main(tutti_world *world, void *arg, tutti_error 
         status = tutti_plan_carry_out(s.plan, NULL, err);
     if (status == TUTTI_OK) {
         s.lr = tutti_optim_lr(s.optim);
-        status = tutti_engine_open(&s.e, world, params, TENSORS, &options, err);
+        status = tutti_engine_open_from(&s.e, world, params, TENSORS, &options,
+                                        r->methods != NULL ? r->methods : tutti_methods, err);
     }
     if (status == TUTTI_OK)
         status = train(&s, err);
@@ -344,7 +360,7 @@ static inline tutti_status rank_main(tutti_world *world, void *arg, tutti_error 
     tutti_optim_close(s.optim);
     tutti_plan_close(s.plan);
     for (int k = 0; k < TENSORS; k++)
-        free(s.values[k]);
+        free(s.values[k]), free(s.gradients[k]);
     return status;
 }
 

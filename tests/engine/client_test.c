@@ -148,6 +148,92 @@ static void asynchronous_methods_train_with_it(void **state)
     }
 }
 
+/* ---- methods of others ---- */
+
+typedef struct apart { float *x, *copy; tutti_monitor *door; } apart;
+
+static tutti_status apart_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    apart *s = m->self;
+
+    (void)err;
+    tutti_declare_vector(plan, "apart.x", TUTTI_OWN_MEAN, &s->x);
+    tutti_declare_vector(plan, "apart.copy", TUTTI_SCRATCH, &s->copy);
+    return TUTTI_OK;
+}
+
+static tutti_status apart_open(tutti_method *m, tutti_error *err)
+{
+    apart *s = m->self;
+
+    tutti_copy(m->device, m->n, m->x, s->x);
+    return tutti_monitor_open(&s->door, m->rt, err);
+}
+
+static void apart_close(tutti_method *m)
+{
+    if (m->self != NULL)
+        tutti_monitor_close(((apart *)m->self)->door);
+}
+
+/* The update is of a model of its own, by half the rate, and x stays as it was until then. */
+static tutti_status apart_step(tutti_method *m, tutti_error *err)
+{
+    apart *s = m->self;
+
+    tutti_copy(m->device, m->n, m->x, s->copy);
+    TUTTI_TRY(tutti_base_step_on(m, s->x, m->rank == 0 ? s->door : NULL, 0.5, err));
+    if (memcmp(s->copy, m->x, m->n * sizeof(float)) != 0)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the update of another model has moved x");
+    tutti_copy(m->device, m->n, s->x, m->x);
+    return TUTTI_OK;
+}
+
+static tutti_status twice_step(tutti_method *m, tutti_error *err)
+{
+    return tutti_base_step_on(m, m->x, NULL, 2, err);
+}
+
+#define APART .self_bytes = sizeof(apart), .declare = apart_declare, .open = apart_open, .close = apart_close
+static const tutti_method_ops apart_method = { .name = "apart", APART, .step = apart_step };
+static const tutti_method_ops equal_method = {
+    .name = "equal", APART, .step = apart_step, .exchange = tutti_base_exchange, .traits = TUTTI_REPLICAS_EQUAL
+};
+static const tutti_method_ops twice_method = {
+    .name = "twice", .step = twice_step, .exchange = tutti_base_exchange, .traits = TUTTI_REPLICAS_EQUAL
+};
+static const tutti_method_ops owning_method = { .name = "owning", .traits = TUTTI_OWNS_UPDATE };
+static const tutti_method_ops *const others[] = { &apart_method, &equal_method, &twice_method, &owning_method, NULL };
+
+static void is_of_others(run *r)
+{
+    r->methods = others;
+}
+
+static void fails(const char *method, owner who, tutti_status status, const char *says)
+{
+    run r = run_of(method, who);
+    tutti_error err;
+
+    r.methods = others;
+    if (on_threads(&r, 2, &err) != status || strstr(err.text, says) == NULL)
+        fail_msg("%s: '%s' instead of '%s'", method, err.text, says);
+    drop(&r);
+}
+
+static void a_method_of_somebody_elses_gets_it_through_the_same_calls(void **state)
+{
+    (void)state;
+    for (int workers = 1; workers <= 3; workers += 2) {
+        compare("apart", CLIENT, workers, is_of_others);
+        compare("twice", CLIENT, workers, is_of_others);
+    }
+    fails("owning", CLIENT, TUTTI_ERR_USAGE, "has an update of its own");
+    fails("equal", CLIENT, TUTTI_ERR_STATE, "updates another model");
+    fails("equal", ITSELF, TUTTI_ERR_STATE, "updates another model");
+    fails("twice", ITSELF, TUTTI_ERR_STATE, "updates by another rate");
+}
+
 /* ---- exchange only ---- */
 
 static void exchanging_only_and_updating_oneself_gives_the_engines_bits(void **state)
@@ -216,12 +302,13 @@ static void a_gradient_from_anywhere_counts_as_the_same_widened_in_g(void **stat
     (void)state;
     for (size_t d = 0; d < TUTTI_LENGTH(dtypes); d++)
         for (int accumulate = 1; accumulate <= 3; accumulate += 2)
-            for (int c = 0; c < 2; c++) {
-                run a = run_of(c == 0 ? "ddp" : "d-psgd", ENGINE), b = run_of(a.method, ENGINE);
+            for (int c = 0; c < 4; c++) {
+                run a = run_of(c % 2 == 0 ? "ddp" : "d-psgd", ENGINE), b = run_of(a.method, ENGINE);
                 a.dtype = b.dtype = dtypes[d];
                 a.options.accumulate = b.options.accumulate = accumulate;
                 a.rounded = true;
-                b.from = true;
+                b.from = c < 2;
+                b.kept = !b.from;
                 must(&a, 2);
                 must(&b, 2);
                 same(&a, &b, 2);
@@ -464,6 +551,7 @@ int main(void)
         cmocka_unit_test(everything_else_keeps_its_meaning),
         cmocka_unit_test(a_step_that_is_left_out_calls_no_update),
         cmocka_unit_test(asynchronous_methods_train_with_it),
+        cmocka_unit_test(a_method_of_somebody_elses_gets_it_through_the_same_calls),
         cmocka_unit_test(exchanging_only_and_updating_oneself_gives_the_engines_bits),
         cmocka_unit_test(what_is_not_finite_passes_where_it_is_kept),
         cmocka_unit_test(a_codec_keeps_nothing_of_a_step_that_the_client_leaves_out),
