@@ -93,8 +93,9 @@ typedef enum {
    the client's optimiser keeps is the client's: no checkpoint of the engine has it.
 
    update NULL with "client": *exchange only*. After step the exchanged gradients stand in g, and
-   the client updates x, or its `values`, by itself before the next pass. For methods that exchange
-   gradients in every step, whose workers' models are equal, and that give the optimiser the mean.
+   the client updates x, or its `values`, by itself before the next pass. `values` are then the
+   model, and x takes it from there at show, save and finish. For methods that exchange gradients in
+   every step, whose workers' models are equal, and that give the optimiser the mean.
 
    Neither takes a schedule: lr_schedule is "constant". Methods that update at servers, or along a
    direction of their own, refuse "client".

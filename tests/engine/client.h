@@ -338,7 +338,7 @@ static inline tutti_status rank_main(tutti_world *world, void *arg, tutti_error 
     }
     options.method = r->method;
     options.optimizer = r->who == ENGINE ? r->rule : "client";
-    options.update = r->who == CLIENT ? update : NULL;
+    options.update = r->who == CLIENT ? update : r->options.update;
     options.initial = initial;
     options.evaluate = held_out;
     options.user = &s;

@@ -129,6 +129,37 @@ static void a_step_that_is_left_out_calls_no_update(void **state)
     }
 }
 
+/* Its sentence ends the run. */
+static tutti_status no_update(void *user, double factor, tutti_error *err)
+{
+    (void)user;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the client's sentence, at factor %g", factor);
+}
+
+static tutti_status closed_update(void *user, double factor, tutti_error *err)
+{
+    (void)user, (void)factor, (void)err;
+    return TUTTI_CLOSED;
+}
+
+static void a_failure_of_the_clients_update_ends_the_run_with_its_sentence(void **state)
+{
+    static const char *const methods[] = { "ddp", "d-psgd", "ad-psgd" };
+    tutti_error err;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        run r = run_of(methods[k], ITSELF);
+        r.options.update = no_update;
+        assert_int_equal(on_threads(&r, 2, &err), TUTTI_ERR_USAGE);
+        assert_non_null(strstr(err.text, "the client's sentence, at factor 1"));
+        r.options.update = closed_update;
+        assert_int_equal(on_threads(&r, 2, &err), TUTTI_ERR_STATE);
+        assert_non_null(strstr(err.text, "update gave TUTTI_CLOSED"));
+        drop(&r);
+    }
+}
+
 static void asynchronous_methods_train_with_it(void **state)
 {
     (void)state;
@@ -528,6 +559,13 @@ static void what_does_not_go_with_it_is_refused_with_the_mend(void **state)
     r = run_of("ddp", ITSELF);
     r.options.loss_scale = "dynamic";
     refuses_a(r, 2, "loss-scale may leave out a step");
+    r = run_of("ddp", ENGINE);
+    r.options.update = update;
+    refuses_a(r, 2, "so nothing would call it");
+    r = run_of("ddp", CLIENT);
+    r.kept = true;
+    r.wrong = TUTTI_F64;
+    refuses_a(r, 2, "a client's values are in F32, BF16 or F16");
     r = run_of("asgd", ENGINE);
     r.lr_after = 0.1;
     refuses_a(r, 2, "take the learning rate from lr-schedule");
@@ -550,6 +588,7 @@ int main(void)
         cmocka_unit_test(an_update_of_the_clients_gives_the_engines_bits),
         cmocka_unit_test(everything_else_keeps_its_meaning),
         cmocka_unit_test(a_step_that_is_left_out_calls_no_update),
+        cmocka_unit_test(a_failure_of_the_clients_update_ends_the_run_with_its_sentence),
         cmocka_unit_test(asynchronous_methods_train_with_it),
         cmocka_unit_test(a_method_of_somebody_elses_gets_it_through_the_same_calls),
         cmocka_unit_test(exchanging_only_and_updating_oneself_gives_the_engines_bits),
