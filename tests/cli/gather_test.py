@@ -107,6 +107,52 @@ class Gathered(unittest.TestCase):
         for pair in runs:
             self.met(self.ends(pair), 2, "shm")
 
+    def test_train_takes_shared_memory_and_needs_no_key(self):
+        data = small_mnist(os.path.join(self.folder, "data"))
+        common = ("train", "--model", "mlp(hidden=48)", "--data", data, "--batch", "16", "--seed", "7",
+                  "--threads", "1", "--out")
+        done = tutti(*common, os.path.join(self.folder, "one"), "-n", 3)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for transport, given in (("shm", ()), ("tcp", ("--transport", "tcp"))):
+            out = os.path.join(self.folder, transport)
+            runs = [subprocess.Popen([TUTTI, *common, out, *given], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     text=True, env=clean_environment(XDG_RUNTIME_DIR=self.folder, **place))
+                    for place in self.torch(3, LOCAL_WORLD_SIZE="3")]
+            self.runs += runs
+            told = self.ends(runs)
+            self.assertEqual([code for _, _, code in told], [0, 0, 0], told)
+            self.assertEqual(told[0][0].splitlines()[0], "tutti: 3 workers started by torchrun (RANK=0, WORLD_SIZE=3), "
+                             "transport " + transport)
+            self.assertEqual(read(os.path.join(out, "model.safetensors")),
+                             read(os.path.join(self.folder, "one", "model.safetensors")))
+        lonely = subprocess.run([TUTTI, *common, os.path.join(self.folder, "b"), "--start-timeout", "1"],
+                                capture_output=True, text=True, timeout=60,
+                                env=clean_environment(XDG_RUNTIME_DIR=self.folder, **self.torch(2)[0]))
+        self.assertEqual(lonely.returncode, 3)
+        self.assertIn("1 of 2 workers had not come within 1 s", lonely.stderr)
+
+    def test_train_goes_on_after_a_loss(self):
+        data = small_mnist(os.path.join(self.folder, "data"))
+        out = os.path.join(self.folder, "out")
+        runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=48)", "--data", data, "--batch", "16",
+                                  "--epochs", "100000", "--report-every", "1", "--threads", "1", "--out", out,
+                                  "--optimizer", "sgd(lr=0.001)", "--method", "ad-psgd"], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, text=True,
+                                 env=clean_environment(XDG_RUNTIME_DIR=self.folder, **place)) for place in self.torch(3)]
+        self.runs += runs
+
+        def steps(more):
+            now, until = lines_told(out), time.monotonic() + 60
+            while lines_told(out) < now + more:
+                self.assertIsNone(runs[0].poll())
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.01)
+
+        steps(2)
+        runs[2].kill()
+        steps(50)
+        self.assertEqual([run.poll() for run in runs[:2]], [None, None])
+
     @unittest.skipIf(not LAUNCHERS, "skipped: built without MPI, or its launchers are not installed")
     def test_under_mpirun(self):
         for kind in LAUNCHERS:

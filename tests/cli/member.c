@@ -7,10 +7,11 @@
      once     (default) one sum, then it leaves
      twice    a world after the other
      on       sums for ever; a failure is said with the time since the last sum
-     alone    sums for ever, which go on without those that are lost
+     alone    nothing more: it waits for its end
      late     waits a second before it opens the world
      exit:R:N rank R ends with exit code N after the first sum, the others go on as under `on`
-     die:R    rank R kills itself after the first sum */
+     die:R    rank R kills itself after the first sum
+     outlive:R    the same, and the others leave in order a second later */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +65,7 @@ static int member(const char *transport, const char *mode)
 
     sscanf(mode, "exit:%d:%d", &who, &code);
     sscanf(mode, "die:%d", &who);
+    sscanf(mode, "outlive:%d", &who);
     if (tutti_world_open_telling(&w, transport, say, NULL, &err) != TUTTI_OK)
         return fail(&err, since);
     rank = tutti_world_rank(w);
@@ -78,6 +80,10 @@ static int member(const char *transport, const char *mode)
         exit(code);
     if (rank == who)
         raise(SIGKILL);
+    if (strncmp(mode, "outlive:", 8) == 0) {
+        sleep(1);
+        who = -1;
+    }
     while (strcmp(mode, "on") == 0 || who >= 0) {
         since = now();
         if (sum(w, &value, &err) != TUTTI_OK) {

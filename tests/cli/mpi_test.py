@@ -195,8 +195,9 @@ class MPI(Case):
             marker = "TUTTI_TEST_MARK=%d-%s" % (os.getpid(), kind)
             name, value = marker.split("=")
             p = subprocess.Popen([*launcher, TUTTI, "train", "--model", "mlp(hidden=48)", "--data", self.data,
-                                  "--epochs", "100000", "--threads", "1", "--out", out], stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.PIPE, text=True, env=clean_environment(**variables, **{name: value}))
+                                  "--epochs", "100000", "--threads", "1", "--transport", "mpi", "--out", out],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                 env=clean_environment(**variables, **{name: value}))
             try:
                 victim = worker_of_rank(marker, 1, out)
                 os.kill(victim, signal.SIGKILL)

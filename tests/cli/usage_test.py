@@ -96,7 +96,7 @@ class Usage(Case):
         self.assertEqual(make().returncode, 0)
 
     def test_each_command_explains_itself(self):
-        for command in ("train", "methods", "codecs", "config", "topology", "data", "check"):
+        for command in ("train", "methods", "codecs", "config", "topology", "data", "check", "run"):
             done = tutti(command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn(f"tutti {command}", done.stdout)

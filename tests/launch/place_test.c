@@ -211,12 +211,75 @@ static void ranks_learn_where_to_meet(void **state)
     p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4"));
     assert_string_equal(tutti_launch_place_transport(&p), "shm");
     p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=h:1"));
+    assert_false(p.one_host);
     assert_true(p.meet_at_rank_0); /* a person's; a launcher of ours says 0 */
     assert_string_equal(tutti_launch_place_transport(&p), "tcp");
     p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=h:1", "TUTTI_MEET_AT_RANK_0=1"));
     assert_true(p.meet_at_rank_0);
     p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=h:1", "TUTTI_MEET_AT_RANK_0=0"));
     assert_false(p.meet_at_rank_0);
+}
+
+/* What each launcher says of it, a step of Slurm around it, or an address that only this host has. */
+static void ranks_learn_whether_they_are_on_one_host(void **state)
+{
+    static const struct { const char *words[8]; bool one_host; const char *transport; } cases[] = {
+        { { "RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1" }, true, "shm" },
+        { { "RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=localhost", "MASTER_PORT=1" }, false, "tcp" },
+        { { "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "MASTER_PORT=1" }, true, "shm" },
+        { { "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.3", "MASTER_PORT=1" }, true, "shm" },
+        { { "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=::1", "MASTER_PORT=1" }, true, "shm" },
+        { { "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1" }, false, "tcp" },
+        { { "RANK=1", "WORLD_SIZE=2" }, false, "shm" }, /* refused with a sentence when it is opened */
+        { { "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=4" }, true, "shm" },
+        { { "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2" }, false, "mpi" },
+        { { "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4" }, false, "mpi" },
+        { { "PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=4" }, true, "shm" },
+        { { "PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=x" }, false, "mpi" },
+        { { "MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE=4", "MV2_COMM_WORLD_LOCAL_SIZE=4" }, true, "shm" },
+        { { SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "SLURM_STEP_NUM_NODES=1", "SLURM_NODELIST=a" }, true, "shm" },
+        { { SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "SLURM_NNODES=1", "SLURM_NODELIST=a" }, true, "shm" },
+        { { SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "SLURM_STEP_NUM_NODES=2", "SLURM_NODELIST=a,b" }, false, "tcp" },
+        { { SLURM, "SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_NNODES=1", "PMI_RANK=1", "PMI_SIZE=4" }, true, "shm" },
+        { { "TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=127.0.0.1:5" }, true, "tcp" },
+        { { "TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_SHM_FD=5" }, true, "shm" },
+        { { "TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_SHM_FD=5", "TUTTI_MEET=h:5" }, false, "tcp" },
+        { { "PATH=x" }, true, "shm" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        const tutti_launch_place p = found((char *const *)(uintptr_t)cases[k].words);
+        if (p.one_host != cases[k].one_host)
+            print_error("case %zu: %s\n", k, cases[k].words[0]);
+        assert_int_equal(p.one_host, cases[k].one_host);
+        assert_string_equal(tutti_launch_place_transport(&p), cases[k].transport);
+    }
+}
+
+static void ranks_of_one_host_gather_what_nobody_gives_them(void **state)
+{
+    char *const *torch = LIST("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "MASTER_PORT=1");
+    char *const *with_key = LIST("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "MASTER_PORT=1", "TUTTI_RUN_KEY=k");
+    char *const *far = LIST("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1");
+    char *const *ours = LIST("TUTTI_RANK=1", "TUTTI_SIZE=2", "TUTTI_SHM_FD=5");
+    char *const *mpi = LIST("PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALNRANKS=2", "TUTTI_RUN_KEY=k");
+    char *const *alone = LIST("RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=localhost", "MASTER_PORT=1");
+    const struct { char *const *environment; bool shm, tcp; } cases[] = {
+        { torch, true, true }, { with_key, true, false }, { far, false, false }, { ours, false, true },
+        { mpi, true, true }, { alone, false, false },
+    };
+    tutti_error err = { 0 };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        const tutti_launch_place p = found(cases[k].environment);
+        assert_int_equal(tutti_launch_gathers(&p, "shm", cases[k].environment), cases[k].shm);
+        assert_int_equal(tutti_launch_gathers(&p, "tcp", cases[k].environment), cases[k].tcp);
+        assert_false(tutti_launch_gathers(&p, "mpi", cases[k].environment));
+        assert_int_equal(tutti_launch_place_meets(&p, cases[k].environment, &err),
+                         cases[k].environment == far ? TUTTI_ERR_USAGE : TUTTI_OK);
+    }
 }
 
 static const char *value(char **environment, const char *name)
@@ -433,6 +496,8 @@ int main(void)
         cmocka_unit_test(slurm_below_another_launcher_is_no_contradiction),
         cmocka_unit_test(any_mixture_follows_the_one_order),
         cmocka_unit_test(ranks_learn_where_to_meet),
+        cmocka_unit_test(ranks_learn_whether_they_are_on_one_host),
+        cmocka_unit_test(ranks_of_one_host_gather_what_nobody_gives_them),
         cmocka_unit_test(a_transport_finds_the_place_in_its_own_words),
         cmocka_unit_test(a_place_by_hand_needs_no_run_id),
         cmocka_unit_test(lists_of_hosts_are_expanded_as_slurm_writes_them),
