@@ -16,9 +16,12 @@ typedef struct tutti_world tutti_world;
    The place in the run comes from the environment of our launcher, or of MPI's, Slurm's or
    torchrun's (launch.h: tutti_launch_find_place). Without one it is rank 0 of 1.
 
-   transport_spec "": "mpi" under an MPI launcher, "tcp" where the environment says where to meet,
-   else "shm". Processes that somebody else has started cannot use shm: TUTTI_ERR_USAGE with a
-   sentence. A failure after the transport was open leaves its last words. */
+   transport_spec "": "shm" where all ranks are on one host, whoever started them. Else "mpi" under
+   an MPI launcher, "tcp" where the environment says where to meet. Ranks of one host that somebody
+   else has started need no key: they meet in a private directory (launch.h: tutti_launch_gather),
+   and with shm a thread of each watches the others until close.
+
+   A failure after the transport was open leaves its last words. */
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err);
 
 /* The same for a program that shows what it waits for. `waits` is told which ranks have not come
@@ -43,6 +46,7 @@ tutti_status tutti_world_run(const char *transport_spec, int n,
                              tutti_status (*rank_main)(tutti_world *world, void *arg,
                                                        tutti_error *err),
                              void *arg, tutti_error *err);
+/* Takes NULL. In a child that was forked from the rank it does nothing: the rank is the parent. */
 void tutti_world_close(tutti_world *world);
 
 tutti_runtime *tutti_world_runtime(tutti_world *world);

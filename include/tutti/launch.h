@@ -224,8 +224,9 @@ tutti_status tutti_launch_place_environment(const tutti_launch_place *place,
 tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *const *environment,
                                       tutti_error *err);
 
-/* The transport for a place where none was named: "shm" where another launcher has started all ranks
-   on one host, else "mpi" under an MPI launcher, "tcp" where there is a place to meet, else "shm". */
+/* The transport for a place where none was named: "shm" where another launcher has started all
+   ranks on one host. Else "mpi" under an MPI launcher, "tcp" where there is a place to meet, "shm"
+   anywhere else. */
 const char *tutti_launch_place_transport(const tutti_launch_place *place);
 
 /* ---- ranks of one host that no launcher of ours has started ---- */
@@ -236,22 +237,22 @@ typedef struct tutti_launch_gathering tutti_launch_gathering;
 bool tutti_launch_gathers(const tutti_launch_place *place, const char *transport,
                           char *const *environment);
 
-/* The ranks meet in a private directory of this user ($XDG_RUNTIME_DIR/tutti or /tmp/tutti-UID) and
-   get there what a launcher of ours would have given them: the memory of the run (shm), or a key and
-   a place to meet (tcp). With shm a thread watches the other ranks' processes until close. Blocks
-   until all ranks are there.
+/* The ranks meet in a private directory of this user ($XDG_RUNTIME_DIR/tutti or /tmp/tutti-UID).
+   They get there what a launcher of ours would have given them: the memory of the run (shm), or a
+   key and a place to meet (tcp). With shm a thread watches the other ranks' processes until close.
+   Blocks until all ranks are there.
 
-   environment: that of tutti_launch_place_environment. wait_ns: for all to
-   come; 0: 60 s. waits, user: as in tutti_launch (transport.h).
+   environment: that of tutti_launch_place_environment. wait_ns: for all to come; 0: 60 s. waits,
+   user: as in tutti_launch (transport.h).
 
-   TUTTI_ERR_USAGE: the directory is not this user's alone, or another process has this rank's place.
-   TUTTI_ERR_IO: somebody has not come in time. TUTTI_ERR_PEER: somebody has ended meanwhile.
-   Allocates. */
+   TUTTI_ERR_USAGE: the directory is not this user's alone, or another process has this rank's
+   place. TUTTI_ERR_PEER: some have not come in time, or one has ended meanwhile. TUTTI_ERR_IO:
+   rank 0 has not come in time. Allocates. */
 tutti_status tutti_launch_gather(tutti_launch_gathering **out, const tutti_launch_place *place,
                                  const char *transport, char *const *environment, int64_t wait_ns,
                                  void (*waits)(void *user, const char *line), void *user,
                                  tutti_error *err);
-/* The environment for the transport's opening; strings of the one that was given are borrowed. */
+/* The environment for the transport's opening. Strings of the one that was given are borrowed. */
 char *const *tutti_launch_gathered(const tutti_launch_gathering *g);
 void tutti_launch_gather_close(tutti_launch_gathering *g); /* after the transport; takes NULL */
 

@@ -35,7 +35,7 @@ const tutti_option tutti_cli_run_options[] = {
     { "start-timeout", TUTTI_REAL, AT(start_timeout), 300, 0.1, 86400, NULL,
       "several hosts: seconds until all workers must have opened the run" },
     { "export", TUTTI_TEXT, AT(exports), 0, 0, 0, "",
-      "several hosts: names of variables to hand on, PATH,PYTHONPATH; TUTTI_* and those of OpenMP and BLAS always are" },
+      "several hosts: variables to hand on, PATH,PYTHONPATH; TUTTI_* and those of OpenMP and BLAS always are" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
       "ranks besides the n workers that only serve, the last ones, of methods with servers; told as TUTTI_SERVERS" },
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
@@ -60,9 +60,10 @@ static void print_help(void)
     printf("tutti run -n N [--OPTION VALUE ...] -- COMMAND [ARGUMENT ...]\n"
            "tutti run -H a:4,b:4 [--OPTION VALUE ...] -- COMMAND [ARGUMENT ...]\n\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "Starts a command as the workers of a run, and ends when all have ended. Each worker finds its place "
-                   "in TUTTI_RANK and TUTTI_SIZE, and as programs for torchrun expect it: RANK, WORLD_SIZE, LOCAL_RANK, "
-                   "LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. A worker that fails ends all, with a sentence.");
+                   "Starts a command as the workers of a run, and ends when all have ended. "
+                   "Each worker finds its place in TUTTI_RANK and TUTTI_SIZE, and as programs for torchrun expect it: "
+                   "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. "
+                   "A worker that fails ends all, with a sentence.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_run_options, true);
     printf("\nExamples:\n"
@@ -153,7 +154,8 @@ static tutti_status find_command(const char *name, char *path, size_t bytes, tut
         if (*at == '\0')
             break;
     }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no command '%.200s' in PATH; give the path of a program", name);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no command '%.200s' in PATH; give the path of a program",
+                      name);
 }
 
 /* ---- what workers are told ---- */
@@ -223,7 +225,8 @@ static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_
     TUTTI_TRY(tutti_launch_find_place(environ, &place, err));
     if (place.by > TUTTI_BY_TUTTI && place.size > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has started %d processes (%s) already; start the command itself by it, without `tutti run`",
+                          "%s has started %d processes (%s) already; "
+                          "start the command itself by it, without `tutti run`",
                           place.name, place.size, place.found);
     p->workers = (int)c->n;
     if (c->hosts[0] != 0)

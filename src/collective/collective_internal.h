@@ -57,7 +57,8 @@ struct tutti_table;
 struct tutti_world {
     const tutti_transport_ops *ops;
     void *transport;
-    struct tutti_launch_gathering *gathering; /* of ranks that another launcher has started; or NULL */
+    struct tutti_launch_gathering *gathering; /* of ranks that another launcher started */
+    long process;                 /* that opened it */
     tutti_runtime *rt;
     bool owns_rt;
     tutti_device *device;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 extern char **environ;
 
@@ -169,6 +170,7 @@ tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *o
     if (world == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a world");
     world->ops = ops;
+    world->process = (long)getpid();
     world->rt = rt;
     world->rank = launch->rank;
     world->size = launch->size;
@@ -313,8 +315,8 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
 
 void tutti_world_close(tutti_world *world)
 {
-    if (world == NULL)
-        return;
+    if (world == NULL || world->process != (long)getpid())
+        return; /* a forked child's copy: the rank, its threads and what the others see of it are the parent's */
     tutti_board_close(world);
     /* relaxed: nobody else is left */
     for (uint32_t k = 0; k < atomic_load_explicit(&world->n_windows, memory_order_relaxed); k++) {

@@ -31,7 +31,8 @@ typedef struct job {
     size_t n_argv;
     const char *directory, *host, *meets[MOST_MEETS];
     size_t n_meets;
-    long workers, first, size, local_first, local_size, threads, pin, grace_ms, stop_ms, silence_ms, goes_on, torch, tag;
+    long workers, first, size, local_first, local_size, threads, pin, grace_ms, stop_ms, silence_ms;
+    long goes_on, torch, tag;
 } job;
 
 /* ---- reading and writing whole ---- */

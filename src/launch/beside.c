@@ -114,8 +114,9 @@ static tutti_status open_parts(launch_beside *b, int fd, tutti_error *err)
         b->polled[r].fd = (int)syscall(SYS_pidfd_open, b->ranks[r].pid, 0);
         if (b->polled[r].fd < 0 && errno != ESRCH)
             return tutti_fail(err, TUTTI_ERR_IO, errno,
-                              "worker %d cannot watch worker %d (process %ld); Linux 5.3 or newer and a free descriptor "
-                              "(ulimit -n) are needed", b->rank, r, (long)b->ranks[r].pid);
+                              "worker %d cannot watch worker %d (process %ld); "
+                              "Linux 5.3 or newer and a free descriptor (ulimit -n) are needed",
+                              b->rank, r, (long)b->ranks[r].pid);
         if (b->polled[r].fd < 0 || tutti_launch_began(b->ranks[r].pid) != b->ranks[r].began)
             ended(b, r);
     }

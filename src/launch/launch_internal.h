@@ -71,7 +71,7 @@ void tutti_launch_lines_close(launch_lines *l, launch_line_fn *output, void *use
 /* ---- start.c ---- */
 typedef struct launch_start {
     const char *const *argv;
-    char **environment;          /* of the children; [rank_at] and the two behind it change with each */
+    char **environment;          /* of the children; [rank_at] and the two behind it change */
     size_t rank_at;
     int local_less;              /* its rank less its number among those of its machine */
     bool torch;                  /* RANK and LOCAL_RANK stand behind */
@@ -119,8 +119,8 @@ void tutti_launch_private_leave(const launch_private *p, const char *name, int *
 int tutti_launch_private_connect(const launch_private *p, const char *name, int *fd);
 /* Who is at the other end, as the kernel knows it; false: another user. */
 bool tutti_launch_peer(int fd, pid_t *pid);
-/* The launcher: the nearest process above this one that did not begin with `variable`, which a
-   launcher sets for what it starts. 0: none is to be seen. */
+/* The launcher: the nearest process above this one that can be seen not to have begun with
+   `variable`, which a launcher sets for what it starts. 0: there is none. */
 pid_t tutti_launch_launcher(const char *variable, unsigned long long *began);
 unsigned long long tutti_launch_began(pid_t pid); /* 0: there is no such process */
 

@@ -47,8 +47,10 @@ static bool process_of(pid_t pid, pid_t *parent, unsigned long long *began)
     }
     text[n > 0 ? n : 0] = '\0';
     end = strrchr(text, ')'); /* of the program's name, which may have anything in it */
-    if (end == NULL || sscanf(end, ") %c %20ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %20llu",
-                              &state, &above, began) != 3 ||
+    /* fields 3, 4 and 22 of proc(5) */
+    if (end == NULL ||
+        sscanf(end, ") %c %20ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %20llu", &state,
+               &above, began) != 3 ||
         state == 'Z' || state == 'X')
         return false;
     *parent = (pid_t)above;
@@ -63,8 +65,9 @@ unsigned long long tutti_launch_began(pid_t pid)
     return process_of(pid, &parent, &began) ? began : 0;
 }
 
-/* Did that process begin with such a variable? That of somebody else cannot be read: no. */
-static bool began_with(pid_t pid, const char *name)
+/* Did that process begin with such a variable? 1: it did, 0: not, -1: that is not ours to read, as
+   of other users and of programs that had more rights. */
+static int began_with(pid_t pid, const char *name)
 {
     const size_t length = strlen(name);
     size_t at = 0; /* how much of the name this entry has shown; beyond it: it is another */
@@ -76,7 +79,7 @@ static bool began_with(pid_t pid, const char *name)
     snprintf(path, sizeof path, "/proc/%ld/environ", (long)pid);
     file = fopen(path, "re");
     if (file == NULL)
-        return false;
+        return -1;
     while (!found && (c = getc(file)) != EOF) {
         found = at == length && c == '=';
         at = c == '\0' ? 0 : at < length && c == name[at] ? at + 1 : length + 1;
@@ -90,9 +93,9 @@ pid_t tutti_launch_launcher(const char *variable, unsigned long long *began)
     pid_t pid = getppid(), above;
 
     while (process_of(pid, &above, began)) {
-        if (!began_with(pid, variable))
+        if (began_with(pid, variable) == 0)
             return pid;
-        pid = above;
+        pid = above; /* a shell or a container between the launcher and us */
     }
     *began = 0;
     return 0;

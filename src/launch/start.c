@@ -98,7 +98,8 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
             s->environment[n++] = given[i];
     }
     if (options->torch) {
-        snprintf(s->all_text, sizeof s->all_text, "WORLD_SIZE=%d", options->size > 0 ? options->size : options->workers);
+        snprintf(s->all_text, sizeof s->all_text, "WORLD_SIZE=%d",
+                 options->size > 0 ? options->size : options->workers);
         snprintf(s->local_text, sizeof s->local_text, "LOCAL_WORLD_SIZE=%d", local_size);
         s->environment[n++] = s->all_text;
         s->environment[n++] = s->local_text;

@@ -35,7 +35,7 @@ static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_o
     return TUTTI_OK;
 }
 
-/* --start-timeout is the transport's open-timeout, unless the transport was given one of its own. */
+/* --start-timeout is the transport's open-timeout, unless it was given one of its own. */
 static void pass_on_patience(const tutti_train_config *c, const tutti_transport_ops *ops, void *self)
 {
     const tutti_option *option = tutti_option_find(ops->options, "open-timeout");

@@ -91,7 +91,7 @@ class Gathered(unittest.TestCase):
         self.met(self.ends(self.all([dict(step, SLURM_PROCID=str(r)) for r in range(3)])), 3, "shm")
 
     def test_under_a_launcher_that_is_the_parent(self):
-        """Two runs whose launchers tell them the same, at once: they are kept apart by the launchers' processes."""
+        """Runs whose launchers tell them the same, at once: the launchers' processes keep them apart."""
         for inner in ([MEMBER], ["sh", "-c", '"$0"; exit $?', MEMBER]):
             place = dict(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="29500",
                          XDG_RUNTIME_DIR=self.folder)
@@ -134,11 +134,12 @@ class Gathered(unittest.TestCase):
     def test_train_goes_on_after_a_loss(self):
         data = small_mnist(os.path.join(self.folder, "data"))
         out = os.path.join(self.folder, "out")
-        runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=48)", "--data", data, "--batch", "16",
-                                  "--epochs", "100000", "--report-every", "1", "--threads", "1", "--out", out,
-                                  "--optimizer", "sgd(lr=0.001)", "--method", "ad-psgd"], stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.PIPE, text=True,
-                                 env=clean_environment(XDG_RUNTIME_DIR=self.folder, **place)) for place in self.torch(3)]
+        command = [TUTTI, "train", "--model", "mlp(hidden=48)", "--data", data, "--batch", "16", "--epochs", "100000",
+                   "--report-every", "1", "--threads", "1", "--out", out, "--optimizer", "sgd(lr=0.001)",
+                   "--method", "ad-psgd"]
+        runs = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                 env=clean_environment(XDG_RUNTIME_DIR=self.folder, **place))
+                for place in self.torch(3)]
         self.runs += runs
 
         def steps(more):
@@ -380,19 +381,22 @@ class Gathered(unittest.TestCase):
             s.close()
         self.met(self.ends([first, self.start(places[1])]), 2, "shm")
 
+    def test_a_forked_child_is_no_rank(self):
+        self.met(self.ends(self.all(self.torch(2), "", "fork")), 2, "shm")
+
     def test_children_of_a_rank_do_not_hide_its_end(self):
         """As data loaders do: processes forked from a rank have its descriptors."""
-        script = "import os, subprocess, sys; p = subprocess.Popen(sys.argv[1:], close_fds=False); sys.exit(p.wait())"
-        places = self.torch(2)
-        inner = subprocess.Popen([sys.executable, "-c", script, MEMBER, "", "on"], stdout=subprocess.PIPE, text=True,
-                                 env=clean_environment(XDG_RUNTIME_DIR=self.folder, **places[0]))
-        self.runs.append(inner)
-        other = self.start(places[1], "", "on")
-        pid = int(re.search(r"pid (\d+)", self.sums([inner, other])[0])[1])
-        os.kill(pid, signal.SIGKILL)
-        out, _, code = self.ends([other])[0]
-        self.assertEqual(code, 3, out)
-        self.assertIn("worker 0 was lost: process %d" % pid, out)
+        for transport in "shm", "tcp":
+            runs = self.all(self.torch(2), transport, "family")
+            self.sums(runs)
+            began = time.monotonic()
+            runs[0].kill()
+            out, _, code = self.ends(runs[1:])[0]
+            self.assertEqual(code, 3, out)
+            self.assertIn("worker 0 was lost: ", out)
+            if transport == "shm":
+                self.assertIn("process %d ended in the middle of the run" % runs[0].pid, out)
+                self.assertLess(time.monotonic() - began, 4) # its child lives for 5 s
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@
      on       sums for ever; a failure is said with the time since the last sum
      alone    nothing more: it waits for its end
      late     waits a second before it opens the world
+     fork     each has a child that closes its copy of the world; another sum
+     family   as `on`, and each has a child that has its descriptors and lives longer
      exit:R:N rank R ends with exit code N after the first sum, the others go on as under `on`
      die:R    rank R kills itself after the first sum
      outlive:R    the same, and the others leave in order a second later */
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "tutti/tutti.h"
@@ -71,6 +74,12 @@ static int member(const char *transport, const char *mode)
     rank = tutti_world_rank(w);
     if (sum(w, &value, &err) != TUTTI_OK)
         return fail(&err, since);
+    if (strcmp(mode, "family") == 0 && fork() == 0) {
+        for (int fd = 0; fd < 3; fd++)
+            close(fd);
+        sleep(5);
+        _exit(0);
+    }
     printf("rank %d of %d over %s: %g; pid %ld; RANK %s LOCAL_RANK %s/%s MASTER %s THREADS %s\n", rank,
            tutti_world_size(w), tutti_world_transport(w), (double)value, (long)getpid(), or_none(getenv("RANK")),
            or_none(getenv("LOCAL_RANK")), or_none(getenv("LOCAL_WORLD_SIZE")), or_none(getenv("MASTER_ADDR")),
@@ -80,11 +89,22 @@ static int member(const char *transport, const char *mode)
         exit(code);
     if (rank == who)
         raise(SIGKILL);
+    if (strcmp(mode, "fork") == 0) {
+        const pid_t child = fork();
+        if (child == 0) {
+            tutti_world_close(w);
+            _exit(0);
+        }
+        if (child < 0 || waitpid(child, &code, 0) != child || code != 0)
+            return 1;
+        if (sum(w, &value, &err) != TUTTI_OK)
+            return fail(&err, since);
+    }
     if (strncmp(mode, "outlive:", 8) == 0) {
         sleep(1);
         who = -1;
     }
-    while (strcmp(mode, "on") == 0 || who >= 0) {
+    while (strcmp(mode, "on") == 0 || strcmp(mode, "family") == 0 || who >= 0) {
         since = now();
         if (sum(w, &value, &err) != TUTTI_OK) {
             code = fail(&err, since);

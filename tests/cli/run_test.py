@@ -45,6 +45,11 @@ class Run(unittest.TestCase):
         self.assertEqual((err, code), ("", 0), out)
         self.assertEqual(sorted(LINE.findall(out)), [(str(r), "2", "tcp", "3") for r in (0, 0, 1, 1)])
 
+    def test_a_forked_child_is_no_rank(self):
+        for transport in "shm", "tcp":
+            out, err, code = self.run_it("-n", 2, "--transport", transport, "--", MEMBER, "", "fork")
+            self.assertEqual((err, code), ("", 0), out)
+
     def test_variables_are_those_of_torchrun(self):
         names = "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "TUTTI_SERVERS", "GROUP_RANK"
         script = "echo " + " ".join("${%s--}" % name for name in names)
@@ -104,7 +109,8 @@ class Run(unittest.TestCase):
 
     def test_one_that_fails_ends_others_that_know_nothing_of_it(self):
         began = time.monotonic()
-        _, err, code = self.run_it("-n", 3, "--grace", 0.5, "--", "sh", "-c", "test $RANK = 1 && exit 9; exec sleep 50")
+        script = "test $RANK = 1 && exit 9; exec sleep 50"
+        _, err, code = self.run_it("-n", 3, "--grace", 0.5, "--", "sh", "-c", script)
         self.assertEqual(code, 1, err)
         self.assertIn("worker 1 was lost", err)
         self.assertLess(time.monotonic() - began, 30)
@@ -116,8 +122,8 @@ class Run(unittest.TestCase):
             line = run.stdout.readline()
             pids[int(LINE.match(line)[1])] = int(re.search(r"pid (\d+)", line)[1])
         os.kill(pids[1], signal.SIGKILL)
-        self.assertRegex(run.stderr.readline(), r"worker 1 was lost: process %d was killed by signal 9 \(SIGKILL\); the "
-                         "run goes on with 2 workers" % pids[1])
+        self.assertRegex(run.stderr.readline(), r"worker 1 was lost: process %d was killed by signal 9 \(SIGKILL\); "
+                         "the run goes on with 2 workers" % pids[1])
         self.assertTrue(alive(pids[0]) and alive(pids[2]))
         os.kill(pids[0], signal.SIGKILL)
         self.assertIn("the run goes on with 1 worker", run.stderr.readline())
@@ -173,7 +179,8 @@ class Run(unittest.TestCase):
     def test_several_hosts(self):
         there = ("-H", "127.0.0.1:1,127.0.0.2:2", "--rsh", "env -u MORE -u OTHER " + HERE)
         script = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR ${MORE--} ${OTHER--}"
-        out, err, code = self.run_it(*there, "--export", "MORE", "--tag", "--", "sh", "-c", script, MORE="yes", OTHER="no")
+        out, err, code = self.run_it(*there, "--export", "MORE", "--tag", "--", "sh", "-c", script, MORE="yes",
+                                     OTHER="no")
         self.assertEqual(code, 0, err)
         # two names of one machine: its cores, and so the local ranks, are counted together
         self.assertEqual(sorted(out.splitlines()), ["127.0.0.2: [1] 1 3 1 3 127.0.0.1 yes -",

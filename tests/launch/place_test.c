@@ -220,7 +220,7 @@ static void ranks_learn_where_to_meet(void **state)
     assert_false(p.meet_at_rank_0);
 }
 
-/* What each launcher says of it, a step of Slurm around it, or an address that only this host has. */
+/* What each launcher says of it, a step of Slurm around it, or an address that no host shares. */
 static void ranks_learn_whether_they_are_on_one_host(void **state)
 {
     static const struct { const char *words[8]; bool one_host; const char *transport; } cases[] = {

@@ -1,6 +1,7 @@
 /* shm.c: the shm transport's table, its opening and its closing. Ranks of one host that share
-   memory: processes started by the launcher, threads of one process (run.c), or a single rank
-   alone. shm_internal.h tells how a message travels. The files of this folder:
+   memory: processes started by the launcher, or by somebody else's on one host (launch/gather.c),
+   threads of one process (run.c), or a single rank alone. shm_internal.h tells how a message
+   travels. The files of this folder:
 
      region.c     the shared memory
      match.c      posting, pairing, cancelling
