@@ -18,7 +18,7 @@
 #include "../transport/shm/shm_region.h"
 #include "launch_internal.h"
 
-enum { LOOK_MS = 500 };
+enum { LOOK_MS = 500, TURN_MS = 50 };
 #define LOOK_NS (LOOK_MS * INT64_C(1000000))
 #define SILENCE_NS INT64_C(3000000000)
 
@@ -50,6 +50,24 @@ static void ended(launch_beside *b, int rank)
     tutti_shm_expel(&b->region, rank, TUTTI_SHM_PARENT, why);
 }
 
+/* All see an end at the same moment, and there is room for few words (shm_region.h). So the lowest
+   rank that runs goes first; the others look after it a moment later. */
+static bool goes_first(const launch_beside *b)
+{
+    for (int r = 0; r < b->rank; r++)
+        if (b->polled[r].fd >= 0 && b->polled[r].revents == 0 && state_of(b, r) < TUTTI_SHM_CLOSED)
+            return false;
+    return true;
+}
+
+static bool any_ended(const launch_beside *b)
+{
+    for (int r = 0; r < b->size; r++)
+        if (b->polled[r].fd >= 0 && b->polled[r].revents != 0)
+            return true;
+    return false;
+}
+
 static void look_at_next(launch_beside *b, bool was_away)
 {
     int next = (b->rank + 1) % b->size;
@@ -76,6 +94,8 @@ static tutti_status watch(void *arg, tutti_error *err)
     for (;;) {
         const int64_t now = tutti_now_ns(b->rt), left = looked_at + LOOK_NS - now;
         poll(b->polled, (nfds_t)b->size + 1, left <= 0 ? 0 : (int)(left / 1000000 + 1));
+        if (b->polled[b->size].revents == 0 && any_ended(b) && !goes_first(b))
+            poll(&b->polled[b->size], 1, TURN_MS);
         if (b->polled[b->size].revents != 0)
             return TUTTI_OK;
         for (int r = 0; r < b->size; r++)

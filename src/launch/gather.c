@@ -393,14 +393,15 @@ static tutti_status listen_to_rank_0(gatherer *f, tutti_error *err)
     struct iovec parts[] = { { &f->got, sizeof f->got }, { f->ranks, table } };
     struct msghdr message = { .msg_iov = parts, .msg_iovlen = TUTTI_LENGTH(parts), .msg_control = control.bytes,
                               .msg_controllen = sizeof control.bytes };
+    /* rank 0 gives up before, by itself; but it may be stopped */
+    const int64_t until = tutti_now_ns(f->g->rt) + f->wait_ns + SAY_NS;
     ssize_t n;
 
     for (;;) {
         n = recvmsg(f->polled[0].fd, &message, MSG_CMSG_CLOEXEC);
         if (n >= 0 || (errno != EAGAIN && errno != EINTR))
             break;
-        /* rank 0 gives up by itself; it may be stopped */
-        if (tutti_now_ns(f->g->rt) >= f->deadline_ns + f->wait_ns / 4 + SAY_NS)
+        if (tutti_now_ns(f->g->rt) >= until)
             return tutti_fail_rank(err, TUTTI_ERR_IO, 0, "worker 0 has not answered worker %d within %g s",
                                    f->place->rank, (double)f->wait_ns / 1e9);
         TUTTI_TRY(look_up(f, err));
