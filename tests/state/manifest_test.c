@@ -54,7 +54,8 @@ static void manifests_that_keep_the_rules_are_taken(void **state)
 
 static void manifests_that_lie_are_refused_in_sentences(void **state)
 {
-    static const struct { const char *manifest, *text;
+    static const struct {
+        const char *manifest, *text;
     } cases[] = {
         { M(STATE("x", "w", "same", 10, RANGE(0, 5, 0, -1) "," RANGE(4, 10, 1, -1))),
           "'m': 'x/w' has elements from 4 in two ranges; each must be saved once" },
@@ -186,6 +187,50 @@ static void a_manifest_from_memory_has_no_files_to_read(void **state)
     free(sealed);
 }
 
+/* Goal: each range is one piece, in the manifest's order, with its state's names; an empty state has
+   none, wherever it stands among the others. */
+static void pieces_are_listed_by_state_tensor_owner_and_place(void **state)
+{
+    static const char text[] = M(STATE("a", "", "same", 0, "") "," STATE(
+        "r", "w", "own-sum", 10,
+        RANGE(0, 10, 0, 0) "," RANGE(0, 10, 1, 2)) "," STATE("x", "a", "same", 0,
+                                                             "") "," STATE("x", "w", "same", 10,
+                                                                           RANGE(0, 4, 0, -1) "," RANGE(
+                                                                               4, 10, 1, -1)) "," STATE("z", "", "same",
+                                                                                                        0, ""));
+    static const struct {
+        const char *state;
+        tutti_keep keep;
+        int owner;
+        uint64_t begin, end;
+    } wanted[] = { { "r", TUTTI_OWN_SUM, 0, 0, 10 },
+                   { "r", TUTTI_OWN_SUM, 2, 0, 10 },
+                   { "x", TUTTI_SAME, -1, 0, 4 },
+                   { "x", TUTTI_SAME, -1, 4, 10 } };
+    size_t bytes;
+    char *sealed = seal(text, sizeof text - 1, &bytes);
+    tutti_checkpoint *c;
+    tutti_saved piece;
+
+    (void)state;
+    assert_int_equal(tutti_checkpoint_parse(&c, "m", sealed, bytes, NULL), TUTTI_OK);
+    for (size_t k = 0; k < TUTTI_LENGTH(wanted); k++) {
+        assert_true(tutti_checkpoint_piece(c, k, &piece));
+        assert_string_equal(piece.state, wanted[k].state);
+        assert_string_equal(piece.tensor, "w");
+        assert_int_equal(piece.keep, wanted[k].keep);
+        assert_int_equal(piece.owner, wanted[k].owner);
+        assert_int_equal(piece.count, 10);
+        assert_int_equal(piece.begin, wanted[k].begin);
+        assert_int_equal(piece.end, wanted[k].end);
+        assert_null(piece.data);
+    }
+    assert_false(tutti_checkpoint_piece(c, TUTTI_LENGTH(wanted), &piece));
+    assert_null(piece.state);
+    tutti_checkpoint_close(c);
+    free(sealed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +238,7 @@ int main(void)
         cmocka_unit_test(manifests_that_lie_are_refused_in_sentences),
         cmocka_unit_test(every_truncation_and_every_edit_breaks_the_seal),
         cmocka_unit_test(a_manifest_from_memory_has_no_files_to_read),
+        cmocka_unit_test(pieces_are_listed_by_state_tensor_owner_and_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
