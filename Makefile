@@ -42,7 +42,7 @@ check-long: setup dev ## what make test leaves out: cases of tests that other te
 bench: setup release ## measure, with ratios
 	@bench/run
 
-lint: dev         ## clang-tidy and the house's own rules
+lint: dev         ## clang-tidy, the house's own rules, ruff if it is there
 	@tools/lint
 
 format:           ## clang-format every C file in place

@@ -70,7 +70,8 @@ def test_structs_and_numbers_are_those_of_a_c_compiler(tmp_path):
     assert len(STRUCTS) > 50 and len(NUMBERS) > 80
 
 
-# What a calling convention knows of a type: a pointer, a kind of number with its size, a struct with its size.
+# What a calling convention knows of a type: a pointer, a kind of number with its size, a struct
+# with its size.
 KIND_OF_CPP = """
 #include <cstdio>
 #include <string>

@@ -7,6 +7,7 @@ the run is left behind, whatever session or group it has put itself into.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import inspect
 import json
 import os
@@ -77,8 +78,11 @@ def marked(mark: str) -> list[int]:
 
 
 def kill_marked(mark: str) -> None:
-    """Kills until none is left: one may just be starting another."""
-    while left := marked(mark):
+    """Kills until none is left, at two looks: one may just be starting another, or becoming another program."""
+    looks = 0
+    while looks < 2:
+        left = marked(mark)
+        looks = 0 if left else looks + 1
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -268,8 +272,9 @@ class Runner:
         worker = [str(HERE / "worker.py"), str(folder), self._script(folder, script), *map(str, args)]
         given: dict[str, str | None] = {}
         if launcher == "torchrun":
+            if importlib.util.find_spec("torch") is None:
+                self._skip("no PyTorch here: tools/setup --python installs it")
             argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n), *worker]
-            given["TUTTI_RUN_KEY_FILE"] = self._key()
         elif launcher == "tutti":
             argv = [str(build() / "bin/tutti"), "run", "-n", str(n), "--", sys.executable, *worker]
         elif launcher == "variables":

@@ -1,6 +1,9 @@
 """The fixture `run` itself: what it gives back, what it refuses, and that nothing is left of a run."""
 
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 
 import processes
@@ -13,7 +16,7 @@ with World() as world:
     print(world.rank, world.size, *sys.argv[1:])
     print("of rank", world.rank, file=sys.stderr)
 """
-ALL = [pytest.param("torchrun", marks=pytest.mark.torch), "openmpi", "mpich", "variables"]
+ALL = [pytest.param("torchrun", marks=pytest.mark.torch), "tutti", "openmpi", "mpich", "variables"]
 
 
 @pytest.mark.parametrize("launcher", ALL)
@@ -66,7 +69,31 @@ def test_a_rank_can_be_killed_and_waited_for(run):
 def test_what_a_test_does_not_wait_for_is_ended(tmp_path):
     runner = processes.Runner(tmp_path, pytest.skip)
     job = runner.start("import time\nprint('here')\ntime.sleep(1000)", n=2, launcher="variables")
-    pids = {job.pid(r) for r in range(2)}
-    assert pids < set(processes.marked(job.mark))
+    for rank in range(2):
+        job.says(rank, "here")
+    assert {job.pid(r) for r in range(2)} < set(processes.marked(job.mark))
     runner.close()
     assert processes.marked(job.mark) == []
+
+
+def test_runs_end_with_a_session_that_is_killed(tmp_path):
+    session = """
+        import pathlib, sys, time
+        import processes
+        with processes.guard():
+            runner = processes.Runner(pathlib.Path(sys.argv[1]), print)
+            job = runner.start("import time\\nprint('here')\\ntime.sleep(1000)", n=2, launcher="variables")
+            job.says(0, "here"), job.says(1, "here")
+            print(job.mark, flush=True)
+            time.sleep(1000)
+    """
+    with subprocess.Popen([sys.executable, "-B", "-c", textwrap.dedent(session), tmp_path], text=True,
+                          env=processes.environment({"TUTTI_BUILD": processes.build()}),
+                          stdout=subprocess.PIPE) as p:
+        mark = p.stdout.readline().strip()
+        assert len(processes.marked(mark)) >= 3
+        p.kill()
+    end = time.monotonic() + 20
+    while processes.marked(mark) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert processes.marked(mark) == []

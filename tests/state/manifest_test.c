@@ -187,8 +187,8 @@ static void a_manifest_from_memory_has_no_files_to_read(void **state)
     free(sealed);
 }
 
-/* Goal: each range is one piece, in the manifest's order, with its state's names; an empty state has
-   none, wherever it stands among the others. */
+/* Goal: each range is one piece, in the manifest's order, with its state's names. An empty state
+   has none, wherever it stands among the others. */
 static void pieces_are_listed_by_state_tensor_owner_and_place(void **state)
 {
     static const char text[] = M(STATE("a", "", "same", 0, "") "," STATE(
