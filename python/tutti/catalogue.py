@@ -91,7 +91,7 @@ def _option(o: _abi.tutti_option) -> Option:
 
 def _options(at) -> tuple[Option, ...]:
     """Of a table that ends with zeros, or of none."""
-    found = []
+    found: list[Option] = []
     while at and at[len(found)].name:
         found.append(_option(at[len(found)]))
     return tuple(found)
@@ -139,7 +139,8 @@ def method(name: str) -> Method:
 
 def codecs() -> tuple[Codec, ...]:
     """All codecs."""
-    found, about = [], _abi.tutti_codec_about()
+    found: list[Codec] = []
+    about = _abi.tutti_codec_about()
     while _c.tutti_codec_listed(len(found), about):
         found.append(Codec(about.name.decode(), about.help.decode(), about.paper.decode(), about.form.decode(),
                            _options(about.options)))
@@ -151,5 +152,5 @@ def topologies() -> tuple[Family, ...]:
     found: list[Family] = []
     name, text, options = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.POINTER(_abi.tutti_option)()
     while _c.tutti_graph_family(len(found), name, text, options):
-        found.append(Family(name.value.decode(), text.value.decode(), _options(options)))
+        found.append(Family((name.value or b"").decode(), (text.value or b"").decode(), _options(options)))
     return tuple(found)

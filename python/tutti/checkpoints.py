@@ -27,9 +27,10 @@ from ._library import library as _c
 from .errors import CorruptError, check
 
 # By tutti_dtype: the format of a memoryview, and NumPy's type.
-_FORMATS = {_abi.TUTTI_F32: ("f", "f4"), _abi.TUTTI_BF16: ("H", "u2"), _abi.TUTTI_F16: ("H", "f2"),
-            _abi.TUTTI_I32: ("i", "i4"), _abi.TUTTI_I64: ("q", "i8"), _abi.TUTTI_U8: ("B", "u1"),
-            _abi.TUTTI_F64: ("d", "f8"), _abi.TUTTI_I8: ("b", "i1")}
+_FORMATS: dict[int, tuple[Any, str]] = {
+    _abi.TUTTI_F32: ("f", "f4"), _abi.TUTTI_F64: ("d", "f8"), _abi.TUTTI_F16: ("H", "f2"), _abi.TUTTI_BF16: ("H", "u2"),
+    _abi.TUTTI_I8: ("b", "i1"), _abi.TUTTI_U8: ("B", "u1"), _abi.TUTTI_I32: ("i", "i4"), _abi.TUTTI_I64: ("q", "i8"),
+}
 _PATH_MOST = 4096
 
 
