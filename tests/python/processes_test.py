@@ -97,3 +97,11 @@ def test_runs_end_with_a_session_that_is_killed(tmp_path):
     while processes.marked(mark) and time.monotonic() < end:
         time.sleep(0.05)
     assert processes.marked(mark) == []
+
+
+def test_without_pytorch_the_suite_is_skipped_and_says_so(tmp_path):
+    done = subprocess.run([processes.HERE / "suite", processes.build()], capture_output=True, text=True,
+                          env=processes.environment({"TUTTI_PYTHON": tmp_path / "python"}))
+    assert done.returncode == 77  # what CTest takes for skipped
+    assert done.stdout == f"skipped: no PyTorch and pytest for {tmp_path}/python: tools/setup --python installs " \
+        "them, TUTTI_PYTHON names others\n"
