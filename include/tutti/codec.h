@@ -255,6 +255,16 @@ tutti_status tutti_codec_sent(tutti_codec *c, const tutti_view *v, const uint8_t
 void tutti_codec_sent_rounds(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
                              void *const *wire);
 
+/* y := the mean of a view of which n workers have sent a message each, to codec c, which encodes
+   (tutti_codec_chosen): decoded and added in the order of all sums. m: worker 0's; the next is
+   `stride` messages further. sums: tutti_codec_mean_levels(n) vectors of view.count elements. *bad:
+   of a failure, whose message it was. */
+typedef struct tutti_codec_message { const uint8_t *at; size_t bytes; } tutti_codec_message;
+size_t tutti_codec_mean_levels(int n);
+tutti_status tutti_codec_mean(tutti_codec *c, const tutti_view *v, const tutti_codec_message *m,
+                              size_t stride, int n, float *y, float *sums, int *bad,
+                              tutti_error *err);
+
 /* The decoded mean on its way to the model, from the innermost wrapper out. */
 void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y);
 

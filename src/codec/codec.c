@@ -287,3 +287,42 @@ void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y)
     if (c->ops->after != NULL)
         c->ops->after(c, v, y);
 }
+
+size_t tutti_codec_mean_levels(int n)
+{
+    size_t levels = 0;
+
+    for (; n > 2; n = (n + 1) / 2)
+        levels++;
+    return levels;
+}
+
+/* y += the sum of n messages from m on, each times a, in the tree. first: of which worker m is.
+   sums: for right branches. */
+static tutti_status add_tree(tutti_codec *c, const tutti_view *v, const tutti_codec_message *m, size_t stride,
+                             int first, int n, float a, float *y, float *sums, int *bad, tutti_error *err)
+{
+    int half = 1;
+
+    if (n == 1) {
+        *bad = first;
+        return v->count == 0 ? TUTTI_OK : c->ops->decode_add(c, v, m->at, m->bytes, a, y, err);
+    }
+    while (2 * half < n)
+        half *= 2;
+    TUTTI_TRY(add_tree(c, v, m, stride, first, half, a, y, sums, bad, err));
+    m += (size_t)half * stride;
+    if (n - half == 1)
+        return add_tree(c, v, m, stride, first + half, 1, a, y, sums, bad, err);
+    tutti_fill(c->space->device, v->count, 0, sums);
+    TUTTI_TRY(add_tree(c, v, m, stride, first + half, n - half, a, sums, sums + v->count, bad, err));
+    tutti_add(c->space->device, v->count, sums, y);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_codec_mean(tutti_codec *c, const tutti_view *v, const tutti_codec_message *m, size_t stride, int n,
+                              float *y, float *sums, int *bad, tutti_error *err)
+{
+    tutti_fill(c->space->device, v->count, 0, y);
+    return add_tree(c, v, m, stride, 0, n, (float)(1.0 / n), y, sums, bad, err);
+}

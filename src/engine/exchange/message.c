@@ -26,7 +26,7 @@
 
 enum { OWNERS_FROM = 4, PART_ALIGNMENT = 64, PREFIX = 4 };
 
-typedef struct message { const uint8_t *at; size_t bytes; } message;
+typedef tutti_codec_message message;
 /* messages: workers x units; receive follows send */
 typedef struct table { message *own, *theirs, *all; size_t *send, *receive; } table;
 
@@ -201,40 +201,18 @@ static tutti_status add(const tutti_exchange_job *job, const tutti_exchange_unit
                              "what worker %d sent of tensor %d", tutti_group_rank(job->group, from), u->view.tensor);
 }
 
-/* y += the sum of the n workers' messages from `low` on, each times a, in the tree. `at`: of worker
-   0's; the next worker's is `stride` further. sums: for right branches. */
-static tutti_status add_tree(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
-                             const message *at, size_t stride, int low, int n, float a, float *y, float *sums,
-                             tutti_error *err)
-{
-    tutti_device *d = job->exchange->space.device;
-    int half = 1;
-
-    if (n == 1)
-        return add(job, u, v, &at[(size_t)low * stride], low, a, y, err);
-    while (2 * half < n)
-        half *= 2;
-    TUTTI_TRY(add_tree(job, u, v, at, stride, low, half, a, y, sums, err));
-    if (n - half == 1)
-        return add(job, u, v, &at[(size_t)(low + half) * stride], low + half, a, y, err);
-    tutti_fill(d, v->count, 0, sums);
-    TUTTI_TRY(add_tree(job, u, v, at, stride, low + half, n - half, a, sums, sums + v->count, err));
-    tutti_add(d, v->count, sums, y);
-    return TUTTI_OK;
-}
-
 /* y := the mean. */
 static tutti_status mean(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *at,
                          size_t stride, float *y, tutti_error *err)
 {
     const int workers = job->group->size;
-    size_t levels = 0;
+    tutti_status status;
+    int bad;
 
-    for (int n = workers; n > 2; n = (n + 1) / 2)
-        levels++;
-    TUTTI_TRY(tutti_exchange_grow(&job->slot->sums, levels * v->count, sizeof(float), err));
-    tutti_fill(job->exchange->space.device, v->count, 0, y);
-    return add_tree(job, u, v, at, stride, 0, workers, (float)(1.0 / workers), y, job->slot->sums.at, err);
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->sums, tutti_codec_mean_levels(workers) * v->count, sizeof(float), err));
+    status = tutti_codec_mean(u->codec, v, at, stride, workers, y, job->slot->sums.at, &bad, err);
+    return tutti_fail_within(err, status, "what worker %d sent of tensor %d", tutti_group_rank(job->group, bad),
+                             u->view.tensor);
 }
 
 /* Wrappers hear what I have sent of a view. */
