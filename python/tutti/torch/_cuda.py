@@ -14,12 +14,13 @@ Everything that is CUDA's is in `Cuda`, five short calls. Tests put streams of t
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
+
+from ._thread import Worker
 
 
 class Device(Protocol):
@@ -71,7 +72,7 @@ class Cuda:
     def hold(self, event: torch.cuda.Event) -> None:
         torch.cuda.current_stream(self.device).wait_event(event)
 
-    def settle(self, future: "torch.futures.Future[Any]", result: Any, after: torch.cuda.Event) -> None:
+    def settle(self, future: torch.futures.Future[Any], result: Any, after: torch.cuda.Event) -> None:
         """Sets the result of a future of this device: whoever waits for that has a stream that waits for `after`."""
         with torch.cuda.stream(self.side):
             self.side.wait_event(after)
@@ -91,25 +92,23 @@ class Ferry:
         self._announce = announce
         self._host: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         self._left: dict[torch.Tensor, Any] = {}  # of host memory: when the last copy from it has been made
-        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._failure: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
 
     def bring(self, tensor: int, grad: torch.Tensor) -> None:
         """The gradient is final on the compute stream. Does not wait."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="tutti-ferry", daemon=True)
-            self._thread.start()
+        if self._worker is None:
+            self._worker = Worker(self._arrived, "tutti-ferry")
         host = self._place(tensor, grad)
-        self._queue.put((tensor, host, self._device.copy(host, grad, self._device.mark())))
+        self._worker.put((tensor, host, self._device.copy(host, grad, self._device.mark())))
 
     def brought(self) -> None:
         """Waits until all that was brought has been announced. Raises what `announce` raised first; what came after
         that was not announced."""
-        if self._thread is None:
+        if self._worker is None:
             return
         over = threading.Event()
-        self._queue.put(over)
+        self._worker.put(over)
         over.wait()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -131,10 +130,9 @@ class Ferry:
 
     def close(self) -> None:
         """Ends the thread, once all is announced."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
     def _place(self, tensor: int, like: torch.Tensor) -> torch.Tensor:
         host = self._host.get((tensor, like.dtype))
@@ -142,16 +140,14 @@ class Ferry:
             host = self._host[tensor, like.dtype] = self._device.pinned(like.shape, like.dtype)
         return host
 
-    def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
-            if isinstance(item, threading.Event):
-                item.set()
-                continue
-            tensor, host, event = item
-            if self._failure is not None:
-                continue
-            try:
+    def _arrived(self, item: threading.Event | tuple[int, torch.Tensor, Any]) -> None:
+        if isinstance(item, threading.Event):
+            item.set()
+            return
+        tensor, host, event = item
+        try:
+            if self._failure is None:
                 self._device.wait(event)
                 self._announce(tensor, host)
-            except BaseException as failure:  # whoever waits for it raises it
-                self._failure = failure
+        except BaseException as failure:  # whoever waits for it raises it
+            self._failure = failure

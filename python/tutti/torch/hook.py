@@ -18,7 +18,6 @@ backward goes on meanwhile. In the first step all waits for its last bucket: onl
 
 import ctypes
 import queue
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,9 @@ import torch.distributed as dist
 from .. import _abi
 from .._library import library as _c
 from ..errors import check
+from ._bind import memory_order
 from ._cuda import Cuda
+from ._thread import Worker
 
 _DTYPES = {_abi.TUTTI_F32: torch.float32, _abi.TUTTI_F16: torch.float16, _abi.TUTTI_BF16: torch.bfloat16,
            _abi.TUTTI_U8: torch.uint8, _abi.TUTTI_F64: torch.float64, _abi.TUTTI_I32: torch.int32,
@@ -96,12 +97,10 @@ class CommHookState:
         self._cuda: dict[torch.device, Cuda] = {}
         self._failure: BaseException | None = None
         self._sum = _c.tutti_relay_begin.argtypes[3](self._sum_of)
-        self._to_encode: queue.SimpleQueue[_Bucket] = queue.SimpleQueue()
-        self._to_carry: queue.SimpleQueue[_Bucket] = queue.SimpleQueue()
         ranks = None if process_group is None else dist.get_process_group_ranks(process_group)
         self._group = dist.new_group(ranks, backend="gloo", use_local_synchronization=ranks is not None)
-        for todo, work in ((self._to_encode, self._encode), (self._to_carry, self._carry)):
-            threading.Thread(target=self._run, args=(todo, work), name="tutti-comm-hook", daemon=True).start()
+        self._carrier = Worker(lambda bucket: self._do(self._carry, bucket), "tutti-carrier")
+        self._encoder = Worker(lambda bucket: self._do(self._encode, bucket), "tutti-encoder")
 
     # ---- the codec and its tensors ----
 
@@ -118,10 +117,10 @@ class CommHookState:
         return sorted(there, key=lambda p: -place[p])
 
     def _shapes(self, parameters: Iterable[torch.Tensor]) -> list[_abi.tutti_relay_tensor]:
-        """As the engine sees them: the first dimension is rows."""
+        """As the engine sees them: rows are the dimension that is slowest in memory, whose order buckets have too."""
         shapes = []
         for p in parameters:
-            rows = p.shape[0] if p.dim() > 1 else 1
+            rows = p.size((memory_order(p) or (0,))[0]) if p.dim() > 1 else 1
             name = self._names.get(p)
             shapes.append(_abi.tutti_relay_tensor(name and name.encode(), rows, p.numel() // rows))
         return shapes
@@ -195,20 +194,18 @@ class CommHookState:
             if self._relay is None:
                 self._learn()
             for one in self._held:
-                self._to_encode.put(one)
+                self._encoder.put(one)
             self._held = []
         return future.then(_result)
 
-    def _run(self, todo: "queue.SimpleQueue[_Bucket]", work: Callable[[_Bucket], None]) -> None:
-        while True:
-            bucket = todo.get()
-            try:
-                if self._failure is not None:
-                    raise self._failure
-                work(bucket)
-            except BaseException as failure:  # of this rank; all that follows would be out of order
-                self._failure = failure
-                bucket.future.set_result(failure)
+    def _do(self, work: Callable[[_Bucket], None], bucket: _Bucket) -> None:
+        try:
+            if self._failure is not None:
+                raise self._failure
+            work(bucket)
+        except BaseException as failure:  # of this rank; all that follows would be out of order
+            self._failure = failure
+            bucket.future.set_result(failure)
 
     def _encode(self, bucket: _Bucket) -> None:
         if bucket.first:
@@ -226,19 +223,21 @@ class CommHookState:
         bucket.freight = _abi.tutti_freight()
         if not check(_c.tutti_parcel_send, bucket.parcel, tensors, gradients, n, bucket.freight):
             bucket.freight = None
-        self._to_carry.put(bucket)
+        self._carrier.put(bucket)
 
     def _carry(self, bucket: _Bucket) -> None:
         freight = bucket.freight
         while freight is not None:
             numbers = _memory(freight.data, freight.count, _DTYPES[freight.dtype])
             self.bytes_encoded += numbers.nbytes
+            theirs = None  # memory that the next call reads
             if freight.kind == _abi.TUTTI_FREIGHT_MEAN:
                 self._add_up(numbers, 1 / self._workers)
             else:
-                kept = self._gather(numbers, freight)  # noqa: F841: its memory is read by the next call
+                theirs = self._gather(numbers, freight)
             if not check(_c.tutti_parcel_next, bucket.parcel, freight):
                 freight = None
+            del theirs
         self._parcels.put(bucket.parcel)
         if bucket.cuda is not None:
             bucket.cuda.settle(bucket.future, bucket.buffer, bucket.cuda.copy(bucket.buffer, bucket.host, None))
