@@ -244,10 +244,16 @@ class Exchange:
 
 def exchange_of(binding: Binding) -> Callable[..., Exchange]:
     """The Exchange for the device of the module's parameters."""
-    kinds = {b.param.device.type for b in binding.bound}
+    devices = {b.param.device for b in binding.bound}
+    kinds = {d.type for d in devices}
     if kinds == {"cpu"}:
         return Exchange
-    raise ValueError(f"the module's parameters are on {' and '.join(sorted(kinds))}; they must all be on the CPU")
+    if kinds == {"cuda"} and len(devices) == 1:
+        from ._cuda import CudaExchange
+
+        return CudaExchange
+    names = " and ".join(sorted(map(str, devices)))
+    raise ValueError(f"the module's parameters are on {names}; they must all be on the CPU, or on one CUDA device")
 
 
 def warn_unused(names: list[str]) -> None:

@@ -9,7 +9,8 @@ back on the side stream, and the compute stream waits for that, the host does no
     thread                      announce 2, 1, 0
     engine                          exchange, step
 
-Everything that is CUDA's is in `Cuda`, five short calls. Tests put streams of their own in its place.
+Everything that is CUDA's is in `Cuda`, a few short calls. Tests put streams of their own in its place. The seam to the
+rest is CudaExchange, which DistributedDataParallel takes where the module is on a GPU.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any, Protocol
 
 import torch
 
+from ..engine import Engine
+from ._bind import Binding, Bound, Exchange
 from ._thread import Worker
 
 
@@ -115,18 +118,14 @@ class Ferry:
             raise failure
 
     def take(self, tensor: int, values: torch.Tensor, to: torch.Tensor) -> None:
-        """Copies the host's `values` to the device's `to`: an exchanged gradient, or the model. `values` may change
-        when this returns. Does not wait for the device."""
+        """Copies the host's `values` to the device's `to`: an exchanged gradient. What the compute stream is given from
+        now on finds them there. `values` may change when this returns. Does not wait for the device."""
         host = self._place(tensor, to)
         if host in self._left:
             self._device.wait(self._left[host])  # long past, but for a tensor that is taken twice in a row
-        host.copy_(values.view_as(host))
+        host.copy_(values)
         self._left[host] = self._device.copy(to, host, self._device.mark())
-
-    def taken(self) -> None:
-        """What the compute stream is given from now on finds all that was taken. Does not wait."""
-        for event in self._left.values():
-            self._device.hold(event)
+        self._device.hold(self._left[host])
 
     def close(self) -> None:
         """Ends the thread, once all is announced."""
@@ -151,3 +150,31 @@ class Ferry:
                 self._announce(tensor, host)
         except BaseException as failure:  # whoever waits for it raises it
             self._failure = failure
+
+
+class CudaExchange(Exchange):
+    """Gradients of parameters on one GPU. The engine is called by autograd's thread as a pass begins, then by the
+    ferry's thread alone, and again by autograd's when that one has nothing left: calls never overlap."""
+
+    def __init__(self, binding: Binding, engine: Engine, views: bool = True, device: Device | None = None):
+        super().__init__(binding, engine, views)
+        self._ferry = Ferry(device or Cuda(binding.bound[0].param.device), self._announce)
+
+    def _announce(self, tensor: int, host: torch.Tensor) -> None:
+        b = self.binding.bound[tensor]
+        with torch.no_grad():
+            b.g.copy_(host)
+        self.engine.ready(tensor)
+
+    def take(self, b: Bound) -> None:
+        self._ferry.bring(b.index, b.param.grad)
+
+    def end(self) -> None:
+        self._ferry.brought()
+        super().end()
+
+    def give(self, b: Bound) -> None:
+        p = b.param
+        if p.grad is None:
+            p.grad = torch.empty_like(p)
+        self._ferry.take(b.index, b.g, p.grad)
