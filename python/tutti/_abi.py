@@ -97,6 +97,8 @@ TUTTI_BY_PMI = 3
 TUTTI_BY_MVAPICH = 4
 TUTTI_BY_SLURM = 5
 TUTTI_BY_TORCHRUN = 6
+TUTTI_FREIGHT_MEAN = 0
+TUTTI_FREIGHT_GATHER = 1
 
 
 class tutti_error(Structure):
@@ -781,6 +783,28 @@ class tutti_pairs_options(Structure):
     ]
 
 
+class tutti_freight(Structure):
+    _fields_ = [
+        ("kind", c_int),
+        ("data", c_void_p),
+        ("count", c_ulong),
+        ("dtype", c_int),
+        ("most", c_ulong),
+        ("fixed", c_bool),
+        ("all", POINTER(c_uint8)),
+        ("stride", c_ulong),
+        ("counts", POINTER(c_ulong)),
+    ]
+
+
+class tutti_relay_tensor(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("rows", c_ulong),
+        ("cols", c_ulong),
+    ]
+
+
 class tutti_tensor_entry(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -1222,6 +1246,11 @@ FUNCTIONS = {
         POINTER(c_int), POINTER(tutti_error)]),
     "tutti_pairs_read": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_pairs_update": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_parcel_close": (None, [c_void_p]),
+    "tutti_parcel_next": (c_int, [c_void_p, POINTER(tutti_freight), POINTER(tutti_error)]),
+    "tutti_parcel_open": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_error)]),
+    "tutti_parcel_send": (c_int, [c_void_p, POINTER(c_int), POINTER(POINTER(c_float)), c_int, POINTER(tutti_freight),
+        POINTER(tutti_error)]),
     "tutti_permuted": (c_ulong, [tutti_rng, c_ulong, c_ulong]),
     "tutti_philox": (None, [POINTER(c_uint), POINTER(c_uint), POINTER(c_uint)]),
     "tutti_philox_begin": (None, [tutti_rng, POINTER(c_uint), POINTER(c_uint)]),
@@ -1245,6 +1274,14 @@ FUNCTIONS = {
     "tutti_reduce_scatter": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_reduce_scatter_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer,
         POINTER(tutti_error)]),
+    "tutti_relay_begin": (c_int, [c_void_p, c_ulong, c_double, CFUNCTYPE(c_int, c_void_p, c_ulong, POINTER(c_float),
+        POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
+    "tutti_relay_close": (None, [c_void_p]),
+    "tutti_relay_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(tutti_relay_tensor), c_int, c_int, c_int,
+        c_ulong, POINTER(tutti_error)]),
+    "tutti_relay_resume": (None, [c_void_p, c_ulong]),
+    "tutti_relay_state": (POINTER(tutti_state), [c_void_p, c_ulong, POINTER(c_void_p)]),
+    "tutti_relay_steps": (c_ulong, [c_void_p]),
     "tutti_reply": (c_int, [POINTER(tutti_method), POINTER(tutti_note), POINTER(tutti_note), POINTER(tutti_error)]),
     "tutti_round": (c_int, [POINTER(tutti_method), c_int, c_bool, POINTER(tutti_error)]),
     "tutti_runtime_check": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),

@@ -232,19 +232,20 @@ class Net(nn.Module):
 
 def train(device, steps=6):
     torch.manual_seed(0)
-    with tutti.torch.DistributedDataParallel(Net().to(device)) as model:
-        g = torch.Generator().manual_seed(model.world.rank)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        for step in range(steps):
-            x, y = torch.randn(8, 1, 8, 8, generator=g).to(device), torch.randint(0, 3, (8,), generator=g).to(device)
-            optimizer.zero_grad(set_to_none=step % 2 == 0)
-            if step == 3:
-                with model.no_sync():
-                    nn.functional.cross_entropy(model(x), y).backward()
-            nn.functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
-        rank = model.world.rank
-        return [p.detach().cpu().float().flatten().tolist() for p in model.module.parameters()]
+    model = tutti.torch.DistributedDataParallel(Net().to(device))
+    g = torch.Generator().manual_seed(model.world.rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in range(steps):
+        x, y = torch.randn(8, 1, 8, 8, generator=g).to(device), torch.randint(0, 3, (8,), generator=g).to(device)
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+        if step == 3:
+            with model.no_sync():
+                nn.functional.cross_entropy(model(x), y).backward()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    values = [p.detach().cpu().float().flatten().tolist() for p in model.module.parameters()]
+    model.close()
+    return values
 """
 
 
