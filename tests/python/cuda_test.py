@@ -221,13 +221,13 @@ class Net(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(1, 4, 3, padding=1)
         self.first = nn.Linear(64 * 4, 20)
-        self.half = nn.Linear(20, 20).to(torch.bfloat16)
+        self.middle = nn.Linear(20, 20).to(torch.bfloat16)
         self.last = nn.Linear(20, 3)
         self.never = nn.Linear(2, 2)
 
     def forward(self, x):
         x = torch.relu(self.conv(x)).flatten(1)
-        return self.last(self.half(torch.relu(self.first(x)).to(torch.bfloat16)).float())
+        return self.last(self.middle(torch.relu(self.first(x)).to(torch.bfloat16)).float())
 
 
 def train(device, steps=6):

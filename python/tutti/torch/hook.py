@@ -185,7 +185,9 @@ class CommHookState:
         buffer = bucket.buffer()
         if buffer.layout != torch.strided:
             raise ValueError("comm_hook: a sparse gradient; codecs take dense ones (Embedding(sparse=False))")
-        cuda = self._cuda.setdefault(buffer.device, Cuda(buffer.device)) if buffer.is_cuda else None
+        if buffer.is_cuda and buffer.device not in self._cuda:
+            self._cuda[buffer.device] = Cuda(buffer.device)
+        cuda = self._cuda.get(buffer.device)
         future: torch.futures.Future[Any] = torch.futures.Future(devices=[buffer.device] if cuda else None)
         spans = [(p, g.storage_offset() - buffer.storage_offset())
                  for p, g in zip(bucket.parameters(), bucket.gradients(), strict=True) if p.numel() > 0]
