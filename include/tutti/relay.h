@@ -41,8 +41,9 @@ typedef struct tutti_relay tutti_relay;
 
    TUTTI_ERR_USAGE: an unknown codec, with near names; an option that is none; a tensor that is
    empty or too large. */
-tutti_status tutti_relay_open(tutti_relay **out, const char *spec, const tutti_relay_tensor *tensors,
-                              int n, int rank, int workers, uint64_t seed, tutti_error *err);
+tutti_status tutti_relay_open(tutti_relay **out, const char *spec,
+                              const tutti_relay_tensor *tensors, int n, int rank, int workers,
+                              uint64_t seed, tutti_error *err);
 
 /* Takes NULL. Its parcels are closed before. */
 void tutti_relay_close(tutti_relay *r);
@@ -51,7 +52,8 @@ void tutti_relay_close(tutti_relay *r);
    Those of TUTTI_SCRATCH need not be kept. Not while parcels are under way. */
 const tutti_state *tutti_relay_state(const tutti_relay *r, size_t i, void **memory);
 
-/* Steps that have begun; *step is that of the next one. Setting it goes with loaded states. */
+/* Steps that have begun, which is also the number of the next one. Setting it goes with loaded
+   states. */
 uint64_t tutti_relay_steps(const tutti_relay *r);
 void tutti_relay_resume(tutti_relay *r, uint64_t steps);
 

@@ -1,9 +1,9 @@
-/* Codecs whose messages somebody else carries (relay.h). Goal: what comes out is what an exchange of
-   the same workers makes of the same gradients, step by step and with what codecs keep between
+/* Codecs whose messages somebody else carries (relay.h). Goal: what comes out is what an exchange
+   of the same workers makes of the same gradients, step by step and with what codecs keep between
    steps; what is carried has the lengths that were said; nothing that no worker sends gets further
    than a sentence. Method: four workers in one process, their parcels side by side, against
-   subject_exchange_view, a tensor at a time. Codecs that ask for sums as a step begins are exchanged
-   by real processes in tests/python. */
+   subject_exchange_view, a tensor at a time. Codecs that ask for sums as a step begins are
+   exchanged by real processes in tests/python. */
 #include "subject.h"
 #include <tutti/relay.h>
 
@@ -146,11 +146,12 @@ static void it_gives_what_an_exchange_gives(void **state)
             bring(&r, 1, f[1], status[1]);
             bring(&r, 0, f[0], status[0]);
             for (int w = 0; w < WORKERS; w++)
-                for (int i = 0; i < 2467; i++)
-                    if (isfinite(out[w][i]) ? fabs((double)mine[w][i] - out[w][i]) > 1e-5 * fmax(1, fabs((double)out[w][i]))
-                                            : isfinite(mine[w][i]))
+                for (int i = 0; i < 2467; i++) {
+                    const double got = (double)mine[w][i], wanted = (double)out[w][i];
+                    if (isfinite(wanted) ? !(fabs(got - wanted) <= 1e-5 * fmax(1, fabs(wanted))) : isfinite(got))
                         fail_msg("%s, step %d, worker %d, element %d: %.9g instead of %.9g", specs[s], (int)step, w, i,
-                                 (double)mine[w][i], (double)out[w][i]);
+                                 got, wanted);
+                }
         }
         for (int w = 0; w < WORKERS; w++)
             subject_close(other[w]);
@@ -196,7 +197,7 @@ static void what_it_keeps_can_be_carried_over(void **state)
     close_all(&r[0]), close_all(&r[1]);
 }
 
-/* What comes from worker 2 is refused by its name: too long, cut off, with a length that is none. */
+/* What comes from worker 2 is refused by its name: too long, cut off, a length that is none. */
 static void what_nobody_sends_is_refused(void **state)
 {
     static const struct { const char *spec; int harm; const char *text; } rows[] = {
