@@ -33,18 +33,30 @@ def _text(value: object) -> bytes | None:
 
 # ---- who owns what of the library's is open ----
 class _Held:
-    """A pointer of the library's with what ends it. It ends when its last holder does, in this process only."""
+    """A pointer of the library's with what ends it. It ends when its last holder does, in this process only.
 
-    def __init__(self, what: str, end: Callable[[ctypes.c_void_p], None], below: "_Held | None" = None):
-        self.what, self.at, self.below, self.pid = what, ctypes.c_void_p(), below, os.getpid()
-        self._end = end
+    What stands on it (an engine on its world) ends before, in whichever order the collector finds them.
+    """
+
+    def __init__(self, end: Callable[[ctypes.c_void_p], None], below: "_Held | None" = None):
+        self.at, self.below, self.pid = ctypes.c_void_p(), below, os.getpid()
+        self._end, self._above, self._over = end, 0, False
+        if below is not None:
+            below._above += 1
         _held.add(self)
 
     def end(self) -> None:
+        self._over = True
+        if self._above > 0:
+            return  # the last of those does it
         at, self.at = self.at, ctypes.c_void_p()
         if at and self.pid == os.getpid():
             self._end(at)
-        self.below = None
+        below, self.below = self.below, None
+        if below is not None:
+            below._above -= 1
+            if below._over:
+                below.end()
 
     def __del__(self) -> None:
         self.end()
@@ -133,7 +145,7 @@ class World(_Owner):
 
     def __init__(self, transport: str = ""):
         before = _sockets()
-        hold = _Held("world", _c.tutti_world_close)
+        hold = _Held(_c.tutti_world_close)
         check(_c.tutti_world_open, hold.at, _text(transport))
         self._hold = hold
         self._connections = {k: mark for k, mark in _sockets().items() if before.get(k) != mark}
@@ -231,7 +243,7 @@ class Engine(_Owner):
         self._raised: BaseException | None = None
         self._kept: list[object] = []
         self._options = self._options_of(options)
-        hold = _Held("engine", _c.tutti_engine_close, world._hold)
+        hold = _Held(_c.tutti_engine_close, world._hold)
         self.world = world
         self.params = list(params)
         self._calling(_c.tutti_engine_open, hold.at, world._at, self._params_of(params), len(params), self._options)

@@ -118,8 +118,8 @@ class Binding:
         for name, child in module.named_modules():
             if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse and child.weight.requires_grad:
                 raise ValueError(
-                    f"module '{name}' is made with sparse=True; its gradient would be sparse, which cannot be exchanged: "
-                    "make it with sparse=False"
+                    f"module '{name}' is made with sparse=True; its gradient would be sparse, which cannot be "
+                    "exchanged: make it with sparse=False"
                 )
         others = [(name, b) for name, b in module.named_buffers()]
         shared = _overlapping(named + others)
@@ -217,16 +217,23 @@ class Exchange:
     def take(self, b: Bound) -> None:
         """The parameter's .grad is final. From here on its place in g belongs to the engine, until `end`."""
         grad = b.param.grad
-        if grad.data_ptr() != b.at:
+        at = grad.data_ptr()
+        if at == b.at:
+            self.engine.ready(b.index)
+        elif grad.stride() == b.strides and grad.dtype in DTYPES:
+            self.engine.ready_from(b.index, at, DTYPES[grad.dtype])
+        else:
             b.g.copy_(grad)
-        self.engine.ready(b.index)
+            self.engine.ready(b.index)
 
     def end(self) -> None:
         """All that will come has come. Afterwards the exchanged gradients stand in g."""
         self.engine.passed()
         if self.engine.begin() is not None:
+            name = self.engine.method.ops.contents.name.decode()
             raise StateError(
-                f"method '{self.engine.method.ops.contents.name.decode()}' computes a step in several passes, and a backward is one; train with tutti.torch.prepare"
+                f"method '{name}' computes a step in several passes, and a backward is one; train with "
+                "tutti.torch.prepare"
             )
         self.engine.step()
 

@@ -108,7 +108,8 @@ class DistributedDataParallel(nn.Module):
         too: tutti.torch.prepare.
     codec: what gradients are encoded with: "ef(topk(ratio=0.01))".
     transport: "shm", "tcp", "mpi"; None: by the launcher.
-    broadcast_buffers: rank 0's buffers come to all before a forward that follows one in training. forward_sync_buffers: the same by torch's newer name; with False they still come to all once, here.
+    broadcast_buffers: rank 0's buffers come to all before a forward that follows one in training.
+        forward_sync_buffers is the same by torch's newer name; with False they still come to all once, here.
     gradient_as_bucket_view: `.grad` of a float32 parameter is a view of the engine's memory, and the next backward
         writes there. False: it has memory of its own, for one more copy.
     options: those of the engine by their names (tutti_engine_options): collective, codec_checksum, seed, clip_norm ...
@@ -163,12 +164,17 @@ class DistributedDataParallel(nn.Module):
                 binding.params(),
                 method=method,
                 codec=codec,
-                optimizer="sgd(lr=0)",
+                optimizer="client",
                 initial=binding.initial,
                 fingerprint=binding.fingerprint(),
-                nonfinite=_abi.TUTTI_NONFINITE_SKIP,  # the optimiser or its GradScaler says what becomes of them
+                nonfinite=_abi.TUTTI_NONFINITE_KEEP,  # the optimiser or its GradScaler says what becomes of them
                 **options,
             )
+            if self.engine.share().passes_of:
+                raise ValueError(
+                    f"method '{method}' deals out the passes of a step by the workers' speed, and a backward is one "
+                    "pass of one worker; train with tutti.torch.prepare"
+                )
         except BaseException as e:
             if not self.world.closed and self.world.size > 1:
                 self.world.last_words(e)
@@ -180,7 +186,7 @@ class DistributedDataParallel(nn.Module):
         # Alone, and nothing on the way that would change a gradient: there is nothing to do in a backward.
         coded = _c.tutti_exchange_codec(self.engine.method) is not None
         self._alone = self.world.size == 1 and not coded and not options.get("clip_norm")
-        self.bucket_bytes_cap = self.engine.method.piece_bytes
+        self.bucket_bytes_cap = max(self.engine.method.piece_bytes, 1 << 20)
         n = len(binding.bound)
         self._flat = torch.frombuffer(self.engine.gradients(), dtype=torch.float32)
         self._firsts = self.engine.firsts()
@@ -191,21 +197,16 @@ class DistributedDataParallel(nn.Module):
         self._task: int | None = None  # the backward (graph task) that has come through an output
         self._active = False  # the engine is within a pass
         self._failure: Error | None = None
+        self._outer: Any = None
         self._told_unused = False
         self._join: _Join | None = None
 
     # ---- forward ----
-    @torch.compiler.disable(recursive=False)
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        # torch.compile compiles what stands between the two calls, which it leaves alone
         self._before()
-        # torch.compile then cuts its graph where gradients are exchanged, as it does for torch's class
-        outer, _Torch._active_ddp_module = _Torch._active_ddp_module, self
-        try:
-            output = self.module(*inputs, **kwargs)
-        finally:
-            _Torch._active_ddp_module = outer
-        if torch.is_grad_enabled() and not self._alone:
-            self._after(output)
+        output = self.module(*inputs, **kwargs)
+        self._after(output)
         return output
 
     @torch.compiler.disable
@@ -231,10 +232,15 @@ class DistributedDataParallel(nn.Module):
         root = self._meet(sync, send) if self._join is not None else 0
         if send:
             self._copies.broadcast([b for _, b in self._binding.buffers()], root)
+        # torch.compile cuts its graphs where gradients are exchanged, as it does for torch's class
+        self._outer, _Torch._active_ddp_module = _Torch._active_ddp_module, self
 
     @torch.compiler.disable
     def _after(self, output: object) -> None:
         """The backward of this forward is to be exchanged, if it is not within no_sync()."""
+        _Torch._active_ddp_module, self._outer = (None if self._outer is self else self._outer), None
+        if self._alone or not torch.is_grad_enabled():
+            return
         self._armed = self.require_backward_grad_sync
         if self._armed:
             for t in _tensors(output):
@@ -347,6 +353,10 @@ class DistributedDataParallel(nn.Module):
             return frozenset()
         used = self.world.reduce([float(self._used[k]) for k in suspects], "max")
         return frozenset(k for k, by in zip(suspects, used, strict=True) if by == 0)
+
+    def lr(self, lr: float) -> None:
+        """The learning rate from the next step on, for methods that go by it: "accordion", "alq", the codec "ef"."""
+        self.engine.lr(lr)
 
     # ---- failures ----
     def _fail(self, error: Error) -> NoReturn:

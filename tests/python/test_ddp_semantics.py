@@ -1,0 +1,54 @@
+"""What DistributedDataParallel promises beside the bits: the checks of ddp_checks.py, on real processes."""
+
+import pathlib
+
+import pytest
+
+pytestmark = pytest.mark.torch
+SCRIPT = pathlib.Path(__file__).with_name("ddp_checks.py")
+
+
+def wrong(result):
+    """Checks that are not right on a rank, with what they said."""
+    return [(rank, name, said) for rank, r in enumerate(result.ranks) for name, said in r.last.items()
+            if said != "right"]
+
+
+def test_every_check_is_right_with_two_workers(run, tmp_path):
+    assert wrong(run(SCRIPT, n=2, timeout=120, env={"TMPDIR": str(tmp_path)})) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("launcher", "n"), [("tutti", 3), ("mpirun", 2), ("variables", 2)])
+def test_every_check_is_right_under_other_launchers(run, tmp_path, launcher, n):
+    assert wrong(run(SCRIPT, n=n, launcher=launcher, timeout=150, env={"TMPDIR": str(tmp_path)})) == []
+
+
+def test_one_process_trains_alone_as_without_it(run):
+    run("""
+        import torch, warnings
+        from torch import nn
+        from tutti.torch import DistributedDataParallel
+        warnings.simplefilter("error")
+        torch.manual_seed(1)
+        x = torch.randn(4, 6)
+        plain = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+        same = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+        same.load_state_dict(plain.state_dict())
+        wrapped = DistributedDataParallel(same)
+        coded = DistributedDataParallel(nn.Linear(6, 3), codec="ef(topk(ratio=0.1))")
+        for model in (plain, wrapped):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+            for step in range(5):
+                optimizer.zero_grad()
+                model(x + step).square().sum().backward()
+                optimizer.step()
+            with torch.no_grad():
+                model(x)
+        for a, b in zip(plain.parameters(), same.parameters(), strict=True):
+            assert torch.equal(a, b) and torch.equal(a.grad, b.grad)
+        with wrapped.no_sync(), wrapped.join():
+            wrapped(x).sum().backward()
+        coded(x).sum().backward()
+        assert coded.engine.figures()["steps"] == 1
+    """, n=1, launcher="variables")
