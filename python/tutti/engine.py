@@ -139,16 +139,24 @@ atexit.register(_leave)
 
 # ---- the world ----
 class World(_Owner):
-    """This process's view of the run: its rank among all. Its place comes from the launcher's environment (comm.h)."""
+    """This process's view of the run: its rank among all. Its place comes from the launcher's environment (comm.h).
+
+    transport: "shm", "tcp", "mpi"; "": by the launcher. A process may open several worlds, all ranks in the same
+    order. The memory that `tutti run` has made is for the first one; where nothing is asked for, later ones use tcp.
+    """
 
     _what = "world"
+    _memory_taken = False
 
     def __init__(self, transport: str = ""):
         before = _sockets()
+        if not transport and World._memory_taken:
+            transport = "tcp"
         hold = _Held(_c.tutti_world_close)
         check(_c.tutti_world_open, hold.at, _text(transport))
         self._hold = hold
         self._connections = {k: mark for k, mark in _sockets().items() if before.get(k) != mark}
+        World._memory_taken = World._memory_taken or "TUTTI_SHM_FD" in os.environ
         _worlds.add(self)
         self.rank: int = _c.tutti_world_rank(hold.at)
         self.size: int = _c.tutti_world_size(hold.at)

@@ -1,0 +1,189 @@
+"""DistributedDataParallel when something goes wrong: a worker that is lost, an exception, Ctrl-C, forked children."""
+
+import os
+import signal
+import time
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+START = """
+import os, sys, time, warnings
+import torch
+from torch import nn
+import tutti
+from tutti.torch import DistributedDataParallel
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)))
+rank = model.rank
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def step(x=None):
+    optimizer.zero_grad()
+    model(torch.randn(4, 64) if x is None else x).square().sum().backward()
+    optimizer.step()
+step()
+"""
+
+LOST = START + """
+import json
+print("began", flush=True)
+try:
+    while True:
+        step()
+        time.sleep(0.002)
+except tutti.PeerError as e:
+    print(json.dumps({"rank": e.rank, "at": time.time(), "text": str(e)}), flush=True)
+try:
+    step()
+except tutti.PeerError:
+    os._exit(7)
+"""
+
+LOADER = """
+from torch.utils.data import DataLoader, Dataset
+class Numbers(Dataset):
+    def __len__(self):
+        return 4000
+    def __getitem__(self, k):
+        return torch.full((64,), float(k))
+"""
+
+
+@pytest.mark.parametrize(("launcher", "transport"), [("torchrun", ""), ("torchrun", "tcp"), ("variables", "tcp")])
+def test_who_is_lost_is_named_within_a_second(run, launcher, transport):
+    job = run.start(LOST.replace("8)))\nrank", f"8)), transport={transport!r})\nrank"), n=3, launcher=launcher)
+    for rank in range(3):
+        job.says(rank, "began")
+    time.sleep(0.3)
+    killed = time.time()
+    job.kill(1)
+    result = job.wait(code=None)
+    for rank in (0, 2):
+        said = result.ranks[rank].last
+        assert said is not None and said["rank"] == 1 and "1" in said["text"], result.ranks[rank]
+        assert said["at"] - killed < 1, said
+
+
+def test_forked_loaders_hide_no_loss(run):
+    """Children have copies of the connections: the peers see the end of a killed parent all the same."""
+    script = LOST.replace("transport", "transport").replace("8)))\nrank", "8)), transport='tcp')\nrank")
+    script = script.replace("import json", "import json" + LOADER + """
+loader = DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context="fork")
+step(next(iter(loader)))
+children = iter(loader)
+step(next(children))
+""")
+    job = run.start(script, n=2, launcher="variables")
+    for rank in range(2):
+        job.says(rank, "began")
+    killed = time.time()
+    job.kill(1)
+    said = job.wait(code=None).ranks[0].last
+    assert said["rank"] == 1 and said["at"] - killed < 1, said
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "variables"])
+def test_an_exception_on_one_rank_ends_all(run, launcher):
+    script = START + """
+try:
+    for k in range(2000):
+        if rank == 1 and k == 20:
+            raise OverflowError("the ship is sinking")
+        step()
+except tutti.PeerError as e:
+    print("peer", e.rank, e, flush=True)
+    raise
+"""
+    result = run(script, n=2, launcher=launcher, code=None)
+    assert result.code != 0
+    assert "OverflowError: the ship is sinking" in result.ranks[1].err
+    if launcher == "variables":  # nobody else has told the other one
+        assert "peer 1" in result.ranks[0].out and "the ship is sinking" in result.ranks[0].out, result
+
+
+def test_leaving_in_order_is_no_loss(run):
+    """Ranks end at different times, with the module open, closed, or held by something that ends last."""
+    script = START + """
+import atexit
+if rank == 0:
+    model.close()
+elif rank == 1:
+    kept = model.state_dict()
+    atexit.register(lambda: print(float(sum(t.sum() for t in kept.values())) == expected))
+    expected = float(sum(t.sum() for t in kept.values()))
+    time.sleep(0.5)
+"""
+    result = run(script, n=3, launcher="variables")
+    assert result.ranks[1].out == "True\n" and all("rror" not in r.err for r in result.ranks), result
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "variables"])
+def test_ctrl_c_leaves_nothing(run, launcher):
+    before = set(os.listdir("/dev/shm"))
+    job = run.start(START + "print('began', flush=True)\nwhile True:\n    step()\n", n=2, launcher=launcher)
+    for rank in range(2):
+        job.says(rank, "began")
+    job.interrupt()
+    began = time.monotonic()
+    job.wait(code=None, timeout=40)  # which fails if a process is left
+    assert time.monotonic() - began < 20
+    assert {name for name in os.listdir("/dev/shm") if "tutti" in name} <= before
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_loaders_inherit_nothing_and_kill_nobody(run, context):
+    script = START + LOADER + f"""
+if __name__ == "__main__":
+    for epoch in range(2):
+        loader = DataLoader(Numbers(), batch_size=400, num_workers=2, multiprocessing_context="{context}")
+        for x in loader:
+            step(x / 4000)
+    flat = torch.cat([p.detach().flatten().double() for p in model.parameters()]).tolist()
+    assert model.world.reduce(flat, "max") == model.world.reduce(flat, "min")
+    print("right")
+"""
+    if context == "spawn":  # a child reads this file again
+        script = script.replace("model = Dist", "if __name__ == '__mp_main__':\n    class DistributedDataParallel(nn.Module):\n"
+                                "        rank = 0\n        def __init__(self, module):\n            super().__init__()\n"
+                                "            self.module, self.forward = module, module\nmodel = Dist", 1)
+    result = run(script, n=2, launcher="variables", timeout=120)
+    assert [r.out for r in result.ranks] == ["right\n", "right\n"]
+
+
+def test_a_forked_child_is_refused_and_closes_nothing(run):
+    script = START + """
+import signal
+pid = os.fork()
+if pid == 0:
+    try:
+        step()
+    except tutti.StateError as e:
+        assert "belongs to process" in str(e), str(e)
+    else:
+        os._exit(3)
+    model.close()
+    del model, optimizer
+    sys.exit(5)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+for _ in range(3):
+    step()
+print("right")
+"""
+    assert [r.out for r in run(script, n=2, launcher="torchrun").ranks] == ["right\n", "right\n"]
+
+
+def test_a_stopped_worker_is_waited_for_and_then_named(run):
+    job = run.start(LOST.replace("8)))\nrank", "8)), transport='tcp')\nrank"), n=2, launcher="variables")
+    for rank in range(2):
+        job.says(rank, "began")
+    job.kill(1, signal.SIGSTOP)
+    said = []
+    deadline = time.monotonic() + 30
+    while not said and time.monotonic() < deadline:
+        time.sleep(0.2)
+        said = [r for r in job.now().ranks[:1] if '"rank"' in r.out]
+    job.kill(1, signal.SIGKILL)
+    assert said and said[0].last["rank"] == 1
+    job.wait(code=None)
