@@ -32,6 +32,7 @@ import gzip, json, math, os, re, resource, sys, time
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+import nets
 from images import VGG, ResNet
 
 WARM = 3
@@ -76,38 +77,6 @@ def optimizer_of(parameters):
     if kind == "adamw":
         return torch.optim.AdamW(parameters, **options(words, ["lr"], ["lr", "weight_decay"]), **fused)
     sys.exit(f"there is no optimizer '{kind}' here; sgd and adamw are")
-
-
-class Block(nn.Module):
-    def __init__(self, dim, heads):
-        super().__init__()
-        self.heads, self.l1, self.l2 = heads, nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.qkv, self.o = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.f1, self.f2 = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
-
-    def forward(self, x):
-        b, t, d = x.shape
-        q, k, v = self.qkv(self.l1(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
-        x = x + self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, d))
-        return x + self.f2(F.gelu(self.f1(self.l2(x))))
-
-
-class GPT(nn.Module):
-    def __init__(self, layers, dim, heads, context, vocabulary=256):
-        super().__init__()
-        self.e, self.pe = nn.Embedding(vocabulary, dim), nn.Embedding(context, dim)
-        self.b = nn.ModuleList(Block(dim, heads) for _ in range(layers))
-        self.ln, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocabulary, bias=False)
-        self.register_buffer("places", torch.arange(context))
-        for p in self.parameters():
-            if p.dim() > 1:
-                nn.init.normal_(p, 0, 0.02)
-
-    def forward(self, tokens):
-        x = self.e(tokens) + self.pe(self.places)
-        for block in self.b:
-            x = block(x)
-        return self.head(self.ln(x))
 
 
 class WordLM(nn.Module):
@@ -248,14 +217,13 @@ if name == "gpt":
     words = ["layers", "dim", "heads", "context"]
     shape = dict(layers=4, dim=256, heads=4, context=128) | options(given, words, words)
     task = Text(int(shape["context"]))
-    net = GPT(**{k: int(v) for k, v in shape.items()})
+    net = nets.GPT(**{k: int(v) for k, v in shape.items()})
 elif name == "mlp":
     task = Images(samples)
-    net = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    net = nets.mlp()
 elif name == "cnn":
     task = Images(samples)
-    net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(),
-                        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * 25, 128), nn.ReLU(), nn.Linear(128, 10))
+    net = nets.cnn()
 elif name == "resnet":
     task = Images(samples)
     net = ResNet(int(options(given, ["depth"], ["depth"]).get("depth", 20)))

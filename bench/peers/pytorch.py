@@ -1,0 +1,160 @@
+"""One rank of a training in PyTorch that computes when it is told to: bench/peers/turns has several such
+trainings, and gives them their turns.
+
+usage: pytorch.py WHO MODEL SEED PLACE
+with torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) in the environment
+
+WHO    which wrapper the model gets, and nothing else differs:
+         bare             none
+         torch            torch.nn.parallel.DistributedDataParallel on Gloo
+         torch-view       the same with gradient_as_bucket_view=True
+         torch-powersgd   the same as torch with its hook of rank 4, in one bucket (with several its
+                          collectives meet in different orders on Gloo), from step 2 on, the earliest
+                          that it takes
+         tutti            tutti.torch.DistributedDataParallel
+         tutti-SPEC       the same with method=SPEC
+MODEL  mlp, cnn (MNIST, 64 samples a rank, SGD with momentum) or gpt (gpt(4,256,4,128) on the bytes of
+       Moby Dick, 8 windows a rank, AdamW)
+PLACE  a Unix socket, on which turns listens. The rank says who it is, then answers each line:
+         run K    K steps, the next K of its share of the samples: seconds
+         loss     of samples that are not trained on, by rank 0: nats
+         bits     a hash of all parameters
+       and ends with the connection."""
+import gzip
+import hashlib
+import json
+import os
+import socket
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "../../python")]
+import nets  # noqa: E402
+
+DATA = os.environ.get("TUTTI_DATA", os.path.join(HERE, "../../data"))
+
+
+def idx(name):
+    with gzip.open(os.path.join(DATA, "mnist", name + ".gz")) as f:
+        raw = f.read()
+    dims = [int.from_bytes(raw[4 + 4 * i:8 + 4 * i], "big") for i in range(raw[3])]
+    return torch.frombuffer(bytearray(raw), dtype=torch.uint8, offset=4 + 4 * raw[3]).reshape(dims)
+
+
+class Images:
+    batch, looked_at = 64, 2000
+
+    def __init__(self, flat, rank, size, seed):
+        self.rank, self.size, self.step, both = rank, size, 0, []
+        for part in ("train", "t10k"):
+            images = idx(part + "-images-idx3-ubyte").float().div_(255).sub_(0.1307).div_(0.3081).unsqueeze(1)
+            both += [images.flatten(1) if flat else images, idx(part + "-labels-idx1-ubyte").long()]
+        self.images, self.labels, self.test_images, self.test_labels = both
+        self.order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(seed + 1))
+
+    def loss(self, net):
+        of_all = self.batch * self.size
+        at = self.step % (len(self.order) // of_all) * of_all + self.rank * self.batch
+        chosen = self.order[at:at + self.batch]
+        self.step += 1
+        return F.cross_entropy(net(self.images[chosen]), self.labels[chosen])
+
+    def validation(self, net):
+        return F.cross_entropy(net(self.test_images[:self.looked_at]), self.test_labels[:self.looked_at])
+
+
+class Text:
+    batch, context = 8, 128
+
+    def __init__(self, rank, size, seed):
+        with open(os.path.join(DATA, "moby-dick/moby-dick.txt"), "rb") as f:
+            text = torch.frombuffer(bytearray(f.read()), dtype=torch.uint8)
+        cut = len(text) * 19 // 20
+        self.rank, self.size, self.text = rank, size, text[:cut]
+        self.draw = torch.Generator().manual_seed(seed + 1)
+        self.held_out = torch.stack([text[cut + 3000 * i:cut + 3000 * i + self.context + 1] for i in range(16)]).long()
+
+    def of(self, net, windows):
+        return F.cross_entropy(net(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
+
+    def loss(self, net):
+        at = torch.randint(len(self.text) - self.context - 1, (self.batch * self.size,), generator=self.draw)
+        mine = at[self.rank * self.batch:(self.rank + 1) * self.batch].tolist()
+        return self.of(net, torch.stack([self.text[i:i + self.context + 1] for i in mine]).long())
+
+    def validation(self, net):
+        return self.of(net, self.held_out)
+
+
+def wrapped(net, who):
+    if who == "bare":
+        return net
+    if who.partition("-")[0] == "tutti":
+        import tutti.torch
+
+        method = who.partition("-")[2]
+        return tutti.torch.DistributedDataParallel(net, **(dict(method=method) if method else {}))
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    if who == "torch-powersgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+        dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 30
+        net = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=1024)
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+        net.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return net
+    if who not in ("torch", "torch-view"):
+        sys.exit(f"pytorch.py: there is no '{who}'; see its first lines")
+    return torch.nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=who == "torch-view")
+
+
+def main():
+    who, model, seed, place = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    if model == "gpt":
+        plain, task = nets.GPT(4, 256, 4, 128), Text(rank, size, seed)
+    elif model in ("mlp", "cnn"):
+        plain, task = (nets.mlp if model == "mlp" else nets.cnn)(), Images(model == "mlp", rank, size, seed)
+    else:
+        sys.exit(f"pytorch.py: there is no model '{model}' here; mlp, cnn and gpt are")
+    net = wrapped(plain, who)
+    if model == "gpt":
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.0003)
+    else:
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(place)
+        lines = connection.makefile("rw")
+
+        def answer(**what):
+            print(json.dumps(what), file=lines, flush=True)
+
+        answer(rank=rank, torch=torch.__version__)
+        for line in lines:
+            word, _, count = line.strip().partition(" ")
+            if word == "run":
+                begin = time.perf_counter()
+                for _ in range(int(count)):
+                    optimizer.zero_grad()
+                    task.loss(net).backward()
+                    optimizer.step()
+                answer(seconds=time.perf_counter() - begin)
+            elif word == "loss":
+                with torch.no_grad():
+                    answer(loss=task.validation(plain).item() if rank == 0 else None)
+            elif word == "bits":
+                parameters = b"".join(p.detach().contiguous().numpy().tobytes() for p in plain.parameters())
+                answer(bits=hashlib.sha256(parameters).hexdigest())
+    sys.stdout.flush()
+    os._exit(0)  # taking the process group down ends in "terminate called" now and then
+
+
+main()

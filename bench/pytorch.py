@@ -1,0 +1,108 @@
+"""bench/run pytorch: a training in PyTorch with tutti.torch.DistributedDataParallel, and the same script with
+the same seeds without it. bench/peers/pytorch.py is the script; the wrapper is all that differs. SGD and AdamW
+are PyTorch's on both sides, and so are all kernels.
+
+    pytorch/MODEL          2 workers of one thread on this machine, started by torchrun, against PyTorch's DDP
+                           on Gloo; beside it DDP with gradient_as_bucket_view, which has no bound
+    pytorch/alone/MODEL    1 worker against the script without any wrapper
+    pytorch/1gbit/MODEL    2 hosts of a lab (tools/netlab, root) against DDP on Gloo
+    pytorch/100mbit/MODEL  there, powersgd(rank=4) against DDP with its PowerSGD hook of the same rank: seconds
+                           until rank 0's loss of samples that nobody trains on is no more than LOSSES, looked at
+                           outside of the clock
+
+Both trainings are there at the same time and compute in turn (bench/peers/turns), a block of steps each and the
+other one first in each second round. A figure is the median of the rounds' ratios; of pytorch/100mbit, of the
+seeds'. Where nothing is compressed both must end with the same bits, or there is no figure."""
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+from net import HERE, Bench
+
+# model: its name in rows, samples a step of a worker, steps of a block
+MODELS = {"mlp": ("mlp", 64, 40), "cnn": ("cnn", 64, 20), "gpt": ("gpt(4,256,4,128)", 8, 4)}
+ROUNDS = 21
+LOSSES = {"mlp": (0.2, (0, 1, 2)), "gpt": (2.5, (0,))}
+LOOK = 10  # steps
+DDP = "PyTorch DDP on Gloo"
+
+
+class PyTorch(Bench):
+    def turns(self, model, programs, *words, rate=None):
+        """Rounds as {program: [line, ...]}, {program: bits}, the version of torch and the command."""
+        words = [os.path.join(HERE, "peers/turns"), "--python", self.python, "--library", self.library, "--model", model,
+                 "--programs", " ".join(programs), *words]
+        if rate:
+            command, text = self.lab([*words, "--hosts", "--tutti", self.tutti], rate=rate, more=["--timeout", 900])
+        else:
+            done = subprocess.run([*map(str, words)], stdout=subprocess.PIPE, text=True)
+            if done.returncode != 0:
+                sys.exit(f"bench/run: {' '.join(map(str, words))} ended with exit code {done.returncode}")
+            command, text = " ".join(map(str, words)), done.stdout
+        rounds, bits = {p: [] for p in programs}, {}
+        for line in map(json.loads, text.splitlines()):
+            if "round" in line:
+                rounds[line["program"]].append(line)
+            else:
+                bits[line["program"]], torch = line["bits"], line["torch"]
+        for path, name in ((self.python, "python"), (self.library, "libtutti.so"), (self.tutti, "tutti"),
+                           (os.path.dirname(HERE) + "/", "")):
+            command = command.replace(path, name)
+        return rounds, bits, torch, command
+
+    def rates(self, title, model, peer, against, ranks=2, rate=None, beside=()):
+        """Samples a second, and the ratio to `peer`'s in the same round."""
+        _, batch, steps = MODELS[model]
+        many = ["--ranks", ranks, "--steps", 2 if self.quick else steps, "--rounds", 2 if self.quick else ROUNDS]
+        rounds, bits, torch, command = self.turns(model, [peer, "tutti", *beside], *many, rate=rate)
+        if bits["tutti"] != bits[peer]:
+            sys.exit(f"bench/run: {title}the model is another one than that of {against}, so there is no figure")
+        seconds = {p: [line["seconds"] for line in lines] for p, lines in rounds.items()}
+        mine = seconds["tutti"]
+        ours = statistics.median(batch * ranks * line["steps"] / line["seconds"] for line in rounds["tutti"])
+        for other, words in ((peer, against), *((p, "the same, gradient_as_bucket_view") for p in beside)):
+            ratios = [theirs / own for theirs, own in zip(seconds[other], mine)]
+            self.record.row(title + "samples a second" + ("" if other == peer else ", beside bucket views"), ours,
+                            "samples/s", statistics.median(ratios), words, command=command, torch=torch, min=min(ratios),
+                            max=max(ratios), rounds=len(ratios), **(dict(cc=self.cc) if rate else {}))
+
+    def quality(self, model, rate):
+        name, (target, seeds) = MODELS[model][0], LOSSES[model]
+        title = f"PyTorch script, {name} to a loss of {target:g}, 2 hosts, {rate}: powersgd of rank 4"
+        hook, ours = "torch-powersgd", "tutti-powersgd(rank=4)"
+        took = {hook: [], ours: []}
+        for seed in seeds[:1] if self.quick else seeds:
+            # a quick round shows that it works: its target is met by the first look
+            aim = ["--target", 100 if self.quick else target, "--steps", LOOK, "--most", 2000, "--seed", seed]
+            rounds, _, torch, command = self.turns(model, list(took), *aim, rate=rate)
+            for p, lines in rounds.items():
+                if not self.quick and lines[-1]["loss"] > target:
+                    return self.record.absent(title, f"{p} is not there after 2000 steps")
+                took[p].append((sum(line["seconds"] for line in lines), LOOK * len(lines)))
+        ratios = [theirs[0] / own[0] for theirs, own in zip(took[hook], took[ours])]
+        self.record.row(title, statistics.median(s for s, _ in took[ours]), "s", statistics.median(ratios),
+                        "PyTorch DDP's PowerSGD hook", command=command, torch=torch, ratios=ratios,
+                        steps=[k for _, k in took[ours]], peer_steps=[k for _, k in took[hook]], seeds=len(ratios),
+                        cc=self.cc)
+
+    def run(self):
+        done = subprocess.run([HERE + "/peers/python"], stdout=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            return self.record.absent("PyTorch scripts", "PyTorch is not here")
+        self.python = done.stdout.strip()
+        self.library = os.path.join(os.path.dirname(os.path.dirname(self.tutti)), "lib/libtutti.so")
+        for model, (name, _, _) in MODELS.items():
+            if self.chosen(f"pytorch/{model}"):
+                self.rates(f"PyTorch script, {name}, 2 workers x 1 thread: ", model, "torch", DDP, beside=["torch-view"])
+        for model, (name, _, _) in MODELS.items():
+            if self.chosen(f"pytorch/alone/{model}"):
+                self.rates(f"PyTorch script, {name}, 1 worker x 1 thread: ", model, "bare", "PyTorch without a wrapper",
+                           ranks=1)
+        for model, (name, _, _) in MODELS.items():
+            if self.chosen(f"pytorch/1gbit/{model}") and self.possible():
+                self.rates(f"PyTorch script, {name}, 2 hosts, 1gbit: ", model, "torch", DDP, rate="1gbit")
+        for model in LOSSES:
+            if self.chosen(f"pytorch/100mbit/{model}") and self.possible():
+                self.quality(model, "100mbit")
