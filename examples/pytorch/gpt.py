@@ -59,9 +59,9 @@ with open(TEXT, "rb") as file:
 train, valid = text[: len(text) * 19 // 20], text[len(text) * 19 // 20 :]
 draw = torch.Generator().manual_seed(dist.get_rank())  # each process has windows of its own
 
-model = GPT()
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
-model = DistributedDataParallel(model)
+network = GPT()
+optimizer = torch.optim.AdamW(network.parameters(), lr=0.003)
+model = DistributedDataParallel(network)
 
 for step in range(1, steps + 1):
     optimizer.zero_grad()
@@ -69,6 +69,6 @@ for step in range(1, steps + 1):
     optimizer.step()
     if step % 80 == 0 and dist.get_rank() == 0:
         with torch.no_grad():
-            loss = loss_of(model.module, valid, torch.arange(0, len(valid) - CONTEXT, 500))
+            loss = loss_of(network, valid, torch.arange(0, len(valid) - CONTEXT, 500))
         print(f"step {step}  validation loss {loss:.6f}", flush=True)
 dist.destroy_process_group()

@@ -36,10 +36,10 @@ train, test = mnist("train"), mnist("t10k")
 sampler = DistributedSampler(train)
 loader = DataLoader(train, batch_size=64, sampler=sampler, drop_last=True)
 
-model = nn.Sequential(
+network = nn.Sequential(
     nn.Conv2d(1, 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(), nn.Flatten(),
     nn.Linear(32 * 36, 64), nn.ReLU(), nn.Linear(64, 10))
-model = DistributedDataParallel(model)
+model = DistributedDataParallel(network)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 for epoch in range(epochs):
@@ -50,7 +50,7 @@ for epoch in range(epochs):
         optimizer.step()
     if dist.get_rank() == 0:
         with torch.no_grad():
-            logits = model.module(test.tensors[0])
+            logits = network(test.tensors[0])
         loss, hits = cross_entropy(logits, test.tensors[1]), (logits.argmax(1) == test.tensors[1]).float().mean()
         print(f"epoch {epoch + 1}  test loss {loss:.6f}  test accuracy {100 * hits:.2f} %", flush=True)
 dist.destroy_process_group()
