@@ -32,8 +32,8 @@ DDP = "PyTorch DDP on Gloo"
 class PyTorch(Bench):
     def turns(self, model, programs, *words, rate=None):
         """Rounds as {program: [line, ...]}, {program: bits}, the version of torch and the command."""
-        words = [os.path.join(HERE, "peers/turns"), "--python", self.python, "--library", self.library, "--model", model,
-                 "--programs", " ".join(programs), *words]
+        words = [os.path.join(HERE, "peers/turns"), "--python", self.python, "--library", self.library,
+                 "--model", model, "--programs", " ".join(programs), *words]
         if rate:
             command, text = self.lab([*words, "--hosts", "--tutti", self.tutti], rate=rate, more=["--timeout", 900])
         else:
@@ -65,8 +65,9 @@ class PyTorch(Bench):
         for other, words in ((peer, against), *((p, "the same, gradient_as_bucket_view") for p in beside)):
             ratios = [theirs / own for theirs, own in zip(seconds[other], mine)]
             self.record.row(title + "samples a second" + ("" if other == peer else ", beside bucket views"), ours,
-                            "samples/s", statistics.median(ratios), words, command=command, torch=torch, min=min(ratios),
-                            max=max(ratios), rounds=len(ratios), **(dict(cc=self.cc) if rate else {}))
+                            "samples/s", statistics.median(ratios), words, command=command, torch=torch,
+                            min=min(ratios), max=max(ratios), rounds=len(ratios),
+                            **(dict(cc=self.cc) if rate else {}))
 
     def quality(self, model, rate):
         name, (target, seeds) = MODELS[model][0], LOSSES[model]
@@ -95,7 +96,8 @@ class PyTorch(Bench):
         self.library = os.path.join(os.path.dirname(os.path.dirname(self.tutti)), "lib/libtutti.so")
         for model, (name, _, _) in MODELS.items():
             if self.chosen(f"pytorch/{model}"):
-                self.rates(f"PyTorch script, {name}, 2 workers x 1 thread: ", model, "torch", DDP, beside=["torch-view"])
+                self.rates(f"PyTorch script, {name}, 2 workers x 1 thread: ", model, "torch", DDP,
+                           beside=["torch-view"])
         for model, (name, _, _) in MODELS.items():
             if self.chosen(f"pytorch/alone/{model}"):
                 self.rates(f"PyTorch script, {name}, 1 worker x 1 thread: ", model, "bare", "PyTorch without a wrapper",

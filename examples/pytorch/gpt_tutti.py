@@ -61,7 +61,7 @@ draw = torch.Generator().manual_seed(dist.get_rank())  # each process has window
 
 network = GPT()
 optimizer = torch.optim.AdamW(network.parameters(), lr=0.003)
-model, optimizer = prepare(network, optimizer, method="local-sgd(period=8)")
+model, optimizer = prepare(network, optimizer, method="parameter-server")
 
 for step in range(1, steps + 1):
     optimizer.zero_grad()

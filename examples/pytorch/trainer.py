@@ -27,14 +27,13 @@ class Trainer:
         self.method, self.codec, self.batch = method, codec, batch
 
     def prepare(self, network: nn.Module, optimizer: torch.optim.Optimizer, data: Dataset) -> None:
+        sampler = tutti.torch.sampler(data, self.batch)
+        self.loader = DataLoader(data, batch_sampler=sampler)
         self.model, self.optimizer = tutti.torch.prepare(
-            network, optimizer, method=self.method, codec=self.codec, batch=self.batch)
-        self.sampler = tutti.torch.sampler(data, self.optimizer)
-        self.loader = DataLoader(data, self.batch, sampler=self.sampler, drop_last=True)
+            network, optimizer, method=self.method, codec=self.codec, sampler=sampler)
 
     def fit(self, epochs: int, loss_of: Callable[..., torch.Tensor], test: tuple[torch.Tensor, ...]) -> None:
         for epoch in range(epochs):
-            self.sampler.set_epoch(epoch)
             self.model.train()
             for batch in self.loader:
                 self.optimizer.zero_grad()
@@ -50,7 +49,7 @@ class Trainer:
         return loss_of(self.model, *test).item()
 
     def say(self, text: str) -> None:
-        if self.optimizer.rank == 0:
+        if self.optimizer.world.rank == 0:
             print(text, flush=True)
 
 
