@@ -2,5 +2,6 @@
 
 from .ddp import DistributedDataParallel
 from .hook import comm_hook
+from .prepare import Optimizer, evaluate, prepare
 
-__all__ = ["DistributedDataParallel", "comm_hook"]
+__all__ = ["DistributedDataParallel", "Optimizer", "comm_hook", "evaluate", "prepare"]

@@ -1,0 +1,377 @@
+"""The run behind a prepared model and its optimizer: passes, gradients, steps, and what all do together.
+
+A pass begins before a forward in training mode and ends in step(). Gradients are handed over as backward has them
+where the method exchanges them (so that exchange and backward overlap), and in step() where it does not. Nobody is in
+two calls of the engine at once: autograd's hooks of one backward come one after the other, and step() after them.
+
+An iteration of the loop is a step of the method, with two exceptions: `accumulate` of them are one, and under a method
+that updates between the passes of a step (hermes) an iteration is a pass.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import _abi
+from .._library import library as _c
+from ..engine import Engine, World
+from ..errors import StateError
+from . import _saved, _serve, _translate
+from ._bind import Binding, Bound, exchange_of
+
+_log = logging.getLogger("tutti")
+_UPDATES_ITSELF = _abi.TUTTI_OWNS_UPDATE | _abi.TUTTI_DIRECTION | _abi.TUTTI_UPDATES_SLICES
+_NONFINITE = {"stop": _abi.TUTTI_NONFINITE_STOP, "skip": _abi.TUTTI_NONFINITE_SKIP}
+_CHANGED = (
+    "gradients were changed between backward and step, when they were on their way already: method '{}' exchanges them "
+    "while backward runs; give prepare(clip_norm=...) in place of clip_grad_norm_, and optimizer.scale(loss) in place of "
+    "a GradScaler"
+)
+
+
+def _statistics(module: nn.Module) -> list[torch.Tensor]:
+    """Running means and variances of batch norms: the engine's client state, whose mean is part of the agreed model."""
+    found = []
+    for m in module.modules():
+        if isinstance(m, nn.modules.batchnorm._NormBase) and m.running_mean is not None:
+            found += [m.running_mean, m.running_var]
+    return found
+
+
+def _traits(method: str) -> int:
+    """What the engine says of this method with its options; 0 for a spec that it will refuse."""
+    bits = ctypes.c_uint()
+    _c.tutti_method_traits(method.encode(), bits)
+    return bits.value
+
+
+def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    mine = {p for p in model.parameters() if p.requires_grad}
+    held = {p for group in optimizer.param_groups for p in group["params"]}
+    missing = [name for name, p in model.named_parameters() if p in mine - held]
+    if missing:
+        raise ValueError(
+            f"the optimizer does not have parameter '{missing[0]}' of the model"
+            + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
+            + "; give it all that require a gradient, or freeze them (requires_grad_(False))"
+        )
+    if held - set(model.parameters()):
+        raise ValueError(
+            f"the optimizer has {len(held - set(model.parameters()))} parameters that are not the model's, and workers "
+            "would not exchange them; give prepare() one module that has them all"
+        )
+
+
+class Run:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        method: str,
+        *,
+        transport: str | None,
+        nonfinite: str,
+        validation: Callable[[], Any] | None,
+        **options: Any,
+    ):
+        if nonfinite not in _NONFINITE:
+            raise ValueError(f"nonfinite is '{nonfinite}'; it must be 'stop' or 'skip'")
+        _check(model, optimizer)
+        self.model, self.optimizer, self.method = model, optimizer, method
+        self.servers, self.accumulate = options["servers"], options["accumulate"]
+        self.binding = Binding(model)
+        exchange_of(self.binding)  # refuses devices that it cannot do
+        self._statistics = _statistics(model)
+        self._validation = validation
+        self.itself = bool(_traits(method) & _UPDATES_ITSELF)
+        self._lr = optimizer.param_groups[0]["lr"]
+        options |= {"optimizer": "client", "update": self._update}
+        if self.itself:
+            options |= {"optimizer": _translate.spec(optimizer, method), "update": None}
+            _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
+        self.world = World(transport or "")
+        try:
+            self.engine = Engine(
+                self.world,
+                self.binding.params(deliver=True),
+                method=method,
+                lr_schedule="constant",
+                nonfinite=_NONFINITE[nonfinite],
+                initial=self.binding.initial,
+                fingerprint=self.binding.fingerprint(),
+                evaluate=validation and self._evaluate,
+                own_values=sum(t.numel() for t in self._statistics),
+                **options,
+            )
+        except BaseException as e:
+            self.world.last_words(e)
+            self.world.close()
+            raise
+        self.only_serves = self.world.rank >= self.world.size - self.servers
+        self.replicas_equal = bool(self.engine.method.traits & _abi.TUTTI_REPLICAS_EQUAL)
+        self.own_pace = bool(self.engine.method.traits & _abi.TUTTI_OWN_PACE)
+        if self.only_serves:
+            return
+        self.binding.attach(self.engine)
+        self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self._statistics else None
+        self._pass: _abi.tutti_pass | None = None  # under way
+        self._factor = 1.0  # what the pass wants of a gradient of a mean over its samples
+        self._given: list[int | None] = []  # versions of the gradients that were handed over in this pass
+        self._within = False  # a step has begun, and has more passes
+        self._steps = 0
+        self._ended = self._shown = False
+        self._resting = True  # services of all are held, until somebody's next pass
+        self._tell_lr()
+        self.overlaps = bool(self.engine.method.ops.contents.exchange)
+        self._hooks: list[Any] = [model.register_forward_pre_hook(self._before_forward)]
+        if self.overlaps:
+            for b in self.binding.bound:
+                self._hooks.append(b.param.register_post_accumulate_grad_hook(lambda _, b=b: self._on_gradient(b)))
+        runs[model] = self
+
+    # ---- a pass ----
+
+    @torch.compiler.disable
+    def _before_forward(self, module: nn.Module, _args: Any) -> None:
+        if module.training and torch.is_grad_enabled():
+            self.begin()
+
+    def begin(self) -> _abi.tutti_pass:
+        """The pass under way, begun if there is none."""
+        if self._pass is not None:
+            return self._pass
+        self._check_training()
+        if self._resting:
+            self._tell("train")
+            self._resting = False
+        p = self._begin_pass()
+        # Where the method deals a step out in passes, a worker's batch of an iteration stands for all of its own.
+        dealt = bool(self.engine.share().passes_of)
+        while dealt and p.more:
+            self.engine.passed()
+            p = self._begin_pass()
+        samples = self.engine.method.samples if dealt else p.samples
+        self._factor = samples / p.divisor if p.divisor else 0.0
+        self._pass, self._given = p, [None] * len(self.binding.bound)
+        return p
+
+    def _begin_pass(self) -> _abi.tutti_pass:
+        p = self.engine.begin()
+        assert p is not None, "a pass that was announced (more) has not come"
+        return p
+
+    def loss_scale(self) -> float:
+        return self.begin().scale
+
+    def _check_training(self) -> None:
+        if self._ended:
+            raise StateError("the run is over: optimizer.finish() or close() was called, and nothing trains any more")
+        if self._shown:
+            raise StateError("a forward in training mode within evaluate(): call model.eval(), or use torch.no_grad()")
+
+    def _on_gradient(self, b: Bound) -> None:
+        if self._pass is None:
+            raise StateError(
+                "backward without a forward in training mode since the last step: values may have changed in between; "
+                "call the model itself and not its parts, and model.train() before"
+            )
+        if self._given[b.index] is not None:
+            raise StateError(
+                "a second backward before optimizer.step(): a pass has one; add the losses up, or give "
+                "prepare(accumulate=N) and call step() after each"
+            )
+        self._give(b)
+
+    def _give(self, b: Bound) -> None:
+        """Its gradient is final: into the engine's memory."""
+        now, p, grad = self._pass, b.param, b.param.grad
+        with torch.no_grad():
+            if now.keep:
+                b.g.add_(grad, alpha=self._factor)
+            elif self._factor != 1:
+                torch.mul(grad, self._factor, out=b.g)
+            elif grad.data_ptr() != b.at:
+                b.g.copy_(grad)
+        if now.keep or now.more:  # or the next backward would add to it, and it would count twice
+            p.grad = None
+        self._given[b.index] = -1 if p.grad is None else p.grad._version
+        self.engine.ready(b.index)
+
+    # ---- a step ----
+
+    def step(self, loss: float | None) -> None:
+        self._check_training()
+        if self._pass is None:
+            raise StateError("step() without a pass: there was no forward in training mode since the last one")
+        for b in self.binding.bound:
+            given, grad = self._given[b.index], b.param.grad
+            if given is None:
+                if not self.overlaps and grad is not None:
+                    self._give(b)
+            elif grad is not None and grad._version != given:
+                raise StateError(_CHANGED.format(self.method))
+        if self._own is not None:
+            with torch.no_grad():
+                torch.cat([t.reshape(-1) for t in self._statistics], out=self._own)
+        now, self._pass = self._pass, None
+        self.engine.passed(0.0 if loss is None else loss * now.samples)
+        self._within = now.more
+        if not now.more:
+            self._end_step()
+
+    def _end_step(self) -> None:
+        self.optimizer._opt_called = True  # schedulers of torch ask whether an update came before theirs
+        self._tell_lr()
+        self.engine.step()
+        self._within = False
+        self._steps += 1
+
+    def _tell_lr(self) -> None:
+        lr = float(self.optimizer.param_groups[0]["lr"])
+        if self._steps == 0 and self.itself and lr == self._lr:
+            return  # it was said with the optimizer
+        if lr != self._lr or self._steps == 0:
+            self.engine.lr(lr)
+            self._lr = lr
+
+    def _update(self, factor: float) -> None:
+        """The user's optimiser, on the values as they stand, with the gradients that stand in the engine."""
+        groups = self.optimizer.param_groups
+        grads = [b.param.grad for b in self.binding.bound]
+        rates = [group["lr"] for group in groups]
+        try:
+            for b, grad in zip(self.binding.bound, grads, strict=True):
+                # alone, a parameter that this batch has not used is left as it is, as torch leaves it
+                if self.overlaps or self._within or grad is not None or self._given[b.index] is not None:
+                    b.param.grad = b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
+            for group in groups:
+                if factor != 1:
+                    group["lr"] = group["lr"] * factor
+            self.optimizer.step()
+        finally:
+            for group, lr in zip(groups, rates, strict=True):
+                group["lr"] = lr
+            for b, grad in zip(self.binding.bound, grads, strict=True):
+                b.param.grad = grad
+
+    def _evaluate(self) -> float:
+        training = self.model.training
+        try:
+            self.model.eval()
+            with torch.no_grad():
+                return float(self._validation())
+        finally:
+            self.model.train(training)
+
+    # ---- what all do together ----
+
+    def _between(self, what: str) -> None:
+        """Ends the step that has begun with what it has, as a loop that stops in the middle of one does."""
+        if self._ended:
+            raise StateError(f"{what} after the run's end")
+        if self._shown:
+            raise StateError(f"{what} within evaluate()")
+        if self._pass is not None:
+            raise StateError(
+                f"{what} within a pass: a forward in training mode has begun one; call step() first, or look at the "
+                "model in eval mode or under torch.no_grad()"
+            )
+        while self._within:
+            p = self._begin_pass()
+            self.engine.passed()
+            if not p.more:
+                self._end_step()
+
+    def _tell(self, what: str, directory: str = "", keep: int = 0) -> None:
+        """Ranks that only serve learn from rank 0 what comes next."""
+        if self.servers and self.world.rank == 0:
+            _serve.tell(self, what, directory, keep)
+
+    def _take_own(self) -> None:
+        """Statistics as they stand in the engine."""
+        if self._own is None:
+            return
+        with torch.no_grad():
+            for t, own in zip(self._statistics, self._own.split([t.numel() for t in self._statistics]), strict=True):
+                t.copy_(own.view(t.shape))
+
+    def show(self) -> None:
+        self._between("evaluate()")
+        self._tell("show")
+        self._resting = True
+        self.engine.show()
+        self._shown = True
+        self._take_own()
+
+    def resume(self) -> None:
+        self.engine.resume()
+        self._shown = False
+        self._take_own()
+
+    def save(self, directory: str, keep: int) -> None:
+        self._between("save()")
+        self._tell("save", directory, keep)
+        self._resting = True
+        _saved.save(self, directory, keep)
+
+    def load(self, directory: str) -> None:
+        self.check_load()
+        self._tell("load", directory)
+        _saved.load(self, directory)
+        self._take_own()
+
+    def check_load(self) -> None:
+        if self._steps or self._pass is not None:
+            raise StateError("state is loaded before the first step: after it workers would go on from unlike models")
+
+    def finish(self) -> None:
+        if self._ended:
+            return
+        self._between("finish()")
+        self._tell("finish")
+        self.engine.finish()
+        self._take_own()
+        self.close()
+
+    def close(self) -> None:
+        """The module keeps its values, in memory of its own."""
+        if self._ended:
+            return
+        self._ended = True
+        runs.pop(self.model, None)
+        for hook in self._hooks:
+            hook.remove()
+        self._own = None
+        self.binding.detach()
+        self.engine.close()
+        self.world.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Leaves after a failure of this rank's program, and says so to the others."""
+        if not self._ended:
+            self.world.last_words(error)
+            self.close()
+
+
+runs: dict[nn.Module, Run] = {}
+
+
+@atexit.register
+def _at_exit() -> None:
+    """A process that ends without finish() says so to the others, where they may still need it."""
+    for run in list(runs.values()):
+        error = getattr(sys, "last_value", None)
+        if error is None and not run.replicas_equal:
+            error = RuntimeError(f"rank {run.world.rank} has ended without optimizer.finish()")
+        if error is not None:
+            run.fail(error)
+        else:
+            run.close()

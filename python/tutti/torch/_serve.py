@@ -1,0 +1,69 @@
+"""Ranks that only serve (prepare(servers=k)): their services answer by themselves, and this thread takes part in what
+all ranks do together. It learns from rank 0 what comes next, since it makes no steps by which it could know."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import TYPE_CHECKING
+
+from .. import _abi
+from .._library import library as _c
+from ..errors import check
+from . import _saved
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+_ROOM = 8192
+_FOREVER = 2**63 - 1
+
+
+def _port() -> int:
+    return _c.tutti_port_of(b"python: what comes next", 0, 0)
+
+
+def tell(run: Run, what: str, directory: str = "", keep: int = 0) -> None:
+    figures = run.engine.figures()
+    words = json.dumps({"what": what, "directory": directory, "keep": keep, "steps": figures["steps"]}).encode()
+    if len(words) > _ROOM:
+        raise ValueError(f"the directory's name has {len(directory)} characters; a shorter one must do")
+    memory = ctypes.create_string_buffer(words, len(words))
+    payload = _abi.tutti_buffer(data=ctypes.addressof(memory), count=len(words), dtype=_abi.TUTTI_U8)
+    for rank in range(run.world.size - run.servers, run.world.size):
+        check(_c.tutti_send, run.world._at, rank, _port(), _abi.tutti_note(), payload)
+
+
+def _hear(run: Run) -> dict:
+    memory, note = ctypes.create_string_buffer(_ROOM), _abi.tutti_note()
+    room = _abi.tutti_buffer(data=ctypes.addressof(memory), count=_ROOM, dtype=_abi.TUTTI_U8)
+    check(_c.tutti_recv, run.world._at, 0, _port(), note, room, _FOREVER)
+    return json.loads(memory.raw[:note.bytes])
+
+
+def until_finished(run: Run) -> None:
+    """Serves until the workers have finished, and leaves."""
+    try:
+        while True:
+            said = _hear(run)
+            if said["what"] == "train":  # at their own pace this comes back when all have come to rest
+                run.engine.more((run.engine.figures()["gradients"] if run.own_pace else said["steps"]) + 1)
+                continue
+            if not run.own_pace and said["what"] != "load":
+                run.engine.more(said["steps"])
+            if said["what"] == "show":
+                run.engine.show()
+                run.engine.resume()
+            elif said["what"] == "save":
+                _saved.save(run, said["directory"], said["keep"])
+            elif said["what"] == "load":
+                _saved.load(run, said["directory"])
+            else:
+                run.engine.finish()
+                break
+    except BaseException as e:
+        run.world.last_words(e)
+        raise
+    finally:
+        run.engine.close()
+        run.world.close()

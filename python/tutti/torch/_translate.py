@@ -1,0 +1,51 @@
+"""A torch optimiser said as a spec of the library's own (optim.h), for methods that update by themselves.
+
+Update rules of the library are PyTorch's, so what is translated trains alike. Which options there are is read from
+the library; what it does not have must stand at torch's default.
+"""
+
+from typing import Any
+
+import torch
+
+from .._library import library as _c
+
+# How torch computes and not what: these change no rule.
+_HOW = {"foreach", "fused", "capturable", "differentiable", "initial_lr", "params", "swap_tensors"}
+_RULES = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
+
+
+def _options(rule: str) -> set[str]:
+    options, names, k = _c.tutti_optim_find(rule.encode()).contents.options, set(), 0
+    while options[k].name:
+        names.add(options[k].name.decode())
+        k += 1
+    return names
+
+
+def _number(value: Any) -> str:
+    value = value.item() if isinstance(value, torch.Tensor) else value
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def spec(optimizer: torch.optim.Optimizer, method: str) -> str:
+    """ "sgd(lr=0.1,momentum=0.9)" of torch.optim.SGD; ValueError with what `method` can take instead."""
+    can = (f"method '{method}' updates by itself, at its servers or in its own rule, and takes over torch.optim.SGD, "
+           "Adam or AdamW with one group of parameters")
+    rule = _RULES.get(type(optimizer))
+    if rule is None:
+        raise ValueError(f"{can}; this is a {type(optimizer).__module__}.{type(optimizer).__qualname__}")
+    if len(optimizer.param_groups) != 1:
+        raise ValueError(f"{can}; this one has {len(optimizer.param_groups)} groups")
+    group = {k: v for k, v in optimizer.param_groups[0].items() if k not in _HOW}
+    if group.pop("decoupled_weight_decay", rule == "adamw"):
+        rule = "adamw"
+    if "betas" in group:
+        group["beta1"], group["beta2"] = group.pop("betas")
+    known = _options(rule)
+    beyond = sorted(k for k, v in group.items() if k not in known and v not in (False, None, 0))
+    if beyond:
+        raise ValueError(f"{can}; the library's {rule} has no option {', '.join(beyond)}")
+    if any(optimizer.state.values()):
+        raise ValueError(f"{can}; this one has made steps already, and their state cannot be taken over: give a new one")
+    return f"{rule}({','.join(f'{k}={_number(v)}' for k, v in group.items() if k in known)})"
