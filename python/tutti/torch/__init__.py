@@ -3,5 +3,6 @@
 from .ddp import DistributedDataParallel
 from .hook import comm_hook
 from .prepare import Optimizer, evaluate, prepare
+from .sampler import sampler
 
-__all__ = ["DistributedDataParallel", "Optimizer", "comm_hook", "evaluate", "prepare"]
+__all__ = ["DistributedDataParallel", "Optimizer", "comm_hook", "evaluate", "prepare", "sampler"]

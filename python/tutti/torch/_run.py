@@ -26,14 +26,15 @@ from ..engine import Engine, World
 from ..errors import StateError
 from . import _saved, _serve, _translate
 from ._bind import Binding, Bound, exchange_of
+from .sampler import BatchSampler
 
 _log = logging.getLogger("tutti")
 _UPDATES_ITSELF = _abi.TUTTI_OWNS_UPDATE | _abi.TUTTI_DIRECTION | _abi.TUTTI_UPDATES_SLICES
 _NONFINITE = {"stop": _abi.TUTTI_NONFINITE_STOP, "skip": _abi.TUTTI_NONFINITE_SKIP}
 _CHANGED = (
-    "gradients were changed between backward and step, when they were on their way already: method '{}' exchanges them "
-    "while backward runs; give prepare(clip_norm=...) in place of clip_grad_norm_, and optimizer.scale(loss) in place of "
-    "a GradScaler"
+    "gradients were changed between backward and step, when they were on their way already: method '{}' exchanges "
+    "them while backward runs; give prepare(clip_norm=...) in place of clip_grad_norm_, and optimizer.scale(loss) in "
+    "place of a GradScaler"
 )
 
 
@@ -80,17 +81,18 @@ class Run:
         transport: str | None,
         nonfinite: str,
         validation: Callable[[], Any] | None,
+        sampler: BatchSampler | None,
         **options: Any,
     ):
         if nonfinite not in _NONFINITE:
             raise ValueError(f"nonfinite is '{nonfinite}'; it must be 'stop' or 'skip'")
         _check(model, optimizer)
         self.model, self.optimizer, self.method = model, optimizer, method
-        self.servers, self.accumulate = options["servers"], options["accumulate"]
+        self.servers = options["servers"]
         self.binding = Binding(model)
         exchange_of(self.binding)  # refuses devices that it cannot do
         self._statistics = _statistics(model)
-        self._validation = validation
+        self._validation, self._sampler = validation, sampler
         self.itself = bool(_traits(method) & _UPDATES_ITSELF)
         self._lr = optimizer.param_groups[0]["lr"]
         options |= {"optimizer": "client", "update": self._update}
@@ -99,6 +101,8 @@ class Run:
             _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
         self.world = World(transport or "")
         try:
+            if sampler is not None:
+                options |= sampler.options(self.world.size - self.servers)
             self.engine = Engine(
                 self.world,
                 self.binding.params(deliver=True),
@@ -125,10 +129,14 @@ class Run:
         self._pass: _abi.tutti_pass | None = None  # under way
         self._factor = 1.0  # what the pass wants of a gradient of a mean over its samples
         self._given: list[int | None] = []  # versions of the gradients that were handed over in this pass
-        self._within = False  # a step has begun, and has more passes
-        self._steps = 0
+        self.within = False  # a step has begun, and has more passes
+        self.steps = 0
         self._ended = self._shown = False
         self._resting = True  # services of all are held, until somebody's next pass
+        # Does the method decide while it runs which samples are this worker's?
+        self.decides = self.own_pace or bool(self.engine.share().passes_of)
+        if sampler is not None:
+            sampler.bind(self)
         self._tell_lr()
         self.overlaps = bool(self.engine.method.ops.contents.exchange)
         self._hooks: list[Any] = [model.register_forward_pre_hook(self._before_forward)]
@@ -155,9 +163,11 @@ class Run:
         p = self._begin_pass()
         # Where the method deals a step out in passes, a worker's batch of an iteration stands for all of its own.
         dealt = bool(self.engine.share().passes_of)
+        self._spans = [(p.epoch, p.position, p.samples)]
         while dealt and p.more:
             self.engine.passed()
             p = self._begin_pass()
+            self._spans.append((p.epoch, p.position, p.samples))
         samples = self.engine.method.samples if dealt else p.samples
         self._factor = samples / p.divisor if p.divisor else 0.0
         self._pass, self._given = p, [None] * len(self.binding.bound)
@@ -167,6 +177,24 @@ class Run:
         p = self.engine.begin()
         assert p is not None, "a pass that was announced (more) has not come"
         return p
+
+    def more_epochs(self, epochs: int) -> bool:
+        """Has the run, or the step that has begun, more for this worker before it has gone over the data so often?"""
+        self._check_training()
+        return self._pass is not None or self.within or self._more(epochs)
+
+    def _more(self, epochs: int) -> bool:
+        if self._resting:  # who only serves has to be there when the handing out begins
+            self._tell("train")
+            self._resting = False
+        more = self.engine.more_epochs(epochs)
+        self._resting = not more and self.own_pace
+        return more
+
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Epoch, position and number of the samples that the pass under way is over."""
+        self.begin()
+        return self._spans
 
     def loss_scale(self) -> float:
         return self.begin().scale
@@ -194,8 +222,11 @@ class Run:
         """Its gradient is final: into the engine's memory."""
         now, p, grad = self._pass, b.param, b.param.grad
         with torch.no_grad():
-            if now.keep:
+            if now.keep and self._factor != 0:
                 b.g.add_(grad, alpha=self._factor)
+            elif self._factor == 0:  # a batch that does not count
+                if not now.keep:
+                    b.g.zero_()
             elif self._factor != 1:
                 torch.mul(grad, self._factor, out=b.g)
             elif grad.data_ptr() != b.at:
@@ -223,7 +254,7 @@ class Run:
                 torch.cat([t.reshape(-1) for t in self._statistics], out=self._own)
         now, self._pass = self._pass, None
         self.engine.passed(0.0 if loss is None else loss * now.samples)
-        self._within = now.more
+        self.within = now.more
         if not now.more:
             self._end_step()
 
@@ -231,14 +262,14 @@ class Run:
         self.optimizer._opt_called = True  # schedulers of torch ask whether an update came before theirs
         self._tell_lr()
         self.engine.step()
-        self._within = False
-        self._steps += 1
+        self.within = False
+        self.steps += 1
 
     def _tell_lr(self) -> None:
         lr = float(self.optimizer.param_groups[0]["lr"])
-        if self._steps == 0 and self.itself and lr == self._lr:
+        if self.steps == 0 and self.itself and lr == self._lr:
             return  # it was said with the optimizer
-        if lr != self._lr or self._steps == 0:
+        if lr != self._lr or self.steps == 0:
             self.engine.lr(lr)
             self._lr = lr
 
@@ -250,7 +281,7 @@ class Run:
         try:
             for b, grad in zip(self.binding.bound, grads, strict=True):
                 # alone, a parameter that this batch has not used is left as it is, as torch leaves it
-                if self.overlaps or self._within or grad is not None or self._given[b.index] is not None:
+                if self.overlaps or self.within or grad is not None or self._given[b.index] is not None:
                     b.param.grad = b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
             for group in groups:
                 if factor != 1:
@@ -284,7 +315,7 @@ class Run:
                 f"{what} within a pass: a forward in training mode has begun one; call step() first, or look at the "
                 "model in eval mode or under torch.no_grad()"
             )
-        while self._within:
+        while self.within:
             p = self._begin_pass()
             self.engine.passed()
             if not p.more:
@@ -327,9 +358,11 @@ class Run:
         self._tell("load", directory)
         _saved.load(self, directory)
         self._take_own()
+        if self._sampler is not None:
+            self._sampler.load_state_dict({"step": self.engine.figures()["steps"]})
 
     def check_load(self) -> None:
-        if self._steps or self._pass is not None:
+        if self.steps or self._pass is not None:
             raise StateError("state is loaded before the first step: after it workers would go on from unlike models")
 
     def finish(self) -> None:

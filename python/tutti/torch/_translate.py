@@ -47,5 +47,5 @@ def spec(optimizer: torch.optim.Optimizer, method: str) -> str:
     if beyond:
         raise ValueError(f"{can}; the library's {rule} has no option {', '.join(beyond)}")
     if any(optimizer.state.values()):
-        raise ValueError(f"{can}; this one has made steps already, and their state cannot be taken over: give a new one")
+        raise ValueError(f"{can}; this one has made steps already, and their state cannot be taken over")
     return f"{rule}({','.join(f'{k}={_number(v)}' for k, v in group.items() if k in known)})"

@@ -22,8 +22,10 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from ..engine import World
 from . import _serve
 from ._run import Run, runs
+from .sampler import BatchSampler
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -38,6 +40,15 @@ class Optimizer(torch.optim.Optimizer):
         if name in ("optimizer", "_run"):
             raise AttributeError(name)
         return getattr(self.optimizer, name)
+
+    @property
+    def world(self) -> World:
+        """This process among all: rank and size."""
+        return self._run.world
+
+    def figures(self) -> dict[str, int | float]:
+        """Times, bytes, steps and samples of this rank so far (tutti_figures)."""
+        return self._run.engine.figures()
 
     @property
     def state(self) -> Any:  # type: ignore[override]
@@ -125,7 +136,7 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
             transport: str | None = None, servers: int = 0, batch: int = 1, accumulate: int = 1,
             validation: Callable[[], Any] | None = None, collective: str | None = None, clip_norm: float = 0.0,
             nonfinite: str = "stop", loss_scale: str | None = None, seed: int = 0,
-            steps: int = 0) -> tuple[nn.Module, Optimizer]:
+            steps: int = 0, sampler: BatchSampler | None = None) -> tuple[nn.Module, Optimizer]:
     """Joins the run that this process was started in, and gives the model and an optimizer that train in it.
 
     method, codec: specs, as `tutti methods` and `tutti codecs` list them. transport: None finds it.
@@ -139,6 +150,8 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     clip_norm: of the exchanged gradient, in place of clip_grad_norm_ between backward and step.
     nonfinite: "stop" or "skip" a step with a gradient that is not finite.
     steps: of each worker in the whole run, where known.
+    sampler: of tutti.torch.sampler(): then batch, accumulate and seed are the sampler's, each worker's gradient counts
+        by its samples, and methods that decide who computes what decide by it.
 
     ValueError: what this method, model and optimizer cannot do, before anything is done."""
     if model in runs:
@@ -147,7 +160,7 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
         raise TypeError("this optimizer was prepared already; give the torch optimizer inside it and a new model")
     run = Run(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
               accumulate=accumulate, validation=validation, collective=collective, clip_norm=clip_norm,
-              nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps)
+              nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler)
     if run.only_serves:
         _serve.until_finished(run)
         sys.exit(0)

@@ -1,0 +1,234 @@
+"""The library's order of samples as a torch sampler of batches: share.h, which the command's own trainer follows too.
+
+    sampler = tutti.torch.sampler(dataset, batch=64, seed=1)
+    model, optimizer = tutti.torch.prepare(model, optimizer, method, sampler=sampler)
+    loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler)
+
+The order is a pure function of seed, epoch and position, the same on all workers; each takes its own part of it. Two
+kinds of methods decide while they run who computes what: those at everybody's own pace hand samples out, and those
+that deal by measured speed move them. There the sampler asks at each batch, so the loader must not read ahead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence, Sized
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import _abi, engine
+from .._library import library as _c
+from ..errors import StateError
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+
+class BatchSampler(torch.utils.data.Sampler[list[int]]):
+    """Batches of this worker, as lists of indices. Each iteration over it is an epoch, and the next goes on from there.
+
+    Its workers and rank are those of the run that it was given to (prepare(sampler=...)), or of the run that this
+    process is in when it is first used."""
+
+    def __init__(
+        self,
+        samples: int,
+        batch: int,
+        seed: int,
+        shares: str | Sequence[float],
+        parts: Sequence[Sequence[int]] | None,
+        accumulate: int,
+        place: tuple[int, int] | None,
+    ):
+        for name, value in (("samples", samples), ("batch", batch), ("accumulate", accumulate)):
+            if value < 1:
+                raise ValueError(f"sampler: {name} is {value}; it must be at least 1")
+        self.samples, self.batch, self.seed, self.accumulate = samples, batch, seed, accumulate
+        self._shares, self._given = shares, parts
+        self._step = 0  # of the run, where the next batch begins
+        self._epoch = -1  # the one under way or done
+        self._run: Run | None = None
+        self._share: _abi.tutti_share | None = None
+        self._parts: _abi.tutti_parts | None = None
+        self._batch_of: Any = None
+        self.rank = -1
+        if place is not None:
+            self._place(*place)
+
+    # ---- where this worker is ----
+
+    def _place(self, rank: int, workers: int) -> None:
+        if not 0 <= rank < workers:
+            raise ValueError(f"sampler: rank {rank} of {workers} workers; ranks are 0 to {workers - 1}")
+        self.rank = rank
+        self._batch_of = self._unequal(workers)
+        self._parts = self._cut(workers)
+        self._share = _abi.tutti_share(
+            samples=self.samples,
+            workers=workers,
+            batch=self.batch,
+            accumulate=self.accumulate,
+            seed=self.seed,
+            batch_of=self._batch_of,
+            parts=ctypes.pointer(self._parts) if self._parts is not None else None,
+        )
+
+    def _unequal(self, workers: int) -> Any:
+        shares = self._shares
+        if shares == "even":
+            return None
+        if shares == "data":
+            if self._given is None:
+                raise ValueError("sampler: shares='data' are those of the workers' parts; give parts")
+            shares = [len(p) for p in self._given]
+        try:
+            weights = [float(w) for w in (shares.split(":") if isinstance(shares, str) else shares)]
+        except ValueError:
+            weights = []
+        if len(weights) != workers or not sum(weights) > 0 or not all(0 <= w <= 1e9 for w in weights):
+            raise ValueError(
+                f"sampler: shares are {self._shares!r}; write even, data, or a weight for each of the {workers} workers: "
+                "'3:1', not all 0"
+            )
+        part = (ctypes.c_int64 * workers)()
+        least = 1 if self._shares == "data" else 0
+        weight = (ctypes.c_double * workers)(*weights)
+        _c.tutti_share_apportion(self.batch * workers, workers, weight, least, part)
+        return part
+
+    def _cut(self, workers: int) -> _abi.tutti_parts | None:
+        if self._given is None:
+            return None
+        flat = [int(i) for part in self._given for i in part]
+        if len(self._given) != workers or not all(len(part) for part in self._given):
+            raise ValueError(f"sampler: {len(self._given)} parts for {workers} workers; each has one that is not empty")
+        if sorted(flat) != list(range(self.samples)):
+            raise ValueError(f"sampler: each of the {self.samples} samples must be in exactly one part")
+        first = (ctypes.c_uint64 * (workers + 1))()
+        for r, part in enumerate(self._given):
+            first[r + 1] = first[r] + len(part)
+        return _abi.tutti_parts(first=first, sample=(ctypes.c_uint32 * len(flat))(*flat))
+
+    def options(self, workers: int) -> dict[str, Any]:
+        """What the engine has to know of it (tutti_engine_options)."""
+        self._place(0, workers)
+        return {
+            "batch": self.batch,
+            "accumulate": self.accumulate,
+            "seed": self.seed,
+            "data_samples": self.samples,
+            "batch_of": list(self._batch_of) if self._batch_of is not None else None,
+            "parts": ctypes.pointer(self._parts) if self._parts is not None else None,
+        }
+
+    def bind(self, run: Run) -> None:
+        self._run = run
+        self._place(run.engine.rank, run.engine.workers)
+
+    def _settle(self) -> _abi.tutti_share:
+        if self._share is None:
+            worlds = [w for w in engine._worlds if not w.closed]
+            if len(worlds) != 1:
+                raise StateError(
+                    "sampler: this process is in no run yet; make DistributedDataParallel or prepare(sampler=...) first, "
+                    "or give rank and workers"
+                )
+            self._place(worlds[0].rank, worlds[0].size)
+        return self._share
+
+    # ---- batches ----
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch for one worker. At everybody's own pace: if all were equally fast."""
+        share = self._settle()
+        last = _c.tutti_share_steps(share) - 1
+        return last * self.accumulate + sum(1 for _ in self._passes(share, last))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        share = self._settle()
+        steps = _c.tutti_share_steps(share)
+        self._epoch = self._step // steps if self._step < (self._epoch + 1) * steps else self._epoch + 1
+        if self._run is not None and self._run.decides:
+            yield from self._asked(self._epoch + 1)
+            self._step = (self._epoch + 1) * steps
+            return
+        self._step = max(self._step, self._epoch * steps)
+        while self._step < (self._epoch + 1) * steps:
+            batches = list(self._passes(share, self._step))
+            for k, batch in enumerate(batches):
+                if k + 1 == len(batches):
+                    self._step += 1
+                yield batch
+
+    def _passes(self, share: _abi.tutti_share, step: int) -> Iterator[list[int]]:
+        """Those of this worker in that step. A tail without any for it is a batch of one sample all the same, which
+        does not count: the worker takes part in the step."""
+        number = 0
+        while number < self.accumulate:
+            epoch, position = ctypes.c_uint64(), ctypes.c_uint64()
+            n = _c.tutti_share_pass(share, step, self.rank, number, epoch, position)
+            if n == 0 and number > 0:
+                return
+            yield self._indices(share, epoch.value, position.value if n > 0 else 0, max(n, 1))
+            number += 1
+
+    def _indices(self, share: _abi.tutti_share, epoch: int, position: int, n: int) -> list[int]:
+        return [_c.tutti_share_sample_of(share, self.rank, epoch, position + k) for k in range(n)]
+
+    def _asked(self, epochs: int) -> Iterator[list[int]]:
+        """What the method gives this worker, batch by batch, until the run has gone over the data so often."""
+        run = self._run
+        while run.more_epochs(epochs):
+            steps, spans = run.steps, run.spans()
+            share = run.engine.share()
+            yield [i for epoch, position, n in spans for i in self._indices(share, epoch, position, n)] or [0]
+            if run.steps == steps and not run.within:
+                raise StateError(
+                    f"method '{run.method}' decides while it runs who computes what, and the next batch was asked for "
+                    "before the last one's step(): give the DataLoader num_workers=0, and call step() after each batch"
+                )
+
+    # ---- where it is ----
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is this epoch, from its beginning."""
+        self._step = epoch * _c.tutti_share_steps(self._settle())
+        self._epoch = epoch - 1
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the next batch begins. A loader that reads ahead is further than the loop is: give the loop's own
+        count of steps to load_state_dict() then."""
+        return {"step": self._step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._step = int(state["step"])
+        self._epoch = self._step // _c.tutti_share_steps(self._settle()) - 1
+
+
+def sampler(
+    dataset: Sized | int,
+    batch: int,
+    seed: int = 0,
+    *,
+    shares: str | Sequence[float] = "even",
+    parts: Sequence[Sequence[int]] | None = None,
+    accumulate: int = 1,
+    rank: int | None = None,
+    workers: int | None = None,
+) -> BatchSampler:
+    """A batch_sampler for a DataLoader: the samples of each batch of this worker, in the library's order.
+
+    dataset: what has a length, or the number of samples.
+    batch: samples a worker a batch, on average where shares are unequal.
+    shares: "even"; "3:1", weights of the workers; "data", in proportion to their parts. A step has the same samples
+        whichever worker computes them. Gradients are weighted by samples where prepare(sampler=...) knows of it.
+    parts: indices of each worker's own samples, each sample in exactly one. A worker then goes over its part only.
+    accumulate: batches of a worker in a step.
+    rank, workers: of this process; else of the run that it is in.
+
+    ValueError: what is wrong with one of these."""
+    if (rank is None) != (workers is None):
+        raise ValueError("sampler: give both rank and workers, or neither")
+    n = dataset if isinstance(dataset, int) else len(dataset)
+    return BatchSampler(n, batch, seed, shares, parts, accumulate, None if rank is None else (rank, workers))

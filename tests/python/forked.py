@@ -1,0 +1,98 @@
+"""Ranks as forked children of the test: for tests of many short runs, which would else import PyTorch hundreds of times.
+
+Each child is a process that its environment tells its place in a run of its own, as any launcher would. Real launchers
+are the fixture `run`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import secrets
+import selectors
+import signal
+import socket
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+
+def _port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def _child(function: Callable[..., Any], arguments: tuple, place: dict[str, str], out: int, log: str) -> None:
+    code = 1
+    try:
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.environ.update(place)
+        answer: dict[str, Any]
+        try:
+            answer = {"value": function(*arguments)}
+            code = 0
+        except SystemExit as e:
+            answer, code = {"exit": e.code}, 0
+        except BaseException as e:  # noqa: BLE001
+            traceback.print_exc()
+            answer = {"error": type(e).__name__, "text": str(e)}
+        with os.fdopen(out, "w") as f:
+            f.write(json.dumps(answer))
+        import tutti.engine
+
+        tutti.engine._leave()  # what the interpreter would do at its end
+    finally:
+        os._exit(code)
+
+
+def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120) -> list[dict[str, Any]]:
+    """function(*arguments) on n ranks. Of each {"value": ...}, or {"error": type, "text": ...}, or {"exit": code}."""
+    place = {"TUTTI_SIZE": str(n), "TUTTI_MEET": f"127.0.0.1:{_port()}", "TUTTI_RUN_ID": secrets.token_hex(16),
+             "TUTTI_RUN_KEY": secrets.token_hex(32)}
+    answers: list[bytes] = [b""] * n
+    pids = []
+    with tempfile.TemporaryDirectory() as folder, selectors.DefaultSelector() as waiting:
+        try:
+            for r in range(n):
+                read, write = os.pipe()
+                pid = os.fork()
+                if pid == 0:
+                    os.close(read)
+                    _child(function, arguments, place | {"TUTTI_RANK": str(r)}, write, f"{folder}/{r}")
+                os.close(write)
+                pids.append(pid)
+                waiting.register(read, selectors.EVENT_READ, r)
+            end = time.monotonic() + timeout
+            while waiting.get_map():
+                events = waiting.select(max(0.0, end - time.monotonic()))
+                if not events and time.monotonic() >= end:
+                    for pid in pids:
+                        os.kill(pid, signal.SIGABRT)
+                    time.sleep(0.5)
+                    said = "\n".join(f"--- rank {r}\n{pathlib.Path(folder, str(r)).read_text()}" for r in range(n))
+                    raise AssertionError(f"the run has not ended after {timeout} s\n{said}")
+                for key, _ in events:
+                    data = os.read(key.fd, 1 << 16)
+                    answers[key.data] += data
+                    if not data:
+                        waiting.unregister(key.fd)
+                        os.close(key.fd)
+        finally:
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL) if time.monotonic() > end else None
+                except ProcessLookupError:
+                    pass
+                os.waitpid(pid, 0)
+            for key in list(waiting.get_map().values()):
+                os.close(key.fd)
+        said = [pathlib.Path(folder, str(r)).read_text() if os.path.exists(f"{folder}/{r}") else "" for r in range(n)]
+    for r in range(n):
+        assert answers[r], f"rank {r} has ended without a word\n" + "\n".join(said)
+    return [json.loads(a) for a in answers]

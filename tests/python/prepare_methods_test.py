@@ -1,0 +1,102 @@
+"""Every method of the library trains MNIST through tutti.torch.prepare, with 2 and 3 workers.
+
+What is to be seen: the loss of the model that all agree on falls, and it is the same model on all. The methods are
+the registry's, so a new one is here by itself, and is to train or to refuse in a sentence that its page repeats.
+"""
+
+import ctypes
+import gzip
+import logging
+import re
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+import forked  # noqa: E402
+import processes  # noqa: E402
+
+from tutti._library import library as _c  # noqa: E402
+from tutti._library import table  # noqa: E402
+
+MNIST = processes.ROOT / "data/mnist"
+STEPS = 48
+METHODS = [m.name.decode() for m in table("tutti_methods")]
+torch.set_num_threads(1)
+
+
+def mnist():
+    """Images and labels of the test set: a thousand to look at and the others to train on."""
+
+    def read(name, skip):
+        raw = gzip.decompress((MNIST / name).read_bytes())[skip:]
+        return torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+
+    x = read("t10k-images-idx3-ubyte.gz", 16).view(-1, 784).float() / 255
+    return x, read("t10k-labels-idx1-ubyte.gz", 8).long()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    if not (MNIST / "t10k-images-idx3-ubyte.gz").exists():
+        pytest.skip(f"{MNIST} is not here: tutti data mnist brings it")
+    return mnist()
+
+
+def optimizer_of(method, workers, parameters):
+    """torch's of the method's own default, which for some says that there is to be no momentum."""
+    text = ctypes.create_string_buffer(256)
+    if not _c.tutti_method_default_of(_c.tutti_method_find(method.encode()), b"optimizer", workers, text):
+        return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+    rule, options = re.fullmatch(r"(\w+)\((.*)\)", text.value.decode()).groups()
+    assert rule == "sgd"
+    return torch.optim.SGD(parameters, **{k: float(v) for k, v in (o.split("=") for o in options.split(","))})
+
+
+def train(method, workers, x, y, steps=STEPS):
+    import tutti.torch
+
+    logging.disable()
+    lossf = torch.nn.functional.cross_entropy
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(784, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    held = x[:500], y[:500]
+
+    def validation():
+        return lossf(model(held[0]), held[1])
+
+    model, optimizer = tutti.torch.prepare(
+        model, optimizer_of(method, workers, model.parameters()), method, batch=32, validation=validation
+    )
+    rank = optimizer.world.rank
+    mine = torch.arange(1000 + rank, len(x), workers)
+    losses = []
+    with optimizer.evaluate(), torch.no_grad():
+        losses.append(float(validation()))
+    for step in range(steps):
+        i = mine[step * 32 : step * 32 + 32]
+        loss = lossf(model(x[i]), y[i])
+        loss.backward()
+        optimizer.step(loss=loss)
+        optimizer.zero_grad()
+    optimizer.finish()
+    with torch.no_grad():
+        losses.append(float(validation()))
+    return losses + [float(p.double().sum()) for p in model.parameters()]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("method", METHODS)
+def test_trains_or_refuses_in_a_sentence_of_its_page(method, workers, digits):
+    answers = forked.ranks(workers, train, method, workers, *digits)
+    page = (processes.ROOT / f"docs/methods/{method}.md").read_text()
+    if any(a.get("error") == "ValueError" for a in answers):
+        said = {a["text"] for a in answers}
+        assert len(said) == 1, answers
+        assert " ".join(said.pop().split()) in " ".join(page.split()), answers
+        return
+    values = [a["value"] for a in answers]
+    assert all(v == values[0] for v in values), values
+    before, after = values[0][:2]
+    assert after < 0.95 * before, values

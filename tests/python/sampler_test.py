@@ -1,0 +1,161 @@
+"""tutti.torch.sampler: the library's order of samples, cut as share.h cuts it.
+
+What share.h promises is stated here once more, by other means: an epoch is every sample once, a step's samples do not
+depend on how it is cut, and the order is that of tutti_permuted.
+"""
+
+import logging
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+import forked  # noqa: E402
+
+import tutti.torch  # noqa: E402
+from tutti._library import library as _c  # noqa: E402
+from tutti.errors import StateError  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def of(workers, samples=100, batch=8, **options):
+    return [tutti.torch.sampler(samples, batch, 5, rank=r, workers=workers, **options) for r in range(workers)]
+
+
+def flat(batches):
+    return [i for batch in batches for i in batch]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_an_epoch_is_every_sample_once_and_the_next_another_order(workers, accumulate):
+    samplers = of(workers, samples=112 * 3, accumulate=accumulate)
+    epochs = []
+    for _ in range(2):
+        batches = [list(s) for s in samplers]
+        assert all(len(b) == len(s) for b, s in zip(batches, samplers, strict=True))
+        epochs.append([flat(b) for b in batches])
+        assert sorted(flat(epochs[-1])) == list(range(112 * 3))
+    assert epochs[0] != epochs[1]
+
+
+def test_the_order_is_the_trainers():
+    """Position p of epoch e is tutti_share_sample's, which takes worker 0's first batch, then worker 1's, and so on."""
+    samplers = of(2)
+    steps = list(zip(*samplers, strict=True))
+    order = flat(flat(steps))
+    share = samplers[0]._share
+    assert order[:96] == [_c.tutti_share_sample(share, 0, p) for p in range(96)]
+
+
+def test_a_steps_samples_are_the_same_however_it_is_cut():
+    even, uneven = of(2), of(2, shares="3:1")
+    for (a, b), (c, d) in list(zip(zip(*even, strict=True), zip(*uneven, strict=True), strict=True))[:6]:
+        assert a + b == c + d
+        assert (len(c), len(d)) == (12, 4)
+
+
+def test_a_worker_without_samples_of_the_tail_takes_part_all_the_same():
+    batches = [list(s) for s in of(3, samples=25, batch=8)]
+    assert [len(b) for b in batches] == [2, 2, 2]
+    assert [len(b[1]) for b in batches] == [1, 1, 1]  # one sample is left, and two workers' do not count
+
+
+def test_it_goes_on_where_it_was():
+    whole, (resumed,) = of(1, samples=50), of(1, samples=50)
+    first, second = list(whole[0]), list(whole[0])
+    half = of(1, samples=50)[0]
+    taken = [b for _, b in zip(range(3), half, strict=False)]
+    resumed.load_state_dict(half.state_dict())
+    assert taken + list(resumed) == first
+    assert list(resumed) == second
+    resumed.set_epoch(0)
+    assert list(resumed) == first
+
+
+def test_parts_are_a_workers_own():
+    parts = [list(range(0, 30)), list(range(30, 100))]
+    for s, part in zip(of(2, parts=parts), parts, strict=True):
+        assert set(flat(s)) <= set(part)
+    for s, part in zip(of(2, parts=parts, shares="data", batch=10), parts, strict=True):
+        assert sorted(flat(s)) == part  # in proportion, all see theirs once
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"batch": 0}, "batch is 0; it must be at least 1"),
+        ({"shares": "1:2:3"}, "a weight for each of the 2 workers"),
+        ({"shares": "quick"}, "write even, data, or a weight"),
+        ({"shares": "data"}, "give parts"),
+        ({"parts": [[0, 1], []]}, "each has one that is not empty"),
+        ({"parts": [[0, 1], [1, 2]]}, "must be in exactly one part"),
+    ],
+)
+def test_what_is_wrong_is_said(options, words):
+    with pytest.raises(ValueError, match=words):
+        of(2, **options)
+
+
+def test_without_a_run_it_asks_for_its_place():
+    with pytest.raises(StateError, match="in no run yet"):
+        list(tutti.torch.sampler(10, 2))
+
+
+# ---- with prepare ----
+
+
+def train(method, shares, epochs=2, samples=100):
+    logging.disable()
+    torch.manual_seed(0)
+    x = torch.randn(samples, 6)
+    y = x.sum(1, keepdim=True)
+    data = torch.utils.data.TensorDataset(x, y, torch.arange(samples))
+    model = torch.nn.Linear(6, 1)
+    sampler = tutti.torch.sampler(data, 8, 3, shares=shares)
+    model, optimizer = tutti.torch.prepare(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.02),
+        method,
+        sampler=sampler,
+        validation=lambda: (model(x) - y).square().mean(),
+    )
+    seen, sizes = [], []
+    for _ in range(epochs):
+        for x_, y_, i in torch.utils.data.DataLoader(data, batch_sampler=sampler):
+            (model(x_) - y_).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seen += i.tolist()
+            sizes.append(len(i))
+    figures = optimizer.figures()
+    optimizer.finish()
+    return {"w": model.weight.flatten().tolist(), "seen": seen, "sizes": sizes, "samples": figures["samples"]}
+
+
+def test_unequal_shares_train_to_the_same_model():
+    """The mean over a step's samples does not depend on who computes them: equal but for the order of a sum."""
+    models = []
+    for workers, shares in ((1, "even"), (2, "even"), (2, "3:1"), (2, "0:1")):
+        answers = [a["value"] for a in forked.ranks(workers, train, "ddp", shares, 2, 96)]
+        models.append(torch.tensor(answers[0]["w"]))
+        assert answers[0]["w"] == answers[-1]["w"]
+    torch.testing.assert_close(models[1], models[2], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(models[1], models[3], rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(models[0], models[1])  # half the batch, twice the steps
+
+
+@pytest.mark.parametrize("method", ["ad-psgd", "asgd", "oscars"])
+def test_at_their_own_pace_an_epoch_is_every_sample_once_by_whoever_is_free(method):
+    answers = [a["value"] for a in forked.ranks(3, train, method, "even", 2, 96)]
+    assert sorted(flat(a["seen"] for a in answers)) == sorted(list(range(96)) * 2)
+
+
+@pytest.mark.parametrize("method", ["ata", "hetero-ring"])
+def test_methods_that_deal_samples_get_batches_as_they_dealt_them(method):
+    """ata gives a worker that it has not tried yet one task of two, and no more."""
+    answers = [a["value"] for a in forked.ranks(2, train, f"{method}", "even", 3, 96)]
+    seen = flat(a["seen"] for a in answers)
+    assert sorted(seen) == sorted(list(range(96)) * 3)
