@@ -1,4 +1,4 @@
-"""Ranks as forked children of the test: for tests of many short runs, which would else import PyTorch hundreds of times.
+"""Ranks as forked children of the test: for many short runs, which would else import PyTorch hundreds of times.
 
 Each child is a process that its environment tells its place in a run of its own, as any launcher would. Real launchers
 are the fixture `run`'s business.
@@ -45,8 +45,10 @@ def _child(function: Callable[..., Any], arguments: tuple, place: dict[str, str]
         with os.fdopen(out, "w") as f:
             f.write(json.dumps(answer))
         import tutti.engine
+        import tutti.torch._run
 
-        tutti.engine._leave()  # what the interpreter would do at its end
+        tutti.torch._run._at_exit()  # what the interpreter would do at its end
+        tutti.engine._leave()
     finally:
         os._exit(code)
 

@@ -43,14 +43,17 @@ def _hear(run: Run) -> dict:
 
 def until_finished(run: Run) -> None:
     """Serves until the workers have finished, and leaves."""
+    resting = True
     try:
         while True:
             said = _hear(run)
             if said["what"] == "train":  # at their own pace this comes back when all have come to rest
+                resting = run.own_pace
                 run.engine.more((run.engine.figures()["gradients"] if run.own_pace else said["steps"]) + 1)
                 continue
-            if not run.own_pace and said["what"] != "load":
+            if not resting:
                 run.engine.more(said["steps"])
+                resting = True
             if said["what"] == "show":
                 run.engine.show()
                 run.engine.resume()

@@ -1,0 +1,372 @@
+"""What tutti.torch.prepare promises beyond that every method trains: whose optimiser makes the update, what may be done
+between the calls of a loop, and what becomes a sentence."""
+
+import ctypes
+import logging
+import pathlib
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+import forked  # noqa: E402
+
+import tutti.torch  # noqa: E402
+from tutti import engine  # noqa: E402
+from tutti._library import table  # noqa: E402
+from tutti.torch import _run, _translate  # noqa: E402
+
+torch.set_num_threads(1)
+STEPS = 6
+
+
+def net(norm=False):
+    torch.manual_seed(0)
+    between = [torch.nn.BatchNorm1d(7)] if norm else []
+    return torch.nn.Sequential(torch.nn.Linear(5, 7), *between, torch.nn.ReLU(), torch.nn.Linear(7, 2))
+
+
+def batch(step, rank):
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(100 * step + rank))
+    return x, x.sum(1).gt(0).long()
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+def loop(model, optimizer, steps, rank=0, scheduler=None):
+    for step in steps:
+        x, y = batch(step, rank)
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if scheduler is not None:
+            scheduler.step()
+
+
+def values(model):
+    return [p.flatten().tolist() for p in model.parameters()]
+
+
+def prepared(method="ddp", model=None, optimizer=sgd, **options):
+    logging.disable()
+    model = model or net()
+    return tutti.torch.prepare(model, optimizer(model), method, **options)
+
+
+def alone(function, *arguments, n=1):
+    answers = forked.ranks(n, function, *arguments)
+    assert all("value" in a for a in answers), answers
+    return [a["value"] for a in answers]
+
+
+# ---- the user's optimiser ----
+
+
+def train(method, steps, rule, scheduled):
+    model, optimizer = prepared(method, optimizer=RULES[rule])
+    scheduler = None
+    if scheduled:
+        inner = optimizer.optimizer if scheduled == "inner" else optimizer
+        scheduler = torch.optim.lr_scheduler.StepLR(inner, 2, 0.5)
+    loop(model, optimizer, range(steps), optimizer.world.rank, scheduler)
+    optimizer.finish()
+    return values(model)
+
+
+RULES = {
+    "sgd": sgd,
+    "rmsprop": lambda model: torch.optim.RMSprop(model.parameters(), lr=0.01),
+    "groups": lambda model: torch.optim.AdamW(
+        [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters(), "weight_decay": 0.0}]
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("scheduled", [None, "inner", "wrapped"])
+def test_one_worker_is_plain_torch_bit_for_bit(rule, scheduled):
+    model = net()
+    optimizer = RULES[rule](model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5) if scheduled else None
+    loop(model, optimizer, range(STEPS), 0, scheduler)
+    for method in ("ddp", "d-psgd", "ad-psgd"):
+        assert alone(train, method, STEPS, rule, scheduled) == [values(model)]
+
+
+def test_a_rate_that_changes_where_servers_update_is_refused():
+    (answer,) = forked.ranks(1, train, "asgd", STEPS, "sgd", "inner")
+    assert answer["error"] == "ValueError" and "learning rate" in answer["text"], answer
+
+
+EXCHANGING = [
+    m.name.decode()
+    for m in table("tutti_methods")
+    if m.exchange and not _run._traits(m.name.decode()) & _run._UPDATES_ITSELF
+]
+
+
+class Fed(torch.nn.Module):
+    """Its gradients are what the test says."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.arange(12.0).view(3, 4) / 7)
+        self.b = torch.nn.Parameter(torch.arange(5.0) / 3)
+
+    def forward(self, a, b):
+        return (self.a * a).sum() + (self.b * b).sum()
+
+
+def fed(step, rank):
+    g = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(3, 4, generator=g), torch.randn(5, generator=g)
+
+
+def through_torch(method):
+    model, optimizer = prepared(method, model=Fed())
+    for step in range(STEPS):
+        model(*fed(step, optimizer.world.rank)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    optimizer.finish()
+    return values(model)
+
+
+def through_c(method):
+    model = Fed()
+    spec = _translate.spec(sgd(model), method)
+    world = engine.World()
+    params = [("b", model.b), ("a", model.a)]
+    first = [p.detach().clone() for _, p in params]
+
+    def initial(k, address):
+        ctypes.memmove(address, first[k].data_ptr(), first[k].numel() * 4)
+
+    e = engine.Engine(
+        world, [engine.Param(n, tuple(p.shape)) for n, p in params], method=method, optimizer=spec,
+        lr_schedule="constant", batch=1, initial=initial,
+    )  # fmt: skip
+    g = [torch.frombuffer(e.gradient(k), dtype=torch.float32) for k in range(2)]
+    for step in range(STEPS):
+        p = e.begin()
+        given = dict(zip("ab", fed(step, world.rank), strict=True))
+        while p is not None:
+            for k, (name, _) in enumerate(params):
+                # of a mean over all of the worker's samples, in the last of the passes that it is dealt
+                g[k].copy_(given[name].flatten() * (0 if p.more else e.method.samples / p.divisor))
+                e.ready(k)
+            e.passed()
+            p = e.begin()
+        e.step()
+    e.finish()
+    x = {n: torch.frombuffer(e.values(k), dtype=torch.float32).tolist() for k, (n, _) in enumerate(params)}
+    return [x["a"], x["b"]]
+
+
+@pytest.mark.parametrize("method", EXCHANGING)
+def test_gradients_through_torch_and_through_c_give_the_same_bits(method):
+    assert alone(through_torch, method, n=2) == alone(through_c, method, n=2)
+
+
+# ---- the loop ----
+
+
+def accumulating(parts):
+    model, optimizer = prepared(accumulate=parts)
+    assert optimizer.world.size == 2
+    for step in range(STEPS):
+        x, y = batch(step, optimizer.world.rank)
+        for x_, y_ in zip(x.chunk(parts), y.chunk(parts), strict=True):
+            torch.nn.functional.cross_entropy(model(x_), y_).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    optimizer.finish()
+    return values(model)
+
+
+def test_accumulated_passes_are_one_step():
+    whole, halves = (torch.tensor(sum(alone(accumulating, n, n=2)[0], [])) for n in (1, 2))
+    torch.testing.assert_close(whole, halves, rtol=1e-5, atol=1e-6)
+
+
+def looking(method):
+    model, optimizer = prepared(method, model=net(norm=True))
+    rank = optimizer.world.rank
+    loop(model, optimizer, range(3), rank)
+    own = values(model), model[1].running_mean.tolist()
+    with optimizer.evaluate():
+        agreed = values(model), model[1].running_mean.tolist()
+        model.eval()
+        model(batch(0, 0)[0])
+        model.train()
+    if method != "ad-psgd":  # there averages that were under way have arrived since
+        assert own == (values(model), model[1].running_mean.tolist())
+    loop(model, optimizer, range(3, 5), rank)
+    optimizer.finish()
+    return own, agreed, values(model)
+
+
+@pytest.mark.parametrize("method", ["ddp", "d-psgd", "local-sgd(period=100)", "ad-psgd"])
+def test_what_is_looked_at_is_agreed_on_and_each_goes_on_from_its_own(method):
+    (own0, agreed0, last0), (own1, agreed1, last1) = alone(looking, method, n=2)
+    assert agreed0 == agreed1 and last0 == last1
+    assert own0[1] != own1[1] and agreed0[1] != own0[1]
+    if method.startswith("local"):
+        assert own0[0] != own1[0]
+
+
+def saving(method, folder, how):
+    model, optimizer = prepared(method)
+    rank = optimizer.world.rank
+    if how == "through":
+        loop(model, optimizer, range(6), rank)
+    elif how == "first":
+        loop(model, optimizer, range(3), rank)
+        optimizer.save(folder)
+    else:
+        optimizer.load(folder)
+        loop(model, optimizer, range(3, 6), rank)
+    if how == "first":
+        optimizer.close()
+        return None
+    optimizer.finish()
+    return values(model)
+
+
+@pytest.mark.parametrize("method", ["ddp", "powersgd(rank=1)", "d-psgd", "parameter-server"])
+def test_a_checkpoint_goes_on_to_the_same_bits(method, tmp_path):
+    through = alone(saving, method, str(tmp_path), "through", n=2)
+    alone(saving, method, str(tmp_path), "first", n=2)
+    assert alone(saving, method, str(tmp_path), "then", n=2) == through
+    assert not [p for p in pathlib.Path(tmp_path).rglob("*.part")]
+
+
+def serving(method, folder):
+    model, optimizer = prepared(method, servers=1, optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.05))
+    rank = optimizer.world.rank
+    loop(model, optimizer, range(3), rank)
+    with optimizer.evaluate():
+        agreed = values(model)
+    optimizer.save(folder)
+    loop(model, optimizer, range(3, 5), rank)
+    optimizer.finish()
+    return agreed, values(model)
+
+
+@pytest.mark.parametrize("method", ["asgd", "ssp", "parameter-server", "ringmaster-asgd", "oscars"])
+def test_ranks_that_only_serve_serve_and_leave(method, tmp_path):
+    first, second, server = forked.ranks(3, serving, method, str(tmp_path))
+    assert server == {"exit": 0}, server
+    assert first["value"] == second["value"]
+
+
+# ---- what becomes a sentence ----
+
+
+def wrong(what):
+    model, optimizer = prepared("d-psgd" if what == "clipped alone" else "ddp")
+    x, y = batch(0, 0)
+
+    def backward():
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+
+    if what == "twice":
+        backward()
+        backward()
+    elif what == "no pass":
+        optimizer.step()
+    elif what == "parts":
+        model[2](model[1](model[0](x))).sum().backward()
+    elif what in ("clipped", "clipped alone"):
+        backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        optimizer.step()
+    elif what == "closure":
+        optimizer.step(backward)
+    elif what == "open pass":
+        model(x)
+        with optimizer.evaluate():
+            pass
+    elif what == "training while shown":
+        with optimizer.evaluate():
+            model(x)
+    elif what == "after the end":
+        optimizer.finish()
+        backward()
+        optimizer.step()
+    elif what == "late state":
+        backward()
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+    elif what == "again":
+        tutti.torch.prepare(model, sgd(model))
+    elif what == "copy":
+        import copy
+
+        copy.deepcopy(optimizer)
+
+
+@pytest.mark.parametrize(
+    "what, words",
+    [
+        ("twice", "a second backward before optimizer.step()"),
+        ("no pass", "step() without a pass"),
+        ("parts", "backward without a forward in training mode"),
+        ("clipped", "give prepare(clip_norm=...) in place of clip_grad_norm_"),
+        ("closure", "step(closure) cannot be had"),
+        ("open pass", "evaluate() within a pass"),
+        ("training while shown", "a forward in training mode within evaluate()"),
+        ("after the end", "the run is over"),
+        ("late state", "state is loaded before the first step"),
+        ("again", "this model was prepared already"),
+        ("copy", "cannot be pickled or copied"),
+    ],
+)
+def test_a_wrong_call_is_a_sentence(what, words):
+    (answer,) = forked.ranks(1, wrong, what)
+    assert words in answer.get("text", ""), answer
+
+
+def test_gradients_that_nobody_exchanges_are_the_users_until_step():
+    assert forked.ranks(1, wrong, "clipped alone") == [{"value": None}]
+
+
+def test_what_the_optimizer_lacks_is_named():
+    model = net()
+    with pytest.raises(ValueError, match=r"does not have parameter '2.weight' of the model and 1 more"):
+        tutti.torch.prepare(model, torch.optim.SGD(model[0].parameters(), lr=0.1))
+    with pytest.raises(ValueError, match="1 parameters that are not the model's"):
+        other = [*model.parameters(), torch.nn.Parameter(torch.zeros(1))]
+        tutti.torch.prepare(model, torch.optim.SGD(other, lr=0.1))
+
+
+def test_what_servers_cannot_take_over_is_named():
+    model = net()
+    for optimizer, words in (
+        (torch.optim.RMSprop(model.parameters()), "this is a torch.optim.rmsprop.RMSprop"),
+        (torch.optim.Adam(model.parameters(), amsgrad=True), "adam has no option amsgrad"),
+        (torch.optim.SGD([{"params": [p]} for p in model.parameters()], lr=0.1), "this one has 4 groups"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            tutti.torch.prepare(model, optimizer, "asgd")
+    adam = torch.optim.Adam(model.parameters(), lr=0.002, betas=(0.8, 0.99))
+    assert _translate.spec(adam, "asgd") == "adam(lr=0.002,eps=1e-08,weight_decay=0,beta1=0.8,beta2=0.99)"
+    assert _translate.spec(torch.optim.AdamW(model.parameters()), "asgd").startswith("adamw(lr=0.001,")
+
+
+def without_finish(method):
+    model, optimizer = prepared(method)
+    rank = optimizer.world.rank
+    loop(model, optimizer, range(3), rank)
+    if rank == 0:
+        loop(model, optimizer, range(3, 5), rank)
+        optimizer.finish()
+
+
+def test_who_ends_without_finish_is_named():
+    answers = forked.ranks(2, without_finish, "local-sgd(period=4)")
+    assert answers[1] == {"value": None}
+    assert answers[0]["error"] == "PeerError" and "ended without optimizer.finish()" in answers[0]["text"], answers
