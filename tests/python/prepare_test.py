@@ -244,6 +244,44 @@ def test_a_checkpoint_goes_on_to_the_same_bits(method, tmp_path):
     assert not [p for p in pathlib.Path(tmp_path).rglob("*.part")]
 
 
+def resuming(folder, how):
+    model, optimizer = prepared("ad-psgd")
+    rank = optimizer.world.rank
+    if how == "first":
+        loop(model, optimizer, range(3 + rank), rank)
+        optimizer.save(folder)
+    else:
+        optimizer.load(folder)
+    momenta = [s["momentum_buffer"].flatten().tolist() for s in optimizer.state_dict()["state"].values()]
+    optimizer.close()
+    return momenta
+
+
+def test_each_workers_momenta_are_saved_at_their_own_pace(tmp_path):
+    saved = alone(resuming, str(tmp_path), "first", n=2)
+    assert saved[0] != saved[1]
+    assert alone(resuming, str(tmp_path), "then", n=2) == saved
+
+
+def unequal(method, late):
+    import time
+
+    model, optimizer = prepared(method)
+    rank = optimizer.world.rank
+    time.sleep(late if rank == 0 else 0)
+    loop(model, optimizer, range(3 if rank == 0 else 5), rank)
+    optimizer.finish()
+
+
+@pytest.mark.parametrize("method", ["ddp", "d-psgd", "lasgd", "ssp"])
+def test_unequal_numbers_of_steps_are_a_sentence(method):
+    answers = forked.ranks(3, unequal, method, 0.5)
+    said = [a.get("text", "") for a in answers]
+    assert any(f"under method '{method}' all workers make equally many steps" in text for text in said), answers
+    if method in ("ddp", "ssp"):  # the others go on without the worker that has failed so
+        assert all("error" in a for a in answers), answers
+
+
 def serving(method, folder):
     model, optimizer = prepared(method, servers=1, optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.05))
     rank = optimizer.world.rank

@@ -26,6 +26,7 @@ from ..engine import Engine, World
 from ..errors import StateError
 from . import _saved, _serve, _translate
 from ._bind import Binding, Bound, exchange_of
+from ._meet import Meetings
 from .sampler import BatchSampler
 
 _log = logging.getLogger("tutti")
@@ -137,6 +138,8 @@ class Run:
         self.decides = self.own_pace or bool(self.engine.share().passes_of)
         if sampler is not None:
             sampler.bind(self)
+        together = not self.own_pace and self.engine.workers > 1 and self.world.transport in ("tcp", "shm")
+        self._meetings = Meetings(self) if together else None
         self._tell_lr()
         self.overlaps = bool(self.engine.method.ops.contents.exchange)
         self._hooks: list[Any] = [model.register_forward_pre_hook(self._before_forward)]
@@ -157,6 +160,8 @@ class Run:
         if self._pass is not None:
             return self._pass
         self._check_training()
+        if self._meetings is not None:
+            self._meetings.begins(self.steps + 1)
         if self._resting:
             self._tell("train")
             self._resting = False
@@ -320,6 +325,8 @@ class Run:
             self.engine.passed()
             if not p.more:
                 self._end_step()
+        if self._meetings is not None:
+            self._meetings.come(what, self.steps)
 
     def _tell(self, what: str, directory: str = "", keep: int = 0) -> None:
         """Ranks that only serve learn from rank 0 what comes next."""
@@ -382,6 +389,8 @@ class Run:
         runs.pop(self.model, None)
         for hook in self._hooks:
             hook.remove()
+        if self._meetings is not None:
+            self._meetings.close()
         self._own = None
         self.binding.detach()
         self.engine.close()

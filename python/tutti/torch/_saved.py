@@ -101,6 +101,9 @@ def _find(run: Run, path: str) -> str:
 
 
 def save(run: Run, directory: str, keep: int) -> None:
+    if run.own_pace:  # how many steps there are is known when all rest
+        with run.engine.shown():
+            pass
     if not run.only_serves and (run.world.rank == 0 or not run.replicas_equal):
         # first, so that a checkpoint that can be found has its optimiser
         path = _mine(run, f"{directory}/step-{run.engine.figures()['steps']:08d}")

@@ -88,8 +88,8 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             weights = []
         if len(weights) != workers or not sum(weights) > 0 or not all(0 <= w <= 1e9 for w in weights):
             raise ValueError(
-                f"sampler: shares are {self._shares!r}; write even, data, or a weight for each of the {workers} workers: "
-                "'3:1', not all 0"
+                f"sampler: shares are {self._shares!r}; write even, data, or a weight for each of the {workers} "
+                "workers: '3:1', not all 0"
             )
         part = (ctypes.c_int64 * workers)()
         least = 1 if self._shares == "data" else 0
@@ -131,8 +131,8 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             worlds = [w for w in engine._worlds if not w.closed]
             if len(worlds) != 1:
                 raise StateError(
-                    "sampler: this process is in no run yet; make DistributedDataParallel or prepare(sampler=...) first, "
-                    "or give rank and workers"
+                    "sampler: this process is in no run yet; make DistributedDataParallel or prepare(sampler=...) "
+                    "first, or give rank and workers"
                 )
             self._place(worlds[0].rank, worlds[0].size)
         return self._share

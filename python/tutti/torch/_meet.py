@@ -1,0 +1,117 @@
+"""Workers that step together come to what they do together after equally many steps. Where they do not, each would
+wait for the other for ever: one in a step, the others in finish(). This makes a sentence of it, on both sides.
+
+Who comes to a meeting tells all others how many steps it has made, and waits until they have come too. In each a
+thread listens, since the client may be blocked within a step: it answers who comes too early.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from .. import _abi
+from .._library import library as _c
+from ..errors import Error, PeerError, StateError, check
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+_COMES, _TOO_EARLY, _ENDS = 1, 2, 3
+_KINDS = ("evaluate()", "save()", "load()", "finish()")
+_FOREVER = 2**63 - 1
+_PORT = b"python: meetings"
+
+
+class Meetings:
+    def __init__(self, run: Run):
+        self._run, self._world = run, run.world
+        self._others = [r for r in range(run.engine.workers) if r != run.world.rank]
+        self._changed = threading.Condition()
+        self._meeting = 0  # how many this worker has come to
+        self._step = 0  # the one under way, from 1; that of the last meeting's end while there is none
+        self._come: dict[int, tuple[int, int, int]] = {}  # rank: meeting, kind, steps
+        self._refused: tuple[int, int] | None = None  # rank, its step
+        self._over = False
+        self._thread = threading.Thread(target=self._listen, name="tutti meetings", daemon=True)
+        self._thread.start()
+
+    def _send(self, rank: int, kind: int, a: int = 0, b: int = 0) -> None:
+        note = _abi.tutti_note(kind=kind, a=a, b=b)
+        check(_c.tutti_send, self._world._at, rank, _c.tutti_port_of(_PORT, 0, 0), note, _abi.tutti_buffer())
+
+    def _listen(self) -> None:
+        note = _abi.tutti_note()
+        port, nothing = _c.tutti_port_of(_PORT, 0, 0), _abi.tutti_buffer()
+        while not self._over:
+            try:
+                check(_c.tutti_recv, self._world._at, -1, port, note, nothing, _FOREVER)
+                if note.kind != _ENDS:
+                    self._hear(getattr(note, "from"), note.kind, note.a, note.b)
+            except PeerError:  # somebody is lost: whether the run goes on is the engine's to say
+                with self._changed:
+                    self._changed.wait(0.2)
+            except Error:
+                return
+
+    def _hear(self, rank: int, kind: int, steps: int, meeting: int) -> None:
+        with self._changed:
+            if kind == _TOO_EARLY:
+                self._refused = rank, steps
+            else:
+                self._come[rank] = meeting // len(_KINDS), meeting % len(_KINDS), steps
+            early = kind == _COMES and meeting // len(_KINDS) > self._meeting and self._step > steps
+            step = self._step
+            self._changed.notify_all()
+        if early:
+            self._send(rank, _TOO_EARLY, step)
+
+    def begins(self, step: int) -> None:
+        """A step begins, the first is 1: is somebody waiting for this worker instead?"""
+        with self._changed:
+            for rank, (meeting, kind, steps) in self._come.items():
+                if meeting > self._meeting and steps < step:
+                    what = f"rank {rank} has come to {_KINDS[kind]} after {steps} steps, and this one begins step {step}"
+                    raise StateError(self._sentence(what))
+            self._step = step
+
+    def come(self, what: str, steps: int) -> None:
+        """To a meeting of all, after so many steps."""
+        kind = _KINDS.index(what)
+        with self._changed:
+            self._meeting += 1
+            meeting = self._meeting
+        for rank in self._others:
+            if self._world.lost(rank) is None:
+                self._send(rank, _COMES, steps, meeting * len(_KINDS) + kind)
+        with self._changed:
+            while True:
+                if self._refused is not None:
+                    rank, step = self._refused
+                    told = f"rank {rank} is in step {step}, and this one has come to {what} after {steps}"
+                    raise StateError(self._sentence(told))
+                missing = [r for r in self._others if self._come.get(r, (0, 0, 0))[0] < meeting]
+                if not any(self._world.lost(r) is None for r in missing):
+                    break  # who is lost is the engine's to say
+                self._changed.wait(0.1)
+            for rank, (theirs, other, _) in self._come.items():
+                if theirs == meeting and other != kind:
+                    raise StateError(
+                        f"rank {rank} has come to {_KINDS[other]} and this one to {what}; all workers make the same calls "
+                        "in the same order"
+                    )
+
+    def _sentence(self, what: str) -> str:
+        return (
+            f"{what}: under method '{self._run.method}' all workers make equally many steps; give their loaders "
+            "equally many batches (tutti.torch.sampler does), or stop all at the shortest"
+        )
+
+    def close(self) -> None:
+        self._over = True
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            try:
+                self._send(self._world.rank, _ENDS)
+                self._thread.join()
+            except Error:  # the world has failed, and its receives with it
+                self._thread.join(1)
