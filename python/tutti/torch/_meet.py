@@ -71,8 +71,8 @@ class Meetings:
         with self._changed:
             for rank, (meeting, kind, steps) in self._come.items():
                 if meeting > self._meeting and steps < step:
-                    what = f"rank {rank} has come to {_KINDS[kind]} after {steps} steps, and this one begins step {step}"
-                    raise StateError(self._sentence(what))
+                    told = f"rank {rank} came to {_KINDS[kind]} after {steps} steps, and this one begins step {step}"
+                    raise StateError(self._sentence(told))
             self._step = step
 
     def come(self, what: str, steps: int) -> None:
@@ -81,25 +81,40 @@ class Meetings:
         with self._changed:
             self._meeting += 1
             meeting = self._meeting
-        for rank in self._others:
-            if self._world.lost(rank) is None:
-                self._send(rank, _COMES, steps, meeting * len(_KINDS) + kind)
-        with self._changed:
-            while True:
+        missing = self._others
+        while missing:
+            # Said again and again: a worker that has left in order is no lost one, and is found out by this alone.
+            # Who is lost is the engine's to say, in what comes next.
+            missing = [r for r in missing if self._told(r, steps, meeting * len(_KINDS) + kind)]
+            with self._changed:
+                if self._refused is None and any(self._missing(r, meeting) for r in missing):
+                    self._changed.wait(0.5)
                 if self._refused is not None:
                     rank, step = self._refused
                     told = f"rank {rank} is in step {step}, and this one has come to {what} after {steps}"
                     raise StateError(self._sentence(told))
-                missing = [r for r in self._others if self._come.get(r, (0, 0, 0))[0] < meeting]
-                if not any(self._world.lost(r) is None for r in missing):
-                    break  # who is lost is the engine's to say
-                self._changed.wait(0.1)
-            for rank, (theirs, other, _) in self._come.items():
+                missing = [r for r in missing if self._missing(r, meeting)]
+        with self._changed:
+            for rank, (theirs, other, after) in self._come.items():
                 if theirs == meeting and other != kind:
                     raise StateError(
-                        f"rank {rank} has come to {_KINDS[other]} and this one to {what}; all workers make the same calls "
-                        "in the same order"
+                        f"rank {rank} has come to {_KINDS[other]} and this one to {what}; all workers make the same "
+                        "calls in the same order"
                     )
+                if theirs == meeting and after != steps:
+                    told = f"rank {rank} has come to {what} after {after} steps, and this one after {steps}"
+                    raise StateError(self._sentence(told))
+
+    def _missing(self, rank: int, meeting: int) -> bool:
+        return self._come.get(rank, (0, 0, 0))[0] < meeting
+
+    def _told(self, rank: int, steps: int, meeting: int) -> bool:
+        """False: it is not there any more."""
+        try:
+            self._send(rank, _COMES, steps, meeting)
+            return True
+        except PeerError:
+            return False
 
     def _sentence(self, what: str) -> str:
         return (
