@@ -110,6 +110,10 @@ class Defaults(Case):
         with open(os.path.join(run, "config.json")) as f:
             self.assertEqual(json.load(f)["optimizer"], "sgd(lr=0.025)")
 
+    def test_the_trainer_has_no_optimizer_of_a_client_s(self):
+        self.refused("optimizer is 'client', which is for programs with an optimiser of their own (engine.h), and the "
+                     "trainer has none; give sgd, adam or adamw", "train", "--optimizer", "client", "-n", 2)
+
     def line_of(self, run, key):
         with open(os.path.join(run, "config.json")) as f:
             return 1 + next(i for i, line in enumerate(f) if line.strip().startswith('"%s"' % key))
