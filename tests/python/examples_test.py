@@ -1,5 +1,6 @@
 """examples/pytorch: each pair of scripts differs by the lines that docs/PYTORCH.md shows, and both do what they say."""
 
+import ctypes
 import difflib
 import pathlib
 import re
@@ -8,6 +9,8 @@ import processes
 import pytest
 
 import tutti
+from tutti import _abi
+from tutti._library import library
 
 EXAMPLES = processes.ROOT / "examples/pytorch"
 PAIRS = {"mnist": 1, "gpt": 2}  # name: lines that change
@@ -37,15 +40,21 @@ def test_the_page_shows_them(name):
 
 
 def test_the_table_of_methods_is_the_registrys():
-    """Each method stands in it once, and the wrapper's column is what the engine says of it."""
+    """Each method stands in it once. Whose update it is, and whether models differ, is what the engine says of it."""
     page = (processes.ROOT / "docs/PYTORCH.md").read_text()
     table = page.split("| method | DDP | update | finish | besides |\n")[1].split("\n\n")[0].splitlines()[1:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     named = {name: row for row in rows for name in re.findall(r"`([\w-]+)`", row[0])}
     assert sorted(named) == sorted(m.name for m in tutti.methods())
     assert sum(len(re.findall("`", row[0])) for row in rows) == 2 * len(named)
-    for row in rows:
-        assert row[1] in ("yes", "refused") and row[2] in ("yours", "taken over") and row[3] in ("", "needed"), row
+    itself = _abi.TUTTI_OWNS_UPDATE | _abi.TUTTI_DIRECTION | _abi.TUTTI_UPDATES_SLICES
+    for name, row in named.items():
+        traits = ctypes.c_uint()
+        library.tutti_method_traits(name.encode(), traits)
+        update = "taken over" if traits.value & itself else "yours"
+        finish = "" if traits.value & _abi.TUTTI_REPLICAS_EQUAL else "needed"
+        assert row[2:4] == [update, finish], name
+        assert row[1] == "refused" or (row[1] == "yes" and row[2:4] == ["yours", ""]), name
 
 
 def output(run, script: pathlib.Path, **more) -> list[str]:
