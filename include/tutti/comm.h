@@ -18,8 +18,8 @@ typedef struct tutti_world tutti_world;
 
    transport_spec "": "shm" where all ranks are on one host, whoever started them. Else "mpi" under
    an MPI launcher, "tcp" where the environment says where to meet. Ranks of one host that somebody
-   else has started need no key: they meet in a private directory (launch.h: tutti_launch_gather),
-   and with shm a thread of each watches the others until close.
+   else has started need no key: they meet in a private directory (launch.h: tutti_launch_gather).
+   With shm a thread of each watches the others until close.
 
    A failure after the transport was open leaves its last words. */
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err);

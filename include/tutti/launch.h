@@ -245,9 +245,10 @@ bool tutti_launch_gathers(const tutti_launch_place *place, const char *transport
    environment: that of tutti_launch_place_environment. wait_ns: for all to come; 0: 60 s. waits,
    user: as in tutti_launch (transport.h).
 
-   TUTTI_ERR_USAGE: the directory is not this user's alone, or another process has this rank's
-   place. TUTTI_ERR_PEER: some have not come in time, or one has ended meanwhile. TUTTI_ERR_IO:
-   rank 0 has not come in time. Allocates. */
+   TUTTI_ERR_USAGE: the directory is not this user's alone, or this rank's place is taken.
+   TUTTI_ERR_PEER: some have not come in time, or one has ended meanwhile.
+   TUTTI_ERR_IO: rank 0 has not come in time.
+   Allocates. */
 tutti_status tutti_launch_gather(tutti_launch_gathering **out, const tutti_launch_place *place,
                                  const char *transport, char *const *environment, int64_t wait_ns,
                                  void (*waits)(void *user, const char *line), void *user,
