@@ -25,7 +25,7 @@ from .._library import library as _c
 from ..engine import Engine, World
 from ..errors import StateError
 from . import _saved, _serve, _translate
-from ._bind import Binding, Bound, exchange_of
+from ._bind import Binding, Bound, Exchange, exchange_of
 from ._meet import Meetings
 from .sampler import BatchSampler
 
@@ -91,7 +91,11 @@ class Run:
         self.model, self.optimizer, self.method = model, optimizer, method
         self.servers = options["servers"]
         self.binding = Binding(model)
-        exchange_of(self.binding)  # refuses devices that it cannot do
+        if exchange_of(self.binding) is not Exchange:
+            raise ValueError(
+                "prepare: the module's parameters are on a CUDA device, and methods change values in the "
+                "memory of the host; take tutti.torch.DistributedDataParallel, or module.cpu()"
+            )
         self._statistics = _statistics(model)
         self._validation, self._sampler = validation, sampler
         self.itself = bool(_traits(method) & _UPDATES_ITSELF)
