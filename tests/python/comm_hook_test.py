@@ -215,6 +215,7 @@ end(worst=worst, kept=kept, sent=sent, rebuilt=shapes[0] != shapes[-1], buckets=
     assert all(0 < n <= 2 * 180 for n in found["sent"])  # 5 % of 3297, rounded up tensor by tensor, by two
 
 
+@pytest.mark.slow
 def test_fp16_is_torchs_fp16_hook_within_rounding(run):
     result = run(COMMON + """
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -232,6 +233,7 @@ end(off=float((grads[0] - grads[1]).abs().max() / scale), scale=float(scale))
     assert result.ranks[0].last["off"] < 2**-10 and result.ranks[0].last["scale"] > 0
 
 
+@pytest.mark.slow
 def test_powersgd_is_as_good_as_torchs_hook_in_loss(run):
     # torch's hook gets one bucket: with several its collectives hang on gloo, whose order callbacks' threads decide.
     result = run(COMMON + """
@@ -313,6 +315,7 @@ end(found=found)
     assert found["partly"] < 0.5 and found["same"] and found["never"]
 
 
+@pytest.mark.slow
 def test_a_state_that_is_loaded_goes_on_to_the_bit(run):
     result = run(COMMON + """
 spec = "ef(topk(ratio=0.05))"
@@ -407,6 +410,7 @@ except RuntimeError:
     assert result.ranks[0].last < 10 and result.ranks[2].last < 10
 
 
+@pytest.mark.slow
 def test_uneven_inputs_and_a_static_graph(run):
     result = run(COMMON + """
 found = []
