@@ -122,17 +122,23 @@ def _forked() -> None:
 
 
 def _leave() -> None:
-    """At the end of the interpreter: engines first, then their worlds. An exception that ended it is told to peers."""
+    """At the end of the interpreter: engines first, then their worlds. An exception that ended it is told to peers.
+
+    What lies in engines is taken out before, for those that look at it even later.
+    """
     error = getattr(sys, "last_value", None)
     for world in list(_worlds):
         if error is not None and not hasattr(sys, "ps1") and not world.closed:
             with contextlib.suppress(StateError):
                 world.last_words(error)
+    for tenant in list(tenants):
+        tenant.detach()
     for hold in sorted(_held, key=lambda h: h.below is None):
         hold.end()
 
 
 _worlds: "weakref.WeakSet[World]" = weakref.WeakSet()
+tenants: "weakref.WeakSet[Any]" = weakref.WeakSet()  # their detach() is called before engines end with the interpreter
 os.register_at_fork(after_in_child=_forked)
 atexit.register(_leave)
 

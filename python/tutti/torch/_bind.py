@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..engine import Engine, Param
+from ..engine import Engine, Param, tenants
 from ..errors import StateError
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -167,6 +167,7 @@ class Binding:
     def attach(self, engine: Engine) -> None:
         """After open: rank 0's values come to every parameter, and float32 ones move into the engine."""
         self.engine = engine
+        tenants.add(self)
         with torch.no_grad():
             for b in self.bound:
                 b.x = b.view(engine.values(b.index))
