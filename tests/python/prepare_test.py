@@ -171,6 +171,31 @@ def test_gradients_through_torch_and_through_c_give_the_same_bits(method):
     assert alone(through_torch, method, n=2) == alone(through_c, method, n=2)
 
 
+def half(method, steps):
+    model, optimizer = prepared(method, model=net().bfloat16())
+    rank = optimizer.world.rank
+    halves(model, optimizer, steps, rank)
+    optimizer.finish()
+    return values(model)
+
+
+def halves(model, optimizer, steps, rank):
+    for step in range(steps):
+        x, y = batch(step, rank)
+        torch.nn.functional.cross_entropy(model(x.bfloat16()), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("method", ["ddp", "d-psgd", "local-sgd(period=2)", "ad-psgd"])
+def test_bfloat16_parameters_are_delivered_as_such(method):
+    model = net().bfloat16()
+    halves(model, sgd(model), STEPS, 0)
+    assert alone(half, method, STEPS) == [values(model)]
+    first, second = alone(half, method, STEPS, n=2)
+    assert first == second
+
+
 # ---- the loop ----
 
 
@@ -333,6 +358,9 @@ def wrong(what):
         optimizer.finish()
         backward()
         optimizer.step()
+    elif what == "moved":
+        model.double()
+        backward()
     elif what == "late state":
         backward()
         optimizer.step()
@@ -356,6 +384,7 @@ def wrong(what):
         ("open pass", "evaluate() within a pass"),
         ("training while shown", "a forward in training mode within evaluate()"),
         ("after the end", "the run is over"),
+        ("moved", "parameter '2.bias' has other memory than prepare() left it in"),
         ("late state", "state is loaded before the first step"),
         ("again", "this model was prepared already"),
         ("copy", "cannot be pickled or copied"),

@@ -107,7 +107,7 @@ def test_without_a_run_it_asks_for_its_place():
 # ---- with prepare ----
 
 
-def train(method, shares, epochs=2, samples=100):
+def train(method, shares, epochs=2, samples=100, loaders=0):
     logging.disable()
     torch.manual_seed(0)
     x = torch.randn(samples, 6)
@@ -124,7 +124,7 @@ def train(method, shares, epochs=2, samples=100):
     )
     seen, sizes = [], []
     for _ in range(epochs):
-        for x_, y_, i in torch.utils.data.DataLoader(data, batch_sampler=sampler):
+        for x_, y_, i in torch.utils.data.DataLoader(data, batch_sampler=sampler, num_workers=loaders):
             (model(x_) - y_).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -145,6 +145,16 @@ def test_unequal_shares_train_to_the_same_model():
     torch.testing.assert_close(models[1], models[2], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(models[1], models[3], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(models[0], models[1])  # half the batch, twice the steps
+
+
+def test_loaders_that_read_ahead_change_nothing_where_the_order_is_fixed():
+    here, ahead = (forked.ranks(2, train, "ddp", "even", 2, 96, loaders) for loaders in (0, 2))
+    assert here == ahead
+
+
+def test_loaders_that_read_ahead_are_refused_where_the_method_decides():
+    (answer,) = forked.ranks(1, train, "ad-psgd", "even", 2, 96, 2)
+    assert "give the DataLoader num_workers=0" in answer["text"], answer
 
 
 @pytest.mark.parametrize("method", ["ad-psgd", "asgd", "oscars"])

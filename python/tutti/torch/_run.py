@@ -131,6 +131,7 @@ class Run:
             return
         self.binding.attach(self.engine)
         self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self._statistics else None
+        self._places = [b.param.data_ptr() for b in self.binding.bound]
         self._pass: _abi.tutti_pass | None = None  # under way
         self._factor = 1.0  # what the pass wants of a gradient of a mean over its samples
         self._given: list[int | None] = []  # versions of the gradients that were handed over in this pass
@@ -213,6 +214,12 @@ class Run:
             raise StateError("the run is over: optimizer.finish() or close() was called, and nothing trains any more")
         if self._shown:
             raise StateError("a forward in training mode within evaluate(): call model.eval(), or use torch.no_grad()")
+        for b, place in zip(self.binding.bound, self._places, strict=True):
+            if b.param.data_ptr() != place:
+                raise StateError(
+                    f"parameter '{b.name}' has other memory than prepare() left it in, which no worker would see; do "
+                    "to(), half() and load_state_dict(assign=True) before prepare()"
+                )
 
     def _on_gradient(self, b: Bound) -> None:
         if self._pass is None:
