@@ -435,3 +435,41 @@ def test_who_ends_without_finish_is_named():
     answers = forked.ranks(2, without_finish, "local-sgd(period=4)")
     assert answers[1] == {"value": None}
     assert answers[0]["error"] == "PeerError" and "ended without optimizer.finish()" in answers[0]["text"], answers
+
+
+# ---- under real launchers, over shared memory ----
+
+SCRIPT = """
+import json, sys, torch
+import tutti.torch
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+model, optimizer = tutti.torch.prepare(
+    model, torch.optim.SGD(model.parameters(), lr=0.05), sys.argv[1], servers=int(sys.argv[2])
+)
+transport = optimizer.world.transport
+g = torch.Generator().manual_seed(optimizer.world.rank)
+with optimizer:
+    for step in range(20):
+        x = torch.randn(8, 4, generator=g)
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step == 10:
+            with optimizer.evaluate():
+                pass
+print(json.dumps([float(loss.detach()), transport, model.weight.flatten().tolist()]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "tutti"])
+@pytest.mark.parametrize("method, servers", [("d-psgd", 0), ("asgd(hogwild=on)", 0), ("parameter-server", 1)])
+def test_a_script_trains_under_a_launcher(run, launcher, method, servers):
+    ranks = run(SCRIPT, n=2 + servers, launcher=launcher, args=[method, servers]).ranks
+    (loss, transport, weight), other = (ranks[r].last for r in range(2))
+    assert transport == "shm" and weight == other[2] and loss < 1
+    assert all(not r.out for r in ranks[2:])  # who only serves has left within prepare()
