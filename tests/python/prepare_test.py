@@ -155,7 +155,7 @@ def through_c(method):
         given = dict(zip("ab", fed(step, world.rank), strict=True))
         while p is not None:
             for k, (name, _) in enumerate(params):
-                # of a mean over all of the worker's samples, in the last of the passes that it is dealt
+                # of a mean over all of the worker's samples, in the last pass that it is dealt
                 g[k].copy_(given[name].flatten() * (0 if p.more else e.method.samples / p.divisor))
                 e.ready(k)
             e.passed()

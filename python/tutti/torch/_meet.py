@@ -83,8 +83,8 @@ class Meetings:
             meeting = self._meeting
         missing = self._others
         while missing:
-            # Said again and again: a worker that has left in order is no lost one, and is found out by this alone.
-            # Who is lost is the engine's to say, in what comes next.
+            # Said again and again: a worker that has left in order is no lost one, and is found out
+            # by this alone. Who is lost is the engine's to say, in what comes next.
             missing = [r for r in missing if self._told(r, steps, meeting * len(_KINDS) + kind)]
             with self._changed:
                 if self._refused is None and any(self._missing(r, meeting) for r in missing):

@@ -171,7 +171,7 @@ class Run:
             self._tell("train")
             self._resting = False
         p = self._begin_pass()
-        # Where the method deals a step out in passes, a worker's batch of an iteration stands for all of its own.
+        # Where the method deals a step out in passes, a worker's batch stands for all of its own.
         dealt = bool(self.engine.share().passes_of)
         self._spans = [(p.epoch, p.position, p.samples)]
         while dealt and p.more:
@@ -296,7 +296,7 @@ class Run:
         rates = [group["lr"] for group in groups]
         try:
             for b, grad in zip(self.binding.bound, grads, strict=True):
-                # alone, a parameter that this batch has not used is left as it is, as torch leaves it
+                # alone, a parameter that was not used is left as it is, as torch leaves it
                 if self.overlaps or self.within or grad is not None or self._given[b.index] is not None:
                     b.param.grad = b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
             for group in groups:
