@@ -14,8 +14,8 @@ SPECS = [
     "ef21(topk(ratio=0.2))", "dgc(topk(ratio=0.05))", "accordion(low=topk(ratio=0.5),high=topk(ratio=0.1))",
 ]
 
-# What every script begins with. A model of several buckets, with matrices, vectors and an order of gradients that
-# makes torch rebuild them.
+# What every script begins with. A model of several buckets, with matrices, vectors and an order of
+# gradients that makes torch rebuild them.
 COMMON = """
 import json
 import sys
@@ -235,7 +235,8 @@ end(off=float((grads[0] - grads[1]).abs().max() / scale), scale=float(scale))
 
 @pytest.mark.slow
 def test_powersgd_is_as_good_as_torchs_hook_in_loss(run):
-    # torch's hook gets one bucket: with several its collectives hang on gloo, whose order callbacks' threads decide.
+    # torch's hook gets one bucket: with several its collectives hang on gloo, whose order
+    # callbacks' threads decide.
     result = run(COMMON + """
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 

@@ -292,7 +292,8 @@ def main():
     dist.init_process_group("gloo")
     for name in names:
         theirs = train(name, rank, lambda m, o: nn.parallel.DistributedDataParallel(m, **o))
-        # of two summands there is one order; of more the sums differ by roundings of the type, added up over steps
+        # of two summands there is one order; of more the sums differ by roundings of the type,
+        # added up over steps
         tolerance = 0.0 if n == 2 else {"bf16": 0.02, "mixed": 0.02, "scaled": 0.02, "fp16": 0.002}.get(name, 1e-5)
         said[name] = differences(mine[name], theirs, tolerance)
     dist.destroy_process_group()

@@ -29,7 +29,8 @@ from ..errors import Error, StateError
 from ._bind import Binding, Bound, exchange_of, warn_unused
 from ._buffers import Copies
 
-# Arguments of torch's class that have no meaning here: what to do instead. Their defaults are accepted.
+# Arguments of torch's class that have no meaning here: what to do instead. Their defaults are
+# accepted.
 _TORCH = {
     "device_ids": (None, "the module's own device is used; leave device_ids out"),
     "output_device": (None, "outputs stay where the module makes them; leave output_device out"),
@@ -183,7 +184,7 @@ class DistributedDataParallel(nn.Module):
         binding.attach(self.engine)
         self._copies = Copies(self.world)
         self._exchange = exchange(binding, self.engine, views)
-        # Alone, and nothing on the way that would change a gradient: there is nothing to do in a backward.
+        # Alone, and nothing on the way that would change a gradient: a backward has nothing to do.
         coded = _c.tutti_exchange_codec(self.engine.method) is not None
         self._alone = self.world.size == 1 and not coded and not options.get("clip_norm")
         self.bucket_bytes_cap = max(self.engine.method.piece_bytes, 1 << 20)
