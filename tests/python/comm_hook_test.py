@@ -95,7 +95,8 @@ def _same(result):
     return all(rank.last == result.ranks[0].last for rank in result.ranks)
 
 
-@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, 4])
 def test_every_codec_trains_and_keeps_replicas_equal(run, n):
     import tutti
 
@@ -174,6 +175,7 @@ end(found=found)
     assert {spec: worst for spec, worst in result.ranks[0].last["found"].items() if worst != 0} == {}
 
 
+@pytest.mark.slow
 def test_residuals_survive_rebuilt_buckets_and_lose_nothing(run):
     """Mean of residuals after a step = mean of (residual before + gradient) - what came out, for every element."""
     result = run(COMMON + """
@@ -257,6 +259,7 @@ end(before=before, ours=losses[0], torchs=losses[1])
     assert found["ours"] < 1.15 * found["torchs"] and found["ours"] < 0.2 * found["before"], found
 
 
+@pytest.mark.slow
 def test_bytes_are_counted_as_they_are_sent(run):
     result = run(COMMON + """
 found = {}
@@ -276,6 +279,7 @@ end(found=found, many=many)
     assert found["qsgd(coding=elias)"][0] < found["qsgd(coding=elias)"][1] < 1.3 * many
 
 
+@pytest.mark.slow
 def test_types_accumulation_frozen_and_unused_parameters(run):
     result = run(COMMON + """
 found = {}
@@ -385,6 +389,7 @@ end(found=found)
     assert "give it the model that is in the DistributedDataParallel" in other
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_ends_the_others_with_an_exception(run):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

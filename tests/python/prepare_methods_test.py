@@ -86,7 +86,8 @@ def train(method, workers, x, y, steps=STEPS):
     return losses + [float(p.double().sum()) for p in model.parameters()]
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("method", METHODS)
 def test_trains_or_refuses_in_a_sentence_of_its_page(method, workers, digits):
     answers = forked.ranks(workers, train, method, workers, *digits)
