@@ -23,9 +23,9 @@ extern "C" {
 #endif
 
 #define TUTTI_VERSION_MAJOR 0
-#define TUTTI_VERSION_MINOR 2
+#define TUTTI_VERSION_MINOR 3
 #define TUTTI_VERSION_PATCH 0
-/* "0.2.0": of the library that runs, not of the header that was compiled against. */
+/* "0.3.0": of the library that runs, not of the header that was compiled against. */
 const char *tutti_version(void);
 
 /* ---- status and error ---- */
