@@ -3,7 +3,8 @@ the same seeds without it. bench/peers/pytorch.py is the script; the wrapper is 
 are PyTorch's on both sides, and so are all kernels.
 
     pytorch/MODEL          2 workers of one thread on this machine, started by torchrun, against PyTorch's DDP
-                           on Gloo; beside it DDP with gradient_as_bucket_view, which has no bound
+                           on Gloo; beside it, without a bound of their own: DDP with gradient_as_bucket_view, and the
+                           script without any exchange, which nobody who exchanges can be faster than
     pytorch/alone/MODEL    1 worker against the script without any wrapper
     pytorch/1gbit/MODEL    2 hosts of a lab (tools/netlab, root) against DDP on Gloo
     pytorch/100mbit/MODEL  there, powersgd(rank=4) against DDP with its PowerSGD hook of the same rank: seconds
@@ -52,19 +53,19 @@ class PyTorch(Bench):
             command = command.replace(path, name)
         return rounds, bits, torch, command
 
-    def rates(self, title, model, peer, against, ranks=2, rate=None, beside=()):
+    def rates(self, title, model, peer, against, ranks=2, rate=None, beside=None):
         """Samples a second, and the ratio to `peer`'s in the same round."""
         _, batch, steps = MODELS[model]
         many = ["--ranks", ranks, "--steps", 2 if self.quick else steps, "--rounds", 2 if self.quick else ROUNDS]
-        rounds, bits, torch, command = self.turns(model, [peer, "tutti", *beside], *many, rate=rate)
+        rounds, bits, torch, command = self.turns(model, [peer, "tutti", *(beside or ())], *many, rate=rate)
         if bits["tutti"] != bits[peer]:
             sys.exit(f"bench/run: {title}the model is another one than that of {against}, so there is no figure")
         seconds = {p: [line["seconds"] for line in lines] for p, lines in rounds.items()}
         mine = seconds["tutti"]
         ours = statistics.median(batch * ranks * line["steps"] / line["seconds"] for line in rounds["tutti"])
-        for other, words in ((peer, against), *((p, "the same, gradient_as_bucket_view") for p in beside)):
+        for other, words in ((peer, against), *(beside or {}).items()):
             ratios = [theirs / own for theirs, own in zip(seconds[other], mine)]
-            self.record.row(title + "samples a second" + ("" if other == peer else ", beside bucket views"), ours,
+            self.record.row(title + "samples a second" + ("" if other == peer else f", beside {other}"), ours,
                             "samples/s", statistics.median(ratios), words, command=command, torch=torch,
                             min=min(ratios), max=max(ratios), rounds=len(ratios),
                             **(dict(cc=self.cc) if rate else {}))
@@ -94,10 +95,10 @@ class PyTorch(Bench):
             return self.record.absent("PyTorch scripts", "PyTorch is not here")
         self.python = done.stdout.strip()
         self.library = os.path.join(os.path.dirname(os.path.dirname(self.tutti)), "lib/libtutti.so")
+        beside = {"torch-view": "the same, gradient_as_bucket_view", "bare": "2 scripts that exchange nothing"}
         for model, (name, _, _) in MODELS.items():
             if self.chosen(f"pytorch/{model}"):
-                self.rates(f"PyTorch script, {name}, 2 workers x 1 thread: ", model, "torch", DDP,
-                           beside=["torch-view"])
+                self.rates(f"PyTorch script, {name}, 2 workers x 1 thread: ", model, "torch", DDP, beside=beside)
         for model, (name, _, _) in MODELS.items():
             if self.chosen(f"pytorch/alone/{model}"):
                 self.rates(f"PyTorch script, {name}, 1 worker x 1 thread: ", model, "bare", "PyTorch without a wrapper",
