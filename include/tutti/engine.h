@@ -380,6 +380,18 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
    so each worker gets the mean; local momenta start from 0. */
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
 
+/* Declared state of this rank where it lies, for a client that keeps it by itself. *pieces: n of
+   them, the engine's until its next call, with names as in a checkpoint. Everything is whole: what
+   is the same on all ranks (owner -1, keep SAME) as well as this rank's part of the rest. Between
+   steps, or while a model is shown that is the same anyway. Where the method has services all ranks
+   call it, for they come to rest first. Blocks. TUTTI_ERR_USAGE: workers were lost. */
+tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n,
+                                tutti_error *err);
+
+/* The client has written to all pieces what they held in a run of as many workers, on the same
+   rank. All ranks, before the first pass. */
+tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err);
+
 /* ---- runs that go on after losses. That needs a method with TUTTI_GOES_ON, a world that survives
    losses, and no stop_on_loss. Everywhere else settle gives `mine` back, has() is true of all, and
    nothing is sent. A worker that is lost before the engine is open, or within load, ends the run.

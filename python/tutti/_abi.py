@@ -1095,6 +1095,8 @@ FUNCTIONS = {
     "tutti_engine_settle": (c_int, [c_void_p, c_int, POINTER(c_bool), POINTER(tutti_error)]),
     "tutti_engine_share": (POINTER(tutti_share), [c_void_p]),
     "tutti_engine_show": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_state": (c_int, [c_void_p, POINTER(POINTER(tutti_saved)), POINTER(c_ulong), POINTER(tutti_error)]),
+    "tutti_engine_state_written": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_engine_step": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_engine_swap": (c_bool, [c_void_p]),
     "tutti_engine_trace": (c_ulong, [c_void_p, POINTER(POINTER(tutti_trace_event))]),

@@ -508,6 +508,7 @@ void tutti_engine_close(tutti_engine *e)
     tutti_free(e->metrics);
     tutti_free(e->metric_at);
     tutti_free(e->trace);
+    tutti_free(e->state_pieces);
     tutti_free(e->was_member);
     tutti_free(e->team_ranks);
     tutti_free(e->worker_ranks);

@@ -123,6 +123,7 @@ struct tutti_engine {
                                     samples; as they were before the mean. NULL: none */
     float *kept;                 /* n: x while the agreed model is shown; only where replicas
                                     differ */
+    tutti_saved *state_pieces;   /* as last listed for the client; NULL: never */
 
     /* groups */
     tutti_group opening;         /* everyone, while the engine is opened. A rank that gives up in

@@ -109,13 +109,14 @@ static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_st
     return TUTTI_OK;
 }
 
-/* What this rank saves, or (checkpoint) what it needs of one, but for what facilities read
-   themselves. A rank that only serves has slices and nothing of its own, and x as it was. */
+/* What this rank saves, or (by) what it needs of those savers, but for what facilities read
+   themselves. A rank that only serves has slices and nothing of its own, and x as it was.
+   checkpoint: theirs; NULL: they have all that this run declares. */
 static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint, const savers *by,
                             tutti_error *err)
 {
     const tutti_method *m = &e->m;
-    const bool serves = m->rank >= m->workers, reading = checkpoint != NULL;
+    const bool serves = m->rank >= m->workers, reading = by != NULL;
     const size_t workers = (size_t)m->all.size, index = serves ? workers : (size_t)m->all.index;
     const size_t share = (m->n + workers - 1) / workers, low = share * index,
                  high = low + share < m->n ? low + share : m->n;
@@ -128,7 +129,7 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
         if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || (reading && by->run.resized))) ||
             (reading && tutti_facilities_recut(e, &by->run, memory)))
             continue;
-        if (reading && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved before it was declared */
+        if (checkpoint != NULL && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved before it was */
             continue;
         if (s->of_workers && reading && by->run.changed) {
             if (!same)
@@ -430,6 +431,59 @@ static tutti_status check_number(const tutti_engine *e, const savers *by, tutti_
                       by->left, of_them, e->m.ops->name, by->left, e->m.workers);
 }
 
+/* ---- declared state where it lies ---- */
+
+tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n, tutti_error *err)
+{
+    savers same = { .began = e->m.workers, .left = e->m.workers };
+    items list = { 0 };
+    tutti_status status;
+
+    *pieces = NULL;
+    *n = 0;
+    if (e->stage != STAGE_READY && (e->stage != STAGE_SHOWN || e->kept != NULL))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "state is legal between steps only (engine.h)");
+    tutti_engine_collect(e);
+    TUTTI_TRY(tutti_engine_quiet(e, err));
+    if (e->members != NULL && tutti_members_epoch(e->members) > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%d of %d workers are left, and what the others had of the state is lost; save a checkpoint "
+                          "(tutti_engine_save), which says who is left",
+                          e->m.all.size, e->m.workers);
+    tutti_facilities_slices(e, &same.run.slices);
+    status = collect(e, &list, NULL, &same, err);
+    tutti_free(e->state_pieces);
+    e->state_pieces = list.at;
+    if (status == TUTTI_OK) {
+        *pieces = list.at;
+        *n = list.count;
+    }
+    return status;
+}
+
+/* Declared state has become that of another run, which as many workers began. */
+static void taken_over(tutti_engine *e, int workers)
+{
+    if (e->own_pace)
+        tutti_engine_pace_loaded(e, workers);
+    tutti_engine_scaler_loaded(e);
+    e->m.step = e->agreed_step = e->progress.step;
+    e->values_changed = true;
+    e->client.holds = false;
+    tutti_engine_hand_out(e);
+}
+
+tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err)
+{
+    if (e->stage != STAGE_READY || e->clock.started_ns != 0)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "state is written before the first pass only (engine.h)");
+    if (e->passes_of != NULL)
+        TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
+                                    "the state that was written has another cut of a step"));
+    taken_over(e, e->m.workers);
+    return TUTTI_OK;
+}
+
 static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
 {
     items list = { 0 };
@@ -477,12 +531,6 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
         status = load(e, checkpoint, &by, err);
     tutti_free(by.rank);
     TUTTI_TRY(status); /* the same engine may be given another checkpoint */
-    if (e->own_pace)
-        tutti_engine_pace_loaded(e, by.began);
-    tutti_engine_scaler_loaded(e);
-    e->m.step = e->agreed_step = e->progress.step;
-    e->values_changed = true;
-    e->client.holds = false;
-    tutti_engine_hand_out(e);
+    taken_over(e, by.began);
     return status;
 }
