@@ -202,6 +202,12 @@ class World(_Owner):
         """Ranks with equal numbers share a host."""
         return _c.tutti_world_host(self._at, rank)
 
+    def find_checkpoint(self, path: str | os.PathLike) -> str:
+        """That checkpoint, or the newest whole one in that directory (checkpoint.h). One rank at a time may call."""
+        found = ctypes.create_string_buffer(4096)
+        check(_c.tutti_checkpoint_find, _c.tutti_world_runtime(self._at), os.fsencode(path), found, len(found), None, 0)
+        return os.fsdecode(found.value)
+
     def sent(self, to: int = -1) -> tuple[int, int]:
         """Payload bytes and messages that this rank has sent to another; -1: to all others."""
         size, messages = ctypes.c_uint64(), ctypes.c_uint64()
@@ -485,6 +491,17 @@ class Engine(_Owner):
             self._calling(_c.tutti_engine_load, self._at, at)
         finally:
             _c.tutti_checkpoint_close(at)
+
+    def state(self) -> list[_abi.tutti_saved]:
+        """Declared state of this rank where it lies, between steps, until the next call. Where the method has services
+        all ranks come."""
+        at, n = ctypes.POINTER(_abi.tutti_saved)(), ctypes.c_size_t()
+        self._calling(_c.tutti_engine_state, self._at, at, n)
+        return [at[k] for k in range(n.value)]
+
+    def state_written(self) -> None:
+        """All that state() gives has been written, by all ranks, before the first pass."""
+        check(_c.tutti_engine_state_written, self._at)
 
     # -- runs that go on after losses --
     def goes_on(self) -> bool:

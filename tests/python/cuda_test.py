@@ -333,3 +333,97 @@ dist.destroy_process_group()
     for rank in result.ranks:
         host, gpu = rank.last
         assert abs(host - gpu) < 0.1 * abs(host) + 1e-3
+
+
+PREPARE = """
+import json
+import threading
+
+import torch
+
+import tutti.torch
+from tutti.torch import _cuda, _run
+
+
+class Device:
+    # The host as its own device: the side stream is a thread, the compute stream is whoever calls.
+    # Copies to and from it are counted, and made late.
+    def __init__(self):
+        self.worker, self.copies = _cuda.Worker(lambda work: work(), "side"), 0
+
+    def pinned(self, shape, dtype):
+        return torch.full(tuple(shape), float("nan"), dtype=dtype)
+
+    def mark(self):
+        return None
+
+    def copy(self, to, source, after):
+        event = threading.Event()
+        self.copies += 1
+        self.worker.put(lambda: (threading.Event().wait(0.0002), to.copy_(source), event.set()))
+        return event
+
+    def wait(self, event):
+        event.wait()
+
+    hold = wait
+
+
+def net():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.BatchNorm1d(7), torch.nn.ReLU(), torch.nn.Linear(7, 2))
+
+
+def train(method, where="cpu", dtype=torch.float32, momentum=0.9, **options):
+    model = net().to(where, dtype)
+    model.to(memory_format=torch.channels_last)
+    model, optimizer = tutti.torch.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum), method, **options
+    )
+    rank, seen = optimizer.world.rank, []
+    for step in range(6):
+        g = torch.Generator().manual_seed(100 * step + rank)
+        x = torch.randn(4, 5, generator=g).to(where, dtype)
+        loss = model(x).float().square().mean()
+        optimizer.scale(loss).backward()
+        optimizer.step(loss=loss.detach())
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+        if step == 3:
+            with optimizer.evaluate():
+                seen = [p.detach().float().cpu().flatten().tolist() for p in model.parameters()]
+            kept = optimizer.state_dict()["tutti"]["state"]
+    optimizer.finish()
+    return seen, [t.detach().float().cpu().flatten().tolist() for t in model.state_dict().values()], len(kept)
+
+
+CASES = [
+    ("ddp", {}), ("ddp", {"dtype": torch.bfloat16}), ("ddp", {"accumulate": 2}), ("d-psgd", {}),
+    ("local-sgd(period=2)", {"dtype": torch.bfloat16}), ("signum", {"momentum": 0}), ("powersgd(rank=1)", {}),
+    ("ddp", {"loss_scale": "dynamic(init=8)"}), ("ddp", {"clip_norm": 0.1}), ("sgp(overlap=1)", {}),
+]
+"""
+
+
+def test_prepare_through_it_has_the_bits_of_prepare_without(run):
+    result = run(PREPARE + """
+plain = [train(method, **options)[:2] for method, options in CASES]
+device = Device()
+_run._device = lambda binding: device
+print(json.dumps([train(method, **options)[:2] == p for (method, options), p in zip(CASES, plain)]))
+assert device.copies > 0
+""")
+    assert [r.last for r in result.ranks] == [[True] * 10] * 2
+
+
+@pytest.mark.cuda
+def test_prepare_on_a_gpu_trains_as_on_the_host(run):
+    result = run(PREPARE + """
+off = []
+for method, options in CASES:
+    here, there = (train(method, where, **options) for where in ("cpu", "cuda:0"))
+    tolerance = 0.05 if "dtype" in options else 1e-3
+    for a, b in zip(here[0] + here[1], there[0] + there[1], strict=True):
+        torch.testing.assert_close(torch.tensor(a), torch.tensor(b), rtol=tolerance, atol=tolerance)
+print(json.dumps(True))
+""")
+    assert [r.last for r in result.ranks] == [True, True]

@@ -10,7 +10,7 @@ parameter's memory order, and the shape it is told is the shape in that order.
 
 import ctypes
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,14 +34,20 @@ class Bound:
     order: tuple[int, ...]  # the parameter's dimensions from the slowest in memory to the fastest
     strides: tuple[int, ...]  # the parameter's own, those of dimensions of one element too: kernels go by them
     apart: bool  # its values have memory of their own
+    dense: bool  # which lies densely, in the order above
     x: torch.Tensor | None = None  # its values in the engine, float32, shaped as the parameter
     g: torch.Tensor | None = None  # its gradient there
     at: int = 0  # the address of g
+    host: torch.Tensor | None = None  # of a parameter on a device: its values as the engine hands them out and in
 
     def view(self, memory: object) -> torch.Tensor:
         """Memory of the engine's, shaped as the parameter."""
         flat = torch.frombuffer(memory, dtype=torch.float32, count=self.param.numel())
         return flat.as_strided(self.param.shape, self.strides)
+
+    def outside(self) -> torch.Tensor:
+        """Its values as the engine hands them out, shaped as the parameter."""
+        return self.param if self.host is None else self.host.view(-1).as_strided(self.param.shape, self.strides)
 
 
 def short(dtype: torch.dtype) -> str:
@@ -132,20 +138,37 @@ class Binding:
         for name, p in sorted(backward, key=lambda t: t[1].numel() % _LINE != 0):
             order = memory_order(p)
             apart = p.dtype != torch.float32 or p.device.type != "cpu" or name in shared
-            strides = p.stride()
+            strides, dense = p.stride(), order is not None
             if order is None:  # it becomes dense, or has a dense gradient
                 order, strides = tuple(range(p.dim())), torch.empty(p.shape, device="meta").stride()
             shape = tuple(p.size(d) for d in order) or (1,)
-            self.bound.append(Bound(len(self.bound), name, p, shape, order, strides, apart))
+            self.bound.append(Bound(len(self.bound), name, p, shape, order, strides, apart, dense))
         if not self.bound:
             raise ValueError("all parameters of the module that require a gradient are empty; nothing is to exchange")
         self.engine: Engine | None = None
 
-    def params(self, deliver: bool = False) -> list[Param]:
-        """For Engine(). deliver: the engine hands values out to parameters that are apart, and reads them there."""
+    def params(self) -> list[Param]:
+        """For an Engine that hands no values out."""
+        return [Param(b.name, b.shape) for b in self.bound]
+
+    def delivered(self, pinned: Callable[[Sequence[int], torch.dtype], torch.Tensor] | None = None) -> list[Param]:
+        """For an Engine that hands values out to parameters that are apart, and reads them there.
+
+        pinned: of parameters on a device: gives the host memory in their place."""
+        for b in self.bound:
+            if pinned is not None:
+                b.apart = True
+                b.host = pinned(b.shape, b.param.dtype)
+                with torch.no_grad():
+                    b.outside().copy_(b.param)  # where the engine takes rank 0's from
+            elif b.apart and not b.dense:
+                raise ValueError(
+                    f"parameter '{b.name}' does not lie densely in memory, and is {short(b.param.dtype)} or shares "
+                    "that memory with another; give it memory of its own (parameter.data = parameter.data.contiguous())"
+                )
         return [
-            Param(b.name, b.shape, dtype=DTYPES[b.param.dtype], values=b.param.data_ptr())
-            if deliver and b.apart
+            Param(b.name, b.shape, dtype=DTYPES[b.param.dtype], values=b.outside().data_ptr())
+            if b.apart
             else Param(b.name, b.shape)
             for b in self.bound
         ]
@@ -179,8 +202,24 @@ class Binding:
                 b.at = b.g.data_ptr()
                 if b.apart:
                     b.param.copy_(b.x)
+                    if b.host is not None:
+                        b.outside().copy_(b.x)
                 else:
                     b.param.data = b.x
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """The engine's values become those of parameters that are apart, where the engine does not read them itself."""
+        for b in self.bound:
+            if b.apart:
+                b.x.copy_(b.param)
+
+    @torch.no_grad()
+    def hand_out(self) -> None:
+        """And the other way."""
+        for b in self.bound:
+            if b.apart:
+                b.param.copy_(b.x)
 
     def detach(self) -> None:
         """Values and gradients go back to memory of their own. The engine may be closed then."""
@@ -195,7 +234,7 @@ class Binding:
                 if p.data_ptr() == b.x.data_ptr():
                     p.data = p.data.clone()
                 p.grad = grad
-                b.x = b.g = None
+                b.x = b.g = b.host = None
                 b.at = 0
         self.engine = None
 
@@ -254,18 +293,22 @@ class Exchange:
             p.grad = b.g.to(p.dtype, copy=True)
 
 
-def exchange_of(binding: Binding) -> Callable[..., Exchange]:
-    """The Exchange for the device of the module's parameters."""
+def device_of(binding: Binding) -> torch.device:
+    """Where all of the module's parameters are."""
     devices = {b.param.device for b in binding.bound}
-    kinds = {d.type for d in devices}
-    if kinds == {"cpu"}:
-        return Exchange
-    if kinds == {"cuda"} and len(devices) == 1:
-        from ._cuda import CudaExchange
-
-        return CudaExchange
+    if len(devices) == 1 and next(iter(devices)).type in ("cpu", "cuda"):
+        return devices.pop()
     names = " and ".join(sorted(map(str, devices)))
     raise ValueError(f"the module's parameters are on {names}; they must all be on the CPU, or on one CUDA device")
+
+
+def exchange_of(binding: Binding) -> Callable[..., Exchange]:
+    """The Exchange for the device of the module's parameters."""
+    if device_of(binding).type == "cpu":
+        return Exchange
+    from ._cuda import CudaExchange
+
+    return CudaExchange
 
 
 def warn_unused(names: list[str]) -> None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ._run import Run
 
 _COMES, _TOO_EARLY, _ENDS = 1, 2, 3
-_KINDS = ("evaluate()", "save()", "load()", "finish()")
+_KINDS = ("evaluate()", "save()", "load()", "finish()", "state_dict()")
+_STATE = _KINDS.index("state_dict()")
 _FOREVER = 2**63 - 1
 _PORT = b"python: meetings"
 
@@ -72,7 +73,7 @@ class Meetings:
             for rank, (meeting, kind, steps) in self._come.items():
                 if meeting > self._meeting and steps < step:
                     told = f"rank {rank} came to {_KINDS[kind]} after {steps} steps, and this one begins step {step}"
-                    raise StateError(self._sentence(told))
+                    raise StateError(self._sentence(told, kind))
             self._step = step
 
     def come(self, what: str, steps: int) -> None:
@@ -92,7 +93,7 @@ class Meetings:
                 if self._refused is not None:
                     rank, step = self._refused
                     told = f"rank {rank} is in step {step}, and this one has come to {what} after {steps}"
-                    raise StateError(self._sentence(told))
+                    raise StateError(self._sentence(told, kind))
                 missing = [r for r in missing if self._missing(r, meeting)]
         with self._changed:
             for rank, (theirs, other, after) in self._come.items():
@@ -103,7 +104,7 @@ class Meetings:
                     )
                 if theirs == meeting and after != steps:
                     told = f"rank {rank} has come to {what} after {after} steps, and this one after {steps}"
-                    raise StateError(self._sentence(told))
+                    raise StateError(self._sentence(told, kind))
 
     def _missing(self, rank: int, meeting: int) -> bool:
         return self._come.get(rank, (0, 0, 0))[0] < meeting
@@ -116,7 +117,12 @@ class Meetings:
         except PeerError:
             return False
 
-    def _sentence(self, what: str) -> str:
+    def _sentence(self, what: str, kind: int) -> str:
+        if kind == _STATE:
+            return (
+                f"{what}: what method '{self._run.method}' keeps can be looked at when all workers rest, so all of "
+                "them call optimizer.state_dict(), after the same step"
+            )
         return (
             f"{what}: under method '{self._run.method}' all workers make equally many steps; give their loaders "
             "equally many batches (tutti.torch.sampler does), or stop all at the shortest"

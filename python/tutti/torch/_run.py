@@ -24,8 +24,9 @@ from .. import _abi
 from .._library import library as _c
 from ..engine import Engine, World
 from ..errors import StateError
-from . import _saved, _serve, _translate
-from ._bind import Binding, Bound, Exchange, exchange_of
+from . import _saved, _serve, _state, _translate
+from ._bind import Binding, Bound, device_of
+from ._cuda import Cuda, Device, Ferry
 from ._meet import Meetings
 from .sampler import BatchSampler
 
@@ -53,6 +54,12 @@ def _traits(method: str) -> int:
     bits = ctypes.c_uint()
     _c.tutti_method_traits(method.encode(), bits)
     return bits.value
+
+
+def _device(binding: Binding) -> Device | None:
+    """Where the parameters are; None: in the memory of the host. Tests put a device of their own here."""
+    where = device_of(binding)
+    return None if where.type == "cpu" else Cuda(where)
 
 
 def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -91,11 +98,7 @@ class Run:
         self.model, self.optimizer, self.method = model, optimizer, method
         self.servers = options["servers"]
         self.binding = Binding(model)
-        if exchange_of(self.binding) is not Exchange:
-            raise ValueError(
-                "prepare: the module's parameters are on a CUDA device, and methods change values in the "
-                "memory of the host; take tutti.torch.DistributedDataParallel, or module.cpu()"
-            )
+        self._device = _device(self.binding)  # None: the host
         self._statistics = _statistics(model)
         self._validation, self._sampler = validation, sampler
         self.itself = bool(_traits(method) & _UPDATES_ITSELF)
@@ -110,7 +113,7 @@ class Run:
                 options |= sampler.options(self.world.size - self.servers)
             self.engine = Engine(
                 self.world,
-                self.binding.params(deliver=True),
+                self.binding.delivered(self._device and self._device.pinned),
                 method=method,
                 lr_schedule="constant",
                 nonfinite=_NONFINITE[nonfinite],
@@ -132,6 +135,9 @@ class Run:
         self.binding.attach(self.engine)
         self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self._statistics else None
         self._places = [b.param.data_ptr() for b in self.binding.bound]
+        self._ferry = Ferry(self._device, self._announce) if self._device else None
+        # Who writes to parameters whose values the engine hands out is told by their versions.
+        self._versions = {b: b.param._version for b in self.binding.bound if b.apart}
         self._pass: _abi.tutti_pass | None = None  # under way
         self._factor = 1.0  # what the pass wants of a gradient of a mean over its samples
         self._given: list[int | None] = []  # versions of the gradients that were handed over in this pass
@@ -184,8 +190,10 @@ class Run:
         return p
 
     def _begin_pass(self) -> _abi.tutti_pass:
+        self._take_written()
         p = self.engine.begin()
         assert p is not None, "a pass that was announced (more) has not come"
+        self._deliver()
         return p
 
     def more_epochs(self, epochs: int) -> bool:
@@ -237,6 +245,17 @@ class Run:
     def _give(self, b: Bound) -> None:
         """Its gradient is final: into the engine's memory."""
         now, p, grad = self._pass, b.param, b.param.grad
+        if self._ferry is not None:
+            self._ferry.bring(b.index, grad)
+        else:
+            self._announce(b.index, grad)
+        if now.keep or now.more:  # or the next backward would add to it, and it would count twice
+            p.grad = None
+        self._given[b.index] = -1 if p.grad is None else p.grad._version
+
+    def _announce(self, tensor: int, grad: torch.Tensor) -> None:
+        """It is in the memory of the host."""
+        now, b = self._pass, self.binding.bound[tensor]
         with torch.no_grad():
             if now.keep and self._factor != 0:
                 b.g.add_(grad, alpha=self._factor)
@@ -247,10 +266,52 @@ class Run:
                 torch.mul(grad, self._factor, out=b.g)
             elif grad.data_ptr() != b.at:
                 b.g.copy_(grad)
-        if now.keep or now.more:  # or the next backward would add to it, and it would count twice
-            p.grad = None
-        self._given[b.index] = -1 if p.grad is None else p.grad._version
-        self.engine.ready(b.index)
+        self.engine.ready(tensor)
+
+    def _arrived(self) -> None:
+        """All gradients that were given have been announced, and no other thread calls the engine."""
+        if self._ferry is not None:
+            self._ferry.brought()
+
+    # ---- values of parameters with memory of their own ----
+
+    def _copy(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """(to, source), between host and device; what comes after finds them copied."""
+        event = None
+        for to, source in pairs:
+            event = self._device.copy(to, source, self._device.mark())
+        if event is not None:  # copies are made in order
+            self._device.hold(event)
+            self._device.wait(event)
+
+    def _deliver(self) -> None:
+        """Parameters on a device become as the engine has handed them out."""
+        if self._device is not None:
+            self._copy([(b.param.data, b.outside()) for b in self.binding.bound])
+
+    def _collect(self) -> None:
+        """And the other way."""
+        if self._device is not None:
+            self._copy([(b.outside(), b.param.data) for b in self.binding.bound])
+
+    def _take_written(self) -> None:
+        """What the script wrote to such parameters before the first step, as load_state_dict() of the model does. The
+        engine would hand out its own again. Where that is finer and rounds to what was written, it stays."""
+        for b, version in self._versions.items():
+            if b.param._version == version:
+                continue
+            if self.steps or self.within:
+                raise StateError(
+                    f"parameter '{b.name}' was written to by the script since prepare(). Under tutti.torch.prepare the "
+                    f"engine has the values of parameters that are {b.param.dtype}, on {b.param.device}; write before "
+                    "the first step, or within the optimizer's step()"
+                )
+            self._versions[b] = b.param._version
+            with torch.no_grad():
+                now, handed = b.param.cpu(), b.x.to(b.param.dtype)
+                b.x.copy_(torch.where(now == handed, b.x, now.float()))
+                if b.host is not None:
+                    b.outside().copy_(now)
 
     # ---- a step ----
 
@@ -265,9 +326,8 @@ class Run:
                     self._give(b)
             elif grad is not None and grad._version != given:
                 raise StateError(_CHANGED.format(self.method))
-        if self._own is not None:
-            with torch.no_grad():
-                torch.cat([t.reshape(-1) for t in self._statistics], out=self._own)
+        self._arrived()
+        self._put_own()
         now, self._pass = self._pass, None
         self.engine.passed(0.0 if loss is None else loss * now.samples)
         self.within = now.more
@@ -294,11 +354,12 @@ class Run:
         groups = self.optimizer.param_groups
         grads = [b.param.grad for b in self.binding.bound]
         rates = [group["lr"] for group in groups]
+        self._deliver()
         try:
             for b, grad in zip(self.binding.bound, grads, strict=True):
                 # alone, a parameter that was not used is left as it is, as torch leaves it
                 if self.overlaps or self.within or grad is not None or self._given[b.index] is not None:
-                    b.param.grad = b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
+                    b.param.grad = self._exchanged(b)
             for group in groups:
                 if factor != 1:
                     group["lr"] = group["lr"] * factor
@@ -308,9 +369,21 @@ class Run:
                 group["lr"] = lr
             for b, grad in zip(self.binding.bound, grads, strict=True):
                 b.param.grad = grad
+        self._collect()
+        for b in self._versions:
+            self._versions[b] = b.param._version
+
+    def _exchanged(self, b: Bound) -> torch.Tensor:
+        """A gradient as it stands in the engine, where the parameter is and in its type."""
+        if self._ferry is None:
+            return b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
+        grad = torch.empty_like(b.param)
+        self._ferry.take(b.index, b.g, grad)
+        return grad
 
     def _evaluate(self) -> float:
         training = self.model.training
+        self._deliver()
         try:
             self.model.eval()
             with torch.no_grad():
@@ -336,16 +409,28 @@ class Run:
             self.engine.passed()
             if not p.more:
                 self._end_step()
+        self._rest(what)
+
+    def _rest(self, what: str) -> None:
         if self._meetings is not None:
             self._meetings.come(what, self.steps)
+        self._take_written()
+        self._put_own()
 
     def _tell(self, what: str, directory: str = "", keep: int = 0) -> None:
         """Ranks that only serve learn from rank 0 what comes next."""
         if self.servers and self.world.rank == 0:
             _serve.tell(self, what, directory, keep)
 
+    def _put_own(self) -> None:
+        """Statistics as they stand in the module."""
+        if self._own is not None:
+            with torch.no_grad():
+                torch.cat([t.reshape(-1).cpu() for t in self._statistics], out=self._own)
+
     def _take_own(self) -> None:
-        """Statistics as they stand in the engine."""
+        """Values and statistics as they stand in the engine."""
+        self._deliver()
         if self._own is None:
             return
         with torch.no_grad():
@@ -376,8 +461,54 @@ class Run:
         self._tell("load", directory)
         _saved.load(self, directory)
         self._take_own()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Loaded values stand in parameters and engine alike, and the sampler is where the run is."""
+        for b in self._versions:
+            self._versions[b] = b.param._version
         if self._sampler is not None:
             self._sampler.load_state_dict({"step": self.engine.figures()["steps"]})
+
+    def state_dict(self) -> dict[str, Any]:
+        inner = self.optimizer.state_dict()
+        if self._ended:
+            return inner
+        _state.check(self)
+        if _state.rests(self):
+            self._between("state_dict()")
+        elif self._pass is not None or self.within:
+            raise StateError(
+                "state_dict() within a step, when a part of what the method keeps is of this one and a part of the "
+                "last; call it after the step() that ends the step"
+            )
+        elif self._shown and not self.replicas_equal:
+            raise StateError(
+                "state_dict() within evaluate(), when the model that stands there is not this worker's own; call it "
+                "before or after"
+            )
+        else:
+            self._take_written()
+        return inner | {_state.KEY: _state.get(self)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.check_load()
+        said = state.get(_state.KEY)
+        if said is None:
+            self.optimizer.load_state_dict(state)
+            return
+        _state.check(self)
+        self._take_written()
+        pieces = _state.fit(self, said)
+        self.optimizer.load_state_dict({k: v for k, v in state.items() if k != _state.KEY})
+        _state.write(self, pieces, said)
+        self._deliver()
+        self._go_on()
+
+    def figures(self) -> dict[str, int | float]:
+        if not self._ended:
+            self._arrived()
+        return self.engine.figures()
 
     def check_load(self) -> None:
         if self.steps or self._pass is not None:
@@ -402,6 +533,8 @@ class Run:
             hook.remove()
         if self._meetings is not None:
             self._meetings.close()
+        if self._ferry is not None:
+            self._ferry.close()
         self._own = None
         self.binding.detach()
         self.engine.close()

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._library import library as _c
-from ..errors import CorruptError, check
+from ..errors import CorruptError
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -94,12 +93,6 @@ def _mine(run: Run, checkpoint: str) -> pathlib.Path:
     return pathlib.Path(checkpoint + "-optimizer") / f"rank-{rank:05d}.safetensors"
 
 
-def _find(run: Run, path: str) -> str:
-    found = ctypes.create_string_buffer(4096)
-    check(_c.tutti_checkpoint_find, _c.tutti_world_runtime(run.world._at), path.encode(), found, len(found), None, 0)
-    return found.value.decode()
-
-
 def save(run: Run, directory: str, keep: int) -> None:
     if run.own_pace:  # how many steps there are is known when all rest
         with run.engine.shown():
@@ -118,7 +111,7 @@ def save(run: Run, directory: str, keep: int) -> None:
 
 
 def load(run: Run, path: str) -> None:
-    found = _find(run, path)
+    found = run.world.find_checkpoint(path)
     run.engine.load(found)
     if not run.only_serves:
         mine = _mine(run, found)

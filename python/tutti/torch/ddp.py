@@ -359,6 +359,20 @@ class DistributedDataParallel(nn.Module):
         """The learning rate from the next step on, for methods that go by it: "accordion", "alq", the codec "ef"."""
         self.engine.lr(lr)
 
+    # ---- checkpoints ----
+    def save(self, directory: str, *, keep: int = 0) -> None:
+        """A checkpoint of parameters and method by all workers, between a step and the next forward. Buffers and the
+        optimizer are not in it: their state_dict() is torch's. `keep`: the newest so many checkpoints stay."""
+        self._binding.collect()
+        with self._failing():
+            self.engine.save(directory, keep=keep)
+
+    def load(self, directory: str) -> None:
+        """Goes on from a checkpoint, or from the newest in that directory: all workers, before the first backward."""
+        with self._failing():
+            self.engine.load(self.world.find_checkpoint(directory))
+        self._binding.hand_out()
+
     # ---- failures ----
     def _fail(self, error: Error) -> NoReturn:
         self._failure = error

@@ -48,7 +48,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def figures(self) -> dict[str, int | float]:
         """Times, bytes, steps and samples of this rank so far (tutti_figures)."""
-        return self._run.engine.figures()
+        return self._run.figures()
 
     @property
     def state(self) -> Any:  # type: ignore[override]
@@ -82,11 +82,15 @@ class Optimizer(torch.optim.Optimizer):
         return loss * self._run.loss_scale()
 
     def state_dict(self) -> dict[str, Any]:
-        return self.optimizer.state_dict()
+        """That of the torch optimizer, and under "tutti" what the method keeps on this rank: tensors, numbers and
+        texts, as torch.save takes them. Of a method that works beside its workers' steps all workers call it, for that
+        comes to rest first. Once the run is over a method keeps nothing."""
+        return self._run.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._run.check_load()
-        self.optimizer.load_state_dict(state_dict)
+        """Before the first step. Without "tutti" the method begins anew. Load what model.state_dict() was saved with
+        this into the model, too."""
+        self._run.load_state_dict(state_dict)
 
     @contextlib.contextmanager
     def evaluate(self) -> Iterator[None]:

@@ -1,0 +1,126 @@
+"""What a method keeps, as a plain dictionary: optimizer.state_dict()["tutti"].
+
+    {"format": 1, "method": "powersgd(rank=4)", "rank": 0, "workers": 2, "step": 1200, "state": {name: tensor, ...}}
+
+Names are those of checkpoints: "optim.momentum/0.weight@0" is a state, a parameter, and where in it the piece begins.
+It is of this rank. Where each worker has a state of its own, it is for the same rank of as many workers; Tutti's
+checkpoints are cut anew for others. What the module's own state_dict() has is left out: its buffers, and float32
+parameters where all workers have the same. Other parameters are here, since the engine's are finer, or the worker's
+own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import _abi
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+KEY = "tutti"
+_FORMAT = 1
+_TYPES = {
+    _abi.TUTTI_F32: torch.float32, _abi.TUTTI_F64: torch.float64, _abi.TUTTI_F16: torch.float16,
+    _abi.TUTTI_BF16: torch.bfloat16, _abi.TUTTI_U8: torch.uint8, _abi.TUTTI_I8: torch.int8,
+    _abi.TUTTI_I32: torch.int32, _abi.TUTTI_I64: torch.int64,
+}
+_ELSEWHERE = "optimizer.save(directory) and load(directory) have all of it"
+
+
+def rests(run: Run) -> bool:
+    """Do all workers have to come to rest before its state can be looked at?"""
+    ops = run.engine.method.ops.contents
+    return run.world.size > 1 and (run.own_pace or bool(ops.services) or bool(ops.hold) or bool(ops.release))
+
+
+def check(run: Run) -> None:
+    """Refuses what no dictionary of one rank can have."""
+    if run.servers:
+        raise ValueError(
+            f"under prepare(servers={run.servers}) a part of what method '{run.method}' keeps is at ranks that only "
+            f"serve, which no worker's state_dict() can have; {_ELSEWHERE}"
+        )
+
+
+def _memory(piece: _abi.tutti_saved) -> torch.Tensor:
+    """Where it lies in the engine."""
+    dtype, n = _TYPES[piece.dtype], piece.end - piece.begin
+    return torch.frombuffer((ctypes.c_char * (n * dtype.itemsize)).from_address(piece.data), dtype=dtype)
+
+
+def _pieces(run: Run) -> dict[str, _abi.tutti_saved]:
+    modules = {b.name.encode() for b in run.binding.bound if run.replicas_equal and not b.apart}
+    return {
+        f"{p.state.decode()}/{p.tensor.decode()}@{p.begin}": p
+        for p in run.engine.state()
+        if p.state != b"client" and not (p.state == b"x" and p.tensor in modules)
+    }
+
+
+def _own(pieces: dict[str, _abi.tutti_saved]) -> bool:
+    """Is any of it this rank's alone?"""
+    return any(p.keep != _abi.TUTTI_SAME for p in pieces.values())
+
+
+def get(run: Run) -> dict[str, Any]:
+    pieces = _pieces(run)
+    return {
+        "format": _FORMAT,
+        "method": run.method,
+        "rank": run.world.rank,
+        "workers": run.engine.workers,
+        "step": run.engine.figures()["steps"],
+        "state": {name: _memory(p).clone() for name, p in pieces.items()},
+    }
+
+
+def _name(method: object) -> str:
+    return str(method).split("(")[0].strip()
+
+
+def fit(run: Run, said: Any) -> dict[str, _abi.tutti_saved]:
+    """What write() fills in a run before its first step. ValueError: what does not fit, and nothing was changed."""
+    if not isinstance(said, dict) or said.get("format") != _FORMAT or not isinstance(said.get("state"), dict):
+        raise ValueError(
+            f"the state_dict's '{KEY}' is not what this version of tutti writes (format {_FORMAT}); load it with the "
+            "version that wrote it, or leave the key out: then the method begins anew"
+        )
+    if _name(said.get("method")) != _name(run.method):
+        raise ValueError(
+            f"the state_dict is of method '{said.get('method')}', and this run's is '{run.method}'; take its '{KEY}' "
+            "out to begin this method anew"
+        )
+    pieces, state = _pieces(run), said["state"]
+    theirs, mine = (said.get("rank"), said.get("workers")), (run.world.rank, run.engine.workers)
+    if theirs != mine and _own(pieces):
+        raise ValueError(
+            f"the state_dict is of rank {theirs[0]} of {theirs[1]} workers, and this is rank {mine[0]} of {mine[1]}: "
+            f"under method '{run.method}' each worker has a state of its own. Save state_dict() on every rank and load "
+            "each where it was saved. For other workers there are Tutti's checkpoints: optimizer.save(directory) and "
+            "load(directory)"
+        )
+    for name in sorted(pieces.keys() ^ state.keys()):
+        where = "this run has none" if name in state else "the state_dict has none"
+        raise ValueError(
+            f"state '{name}': {where}. It was saved by method '{said['method']}', and this is '{run.method}'; give "
+            "prepare() the method, codec and options of that run"
+        )
+    for name, p in pieces.items():
+        t, dtype, n = state[name], _TYPES[p.dtype], p.end - p.begin
+        if not isinstance(t, torch.Tensor) or t.dtype != dtype or t.shape != (n,):
+            has = f"{t.dtype} of shape {list(t.shape)}" if isinstance(t, torch.Tensor) else type(t).__name__
+            raise ValueError(
+                f"state '{name}' is {has} in the state_dict, and {dtype} of shape [{n}] in this run; give prepare() "
+                "the model, method, codec and options of that run"
+            )
+    return pieces
+
+
+def write(run: Run, pieces: dict[str, _abi.tutti_saved], said: dict[str, Any]) -> None:
+    for name, p in pieces.items():
+        _memory(p).copy_(said["state"][name])
+    run.engine.state_written()
