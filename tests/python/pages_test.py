@@ -1,0 +1,86 @@
+"""Each method's page says what PyTorch's users have of it, in the engine's own sentences.
+
+run: python tests/python/pages_test.py --write      writes that section of each page anew
+"""
+
+import pathlib
+import re
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+import forked  # noqa: E402
+import processes  # noqa: E402
+
+HEAD = "## With PyTorch\n"
+BEFORE = "## What is sent\n"
+WRAPPER, PREPARE = "`DistributedDataParallel`", "`tutti.torch.prepare`"
+
+
+def _said(error: Exception) -> str:
+    return str(error).split("; this is a ")[0].rstrip(".")
+
+
+def asked() -> dict[str, tuple[str, str]]:
+    """What the wrapper, and prepare() with an optimizer that nobody can take over, say to each method; "": they take
+    it. As rank 0 of two is told."""
+    import tutti
+    import tutti.torch
+    from tutti.errors import Error
+
+    told = {}
+    for method in tutti.methods():
+        answers = []
+        for wrap in (True, False):
+            model = torch.nn.Linear(2, 2)
+            try:
+                if wrap:
+                    tutti.torch.DistributedDataParallel(model, method.name).close()
+                else:
+                    rule = torch.optim.RMSprop(model.parameters())
+                    tutti.torch.prepare(model, rule, method.name, batch=32, validation=lambda: 1.0)[1].close()
+                answers.append("")
+            except (ValueError, Error) as error:
+                answers.append(_said(error))
+        told[method.name] = tuple(answers)
+    return told
+
+
+def section(wrapper: str, prepare: str) -> str:
+    lines = [f"{WRAPPER} refuses it: {wrapper}." if wrapper else f"{WRAPPER} takes it."]
+    if prepare:
+        lines.append(f"{PREPARE} takes it with an optimizer that it can take over: {prepare}.")
+    else:
+        lines.append(f"{PREPARE} takes it, and the script's own optimizer makes the update.")
+    wrapped = [textwrap.fill(f"- {x}", 100, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+               for x in lines]
+    return f"{HEAD}\n" + "\n".join(wrapped) + "\n\n"
+
+
+def pages(told: dict[str, list[str]]) -> dict[pathlib.Path, str]:
+    return {processes.ROOT / f"docs/methods/{name}.md": section(*both) for name, both in told.items()}
+
+
+@pytest.mark.slow
+def test_pages_say_what_pytorch_has_of_each_method():
+    told = forked.ranks(2, asked)[0]["value"]
+    wrong = [page.name for page, text in pages(told).items() if text not in page.read_text()]
+    assert wrong == [], "python tests/python/pages_test.py --write writes them anew"
+    rows = [line.split("|") for line in (processes.ROOT / "docs/PYTORCH.md").read_text().splitlines()]
+    wraps = {name: row[2].strip() for row in rows if len(row) == 7 for name in re.findall(r"`([\w-]+)`", row[1])}
+    assert {name: wraps[name] for name in told} == {n: "refused" if both[0] else "yes" for n, both in told.items()}
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit(__doc__)
+    import conftest  # noqa: F401 (where the package and its library are)
+
+    for page, text in pages(forked.ranks(2, asked)[0]["value"]).items():
+        before = re.sub(rf"{HEAD}\n.*?(?=^## )", "", page.read_text(), flags=re.S | re.M)
+        assert before.count(BEFORE) == 1, page
+        page.write_text(before.replace(BEFORE, text + BEFORE))
