@@ -404,6 +404,7 @@ CASES = [
 """
 
 
+@pytest.mark.slow
 def test_prepare_through_it_has_the_bits_of_prepare_without(run):
     result = run(PREPARE + """
 plain = [train(method, **options)[:2] for method, options in CASES]

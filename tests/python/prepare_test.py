@@ -466,7 +466,7 @@ print(json.dumps([float(loss.detach()), transport, model.weight.flatten().tolist
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["torchrun", "tutti"])
+@pytest.mark.parametrize("launcher", ["torchrun", "tutti", "mpirun"])
 @pytest.mark.parametrize("method, servers", [("d-psgd", 0), ("asgd(hogwild=on)", 0), ("parameter-server", 1)])
 def test_a_script_trains_under_a_launcher(run, launcher, method, servers):
     ranks = run(SCRIPT, n=2 + servers, launcher=launcher, args=[method, servers]).ranks

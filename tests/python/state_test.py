@@ -62,28 +62,30 @@ def going(method, options, folder, how):
     return values(model)
 
 
-@pytest.mark.parametrize(
-    "method, options",
-    [
-        ("ddp", {}),
-        ("ddp", {"late": True}),
-        ("ddp", {"half": True}),
-        ("ddp", {"codec": "ef(topk(ratio=0.2))"}),
-        ("ddp", {"loss_scale": "dynamic(init=8)"}),
-        ("powersgd(rank=1)", {}),
-        ("local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.5))", {}),
-        ("local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.5))", {"half": True}),
-        ("accordion(mode=batch)", {}),
-        ("d-psgd", {"codec": "topk(ratio=0.2)"}),
-        ("signum", {"plain": True}),
-        ("onebit-adam(freeze_step=2)", {"plain": True}),
-        ("dgc", {"plain": True}),
-        ("sgp", {}),
-        ("sgp(overlap=1)", {}),
-        ("parameter-server", {}),
-        ("backup-workers", {"plain": True}),
-    ],
-)
+SHORT = [
+    ("ddp", {"half": True}),
+    ("powersgd(rank=1)", {}),
+    ("d-psgd", {"codec": "topk(ratio=0.2)"}),
+    ("parameter-server", {}),
+]
+LONG = [
+    ("ddp", {}),
+    ("ddp", {"late": True}),
+    ("ddp", {"codec": "ef(topk(ratio=0.2))"}),
+    ("ddp", {"loss_scale": "dynamic(init=8)"}),
+    ("local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.5))", {}),
+    ("local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.5))", {"half": True}),
+    ("accordion(mode=batch)", {}),
+    ("signum", {"plain": True}),
+    ("onebit-adam(freeze_step=2)", {"plain": True}),
+    ("dgc", {"plain": True}),
+    ("sgp", {}),
+    ("sgp(overlap=1)", {}),
+    ("backup-workers", {"plain": True}),
+]
+
+
+@pytest.mark.parametrize("method, options", SHORT + [pytest.param(*p, marks=pytest.mark.slow) for p in LONG])
 def test_a_run_goes_on_from_it_to_the_same_bits(method, options, tmp_path):
     through = alone(going, method, options, str(tmp_path), "through", n=2)
     alone(going, method, options, str(tmp_path), "first", n=2)
