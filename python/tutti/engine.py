@@ -12,8 +12,10 @@ import atexit
 import contextlib
 import ctypes
 import os
+import signal
 import stat
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,11 +38,15 @@ class _Held:
     """A pointer of the library's with what ends it. It ends when its last holder does, in this process only.
 
     What stands on it (an engine on its world) ends before, in whichever order the collector finds them.
+
+    An engine with exchanges under way is closed when they are over, which is up to the peers. Where this rank has
+    failed (last words) nobody may wait for them: then it stays open and ends with the process.
     """
 
     def __init__(self, end: Callable[[ctypes.c_void_p], None], below: "_Held | None" = None):
         self.at, self.below, self.pid = ctypes.c_void_p(), below, os.getpid()
         self._end, self._above, self._over = end, 0, False
+        self.under_way = self.failed = False
         if below is not None:
             below._above += 1
         _held.add(self)
@@ -49,6 +55,8 @@ class _Held:
         self._over = True
         if self._above > 0:
             return  # the last of those does it
+        if self.under_way and self.below is not None and self.below.failed:
+            return
         at, self.at = self.at, ctypes.c_void_p()
         if at and self.pid == os.getpid():
             self._end(at)
@@ -137,6 +145,77 @@ def _leave() -> None:
         hold.end()
 
 
+# ---- signals ----
+def _apart(call: Callable[..., Any], *arguments: object) -> None:
+    """check(), on a thread of its own, and a signal's handler is heard meanwhile. If that raises nobody waits for the
+    call any more, and what it opens is closed then."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            check(call, *arguments)
+        except BaseException as e:  # noqa: BLE001 (raised below)
+            raised.append(e)
+
+    thread = threading.Thread(target=run, name="tutti opening", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.2)  # what comes just before a wait begins does not end it
+    if raised:
+        raise raised[0]
+
+
+class _Signals:
+    """Holds signals back during one call of the library that may call functions of the client's.
+
+    Their handlers run wherever Python next runs anything, so before the first line of such a function. What one raises
+    there, as KeyboardInterrupt, nobody can catch: ctypes would print it and forget it, and the library would have no
+    answer. Held back, a handler runs once the function has begun (`within`), or when the call is over.
+    """
+
+    _HELD = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGCHLD")
+
+    def __init__(self) -> None:
+        self.within = True  # a handler may run
+        self._was: dict[int, Callable[[int, Any], Any]] = {}
+        self._came: list[tuple[int, Any]] = []
+
+    def _hear(self, number: int, frame: Any) -> None:
+        if self.within:
+            self._was[number](number, frame)
+        else:
+            self._came.append((number, frame))
+
+    def begin(self) -> None:
+        """A function of the client's has begun, and its caller catches what is raised."""
+        self.within = True
+        while self._came:
+            number, frame = self._came.pop(0)
+            self._was[number](number, frame)
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # on no other does Python run handlers
+        self.within = False
+        try:
+            for name in self._HELD:
+                handler = signal.getsignal(number := getattr(signal, name))
+                if callable(handler):
+                    self._was[number] = handler
+                    signal.signal(number, self._hear)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.begin()
+        finally:
+            for number, handler in self._was.items():
+                if signal.getsignal(number) == self._hear:
+                    signal.signal(number, handler)
+
+
 _worlds: "weakref.WeakSet[World]" = weakref.WeakSet()
 tenants: "weakref.WeakSet[Any]" = weakref.WeakSet()  # their detach() is called before engines end with the interpreter
 os.register_at_fork(after_in_child=_forked)
@@ -144,6 +223,11 @@ atexit.register(_leave)
 
 
 # ---- the world ----
+def _by_mpi(transport: str) -> bool:
+    """MPI is to be opened and closed by one thread, and its launcher ends a rank that waits in it."""
+    return transport.startswith("mpi") if transport else any(k.startswith(("OMPI_", "PMI", "MV2_")) for k in os.environ)
+
+
 class World(_Owner):
     """This process's view of the run: its rank among all. Its place comes from the launcher's environment (comm.h).
 
@@ -159,7 +243,7 @@ class World(_Owner):
         if not transport and World._memory_taken:
             transport = "tcp"
         hold = _Held(_c.tutti_world_close)
-        check(_c.tutti_world_open, hold.at, _text(transport))
+        (check if _by_mpi(transport) else _apart)(_c.tutti_world_open, hold.at, _text(transport))
         self._hold = hold
         self._connections = {k: mark for k, mark in _sockets().items() if before.get(k) != mark}
         World._memory_taken = World._memory_taken or "TUTTI_SHM_FD" in os.environ
@@ -222,6 +306,7 @@ class World(_Owner):
             words.status, words.rank = _abi.TUTTI_ERR_PEER, error.rank  # not by itself: because of that one
         words.text = text.splitlines()[0].encode()[:479] if text.strip() else type(error).__name__.encode()
         _c.tutti_world_last_words(self._at, words)
+        self._hold.failed = True
 
 
 # ---- the engine ----
@@ -262,6 +347,8 @@ class Engine(_Owner):
     def __init__(self, world: World, params: Sequence[Param], **options: Any):
         self._raised: BaseException | None = None
         self._kept: list[object] = []
+        self._signals = _Signals()
+        self._calls_back = any(callable(value) for value in options.values())
         self._options = self._options_of(options)
         hold = _Held(_c.tutti_engine_close, world._hold)
         self.world = world
@@ -315,8 +402,11 @@ class Engine(_Owner):
     def _initial(self, kind: type, function: Callable[[int, int], None]) -> object:
         def call(_user: object, tensor: int, values: Any) -> None:
             try:
+                self._signals.begin()
                 function(tensor, ctypes.addressof(values.contents))
+                self._signals.within = False
             except BaseException as e:  # noqa: BLE001 (raised again by the call that led here)
+                self._signals.within = False
                 self._raised = self._raised or e
 
         return kind(call)
@@ -324,7 +414,9 @@ class Engine(_Owner):
     def _evaluate(self, kind: type, function: Callable[[], float]) -> object:
         def call(_user: object, loss: Any, error: Any) -> int:
             try:
+                self._signals.begin()
                 loss[0] = function()
+                self._signals.within = False
             except BaseException as e:  # noqa: BLE001
                 return self._failed(e, error)
             return _abi.TUTTI_OK
@@ -334,7 +426,9 @@ class Engine(_Owner):
     def _update(self, kind: type, function: Callable[[float], None]) -> object:
         def call(_user: object, factor: float, error: Any) -> int:
             try:
+                self._signals.begin()
                 function(factor)
+                self._signals.within = False
             except BaseException as e:  # noqa: BLE001
                 return self._failed(e, error)
             return _abi.TUTTI_OK
@@ -342,6 +436,7 @@ class Engine(_Owner):
         return kind(call)
 
     def _failed(self, e: BaseException, error: Any) -> int:
+        self._signals.within = False
         self._raised = self._raised or e
         if error:
             error[0].status = _abi.TUTTI_ERR_STATE
@@ -352,7 +447,11 @@ class Engine(_Owner):
     def _calling(self, call: Callable[..., int], *arguments: object) -> bool:
         """check(), but what a function of the client's has raised meanwhile comes first."""
         try:
-            return check(call, *arguments)
+            if not self._calls_back:
+                return check(call, *arguments)
+            self._signals = _Signals()
+            with self._signals:
+                return check(call, *arguments)
         finally:
             raised, self._raised = self._raised, None
             if raised is not None:
@@ -406,21 +505,32 @@ class Engine(_Owner):
     def need_rows(self, tensor: int, ids: Sequence[int]) -> None:
         check(_c.tutti_engine_need_rows, self._at, tensor, (ctypes.c_uint32 * len(ids))(*ids), len(ids))
 
+    def _announce(self, call: Callable[..., int], *arguments: object) -> None:
+        at = self._at
+        self._hold.under_way = True
+        check(call, at, *arguments)
+
     def ready(self, tensor: int) -> None:
-        check(_c.tutti_engine_ready, self._at, tensor)
+        self._announce(_c.tutti_engine_ready, tensor)
 
     def ready_from(self, tensor: int, address: int, dtype: str = "fp32") -> None:
         """Ready, with a gradient that lies at `address` for this call only."""
-        check(_c.tutti_engine_ready_from, self._at, tensor, address, _DTYPES[dtype])
+        self._announce(_c.tutti_engine_ready_from, tensor, address, _DTYPES[dtype])
 
     def ready_rows(self, tensor: int, ids: Sequence[int]) -> None:
-        check(_c.tutti_engine_ready_rows, self._at, tensor, (ctypes.c_uint32 * len(ids))(*ids), len(ids))
+        self._announce(_c.tutti_engine_ready_rows, tensor, (ctypes.c_uint32 * len(ids))(*ids), len(ids))
 
     def passed(self, loss_sum: float = 0.0) -> None:
         check(_c.tutti_engine_passed, self._at, loss_sum)
 
     def step(self) -> None:
-        self._calling(_c.tutti_engine_step, self._at)
+        at, hold = self._at, self._hold
+        try:
+            self._calling(_c.tutti_engine_step, at)
+        except Exception:  # it has waited for all; what is none, an interrupt, may come before the call
+            hold.under_way = False
+            raise
+        hold.under_way = False
 
     def lr(self, lr: float) -> None:
         """The base learning rate from the next update on."""

@@ -177,6 +177,13 @@ class Job:
     def kill(self, rank: int, how: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.pid(rank), how)
 
+    def alive(self, rank: int) -> bool:
+        """Has it not ended? Its launcher, or the system, may not have asked for it yet."""
+        try:
+            return pathlib.Path(f"/proc/{self.pid(rank)}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
     def interrupt(self) -> None:
         """Ctrl-C: what the terminal sends to the launcher and its group."""
         os.killpg(self.launcher.pid, signal.SIGINT)
@@ -300,4 +307,8 @@ class Runner:
             job.end()
 
 
+# A shell that has put the tests in its background has SIGINT ignored, nohup SIGHUP, and what is started here would
+# ignore them too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
