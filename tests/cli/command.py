@@ -4,9 +4,10 @@ import collections, fcntl, gzip, json, math, operator, os, shutil, signal, struc
 
 TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
 DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
-# A shell that has put the tests in its background has it ignored, and what is started here would
-# ignore it too.
+# A shell that has put the tests in its background has the first ignored, nohup the second, and what
+# is started here would ignore them too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
 
 

@@ -704,8 +704,10 @@ int main(void)
     };
     int failed;
 
-    /* ignored where a shell has put the tests in its background; then no launcher would take it */
+    /* ignored where a shell has put the tests in its background, or nohup; then no launcher would
+       take them */
     signal(SIGINT, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
     close(mkstemp(record_path));
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(record_path);
