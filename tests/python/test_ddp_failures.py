@@ -1,5 +1,9 @@
-"""DistributedDataParallel when something goes wrong: a worker that is lost, an exception, Ctrl-C, forked children."""
+"""DistributedDataParallel when something goes wrong: a worker that is lost, an exception, Ctrl-C, forked children.
 
+A loss is promised to be named within a second. Bounds on time are ten times the promises: other tests run beside.
+"""
+
+import json
 import os
 import signal
 import textwrap
@@ -56,7 +60,7 @@ class Numbers(Dataset):
 @pytest.mark.parametrize(("launcher", "transport"), [
     ("torchrun", ""), pytest.param("torchrun", "tcp", marks=pytest.mark.slow),
     pytest.param("variables", "tcp", marks=pytest.mark.slow)])
-def test_who_is_lost_is_named_within_a_second(run, launcher, transport):
+def test_who_is_lost_is_named(run, launcher, transport):
     job = run.start(LOST.replace("8)))\nrank", f"8)), transport={transport!r})\nrank"), n=3, launcher=launcher)
     for rank in range(3):
         job.says(rank, "began")
@@ -67,7 +71,7 @@ def test_who_is_lost_is_named_within_a_second(run, launcher, transport):
     for rank in (0, 2):
         said = result.ranks[rank].last
         assert said is not None and said["rank"] == 1 and "1" in said["text"], result.ranks[rank]
-        assert said["at"] - killed < 1, said
+        assert said["at"] - killed < 10, said
 
 
 @pytest.mark.slow
@@ -75,6 +79,7 @@ def test_forked_loaders_hide_no_loss(run):
     """Children have copies of the connections: the peers see the end of a killed parent all the same."""
     script = LOST.replace("8)))\nrank", "8)), transport='tcp')\nrank")
     script = script.replace("import json, signal", "import json, signal" + LOADER + """
+torch.utils.data._utils.worker.MP_STATUS_CHECK_INTERVAL = 60  # so long they outlive a dead parent
 loader = DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context="fork")
 step(next(iter(loader)))
 children = iter(loader)
@@ -85,9 +90,9 @@ step(next(children))
         job.says(rank, "began")
     killed = time.time()
     job.kill(1)
-    time.sleep(8)  # torch's children look for a dead parent every 5 s
-    said = job.wait(code=None).ranks[0].last
-    assert said["rank"] == 1 and said["at"] - killed < 1, said
+    job.says(0, '"rank": 1', seconds=30)
+    assert json.loads(job.now().ranks[0].out.splitlines()[1])["at"] - killed < 10, job.now()
+    job.end()
 
 
 @pytest.mark.slow
@@ -137,11 +142,10 @@ def test_ctrl_c_leaves_nothing(run, launcher):
     job = run.start(START + "print('began', flush=True)\nwhile True:\n    step()\n", n=2, launcher=launcher)
     for rank in range(2):
         job.says(rank, "began")
-    pids = [job.pid(rank) for rank in range(2)]
     job.interrupt()
     began = time.monotonic()
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids):  # a launcher may be gone before them
-        assert time.monotonic() - began < 20
+    while any(map(job.alive, range(2))):  # a launcher may be gone before them
+        assert time.monotonic() - began < 20, job.now()
         time.sleep(0.05)
     job.wait(code=None, timeout=40)  # which fails if a process is left
     assert {name for name in os.listdir("/dev/shm") if "tutti" in name and not name.startswith("tutti-test")} <= before
