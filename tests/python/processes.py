@@ -170,7 +170,7 @@ class Job:
         """The process of a rank, once it has started."""
         return int(self._until(f"rank {rank}", seconds, lambda: self._read(f"{rank}.pid")))
 
-    def says(self, rank: int, text: str, seconds: float = 60) -> None:
+    def says(self, rank: int, text: str, seconds: float = 120) -> None:
         """Waits until a rank has written this to its stdout."""
         self._until(f"{text!r} of rank {rank}", seconds, lambda: text in self._read(f"{rank}.out"))
 
@@ -195,7 +195,7 @@ class Job:
         return Result(-1 if code is None else code, self._read("launcher.out"), self._read("launcher.err"), ranks,
                       time.monotonic() - self._began)
 
-    def wait(self, timeout: float = 60, code: int | None = 0) -> Result:
+    def wait(self, timeout: float = 180, code: int | None = 0) -> Result:
         """Waits for the end, which has to come in time, with this exit status (None: any), and leave no process."""
         try:
             self.launcher.wait(timeout)
@@ -297,7 +297,7 @@ class Runner:
         return self._jobs[-1]
 
     def __call__(self, script, n: int = 2, launcher: str = "torchrun", env: Mapping[str, str | None] = {},
-                 timeout: float = 60, args: Sequence[object] = (), code: int | None = 0) -> Result:
+                 timeout: float = 180, args: Sequence[object] = (), code: int | None = 0) -> Result:
         """start() and wait(): fails with all that was written unless the run ends in time with exit status `code`."""
         return self.start(script, n, launcher, env, args).wait(timeout, code)
 
@@ -307,8 +307,8 @@ class Runner:
             job.end()
 
 
-# A shell that has put the tests in its background has SIGINT ignored, nohup SIGHUP, and what is started here would
-# ignore them too.
+# A shell that has put the tests in its background has SIGINT ignored, nohup SIGHUP, and what is
+# started here would ignore them too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

@@ -3,7 +3,6 @@
 A loss is promised to be named within a second. Bounds on time are ten times the promises: other tests run beside.
 """
 
-import json
 import os
 import signal
 import textwrap
@@ -91,7 +90,7 @@ step(next(children))
     killed = time.time()
     job.kill(1)
     job.says(0, '"rank": 1', seconds=30)
-    assert json.loads(job.now().ranks[0].out.splitlines()[1])["at"] - killed < 10, job.now()
+    assert job.now().ranks[0].last["at"] - killed < 10, job.now()
     job.end()
 
 
@@ -145,9 +144,9 @@ def test_ctrl_c_leaves_nothing(run, launcher):
     job.interrupt()
     began = time.monotonic()
     while any(map(job.alive, range(2))):  # a launcher may be gone before them
-        assert time.monotonic() - began < 20, job.now()
+        assert time.monotonic() - began < 100, job.now()
         time.sleep(0.05)
-    job.wait(code=None, timeout=40)  # which fails if a process is left
+    job.wait(code=None)  # which fails if a process is left
     assert {name for name in os.listdir("/dev/shm") if "tutti" in name and not name.startswith("tutti-test")} <= before
 
 
