@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 SPECS = [
     "fp32", "fp16", "bf16", "trunc16", "int8", "minmax8", "qsgd", "qsgd(coding=elias)", "nuqsgd", "alq", "amq",
@@ -95,7 +95,6 @@ def _same(result):
     return all(rank.last == result.ranks[0].last for rank in result.ranks)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 4])
 def test_every_codec_trains_and_keeps_replicas_equal(run, n):
     import tutti
@@ -116,8 +115,7 @@ end(found=found)
         assert after < 0.6 * before, f"{spec}: {before} -> {after}"
 
 
-@pytest.mark.parametrize("n, small", [(2, 16384), pytest.param(3, 100, marks=pytest.mark.slow),
-                                      pytest.param(4, 16384, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n, small", [(2, 16384), (3, 100), (4, 16384)])
 def test_gradients_are_those_of_the_engine_to_the_bit(run, n, small):
     """The same local gradients through DDP with the hook, and through an engine of Tutti's own on the same ranks.
 
@@ -175,7 +173,6 @@ end(found=found)
     assert {spec: worst for spec, worst in result.ranks[0].last["found"].items() if worst != 0} == {}
 
 
-@pytest.mark.slow
 def test_residuals_survive_rebuilt_buckets_and_lose_nothing(run):
     """Mean of residuals after a step = mean of (residual before + gradient) - what came out, for every element."""
     result = run(COMMON + """
@@ -217,7 +214,6 @@ end(worst=worst, kept=kept, sent=sent, rebuilt=shapes[0] != shapes[-1], buckets=
     assert all(0 < n <= 2 * 180 for n in found["sent"])  # 5 % of 3297, rounded up tensor by tensor, by two
 
 
-@pytest.mark.slow
 def test_fp16_is_torchs_fp16_hook_within_rounding(run):
     result = run(COMMON + """
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -235,7 +231,6 @@ end(off=float((grads[0] - grads[1]).abs().max() / scale), scale=float(scale))
     assert result.ranks[0].last["off"] < 2**-10 and result.ranks[0].last["scale"] > 0
 
 
-@pytest.mark.slow
 def test_powersgd_is_as_good_as_torchs_hook_in_loss(run):
     # torch's hook gets one bucket: with several its collectives hang on gloo, whose order
     # callbacks' threads decide.
@@ -259,7 +254,6 @@ end(before=before, ours=losses[0], torchs=losses[1])
     assert found["ours"] < 1.15 * found["torchs"] and found["ours"] < 0.2 * found["before"], found
 
 
-@pytest.mark.slow
 def test_bytes_are_counted_as_they_are_sent(run):
     result = run(COMMON + """
 found = {}
@@ -279,7 +273,6 @@ end(found=found, many=many)
     assert found["qsgd(coding=elias)"][0] < found["qsgd(coding=elias)"][1] < 1.3 * many
 
 
-@pytest.mark.slow
 def test_types_accumulation_frozen_and_unused_parameters(run):
     result = run(COMMON + """
 found = {}
@@ -320,7 +313,6 @@ end(found=found)
     assert found["partly"] < 0.5 and found["same"] and found["never"]
 
 
-@pytest.mark.slow
 def test_a_state_that_is_loaded_goes_on_to_the_bit(run):
     result = run(COMMON + """
 spec = "ef(topk(ratio=0.05))"
@@ -389,7 +381,6 @@ end(found=found)
     assert "give it the model that is in the DistributedDataParallel" in other
 
 
-@pytest.mark.slow
 def test_a_rank_that_dies_ends_the_others_with_an_exception(run):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -416,7 +407,6 @@ except RuntimeError:
     assert result.ranks[0].last < 10 and result.ranks[2].last < 10
 
 
-@pytest.mark.slow
 def test_uneven_inputs_and_a_static_graph(run):
     result = run(COMMON + """
 found = []

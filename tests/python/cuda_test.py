@@ -249,6 +249,7 @@ def train(device, steps=6):
 """
 
 
+@pytest.mark.slow
 def test_ddp_through_it_has_the_bits_of_ddp_without(run):
     result = run(DDP + """
 plain = train("cpu")

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 SCRIPT = pathlib.Path(__file__).with_name("ddp_checks.py")
 
 
@@ -18,7 +18,6 @@ def test_every_check_is_right_with_two_workers(run, tmp_path):
     assert wrong(run(SCRIPT, n=2, timeout=120, env={"TMPDIR": str(tmp_path)})) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("launcher", "n"), [("tutti", 3), ("mpirun", 2), ("variables", 2)])
 def test_every_check_is_right_under_other_launchers(run, tmp_path, launcher, n):
     assert wrong(run(SCRIPT, n=n, launcher=launcher, timeout=150, env={"TMPDIR": str(tmp_path)})) == []
