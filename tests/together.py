@@ -27,7 +27,7 @@ def together(at_once, alone=(), seconds=200):
     process is killed, so are they. With names on the command line, just those tests run, in this
     process."""
     if len(sys.argv) > 1:
-        unittest.main(module="__main__", verbosity=1)
+        unittest.main(module="__main__", verbosity=2)
     waiting = flat(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]))
     running, failed, begin, parent = {}, [], time.monotonic(), os.getpid()
     n = len(waiting)

@@ -203,4 +203,4 @@ class Asynchronous(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=1)
+    unittest.main(verbosity=2)

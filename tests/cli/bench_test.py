@@ -688,4 +688,4 @@ class Page(Tree):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=1)
+    unittest.main(verbosity=2)

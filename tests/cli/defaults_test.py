@@ -1,4 +1,4 @@
-"""Names that train as they come: every method of the catalogue, by its name alone, on 2 and 8
+"""Names that train as they come: every method of the catalogue, by its name alone, on 2, 4 and 8
 workers; and whose word a value is."""
 import json, os, sys
 
@@ -30,25 +30,26 @@ class Defaults(Case):
         super().setUpClass()
         cls.pictures = small_mnist(os.path.join(cls.folder, "pictures"), 4096, 500)
 
-    def bare(self, n, names):
-        """Each, simulated; all that do not come below the bound are named with what they came to. A
-        gradient takes longer than its way to a server, so that all workers make about as many, the
-        one beside the server too."""
+    def bare(self, runs):
+        """Methods with numbers of workers, simulated; all that do not come below the bound are named
+        with what they came to. A gradient takes longer than its way to a server, so that all workers
+        make about as many, the one beside the server too."""
         losses = {}
-        for name in names:
-            out = self.train(name, "--model", "mlp(hidden=32)", "--data", self.pictures, "-n", n, "--method", name,
+        for name, n in runs:
+            out = self.train("%s-%d" % (name, n), "--model", "mlp(hidden=32)", "--data", self.pictures, "-n", n, "--method", name,
                              "--steps", 80, "--transport", "sim", "--step-time", 0.01, "--quiet")
-            losses[name] = summary(out)["final_test_loss"]
+            losses[name, n] = summary(out)["final_test_loss"]
         self.assertEqual({k: v for k, v in losses.items() if v is None or not v < BOUND}, {}, losses)
 
-    def test_every_name_trains_on_two_workers(self):
-        self.bare(2, NAMES)
+    def test_every_name_trains_on_two_or_four_workers(self):
+        """`make check-long`: on both."""
+        self.bare([(name, n) for k, name in enumerate(NAMES) for n in one_of(k, (2, 4))])
 
     def test_every_name_trains_on_eight_workers_first_half(self):
-        self.bare(8, NAMES[::2])
+        self.bare([(name, 8) for name in NAMES[::2]])
 
     def test_every_name_trains_on_eight_workers_second_half(self):
-        self.bare(8, NAMES[1::2])
+        self.bare([(name, 8) for name in NAMES[1::2]])
 
     def test_a_network_of_convolutions_is_trained_too(self):
         """Steps of each worker, so of an asynchronous method four times as many updates."""

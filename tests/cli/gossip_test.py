@@ -138,4 +138,4 @@ class Gossip(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=1)
+    unittest.main(verbosity=2)

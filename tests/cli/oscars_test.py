@@ -135,4 +135,4 @@ class Oscars(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=1)
+    unittest.main(verbosity=2)

@@ -110,4 +110,4 @@ class Precision(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -171,4 +171,4 @@ class Problems(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=1)
+    unittest.main(verbosity=2)

@@ -102,4 +102,4 @@ class Recurrent(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

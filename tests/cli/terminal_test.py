@@ -265,4 +265,4 @@ class FinalEvaluation(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=1)
+    unittest.main(verbosity=2)

@@ -165,4 +165,4 @@ class Transports(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -67,4 +67,4 @@ class Configure(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

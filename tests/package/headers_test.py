@@ -62,4 +62,4 @@ class Headers(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=1)
+    unittest.main(verbosity=2)

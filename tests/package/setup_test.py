@@ -92,10 +92,13 @@ class Skipped(Case):
                     "2/5 Testing: cli/hosts\ntest_a (H.test_a) ... skipped 'needs ip'\ntest_b (H.test_b) ... "
                     "skipped 'needs ip'\nOK (skipped=2)\n" "3/5 Testing: base/options\n[ RUN      ] a_locale\n[  "
                     "SKIPPED ] a_locale\n[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] a_locale\n"
-                    "4/5 Testing: package/install\nOK (skipped=3)\n5/5 Testing: base/spec\nis never skipped: no\nOK\n")
+                    "4/5 Testing: package/install\nOK (skipped=3)\n5/5 Testing: base/spec\nis never skipped: no\nOK\n"
+                    "6/6 Testing: python/abi\n..ss.s\nSKIPPED [2] tests/python/abi_test.py:34: no clang: setup\n"
+                    "SKIPPED [1] tests/python/a_test.py: no: x\n3 passed, 3 skipped in 1.2s\n")
         self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder),
                          "Skipped here:\n  base/options: a locale\n  cli/hosts: needs ip (2 times)\n"
-                         "  cli/mpi: built without MPI\n  package/install: 3 of its tests\n")
+                         "  cli/mpi: built without MPI\n  package/install: 3 of its tests\n"
+                         "  python/abi: no clang: setup (2 times)\n  python/abi: no: x\n")
         with open(os.path.join(self.folder, "left_out.txt"), "w") as f:
             f.write("SimGrid not found: no sim\n")
         with open(log, "w") as f:
@@ -107,6 +110,15 @@ class Skipped(Case):
             f.write("1/1 Testing: base/spec\nOK\n")
         self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder), "")
 
+    def test_every_program_of_tests_gives_its_reasons(self):
+        """What unittest says with fewer words than `verbosity=2` is how many were skipped."""
+        for folder, _, names in os.walk(os.path.join(SOURCE, "tests")):
+            for name in names:
+                if name.endswith("_test.py") and os.path.basename(folder) != "python": # those are pytest's
+                    with open(os.path.join(folder, name)) as f:
+                        last = f.read().rsplit("\nif __name__", 1)[1]
+                    self.assertRegex(last, r"verbosity=2|\btogether\(", name)
+
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)
