@@ -107,7 +107,10 @@ static void open_closed_streams(void)
 /* The code of a command that has ended, unless what it said did not arrive. */
 static int told(int code)
 {
-    return fflush(stdout) == 0 && !ferror(stdout) ? code : code != 0 ? code : EXIT_TRAINING;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "tutti: cannot write all of it to standard output (%s)\n", strerror(errno));
+    return code != 0 ? code : EXIT_TRAINING;
 }
 
 static int no_such_command(const char *name)

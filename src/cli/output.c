@@ -1,8 +1,9 @@
-/* output.c: standard output, whose reader may leave before a run ends (`tutti train ... | head`).
-   What a run is for lies in its files, so it trains on. It says once, on standard error, that
-   nobody reads any more, and throws away what else it would have printed. */
+/* output.c: standard output, whose reader may leave before a run ends (`tutti train ... | head`), or
+   whose disk may be full. What a run is for lies in its files, so it trains on. It says once, on
+   standard error, that nothing arrives any more, and throws away what else it would have printed. */
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 
 #include "cli_internal.h"
 
@@ -15,9 +16,11 @@ tutti_status tutti_cli_flush(tutti_error *err)
 {
     if (fflush(stdout) == 0)
         return TUTTI_OK;
-    if (errno != EPIPE)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing to standard output");
-    fprintf(stderr, "tutti: standard output was closed; the run goes on, its results are in its files\n");
+    if (errno == EPIPE)
+        fprintf(stderr, "tutti: standard output was closed; the run goes on, its results are in its files\n");
+    else
+        fprintf(stderr, "tutti: cannot write to standard output (%s); the run goes on, its results are in its files\n",
+                strerror(errno));
     if (freopen("/dev/null", "w", stdout) == NULL)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "opening /dev/null in place of standard output");
     return TUTTI_OK;

@@ -28,6 +28,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +39,7 @@
 extern char **environ;
 
 #define NS_PER_MS 1000000
+#define OWN_FILES 8             /* open beside those of workers: streams, region, signals, a pipe at a start */
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
 #define SILENCE_NS INT64_C(3000000000)
 #define LOOK_NS ((int64_t)500 * NS_PER_MS)
@@ -575,6 +577,21 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* All workers are watched by one poll, which takes no more entries than files may be open: beyond
+   that the end of those that have started would not be seen. */
+static tutti_status check_files(const tutti_launch_options *o, tutti_error *err)
+{
+    const rlim_t files = (rlim_t)o->workers * (o->output != NULL ? 3 : 1) + OWN_FILES;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < files)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "watching %d workers needs %llu open files, and the limit is %llu; raise it (ulimit -n %llu), "
+                          "or use fewer workers", o->workers, (unsigned long long)files,
+                          (unsigned long long)limit.rlim_cur, (unsigned long long)files);
+    return TUTTI_OK;
+}
+
 static tutti_status prepare(launcher *l, tutti_error *err)
 {
     const tutti_launch_options *o = l->options;
@@ -593,6 +610,7 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     if (o->workers < 1 || o->workers > TUTTI_SHM_RANKS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", o->workers,
                           TUTTI_SHM_RANKS);
+    TUTTI_TRY(check_files(o, err));
     TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
     l->workers = tutti_alloc(n, sizeof *l->workers);
     l->polled = tutti_alloc(3 * n + 2, sizeof *l->polled);

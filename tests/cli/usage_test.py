@@ -108,6 +108,14 @@ class Usage(Case):
         self.refused("--help is 'al'; write --help, or --help all", "train", "--help=al")
         self.assertRegex(tutti("version").stdout, r"^tutti \d+\.\d+\.\d+\n")
 
+    def test_what_does_not_arrive_on_standard_output_is_an_error_that_is_said(self):
+        for words in (("methods",), ("config",), ("help", "train"), ("codecs", "--json")):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([TUTTI, *words], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      env=clean_environment())
+            self.assertEqual((done.returncode, done.stderr), (1, "tutti: cannot write all of it to standard output (No "
+                             "space left on device)\n"))
+
     def test_misspelt_words_are_refused_with_the_near_ones(self):
         self.refused("there is no command 'trian'; did you mean 'train'?", "trian")
         self.refused("there is no option '--batc'; did you mean 'batch'", "train", "--batc", "3")

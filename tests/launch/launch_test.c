@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -494,6 +495,35 @@ static void too_small_a_shm_is_a_sentence(void **state)
     assert_int_equal(o.exit_code, 0);
 }
 
+/* poll() takes no more entries than files may be open, so some limits let workers start and then nobody
+   saw them end. Whatever the limit is, the run is over or refused, and nothing stays. */
+static void too_few_open_files_are_a_sentence(void **state)
+{
+    const char *const argv[] = { "/bin/true", NULL };
+    struct rlimit limit;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (rlim_t files = 4; files < 32; files++) {
+        const struct rlimit few = { files, limit.rlim_max };
+        tutti_launch_options options = { .workers = 8, .threads = 1, .argv = argv };
+        tutti_launch_result result;
+        tutti_error err = { 0 };
+        tutti_status status;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        status = tutti_launch_run(&options, &result, &err);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+        if (status != TUTTI_OK)
+            assert_says(err.text, "ulimit -n");
+        if (files == 10) {
+            assert_int_equal(status, TUTTI_ERR_USAGE);
+            assert_string_equal(err.text, "watching 8 workers needs 16 open files, and the limit is 10; "
+                                          "raise it (ulimit -n 16), or use fewer workers");
+        }
+    }
+}
+
 /* What so many looks for work take a thread that nobody interrupts, in ns. */
 static int64_t time_of_looks(int64_t looks)
 {
@@ -698,6 +728,7 @@ int main(void)
         cmocka_unit_test(workers_die_with_their_launcher),
         cmocka_unit_test(what_cannot_be_started_is_told),
         cmocka_unit_test(too_small_a_shm_is_a_sentence),
+        cmocka_unit_test(too_few_open_files_are_a_sentence),
         cmocka_unit_test(workers_have_cores_and_threads_of_their_own),
         cmocka_unit_test(any_allocation_may_fail_and_nothing_stays_open),
         cmocka_unit_test(a_directory_is_one_owner_s),
