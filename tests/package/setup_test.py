@@ -1,6 +1,6 @@
 """tools/setup, with a package manager of the test's own: what it installs, what it says where it
 may not, and what it can do without. And tools/skipped."""
-import os, shutil, subprocess, unittest
+import os, re, shutil, subprocess, unittest
 from package import *
 
 SETUP = os.path.join(SOURCE, "tools/setup")
@@ -113,11 +113,10 @@ class Skipped(Case):
     def test_every_program_of_tests_gives_its_reasons(self):
         """What unittest says with fewer words than `verbosity=2` is how many were skipped."""
         for folder, _, names in os.walk(os.path.join(SOURCE, "tests")):
-            for name in names:
-                if name.endswith("_test.py") and os.path.basename(folder) != "python": # those are pytest's
-                    with open(os.path.join(folder, name)) as f:
-                        last = f.read().rsplit("\nif __name__", 1)[1]
-                    self.assertRegex(last, r"verbosity=2|\btogether\(", name)
+            for name in (name for name in names if name.endswith(".py")):
+                with open(os.path.join(folder, name)) as f:
+                    for words in re.findall(r"(?m)^ +unittest\.main\((.*)\)$", f.read()):
+                        self.assertIn("verbosity=2", words, name)
 
 
 if __name__ == "__main__":
