@@ -1,6 +1,6 @@
-/* output.c: standard output, whose reader may leave before a run ends (`tutti train ... | head`), or
-   whose disk may be full. What a run is for lies in its files, so it trains on. It says once, on
-   standard error, that nothing arrives any more, and throws away what else it would have printed. */
+/* output.c: standard output, whose reader may leave before a run ends (`tutti train ... | head`),
+   or whose disk may be full. What a run is for lies in its files, so it trains on. It says once, on
+   standard error, that nothing arrives any more, and throws away what it would have printed. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

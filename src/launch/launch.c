@@ -586,8 +586,8 @@ static tutti_status check_files(const tutti_launch_options *o, tutti_error *err)
 
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < files)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "watching %d workers needs %llu open files, and the limit is %llu; raise it (ulimit -n %llu), "
-                          "or use fewer workers", o->workers, (unsigned long long)files,
+                          "watching %d workers needs %llu open files, and the limit is %llu; "
+                          "raise it (ulimit -n %llu), or use fewer workers", o->workers, (unsigned long long)files,
                           (unsigned long long)limit.rlim_cur, (unsigned long long)files);
     return TUTTI_OK;
 }

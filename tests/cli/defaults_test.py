@@ -36,8 +36,8 @@ class Defaults(Case):
         make about as many, the one beside the server too."""
         losses = {}
         for name, n in runs:
-            out = self.train("%s-%d" % (name, n), "--model", "mlp(hidden=32)", "--data", self.pictures, "-n", n, "--method", name,
-                             "--steps", 80, "--transport", "sim", "--step-time", 0.01, "--quiet")
+            out = self.train("%s-%d" % (name, n), "--model", "mlp(hidden=32)", "--data", self.pictures, "-n", n,
+                             "--method", name, "--steps", 80, "--transport", "sim", "--step-time", 0.01, "--quiet")
             losses[name, n] = summary(out)["final_test_loss"]
         self.assertEqual({k: v for k, v in losses.items() if v is None or not v < BOUND}, {}, losses)
 

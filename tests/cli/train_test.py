@@ -85,8 +85,8 @@ class Train(Case):
             with open("/dev/full", "w") as full:
                 done = subprocess.run([TUTTI, "train", *common, *more, "--out", self.out(name)], stdout=full,
                                       stderr=subprocess.PIPE, text=True, env=clean_environment())
-            self.assertEqual((done.returncode, done.stderr), (0, "tutti: cannot write to standard output (No space left "
-                             "on device); the run goes on, its results are in its files\n"))
+            self.assertEqual((done.returncode, done.stderr), (0, "tutti: cannot write to standard output (No space "
+                             "left on device); the run goes on, its results are in its files\n"))
             self.assertEqual(summary(self.out(name))["steps"], summary(whole)["steps"])
 
     def test_losses_are_those_of_the_samples_they_are_named_after(self):

@@ -495,8 +495,8 @@ static void too_small_a_shm_is_a_sentence(void **state)
     assert_int_equal(o.exit_code, 0);
 }
 
-/* poll() takes no more entries than files may be open, so some limits let workers start and then nobody
-   saw them end. Whatever the limit is, the run is over or refused, and nothing stays. */
+/* poll() takes no more entries than files may be open, so some limits let workers start and then
+   nobody saw them end. Whatever the limit is, the run is over or refused, and nothing stays. */
 static void too_few_open_files_are_a_sentence(void **state)
 {
     const char *const argv[] = { "/bin/true", NULL };
