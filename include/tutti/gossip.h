@@ -44,6 +44,14 @@ typedef struct tutti_mixer_options {
                                             lanes */
     double gamma;                        /* 0: by what the codec keeps */
 } tutti_mixer_options;
+/* Rows of a method's option table for two of them. */
+#define TUTTI_MIXER_GRAPH(at) \
+    { "graph", TUTTI_SPEC, at, 0, 0, 0, "ring", \
+      "who averages with whom; `tutti topology` lists them" }
+#define TUTTI_MIXER_GAMMA(at) \
+    { "gamma", TUTTI_REAL, at, 0, 0, 1, NULL, \
+      "with codec: how far a round goes towards the neighbours' public copies; 0: by what the " \
+      "codec keeps" }
 /* Within declare(). Refuses the graph; its receive buffers become state. */
 tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan,
                                  const tutti_mixer_options *options, tutti_error *err);

@@ -29,14 +29,12 @@ typedef struct d_psgd {
 enum { AWC, ATC };
 
 static const tutti_option d_psgd_options[] = {
-    { "graph", TUTTI_SPEC, TUTTI_AT(d_psgd, graph), 0, 0, 0, "ring",
-      "who averages with whom; `tutti topology` lists them" },
+    TUTTI_MIXER_GRAPH(TUTTI_AT(d_psgd, graph)),
     { "order", TUTTI_CHOICE, TUTTI_AT(d_psgd, order), AWC, 0, 1, "awc|atc",
       "awc: average the models the gradients were taken at; atc: update, then average" },
     { "overlap", TUTTI_BOOL, TUTTI_AT(d_psgd, overlap), 1, 0, 1, NULL,
       "awc: models of 256 KiB and more travel while the gradient is computed", "order=awc" },
-    { "gamma", TUTTI_REAL, TUTTI_AT(d_psgd, gamma), 0, 0, 1, NULL,
-      "with codec: how far a round goes towards the neighbours' public copies; 0: by what the codec keeps" },
+    TUTTI_MIXER_GAMMA(TUTTI_AT(d_psgd, gamma)),
     { 0 }
 };
 

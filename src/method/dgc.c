@@ -25,6 +25,7 @@
 #include <math.h>
 #include <string.h>
 #include "coded.h"
+#include "rule.h"
 #include "tutti/kernels.h"
 
 enum { WARMUP = 4 };
@@ -57,14 +58,6 @@ static const tutti_option dgc_options[] = {
     { 0 }
 };
 
-static double weight_decay(const tutti_optim *o)
-{
-    double decay;
-
-    memcpy(&decay, (const char *)o->self + tutti_option_find(o->ops->options, "weight_decay")->offset, sizeof decay);
-    return decay;
-}
-
 static const coded_name dgc_names[] = { { "server", "server_ef" }, { 0 } };
 
 static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -80,7 +73,7 @@ static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *
                           "momentum, instead of '%s', and the momentum as --method 'dgc(momentum=0.9)'",
                           m->optim->ops->name);
     coded_cut(m, s->bucket_mb);
-    s->decay = weight_decay(m->optim);
+    s->decay = rule_real(m->optim, "weight_decay");
     if (s->decay > 0 && s->momentum > 0)
         tutti_declare_vector(plan, "dgc.decay", TUTTI_SAME, &s->b);
     if (m->workers == 1) {

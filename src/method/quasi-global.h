@@ -1,0 +1,185 @@
+/* quasi-global.h: momentum of what the models moved by, and not of local gradients. Lin,
+   Karimireddy, Stich, Jaggi, "Quasi-Global Momentum: Accelerating Decentralized Deep Learning on
+   Heterogeneous Data", ICML 2021, arXiv 2102.04761. Shared by the methods that step so.
+
+     the local step   the run's optimiser with its buffer b set to the quasi-global one, h:
+                      sgd    b <- momentum h + g;  u <- x - eta b, nesterov: x - eta (g + momentum b)
+                      adam   v <- b2 h + (1 - b2) g^2;  u <- Adam's step with its own m, and v
+     gossip           x' <- sum_j W_ij u_j
+     the buffer       sgd    d = (x - x') / eta;          h <- mu h + (1 - mu) d
+                      adam   d = (x - x') / |x - x'|_2;   h <- mu h + (1 - mu) d^2
+
+   d holds what the neighbours did, too. So h goes the way of all, at no message of its own. Nothing
+   but d ever enters it: what the local step has made of b is dropped.
+
+   The optimiser is the run's, so momentum, nesterov, weight decay and Adam's rates are said where
+   they are said for every method, clip-norm clips the gradient, and the local step is the
+   optimiser's to the bit. Between steps its buffer is h: that is the state which is saved, and
+   there is no other. It has to be the engine's: nobody can reach the buffer of a client's.
+
+   Where the paper or its code leave something to choose:
+   1. x is the model before the local step, x' that after gossip. From u to x' it would be gossip
+      alone.
+   2. A period above 1: d is summed over so many steps, of which the buffer gets the mean, when
+      step + 1 is a multiple. (The authors' code makes its first update after one step.)
+   3. A learning rate of 0, as of schedules at their end, says nothing of where to go: such a step
+      is not counted.
+   4. The optimiser's buffer begins as 0. PyTorch's begins as the first gradient, which is the same
+      where no step is left out.
+   5. Adam's form is the one that the authors' scripts run (`decentralized_qg_adam_v2`): the first
+      moment is local, the second is quasi-global and never the local one. 1e-8 is added to the
+      norm. It has no period: with h still 0, v would be the last gradient's square alone. */
+#ifndef TUTTI_METHOD_QUASI_GLOBAL_H
+#define TUTTI_METHOD_QUASI_GLOBAL_H
+#include <math.h>
+#include "rule.h"
+#include "tutti/gossip.h"
+
+typedef struct quasi_global {
+    double decay;                /* options */
+    int64_t period;
+
+    int slot;                    /* of the optimiser, which is h; -1: it has no momentum */
+    bool squares;                /* h is of squares */
+    float *kept, *before;        /* n, of a step: h; x before it. Then before is d */
+    float *sum;                  /* n; of d in this period so far; NULL: the period is 1 */
+    int64_t summed;              /* steps in it; declared with it */
+} quasi_global;
+
+#define QUASI_GLOBAL_OPTIONS(self, q) \
+    { "decay", TUTTI_REAL, TUTTI_AT(self, q.decay), -1, -1, 0.999999, NULL, \
+      "mu: share of the quasi-global buffer that stays; -1: the optimiser's momentum (of adam: " \
+      "beta2)" }, \
+    { "period", TUTTI_INT, TUTTI_AT(self, q.period), 1, 1, 1e9, NULL, \
+      "steps between two updates of the quasi-global buffer; models are averaged after every step" }
+static const double quasi_global_least_rate = 1e-12, quasi_global_least_norm = 1e-8;
+
+/* Within declare(), under TUTTI_UPDATES_SLICES. */
+static inline tutti_status quasi_global_declare(quasi_global *q, tutti_method *m, tutti_plan *plan,
+                                                tutti_error *err)
+{
+    const char *name = m->ops->name;
+
+    TUTTI_TRY(tutti_optimizer_declare(m, plan, 0, m->n, TUTTI_OWN_ZERO, err));
+    if (m->optim == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is 'client', but method '%s' makes the momentum of its "
+                          "optimiser from how far the models moved, and cannot reach a client's; "
+                          "give its rule, as sgd(lr=0.05,momentum=0.9) (in Python "
+                          "tutti.torch.prepare does so for SGD, Adam and AdamW)",
+                          name);
+    if (q->decay != -1 && q->decay < 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': decay is %.9g; it must be from 0 to 0.999999, or -1 for "
+                          "the optimiser's own",
+                          name, q->decay);
+    q->slot = m->optim->ops->slots(m->optim->self) - 1;
+    if (q->slot < 0)
+        return TUTTI_OK;
+    q->squares = strcmp(m->optim->ops->slot_names[q->slot], "exp_avg_sq") == 0;
+    if (q->decay < 0)
+        q->decay = rule_real(m->optim, q->squares ? "beta2" : "momentum");
+    if (q->decay >= 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': the optimiser's momentum is %.9g, so nothing would ever "
+                          "enter the quasi-global one; give it below 1, or a decay",
+                          name, q->decay);
+    if (q->squares && q->period > 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': period is %lld, but until the first period is over '%s' "
+                          "would divide by the last gradient alone, which may be next to nothing; "
+                          "leave period at 1, or take sgd with momentum",
+                          name, (long long)q->period, m->optim->ops->name);
+    tutti_declare_vector(plan, "quasi-global.kept", TUTTI_SCRATCH, &q->kept);
+    tutti_declare_vector(plan, "quasi-global.before", TUTTI_SCRATCH, &q->before);
+    if (q->period == 1)
+        return TUTTI_OK;
+    tutti_declare_vector(plan, "quasi-global.sum", TUTTI_OWN_ZERO, &q->sum);
+    tutti_declare_value(plan, "quasi-global.summed", TUTTI_OWN_ZERO, &q->summed, sizeof q->summed);
+    return TUTTI_OK;
+}
+
+/* Within open(). */
+static inline void quasi_global_tell(const quasi_global *q, tutti_method *m)
+{
+    if (q->slot < 0 && m->rank == 0)
+        tutti_event(m, "momentum",
+                    "optimizer '%s' has no momentum, so there is none to be quasi-global and steps "
+                    "are local ones; give one that has, as sgd(lr=0.05,momentum=0.9)",
+                    m->optim->ops->name);
+}
+
+/* h takes `moved`, which is the sum of d over so many steps. */
+static inline void quasi_global_take(const quasi_global *q, const tutti_method *m,
+                                     const float *moved, double steps)
+{
+    tutti_blend(m->device, m->layout->used, (float)((1 - q->decay) / steps), moved,
+                (float)q->decay, m->optim->slot[q->slot]);
+}
+
+/* Of adam; moved: x - x'. */
+static inline void quasi_global_take_squares(const quasi_global *q, const tutti_method *m,
+                                             float *moved)
+{
+    tutti_device *d = m->device;
+    const size_t n = m->layout->used;
+    const tutti_compensation squares = { .a = 0, /* the mean of squares, and moved as it is */
+                                         .decay = (float)q->decay,
+                                         .one_minus_decay = (float)(1 - q->decay),
+                                         .eps = 1 };
+
+    tutti_scale(d, n, (float)(1 / (sqrt(tutti_norm2(d, n, moved)) + quasi_global_least_norm)),
+                moved);
+    tutti_compensate(d, n, &squares, moved, moved, moved, m->optim->slot[q->slot]);
+}
+
+/* After gossip: x has moved from `before`, and h is what it was. */
+static inline void quasi_global_moved(quasi_global *q, const tutti_method *m)
+{
+    tutti_device *d = m->device;
+    const size_t n = m->layout->used;
+    const bool counts = m->lr >= quasi_global_least_rate;
+
+    if (counts && q->sum != NULL) {
+        tutti_add_diff(d, n, (float)(1 / m->lr), q->before, m->x, q->sum);
+        q->summed++;
+    } else if (counts) {
+        tutti_diff(d, n, q->squares ? 1 : (float)(1 / m->lr), q->before, m->x, q->before);
+        if (q->squares)
+            quasi_global_take_squares(q, m, q->before);
+        else
+            quasi_global_take(q, m, q->before, 1);
+    }
+    if (q->summed == 0 || (m->step + 1) % (uint64_t)q->period != 0)
+        return;
+    quasi_global_take(q, m, q->sum, (double)q->summed);
+    tutti_fill(d, n, 0, q->sum);
+    q->summed = 0;
+}
+
+/* In place of tutti_base_step: the local step with the gradient in g, gossip, the buffer. */
+static inline tutti_status quasi_global_step(quasi_global *q, tutti_method *m, tutti_mixer *mixer,
+                                             tutti_error *err)
+{
+    tutti_device *d = m->device;
+    const size_t n = m->layout->used;
+    int64_t updates = 1; /* never the first, which would not read the buffer */
+
+    if (q->slot < 0) {
+        TUTTI_TRY(tutti_base_step(m, err));
+        return tutti_mix(mixer, m->step, m->x, m->x, NULL, err);
+    }
+    tutti_copy(d, n, m->x, q->before);
+    tutti_copy(d, n, m->optim->slot[q->slot], q->kept);
+    TUTTI_TRY(q->squares ? tutti_base_step(m, err) : tutti_base_step_counted(m, &updates, err));
+    tutti_copy(d, n, q->kept, m->optim->slot[q->slot]);
+    TUTTI_TRY(tutti_mix(mixer, m->step, m->x, m->x, NULL, err));
+    quasi_global_moved(q, m);
+    return TUTTI_OK;
+}
+
+#define QUASI_GLOBAL_CONSTRAINTS \
+    ("momentum is the run's optimiser's, sgd or adam, whose buffer is the quasi-global one; " \
+     "without any each step is a local one, averaged"), \
+    "an optimiser of the client's is refused, since nobody can reach its buffer"
+#endif

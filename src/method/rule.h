@@ -1,0 +1,21 @@
+/* rule.h: what methods read of the run's optimiser. */
+#ifndef TUTTI_METHOD_RULE_H
+#define TUTTI_METHOD_RULE_H
+#include <string.h>
+#include "tutti/optim.h"
+
+/* An option of it that is a number, which it has to have. */
+static inline double rule_real(const tutti_optim *o, const char *option)
+{
+    const char *at = (const char *)o->self + tutti_option_find(o->ops->options, option)->offset;
+    double value;
+
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static inline bool rule_flag(const tutti_optim *o, const char *option)
+{
+    return *((const bool *)o->self + tutti_option_find(o->ops->options, option)->offset);
+}
+#endif
