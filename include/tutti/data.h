@@ -138,7 +138,8 @@ typedef struct tutti_partition {
     int64_t least;                /* dirichlet: samples that a worker has at least */
     int64_t k;                    /* class, shard: how many a worker */
     int64_t seed;                 /* of the draw; -1: the run's */
-    bool even;                    /* dirichlet: all parts of one size */
+    int even;                     /* dirichlet: how parts come to be of one size; 0: not */
+    int64_t group;                /* dirichlet: workers whose parts are drawn together, if cut */
 } tutti_partition;
 typedef struct tutti_partition_set {
     const char *name, *title;

@@ -8,6 +8,11 @@
               (Hsu, Qi, Brown 2019, 1909.06335; there the factor C is not written, with it alpha
               means the same for both). The workers take turns drawing a sample each, of a class
               drawn from p; a class that has no sample left drops out. Sizes are D/n.
+              even=cut: as the code of Lin et al. does (ICML 2021, 2102.04761). Workers are cut into
+              groups of at most `group`, which get shares of the shuffled set in proportion. Within
+              a group each class is cut as with even=off, until everybody has half of an even part.
+              Then what the group has, worker by worker and class by class, is cut into parts of one
+              size: a worker gives some to the next, or takes some.
    class      k classes a worker: the classes in a drawn order, again and again, k for each worker;
               the samples of a class are cut evenly among those that have it.
    shard      k shards a worker (McMahan et al. 2017, 1602.05629): samples sorted by label, cut into
@@ -26,14 +31,19 @@
 
 #include "data_internal.h"
 
+enum { EVEN_OFF, EVEN_ON, EVEN_CUT };
 #define ITEM(member) TUTTI_AT(tutti_partition, member)
 #define SEED { "seed", TUTTI_INT, ITEM(seed), -1, -1, 9007199254740992.0, NULL, "of the draw; -1: the run's" }
 static const tutti_option dirichlet_options[] = {
     { "alpha", TUTTI_REAL, ITEM(alpha), 0.5, 1e-6, 1e6, NULL,
       "concentration: 100 is nearly even, 0.1 strong skew, 0.01 about a class a worker" },
-    { "least", TUTTI_INT, ITEM(least), 10, 1, 1e9, NULL, "samples that each worker has at least (even=off)" },
-    { "even", TUTTI_BOOL, ITEM(even), 0, 0, 1, NULL, "all parts of one size" },
-    SEED, { 0 }
+    { "least", TUTTI_INT, ITEM(least), 10, 1, 1e9, NULL, "samples that each worker has at least", "even=off" },
+    { "even", TUTTI_CHOICE, ITEM(even), EVEN_OFF, 0, 0, "off|on|cut",
+      "all parts of one size: on: drawn so; cut: drawn as they come, at least half of that each, and cut anew" },
+    SEED,
+    { "group", TUTTI_INT, ITEM(group), 10, 1, 1e9, NULL, "workers at most that the classes are cut for at a time",
+      "even=cut" },
+    { 0 }
 };
 static const tutti_option class_options[] = { { "k", TUTTI_INT, ITEM(k), 2, 1, 256, NULL, "classes a worker" },
                                               SEED,
@@ -58,6 +68,7 @@ enum {
     STREAM_ORDER = 0x6f726465,
     STREAM_TURN = 0x7475726e,
     STREAM_CLASSES = 0x636c6173,
+    STREAM_GROUP = 0x67726f75,
     STREAM_SHARDS = 0x73686172
 };
 enum { TRIES = 1000, CLASSES_MOST = 256 };
@@ -130,10 +141,11 @@ typedef struct cut {
     const uint8_t *labels;
     uint64_t samples, seed;
     int classes, workers;
+    int first;                        /* of the workers, which are `workers` from here on */
     /* sorted[begin[c]] to sorted[begin[c + 1] - 1]: the samples of class c, ascending */
     uint64_t begin[CLASSES_MOST + 1];
     uint32_t *sorted, *of;
-    uint64_t *size;                   /* workers */
+    uint64_t *size;                   /* of each worker from `first` on */
     double *log_weight, *weight;      /* the larger of workers and classes; even: workers x classes and classes */
     bool *open;                       /* as many as weight */
 } cut;
@@ -153,7 +165,7 @@ static uint32_t shuffled(const cut *c, int class, uint64_t i)
 static void give(cut *c, int class, uint64_t from, uint64_t to, int worker)
 {
     for (uint64_t i = from; i < to; i++)
-        c->of[shuffled(c, class, i)] = (uint32_t)worker;
+        c->of[shuffled(c, class, i)] = (uint32_t)(c->first + worker);
     c->size[worker] += to - from;
 }
 
@@ -196,26 +208,96 @@ static void dirichlet_once(cut *c, uint64_t turn)
     }
 }
 
-static tutti_status dirichlet(cut *c, tutti_error *err)
+/* Draws until everybody has that many. */
+static tutti_status dirichlet_least(cut *c, uint64_t least, tutti_error *err)
 {
     uint64_t best = 0;
 
+    for (uint64_t turn = 0; turn < TRIES; turn++) {
+        dirichlet_once(c, turn);
+        if (smallest(c) >= least)
+            return TUTTI_OK;
+        best = smallest(c) > best ? smallest(c) : best;
+    }
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "partition 'dirichlet': with alpha %g none of %d draws leaves each of %d workers at least %llu "
+                      "samples (the best left %llu); use even=on, a larger alpha, fewer workers or a smaller %s",
+                      c->p->alpha, TRIES, c->workers, (unsigned long long)least, (unsigned long long)best,
+                      c->p->even == EVEN_CUT ? "group" : "least");
+}
+
+static tutti_status dirichlet(cut *c, tutti_error *err)
+{
     if (c->samples / (uint64_t)c->workers < (uint64_t)c->p->least)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "partition 'dirichlet': least is %lld, but %llu samples are at most %llu for each of %d workers",
             (long long)c->p->least, (unsigned long long)c->samples,
             (unsigned long long)(c->samples / (uint64_t)c->workers), c->workers);
-    for (uint64_t turn = 0; turn < TRIES; turn++) {
-        dirichlet_once(c, turn);
-        if (smallest(c) >= (uint64_t)c->p->least)
-            return TUTTI_OK;
-        best = smallest(c) > best ? smallest(c) : best;
+    return dirichlet_least(c, (uint64_t)c->p->least, err);
+}
+
+/* Of the samples from `from` to `to` of the shuffled set, sorted by class into group->sorted. */
+static void sort_group(const cut *c, uint64_t from, uint64_t to, cut *group)
+{
+    const tutti_rng order = rng_of(c, STREAM_GROUP, 0, 0);
+    uint64_t at[CLASSES_MOST] = { 0 };
+
+    memset(group->begin, 0, sizeof group->begin);
+    for (uint64_t i = from; i < to; i++)
+        group->begin[c->labels[tutti_permuted(order, c->samples, i)] + 1]++;
+    for (int k = 0; k < c->classes; k++) {
+        at[k] = group->begin[k];
+        group->begin[k + 1] += group->begin[k];
     }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "partition 'dirichlet': with alpha %g none of %d draws leaves each of %d workers at least %lld "
-                      "samples (the best left %llu); use even=on, a larger alpha, fewer workers or a smaller least",
-                      c->p->alpha, TRIES, c->workers, (long long)c->p->least, (unsigned long long)best);
+    for (uint64_t i = from; i < to; i++) {
+        const uint32_t sample = (uint32_t)tutti_permuted(order, c->samples, i);
+        group->sorted[at[c->labels[sample]]++] = sample;
+    }
+}
+
+/* The group's samples in the order of workers, classes and their draw; the k-th of `workers` parts
+   of one size is worker k's. */
+static void make_even(cut *group)
+{
+    const uint64_t n = (uint64_t)group->workers;
+    uint64_t at = 0;
+
+    for (uint64_t k = 0; k < n; k++) { /* size[k] becomes where worker k's begin */
+        const uint64_t size = group->size[k];
+        group->size[k] = at;
+        at += size;
+    }
+    for (int class = 0; class < group->classes; class++)
+        for (uint64_t i = 0; i < group->begin[class + 1] - group->begin[class]; i++) {
+            const uint32_t sample = shuffled(group, class, i);
+            const uint64_t place = group->size[group->of[sample] - (uint32_t)group->first]++;
+            group->of[sample] = (uint32_t)group->first + (uint32_t)(((place + 1) * n - 1) / group->samples);
+        }
+    for (uint64_t k = 0; k < n; k++)
+        group->size[k] = group->samples * (k + 1) / n - group->samples * k / n;
+}
+
+static tutti_status dirichlet_groups(cut *c, uint32_t *sorted, tutti_error *err)
+{
+    const uint64_t n = (uint64_t)c->workers;
+    cut group = *c;
+
+    group.sorted = sorted;
+    for (int first = 0; first < c->workers; first += group.workers) {
+        const uint64_t from = c->samples * (uint64_t)first / n;
+        uint64_t to;
+        group.workers = c->workers - first < c->p->group ? c->workers - first : (int)c->p->group;
+        to = c->samples * (uint64_t)(first + group.workers) / n;
+        group.first = first;
+        group.size = c->size + first;
+        group.samples = to - from;
+        group.seed = tutti_random(rng_of(c, STREAM_GROUP, 1, 0), (uint64_t)first);
+        sort_group(c, from, to, &group);
+        TUTTI_TRY(dirichlet_least(&group, group.samples / (2 * (uint64_t)group.workers), err));
+        make_even(&group);
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status dirichlet_even(cut *c, tutti_error *err)
@@ -355,6 +437,7 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *label
                                   int workers, uint64_t seed, void *memory, tutti_error *err)
 {
     const size_t n = (size_t)workers, k = (size_t)classes, weights = n > k ? n : k;
+    uint32_t *sorted;                 /* of a group */
     cut c = { .p = p,
               .labels = labels,
               .samples = samples,
@@ -369,12 +452,13 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *label
                           (unsigned long long)samples, UINT32_MAX);
     c.sorted = tutti_alloc((size_t)samples, sizeof *c.sorted);
     c.of = tutti_alloc((size_t)samples, sizeof *c.of);
+    sorted = tutti_alloc(p->even == EVEN_CUT ? (size_t)samples : 1, sizeof *sorted);
     c.size = tutti_alloc(n, sizeof *c.size);
-    c.log_weight = tutti_alloc(p->even ? n * k : weights, sizeof *c.log_weight);
+    c.log_weight = tutti_alloc(p->even == EVEN_ON ? n * k : weights, sizeof *c.log_weight);
     c.weight = tutti_alloc(weights, sizeof *c.weight);
     c.open = tutti_alloc(weights, sizeof *c.open);
-    if (c.sorted == NULL || c.of == NULL || c.size == NULL || c.log_weight == NULL || c.weight == NULL ||
-        c.open == NULL)
+    if (c.sorted == NULL || c.of == NULL || sorted == NULL || c.size == NULL || c.log_weight == NULL ||
+        c.weight == NULL || c.open == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to cut %llu samples into parts",
                             (unsigned long long)samples);
     if (status == TUTTI_OK)
@@ -382,12 +466,14 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *label
     if (status == TUTTI_OK)
         status = p->kind == TUTTI_PARTITION_CLASS   ? by_class(&c, err)
                  : p->kind == TUTTI_PARTITION_SHARD ? by_shard(&c, err)
-                 : p->even                          ? dirichlet_even(&c, err)
+                 : p->even == EVEN_ON               ? dirichlet_even(&c, err)
+                 : p->even == EVEN_CUT              ? dirichlet_groups(&c, sorted, err)
                                                     : dirichlet(&c, err);
     if (status == TUTTI_OK)
         status = write_parts(&c, memory, err);
     tutti_free(c.sorted);
     tutti_free(c.of);
+    tutti_free(sorted);
     tutti_free(c.size);
     tutti_free(c.log_weight);
     tutti_free(c.weight);

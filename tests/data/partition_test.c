@@ -92,6 +92,7 @@ static void every_sample_is_in_exactly_one_part(void **state)
     static const char *const specs[] = {
         "dirichlet(alpha=0.1,least=1)", "dirichlet(alpha=0.3,even=on)", "dirichlet(alpha=1e-6,even=on)",
         "dirichlet(alpha=1000,least=1)", "class(k=1)", "class(k=3)", "shard(k=1)", "shard(k=3)",
+        "dirichlet(alpha=1,even=cut,group=3)",
     };
     int done = 0;
 
@@ -119,6 +120,8 @@ static void every_sample_is_in_exactly_one_part(void **state)
                 assert_true(d.parts.sample[i] < samples && !used[d.parts.sample[i]]++);
                 assert_true(i == d.parts.first[r] || d.parts.sample[i] > d.parts.sample[i - 1]);
             }
+            if (strstr(spec, "even=cut") != NULL)
+                assert_in_range(size_of(&d, r) + 1 - samples / (uint64_t)workers, 0, 2);
             if (strstr(spec, "even=on") != NULL)
                 assert_int_equal(size_of(&d, r),
                                  samples / (uint64_t)workers + ((uint64_t)r < samples % (uint64_t)workers));
@@ -131,7 +134,8 @@ static void every_sample_is_in_exactly_one_part(void **state)
 static void the_seed_decides_and_nothing_else(void **state)
 {
     static const char *const specs[] = {
-        "dirichlet(alpha=0.5)", "dirichlet(alpha=0.5,even=on)", "class(k=3)", "shard(k=2)",
+        "dirichlet(alpha=0.5)", "dirichlet(alpha=0.5,even=on)", "dirichlet(alpha=0.5,even=cut)", "class(k=3)",
+        "shard(k=2)",
     };
     uint8_t *labels = balanced(3000, 10);
 
@@ -185,6 +189,47 @@ static void alpha_goes_from_a_class_a_worker_to_the_whole(void **state)
     }
     assert_true(few >= 20 * WORKERS / 2);
     assert_true(distance[0] > 1.5 && distance[1] > 0.5 && distance[1] < 1.3 && distance[2] < 0.1);
+    free(labels);
+}
+
+/* Of a worker's classes, in nats. */
+static double entropy_of(const drawn *d, int worker, const uint8_t *labels, uint64_t samples)
+{
+    uint64_t count[256];
+    double sum = 0;
+
+    tutti_partition_histogram(&d->parts, worker, labels, samples, 10, count);
+    for (int c = 0; c < 10; c++) {
+        const double share = (double)count[c] / (double)size_of(d, worker);
+        sum -= share > 0 ? share * log(share) : 0;
+    }
+    return sum;
+}
+
+/* 16 workers in groups of 10 and of 6. alpha 10 is nearly even, of 0.1 a worker has 1 to 3 classes
+   mainly; what a group has stays in it. */
+static void parts_that_are_cut_anew_are_of_one_size_and_as_skewed_as_alpha_says(void **state)
+{
+    enum { SAMPLES = 3200, WORKERS = 16, SEEDS = 5 };
+    static const double alphas[] = { 10, 1, 0.1, 0.01 };
+    uint8_t *labels = balanced(SAMPLES, 10);
+    double entropy[4] = { 0 };
+
+    (void)state;
+    for (size_t k = 0; k < 4; k++)
+        for (uint64_t seed = 0; seed < SEEDS; seed++) {
+            char spec[80];
+            drawn d;
+            snprintf(spec, sizeof spec, "dirichlet(alpha=%g,even=cut)", alphas[k]);
+            draw_well(&d, spec, labels, SAMPLES, 10, WORKERS, seed);
+            for (int r = 0; r < WORKERS; r++) {
+                assert_int_equal(size_of(&d, r), SAMPLES / WORKERS);
+                entropy[k] += entropy_of(&d, r, labels, SAMPLES) / (SEEDS * WORKERS);
+            }
+            free(d.memory);
+        }
+    assert_true(entropy[0] > entropy[1] + 0.2 && entropy[1] > entropy[2] + 0.5 && entropy[2] > entropy[3] + 0.2);
+    assert_true(entropy[0] > 2 && entropy[2] < log(3) + 0.1 && entropy[3] < 0.7);
     free(labels);
 }
 
@@ -326,6 +371,12 @@ static void what_cannot_be_is_refused_with_what_would_mend_it(void **state)
                    "dirichlet(alpha=1e-6,least=1)", labels, 100, 10, 11);
     assert_refused("the partition leaves worker 0 of 20 without a sample (the set has 10); use fewer workers",
                    "class(k=1)", labels, 10, 10, 20);
+    assert_refused("partition 'dirichlet': option 'least' has no effect with even=cut; it needs even=off, or leave it "
+                   "away",
+                   "dirichlet(even=cut,least=20)", labels, 100, 10, 4);
+    assert_refused("partition 'dirichlet': with alpha 1e-06 none of 1000 draws leaves each of 11 workers at least 4 "
+                   "samples (the best left 0); use even=on, a larger alpha, fewer workers or a smaller group",
+                   "dirichlet(alpha=1e-6,even=cut,group=11)", labels, 100, 10, 11);
     assert_int_equal(draw(&d, "class(k=2)", labels, 100, 9, 5, 0, &err), TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "sample 9 has label 9, but there are 9 classes");
     free(labels);
@@ -413,6 +464,7 @@ int main(void)
         cmocka_unit_test(every_sample_is_in_exactly_one_part),
         cmocka_unit_test(the_seed_decides_and_nothing_else),
         cmocka_unit_test(alpha_goes_from_a_class_a_worker_to_the_whole),
+        cmocka_unit_test(parts_that_are_cut_anew_are_of_one_size_and_as_skewed_as_alpha_says),
         cmocka_unit_test(who_has_enough_gets_no_more),
         cmocka_unit_test(shares_have_the_variance_of_the_distribution),
         cmocka_unit_test(classes_are_dealt_out_k_a_worker),
