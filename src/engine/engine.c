@@ -445,6 +445,16 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     return tutti_hooks_open(e, err);
 }
 
+/* Client state is what batch norms have, and they have one of each worker's samples. */
+static void warn_of_statistics(tutti_engine *e)
+{
+    if (e->options.own_values == 0 || e->options.parts == NULL || e->m.workers == 1 || e->m.rank > 0)
+        return;
+    tutti_event(&e->m, "statistics",
+                "each worker has samples of its own, and running statistics of them, as of batch norms: where samples "
+                "are unlike so are these, and models fit only together with them; take a network without");
+}
+
 tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,
                                     const tutti_engine_options *options, const tutti_method_ops *const *methods,
                                     tutti_error *err)
@@ -481,9 +491,10 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
     }
     if (status == TUTTI_OK)
         status = build(e, err);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
         *out = e;
-    else
+        warn_of_statistics(e);
+    } else
         tutti_engine_close(e);
     return status;
 }
