@@ -241,8 +241,8 @@ static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, 
     return tutti_engine_part(e, err);
 }
 
-static tutti_status in_common(tutti_world *world, explore_case *c, const char *method, const char *codec, bool large,
-                              int steps, int show_every, tutti_error *err)
+static tutti_status with_optimizer(tutti_world *world, explore_case *c, const char *method, const char *optimizer,
+                                   const char *codec, bool large, int steps, int show_every, tutti_error *err)
 {
     size_t count[TENSORS] = { large ? 70016 : 192, 64 };
     const tutti_param params[TENSORS] = {
@@ -253,7 +253,7 @@ static tutti_status in_common(tutti_world *world, explore_case *c, const char *m
 
     TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS,
                                 &(tutti_engine_options){
-                                    .method = method, .codec = codec, .optimizer = "sgd(lr=0.125)", .batch = 2,
+                                    .method = method, .codec = codec, .optimizer = optimizer, .batch = 2,
                                     .own_values = explore_draw(c, "own", 4) > 0, .initial = fill_initial, .user = count,
                                 },
                                 err));
@@ -261,6 +261,12 @@ static tutti_status in_common(tutti_world *world, explore_case *c, const char *m
     status = train(e, world, c, steps, show_every, err);
     tutti_engine_close(e);
     return status;
+}
+
+static tutti_status in_common(tutti_world *world, explore_case *c, const char *method, const char *codec, bool large,
+                              int steps, int show_every, tutti_error *err)
+{
+    return with_optimizer(world, c, method, "sgd(lr=0.125)", codec, large, steps, show_every, err);
 }
 
 /* coded: models travel as differences to public copies; of equal ones these are 0, so what is
@@ -301,6 +307,25 @@ static tutti_status choco_goes_on(tutti_world *world, explore_case *c, tutti_err
 static tutti_status sgp_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     return gossip(world, c, explore_draw(c, "large", 4) == 0, true, false, err);
+}
+
+/* Steps along what the models moved by: what is 4 on all has not moved. */
+static tutti_status momentum_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const codecs[] = { "topk(ratio=0.1)", "sign" };
+    static const char *const optimizers[] = {
+        "sgd(lr=0.125,momentum=0.5)", "sgd(lr=0.125,momentum=0.5,nesterov=true)", "sgd(lr=0.125)",
+    };
+    static const char *const methods[] = {
+        "qg-dsgdm(graph=ring)", "qg-dsgdm(graph=exponential,period=2)", "qg-dsgdm(graph=complete)", "gut(graph=ring)",
+        "gut(graph=exponential,scaling=0.25)", "gut(graph=directed-ring)",
+    };
+    const bool coded = explore_draw(c, "coded", 3) == 0;
+
+    return with_optimizer(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))],
+                          optimizers[explore_draw(c, "optimizer", TUTTI_LENGTH(optimizers))],
+                          coded ? codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))] : NULL, false, STEPS,
+                          SHOW_EVERY, err);
 }
 
 /* Rings drawn anew after each step, and averages of all that come late. */
@@ -550,6 +575,15 @@ const explore_piece explore_members_pieces[] = {
       .least = 2,
       .most = 5,
       .rank_main = choco_goes_on,
+      .judge = judge,
+      .losses = 4,
+      .steps = 3000 },
+    { .name = "momentum-goes-on",
+      .help = "qg-dsgdm and gut the same: what they step along is read off models, of which a lost worker's are left "
+              "out",
+      .least = 2,
+      .most = 5,
+      .rank_main = momentum_goes_on,
       .judge = judge,
       .losses = 4,
       .steps = 3000 },

@@ -17,6 +17,7 @@ static const struct { const char *name, *spec; bool follows;
     { "lasgd", "lasgd", true },
     { "d-psgd", "d-psgd" },
     { "d-psgd", "d-psgd(one-peer-exponential,order=atc)" },
+    { "qg-dsgdm", "qg-dsgdm(period=2)" },
     { "sgp", "sgp" },
     { "sgp", "sgp(graph=star(weights=push),overlap=2)" },
     { "rand-psgd", "rand-psgd" },

@@ -23,6 +23,8 @@ static const struct also {
     { "parameter-server", "first_bucket_mb", ">", { "bucket_mb=65536" } },
     { "lasgd", "max_delay", NULL, { "local_steps=1000000000" } },
     { "d-psgd", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
+    { "qg-dsgdm", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
+    { "gut", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
     { "hermes", "local_passes", ">", { "minibatch=1", "chunk=1" }, NULL, 1, 1, true },
     { "hermes", "chunk", ">", { "minibatch=1" }, NULL, 1048576, 1, true },
     { "hermes", "chunk_most", ">", { "minibatch=1", "chunk=4", "local_passes=2" }, NULL, 1048576, 1 },
@@ -63,6 +65,7 @@ static const struct {
 /* Values of texts and specs, and one that is none. */
 static const struct values { const char *of, *option, *good[4], *bad;
 } values[] = {
+    { "gut", "graph", { "ring", "exponential", "complete" }, "rign" },
     { NULL, "graph", { "ring", "one-peer-exponential", "complete" }, "rign" },
     { NULL, "mixing", { "random-ring", "ring", "random-matching" }, "rign" },
     { NULL, "outer", { "sgd(lr=0.7,momentum=0.9)" }, "sdg" },

@@ -104,6 +104,8 @@ static const struct { const char *method; int n[6]; } cases[] = {
     { "d-psgd(complete,order=atc)", { 8 } },
     { "d-psgd(exponential)", { 4, 5 } },
     { "d-psgd(exponential,order=atc)", { 8 } },
+    { "qg-dsgdm", { 3, 8 } },
+    { "gut(exponential)", { 4, 5 } },
 };
 
 static void processes_threads_and_simulated_workers_end_with_the_same_bits(void **state)
