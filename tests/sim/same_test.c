@@ -87,7 +87,7 @@ static void in_threads(const char *method, int n, const char *out)
 static void by_command(const char *method, int n, const char *transport, const char *out)
 {
     shell("'%s/bin/tutti' train --model 'mlp(hidden=24)' --method '%s' -n %d --batch 6 --steps 14 --threads 1 --seed 5 "
-          "--final-eval off --quiet --transport %s --data '%s/data' --out '%s'",
+          "--optimizer 'sgd(lr=0.05,momentum=0.9)' --final-eval off --quiet --transport %s --data '%s/data' --out '%s'",
           TUTTI_BINARY_DIR, method, n, transport, folder, out);
 }
 
@@ -104,8 +104,8 @@ static const struct { const char *method; int n[6]; } cases[] = {
     { "d-psgd(complete,order=atc)", { 8 } },
     { "d-psgd(exponential)", { 4, 5 } },
     { "d-psgd(exponential,order=atc)", { 8 } },
-    { "qg-dsgdm", { 3, 8 } },
-    { "gut(exponential)", { 4, 5 } },
+    { "qg-dsgdm", { 8 } },
+    { "gut(exponential)", { 5 } },
 };
 
 static void processes_threads_and_simulated_workers_end_with_the_same_bits(void **state)
