@@ -250,9 +250,8 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
     if ((e->m.ops->traits & TUTTI_DIRECTION) != 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "optimizer is 'client', but method '%s' has the momentum itself and updates along a direction "
-            "of its own, which no other optimiser may change; give sgd without momentum, as sgd(lr=0.01) "
-            "(in Python tutti.torch.prepare does so for a plain SGD)",
+            "optimizer is 'client', but method '%s' updates along a direction of its own, which no other optimiser may "
+            "change; give sgd, as sgd(lr=0.01) (in Python tutti.torch.prepare does so for an SGD)",
             e->m.ops->name);
     if (strcmp(o->lr_schedule, "constant") != 0)
         return tutti_fail(

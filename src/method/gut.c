@@ -4,13 +4,13 @@
    Algorithm for Heterogeneous Data", NeurIPS 2023, arXiv 2305.04792; the authors' code
    (aparna-aketi/global_update_tracking).
 
-     z_i = sum_j W_ij x_j;  p_i = z_i - x_i            gossip; the only message
-     g_i = g_i(z_i)                                    the gradient at the averaged model
-     y_i = g_i - p_i / eta + mu (sum_j W_ij s_j - c_i) s_j, c_i: of the step before
-     x_i' = x_i - eta s_i                              s_i: what the run's sgd makes of y_i
-     c_i = g_i + (b - 1) / eta p_i                     b: below
+     z_i = sum_j W_ij x_j;  p_i = z_i - x_i             gossip; the only message
+     g_i = g_i(z_i)                                     the gradient at the averaged model
+     y_i = g_i - p_i / eta + mu (sum_j W_ij s_j - c_i)  s_j, c_i: the step before's
+     x_i' = x_i - eta s_i                               s_i: what the run's sgd makes of y_i
+     c_i = g_i + (b - 1) / eta p_i                      b: below
 
-   s_i is y_i without momentum, m_i with (m <- beta m + y), y_i + beta m_i with nesterov; and b is 1,
+   s_i is y_i without momentum, m_i with (m <- beta m + y), y_i + beta m_i with nesterov; b is 1,
    1 + beta, 1 + beta + beta^2. Without momentum mu = 0 is d-psgd that communicates and then adapts,
    and with any mu the mean of the models moves by the mean gradient. With momentum and mu = 0 it is
    what the authors' repository calls QG-DSGDm.

@@ -2,12 +2,12 @@
    Karimireddy, Stich, Jaggi, "Quasi-Global Momentum: Accelerating Decentralized Deep Learning on
    Heterogeneous Data", ICML 2021, arXiv 2102.04761. Shared by the methods that step so.
 
-     the local step   the run's optimiser with its buffer b set to the quasi-global one, h:
-                      sgd    b <- momentum h + g;  u <- x - eta b, nesterov: x - eta (g + momentum b)
-                      adam   v <- b2 h + (1 - b2) g^2;  u <- Adam's step with its own m, and v
-     gossip           x' <- sum_j W_ij u_j
-     the buffer       sgd    d = (x - x') / eta;          h <- mu h + (1 - mu) d
-                      adam   d = (x - x') / |x - x'|_2;   h <- mu h + (1 - mu) d^2
+     local step   of the run's optimiser, its buffer b set to the quasi-global one, h:
+                  sgd    b <- momentum h + g;  u <- x - eta b, nesterov: x - eta (g + momentum b)
+                  adam   v <- b2 h + (1 - b2) g^2;  u <- Adam's step with its own m, and v
+     gossip       x' <- sum_j W_ij u_j
+     the buffer   sgd    d = (x - x') / eta;          h <- mu h + (1 - mu) d
+                  adam   d = (x - x') / |x - x'|_2;   h <- mu h + (1 - mu) d^2
 
    d holds what the neighbours did, too. So h goes the way of all, at no message of its own. Nothing
    but d ever enters it: what the local step has made of b is dropped.

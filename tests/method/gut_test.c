@@ -158,7 +158,8 @@ static void the_mean_of_the_models_moves_by_the_mean_gradient(void **state)
                         want += trial_initial_value(i) - moved * trial_constant(r, 0, i, 0);
                     }
                     if (!(fabs(sum - want) <= 1e-4))
-                        fail_msg("%s on %d, step %d, element %zu: %g, expected %g", cases[k].method, n, s, i, sum, want);
+                        fail_msg("%s on %d, step %d, element %zu: %g, expected %g", cases[k].method, n, s, i, sum,
+                                 want);
                 }
             }
             for (int r = 1; r < n; r++)
@@ -319,9 +320,8 @@ static void what_cannot_be_is_refused_with_what_mends_it(void **state)
           "method 'gut': graph 'one-peer-exponential' changes from round to round, and what neighbours did is read off "
           "two rounds with the same; take a graph that stays (ring, torus, exponential, complete)" },
         { "gut", "client",
-          "optimizer is 'client', but method 'gut' has the momentum itself and updates along a direction of its own, "
-          "which no other optimiser may change; give sgd without momentum, as sgd(lr=0.01) (in Python "
-          "tutti.torch.prepare does so for a plain SGD)" },
+          "optimizer is 'client', but method 'gut' updates along a direction of its own, which no other optimiser may "
+          "change; give sgd, as sgd(lr=0.01) (in Python tutti.torch.prepare does so for an SGD)" },
     };
     tutti_error err;
     trial t;

@@ -193,7 +193,8 @@ static void without_momentum_it_is_d_psgd_to_the_bit(void **state)
         { "qg-dsgdm",                                      "d-psgd(order=atc)",                            NULL,   3 },
         { "qg-dsgdm(decay=0.5,period=2)",                  "d-psgd(order=atc)",                            NULL,   1 },
         { "qg-dsgdm(graph=one-peer-exponential,decay=0)",  "d-psgd(order=atc,graph=one-peer-exponential)", NULL,   5 },
-        { "qg-dsgdm(graph=exponential,gamma=0.25)",        "d-psgd(order=atc,graph=exponential,gamma=0.25)", "topk(ratio=0.1)", 8 },
+        { "qg-dsgdm(graph=exponential,gamma=0.25)",        "d-psgd(order=atc,graph=exponential,gamma=0.25)",
+          "topk(ratio=0.1)", 8 },
     };
 
     (void)state;
@@ -385,7 +386,8 @@ static void a_gradient_that_is_not_finite_spoils_no_buffer(void **state)
     trial_drop(&t);
 }
 
-/* Its first step is left out on one worker; PyTorch's sgd would begin its momentum anew in the second. */
+/* Its first step is left out on one worker; PyTorch's sgd would begin its momentum anew in the
+   second. */
 static float bad_at_first(int rank, uint64_t step, size_t i, float x)
 {
     (void)x;
