@@ -99,6 +99,24 @@ class Gossip(Case):
         self.assertEqual(fixed["bytes_sent_total"], drawn["bytes_sent_total"])
         self.assertGreater((fixed["consensus_distance"] / drawn["consensus_distance"]) ** 2, 20)
 
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_momentum_and_updates_that_follow_all_beat_local_ones_on_unlike_data(self):
+        """The order of the papers, at rates that are near each one's best (bench/papers/unlike.py has all, and ten
+        times the samples)."""
+        data, loss = self.out("unlike"), {}
+        small_mnist(data, 4000, 500)
+        nesterov = "sgd(lr=%g,momentum=0.9,nesterov=true)"
+        for name, method, optimizer in (("plain", "d-psgd(order=atc)", "sgd(lr=0.2)"),
+                                        ("local", "d-psgd(order=atc)", nesterov % 0.03),
+                                        ("global", "qg-dsgdm", nesterov % 0.1), ("tracked", "gut", "sgd(lr=0.1)")):
+            s = summary(self.train(name, "--model", "mlp(hidden=16)", "--data", data, "-n", 16, "--batch", 8, "--steps",
+                                   100, "--seed", 2, "--partition", "dirichlet(alpha=0.1,even=cut)", "--transport",
+                                   "sim", "--method", method, "--optimizer", optimizer, "--threads", 1))
+            loss[name] = s["final_test_loss"]
+        self.assertLess(loss["global"], 0.95 * loss["local"], loss)
+        self.assertLess(loss["local"], loss["plain"], loss)
+        self.assertLess(loss["tracked"], 0.95 * loss["plain"], loss)
+
     def test_graphs_from_files_are_taken_and_what_is_wrong_with_them_is_told_before_anything_starts(self):
         path, out = self.out("graph.txt"), self.out("no")
 
