@@ -4,7 +4,8 @@
      tutti_engine_open(...)
      while (tutti_engine_more_epochs(e, epochs, &more, err) == TUTTI_OK && more) {
          while (tutti_engine_pass(e, &pass, err) == TUTTI_OK) {  // TUTTI_CLOSED: no more passes
-             load pass.samples samples from (pass.epoch, pass.position)
+             load pass.samples samples from (pass.epoch, pass.position); with pass.again those of
+                 the pass before once more (method.h)
              tables with asks_rows: tutti_engine_need_rows(e, tensor, ids, n, err)
              forward, unit by unit:
                  tutti_engine_need(e, u, false, err)
@@ -143,6 +144,10 @@ typedef enum {
    training, the same ones on all workers. It is called within tutti_engine_step and calls nothing
    of the engine. NULL: nothing is held out, and such methods are refused while opening.
 
+   once: the client computes every batch once. It is for one that cannot go back to the samples of a
+   pass, with the draws that it made and without moving its running statistics (tutti_pass.again).
+   Methods that ask for it are refused.
+
    servers: so many ranks, the last of the world, only serve (method: TUTTI_SERVERS). They have no
    samples and make no steps, and whatever is counted by workers leaves them out. Their clients make
    the calls that workers make between steps. They also call tutti_engine_more, which says that
@@ -192,6 +197,7 @@ typedef struct tutti_engine_options {
     int lane;
     size_t trace_events;             /* room for that many trace events; 0: no trace */
     bool stop_on_loss;               /* a lost worker ends the run, whatever the method could */
+    bool once;                       /* no samples are computed again */
     int servers;                     /* ranks that only serve */
     size_t own_values;               /* floats of client state */
 } tutti_engine_options;

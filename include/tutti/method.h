@@ -85,6 +85,10 @@ typedef struct tutti_layout {
    away or adds them takes care of `exchange` too. Before the next pass the hook may use the
    gradient of this one (tutti_base_check, tutti_update) and change x: then it sets same_values to
    false.
+   again: the samples of the pass before once more, at other values (SAM, cross-gradients), and the
+   same function of them: with its draws, of dropout. The client's running statistics stay as the
+   first pass left them, and neither losses nor samples are counted. Of a step's first pass false.
+   The hook that sets it sets samples (m->samples) and same_values, too.
    merge: the same in all passes of a step, after tutti_merge_declare. This step has no exchange and
    no update: its gradient waits for the next step's. */
 typedef struct tutti_pass {
@@ -94,8 +98,7 @@ typedef struct tutti_pass {
                                             losses) / divisor; 0 with samples 0 */
     double scale;
     uint64_t epoch, position;            /* where in the order of share.h the samples begin */
-    bool same_batch;                     /* the previous pass's samples again (SAM,
-                                            cross-gradients) */
+    bool again;                          /* TUTTI_AGAIN: a second look; see above */
     bool same_values;                    /* x has not changed since the previous pass: prepared
                                             weights may be kept */
     bool keep;                           /* add to g instead of replacing it */
@@ -142,7 +145,10 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     /* Its values are at servers (server.h), which may be ranks of their own
        (engine_options.servers). There it declares, opens, serves, agrees, holds and releases as on
        workers, and nothing else of it is called. */
-    TUTTI_SERVERS = 512
+    TUTTI_SERVERS = 512,
+    /* Its passes may look at the samples of the pass before again (tutti_pass). Refused where the
+       client says that it computes every batch once (engine_options.once). */
+    TUTTI_AGAIN = 1024
 };
 
 /* Counts of whole numbers from 0 on: one by one up to TUTTI_HISTOGRAM_EXACT, above that four bins
@@ -193,8 +199,8 @@ typedef struct tutti_method_ops {
     size_t self_bytes;
     unsigned traits;
     /* Those of a choice of options, which are applied; NULL: `traits`. It may leave out
-       TUTTI_OWN_PACE, TUTTI_REPLICAS_EQUAL and TUTTI_GOES_ON, nothing else, and adds none. With
-       TUTTI_SERVERS it leaves out GOES_ON where every worker serves, and ranks that only serve
+       TUTTI_OWN_PACE, TUTTI_REPLICAS_EQUAL, TUTTI_GOES_ON and TUTTI_AGAIN, nothing else, and adds
+       none. With TUTTI_SERVERS it leaves out GOES_ON where every worker serves, and ranks that only serve
        bring it back. */
     unsigned (*traits_of)(const void *self);
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
@@ -339,6 +345,9 @@ const char *tutti_exchange_codec(const tutti_method *m);
 tutti_rate tutti_rate_now(const tutti_method *m);
 /* Of the update after so many, as rate.t - 1 of tutti_rate_now says it. Any thread. */
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates);
+/* Within pass(), of a step without exchange: the gradient of the pass before stands in g without the
+   run's loss scale. Once a pass; tutti_base_check does the same. */
+void tutti_base_unscale(tutti_method *m);
 /* Vote on non-finite gradients, clip, update. A client that exchanges only does the update itself,
    after step() is over. */
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);

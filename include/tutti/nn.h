@@ -316,6 +316,9 @@ tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const ui
    run took before. Without a call (0, 0). Evaluation drops nothing. */
 void tutti_nn_draw(tutti_nn *nn, uint64_t seed, uint64_t first);
 
+/* Passes that follow leave running statistics as they are; false: they move them again. */
+void tutti_nn_hold_statistics(tutti_nn *nn, bool hold);
+
 /* As tutti_nn_pass, for samples with categories. rows: samples x tables, each below task.rows; x
    and labels as for images. The loss is the binary cross-entropy of one logit. TUTTI_ERR_CORRUPT: a
    row that is none of the table, with its sample and table. */

@@ -171,6 +171,12 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
     m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
+    if ((m->traits & TUTTI_AGAIN) != 0 && e->options.once)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' computes the samples of a step again at other values, but this client computes "
+                          "every batch once; take a method that needs one pass, or a client that can (tutti train, "
+                          "tutti.torch.prepare with a closure)",
+                          m->ops->name);
     if (m->servers > 0) /* then no worker has a slice */
         m->traits |= m->ops->traits & TUTTI_GOES_ON;
     return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0

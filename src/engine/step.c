@@ -448,8 +448,10 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
         }
     if (e->own_state != NULL && e->pass.samples > 0)
         e->own_state[e->options.own_values] = 1;
-    e->loss_sum += loss_sum;
-    e->computed += e->pass.samples;
+    if (!e->pass.again) {
+        e->loss_sum += loss_sum;
+        e->computed += e->pass.samples;
+    }
     e->m.loss = e->computed > 0 ? e->loss_sum / (double)e->computed : 0;
     e->taken_in = false;
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
@@ -494,6 +496,11 @@ tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err)
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
 {
     return tutti_base_step_on(m, m->x, NULL, 1, err);
+}
+
+void tutti_base_unscale(tutti_method *m)
+{
+    take_all_in(m->engine);
 }
 
 tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err)

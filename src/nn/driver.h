@@ -42,6 +42,7 @@ struct tutti_nn {
     float *running, *own_running; /* a worker's; the memory if it is nn's */
     float *part_statistics;       /* a block's */
     double *mean_statistics;      /* of the blocks of a pass so far, times their samples */
+    bool held;                    /* running statistics stay (tutti_nn_hold_statistics) */
     bool prepared;         /* the backend's copies are of the values given last */
 };
 

@@ -287,6 +287,11 @@ void tutti_nn_draw(tutti_nn *nn, uint64_t seed, uint64_t first)
     nn->first = first;
 }
 
+void tutti_nn_hold_statistics(tutti_nn *nn, bool hold)
+{
+    nn->held = hold;
+}
+
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples,
                                const float *const *values, double *loss_sum, int64_t *correct, tutti_error *err)
 {

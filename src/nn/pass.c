@@ -24,7 +24,7 @@ static void count_statistics(tutti_nn *nn, int64_t samples)
    NaN would stay for good. */
 static void move_statistics(tutti_nn *nn, int64_t samples)
 {
-    for (size_t i = 0; i < nn->statistics; i++) {
+    for (size_t i = 0; i < nn->statistics && !nn->held; i++) {
         const double now = (double)nn->running[i], mean = nn->mean_statistics[i] / (double)samples;
         if (isfinite(mean))
             nn->running[i] = (float)(now + momentum * (mean - now));

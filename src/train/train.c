@@ -341,7 +341,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
 {
     const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready, on_ready_rows, on_need_rows };
     const tutti_method *m = tutti_engine_method(run->engine);
-    tutti_batch batch = { 0 }; /* kept for a pass over the same samples */
+    tutti_batch batch = { 0 }; /* kept for a pass that looks at its samples again */
     tutti_pass pass;
     tutti_status status;
 
@@ -353,7 +353,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             batch = (tutti_batch){ 0 };
         if (pass.index == 0)
             run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, m->rng.step);
-        if (pass.samples > 0 && !pass.same_batch) {
+        if (pass.samples > 0 && !pass.again) {
             const uint64_t step = m->rng.step;
             tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
             if (run->own_pace)
@@ -378,6 +378,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         tutti_train_meter_start(run, batch.samples);
         tutti_nn_draw(run->nn, (uint64_t)run->config->seed, first_of_run(run, &pass));
+        tutti_nn_hold_statistics(run->nn, pass.again);
         status = run->task.tables > 0
                      ? tutti_nn_pass_rows(run->nn, batch.x, batch.rows, batch.labels, batch.samples, divisor, pass.keep,
                                           pass.same_values, run->values, run->gradients, &hooks, &loss, err)
@@ -390,8 +391,8 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             continue;
         TUTTI_TRY(status);
         TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
-        run->loss_sum += loss;
-        run->loss_samples += (double)batch.samples;
+        run->loss_sum += pass.again ? 0 : loss;
+        run->loss_samples += pass.again ? 0 : (double)batch.samples;
         run->shares_samples += (double)batch.samples;
     }
     if (status != TUTTI_CLOSED)

@@ -309,6 +309,9 @@ static void running_statistics_follow_their_rule(void **state)
         expected_variance = 0.9 + 0.1 * variance;
         assert_true(fabs((double)running[0] - expected_mean) < 1e-6 &&
                     fabs((double)running[1] - expected_variance) < 1e-6);
+        tutti_nn_hold_statistics(nn, true); /* until they are let go */
+        run_pass(nn, &e, 150, false, NULL);
+        tutti_nn_hold_statistics(nn, false);
         run_pass(nn, &e, 0, false, NULL); /* no samples move nothing, nor does an evaluation or a pass that fails */
         assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &loss, &correct, NULL),
                          TUTTI_OK);
