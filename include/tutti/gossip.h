@@ -43,6 +43,8 @@ typedef struct tutti_mixer_options {
                                             model is too small for that to pay or the run has no
                                             lanes */
     double gamma;                        /* 0: by what the codec keeps */
+    bool cross;                          /* neighbours' models are kept, and something goes back;
+                                            see below */
 } tutti_mixer_options;
 /* Rows of a method's option table for two of them. */
 #define TUTTI_MIXER_GRAPH(at) \
@@ -77,6 +79,23 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
    with u, and wait has nothing left to do. */
 void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass);
 tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);
+
+/* Cross-gradients (src/gossip/mixer_cross.c): what this worker makes of a neighbour's model goes
+   back to that neighbour. Of mixers with `cross`: the graph is symmetric in all rounds, and a loss
+   ends the run, so not under TUTTI_GOES_ON. Client thread.
+
+   neighbours: how many there are in the round that has begun, ascending by rank. What follows is
+   for a round that has come (tutti_mix, tutti_mix_wait), before the next begins.
+   model: that of the a-th, as it was when the round began; with a codec its public copy after it.
+   It stays until something is given back.
+   give_back: v (n) goes to the a-th, once each. Does not wait. Through the codec, where models go
+   through one, with error feedback: what a message lacks of v is added to the next.
+   take_back: v := W_ii v + sum_j W_ij v_j, v_j what neighbour j gave back, with W of that round,
+   summed as models are. With a codec v too is what it would be as a message. Blocks. */
+int tutti_mixer_neighbours(const tutti_mixer *mixer);
+const float *tutti_mixer_model(const tutti_mixer *mixer, int a);
+tutti_status tutti_mixer_give_back(tutti_mixer *mixer, int a, const float *v, tutti_error *err);
+tutti_status tutti_mixer_take_back(tutti_mixer *mixer, float *v, tutti_error *err);
 
 /* ---- averager ---- */
 

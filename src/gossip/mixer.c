@@ -77,7 +77,9 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     if (options->encode)
         TUTTI_TRY(tutti_mixer_codec_declare(mixer, plan, options->gamma, err));
-    if (d > 0 && mixer->codec == NULL)
+    if (options->cross)
+        TUTTI_TRY(tutti_mixer_cross_declare(mixer, options->graph, plan, err));
+    if (d > 0 && mixer->codec == NULL && mixer->cross == NULL)
         tutti_declare(plan, &(tutti_state){ .name = "mixer.room", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                             .count = (m->n > CHUNK ? SLOTS : 1) * d * mixer->chunk }, &mixer->room);
     return TUTTI_OK;
@@ -104,6 +106,7 @@ static void close_mixer(void *self)
     tutti_mixer *mixer = self;
 
     tutti_lane_close(mixer->lane);
+    tutti_mixer_cross_close(mixer);
     tutti_mixer_codec_close(mixer->codec);
     tutti_graph_close(mixer->graph);
     tutti_free(mixer->requests);
@@ -232,6 +235,8 @@ static tutti_request *slot(const tutti_mixer *mixer, size_t c)
 
 static float *room(const tutti_mixer *mixer, size_t c, int a)
 {
+    if (mixer->cross != NULL)
+        return tutti_mixer_cross_room(mixer, a) + c * mixer->chunk;
     return mixer->room + (c % SLOTS * (size_t)tutti_graph_degree(mixer->graph) + (size_t)a) * mixer->chunk;
 }
 
@@ -385,6 +390,7 @@ static tutti_mixer_round begin(tutti_mixer *mixer, uint64_t k, const float *u, f
     }
     if (mass != NULL)
         *mass = left;
+    mixer->last = r;
     return r;
 }
 

@@ -351,6 +351,51 @@ static tutti_status look_at(const tutti_mixer *mixer, const tutti_view *v, tutti
                            c->codec->ops->name, (double)bad.value);
 }
 
+/* A tensor's bytes at out, behind their head: *some of them. */
+static void put(const tutti_mixer *mixer, const tutti_view *v, const float *x, uint8_t *out, size_t *some)
+{
+    tutti_mixer_codec *c = mixer->codec;
+    const size_t prefix = prefix_of(c->codec, v), head = head_of(c, v);
+
+    *some = tutti_codec_pack(c->codec, v, x, c->scratch, out + head);
+    for (size_t k = 0; k < prefix; k++)
+        out[k] = (uint8_t)(*some >> 8 * k);
+    if (c->checked)
+        tutti_checksum_put(c->codec, v, mixer->m->rank, out + head, *some, out + prefix);
+}
+
+/* y += a * the tensor that worker `from` has put at *in, which moves on. bytes: of the whole message. */
+static tutti_status get(const tutti_mixer *mixer, const tutti_view *v, int from, const uint8_t **in, const uint8_t *end,
+                        size_t bytes, float a, float *y, tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+    const size_t prefix = prefix_of(c->codec, v), head = head_of(c, v);
+    size_t some = tutti_codec_point_bound(c->codec, v);
+
+    if (prefix > 0 && (size_t)(end - *in) >= PREFIX)
+        some = (size_t)(*in)[0] | (size_t)(*in)[1] << 8 | (size_t)(*in)[2] << 16 | (size_t)(*in)[3] << 24;
+    if (head > (size_t)(end - *in) || some > (size_t)(end - *in) - head)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from,
+                               "worker %d sent %zu bytes that end within tensor %d; do all workers run the same "
+                               "codec with the same options?",
+                               from, bytes, v->tensor);
+    if (c->checked)
+        TUTTI_TRY(tutti_checksum_check(c->codec, v, from, *in + head, some, *in + prefix, err));
+    TUTTI_TRY(tutti_fail_within(err, tutti_codec_unpack_add(c->codec, v, *in + head, some, a, y, c->scratch, err),
+                                "what worker %d sent of tensor %d", from, v->tensor));
+    *in += head + some;
+    return TUTTI_OK;
+}
+
+static tutti_status got_all(int from, const uint8_t *in, const uint8_t *end, tutti_error *err)
+{
+    return in == end ? TUTTI_OK
+                     : tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from,
+                                       "worker %d sent %zu bytes more than its tensors have; do all workers run the "
+                                       "same codec with the same options?",
+                                       from, (size_t)(end - in));
+}
+
 /* The tensors of message g: what my copy lacks, encoded, and added to it as the others will. */
 static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, const message *g, size_t *bytes,
                          tutti_error *err)
@@ -361,8 +406,7 @@ static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, c
     *bytes = 0;
     for (int i = g->first; i < g->first + g->tensors; i++) {
         const tutti_view v = view_of(c, i, r->k);
-        const size_t prefix = prefix_of(c->codec, &v), head = head_of(c, &v),
-                     left = g->bytes - (size_t)(out - (c->send + g->at));
+        const size_t head = head_of(c, &v), left = g->bytes - (size_t)(out - (c->send + g->at));
         size_t some;
         if (head + tutti_codec_point_bound(c->codec, &v) > left)
             return tutti_fail(err, TUTTI_ERR_STATE, 0,
@@ -370,11 +414,7 @@ static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, c
                               "fault of the program: please report it",
                               c->codec->ops->name, (unsigned long long)r->k);
         tutti_diff(c->space.device, v.count, 1, r->u + v.first, c->mine + v.first, c->difference);
-        some = tutti_codec_pack(c->codec, &v, c->difference, c->scratch, out + head);
-        for (size_t k = 0; k < prefix; k++)
-            out[k] = (uint8_t)(some >> 8 * k);
-        if (c->checked)
-            tutti_checksum_put(c->codec, &v, mixer->m->rank, out + head, some, out + prefix);
+        put(mixer, &v, c->difference, out, &some);
         TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, out + head, some, 1, c->mine + v.first, c->scratch, err));
         TUTTI_TRY(look_at(mixer, &v, err));
         out += head + some;
@@ -391,28 +431,9 @@ static tutti_status unpack(const tutti_mixer *mixer, const tutti_mixer_round *r,
 
     for (int i = g->first; i < g->first + g->tensors; i++) {
         const tutti_view v = view_of(c, i, r->k);
-        const size_t prefix = prefix_of(c->codec, &v), head = head_of(c, &v);
-        size_t some = tutti_codec_point_bound(c->codec, &v);
-        if (prefix > 0 && (size_t)(end - in) >= PREFIX)
-            some = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16 | (size_t)in[3] << 24;
-        if (head > (size_t)(end - in) || some > (size_t)(end - in) - head)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a],
-                                   "worker %d sent %zu bytes that end within tensor %d; do all workers run the same "
-                                   "codec with the same options?",
-                                   mixer->in[a], bytes, i);
-        if (c->checked)
-            TUTTI_TRY(tutti_checksum_check(c->codec, &v, mixer->in[a], in + head, some, in + prefix, err));
-        TUTTI_TRY(tutti_fail_within(
-            err, tutti_codec_unpack_add(c->codec, &v, in + head, some, 1, c->theirs[a] + v.first, c->scratch, err),
-            "what worker %d sent of tensor %d", mixer->in[a], i));
-        in += head + some;
+        TUTTI_TRY(get(mixer, &v, mixer->in[a], &in, end, bytes, 1, c->theirs[a] + v.first, err));
     }
-    if (in != end)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a],
-                               "worker %d sent %zu bytes more than its tensors have; do all workers run the same codec "
-                               "with the same options?",
-                               mixer->in[a], (size_t)(end - in));
-    return TUTTI_OK;
+    return got_all(mixer->in[a], in, end, err);
 }
 
 static tutti_status post_receives(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_port port, tutti_error *err)
@@ -529,6 +550,57 @@ tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round
     }
     move(mixer, r);
     return TUTTI_OK;
+}
+
+/* ---- vectors that are no models ---- */
+
+float *tutti_mixer_codec_copy(const tutti_mixer *mixer, int a)
+{
+    return mixer->codec->theirs[a];
+}
+
+size_t tutti_mixer_codec_bytes(const tutti_mixer *mixer)
+{
+    return mixer->codec->bytes;
+}
+
+/* Draws of their own: those of the model's message were for other numbers. */
+static tutti_view aside_of(const tutti_mixer_codec *c, int tensor, uint64_t k)
+{
+    tutti_view v = view_of(c, tensor, k);
+
+    v.stage = 1;
+    return v;
+}
+
+tutti_status tutti_mixer_codec_put(const tutti_mixer *mixer, uint64_t k, float *x, uint8_t *out, size_t *bytes,
+                                   tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+
+    *bytes = 0;
+    for (int i = 0; i < c->space.n_tensors; i++) {
+        const tutti_view v = aside_of(c, i, k);
+        const size_t head = head_of(c, &v);
+        size_t some;
+        put(mixer, &v, x + v.first, out + *bytes, &some);
+        TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, out + *bytes + head, some, -1, x + v.first, c->scratch, err));
+        *bytes += head + some;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_mixer_codec_get(const tutti_mixer *mixer, uint64_t k, int from, const uint8_t *in, size_t bytes,
+                                   float a, float *y, tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+    const uint8_t *const end = in + bytes;
+
+    for (int i = 0; i < c->space.n_tensors; i++) {
+        const tutti_view v = aside_of(c, i, k);
+        TUTTI_TRY(get(mixer, &v, from, &in, end, bytes, a, y + v.first, err));
+    }
+    return got_all(from, in, end, err);
 }
 
 void tutti_mixer_codec_cancel(tutti_mixer *mixer)

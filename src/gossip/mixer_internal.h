@@ -6,6 +6,7 @@
 #include "tutti/gossip.h"
 
 typedef struct tutti_mixer_codec tutti_mixer_codec;
+typedef struct tutti_mixer_cross tutti_mixer_cross;
 
 typedef struct tutti_mixer_round {
     uint64_t k, epoch;       /* epoch: of the step that asked for it */
@@ -44,6 +45,8 @@ struct tutti_mixer {
     bool pending;            /* started and not waited for */
     bool arrived;            /* the round is over all the same */
     tutti_mixer_codec *codec; /* NULL: models travel as they are */
+    tutti_mixer_cross *cross; /* NULL: models that came are not kept, and nothing goes back */
+    tutti_mixer_round last; /* round that began */
 };
 
 bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank);
@@ -69,4 +72,24 @@ void tutti_mixer_codec_close(tutti_mixer_codec *c); /* NULL-safe */
 tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round *r,
                                      tutti_error *err);
 void tutti_mixer_codec_cancel(tutti_mixer *mixer);
+/* The public copy of the a-th in-neighbour, as it is now. */
+float *tutti_mixer_codec_copy(const tutti_mixer *mixer, int a);
+/* Vectors of the model's size that go through the same codec, with draws of their own, in one
+   message. bytes: most. */
+size_t tutti_mixer_codec_bytes(const tutti_mixer *mixer);
+/* out := x (n), encoded; x becomes what that lacks of it. */
+tutti_status tutti_mixer_codec_put(const tutti_mixer *mixer, uint64_t k, float *x, uint8_t *out,
+                                   size_t *bytes, tutti_error *err);
+/* y (n) += a * what worker `from` put there. */
+tutti_status tutti_mixer_codec_get(const tutti_mixer *mixer, uint64_t k, int from,
+                                   const uint8_t *in, size_t bytes, float a, float *y,
+                                   tutti_error *err);
+
+/* ---- mixer_cross.c: what goes back to neighbours. Where it was asked for; else mixer->cross stays
+   NULL ---- */
+tutti_status tutti_mixer_cross_declare(tutti_mixer *mixer, const char *graph, tutti_plan *plan,
+                                       tutti_error *err);
+void tutti_mixer_cross_close(tutti_mixer *mixer); /* NULL-safe */
+/* n: where the model of the a-th in-neighbour comes, without a codec. */
+float *tutti_mixer_cross_room(const tutti_mixer *mixer, int a);
 #endif
