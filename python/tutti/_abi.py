@@ -73,6 +73,7 @@ TUTTI_KNOWS_ROWS = 64
 TUTTI_UPDATES_SLICES = 128
 TUTTI_THROUGH_SERVERS = 256
 TUTTI_SERVERS = 512
+TUTTI_AGAIN = 1024
 TUTTI_HISTOGRAM_EXACT = 1024
 TUTTI_HISTOGRAM_BINS = 1081
 TUTTI_SERVICES_MOST = 4
@@ -181,7 +182,7 @@ class tutti_pass(Structure):
         ("scale", c_double),
         ("epoch", c_ulong),
         ("position", c_ulong),
-        ("same_batch", c_bool),
+        ("again", c_bool),
         ("same_values", c_bool),
         ("keep", c_bool),
         ("exchange", c_bool),
@@ -619,6 +620,7 @@ class tutti_engine_options(Structure):
         ("lane", c_int),
         ("trace_events", c_ulong),
         ("stop_on_loss", c_bool),
+        ("once", c_bool),
         ("servers", c_int),
         ("own_values", c_ulong),
     ]
@@ -769,6 +771,7 @@ class tutti_mixer_options(Structure):
         ("encode", c_bool),
         ("ahead", c_bool),
         ("gamma", c_double),
+        ("cross", c_bool),
     ]
 
 
@@ -996,6 +999,7 @@ FUNCTIONS = {
     "tutti_base_step_locked": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_locks),
         POINTER(tutti_error)]),
     "tutti_base_step_on": (c_int, [POINTER(tutti_method), POINTER(c_float), c_void_p, c_double, POINTER(tutti_error)]),
+    "tutti_base_unscale": (None, [POINTER(tutti_method)]),
     "tutti_blend": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), c_float, POINTER(c_float)]),
     "tutti_broadcast": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, POINTER(tutti_error)]),
     "tutti_call": (c_int, [POINTER(tutti_method), c_int, c_int, POINTER(tutti_note), tutti_buffer, tutti_buffer,
@@ -1221,6 +1225,10 @@ FUNCTIONS = {
     "tutti_mix_wait": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_mixer_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_mixer_options),
         POINTER(tutti_error)]),
+    "tutti_mixer_give_back": (c_int, [c_void_p, c_int, POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_mixer_model": (POINTER(c_float), [c_void_p, c_int]),
+    "tutti_mixer_neighbours": (c_int, [c_void_p]),
+    "tutti_mixer_take_back": (c_int, [c_void_p, POINTER(c_float), POINTER(tutti_error)]),
     "tutti_monitor_close": (None, [c_void_p]),
     "tutti_monitor_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), POINTER(tutti_error)]),
     "tutti_norm2": (c_double, [c_void_p, c_ulong, POINTER(c_float)]),

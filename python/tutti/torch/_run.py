@@ -40,6 +40,12 @@ _CHANGED = (
 )
 
 
+_NO_CLOSURE = (
+    "method '{}' computes a batch again at other values within a step, for which it needs optimizer.step(closure): a "
+    "function that clears the gradients, computes the loss, calls backward() and returns the loss"
+)
+
+
 def _statistics(module: nn.Module) -> list[torch.Tensor]:
     """Running means and variances of batch norms: the engine's client state, whose mean is part of the agreed model."""
     found = []
@@ -130,6 +136,7 @@ class Run:
         self.only_serves = self.world.rank >= self.world.size - self.servers
         self.replicas_equal = bool(self.engine.method.traits & _abi.TUTTI_REPLICAS_EQUAL)
         self.own_pace = bool(self.engine.method.traits & _abi.TUTTI_OWN_PACE)
+        self.again = bool(self.engine.method.traits & _abi.TUTTI_AGAIN)
         if self.only_serves:
             return
         self.binding.attach(self.engine)
@@ -141,6 +148,7 @@ class Run:
         self._pass: _abi.tutti_pass | None = None  # under way
         self._factor = 1.0  # what the pass wants of a gradient of a mean over its samples
         self._given: list[int | None] = []  # versions of the gradients that were handed over in this pass
+        self._draws: torch.Tensor | None = None  # torch's generator as it was before the step's first pass drew
         self.within = False  # a step has begun, and has more passes
         self.steps = 0
         self._ended = self._shown = False
@@ -187,6 +195,8 @@ class Run:
         samples = self.engine.method.samples if dealt else p.samples
         self._factor = samples / p.divisor if p.divisor else 0.0
         self._pass, self._given = p, [None] * len(self.binding.bound)
+        if self.again and not p.again:
+            self._draws = torch.get_rng_state()
         return p
 
     def _begin_pass(self) -> _abi.tutti_pass:
@@ -315,8 +325,41 @@ class Run:
 
     # ---- a step ----
 
-    def step(self, loss: float | None) -> None:
+    def step(self, loss: float | None, closure: Callable[[], Any] | None) -> Any:
+        """Gives what the closure did in the step's first pass."""
         self._check_training()
+        if not self.again:
+            self._end_pass(loss)
+            return None
+        if closure is None:
+            raise ValueError(_NO_CLOSURE.format(self.method))
+        first = None
+        if self._pass is None or all(b.param.grad is None for b in self.binding.bound):
+            self.begin()
+            with torch.enable_grad():
+                first = closure()
+        self._end_pass(float(first) if loss is None and first is not None else loss)
+        while self.within:
+            self._look_again(closure)
+        for b in self.binding.bound:
+            b.param.grad = None  # or the next step would take them for a backward before it
+        return first
+
+    def _look_again(self, closure: Callable[[], Any]) -> None:
+        """The same batch at the values that the method has put there, with the same draws, and nothing kept of it."""
+        buffers = [(b, b.clone()) for b in self.model.buffers()]
+        for b in self.binding.bound:
+            b.param.grad = None
+        self.begin()
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.set_rng_state(self._draws)
+            closure()
+        with torch.no_grad():
+            for b, was in buffers:
+                b.copy_(was)
+        self._end_pass(None)
+
+    def _end_pass(self, loss: float | None) -> None:
         if self._pass is None:
             raise StateError("step() without a pass: there was no forward in training mode since the last one")
         for b in self.binding.bound:

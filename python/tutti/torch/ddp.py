@@ -166,6 +166,7 @@ class DistributedDataParallel(nn.Module):
                 method=method,
                 codec=codec,
                 optimizer="client",
+                once=True,  # a backward is the caller's, and is not asked for again
                 initial=binding.initial,
                 fingerprint=binding.fingerprint(),
                 nonfinite=_abi.TUTTI_NONFINITE_KEEP,  # the optimiser or its GradScaler says what becomes of them

@@ -69,13 +69,18 @@ class Optimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.optimizer.zero_grad(set_to_none)
 
-    def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:  # type: ignore[override]
         """Ends the pass, and with the step's last one the step. `loss`: the mean loss of this batch, for methods that
-        go by it (oscars). A closure would compute gradients anew within the step, which no method can exchange."""
-        if closure is not None:
+        go by it (oscars).
+
+        closure: for methods that compute a batch again at other values (saddle), and for them alone. It clears the
+        gradients, computes the batch's loss, calls backward() and returns the loss. It is called for each pass of the
+        step, but for the first where backward() was called before. step() then gives the loss of the first. Dropout
+        drops the same in all of them, and the model's buffers stay as the first has left them."""
+        if closure is not None and not self._run.again:
             raise ValueError("step(closure) cannot be had: a closure computes gradients again within the step, after "
                              "they have been exchanged; call backward() and then step()")
-        self._run.step(None if loss is None else float(loss))
+        return self._run.step(None if loss is None else float(loss), closure)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """loss times the scale of this pass (prepare(loss_scale=...)); the method divides it out of the gradients."""
