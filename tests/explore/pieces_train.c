@@ -107,6 +107,52 @@ static void step_atc(training *t, int workers)
     mix(t, workers, t->step, u);
 }
 
+/* saddle: the gradient of worker r's samples at x, taken `climb` away. The norm is over all places. */
+static const double climb = 2;
+static void sam(const training *t, int r, const double *x, double *g)
+{
+    double norm = 0;
+
+    for (int i = 0; i < PERIOD; i++) {
+        g[i] = x[i] - pull(r, t->step, (size_t)i);
+        norm += g[i] * g[i] * (double)(t->count[0] + t->count[1] + t->count[2]) / PERIOD;
+    }
+    for (int i = 0; i < PERIOD; i++)
+        g[i] += climb * g[i] / sqrt(norm);
+}
+
+static void step_sam(training *t, int workers)
+{
+    double u[EXPLORE_RANKS][PERIOD], g[PERIOD];
+
+    memcpy(u, t->x, sizeof u);
+    for (int r = 0; r < workers; r++) {
+        sam(t, r, t->x[r], g);
+        for (int i = 0; i < PERIOD; i++)
+            u[r][i] -= rate * g[i];
+    }
+    mix(t, workers, t->step, u);
+}
+
+/* Every neighbour's samples at my model, by their weights. */
+static void step_cross(training *t, int workers)
+{
+    int in[EXPLORE_RANKS], out[EXPLORE_RANKS], n_in, n_out;
+    double w_in[EXPLORE_RANKS], w_out[EXPLORE_RANKS], self;
+    double x[EXPLORE_RANKS][PERIOD], g[PERIOD];
+
+    memcpy(x, t->x, sizeof x);
+    mix(t, workers, t->step, x);
+    for (int r = 0; r < workers; r++) {
+        tutti_graph_round(t->graph, t->step, r, in, w_in, &n_in, out, w_out, &n_out, &self);
+        for (int a = -1; a < n_in; a++) {
+            sam(t, a < 0 ? r : in[a], x[r], g);
+            for (int i = 0; i < PERIOD; i++)
+                t->x[r][i] -= rate * (a < 0 ? self : w_in[a]) * g[i];
+        }
+    }
+}
+
 static void step_twice(training *t, int workers) /* two rounds a step */
 {
     double u[EXPLORE_RANKS][PERIOD];
@@ -370,6 +416,30 @@ static tutti_status choco_ahead(tutti_world *world, explore_case *c, tutti_error
     return choco_with(world, c, true, err);
 }
 
+/* Gradients go back to where models came from; codecs lose nothing. */
+static tutti_status saddle_with(tutti_world *world, explore_case *c, bool large, tutti_error *err)
+{
+    static const char *const graphs[] = { "ring", "complete", "star", "random-matching" };
+    static const char *const codecs[] = { NULL, "fp32", "topk(ratio=1)" };
+    const char *const codec = large ? NULL : codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))];
+    const char *const graph = graphs[large ? 0 : explore_draw(c, "graph", codec == NULL ? TUTTI_LENGTH(graphs) : 3)];
+    const bool back = large || explore_draw(c, "back", 4) > 0;
+    char method[80];
+
+    snprintf(method, sizeof method, "saddle(variant=%s,graph=%s,rho=%g)", back ? "n" : "q", graph, climb);
+    return train_with(world, c, codec, method, graph, 0, large, back ? step_cross : step_sam, err);
+}
+
+static tutti_status saddle(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return saddle_with(world, c, false, err);
+}
+
+static tutti_status saddle_ahead(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return saddle_with(world, c, true, err);
+}
+
 /* What is kept is read while the mixer's own thread adds to it what comes. */
 static tutti_status sgp_ahead(tutti_world *world, explore_case *c, tutti_error *err)
 {
@@ -544,6 +614,23 @@ const explore_piece explore_train_pieces[] = {
       .least = 2,
       .most = 4,
       .rank_main = choco_ahead },
+    { .name = "saddle",
+      .help = "saddle on several graphs, with gradients that go back to where models came from, through codecs that lose "
+              "nothing and without",
+      .least = 2,
+      .most = 5,
+      .rank_main = saddle },
+    { .name = "saddle-ahead",
+      .help = "the same on rings while models travel on the mixer's own thread",
+      .least = 2,
+      .most = 3,
+      .rank_main = saddle_ahead },
+    { .name = "saddle-dies",
+      .help = "a rank is killed while gradients go back: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = saddle,
+      .deaths = true },
     { .name = "sgp-ahead",
       .help = "sgp with overlap on directed graphs: numerators, weights and what is on its way, while models travel on "
               "the mixer's own thread",

@@ -25,6 +25,7 @@ static const struct also {
     { "d-psgd", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
     { "qg-dsgdm", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
     { "gut", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
+    { "saddle", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
     { "hermes", "local_passes", ">", { "minibatch=1", "chunk=1" }, NULL, 1, 1, true },
     { "hermes", "chunk", ">", { "minibatch=1" }, NULL, 1048576, 1, true },
     { "hermes", "chunk_most", ">", { "minibatch=1", "chunk=4", "local_passes=2" }, NULL, 1048576, 1 },
