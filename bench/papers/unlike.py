@@ -16,7 +16,9 @@ steps. Virtual time: other work on the machine changes nothing.
 All have one grid of learning rates, constant, and two seeds, which draw the partition too. The best
 rate is that of the least mean loss; where it is at the border of the grid the figure is left out. A
 ratio is to the loss of d-psgd in the same or a plainer form, at its own best rate. ddp, which averages
-over all in every step, is what there is to reach.
+over all in every step, is what there is to reach. saddle, which computes each batch twice (variant=n
+six times, at twice the bytes), is compared at equal steps with qg-dsgdm, which it is without that; and
+through int8 with itself.
 
 DSGD in the papers is d-psgd without momentum, DSGDm-N with Nesterov's, QG-DSGDm-N qg-dsgdm with it,
 QG-GUTm gut with it."""
@@ -34,7 +36,7 @@ from gossip import Gossip, last  # noqa: E402
 WHERE = "16 workers on a ring, Dir(0.1)"
 STEPS, RATES, SEEDS = 200, (0.0125, 0.03, 0.075, 0.18, 0.45), (1, 2)
 PLAIN, BALL, NESTEROV = "sgd(lr=%g)", "sgd(lr=%g,momentum=0.9)", "sgd(lr=%g,momentum=0.9,nesterov=true)"
-# method, title, optimizer, the title that it is compared with
+# method, title, optimizer, the title that it is compared with, more options
 RUNS = (
     ("ddp", "ddp, nesterov", NESTEROV, None),
     ("d-psgd(order=atc)", "d-psgd, plain", PLAIN, None),
@@ -44,6 +46,9 @@ RUNS = (
     ("gut", "gut, plain", PLAIN, "d-psgd, plain"),
     ("gut", "gut, nesterov", NESTEROV, "d-psgd, nesterov"),
     ("gut(scaling=0)", "gut(scaling=0), nesterov", NESTEROV, "d-psgd, nesterov"),
+    ("saddle", "saddle, nesterov", NESTEROV, "qg-dsgdm, nesterov"),
+    ("saddle(variant=n)", "saddle(variant=n), nesterov", NESTEROV, "qg-dsgdm, nesterov"),
+    ("saddle", "saddle through int8, nesterov", NESTEROV, "saddle, nesterov", "--codec", "int8"),
 )
 
 
@@ -51,16 +56,16 @@ class Unlike(Gossip):
     def run(self):
         self.seeds = SEEDS[:1] if self.quick else SEEDS
         wanted = [run for run in RUNS if self.chosen(run[1])]
-        bases = {against for _, _, _, against in wanted}
+        bases = {run[3] for run in wanted}
         bases |= {run[3] for run in RUNS if run[1] in bases}
         losses = {}
-        for method, title, optimizer, against in (run for run in RUNS if run in wanted or run[1] in bases):
+        for method, title, optimizer, against, *more in (run for run in RUNS if run in wanted or run[1] in bases):
             got = self.tuned(f"{title}, {WHERE}", RATES,
                              lambda rate, seed: self.losses(
                                  ("--model", "mlp(hidden=32)", "--data", "mnist", "-n", 16, "--batch", 8,
                                   "--partition", "dirichlet(alpha=0.1,even=cut)", "--transport", "sim", "--steps",
                                   STEPS, "--seed", seed, "--method", method, "--optimizer", optimizer % rate,
-                                  "--threads", 1), STEPS))
+                                  "--threads", 1, *more), STEPS))
             if got is None:
                 continue
             rate, runs, means = got

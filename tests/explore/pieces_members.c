@@ -318,6 +318,7 @@ static tutti_status momentum_goes_on(tutti_world *world, explore_case *c, tutti_
     };
     static const char *const methods[] = {
         "qg-dsgdm(graph=ring)", "qg-dsgdm(graph=exponential,period=2)", "qg-dsgdm(graph=complete)", "gut(graph=ring)",
+        "saddle(graph=ring)",
         "gut(graph=exponential,scaling=0.25)", "gut(graph=directed-ring)",
     };
     const bool coded = explore_draw(c, "coded", 3) == 0;
@@ -579,7 +580,7 @@ const explore_piece explore_members_pieces[] = {
       .losses = 4,
       .steps = 3000 },
     { .name = "momentum-goes-on",
-      .help = "qg-dsgdm and gut the same: what they step along is read off models, of which a lost worker's are left "
+      .help = "qg-dsgdm, saddle and gut the same: what they step along is read off models, of which a lost worker's are left "
               "out",
       .least = 2,
       .most = 5,

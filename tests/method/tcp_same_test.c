@@ -25,7 +25,7 @@ static void parameters_are_the_same_to_the_bit_over_sockets_and_shared_memory(vo
 {
     static const char *const methods[] = {
         "ddp",  "local-sgd(period=3)", "d-psgd", "qg-dsgdm(period=2)", "gut", "parameter-server(servers=2)",
-        "backup-workers(backup=0)",
+        "saddle(variant=n)", "backup-workers(backup=0)",
     };
     static const char *const transports[] = {
         "tcp", "tcp(local=tcp,streams=2,chunk=4096,eager=256)", "tcp(local=tcp,wire-check=off)",

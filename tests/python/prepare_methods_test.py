@@ -53,7 +53,8 @@ def optimizer_of(method, workers, parameters):
         return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
     rule, options = re.fullmatch(r"(\w+)\((.*)\)", text.value.decode()).groups()
     assert rule == "sgd"
-    return torch.optim.SGD(parameters, **{k: float(v) for k, v in (o.split("=") for o in options.split(","))})
+    said = dict(o.split("=") for o in options.split(","))
+    return torch.optim.SGD(parameters, **{k: v == "true" if v in ("true", "false") else float(v) for k, v in said.items()})
 
 
 class Pace:

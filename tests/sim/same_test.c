@@ -105,6 +105,7 @@ static const struct { const char *method; int n[6]; } cases[] = {
     { "d-psgd(exponential)", { 4, 5 } },
     { "d-psgd(exponential,order=atc)", { 8 } },
     { "qg-dsgdm", { 8 } },
+    { "saddle(variant=n)", { 4 } },
     { "gut(exponential)", { 5 } },
 };
 
