@@ -345,8 +345,8 @@ const char *tutti_exchange_codec(const tutti_method *m);
 tutti_rate tutti_rate_now(const tutti_method *m);
 /* Of the update after so many, as rate.t - 1 of tutti_rate_now says it. Any thread. */
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates);
-/* Within pass(), of a step without exchange: the gradient of the pass before stands in g without the
-   run's loss scale. Once a pass; tutti_base_check does the same. */
+/* Within pass(), of a step without exchange: the gradient of the pass before stands in g without
+   the run's loss scale. tutti_base_check does the same. */
 void tutti_base_unscale(tutti_method *m);
 /* Vote on non-finite gradients, clip, update. A client that exchanges only does the update itself,
    after step() is over. */

@@ -364,7 +364,8 @@ static void put(const tutti_mixer *mixer, const tutti_view *v, const float *x, u
         tutti_checksum_put(c->codec, v, mixer->m->rank, out + head, *some, out + prefix);
 }
 
-/* y += a * the tensor that worker `from` has put at *in, which moves on. bytes: of the whole message. */
+/* y += a * the tensor that worker `from` has put at *in, which moves on. bytes: of the whole
+   message. */
 static tutti_status get(const tutti_mixer *mixer, const tutti_view *v, int from, const uint8_t **in, const uint8_t *end,
                         size_t bytes, float a, float *y, tutti_error *err)
 {

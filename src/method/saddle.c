@@ -182,8 +182,8 @@ static void tell_traffic(tutti_method *m, int neighbours)
 
     if (neighbours > MANY && m->rank == 0 && !s->said)
         tutti_event(m, "traffic",
-                    "variant=n sends each of %d neighbours a model and a gradient, %.3g MB a worker and step before any "
-                    "codec; a sparser graph sends less, and variant=q half of it",
+                    "variant=n sends each of %d neighbours a model and a gradient, %.3g MB a worker and step before "
+                    "any codec; a sparser graph sends less, and variant=q half of it",
                     neighbours, 2 * neighbours * 4e-6 * (double)m->layout->used);
     s->said = true;
 }
@@ -223,10 +223,10 @@ static const char *const saddle_constraints[] = {
     "running statistics move, losses count and dropout is drawn in the first pass alone; the others repeat its draws",
     "a client that computes every batch once is refused; tutti.torch.prepare needs optimizer.step(closure)",
     "no gradient accumulation, but with rho=0 and variant=q",
-    ("variant=q: momentum is the run's optimiser's, sgd or adam, whose buffer is the quasi-global one, so an optimiser of "
-     "the client's is refused; variant=n: any optimiser, whose buffers stay local"),
-    "variant=n needs a symmetric graph, and with it a lost worker ends the run (exit code 3); with variant=q it is left "
-    "out, as under d-psgd",
+    ("variant=q: momentum is the run's optimiser's, sgd or adam, whose buffer is the quasi-global one, so an optimiser "
+     "of the client's is refused; variant=n: any optimiser, whose buffers stay local"),
+    "variant=n needs a symmetric graph, and with it a lost worker ends the run (exit code 3); with variant=q it is "
+    "left out, as under d-psgd",
     ("codec: models travel as differences to public copies (CHOCO), gradients with error feedback; the graph must stay "
      "the same, the codec must contract (casts, int8, topk, sign, randomk) and needs no ef round it"),
     "state is a worker's own, so a checkpoint is resumed with the number of workers that saved it",

@@ -107,7 +107,8 @@ static void step_atc(training *t, int workers)
     mix(t, workers, t->step, u);
 }
 
-/* saddle: the gradient of worker r's samples at x, taken `climb` away. The norm is over all places. */
+/* saddle: the gradient of worker r's samples at x, taken `climb` away. The norm is over all
+   places. */
 static const double climb = 2;
 static void sam(const training *t, int r, const double *x, double *g)
 {
@@ -615,8 +616,8 @@ const explore_piece explore_train_pieces[] = {
       .most = 4,
       .rank_main = choco_ahead },
     { .name = "saddle",
-      .help = "saddle on several graphs, with gradients that go back to where models came from, through codecs that lose "
-              "nothing and without",
+      .help = "saddle on several graphs, with gradients that go back to where models came from, through codecs that "
+              "lose nothing and without",
       .least = 2,
       .most = 5,
       .rank_main = saddle },

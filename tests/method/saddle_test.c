@@ -403,7 +403,8 @@ static void a_model_an_edge_travels_and_with_n_a_gradient_too(void **state)
     }
 }
 
-/* Of a model of three chunks: still one gradient a neighbour; by the mixer's thread or without, the same bits. */
+/* Of a model of three chunks: still one gradient a neighbour; by the mixer's thread or without, the
+   same bits. */
 static void overlap_changes_no_bit(void **state)
 {
     trial a = trial_of("saddle(variant=n)", "sgd(lr=0.1)", 2), b = trial_of("saddle(variant=n)", "sgd(lr=0.1)", 2);
@@ -512,7 +513,8 @@ static void what_cannot_be_is_refused(void **state)
         { .method = "saddle(rho=0,variant=n)", .once = true, .sentence = "computes the samples of a step again" },
         { .method = "saddle", .accumulate = 2,
           .sentence = "method 'saddle': accumulate is 2, but the second pass is over all samples of the step at once, "
-                      "and those of earlier passes are gone; give a batch 2 times as large and accumulate 1, or rho=0" },
+                      "and those of earlier passes are gone; give a batch 2 times as large and accumulate 1, or "
+                      "rho=0" },
         { .method = "saddle(rho=0)", .accumulate = 2 },
         { .method = "saddle(variant=n,graph=directed-ring)",
           .sentence = "method 'saddle': gradients go back to where models came from, but graph 'directed-ring' is not "

@@ -148,7 +148,8 @@ def test_the_closure_is_called_for_each_pass(method, expected):
 
 
 def without(way):
-    model, optimizer = prepared("saddle(rho=0)" if way == "one pass" else "saddle", net(), accumulate=2 if way == "accumulate" else 1)
+    method, accumulate = "saddle(rho=0)" if way == "one pass" else "saddle", 2 if way == "accumulate" else 1
+    model, optimizer = prepared(method, net(), accumulate=accumulate)
     closure = closure_of(model, optimizer, 0)
     if way in ("closure", "one pass"):
         optimizer.step(closure)

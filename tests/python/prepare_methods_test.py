@@ -54,7 +54,8 @@ def optimizer_of(method, workers, parameters):
     rule, options = re.fullmatch(r"(\w+)\((.*)\)", text.value.decode()).groups()
     assert rule == "sgd"
     said = dict(o.split("=") for o in options.split(","))
-    return torch.optim.SGD(parameters, **{k: v == "true" if v in ("true", "false") else float(v) for k, v in said.items()})
+    values = {k: v == "true" if v in ("true", "false") else float(v) for k, v in said.items()}
+    return torch.optim.SGD(parameters, **values)
 
 
 class Pace:
