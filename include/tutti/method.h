@@ -200,8 +200,8 @@ typedef struct tutti_method_ops {
     unsigned traits;
     /* Those of a choice of options, which are applied; NULL: `traits`. It may leave out
        TUTTI_OWN_PACE, TUTTI_REPLICAS_EQUAL, TUTTI_GOES_ON and TUTTI_AGAIN, nothing else, and adds
-       none. With TUTTI_SERVERS it leaves out GOES_ON where every worker serves, and ranks that only serve
-       bring it back. */
+       none. With TUTTI_SERVERS it leaves out GOES_ON where every worker serves, and ranks that only
+       serve bring it back. */
     unsigned (*traits_of)(const void *self);
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
     /* Declares state and facilities, sets m->piece_bytes, m->first_piece_bytes, m->lane_width and

@@ -580,8 +580,8 @@ const explore_piece explore_members_pieces[] = {
       .losses = 4,
       .steps = 3000 },
     { .name = "momentum-goes-on",
-      .help = "qg-dsgdm, saddle and gut the same: what they step along is read off models, of which a lost worker's are "
-              "left out",
+      .help = "qg-dsgdm, saddle and gut the same: what they step along is read off models, of which a lost worker's "
+              "are left out",
       .least = 2,
       .most = 5,
       .rank_main = momentum_goes_on,
