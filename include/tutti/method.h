@@ -390,6 +390,15 @@ tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t f
 /* Where replicas are equal: this worker's samples of this step are in no update, so the run's count
    of samples (tutti_figures) goes without them, once all is quiet. Client thread, in step(). */
 void tutti_discarded(tutti_method *m);
+/* Workers that count the same steps without meeting (their numbers may differ by what the method
+   allows): this worker sits this step out, as one that jumps over it. Its passes had 0 samples, and
+   step() makes no update. It stays a step of the run, for tutti_engine_more, reports, epochs,
+   checkpoints and the learning rate's schedule. It is no update (rate.t), none of this worker's
+   steps (own_steps), and its samples are not the run's, once all is quiet. Nobody computes them in
+   that epoch. Declared within declare(); sit_out: client thread, in step(). Where replicas differ,
+   of methods with services, not under TUTTI_OWN_PACE. */
+void tutti_sit_out_declare(tutti_method *m, tutti_plan *plan);
+void tutti_sit_out(tutti_method *m);
 /* The run ends here: no more gradients are handed out, those that were are computed, and then all
    clients are told (tutti_engine_ended). One worker says it. Client thread, in step(), under
    TUTTI_OWN_PACE, of clients that ask for their steps (tutti_engine_more). */
@@ -453,6 +462,15 @@ tutti_status tutti_round(tutti_method *m, int service, bool free, tutti_error *e
 void tutti_owe(tutti_method *m, int service, int64_t rounds);
 /* Client thread: blocks until at most that many rounds are owed or under way. */
 tutti_status tutti_await_rounds(tutti_method *m, int service, int64_t most, tutti_error *err);
+/* Client thread, within a hook of a method with services, which holds `at`, a monitor of the
+   method's: blocks, with `at` given up, until ready(of) is true. ready is called with `at` held;
+   whoever makes it true wakes `at`. The time is exposed (engine.h), in virtual time too.
+   TUTTI_TIMEOUT: that time of tutti_now_ns has passed. It ends with the sentence of a service of
+   this worker that has failed: so also when a worker is lost without which the run does not go on.
+   In a run that goes on ready() must come true without the lost; a service that hears of them wakes
+   `at`. */
+tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void *of), void *of,
+                         int64_t deadline_ns, tutti_error *err);
 /* One request to that service of a member, and its one reply, in place of which nothing else is
    received. Any thread; blocks. note: the request's kind, a, b; on return the reply's. Kinds above
    0xFFFFFFF0 are the engine's. TUTTI_ERR_PEER: that worker is gone, or its service has failed.

@@ -89,7 +89,7 @@ void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t be
 static uint64_t own_steps(const tutti_engine *e)
 {
     if ((e->m.traits & TUTTI_REPLICAS_EQUAL) == 0)
-        return e->own.steps;
+        return e->own.steps - e->sat_out;
     return e->m.rank < e->m.workers ? e->progress.step : 0;
 }
 
@@ -148,6 +148,18 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
 void tutti_discarded(tutti_method *m)
 {
     ((tutti_engine *)m->engine)->services.discarded += (uint64_t)m->samples;
+}
+
+void tutti_sit_out_declare(tutti_method *m, tutti_plan *plan)
+{
+    tutti_engine *e = m->engine;
+    tutti_declare_late_value(plan, "engine.sat-out", TUTTI_OWN_ZERO, &e->sat_out, sizeof e->sat_out);
+}
+
+void tutti_sit_out(tutti_method *m)
+{
+    ((tutti_engine *)m->engine)->sat_out++;
+    tutti_discarded(m);
 }
 
 void tutti_stale(tutti_method *m, uint64_t staleness)

@@ -173,6 +173,7 @@ struct tutti_engine {
        client's; declared where gradients may be old (tutti_engine_declare_history) */
     struct { uint64_t step, samples, skipped; } progress;
     struct { uint64_t steps, samples, skipped; } own, told;
+    uint64_t sat_out;            /* of own.steps; declared by methods that have such steps */
     struct {
         uint64_t restarts, stale_most, stale_n;
         double stale_sum;

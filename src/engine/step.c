@@ -113,13 +113,14 @@ static tutti_status settle(tutti_engine *e, tutti_error *err)
 
 /* ---- passes ---- */
 
-/* Steps so far that moved the model: what schedules and bias corrections count (a step
-   that was left out is none to them). */
+/* Steps so far that moved the model: what bias corrections count, and schedules with those that
+   were sat out besides. A step that was left out is none to either. */
 static uint64_t updates(tutti_engine *e)
 {
     const bool equal = e->m.traits & TUTTI_REPLICAS_EQUAL;
-    const uint64_t steps = equal || e->own_pace ? e->m.step : e->own.steps, skipped = *tutti_engine_skipped(e);
-    return steps > skipped ? steps - skipped : 0;
+    const uint64_t steps = equal || e->own_pace ? e->m.step : e->own.steps,
+                   without = *tutti_engine_skipped(e) + e->sat_out;
+    return steps > without ? steps - without : 0;
 }
 
 static tutti_status begin_step(tutti_engine *e, tutti_error *err)
@@ -139,7 +140,7 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     /* what begins with the step goes by it, a codec's warm-up */
     tutti_share_pass(&e->share, step, e->member, 0, &m->epoch, &position);
     m->loss = 0;
-    e->lr_factor = tutti_lr_schedule_factor(e->schedule, updates(e));
+    e->lr_factor = tutti_lr_schedule_factor(e->schedule, updates(e) + e->sat_out);
     m->lr = e->lr * e->lr_factor;
     e->loss_sum = 0;
     e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) /

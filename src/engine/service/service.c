@@ -124,14 +124,22 @@ static void answer_for_the_failed(service *s, int blame)
 
 static void set_failed(tutti_engine *e, tutti_status status, const tutti_error *err)
 {
+    tutti_monitor *awaited;
+
     tutti_lock(e->services.monitor);
     if (e->services.status == TUTTI_OK) {
         e->services.status = status;
         e->services.error = *err;
         tutti_service_end_calls(e, false);
     }
+    awaited = e->services.awaited;
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
+    if (awaited == NULL)
+        return;
+    tutti_lock(awaited); /* outlives all services: it is closed after they have ended */
+    tutti_wake(awaited);
+    tutti_unlock(awaited);
 }
 
 static tutti_status work(void *arg, tutti_error *err)
@@ -415,6 +423,39 @@ tutti_status tutti_await_rounds(tutti_method *m, int index, int64_t most, tutti_
     tutti_unlock(e->services.monitor);
     tutti_engine_doing(e, was);
     return tutti_engine_services_look(e, err);
+}
+
+static void wait_at(tutti_engine *e, tutti_monitor *at)
+{
+    tutti_lock(e->services.monitor);
+    e->services.awaited = at;
+    tutti_unlock(e->services.monitor);
+}
+
+/* A service that fails after the look finds `awaited`, and `at` free only once the wait has begun:
+   so no wake is missed. */
+tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void *of), void *of, int64_t deadline_ns,
+                         tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const int64_t begin_ns = tutti_now_ns(e->rt);
+    tutti_doing was;
+    tutti_status status = TUTTI_OK;
+    bool is;
+
+    if (ready(of))
+        return TUTTI_OK;
+    was = tutti_engine_expose(e);
+    wait_at(e, at);
+    while (!(is = ready(of)) && status == TUTTI_OK) {
+        status = tutti_engine_services_look(e, err);
+        if (status == TUTTI_OK)
+            status = tutti_wait(at, deadline_ns, err);
+    }
+    wait_at(e, NULL);
+    tutti_engine_comm(e, "await", 0, begin_ns, tutti_now_ns(e->rt));
+    tutti_engine_doing(e, was);
+    return is ? TUTTI_OK : status;
 }
 
 /* The monitor is held. All that it is owed, at once: in place of a request, and not counted as

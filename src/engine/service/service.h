@@ -89,6 +89,8 @@ typedef struct tutti_engine_services {
     int64_t comm_ns;
     uint64_t discarded;          /* client's: samples of mine that no update has, since all was
                                     quiet */
+    tutti_monitor *awaited;      /* the method's, at which the client waits (tutti_await); NULL:
+                                    nowhere */
     tutti_status status;         /* of the first service that failed */
     tutti_error error;
     tutti_group group;           /* the client's, for what is not the method's */
