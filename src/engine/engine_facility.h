@@ -110,6 +110,11 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
 tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members,
                                    const tutti_note *note, tutti_engine_call *calls,
                                    tutti_request **each, tutti_error *err);
+/* A request to a service that gives no answer, only tutti_engine_answered: quiet counts it, and
+   nobody waits for it. r: as for tutti_post_send; any thread; does not block. A member that is left
+   out: TUTTI_ERR_PEER, as of a call. */
+tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member,
+                               const tutti_note *note, tutti_buffer payload, tutti_error *err);
 /* For services: until all of n have ended, or this worker closes (TUTTI_CLOSED). The first failure
    among them. */
 tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n,
@@ -144,6 +149,8 @@ typedef struct tutti_engine_desk tutti_engine_desk;
 enum { TUTTI_DESK_MOST = 256 };          /* requests that come, and answers that go, at a time */
 typedef struct tutti_desk_setup {
     int rooms;                           /* of requests; 0: one for each rank, without memory */
+    const int *of;                       /* rooms: from whom each takes its requests; NULL: all take
+                                            from anybody */
     int copies;                          /* of what answers carry */
     void *in, *out;                      /* rooms x in_bytes, copies x out_bytes: the owner's */
     size_t in_bytes, out_bytes;

@@ -172,6 +172,15 @@ tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, i
     return status;
 }
 
+tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member, const tutti_note *note,
+                               tutti_buffer payload, tutti_error *err)
+{
+    tutti_note told = *note;
+
+    told.ticket = tutti_service_count_call(e, index, member);
+    return tutti_engine_post(e, r, member, tutti_service_port(index), &told, payload, 0, err);
+}
+
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call)
 {
     if (!call->pending)

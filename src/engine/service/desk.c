@@ -3,7 +3,8 @@
    Requests. Receives are posted ahead, as many as may come at a time, each into a room of its own.
    So the uploads of all go on at once, and one that is slow is in nobody's way. A request is taken
    when it is whole, in order of arrival; of several that are found at once the lowest rank's first.
-   Those found later stand behind them, so nobody is passed over twice.
+   Those found later stand behind them, so nobody is passed over twice. Rooms may take from one rank
+   each: then no sender has two of them, whatever it sends at a time.
 
    Answers are sent and not awaited. What they carry is copied, since the service goes on to change
    it; several answers with one payload share its copy. A copy is free again when all have taken
@@ -47,7 +48,7 @@ static tutti_status post_room(desk *d, int room, tutti_error *err)
         into = tutti_host(d->in + (size_t)room * d->in_bytes, d->in_bytes, TUTTI_U8);
     d->lined[room] = false;
     d->posted[room] = d->turns++;
-    return tutti_post_recv(d->engine->world, &d->request[room], d->from, tutti_service_port(d->index), into, err);
+    return tutti_post_recv(d->engine->world, &d->request[room], d->of[room], tutti_service_port(d->index), into, err);
 }
 
 static tutti_status post_word(desk *d, tutti_error *err)
@@ -72,20 +73,23 @@ tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_de
     d->out_bytes = setup->out_bytes;
     d->stays = setup->stays;
     d->at_once = setup->at_once;
-    d->from = TUTTI_ANY;
     d->taken = -1;
     d->request = tutti_alloc(rooms, sizeof *d->request);
     d->lined = tutti_alloc(rooms, sizeof *d->lined);
     d->posted = tutti_alloc(rooms, sizeof *d->posted);
     d->line = tutti_alloc(rooms, sizeof *d->line);
+    d->of = tutti_alloc(rooms, sizeof *d->of);
     d->answer = tutti_alloc(answers, sizeof *d->answer);
     d->users = tutti_alloc(setup->copies > 0 ? (size_t)setup->copies : 1, sizeof *d->users);
     d->wanted = tutti_alloc(rooms + answers + 1, sizeof *d->wanted);
     d->seen = tutti_alloc((size_t)ranks, sizeof *d->seen);
-    enough = d->request != NULL && d->lined != NULL && d->posted != NULL && d->line != NULL && d->answer != NULL;
+    enough = d->request != NULL && d->lined != NULL && d->posted != NULL && d->line != NULL && d->of != NULL &&
+             d->answer != NULL;
     if (!enough || d->users == NULL || d->wanted == NULL || d->seen == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': taking %zu requests at a time",
                           e->services.at[index].name, rooms);
+    for (size_t k = 0; k < rooms; k++)
+        d->of[k] = setup->of != NULL ? setup->of[k] : TUTTI_ANY;
     d->rooms = (int)rooms;
     d->answers = (int)answers;
     d->copies = setup->copies;
@@ -104,6 +108,7 @@ void tutti_desk_close(desk *d)
     tutti_free(d->lined);
     tutti_free(d->posted);
     tutti_free(d->line);
+    tutti_free(d->of);
     tutti_free(d->answer);
     tutti_free(d->users);
     tutti_free(d->wanted);
@@ -530,7 +535,7 @@ tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tut
             status = take(d, note, err);
             if (!tutti_is_left_out(&e->m, status, err))
                 return status;
-            d->from = tutti_world_rank(e->world); /* all others are gone: now it is asked by itself only */
+            d->of[d->taken] = tutti_world_rank(e->world); /* whoever asked there is gone: now itself only */
             continue;
         }
         status = wait(d, true, due_ns < deadline_ns ? due_ns : deadline_ns, err);

@@ -36,7 +36,7 @@ struct tutti_engine_desk {
     int *line, waiting;          /* rooms whose requests are here, in order of arrival */
     int taken;                   /* the room of the request that is worked at; -1: none */
     int begun;                   /* rooms posted at first */
-    int from;                    /* from whom requests may come */
+    int *of;                     /* rooms: from whom its requests may come */
     tutti_request word;          /* what this worker tells itself: the end, or that a round is
                                     owed */
     bool woken;                  /* a word came while answers were waited for */
