@@ -1,10 +1,12 @@
 /* gossip.h: models that are averaged with some of the other workers, rather than with all at once.
-   Three facilities (method.h), of which a gossip method declares one:
+   Four facilities (method.h), of which a gossip method declares one:
 
      mixer       Each worker averages its model with its neighbours in a graph, once a round.
      averager    A model beside the computation is averaged with all, or with neighbours, while the
                  client computes on.
      pairs       A model beside the computation is averaged with one other worker at a time.
+     queues      Workers make the same iterations, each at its own speed, and mix the models of the
+                 right ones with their neighbours'.
 
    Each is declared within the method's declare(). From then on the engine opens it, brings it to
    rest, saves it and closes it: the method's hooks say nothing of that. */
@@ -173,6 +175,57 @@ tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err);
 /* run() of the two services. */
 tutti_status tutti_pairs_ask(tutti_pairs *p, tutti_error *err);
 tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err);
+
+/* ---- queues ---- */
+
+/* Update queues and token queues (src/gossip/queues.c): hop's. A worker's iteration is its step, and
+   those of two workers differ by no more than the table of gaps says (tutti_ledger_bound in
+   src/gossip/ledger.h). Models and tokens travel beside the computation; the client waits for those
+   that it needs. It goes on after losses, but for directed graphs without tokens.
+
+   graph: static; "": ring-based, ring for an odd number.
+   max_gap: so many iterations may a worker be ahead of one that takes its models; 0: no tokens.
+   backup: so many in-neighbours are not waited for. staleness: so many iterations old may a model
+   be. */
+enum { TUTTI_QUEUES_STANDARD, TUTTI_QUEUES_NOTIFY_ACK }; /* mode */
+enum { TUTTI_QUEUES_LINEAR, TUTTI_QUEUES_UNIFORM };      /* weights */
+typedef struct tutti_queues_options {
+    const char *graph;
+    int mode, weights;
+    int64_t max_gap, backup, staleness;
+} tutti_queues_options;
+typedef struct tutti_queues tutti_queues;
+/* Within declare(). options: kept. services: the indexes of two of the method's, which run
+   take_models (which `hears`) and take_tokens. TUTTI_ERR_USAGE: options that do not go together. */
+tutti_status tutti_queues_declare(tutti_queues **out, tutti_method *m, tutti_plan *plan,
+                                  const tutti_queues_options *options, const int services[2],
+                                  tutti_error *err);
+/* Client thread, once an iteration each, in this order. send: x is this iteration's; it may change
+   at once. mix: x := the mean of u with the neighbours' models of this iteration, as they weigh in
+   the graph (staleness: by freshness), over those that are here; x may be u. It waits for those
+   that are needed. go_on: waits until the next iteration is allowed, and begins it. */
+tutti_status tutti_queues_send(tutti_queues *q, const float *x, tutti_error *err);
+tutti_status tutti_queues_mix(tutti_queues *q, const float *u, float *x, tutti_error *err);
+tutti_status tutti_queues_go_on(tutti_queues *q, tutti_error *err);
+/* In place of these three, at the beginning of an iteration: by how many this worker may jump, at
+   most `most`, if it is at least `trigger` behind all that take its models; else 0. / Jumps: x := the
+   neighbours' mean of the last of them, without its own. */
+int64_t tutti_queues_may_jump(tutti_queues *q, int64_t trigger, int64_t most);
+tutti_status tutti_queues_jump(tutti_queues *q, int64_t by, float *x, tutti_error *err);
+/* run() of the two services. */
+tutti_status tutti_queues_take_models(tutti_queues *q, tutti_error *err);
+tutti_status tutti_queues_take_tokens(tutti_queues *q, tutti_error *err);
+/* Of this worker in the whole run. gap: iterations begun so far ahead of the slowest neighbour, as
+   far as this worker knew; the last has all beyond. Client thread. */
+enum { TUTTI_QUEUES_GAPS = 64 };
+typedef struct tutti_queues_told {
+    uint64_t skipped, dropped;           /* iterations jumped over; models that were never mixed */
+    double tokens_s, models_s;           /* waited for */
+    uint64_t gap[TUTTI_QUEUES_GAPS];
+} tutti_queues_told;
+const tutti_queues_told *tutti_queues_tell(const tutti_queues *q);
+/* What this worker knows of iterations (src/gossip/ledger.h), for tests: written by its threads. */
+const struct tutti_ledger *tutti_queues_ledger(const tutti_queues *q);
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,546 @@
+/* queues.c: update queues and token queues between workers that make the same iterations, each at
+   its own speed: Hop (Luo, Lin, Zhuo, Qian, ASPLOS 2019; docs/methods/hop.md). What one worker knows
+   is in ledger.c; here are the models and the messages.
+
+     client      sends its model of iteration k to its out-neighbours and does not wait for that
+                 waits until the models of k that it needs are here, and takes them
+                 waits for a token of each out-neighbour, is in iteration k + 1, and gives one to
+                 each in-neighbour
+     updates     takes the models that come, from each in-neighbour one at a time, into their slots
+     tokens      takes tokens, or acknowledgements (notify-ack)
+
+   Models and tokens are requests that nobody answers (tutti_engine_tell): quiet counts them, so
+   nothing is under way when all is quiet. They are two services, since a token is not to stand
+   behind a model that a slow link takes long to bring. A receive is posted for each in-neighbour, so
+   one whose link is slow holds up no other.
+
+   A model is sent from a copy, since the client goes on to change it. As many copies as can be under
+   way by the table of gaps, up to eight, are there. So a worker waits for its own link only where
+   that is slower than its neighbours are patient.
+
+   Whenever all is quiet all workers are in the same iteration, have all tokens, and need nothing of
+   the past. So nothing is saved, and a run begins again there with empty queues.
+
+   Losses. A neighbour that is lost gives nothing and is given nothing: its model is not waited for,
+   nor its token, and what it would have weighed goes to one's own model. The service `updates` hears
+   of it and wakes the client. */
+#include <errno.h>
+#include <string.h>
+
+#include "../engine/engine_facility.h"
+#include "ledger.h"
+#include "tutti/gossip.h"
+
+enum { NOTES = 8 };             /* tokens to one neighbour that may be under way at a time */
+
+typedef struct tokens_sent {
+    tutti_request request[NOTES];
+    uint64_t turn;
+} tokens_sent;
+
+struct tutti_queues {
+    tutti_method *m;
+    const tutti_queues_options *o;
+    int updates, tokens;         /* services */
+    tutti_graph *graph;
+    tutti_monitor *door;
+    tutti_ledger *ledger;        /* under door */
+    int *of;                     /* n_in: ranks */
+    float *slots;                /* n each: of in-neighbour 0, 1, ...; written by `updates` under
+                                    door, read by the client while they are being mixed */
+    float *rooms;                /* n_in x n: models that come */
+    float *sent;                 /* copies x n; client's, with what follows */
+    tutti_request *sends;        /* copies x n_out */
+    uint64_t sends_turn;
+    tokens_sent *notes;          /* n_in */
+    int *slot;                   /* n_in: scratch */
+    double *weight;
+    const float **term;          /* n_in + 1: scratch */
+    float *by;
+    tutti_queues_told *told;
+};
+
+static const tutti_facility_ops facility; /* at the end */
+
+static size_t place_of(const tutti_queues *q, int a, int slot)
+{
+    size_t before = 0;
+
+    for (int k = 0; k < a; k++)
+        before += (size_t)q->ledger->in[k].slots;
+    return (before + (size_t)slot) * q->m->n;
+}
+
+static tutti_status open_ledger(tutti_queues *q, tutti_error *err)
+{
+    const tutti_queues_options *o = q->o;
+    const tutti_ledger_rules rules = { .acks = o->mode == TUTTI_QUEUES_NOTIFY_ACK,
+                                       .linear = o->weights == TUTTI_QUEUES_LINEAR,
+                                       .max_gap = o->mode == TUTTI_QUEUES_NOTIFY_ACK ? 0 : o->max_gap,
+                                       .backup = o->backup,
+                                       .staleness = o->staleness };
+    const char *spec = o->graph[0] != 0 ? o->graph : q->m->workers % 2 == 0 ? "ring-based" : "ring";
+
+    TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&q->graph, spec, q->m->workers, err), "method '%s'",
+                                q->m->ops->name));
+    return tutti_fail_within(err, tutti_ledger_open(&q->ledger, q->graph, q->m->rank, &rules, err), "method '%s'",
+                             q->m->ops->name);
+}
+
+static void declare_models(const tutti_queues *q, tutti_plan *plan, const char *name, size_t models, float **slot)
+{
+    if (models > 0)
+        tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                            .count = models * q->m->n }, slot);
+}
+
+tutti_status tutti_queues_declare(tutti_queues **out, tutti_method *m, tutti_plan *plan,
+                                  const tutti_queues_options *options, const int services[2], tutti_error *err)
+{
+    tutti_queues *q = tutti_alloc(1, sizeof *q);
+    size_t slots = 0, in, to;
+
+    *out = q;
+    if (q == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
+    q->m = m;
+    q->o = options;
+    q->updates = services[0];
+    q->tokens = services[1];
+    tutti_facility_add(m, &facility, q);
+    tutti_engine_declare_history(m->engine);
+    TUTTI_TRY(open_ledger(q, err));
+    in = (size_t)q->ledger->n_in;
+    to = (size_t)q->ledger->n_out;
+    for (size_t a = 0; a < in; a++)
+        slots += (size_t)q->ledger->in[a].slots;
+    q->of = tutti_alloc(in + 1, sizeof *q->of);
+    q->slot = tutti_alloc(in + 1, sizeof *q->slot);
+    q->weight = tutti_alloc(in + 1, sizeof *q->weight);
+    q->term = tutti_alloc(in + 1, sizeof *q->term);
+    q->by = tutti_alloc(in + 1, sizeof *q->by);
+    q->notes = tutti_alloc(in + 1, sizeof *q->notes);
+    q->sends = tutti_alloc((size_t)q->ledger->copies * to + 1, sizeof *q->sends);
+    q->told = tutti_alloc(1, sizeof *q->told);
+    if (q->of == NULL || q->slot == NULL || q->weight == NULL || q->term == NULL || q->by == NULL || q->notes == NULL ||
+        q->sends == NULL || q->told == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
+    for (size_t a = 0; a < in; a++)
+        q->of[a] = q->ledger->in[a].rank;
+    declare_models(q, plan, "queues.slots", slots, &q->slots);
+    declare_models(q, plan, "queues.rooms", in, &q->rooms);
+    declare_models(q, plan, "queues.sent", to > 0 ? (size_t)q->ledger->copies : 0, &q->sent);
+    tutti_declare_value(plan, "queues.told", TUTTI_OWN_ZERO, q->told, sizeof *q->told);
+    return TUTTI_OK;
+}
+
+static tutti_status open_queues(void *self, tutti_error *err)
+{
+    tutti_queues *q = self;
+    tutti_engine *e = q->m->engine;
+    const tutti_desk_setup models = { .rooms = q->ledger->n_in, .of = q->of, .in = q->rooms,
+                                      .in_bytes = q->m->n * sizeof(float) };
+
+    TUTTI_TRY(tutti_monitor_open(&q->door, q->m->rt, err));
+    if (q->ledger->n_in == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_desk_open(tutti_engine_desk_of(e, q->updates), e, q->updates, &models, err));
+    return tutti_desk_open(tutti_engine_desk_of(e, q->tokens), e, q->tokens, &(tutti_desk_setup){ 0 }, err);
+}
+
+static void close_queues(void *self)
+{
+    tutti_queues *q = self;
+
+    for (int k = 0; q->ledger != NULL && q->sends != NULL && k < q->ledger->copies * q->ledger->n_out; k++)
+        tutti_cancel(q->m->world, &q->sends[k]);
+    for (int a = 0; q->ledger != NULL && q->notes != NULL && a < q->ledger->n_in; a++)
+        for (int k = 0; k < NOTES; k++)
+            tutti_cancel(q->m->world, &q->notes[a].request[k]);
+    tutti_monitor_close(q->door);
+    tutti_ledger_close(q->ledger);
+    tutti_graph_close(q->graph);
+    tutti_free(q->of);
+    tutti_free(q->slot);
+    tutti_free(q->weight);
+    tutti_free(q->term);
+    tutti_free(q->by);
+    tutti_free(q->notes);
+    tutti_free(q->sends);
+    tutti_free(q->told);
+    tutti_free(q);
+}
+
+/* Under door. */
+static void count_dropped(tutti_queues *q)
+{
+    q->told->dropped += q->ledger->dropped;
+    q->ledger->dropped = 0;
+}
+
+static tutti_status hold(void *self, tutti_error *err)
+{
+    tutti_queues *q = self;
+
+    (void)err;
+    tutti_lock(q->door);
+    count_dropped(q);
+    tutti_unlock(q->door);
+    return TUTTI_OK;
+}
+
+/* All are in one iteration, and nothing is under way. */
+static tutti_status release(void *self, tutti_error *err)
+{
+    tutti_queues *q = self;
+
+    (void)err;
+    tutti_lock(q->door);
+    tutti_ledger_begin(q->ledger, (int64_t)q->m->step);
+    tutti_unlock(q->door);
+    return TUTTI_OK;
+}
+
+/* Without tokens a path through the lost worker may be all that kept two others near each other. */
+static tutti_status without(const void *self, int rank, const char *why, tutti_error *err)
+{
+    const tutti_queues *q = self;
+
+    if (q->o->mode == TUTTI_QUEUES_NOTIFY_ACK || q->o->max_gap > 0 ||
+        tutti_graph_is(q->graph, "symmetric"))
+        return TUTTI_OK;
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, rank,
+                           "worker %d was lost (%s), and without tokens nothing but the way through it may have kept "
+                           "two others within the room that they have for models; set max_gap, say 8",
+                           rank, why);
+}
+
+/* ---- client: sending ---- */
+
+/* Until it may be used again. That of a lost neighbour is over, too. */
+static tutti_status reuse(tutti_queues *q, tutti_request *const *r, size_t n, tutti_error *err)
+{
+    tutti_engine *e = q->m->engine;
+    tutti_doing was;
+    tutti_status status = TUTTI_OK;
+    bool done = true;
+
+    for (size_t k = 0; k < n; k++)
+        done = done && (!r[k]->posted || tutti_request_done(r[k]));
+    was = done ? TUTTI_DOING_OTHER : tutti_engine_expose(e);
+    for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
+        status = r[k]->posted ? tutti_wait_some(q->m->world, &r[k], 1, 1, TUTTI_FOREVER, NULL, err) : TUTTI_OK;
+        status = tutti_is_left_out(q->m, status, err) ? TUTTI_OK : status;
+    }
+    if (!done)
+        tutti_engine_doing(e, was);
+    return status;
+}
+
+static tutti_status tell(tutti_queues *q, tutti_request *r, int service, int member, int64_t a, tutti_buffer payload,
+                         tutti_error *err)
+{
+    tutti_status status;
+
+    *r = (tutti_request){ 0 };
+    if (tutti_engine_misses(q->m->engine, member))
+        return TUTTI_OK;
+    status = tutti_engine_tell(q->m->engine, r, service, member, &(tutti_note){ .a = a }, payload, err);
+    return tutti_is_left_out(q->m, status, err) ? TUTTI_OK : status;
+}
+
+static bool may_send(void *of)
+{
+    return tutti_ledger_may_take(((const tutti_queues *)of)->ledger, 1);
+}
+
+/* So long has the client waited, for what `sum` counts. */
+static tutti_status await(tutti_queues *q, bool (*ready)(void *of), void *of, double *sum, tutti_error *err)
+{
+    const int64_t begin_ns = tutti_now_ns(q->m->rt);
+    const tutti_status status = tutti_await(q->m, q->door, ready, of, TUTTI_FOREVER, err);
+
+    *sum += (double)(tutti_now_ns(q->m->rt) - begin_ns) * 1e-9;
+    return status;
+}
+
+/* notify-ack: every neighbour has mixed the last model. */
+static tutti_status await_acks(tutti_queues *q, tutti_error *err)
+{
+    tutti_status status;
+
+    if (q->o->mode != TUTTI_QUEUES_NOTIFY_ACK)
+        return TUTTI_OK;
+    tutti_lock(q->door);
+    status = await(q, may_send, q, &q->told->tokens_s, err);
+    if (status == TUTTI_OK)
+        tutti_ledger_take(q->ledger, 1);
+    tutti_unlock(q->door);
+    return status;
+}
+
+tutti_status tutti_queues_send(tutti_queues *q, const float *x, tutti_error *err)
+{
+    tutti_method *m = q->m;
+    const int n = q->ledger->n_out, copy = (int)(q->sends_turn++ % (uint64_t)q->ledger->copies);
+    tutti_request *const sends = q->sends + (size_t)copy * (size_t)n;
+    float *const u = q->sent + (size_t)copy * m->n;
+
+    if (n == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(await_acks(q, err));
+    for (int b = 0; b < n; b++)
+        TUTTI_TRY(reuse(q, &(tutti_request *){ &sends[b] }, 1, err));
+    tutti_copy(m->device, m->layout->used, x, u);
+    for (int b = 0; b < n; b++)
+        TUTTI_TRY(tell(q, &sends[b], q->updates, q->ledger->out[b].rank, q->ledger->iter,
+                       tutti_f32(m->device, u, m->layout->used), err));
+    return TUTTI_OK;
+}
+
+/* To every in-neighbour: tokens, or the word that its model has been mixed. */
+static tutti_status give(tutti_queues *q, int64_t tokens, tutti_error *err)
+{
+    for (int a = 0; a < q->ledger->n_in; a++) {
+        tutti_request *r = &q->notes[a].request[q->notes[a].turn++ % NOTES];
+        TUTTI_TRY(reuse(q, &r, 1, err));
+        TUTTI_TRY(tell(q, r, q->tokens, q->ledger->in[a].rank, tokens, tutti_nothing(), err));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- client: mixing ---- */
+
+typedef struct wanted { const tutti_queues *q; int64_t iter; } wanted;
+
+static bool may_mix(void *of)
+{
+    const wanted *w = of;
+    return tutti_ledger_may_mix(w->q->ledger, w->iter);
+}
+
+/* The terms of the sum, by rank: d-psgd's. own: NULL: without. */
+static int list_terms(tutti_queues *q, const float *own, double self)
+{
+    int terms = 0;
+    bool mine = own == NULL;
+
+    for (int a = 0; a <= q->ledger->n_in; a++) {
+        if (!mine && (a == q->ledger->n_in || q->ledger->in[a].rank > q->m->rank)) {
+            q->term[terms] = own;
+            q->by[terms++] = (float)self;
+            mine = true;
+        }
+        if (a == q->ledger->n_in || q->slot[a] < 0)
+            continue;
+        q->term[terms] = q->slots + place_of(q, a, q->slot[a]);
+        q->by[terms++] = (float)q->weight[a];
+    }
+    return terms;
+}
+
+/* oldest: by how many iterations the oldest of the models is behind. */
+static tutti_status mix(tutti_queues *q, int64_t iter, const float *own, float *x, int64_t *oldest, tutti_error *err)
+{
+    wanted w = { q, iter };
+    int terms = 0;
+    double self;
+    tutti_status status;
+
+    tutti_lock(q->door);
+    status = await(q, may_mix, &w, &q->told->models_s, err);
+    if (status == TUTTI_OK) {
+        tutti_ledger_mix(q->ledger, iter, own == NULL, q->slot, q->weight, &self, oldest);
+        terms = list_terms(q, own, self);
+    }
+    tutti_unlock(q->door);
+    if (status != TUTTI_OK)
+        return status;
+    if (terms > 0) /* none: all are lost, of whom a jump would have taken a model */
+        tutti_tree_sum(q->m->device, q->m->layout->used, terms, q->term, q->by, x);
+    tutti_lock(q->door);
+    tutti_ledger_mixed(q->ledger, iter);
+    tutti_unlock(q->door);
+    return q->o->mode == TUTTI_QUEUES_NOTIFY_ACK ? give(q, 1, err) : TUTTI_OK;
+}
+
+tutti_status tutti_queues_mix(tutti_queues *q, const float *u, float *x, tutti_error *err)
+{
+    int64_t oldest = 0;
+
+    if (q->ledger->n_in > 0)
+        TUTTI_TRY(mix(q, q->ledger->iter, u, x, &oldest, err));
+    else if (u != x)
+        tutti_copy(q->m->device, q->m->layout->used, u, x);
+    tutti_stale(q->m, (uint64_t)oldest);
+    return TUTTI_OK;
+}
+
+/* ---- client: going on ---- */
+
+typedef struct advance { const tutti_queues *q; int64_t by; } advance;
+
+static bool may_advance(void *of)
+{
+    const advance *to = of;
+    return tutti_ledger_may_take(to->q->ledger, to->by);
+}
+
+/* Take, advance, give: who gave before it took would let a neighbour run one too far ahead. */
+static tutti_status go_on(tutti_queues *q, int64_t by, tutti_error *err)
+{
+    const bool tokens = q->o->mode != TUTTI_QUEUES_NOTIFY_ACK && q->o->max_gap > 0;
+    advance to = { q, by };
+    tutti_status status = TUTTI_OK;
+    int64_t ahead;
+
+    tutti_lock(q->door);
+    if (tokens) {
+        status = await(q, may_advance, &to, &q->told->tokens_s, err);
+        if (status == TUTTI_OK)
+            tutti_ledger_take(q->ledger, by);
+    }
+    q->ledger->iter += status == TUTTI_OK ? by : 0;
+    ahead = tutti_ledger_ahead(q->ledger);
+    count_dropped(q);
+    tutti_unlock(q->door);
+    q->told->gap[ahead < TUTTI_QUEUES_GAPS ? ahead : TUTTI_QUEUES_GAPS - 1]++;
+    return status == TUTTI_OK && tokens ? give(q, by, err) : status;
+}
+
+tutti_status tutti_queues_go_on(tutti_queues *q, tutti_error *err)
+{
+    return q->ledger->n_in > 0 ? go_on(q, 1, err) : TUTTI_OK;
+}
+
+int64_t tutti_queues_may_jump(tutti_queues *q, int64_t trigger, int64_t most)
+{
+    int64_t by;
+
+    tutti_lock(q->door);
+    by = tutti_ledger_jump(q->ledger, trigger, most);
+    tutti_unlock(q->door);
+    return by;
+}
+
+tutti_status tutti_queues_jump(tutti_queues *q, int64_t by, float *x, tutti_error *err)
+{
+    int64_t oldest;
+
+    TUTTI_TRY(mix(q, q->ledger->iter + by - 1, NULL, x, &oldest, err));
+    q->told->skipped += (uint64_t)by;
+    return go_on(q, by, err);
+}
+
+const tutti_queues_told *tutti_queues_tell(const tutti_queues *q)
+{
+    return q->told;
+}
+
+const struct tutti_ledger *tutti_queues_ledger(const tutti_queues *q)
+{
+    return q->ledger;
+}
+
+/* ---- services ---- */
+
+/* What this worker has learnt of losses: nobody waits for them any more. */
+static void look_for_losses(tutti_queues *q)
+{
+    bool news = false;
+
+    tutti_lock(q->door);
+    for (int r = 0; r < q->m->workers; r++)
+        if (tutti_engine_misses(q->m->engine, r))
+            news = tutti_ledger_lose(q->ledger, r) || news;
+    if (news)
+        tutti_wake(q->door);
+    tutti_unlock(q->door);
+}
+
+static int in_of(const tutti_queues *q, int rank)
+{
+    for (int a = 0; a < q->ledger->n_in; a++)
+        if (q->ledger->in[a].rank == rank)
+            return a;
+    return -1;
+}
+
+static tutti_status take_model(tutti_queues *q, const tutti_note *note, const float *got, tutti_error *err)
+{
+    const size_t d = q->m->layout->used;
+    const int a = in_of(q, note->from);
+    int slot = TUTTI_LEDGER_WRONG;
+    int64_t iter;
+
+    tutti_lock(q->door);
+    iter = q->ledger->iter;
+    if (a >= 0 && note->a >= 0 && note->bytes == d * sizeof(float))
+        slot = tutti_ledger_put(q->ledger, a, note->a);
+    if (slot >= 0) {
+        tutti_copy(q->m->device, d, got, q->slots + place_of(q, a, slot));
+        tutti_wake(q->door);
+    }
+    tutti_unlock(q->door);
+    if (slot != TUTTI_LEDGER_WRONG)
+        return TUTTI_OK;
+    return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                           "worker %d sent %llu bytes of its model of iteration %lld to worker %d, which is in "
+                           "iteration %lld and has no room for it; all workers must run one version with one graph",
+                           note->from, (unsigned long long)note->bytes, (long long)note->a, q->m->rank,
+                           (long long)iter);
+}
+
+tutti_status tutti_queues_take_models(tutti_queues *q, tutti_error *err)
+{
+    tutti_engine *e = q->m->engine;
+    tutti_note note;
+    void *got;
+    tutti_status status = TUTTI_OK;
+
+    while (q->ledger->n_in > 0 &&
+           (status = tutti_engine_serve(e, q->updates, &note, &got, TUTTI_FOREVER, err)) == TUTTI_OK) {
+        if (tutti_engine_is_owed(e, &note)) {
+            look_for_losses(q);
+            continue;
+        }
+        TUTTI_TRY(take_model(q, &note, got, err));
+        tutti_engine_answered(e, &note);
+    }
+    return status;
+}
+
+static tutti_status take_tokens(tutti_queues *q, const tutti_note *note, tutti_error *err)
+{
+    int b = 0;
+
+    while (b < q->ledger->n_out && q->ledger->out[b].rank != note->from)
+        b++;
+    if (b == q->ledger->n_out || note->a <= 0)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                               "worker %d gave worker %d %lld tokens; all workers must run one version with one graph",
+                               note->from, q->m->rank, (long long)note->a);
+    tutti_lock(q->door);
+    tutti_ledger_grant(q->ledger, b, note->a);
+    tutti_wake(q->door);
+    tutti_unlock(q->door);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_queues_take_tokens(tutti_queues *q, tutti_error *err)
+{
+    tutti_engine *e = q->m->engine;
+    tutti_note note;
+    tutti_status status = TUTTI_OK;
+
+    while (q->ledger->n_in > 0 &&
+           (status = tutti_engine_serve(e, q->tokens, &note, NULL, TUTTI_FOREVER, err)) == TUTTI_OK) {
+        TUTTI_TRY(take_tokens(q, &note, err));
+        tutti_engine_answered(e, &note);
+    }
+    return status;
+}
+
+static const tutti_facility_ops facility = {
+    .open = open_queues, .close = close_queues, .hold = hold, .release = release, .without = without
+};

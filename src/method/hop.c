@@ -1,0 +1,247 @@
+/* hop: decentralised SGD in which workers keep within bounds of each other's iterations. Luo, Lin,
+   Zhuo, Qian, "Hop: Heterogeneity-Aware Decentralized Training", ASPLOS 2019, arXiv 1902.01064. The
+   queues are src/gossip/queues.c; who may go on is src/gossip/ledger.c.
+     iteration k of worker i
+       order=parallel   send x_i;  g = g_i(x_i);  a = sum_j W_ij x_j(k);  x_i <- a - eta opt(g)
+       order=serial     x_i <- x_i - eta opt(g_i(x_i));  send x_i;  x_i <- sum_j W_ij x_j(k)
+       then             take a token of each that takes my models;  k <- k + 1;
+                        give a token to each whose models I take
+   The base is d-psgd to the bit: parallel is its awc, serial its atc. Models are matched by the
+   iteration that they are tagged with, whenever they come.
+     max_gap      tokens that a worker has at first of each that takes its models: so many iterations
+                  may it be ahead of that one
+     backup       the models of so many neighbours are not waited for: a is the mean of those that
+                  are here, W_ij scaled to sum to 1. Models that come late are dropped.
+     staleness s  of each neighbour the newest model counts, if it is of k - s or later. linear: it
+                  weighs iter - (k - s) + 1 times as much.
+     mode=notify-ack   in place of tokens: a model is sent once all have mixed the last
+     skip         a worker that is behind all that take its models jumps to the slowest of them, by
+                  at most max_jump: x_i <- the neighbours' mean of the last iteration that it leaves
+                  out, without its own model, and no gradient.
+   Differs from the paper, or is not said there:
+   1. W is the graph's, not the plain mean over neighbours. On regular graphs it is that.
+   2. Any optimiser, whose buffers stay local.
+   3. backup and staleness may go together: all but `backup` neighbours have a model that is fresh
+      enough.
+   4. A worker is behind if it has more than max_gap tokens of everybody: that is how far it would
+      have to go to be level. The bare number of tokens, as the trigger is remembered, lets a worker
+      that is level jump ahead of the others, and two that do so block a third for ever.
+   5. Steps that are jumped over are steps of the run in which this worker computes nothing: the
+      learning rate's schedule, epochs and reports go on, and nobody has their samples.
+   6. A lost worker is left out. What its model would have weighed goes to one's own. */
+#include "tutti/engine.h"
+#include "tutti/gossip.h"
+
+typedef struct hop {
+    tutti_queues_options options;
+    int order;
+    bool skip;
+    int64_t trigger, max_jump;
+    tutti_queues *queues;
+    float *mixed;                /* n; parallel: a, while x is still read */
+    float *told;                 /* workers x TOLD: of all */
+    uint64_t lands;              /* the step that a jump ends before; up to it this worker sits out */
+    int64_t jump;                /* by so many, in this step */
+} hop;
+enum { MODELS, TOKENS };        /* services */
+enum { PARALLEL, SERIAL };
+enum { SKIPPED, DROPPED, TOKENS_S, MODELS_S, GAP, TOLD = GAP + TUTTI_QUEUES_GAPS };
+
+static const tutti_option hop_options[] = {
+    { "graph", TUTTI_SPEC, TUTTI_AT(hop, options.graph), 0, 0, 0, "",
+      "who averages with whom; `tutti topology` lists them; none: ring-based, ring for an odd number of workers" },
+    { "mode", TUTTI_CHOICE, TUTTI_AT(hop, options.mode), TUTTI_QUEUES_STANDARD, 0, 1, "standard|notify-ack",
+      "standard: tokens bound how far workers are apart; notify-ack: a model is sent once all have mixed the last" },
+    { "max_gap", TUTTI_INT, TUTTI_AT(hop, options.max_gap), 8, 0, 1024, NULL,
+      "iterations that a worker may be ahead of one that takes its models; 0: no tokens", "mode=standard" },
+    { "backup", TUTTI_INT, TUTTI_AT(hop, options.backup), 0, 0, 65536, NULL,
+      "neighbours whose models are not waited for, whichever are last" },
+    { "staleness", TUTTI_INT, TUTTI_AT(hop, options.staleness), 0, 0, 1023, NULL,
+      "iterations that a neighbour's model may be old; below max_gap" },
+    { "staleness_weights", TUTTI_CHOICE, TUTTI_AT(hop, options.weights), TUTTI_QUEUES_LINEAR, 0, 1, "linear|uniform",
+      "with staleness: linear: a newer model weighs more" },
+    { "skip", TUTTI_BOOL, TUTTI_AT(hop, skip), 0, 0, 1, NULL,
+      "a worker that is behind jumps over iterations; with backup or staleness" },
+    { "trigger", TUTTI_INT, TUTTI_AT(hop, trigger), 2, 1, 1024, NULL, "iterations behind that make a worker jump",
+      "skip=on" },
+    { "max_jump", TUTTI_INT, TUTTI_AT(hop, max_jump), 4, 1, 1024, NULL, "iterations jumped at once, at most max_gap",
+      "skip=on" },
+    { "order", TUTTI_CHOICE, TUTTI_AT(hop, order), PARALLEL, 0, 1, "parallel|serial",
+      "parallel: the models travel that gradients are taken at; serial: update, then send" },
+    { 0 }
+};
+
+static tutti_status check_skip(const hop *s, tutti_error *err)
+{
+    const tutti_queues_options *o = &s->options;
+
+    if (s->skip && o->backup == 0 && o->staleness == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hop': skip is on, but with backup=0 and staleness=0 all wait for a slow worker, so "
+                          "it is never behind; give backup=1, or a staleness");
+    if (s->skip && (o->max_gap == 0 || s->max_jump > o->max_gap))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hop': max_jump is %lld and max_gap %lld: tokens say how far a worker is behind, and "
+                          "nobody is further than max_gap; give max_jump at most max_gap, which is 1 or more",
+                          (long long)s->max_jump, (long long)o->max_gap);
+    return TUTTI_OK;
+}
+
+static tutti_status hop_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    static const int services[2] = { MODELS, TOKENS };
+    hop *s = m->self;
+    const tutti_state told = { .name = "hop.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                               .count = (size_t)m->workers * TOLD };
+
+    TUTTI_TRY(check_skip(s, err));
+    tutti_sit_out_declare(m, plan);
+    tutti_declare(plan, &told, &s->told);
+    if (s->order == PARALLEL && m->workers > 1)
+        tutti_declare_vector(plan, "hop.mixed", TUTTI_SCRATCH, &s->mixed);
+    return tutti_queues_declare(&s->queues, m, plan, &s->options, services, err);
+}
+
+static tutti_status hop_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    hop *s = m->self;
+
+    if (p->index == 0 && m->step >= s->lands && s->skip) {
+        s->jump = tutti_queues_may_jump(s->queues, s->trigger, s->max_jump);
+        s->lands = m->step + (uint64_t)s->jump;
+    }
+    if (m->step < s->lands) {
+        p->samples = p->divisor = 0;
+        return TUTTI_OK;
+    }
+    return p->index == 0 && s->order == PARALLEL ? tutti_queues_send(s->queues, m->x, err) : TUTTI_OK;
+}
+
+/* The whole jump is made in the first of its steps. */
+static tutti_status sit_out(tutti_method *m, hop *s, tutti_error *err)
+{
+    const int64_t by = s->jump;
+
+    tutti_sit_out(m);
+    s->jump = 0;
+    return by > 0 ? tutti_queues_jump(s->queues, by, m->x, err) : TUTTI_OK;
+}
+
+static tutti_status hop_step(tutti_method *m, tutti_error *err)
+{
+    hop *s = m->self;
+
+    if (m->step < s->lands)
+        return sit_out(m, s, err);
+    if (s->mixed != NULL) {
+        TUTTI_TRY(tutti_queues_mix(s->queues, m->x, s->mixed, err));
+        tutti_copy(m->device, m->layout->used, s->mixed, m->x); /* a = sum_j W_ij x_j */
+    }
+    TUTTI_TRY(tutti_base_step(m, err));                         /* a - eta opt(g)     */
+    if (s->order == SERIAL) {
+        TUTTI_TRY(tutti_queues_send(s->queues, m->x, err));
+        TUTTI_TRY(tutti_queues_mix(s->queues, m->x, m->x, err));
+    }
+    return tutti_queues_go_on(s->queues, err);
+}
+
+/* ---- figures ---- */
+
+static void tell_of(tutti_method *m, int worker, const float *told)
+{
+    tutti_metric(m, "iterations_skipped", worker, (double)told[SKIPPED]);
+    tutti_metric(m, "models_dropped", worker, (double)told[DROPPED]);
+    tutti_metric(m, "tokens_waited_seconds", worker, (double)told[TOKENS_S]);
+    tutti_metric(m, "models_waited_seconds", worker, (double)told[MODELS_S]);
+    for (int gap = 0; gap < TUTTI_QUEUES_GAPS; gap++)
+        if (told[GAP + gap] > 0)
+            tutti_metric_at(m, "gap", worker, gap, (double)told[GAP + gap]);
+}
+
+static tutti_status tell(tutti_method *m, hop *s, tutti_error *err)
+{
+    const tutti_queues_told *t = tutti_queues_tell(s->queues);
+    float mine[TOLD] = { [SKIPPED] = (float)t->skipped,
+                         [DROPPED] = (float)t->dropped,
+                         [TOKENS_S] = (float)t->tokens_s,
+                         [MODELS_S] = (float)t->models_s };
+
+    for (int gap = 0; gap < TUTTI_QUEUES_GAPS; gap++)
+        mine[GAP + gap] = (float)t->gap[gap];
+    TUTTI_TRY(tutti_gather(m, mine, TOLD, s->told, err));
+    for (int r = 0; r < m->workers; r++)
+        tell_of(m, r, s->told + (size_t)r * TOLD);
+    return TUTTI_OK;
+}
+
+/* The mean; and what each worker tells of itself, which is not the method's traffic. */
+static tutti_status hop_agree(tutti_method *m, tutti_error *err)
+{
+    tutti_doing was;
+    tutti_status status;
+
+    if (m->workers == 1)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_average(m, m->x, err));
+    was = tutti_engine_doing(m->engine, TUTTI_DOING_OUTSIDE);
+    status = tell(m, m->self, err);
+    tutti_engine_doing(m->engine, was);
+    return status;
+}
+
+/* All are at one step, and nobody jumps. */
+static tutti_status hop_release(tutti_method *m, tutti_error *err)
+{
+    (void)err;
+    ((hop *)m->self)->lands = 0;
+    return TUTTI_OK;
+}
+
+static tutti_status models(tutti_method *m, tutti_error *err)
+{
+    return tutti_queues_take_models(((hop *)m->self)->queues, err);
+}
+
+static tutti_status tokens(tutti_method *m, tutti_error *err)
+{
+    return tutti_queues_take_tokens(((hop *)m->self)->queues, err);
+}
+
+static const tutti_service hop_services[] = {
+    [MODELS] = { "models", models, true }, [TOKENS] = { "tokens", tokens }, { 0 }
+};
+
+static const char *const hop_constraints[] = {
+    "the graph must stay the same in every round, and exist for the number of workers; "
+    "ring-based takes an even number, ring any",
+    "with backup or staleness which models are mixed depends on who is early, so runs differ in their bits, except "
+    "simulated ones; without them the bits are d-psgd's",
+    "backup needs tokens (max_gap) and leaves every worker a neighbour to wait for; a worker that stays slow holds the "
+    "others at max_gap iterations ahead of it, unless it jumps (skip=on)",
+    "skip needs backup or staleness: the samples of steps that are jumped over are left out of that epoch",
+    "memory: a model for each neighbour and each iteration that it may be ahead, as many more to send",
+    "a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
+    "neighbours' own models, its samples are computed by nobody; with on-loss=stop, on other transports, and on a "
+    "directed graph without tokens, it ends the run (exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_hop = {
+    .name = "hop",
+    .title = "Hop: update queues and token queues",
+    .authors = "Luo, Lin, Zhuo, Qian",
+    .year = 2019,
+    .family = "gossip",
+    .axes = { "graph", "bounded gap, neighbours", "fp32", "overlap", "a model each", "any" },
+    .constraints = hop_constraints,
+    .options = hop_options,
+    .self_bytes = sizeof(hop),
+    .traits = TUTTI_GOES_ON,
+    .services = hop_services,
+    .declare = hop_declare,
+    .pass = hop_pass,
+    .step = hop_step,
+    .agree = hop_agree,
+    .release = hop_release,
+};

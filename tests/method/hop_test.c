@@ -1,0 +1,231 @@
+/* Goal: hop's invariants in whole runs, on ranks that are threads: its base is d-psgd to the bit
+   whoever is late, traffic is exact, old models are as old as they may be, jumps leave steps and
+   samples out and hold up nobody. Method: trials against d-psgd and single. Who may go on when is
+   in ledger_test.c, and all orders of events in tests/explore. */
+#include <time.h>
+
+#include "trial.h"
+
+/* Whoever it is, now and then a worker is late. */
+static float late(int rank, uint64_t step, size_t i, float x)
+{
+    const uint64_t draw = tutti_random((tutti_rng){ 3, (uint64_t)rank, step }, 0);
+
+    if (i == 0 && draw % 4 == 0)
+        nanosleep(&(struct timespec){ 0, (long)(draw % 1500000) }, NULL);
+    return trial_quadratic(rank, step, i, x);
+}
+
+/* Worker 1 always is. */
+static float slow_one(int rank, uint64_t step, size_t i, float x)
+{
+    if (i == 0 && rank == 1)
+        nanosleep(&(struct timespec){ 0, 8000000 }, NULL);
+    return trial_quadratic(rank, step, i, x);
+}
+
+static void one_worker_is_single_bit_for_bit(void **state)
+{
+    static const char *const methods[] = {
+        "hop", "hop(order=serial)", "hop(max_gap=0)", "hop(staleness=3)", "hop(mode=notify-ack,graph=ring)",
+        "hop(staleness=2,skip=on)",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(methods); i++) {
+        trial a = trial_of(methods[i], "adamw(lr=0.01)", 7), b = trial_of("single", "adamw(lr=0.01)", 7);
+        trial_run(&a, 1);
+        trial_run(&b, 1);
+        for (int s = 0; s <= 7; s++)
+            assert_true(trial_same(&a, a.x[0][s], b.x[0][s]));
+        assert_int_equal(a.figures[0].bytes_sent, 0);
+        trial_drop(&a);
+        trial_drop(&b);
+    }
+}
+
+static void the_base_is_d_psgd_to_the_bit_whoever_is_late(void **state)
+{
+    static const struct { const char *graph; int n; } on[] = {
+        { "ring", 2 }, { "ring", 5 }, { "ring-based", 6 }, { "double-ring", 8 }, { "star", 4 }, { "exponential", 7 },
+        { "directed-ring", 4 }, { "complete", 3 },
+    };
+    static const char *const ways[] = {
+        "max_gap=8", "max_gap=0", "max_gap=1", "mode=notify-ack", "staleness=0,backup=0",
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(on); k++)
+        for (int serial = 0; serial < 2; serial++) {
+            char base[100], method[100];
+            trial a;
+            snprintf(base, sizeof base, "d-psgd(graph=%s,order=%s)", on[k].graph, serial ? "atc" : "awc");
+            a = trial_of(base, "sgd(lr=0.1,momentum=0.9)", 8);
+            trial_run(&a, on[k].n);
+            for (size_t w = k % 2; w < TUTTI_LENGTH(ways); w += 2) {
+                trial b;
+                snprintf(method, sizeof method, "hop(graph=%s,order=%s,%s)", on[k].graph,
+                         serial ? "serial" : "parallel", ways[w]);
+                b = trial_of(method, "sgd(lr=0.1,momentum=0.9)", 8);
+                b.gradient = late;
+                b.show = serial == 1 && w < 2; /* which must disturb nothing */
+                trial_run(&b, on[k].n);
+                for (int r = 0; r < on[k].n; r++)
+                    for (int s = 0; s <= 8; s++)
+                        if (!trial_same(&a, a.x[r][s], b.x[r][s]))
+                            fail_msg("%s on %d: worker %d differs from %s after step %d", method, on[k].n, r, base, s);
+                trial_drop(&b);
+            }
+            trial_drop(&a);
+        }
+}
+
+/* A step more is a model for each that takes it, and a token for each that gives one. */
+static void traffic_is_exactly_the_graph(void **state)
+{
+    static const struct { const char *method; const char *graph; int tokens; } cases[] = {
+        { "hop(graph=ring-based)", "ring-based", 1 },
+        { "hop(graph=exponential,max_gap=0)", "exponential", 0 },
+        { "hop(graph=directed-ring)", "directed-ring", 1 },
+        { "hop(graph=ring,mode=notify-ack)", "ring", 1 },
+        { "hop(graph=ring-based,backup=1)", "ring-based", 1 },
+        { "hop(graph=complete,staleness=3)", "complete", 1 },
+    };
+    enum { N = 6, LESS = 3, MORE = 10 };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        trial a = trial_of(cases[k].method, "sgd(lr=0.1)", LESS), b = trial_of(cases[k].method, "sgd(lr=0.1)", MORE);
+        int in[N], out[N], n_in, n_out, edge[N][N] = { { 0 } };
+        double w_in[N], w_out[N], self;
+        uint64_t bytes = 0;
+        tutti_graph *g;
+        trial_run(&a, N);
+        trial_run(&b, N);
+        assert_int_equal(tutti_graph_open(&g, cases[k].graph, N, NULL), TUTTI_OK);
+        for (int r = 0; r < N; r++) {
+            tutti_graph_round(g, 0, r, in, w_in, &n_in, out, w_out, &n_out, &self);
+            for (int i = 0; i < n_out; i++)
+                edge[r][out[i]] = 1;
+        }
+        for (int r = 0; r < N; r++) {
+            for (int to = 0; to < N; to++) {
+                const int models = (MORE - LESS) * edge[r][to], tokens = (MORE - LESS) * cases[k].tokens * edge[to][r];
+                assert_int_equal(b.bytes[r][to] - a.bytes[r][to], 4 * (size_t)models * trial_size(&a));
+                assert_int_equal(b.messages[r][to] - a.messages[r][to], models + tokens);
+                bytes += 4 * (size_t)models * trial_size(&a);
+            }
+            bytes += a.figures[r].bytes_sent - b.figures[r].bytes_sent;
+        }
+        assert_int_equal(bytes, 0);
+        tutti_graph_close(g);
+        trial_drop(&a);
+        trial_drop(&b);
+    }
+}
+
+static void old_models_are_no_older_than_they_may_be(void **state)
+{
+    static const struct { const char *method; uint64_t most; } cases[] = {
+        { "hop(staleness=3,staleness_weights=uniform)", 3 },
+        { "hop(staleness=2,backup=1,graph=ring-based)", 2 },
+        { "hop(staleness=2,max_gap=0,order=serial)", 2 },
+        { "hop(backup=1)", 0 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        trial t = trial_of(cases[k].method, "sgd(lr=0.1)", 12);
+        double gaps = 0;
+        t.gradient = slow_one;
+        trial_run(&t, 6);
+        for (int r = 0; r < 6; r++) {
+            const trial_counts gap = trial_histogram(&t, "gap", r);
+            assert_int_equal(t.figures[r].staleness_gradients, 12);
+            assert_true(t.figures[r].staleness_max <= cases[k].most);
+            assert_true(gap.n == 12 && gap.most <= 8);
+            gaps += gap.sum;
+            assert_true(trial_metric(&t, "iterations_skipped", r) == 0);
+            assert_true(trial_metric(&t, "tokens_waited_seconds", r) >= 0);
+            assert_true(isfinite((double)t.x[r][12][5]));
+        }
+        assert_true(gaps > 0); /* the others were ahead of worker 1 */
+        trial_drop(&t);
+    }
+}
+
+static void a_slow_worker_jumps_and_its_steps_and_samples_are_told(void **state)
+{
+    static const char *const methods[] = {
+        "hop(backup=1,skip=on,trigger=1,max_jump=2)", "hop(staleness=3,skip=on,max_gap=6)",
+        "hop(graph=complete,backup=2,skip=on,order=serial)",
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        trial t = trial_of(methods[k], "adamw(lr=0.01)", TRIAL_STEPS);
+        uint64_t samples = 0;
+        t.gradient = slow_one;
+        trial_run(&t, 6);
+        for (int r = 0; r < 6; r++) {
+            const uint64_t skipped = (uint64_t)trial_metric(&t, "iterations_skipped", r);
+            assert_int_equal(t.figures[r].steps, TRIAL_STEPS);
+            assert_int_equal(t.figures[r].own_steps, TRIAL_STEPS - skipped);
+            assert_true((r == 1) <= (skipped > 0));
+            samples += 2 * t.figures[r].own_steps;
+        }
+        for (int r = 0; r < 6; r++)
+            assert_int_equal(t.figures[r].samples, samples);
+        trial_drop(&t);
+    }
+}
+
+static void what_does_not_go_together_is_refused(void **state)
+{
+    static const struct { const char *method, *says; } cases[] = {
+        { "hop(backup=1,max_gap=0)", "set max_gap, say 8" },
+        { "hop(backup=3)", "give at most 2" },
+        { "hop(staleness=8)", "set max_gap above staleness" },
+        { "hop(mode=notify-ack,backup=1)", "mode=notify-ack" },
+        { "hop(skip=on)", "give backup=1, or a staleness" },
+        { "hop(skip=on,backup=1,max_gap=2)", "max_jump is 4 and max_gap 2" },
+        { "hop(skip=on,staleness=2,max_gap=0)", "max_gap 0" },
+        { "hop(graph=one-peer-exponential)", "method 'hop'" },
+        { "hop(graph=torus(rows=5))", "method 'hop'" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        trial t = trial_of(cases[k].method, "sgd(lr=0.1)", 2);
+        tutti_error err;
+        assert_int_equal(trial_try(&t, 6, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, cases[k].says) == NULL)
+            fail_msg("%s: %s", cases[k].method, err.text);
+        trial_drop(&t);
+    }
+}
+
+static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
+{
+    trial t = trial_of("hop", "sgd(lr=0.25)", 6);
+
+    (void)state;
+    trial_ends_when_not_finite(&t);
+    trial_run(&t, 4);
+    trial_left_out_by_one(&t);
+    trial_drop(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(the_base_is_d_psgd_to_the_bit_whoever_is_late),
+        cmocka_unit_test(traffic_is_exactly_the_graph),
+        cmocka_unit_test(old_models_are_no_older_than_they_may_be),
+        cmocka_unit_test(a_slow_worker_jumps_and_its_steps_and_samples_are_told),
+        cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
