@@ -178,8 +178,8 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err);
 
 /* ---- queues ---- */
 
-/* Update queues and token queues (src/gossip/queues.c): hop's. A worker's iteration is its step, and
-   those of two workers differ by no more than the table of gaps says (tutti_ledger_bound in
+/* Update queues and token queues (src/gossip/queues.c): hop's. A worker's iteration is its step,
+   and those of two workers differ by no more than the table of gaps says (tutti_ledger_bound in
    src/gossip/ledger.h). Models and tokens travel beside the computation; the client waits for those
    that it needs. It goes on after losses, but for directed graphs without tokens.
 
@@ -208,8 +208,8 @@ tutti_status tutti_queues_send(tutti_queues *q, const float *x, tutti_error *err
 tutti_status tutti_queues_mix(tutti_queues *q, const float *u, float *x, tutti_error *err);
 tutti_status tutti_queues_go_on(tutti_queues *q, tutti_error *err);
 /* In place of these three, at the beginning of an iteration: by how many this worker may jump, at
-   most `most`, if it is at least `trigger` behind all that take its models; else 0. / Jumps: x := the
-   neighbours' mean of the last of them, without its own. */
+   most `most`, if it is at least `trigger` behind all that take its models; else 0. / Jumps:
+   x := the neighbours' mean of the last of them, without its own. */
 int64_t tutti_queues_may_jump(tutti_queues *q, int64_t trigger, int64_t most);
 tutti_status tutti_queues_jump(tutti_queues *q, int64_t by, float *x, tutti_error *err);
 /* run() of the two services. */

@@ -43,8 +43,8 @@ typedef struct tutti_ledger {
     int n_in, n_out;
     tutti_ledger_in *in;         /* ascending */
     tutti_ledger_out *out;       /* ascending */
-    int copies;                  /* most models of its own that can be under way at once, while links
-                                    keep up */
+    int copies;                  /* most models of its own that can be under way at once, while
+                                    links keep up */
     uint64_t dropped;            /* models that came and were never mixed */
 } tutti_ledger;
 

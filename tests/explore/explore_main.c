@@ -13,12 +13,13 @@
 #include <unistd.h>
 
 extern const explore_piece explore_collective_pieces[], explore_port_pieces[], explore_train_pieces[],
-    explore_async_pieces[], explore_server_pieces[], explore_desk_pieces[], explore_members_pieces[];
+    explore_async_pieces[], explore_hop_pieces[], explore_server_pieces[], explore_desk_pieces[], explore_members_pieces[];
 static const struct {
     const char *name;
     const explore_piece *pieces;
 } tables[] = { { "collective", explore_collective_pieces }, { "ports", explore_port_pieces },
                { "train", explore_train_pieces },           { "async", explore_async_pieces },
+               { "hop", explore_hop_pieces },
                { "servers", explore_server_pieces },        { "desks", explore_desk_pieces },
                { "losses", explore_members_pieces } };
 

@@ -329,6 +329,18 @@ static tutti_status momentum_goes_on(tutti_world *world, explore_case *c, tutti_
                           SHOW_EVERY, err);
 }
 
+static tutti_status hop_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const methods[] = {
+        "hop(graph=ring)", "hop(graph=ring,mode=notify-ack)", "hop(graph=exponential,max_gap=2)",
+        "hop(graph=complete,backup=1,max_gap=3)", "hop(graph=ring,staleness=2,max_gap=4,order=serial)",
+        "hop(graph=complete,backup=1,skip=on,trigger=1)", "hop(graph=ring,max_gap=0)",
+    };
+
+    return in_common(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], NULL, false, STEPS, SHOW_EVERY,
+                     err);
+}
+
 /* Rings drawn anew after each step, and averages of all that come late. */
 static tutti_status averages_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
@@ -588,6 +600,14 @@ const explore_piece explore_members_pieces[] = {
       .judge = judge,
       .losses = 4,
       .steps = 3000 },
+    { .name = "hop-goes-on",
+      .help = "hop trains on while ranks die and connections break: nobody waits for their models or their tokens",
+      .least = 3,
+      .most = 6,
+      .rank_main = hop_goes_on,
+      .judge = judge,
+      .losses = 4,
+      .steps = 4000 },
     { .name = "sgp-goes-on",
       .help = "sgp the same, on directed graphs, with models that are under way when all meet",
       .least = 2,
