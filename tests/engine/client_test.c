@@ -15,7 +15,7 @@ static const char *const exchanging[] = {
 static const char *const determined[] = {
     "single", "local-sgd(period=3)", "local-sgd(period=3,warmup=2)",
     "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9))", "lasgd(local_steps=3,max_delay=1)",
-    "lasgd(local_steps=3,max_delay=0,warmup=2)", "d-psgd", "d-psgd(order=atc)", "sgp", "sgp(overlap=1)",
+    "lasgd(local_steps=3,max_delay=0,warmup=2)", "d-psgd", "d-psgd(order=atc)", "hop", "sgp", "sgp(overlap=1)",
     "sgp(graph=ring)", "rand-psgd(pace=step)", "rand-psgd(pace=step,mixing=delay-by-one)",
     "asr-adpsgd(mixing=delay-by-one)", "accordion(mode=batch,batch_high=12)",
     "accordion(mode=localsteps,period_low=2,period_high=4)",

@@ -19,6 +19,8 @@ static const struct { const char *name, *spec; bool follows;
     { "d-psgd", "d-psgd(one-peer-exponential,order=atc)" },
     { "qg-dsgdm", "qg-dsgdm(period=2)" },
     { "saddle", "saddle(variant=n,sam_every=2)" },
+    { "hop", "hop" },
+    { "hop", "hop(staleness=3,backup=1,skip=on)", true },
     { "sgp", "sgp" },
     { "sgp", "sgp(graph=star(weights=push),overlap=2)" },
     { "rand-psgd", "rand-psgd" },

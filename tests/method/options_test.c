@@ -26,6 +26,10 @@ static const struct also {
     { "qg-dsgdm", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
     { "gut", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
     { "saddle", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
+    { "hop", "staleness", ">", { "max_gap=1024" } },
+    { "hop", "skip", "on", { "backup=1" } },
+    { "hop", "trigger", NULL, { "skip=on", "backup=1" } },
+    { "hop", "max_jump", NULL, { "skip=on", "backup=1", "max_gap=1024" } },
     { "hermes", "local_passes", ">", { "minibatch=1", "chunk=1" }, NULL, 1, 1, true },
     { "hermes", "chunk", ">", { "minibatch=1" }, NULL, 1048576, 1, true },
     { "hermes", "chunk_most", ">", { "minibatch=1", "chunk=4", "local_passes=2" }, NULL, 1048576, 1 },
@@ -60,13 +64,16 @@ static const struct also inside[] = {
 };
 /* What the number of workers bounds more closely than the table can: with 4 of them. */
 static const struct {
-    const char *option;
+    const char *of, *option; /* of NULL: any */
     int most;
-} bounded[] = { { "servers", 4 }, { "softsync", 4 }, { "backup", 3 }, { "group", 4 } };
+} bounded[] = {
+    { "hop", "backup", 2 }, { NULL, "servers", 4 }, { NULL, "softsync", 4 }, { NULL, "backup", 3 }, { NULL, "group", 4 },
+};
 /* Values of texts and specs, and one that is none. */
 static const struct values { const char *of, *option, *good[4], *bad;
 } values[] = {
     { "gut", "graph", { "ring", "exponential", "complete" }, "rign" },
+    { "hop", "graph", { "ring", "double-ring", "exponential" }, "one-peer-exponential" },
     { NULL, "graph", { "ring", "one-peer-exponential", "complete" }, "rign" },
     { NULL, "mixing", { "random-ring", "ring", "random-matching" }, "rign" },
     { NULL, "outer", { "sgd(lr=0.7,momentum=0.9)" }, "sdg" },
@@ -216,7 +223,8 @@ static void number(const table *of, const tutti_option *o)
                                    : o->max + 2);
     good(of, o, least, 4, 2);
     for (size_t k = 0; k < TUTTI_LENGTH(bounded); k++)
-        if (!of->codec && strcmp(bounded[k].option, o->name) == 0) {
+        if (!of->codec && most[0] != 0 && strcmp(bounded[k].option, o->name) == 0 &&
+            (bounded[k].of == NULL || strcmp(bounded[k].of, of->name) == 0)) {
             char one[40];
             snprintf(one, sizeof one, "%d", bounded[k].most);
             good(of, o, one, 4, 2);

@@ -24,7 +24,7 @@ static void run_on(trial *t, const char *transport, int n)
 static void parameters_are_the_same_to_the_bit_over_sockets_and_shared_memory(void **state)
 {
     static const char *const methods[] = {
-        "ddp",  "local-sgd(period=3)", "d-psgd", "qg-dsgdm(period=2)", "gut", "parameter-server(servers=2)",
+        "ddp",  "local-sgd(period=3)", "d-psgd", "hop", "qg-dsgdm(period=2)", "gut", "parameter-server(servers=2)",
         "saddle(variant=n)", "backup-workers(backup=0)",
     };
     static const char *const transports[] = {

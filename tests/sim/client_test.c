@@ -29,7 +29,8 @@ static void asynchronous_methods_have_the_engines_bits(void **state)
 {
     static const char *const methods[] = {
         "ad-psgd", "ad-psgd(lr_staleness=on)", "rand-psgd", "asr-adpsgd", "h-adpsgd",
-        "hermes(minibatch=1,chunk=2,push=always)", "oscars", "lasgd(local_steps=4,max_delay=3)",
+        "hop(backup=1,skip=on,trigger=1)", "hermes(minibatch=1,chunk=2,push=always)", "oscars",
+        "lasgd(local_steps=4,max_delay=3)",
     };
 
     (void)state;
