@@ -1,10 +1,10 @@
 /* ledger.c: the bookkeeping of one worker of hop (ledger.h). Where models stand:
 
      staleness 0   slot iter mod slots. A neighbour cannot be ahead by more than the table of gaps
-                   says, so there is room for whatever comes. The rest of the division is enough of a
-                   tag; the whole one is kept, so that a neighbour which breaks the bound is found.
-     above 0       two slots: the newest, and one for the next, which never is the one that is being
-                   mixed. */
+                   says, so there is room for whatever comes. The rest of the division is enough of
+                   a tag; the whole one is kept, so that a neighbour which breaks the bound is
+     found. above 0       two slots: the newest, and one for the next, which never is the one that
+                   is being mixed. */
 #include "ledger.h"
 
 #include <errno.h>
@@ -106,10 +106,11 @@ static tutti_status check_rules(const tutti_graph *graph, const tutti_ledger_rul
                           "staleness (%lld) must be 0; take mode=standard",
                           backup, staleness);
     if (backup > 0 && gap == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "backup is %lld and max_gap 0: without tokens a worker that does not wait for a slow one runs "
-                          "ahead of it without bound; set max_gap, say 8",
-                          backup);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "backup is %lld and max_gap 0: without tokens a worker that does not wait for a slow one runs "
+            "ahead of it without bound; set max_gap, say 8",
+            backup);
     if (gap > 0 && staleness >= gap)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "staleness is %lld and max_gap %lld: tokens would hold workers back before any model is so "
@@ -214,8 +215,7 @@ void tutti_ledger_close(tutti_ledger *l)
 {
     if (l == NULL)
         return;
-    for (int a = 0; l->in != NULL && a < l->n_in; a++)
-{
+    for (int a = 0; l->in != NULL && a < l->n_in; a++) {
         tutti_free(l->in[a].held);
         tutti_free(l->in[a].mixed);
     }

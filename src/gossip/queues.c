@@ -1,6 +1,6 @@
 /* queues.c: update queues and token queues between workers that make the same iterations, each at
-   its own speed: Hop (Luo, Lin, Zhuo, Qian, ASPLOS 2019; docs/methods/hop.md). What one worker knows
-   is in ledger.c; here are the models and the messages.
+   its own speed: Hop (Luo, Lin, Zhuo, Qian, ASPLOS 2019; docs/methods/hop.md). What one worker
+   knows is in ledger.c; here are the models and the messages.
 
      client      sends its model of iteration k to its out-neighbours and does not wait for that
                  waits until the models of k that it needs are here, and takes them
@@ -11,19 +11,19 @@
 
    Models and tokens are requests that nobody answers (tutti_engine_tell): quiet counts them, so
    nothing is under way when all is quiet. They are two services, since a token is not to stand
-   behind a model that a slow link takes long to bring. A receive is posted for each in-neighbour, so
-   one whose link is slow holds up no other.
+   behind a model that a slow link takes long to bring. A receive is posted for each in-neighbour,
+   so one whose link is slow holds up no other.
 
-   A model is sent from a copy, since the client goes on to change it. As many copies as can be under
-   way by the table of gaps, up to eight, are there. So a worker waits for its own link only where
-   that is slower than its neighbours are patient.
+   A model is sent from a copy, since the client goes on to change it. As many copies as can be
+   under way by the table of gaps, up to eight, are there. So a worker waits for its own link only
+   where that is slower than its neighbours are patient.
 
    Whenever all is quiet all workers are in the same iteration, have all tokens, and need nothing of
    the past. So nothing is saved, and a run begins again there with empty queues.
 
    Losses. A neighbour that is lost gives nothing and is given nothing: its model is not waited for,
-   nor its token, and what it would have weighed goes to one's own model. The service `updates` hears
-   of it and wakes the client. */
+   nor its token, and what it would have weighed goes to one's own model. The service `updates`
+   hears of it and wakes the client. */
 #include <errno.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@
 #include "ledger.h"
 #include "tutti/gossip.h"
 
-enum { NOTES = 8 };             /* tokens to one neighbour that may be under way at a time */
+enum { NOTES = 8 }; /* tokens to one neighbour that may be under way at a time */
 
 typedef struct tokens_sent {
     tutti_request request[NOTES];
@@ -41,21 +41,21 @@ typedef struct tokens_sent {
 struct tutti_queues {
     tutti_method *m;
     const tutti_queues_options *o;
-    int updates, tokens;         /* services */
+    int updates, tokens; /* services */
     tutti_graph *graph;
     tutti_monitor *door;
-    tutti_ledger *ledger;        /* under door */
-    int *of;                     /* n_in: ranks */
-    float *slots;                /* n each: of in-neighbour 0, 1, ...; written by `updates` under
+    tutti_ledger *ledger; /* under door */
+    int *of;              /* n_in: ranks */
+    float *slots;         /* n each: of in-neighbour 0, 1, ...; written by `updates` under
                                     door, read by the client while they are being mixed */
-    float *rooms;                /* n_in x n: models that come */
-    float *sent;                 /* copies x n; client's, with what follows */
-    tutti_request *sends;        /* copies x n_out */
+    float *rooms;         /* n_in x n: models that come */
+    float *sent;          /* copies x n; client's, with what follows */
+    tutti_request *sends; /* copies x n_out */
     uint64_t sends_turn;
-    tokens_sent *notes;          /* n_in */
-    int *slot;                   /* n_in: scratch */
+    tokens_sent *notes; /* n_in */
+    int *slot;          /* n_in: scratch */
     double *weight;
-    const float **term;          /* n_in + 1: scratch */
+    const float **term; /* n_in + 1: scratch */
     float *by;
     tutti_queues_told *told;
 };
@@ -81,8 +81,8 @@ static tutti_status open_ledger(tutti_queues *q, tutti_error *err)
                                        .staleness = o->staleness };
     const char *spec = o->graph[0] != 0 ? o->graph : q->m->workers % 2 == 0 ? "ring-based" : "ring";
 
-    TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&q->graph, spec, q->m->workers, err), "method '%s'",
-                                q->m->ops->name));
+    TUTTI_TRY(
+        tutti_fail_within(err, tutti_graph_open(&q->graph, spec, q->m->workers, err), "method '%s'", q->m->ops->name));
     return tutti_fail_within(err, tutti_ledger_open(&q->ledger, q->graph, q->m->rank, &rules, err), "method '%s'",
                              q->m->ops->name);
 }
@@ -90,8 +90,9 @@ static tutti_status open_ledger(tutti_queues *q, tutti_error *err)
 static void declare_models(const tutti_queues *q, tutti_plan *plan, const char *name, size_t models, float **slot)
 {
     if (models > 0)
-        tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                            .count = models * q->m->n }, slot);
+        tutti_declare(
+            plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = models * q->m->n },
+            slot);
 }
 
 tutti_status tutti_queues_declare(tutti_queues **out, tutti_method *m, tutti_plan *plan,
@@ -138,8 +139,9 @@ static tutti_status open_queues(void *self, tutti_error *err)
 {
     tutti_queues *q = self;
     tutti_engine *e = q->m->engine;
-    const tutti_desk_setup models = { .rooms = q->ledger->n_in, .of = q->of, .in = q->rooms,
-                                      .in_bytes = q->m->n * sizeof(float) };
+    const tutti_desk_setup models = {
+        .rooms = q->ledger->n_in, .of = q->of, .in = q->rooms, .in_bytes = q->m->n * sizeof(float)
+    };
 
     TUTTI_TRY(tutti_monitor_open(&q->door, q->m->rt, err));
     if (q->ledger->n_in == 0)
@@ -206,8 +208,7 @@ static tutti_status without(const void *self, int rank, const char *why, tutti_e
 {
     const tutti_queues *q = self;
 
-    if (q->o->mode == TUTTI_QUEUES_NOTIFY_ACK || q->o->max_gap > 0 ||
-        tutti_graph_is(q->graph, "symmetric"))
+    if (q->o->mode == TUTTI_QUEUES_NOTIFY_ACK || q->o->max_gap > 0 || tutti_graph_is(q->graph, "symmetric"))
         return TUTTI_OK;
     return tutti_fail_rank(err, TUTTI_ERR_PEER, rank,
                            "worker %d was lost (%s), and without tokens nothing but the way through it may have kept "
@@ -311,7 +312,10 @@ static tutti_status give(tutti_queues *q, int64_t tokens, tutti_error *err)
 
 /* ---- client: mixing ---- */
 
-typedef struct wanted { const tutti_queues *q; int64_t iter; } wanted;
+typedef struct wanted {
+    const tutti_queues *q;
+    int64_t iter;
+} wanted;
 
 static bool may_mix(void *of)
 {
@@ -378,7 +382,10 @@ tutti_status tutti_queues_mix(tutti_queues *q, const float *u, float *x, tutti_e
 
 /* ---- client: going on ---- */
 
-typedef struct advance { const tutti_queues *q; int64_t by; } advance;
+typedef struct advance {
+    const tutti_queues *q;
+    int64_t by;
+} advance;
 
 static bool may_advance(void *of)
 {

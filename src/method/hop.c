@@ -8,8 +8,8 @@
                         give a token to each whose models I take
    The base is d-psgd to the bit: parallel is its awc, serial its atc. Models are matched by the
    iteration that they are tagged with, whenever they come.
-     max_gap      tokens that a worker has at first of each that takes its models: so many iterations
-                  may it be ahead of that one
+     max_gap      tokens that a worker has at first of each that takes its models: so many
+                  iterations may it be ahead of that one
      backup       the models of so many neighbours are not waited for: a is the mean of those that
                   are here, W_ij scaled to sum to 1. Models that come late are dropped.
      staleness s  of each neighbour the newest model counts, if it is of k - s or later. linear: it
@@ -38,12 +38,12 @@ typedef struct hop {
     bool skip;
     int64_t trigger, max_jump;
     tutti_queues *queues;
-    float *mixed;                /* n; parallel: a, while x is still read */
-    float *told;                 /* workers x TOLD: of all */
-    uint64_t lands;              /* the step that a jump ends before; up to it this worker sits out */
-    int64_t jump;                /* by so many, in this step */
+    float *mixed;   /* n; parallel: a, while x is still read */
+    float *told;    /* workers x TOLD: of all */
+    uint64_t lands; /* the step that a jump ends before; up to it this worker sits out */
+    int64_t jump;   /* by so many, in this step */
 } hop;
-enum { MODELS, TOKENS };        /* services */
+enum { MODELS, TOKENS }; /* services */
 enum { PARALLEL, SERIAL };
 enum { SKIPPED, DROPPED, TOKENS_S, MODELS_S, GAP, TOLD = GAP + TUTTI_QUEUES_GAPS };
 
@@ -91,8 +91,9 @@ static tutti_status hop_declare(tutti_method *m, tutti_plan *plan, tutti_error *
 {
     static const int services[2] = { MODELS, TOKENS };
     hop *s = m->self;
-    const tutti_state told = { .name = "hop.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                               .count = (size_t)m->workers * TOLD };
+    const tutti_state told = {
+        .name = "hop.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers * TOLD
+    };
 
     TUTTI_TRY(check_skip(s, err));
     tutti_sit_out_declare(m, plan);
@@ -137,7 +138,7 @@ static tutti_status hop_step(tutti_method *m, tutti_error *err)
         TUTTI_TRY(tutti_queues_mix(s->queues, m->x, s->mixed, err));
         tutti_copy(m->device, m->layout->used, s->mixed, m->x); /* a = sum_j W_ij x_j */
     }
-    TUTTI_TRY(tutti_base_step(m, err));                         /* a - eta opt(g)     */
+    TUTTI_TRY(tutti_base_step(m, err)); /* a - eta opt(g)     */
     if (s->order == SERIAL) {
         TUTTI_TRY(tutti_queues_send(s->queues, m->x, err));
         TUTTI_TRY(tutti_queues_mix(s->queues, m->x, m->x, err));
@@ -229,7 +230,7 @@ static const char *const hop_constraints[] = {
 
 const tutti_method_ops tutti_method_hop = {
     .name = "hop",
-    .title = "Hop: update queues and token queues",
+    .title = "Update queues and token queues",
     .authors = "Luo, Lin, Zhuo, Qian",
     .year = 2019,
     .family = "gossip",

@@ -39,8 +39,9 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, const tutt
                                 const char *schedule, tutti_error *err)
 {
     const tutti_param param = { .name = "w", .dims = 1, .dim = { 5 } };
-    const tutti_engine_options options = { .method = methods[0]->name, .optimizer = "sgd(lr=1)", .batch = BATCH,
-                                           .lr_schedule = schedule, .steps = STEPS };
+    const tutti_engine_options options = {
+        .method = methods[0]->name, .optimizer = "sgd(lr=1)", .batch = BATCH, .lr_schedule = schedule, .steps = STEPS
+    };
     return tutti_engine_open_from(e, world, &param, 1, &options, methods, err);
 }
 
@@ -49,10 +50,10 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, const tutt
 enum { WELL, LATE, BROKEN };
 typedef struct waiter {
     tutti_monitor *door;
-    int64_t made;                /* rounds; under door */
+    int64_t made; /* rounds; under door */
     int64_t due;
 } waiter;
-static int kind;                 /* of the one test that runs */
+static int kind; /* of the one test that runs */
 static int64_t exposed_ns[4];
 
 static bool all_made(void *of)
@@ -112,16 +113,20 @@ static tutti_status waiter_step(tutti_method *m, tutti_error *err)
     } else
         status = tutti_await(m, w->door, all_made, w, TUTTI_FOREVER, err);
     if (status == TUTTI_OK && !all_made(w))
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "%lld of %lld rounds were made", (long long)w->made,
-                            (long long)w->due);
+        status =
+            tutti_fail(err, TUTTI_ERR_STATE, 0, "%lld of %lld rounds were made", (long long)w->made, (long long)w->due);
     tutti_unlock(w->door);
     return status;
 }
 
 static const tutti_service waiter_services[] = { { "wait", waiter_serve }, { 0 } };
 static const tutti_method_ops waiter_ops = {
-    .name = "waiter", .self_bytes = sizeof(waiter), .services = waiter_services, .open = waiter_open,
-    .close = waiter_close, .step = waiter_step,
+    .name = "waiter",
+    .self_bytes = sizeof(waiter),
+    .services = waiter_services,
+    .open = waiter_open,
+    .close = waiter_close,
+    .step = waiter_step,
 };
 
 static tutti_status wait_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -175,7 +180,7 @@ static void a_failed_service_ends_the_waiting_on_all_workers(void **state)
 static char directory[256];
 static struct seen {
     double lr[STEPS];
-    uint64_t t[STEPS];           /* rate.t of an update; 0: there was none */
+    uint64_t t[STEPS]; /* rate.t of an update; 0: there was none */
     tutti_figures figures;
 } seen[4];
 
@@ -219,7 +224,11 @@ static tutti_status nothing_to_serve(tutti_method *m, tutti_error *err)
 
 static const tutti_service sitter_services[] = { { "rest", nothing_to_serve }, { 0 } };
 static const tutti_method_ops sitter_ops = {
-    .name = "sitter", .services = sitter_services, .declare = sitter_declare, .pass = sitter_pass, .step = sitter_step,
+    .name = "sitter",
+    .services = sitter_services,
+    .declare = sitter_declare,
+    .pass = sitter_pass,
+    .step = sitter_step,
 };
 
 static tutti_status sit(tutti_world *world, tutti_engine *e, bool resumed, tutti_error *err)

@@ -13,19 +13,27 @@
 #include <unistd.h>
 
 extern const explore_piece explore_collective_pieces[], explore_port_pieces[], explore_train_pieces[],
-    explore_async_pieces[], explore_hop_pieces[], explore_server_pieces[], explore_desk_pieces[], explore_members_pieces[];
+    explore_async_pieces[], explore_hop_pieces[], explore_server_pieces[], explore_desk_pieces[],
+    explore_members_pieces[];
 static const struct {
     const char *name;
     const explore_piece *pieces;
-} tables[] = { { "collective", explore_collective_pieces }, { "ports", explore_port_pieces },
-               { "train", explore_train_pieces },           { "async", explore_async_pieces },
+} tables[] = { { "collective", explore_collective_pieces },
+               { "ports", explore_port_pieces },
+               { "train", explore_train_pieces },
+               { "async", explore_async_pieces },
                { "hop", explore_hop_pieces },
-               { "servers", explore_server_pieces },        { "desks", explore_desk_pieces },
+               { "servers", explore_server_pieces },
+               { "desks", explore_desk_pieces },
                { "losses", explore_members_pieces } };
 
 enum { SECONDS_A_SEED = 10 }; /* of real time: a loop outside of the library's calls */
 
-typedef struct outcome { bool ended; tutti_status status; explore_report report; } outcome;
+typedef struct outcome {
+    bool ended;
+    tutti_status status;
+    explore_report report;
+} outcome;
 
 static double clock_s(void)
 {

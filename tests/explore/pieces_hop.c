@@ -23,8 +23,8 @@ typedef struct common {
     bool known;
     int open;
     int64_t gradients[EXPLORE_RANKS]; /* that each has computed */
-    bool freezes;                /* one worker stands still in its third step, */
-    int64_t ahead;               /* and the others go so far ahead; 0: so many edges as they are away on a ring */
+    bool freezes;                     /* one worker stands still in its third step, */
+    int64_t ahead;                    /* and the others go so far ahead; 0: so many edges as they are away on a ring */
 } common;
 
 static common *shared_of(explore_case *c)
@@ -71,7 +71,8 @@ static tutti_status look_at_rest(const explore_case *c, const common *s, tutti_e
 {
     for (int i = 0; i < c->ranks && !c->piece->deaths; i++) {
         const tutti_ledger *const l = s->ledger[i];
-        EXPLORE_EXPECT(l->iter == s->ledger[0]->iter, "all is quiet, worker 0 is in iteration %lld and worker %d in %lld",
+        EXPLORE_EXPECT(l->iter == s->ledger[0]->iter,
+                       "all is quiet, worker 0 is in iteration %lld and worker %d in %lld",
                        (long long)s->ledger[0]->iter, i, (long long)l->iter);
         for (int b = 0; b < l->n_out && !l->rules.acks; b++)
             EXPLORE_EXPECT(l->out[b].tokens == l->rules.max_gap,
@@ -131,8 +132,10 @@ static tutti_status check_model(const tutti_method *m, explore_case *c, bool bas
         double x = (double)(i % 32) / 8 - 2;
         for (int r = 0; r < c->ranks; r++)
             x -= rate * (double)shared_of(c)->gradients[r] * pull(r, i) / c->ranks;
-        EXPLORE_EXPECT(!base || fabs(m->x[i] - x) <= 1e-4, "worker %d: the mean of the models at %zu is %.7g instead of "
-                       "%.7g", m->rank, i, (double)m->x[i], x);
+        EXPLORE_EXPECT(!base || fabs(m->x[i] - x) <= 1e-4,
+                       "worker %d: the mean of the models at %zu is %.7g instead of "
+                       "%.7g",
+                       m->rank, i, (double)m->x[i], x);
         EXPLORE_EXPECT(fabsf(m->x[i]) < 16, "worker %d: the agreed model at %zu is %.7g", m->rank, i, (double)m->x[i]);
     }
     return TUTTI_OK;
@@ -238,8 +241,11 @@ static tutti_status hop_frozen(tutti_world *world, explore_case *c, tutti_error 
 static tutti_status hop_late(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const options[] = {
-        "max_gap=2,backup=1", "max_gap=3,staleness=2", "max_gap=0,staleness=1,staleness_weights=uniform",
-        "max_gap=2,backup=1,skip=on,trigger=1,max_jump=2", "max_gap=4,staleness=3,skip=on,trigger=1",
+        "max_gap=2,backup=1",
+        "max_gap=3,staleness=2",
+        "max_gap=0,staleness=1,staleness_weights=uniform",
+        "max_gap=2,backup=1,skip=on,trigger=1,max_jump=2",
+        "max_gap=4,staleness=3,skip=on,trigger=1",
         "max_gap=5,staleness=2,backup=1,skip=on,trigger=2,max_jump=3",
     };
 

@@ -27,7 +27,11 @@ static float slow_one(int rank, uint64_t step, size_t i, float x)
 static void one_worker_is_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
-        "hop", "hop(order=serial)", "hop(max_gap=0)", "hop(staleness=3)", "hop(mode=notify-ack,graph=ring)",
+        "hop",
+        "hop(order=serial)",
+        "hop(max_gap=0)",
+        "hop(staleness=3)",
+        "hop(mode=notify-ack,graph=ring)",
         "hop(staleness=2,skip=on)",
     };
 
@@ -46,9 +50,12 @@ static void one_worker_is_single_bit_for_bit(void **state)
 
 static void the_base_is_d_psgd_to_the_bit_whoever_is_late(void **state)
 {
-    static const struct { const char *graph; int n; } on[] = {
-        { "ring", 2 }, { "ring", 5 }, { "ring-based", 6 }, { "double-ring", 8 }, { "star", 4 }, { "exponential", 7 },
-        { "directed-ring", 4 }, { "complete", 3 },
+    static const struct {
+        const char *graph;
+        int n;
+    } on[] = {
+        { "ring", 2 }, { "ring", 5 },        { "ring-based", 6 },    { "double-ring", 8 },
+        { "star", 4 }, { "exponential", 7 }, { "directed-ring", 4 }, { "complete", 3 },
     };
     static const char *const ways[] = {
         "max_gap=8", "max_gap=0", "max_gap=1", "mode=notify-ack", "staleness=0,backup=0",
@@ -83,13 +90,14 @@ static void the_base_is_d_psgd_to_the_bit_whoever_is_late(void **state)
 /* A step more is a model for each that takes it, and a token for each that gives one. */
 static void traffic_is_exactly_the_graph(void **state)
 {
-    static const struct { const char *method; const char *graph; int tokens; } cases[] = {
-        { "hop(graph=ring-based)", "ring-based", 1 },
-        { "hop(graph=exponential,max_gap=0)", "exponential", 0 },
-        { "hop(graph=directed-ring)", "directed-ring", 1 },
-        { "hop(graph=ring,mode=notify-ack)", "ring", 1 },
-        { "hop(graph=ring-based,backup=1)", "ring-based", 1 },
-        { "hop(graph=complete,staleness=3)", "complete", 1 },
+    static const struct {
+        const char *method;
+        const char *graph;
+        int tokens;
+    } cases[] = {
+        { "hop(graph=ring-based)", "ring-based", 1 },          { "hop(graph=exponential,max_gap=0)", "exponential", 0 },
+        { "hop(graph=directed-ring)", "directed-ring", 1 },    { "hop(graph=ring,mode=notify-ack)", "ring", 1 },
+        { "hop(graph=ring-based,backup=1)", "ring-based", 1 }, { "hop(graph=complete,staleness=3)", "complete", 1 },
     };
     enum { N = 6, LESS = 3, MORE = 10 };
 
@@ -126,7 +134,10 @@ static void traffic_is_exactly_the_graph(void **state)
 
 static void old_models_are_no_older_than_they_may_be(void **state)
 {
-    static const struct { const char *method; uint64_t most; } cases[] = {
+    static const struct {
+        const char *method;
+        uint64_t most;
+    } cases[] = {
         { "hop(staleness=3,staleness_weights=uniform)", 3 },
         { "hop(staleness=2,backup=1,graph=ring-based)", 2 },
         { "hop(staleness=2,max_gap=0,order=serial)", 2 },
@@ -157,7 +168,8 @@ static void old_models_are_no_older_than_they_may_be(void **state)
 static void a_slow_worker_jumps_and_its_steps_and_samples_are_told(void **state)
 {
     static const char *const methods[] = {
-        "hop(backup=1,skip=on,trigger=1,max_jump=2)", "hop(staleness=3,skip=on,max_gap=6)",
+        "hop(backup=1,skip=on,trigger=1,max_jump=2)",
+        "hop(staleness=3,skip=on,max_gap=6)",
         "hop(graph=complete,backup=2,skip=on,order=serial)",
     };
 
@@ -182,7 +194,9 @@ static void a_slow_worker_jumps_and_its_steps_and_samples_are_told(void **state)
 
 static void what_does_not_go_together_is_refused(void **state)
 {
-    static const struct { const char *method, *says; } cases[] = {
+    static const struct {
+        const char *method, *says;
+    } cases[] = {
         { "hop(backup=1,max_gap=0)", "set max_gap, say 8" },
         { "hop(backup=3)", "give at most 2" },
         { "hop(staleness=8)", "set max_gap above staleness" },

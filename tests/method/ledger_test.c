@@ -15,13 +15,17 @@
 
 enum { MOST = 12, LETTERS = 1 << 14 };
 enum { COMPUTES, WANTS_ACKS, WANTS_MODELS, WANTS_TOKENS, JUMPS, STOPPED, ENDED }; /* a worker */
-enum { MODEL, TOKEN };           /* a letter */
+enum { MODEL, TOKEN };                                                            /* a letter */
 
-typedef struct letter { double at; int kind, from, to; int64_t a; } letter;
+typedef struct letter {
+    double at;
+    int kind, from, to;
+    int64_t a;
+} letter;
 typedef struct worker {
     tutti_ledger *l;
     int doing;
-    double until;                /* of computing */
+    double until; /* of computing */
     int64_t jump;
     bool dead;
 } worker;
@@ -30,23 +34,23 @@ typedef struct scene {
     const char *spec;
     int n;
     tutti_ledger_rules rules;
-    int64_t trigger, max_jump;   /* trigger 0: nobody jumps */
+    int64_t trigger, max_jump; /* trigger 0: nobody jumps */
     int64_t steps;
     uint64_t seed;
-    double far;                  /* the latency of one letter in ten */
-    int slow;                    /* worker that computes `factor` times as long; -1 */
+    double far; /* the latency of one letter in ten */
+    int slow;   /* worker that computes `factor` times as long; -1 */
     double factor;
-    int frozen;                  /* worker that stops for ever, and where; -1 */
+    int frozen; /* worker that stops for ever, and where; -1 */
     int64_t frozen_at;
-    bool frozen_mixed;           /* once it has mixed, before it goes on */
-    int dies;                    /* -1 */
-    bool wrong_order;            /* gives before it takes, as the mutant would */
+    bool frozen_mixed; /* once it has mixed, before it goes on */
+    int dies;          /* -1 */
+    bool wrong_order;  /* gives before it takes, as the mutant would */
 
     tutti_graph *graph;
     worker w[MOST];
     letter post[LETTERS];
     int n_post;
-    int64_t flying[MOST][MOST];  /* tokens under way */
+    int64_t flying[MOST][MOST]; /* tokens under way */
     double now, last[MOST][MOST][2];
     uint64_t draws;
     int64_t bound[MOST][MOST], most[MOST][MOST];
@@ -88,9 +92,10 @@ static void check(scene *s)
             const int j = l->out[b].rank;
             const int64_t due = l->rules.max_gap + s->w[j].l->iter - l->iter, has = l->out[b].tokens + s->flying[j][i];
             if (has != due || l->out[b].tokens < 0)
-                fail_msg("%s on %d, seed %llu: worker %d has %lld tokens of worker %d, which is %lld behind; due are %lld",
-                         s->spec, s->n, (unsigned long long)s->seed, i, (long long)has, j,
-                         (long long)(l->iter - s->w[j].l->iter), (long long)due);
+                fail_msg(
+                    "%s on %d, seed %llu: worker %d has %lld tokens of worker %d, which is %lld behind; due are %lld",
+                    s->spec, s->n, (unsigned long long)s->seed, i, (long long)has, j,
+                    (long long)(l->iter - s->w[j].l->iter), (long long)due);
         }
     }
 }
@@ -200,7 +205,8 @@ static bool act(scene *s, int i)
         s->jumped += w->jump;
         go_on(s, i, w->jump);
         return true;
-    default: return false;
+    default:
+        return false;
     }
 }
 
@@ -309,8 +315,9 @@ static void clear(scene *s)
 
 static scene scene_of(const char *spec, int n, tutti_ledger_rules rules, uint64_t seed)
 {
-    return (scene){ .spec = spec, .n = n, .rules = rules, .steps = 60, .seed = seed, .far = 20, .slow = -1, .frozen = -1,
-                    .dies = -1 };
+    return (scene){
+        .spec = spec, .n = n, .rules = rules, .steps = 60, .seed = seed, .far = 20, .slow = -1, .frozen = -1, .dies = -1
+    };
 }
 
 static const char *const graphs[] = {
@@ -322,7 +329,10 @@ static bool may_be(const char *spec, int n)
     return (strcmp(spec, "ring-based") != 0 || n % 2 == 0) && (strcmp(spec, "double-ring") != 0 || n % 4 == 0);
 }
 
-static const struct { const char *name; tutti_ledger_rules rules; } modes[] = {
+static const struct {
+    const char *name;
+    tutti_ledger_rules rules;
+} modes[] = {
     { "base", { 0 } },
     { "base, tokens", { .max_gap = 1 } },
     { "base, tokens", { .max_gap = 3 } },
@@ -394,8 +404,10 @@ static int64_t reach(const scene *s, int who)
     int64_t far[MOST];
     int in[MOST], out[MOST], n_in, n_out;
     double w_in[MOST], w_out[MOST], self;
-    const int64_t by_model = s->rules.backup > 0 ? 1 << 20 : s->rules.staleness + 1,
-                  by_token = s->rules.acks ? 2 : s->rules.max_gap > 0 ? s->rules.max_gap : 1 << 20;
+    const int64_t by_model = s->rules.backup > 0 ? 1 << 20 : s->rules.staleness + 1, by_token = s->rules.acks ? 2
+                                                                                                : s->rules.max_gap > 0
+                                                                                                    ? s->rules.max_gap
+                                                                                                    : 1 << 20;
 
     for (int i = 0; i < s->n; i++)
         far[i] = i == s->frozen ? 0 : 1 << 20;
@@ -550,7 +562,12 @@ static void tokens_that_are_given_before_they_are_taken_break_the_table(void **s
 
 static void options_that_do_not_go_together_are_refused(void **state)
 {
-    static const struct { const char *spec; int n; tutti_ledger_rules rules; const char *says; } cases[] = {
+    static const struct {
+        const char *spec;
+        int n;
+        tutti_ledger_rules rules;
+        const char *says;
+    } cases[] = {
         { "ring", 4, { .backup = 1 }, "set max_gap" },
         { "ring", 4, { .backup = 2, .max_gap = 8 }, "give at most 1" },
         { "star", 4, { .backup = 1, .max_gap = 8 }, "worker 1 takes the models of only 1 others" },

@@ -67,10 +67,12 @@ static const struct {
     const char *of, *option; /* of NULL: any */
     int most;
 } bounded[] = {
-    { "hop", "backup", 2 }, { NULL, "servers", 4 }, { NULL, "softsync", 4 }, { NULL, "backup", 3 }, { NULL, "group", 4 },
+    { "hop", "backup", 2 }, { NULL, "servers", 4 }, { NULL, "softsync", 4 },
+    { NULL, "backup", 3 },  { NULL, "group", 4 },
 };
 /* Values of texts and specs, and one that is none. */
-static const struct values { const char *of, *option, *good[4], *bad;
+static const struct values {
+    const char *of, *option, *good[4], *bad;
 } values[] = {
     { "gut", "graph", { "ring", "exponential", "complete" }, "rign" },
     { "hop", "graph", { "ring", "double-ring", "exponential" }, "one-peer-exponential" },
@@ -95,7 +97,11 @@ static const struct values { const char *of, *option, *good[4], *bad;
 static int failures;
 
 /* A table and what it stands in: a method, or a codec under ddp. */
-typedef struct table { const char *name; const tutti_option *options; bool codec; } table;
+typedef struct table {
+    const char *name;
+    const tutti_option *options;
+    bool codec;
+} table;
 
 static const char *end_of(const tutti_option *o, const char *value)
 {
