@@ -100,6 +100,11 @@ TUTTI_BY_SLURM = 5
 TUTTI_BY_TORCHRUN = 6
 TUTTI_FREIGHT_MEAN = 0
 TUTTI_FREIGHT_GATHER = 1
+TUTTI_QUEUES_STANDARD = 0
+TUTTI_QUEUES_NOTIFY_ACK = 1
+TUTTI_QUEUES_LINEAR = 0
+TUTTI_QUEUES_UNIFORM = 1
+TUTTI_QUEUES_GAPS = 64
 
 
 class tutti_error(Structure):
@@ -800,6 +805,27 @@ class tutti_freight(Structure):
     ]
 
 
+class tutti_queues_options(Structure):
+    _fields_ = [
+        ("graph", c_char_p),
+        ("mode", c_int),
+        ("weights", c_int),
+        ("max_gap", c_long),
+        ("backup", c_long),
+        ("staleness", c_long),
+    ]
+
+
+class tutti_queues_told(Structure):
+    _fields_ = [
+        ("skipped", c_ulong),
+        ("dropped", c_ulong),
+        ("tokens_s", c_double),
+        ("models_s", c_double),
+        ("gap", (c_ulong * 64)),
+    ]
+
+
 class tutti_relay_tensor(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -988,6 +1014,8 @@ FUNCTIONS = {
     "tutti_averager_read": (None, [c_void_p]),
     "tutti_averager_tell": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_averager_update": (c_int, [c_void_p, c_long, POINTER(tutti_error)]),
+    "tutti_await": (c_int, [POINTER(tutti_method), c_void_p, CFUNCTYPE(c_bool, c_void_p), c_void_p, c_long,
+        POINTER(tutti_error)]),
     "tutti_await_rounds": (c_int, [POINTER(tutti_method), c_int, c_long, POINTER(tutti_error)]),
     "tutti_axpy": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), POINTER(c_float)]),
     "tutti_barrier": (c_int, [POINTER(tutti_group), POINTER(tutti_error)]),
@@ -1273,6 +1301,17 @@ FUNCTIONS = {
     "tutti_post_recv": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, tutti_buffer, POINTER(tutti_error)]),
     "tutti_post_send": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, POINTER(tutti_note), tutti_buffer,
         POINTER(tutti_error)]),
+    "tutti_queues_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_queues_options),
+        POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_queues_go_on": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_queues_jump": (c_int, [c_void_p, c_long, POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_queues_ledger": (c_void_p, [c_void_p]),
+    "tutti_queues_may_jump": (c_long, [c_void_p, c_long, c_long]),
+    "tutti_queues_mix": (c_int, [c_void_p, POINTER(c_float), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_queues_send": (c_int, [c_void_p, POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_queues_take_models": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_queues_take_tokens": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_queues_tell": (POINTER(tutti_queues_told), [c_void_p]),
     "tutti_random": (c_ulong, [tutti_rng, c_ulong]),
     "tutti_rate_at": (tutti_rate, [POINTER(tutti_method), c_ulong]),
     "tutti_rate_now": (tutti_rate, [POINTER(tutti_method)]),
@@ -1379,6 +1418,8 @@ FUNCTIONS = {
     "tutti_share_sample_of": (c_ulong, [POINTER(tutti_share), c_int, c_ulong, c_ulong]),
     "tutti_share_step": (c_long, [POINTER(tutti_share), c_ulong, c_int]),
     "tutti_share_steps": (c_ulong, [POINTER(tutti_share)]),
+    "tutti_sit_out": (None, [POINTER(tutti_method)]),
+    "tutti_sit_out_declare": (None, [POINTER(tutti_method), c_void_p]),
     "tutti_size_add": (c_bool, [c_ulong, c_ulong, POINTER(c_ulong)]),
     "tutti_size_mul": (c_bool, [c_ulong, c_ulong, POINTER(c_ulong)]),
     "tutti_sleep_until": (None, [POINTER(tutti_runtime), c_long]),
