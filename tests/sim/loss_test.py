@@ -13,9 +13,9 @@ import tempfile
 command = sys.argv[1]
 # what the dead held is nobody's
 environment = dict(os.environ, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
-GOES_ON = ("d-psgd(graph=ring)", "qg-dsgdm", "gut", "hop(graph=ring)",
-           "hop(graph=complete,backup=2,skip=on)", "sgp", "sgp(overlap=2)", "ad-psgd", "h-adpsgd(super_learner=2)",
-           "rand-psgd", "rand-psgd(pace=own)", "asr-adpsgd", "lasgd(local_steps=4)")
+GOES_ON = ("d-psgd(graph=ring)", "qg-dsgdm", "gut", "hop(graph=ring)", "hop(graph=complete,backup=2,skip=on)",
+           "sgp", "sgp(overlap=2)", "ad-psgd", "h-adpsgd(super_learner=2)", "rand-psgd",
+           "rand-psgd(pace=own)", "asr-adpsgd", "lasgd(local_steps=4)")
 STOPS = ("ddp", "local-sgd(period=4)", "asgd", "ssp")
 TIMEOUT = 0.05
 
