@@ -280,6 +280,18 @@ static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *
     return TUTTI_OK;
 }
 
+/* "host:port" or "unix:NAME", as far as can be told without asking for the host. Ranks of one host
+   gather without going there, and would otherwise wait for each other with it in vain. */
+static bool is_place(const char *meet)
+{
+    const char *colon = strrchr(meet, ':');
+    int port;
+
+    if (strncmp(meet, "unix:", 5) == 0)
+        return meet[5] != '\0';
+    return colon != NULL && colon > meet && number(colon + 1, 65535, &port) && port >= 1;
+}
+
 static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tutti_error *err)
 {
     const char *told = tutti_variable(environment, "TUTTI_MEET"),
@@ -295,6 +307,10 @@ static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tut
         if (strlen(told) >= sizeof p->meet)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_MEET has %zu bytes; at most %zu are possible: HOST:PORT",
                               strlen(told), sizeof p->meet - 1);
+        if (!is_place(told))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "TUTTI_MEET='%.200s' is no place to meet: write host:port with a port from 1 to 65535, "
+                              "[IPv6 address]:port or unix:NAME", told);
         snprintf(p->meet, sizeof p->meet, "%s", told);
     }
     /* A launcher of ours, which serves one itself, says 0. */

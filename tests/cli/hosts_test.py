@@ -257,6 +257,9 @@ class Launchers(HostCase):
         self.assertEqual([t[2] for t in told], [0, 0], told)
         self.assertEqual(read(os.path.join(one, "model.safetensors")),
                          read(os.path.join(self.out("v"), "model.safetensors")))
+        for wrong in "127.0.0.1:abc", "127.0.0.1:0", "127.0.0.1:99999":
+            self.refused("TUTTI_MEET='%s' is no place to meet: write host:port" % wrong, "train", "--data", self.data,
+                         TUTTI_RANK="1", **dict(place, TUTTI_MEET=wrong))
         for missing, sentence in (("TUTTI_MEET", "nothing says where they meet; say TUTTI_MEET=HOST:PORT to all"),
                                   ("TUTTI_RUN_KEY_FILE", "have no key to know each other by")):
             self.refused(sentence, "train", "--data", self.data, "--transport", "tcp", "--out", self.out(missing),

@@ -218,6 +218,14 @@ static void ranks_learn_where_to_meet(void **state)
     assert_true(p.meet_at_rank_0);
     p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=h:1", "TUTTI_MEET_AT_RANK_0=0"));
     assert_false(p.meet_at_rank_0);
+    p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=unix:0002a"));
+    assert_string_equal(p.meet, "unix:0002a");
+    for (const char *const *at = (const char *const[]){ "h:abc", "h:0", "h:65536", "h:", ":7", "h", "unix:", NULL };
+         *at != NULL; at++) {
+        char meet[40];
+        snprintf(meet, sizeof meet, "TUTTI_MEET=%s", *at);
+        refused(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", meet), "is no place to meet: write host:port with a port from 1");
+    }
 }
 
 /* What each launcher says of it, a step of Slurm around it, or an address that no host shares. */
