@@ -353,6 +353,9 @@ static int make_level(tutti_runtime *rt, const char *path, size_t length, char *
         return 0;
     if (cause != EEXIST)
         return cause;
+    scratch[length] = '\0';
+    if (there == ENOENT && rt->ops->exists(rt->self, scratch) == ENOENT)
+        return EEXIST; /* a link: there is a name, and nothing where it leads */
     return there == EACCES ? EACCES : ENOTDIR; /* a directory that may not be looked into is no file */
 }
 
@@ -379,6 +382,10 @@ tutti_status tutti_directory_make(tutti_runtime *rt, const char *path, tutti_err
         return tutti_fail(err, TUTTI_ERR_IO, cause,
                           "cannot make directory '%s': '%.*s' is a file; remove it or choose another name", path,
                           (int)(end < 200 ? end : 200), path);
+    if (cause == EEXIST)
+        return tutti_fail(err, TUTTI_ERR_IO, 0,
+                          "cannot make directory '%s': '%.*s' is a link to what is not there; remove it or choose "
+                          "another name", path, (int)(end < 200 ? end : 200), path);
     return tutti_fail(err, status_of(cause), cause, "cannot make directory '%s'%s", path, mend(cause));
 }
 

@@ -41,12 +41,23 @@ static tutti_status refuse_other_runs(tutti_runtime *rt, const tutti_train_confi
     return TUTTI_OK;
 }
 
+/* Makes the directory. What else than a directory stands where checkpoints go is said now and not
+   at the first of them. */
+static tutti_status make_out(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)
+{
+    char path[4096];
+
+    TUTTI_TRY(tutti_directory_make(rt, c->out, err));
+    snprintf(path, sizeof path, "%s/checkpoints", c->out);
+    return tutti_file_exists(rt, path) ? tutti_directory_make(rt, path, err) : TUTTI_OK;
+}
+
 tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)
 {
     if (c->collective_table[0] != 0)
         TUTTI_TRY(tutti_fail_within(err, tutti_collective_table_check(rt, c->collective_table, err),
                                     "collective-table"));
-    TUTTI_TRY(tutti_directory_make(rt, c->out, err));
+    TUTTI_TRY(make_out(rt, c, err));
     return refuse_other_runs(rt, c, err);
 }
 
@@ -85,7 +96,7 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
 
     if (run->all.index != 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_directory_make(run->rt, c->out, err)); /* it is there, unless nobody has prepared it */
+    TUTTI_TRY(make_out(run->rt, c, err)); /* it is there, unless nobody has prepared it */
     if (c->overwrite && !(c->resume[0] != 0 && lies_in(c->resume, c->out))) {
         place in = { run->rt, c->out };
         for (size_t i = 0; i < TUTTI_LENGTH(results); i++)

@@ -144,6 +144,19 @@ class Runs(Case):
         self.assertEqual(summary(out)["steps"], last + 3)
         self.assertFalse(os.path.exists(os.path.join(out, "lock")))
 
+    def test_what_is_no_directory_is_refused_before_any_work(self):
+        out = self.out("a")
+        os.makedirs(out)
+        with open(os.path.join(out, "checkpoints"), "w"):
+            pass
+        small = (*COMMON, "--data", self.data, "-n", 2, "--steps", 2)
+        self.refused("cannot make directory '%s/checkpoints': '%s/checkpoints' is a file" % (out, out), "train", *small,
+                     "--checkpoint-every", 1, "--out", out, code=1)
+        self.assertEqual(os.listdir(out), ["checkpoints"])
+        os.symlink("nowhere", self.out("b"))
+        self.refused("'%s' is a link to what is not there" % self.out("b"), "train", *small, "--out", self.out("b"),
+                     code=1)
+
     def test_one_of_two_starts_in_one_directory_has_it(self):
         for k in range(2):
             out = self.out("two%d" % k)

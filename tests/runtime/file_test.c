@@ -491,6 +491,11 @@ static void directories_are_made_with_parents(void **state)
     snprintf(through, sizeof through, "%s/x/y", p->path);
     assert_int_equal(tutti_directory_make(p->rt, through, &err), TUTTI_ERR_IO);
     assert_says(&err, through, "/file' is a file; remove it or choose another name (Not a directory)");
+    snprintf(through, sizeof through, "%s/link", p->directory);
+    assert_int_equal(symlink("nowhere", through), 0);
+    assert_int_equal(tutti_directory_make(p->rt, through, &err), TUTTI_ERR_IO);
+    assert_says(&err, through, "/link' is a link to what is not there; remove it or choose another name");
+    assert_int_equal(unlink(through), 0);
     assert_int_equal(tutti_directory_make(p->rt, "", &err), TUTTI_ERR_IO);
     assert_int_equal(tutti_directory_make(p->rt, "/", &err), TUTTI_OK);
     assert_int_equal(tutti_directory_sync(p->rt, p->path, &err), TUTTI_ERR_IO);
