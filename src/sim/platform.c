@@ -121,6 +121,14 @@ static void complaint(const char *text, char *out, size_t bytes)
     snprintf(out, bytes, "%.*s", (int)strcspn(said, "\n"), said[0] != '\0' ? said : "it ends without saying why");
 }
 
+/* "cluster(8)", "wan": what `tutti platform` takes rather than a file's name. */
+static bool is_spec(const char *text)
+{
+    const size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");
+
+    return n > 0 && (text[n] == '\0' || (text[n] == '(' && text[strlen(text) - 1] == ')'));
+}
+
 static tutti_status try_in_child(const char *file, tutti_error *err)
 {
     char said[8192], line[320];
@@ -128,6 +136,10 @@ static tutti_status try_in_child(const char *file, tutti_error *err)
     int ends[2], how = 0;
     pid_t child;
 
+    if (access(file, R_OK) != 0 && is_spec(file))
+        return tutti_fail(err, TUTTI_ERR_USAGE, errno,
+                          "cannot read the platform '%.200s', which is to be a file; write one with "
+                          "tutti platform '%.200s' > FILE", file, file);
     if (access(file, R_OK) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, errno,
                           "cannot read the platform '%s'; check the path given to sim(platform=...)", file);

@@ -37,3 +37,6 @@ with tempfile.TemporaryDirectory() as folder:
     failed = subprocess.run([command, "train", "--transport", "sim(platform=/nowhere.xml)", "-n", "2",
                              "--out", folder + "/none"], env=environment, capture_output=True, text=True, timeout=60)
     assert failed.returncode == 2 and "cannot read the platform '/nowhere.xml'" in failed.stderr, failed.stderr
+    failed = subprocess.run([command, "train", "--transport", "sim", "--platform", "cluster(8)", "-n", "2",
+                             "--out", folder + "/none"], env=environment, capture_output=True, text=True, timeout=60)
+    assert failed.returncode == 2 and "with tutti platform 'cluster(8)' > FILE" in failed.stderr, failed.stderr
