@@ -10,7 +10,7 @@
      alone    nothing more: it waits for its end
      late     waits a second before it opens the world
      fork     each has a child that closes its copy of the world; another sum
-     family   as `on`, and each has a child that has its descriptors and lives longer
+     family   as `on`, each with a child that has its descriptors and lives until it is killed
      exit:R:N rank R ends with exit code N after the first sum, the others go on as under `on`
      die:R    rank R kills itself after the first sum
      outlive:R    the same, and the others leave in order a second later */
@@ -77,7 +77,7 @@ static int member(const char *transport, const char *mode)
     if (strcmp(mode, "family") == 0 && fork() == 0) {
         for (int fd = 0; fd < 3; fd++)
             close(fd);
-        sleep(5);
+        sleep(300);
         _exit(0);
     }
     printf("rank %d of %d over %s: %g; pid %ld; RANK %s LOCAL_RANK %s/%s MASTER %s THREADS %s\n", rank,
