@@ -60,6 +60,11 @@ typedef struct tutti_launch_options {
     /* Hears what the workers write, a line at a time with its end. stream 1: standard output, 2:
        standard error. NULL: they write where this process does. */
     void (*output)(void *user, int rank, int stream, const char *line, size_t bytes);
+    /* When the run ends nothing is left that a worker has started: it gets SIGTERM, and SIGKILL at
+       the end of the grace. What a worker leaves that the run goes on without is killed at once.
+       For a process that starts no other children meanwhile: orphans become its own
+       (PR_SET_CHILD_SUBREAPER). */
+    bool ends_all;
 } tutti_launch_options;
 
 /* A program that ends a whole job (Slurm, timeout) tells the launcher, its group and all processes

@@ -282,6 +282,7 @@ static tutti_status start_here(const run_plan *p, tutti_launch_result *result, t
         .stop_ns = ns(p->c.stop_timeout),
         .torch = true,
         .output = p->c.tag ? show_line : NULL,
+        .ends_all = true,
     };
     return tutti_launch_run(&options, result, err);
 }

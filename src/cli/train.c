@@ -470,6 +470,7 @@ static tutti_status launch_here(const tutti_cli_settings *s, const char *const *
         .lost = tutti_cli_show_loss,
         .stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0,
         .silence_ns = tutti_train_silence_ns(&s->config),
+        .ends_all = true,
     };
     return tutti_launch_run(&options, result, err);
 }

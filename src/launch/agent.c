@@ -21,7 +21,7 @@
 #include "tutti/runtime.h"
 #include "launch_internal.h"
 
-enum { MOST_MEETS = 8 };
+enum { MOST_MEETS = 8, TURN_MS = 10 };
 #define CONNECT_MS 3000
 
 typedef struct job {
@@ -282,6 +282,7 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
                                               .local_size = (int)j->local_size,
                                               .goes_on = j->goes_on != 0,
                                               .torch = j->torch != 0,
+                                              .ends_all = true,
                                               .output = j->tag != 0 ? tagged : NULL,
                                               .told = told,
                                               .user = &r },
@@ -304,6 +305,7 @@ typedef struct between {
     long naming;                 /* the rank after an X, as far as it has come; -1: none */
     uint8_t held[2 * (TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD)]; /* events not yet whole */
     size_t n_held;
+    launch_adopted adopted;      /* what a child that was killed could not end */
 } between;
 
 /* What is there of the workers' output, as a frame. False: the launcher is gone. */
@@ -459,6 +461,10 @@ static int stand_between(between *b)
         kill(b->child, SIGKILL);
     while (waitpid(b->child, &status, 0) < 0 && errno == EINTR)
         continue;
+    /* the workers went with it, and what they had started has come to us */
+    while (tutti_launch_adopt_end(&b->adopted, SIGKILL, -1) > 0)
+        poll(NULL, 0, TURN_MS);
+    tutti_launch_adopt_close(&b->adopted);
     if (going && !b->reported) {
         snprintf(text, sizeof text, "%d its launcher ended with status %#x and said nothing", TUTTI_ERR_STATE,
                  (unsigned)status);
@@ -483,6 +489,7 @@ static tutti_status begin(const job *j, between *b, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_IO, errno,
                               "no pipe for the workers' output; raise the limit of open files (ulimit -n)");
     }
+    TUTTI_TRY(tutti_launch_adopt_begin(&b->adopted, NULL, NULL, err));
     b->child = fork();
     if (b->child < 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno,

@@ -17,6 +17,7 @@
      a worker has said its last   it is killed after the grace, in a run that goes on too, which
      words and does not end       would wait for it at the end.
      the user sends a signal      SIGTERM to all, the rest as above; a second one kills at once.
+     the last worker has ended    what workers have started and left is ended too (adopt.c).
      the launcher is killed       the kernel kills the workers (start.c); the shared memory has no
                                   name and goes with them.
 
@@ -43,6 +44,8 @@ extern char **environ;
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
 #define SILENCE_NS INT64_C(3000000000)
 #define LOOK_NS ((int64_t)500 * NS_PER_MS)
+#define TURN_NS ((int64_t)10 * NS_PER_MS)   /* between two looks at what is being ended */
+#define REAP_NS ((int64_t)10000 * NS_PER_MS) /* and at what has ended by itself */
 #define ECHOES_NS ((int64_t)200 * NS_PER_MS)
 /* A terminal sends SIGINT to the workers and to the launcher, one after the other: how long to wait
    for our own when a worker died of one. */
@@ -58,6 +61,7 @@ typedef struct launch_worker {
     int exit_code, signal;       /* how it ended */
     guilt guilt;
     bool passed_over;            /* lost in a run that goes on */
+    bool swept;                  /* and what it had started has ended too */
     /* it has failed by itself and ended, which is a loss from then on;
        0: it has not, or is one already */
     int64_t lost_at;
@@ -90,7 +94,9 @@ typedef struct launcher {
     char host[64];               /* this one's name */
     int64_t look_at, looked_at;  /* when the workers are looked at next, and were last; TUTTI_FOREVER: never */
     int64_t kill_at;             /* end of the grace; TUTTI_FOREVER: nothing is wrong, or it has passed */
-    bool grace_over;
+    bool grace_over, hurried;    /* hurried: by a second signal */
+    launch_adopted adopted;      /* of options->ends_all */
+    int64_t adopted_at;          /* when it is looked at next; TUTTI_FOREVER: never */
 } launcher;
 
 /* ---- signals ---- */
@@ -145,8 +151,10 @@ static void hear_signals(launcher *l)
             l->failed_first = l->result->noticed_ns != 0;
             send_all(l, SIGTERM);
             begin_grace(l, l->options->stop_ns > 0 ? l->options->stop_ns : grace(l));
-        } else if (l->options->stop_ns == 0 || now - l->heard_at >= TUTTI_LAUNCH_ECHO_NS)
+        } else if (l->options->stop_ns == 0 || now - l->heard_at >= TUTTI_LAUNCH_ECHO_NS) {
+            l->hurried = true;
             send_all(l, SIGKILL);
+        }
     }
 }
 
@@ -257,6 +265,8 @@ static void lost(launcher *l, int rank, uint32_t before)
     if (goes_on && left >= l->options->least) {
         w->passed_over = true;
         l->lost++;
+        if (l->adopted.on)
+            l->adopted_at = tutti_now_ns(l->rt);
         describe(l, rank, text, sizeof text);
         snprintf(line, sizeof line, "%s; the run goes on with %d worker%s", text, left, left == 1 ? "" : "s");
         if (l->options->lost != NULL)
@@ -348,6 +358,8 @@ static int milliseconds_to(const launcher *l)
             left = l->workers[r].lost_at - tutti_now_ns(l->rt);
     if (l->look_at != TUTTI_FOREVER && l->look_at - tutti_now_ns(l->rt) < left)
         left = l->look_at - tutti_now_ns(l->rt);
+    if (l->adopted_at != TUTTI_FOREVER && l->adopted_at - tutti_now_ns(l->rt) < left)
+        left = l->adopted_at - tutti_now_ns(l->rt);
     if (left > meet_ns)
         left = meet_ns;
     if (left == TUTTI_FOREVER)
@@ -421,11 +433,54 @@ static void hear_lines(const launcher *l, int rank)
                                 l->options->first + rank, stream);
 }
 
+/* ---- what workers leave behind ---- */
+static bool is_worker(void *user, pid_t pid)
+{
+    const launcher *l = user;
+
+    for (int r = 0; r < l->options->workers; r++)
+        if (l->workers[r].pidfd >= 0 && l->workers[r].pid == pid)
+            return true;
+    return false;
+}
+
+static void look_after(launcher *l)
+{
+    int left = 0;
+
+    tutti_launch_adopt_reap(&l->adopted);
+    for (int r = 0; r < l->options->workers; r++) {
+        launch_worker *w = &l->workers[r];
+        if (!w->passed_over || w->pidfd >= 0 || w->swept)
+            continue;
+        w->swept = tutti_launch_adopt_end(&l->adopted, SIGKILL, l->options->first + r) == 0;
+        left += !w->swept;
+    }
+    l->adopted_at = tutti_now_ns(l->rt) + (left > 0 ? TURN_NS : REAP_NS);
+}
+
+/* No worker is left. Those that a signal's time to save is for have it here too. */
+static void end_what_is_left(launcher *l)
+{
+    const int64_t now = tutti_now_ns(l->rt);
+    const int64_t until = l->grace_over || l->hurried ? now
+                          : l->kill_at != TUTTI_FOREVER ? l->kill_at : now + grace(l);
+
+    while (tutti_launch_adopt_end(&l->adopted,
+                                  tutti_now_ns(l->rt) >= until || l->hurried ? SIGKILL : SIGTERM, -1) > 0) {
+        poll(&(struct pollfd){ .fd = l->signals.fd, .events = POLLIN }, 1, TURN_NS / NS_PER_MS);
+        hear_signals(l);
+        for (int r = 0; r < l->options->workers; r++)
+            hear_lines(l, r);
+    }
+}
+
 static void watch(launcher *l)
 {
     const int n = l->options->workers, n_lines = l->lines != NULL ? 2 * n : 0;
 
     while (l->alive > 0) {
+        const int before = l->alive;
         for (int r = 0; r < n; r++)
             l->polled[r] = (struct pollfd){ .fd = l->workers[r].pidfd, .events = POLLIN }; /* -1 is passed over */
         l->polled[n] = (struct pollfd){ .fd = l->signals.fd, .events = POLLIN };
@@ -446,6 +501,10 @@ static void watch(launcher *l)
         }
         if (tutti_now_ns(l->rt) >= l->look_at)
             look(l);
+        if (l->user_signal != 0 && l->alive < before) /* a wrapper has ended at once: its program has to hear it, too */
+            tutti_launch_adopt_end(&l->adopted, SIGTERM, -1);
+        if (tutti_now_ns(l->rt) >= l->adopted_at)
+            look_after(l);
         if (l->kill_at != TUTTI_FOREVER && tutti_now_ns(l->rt) >= l->kill_at) {
             send_all(l, SIGKILL);
             l->kill_at = TUTTI_FOREVER;
@@ -455,6 +514,7 @@ static void watch(launcher *l)
     for (int r = 0; r < n; r++)
         if (l->workers[r].lost_at != 0)
             lost(l, r, TUTTI_SHM_FAILED);
+    end_what_is_left(l);
 }
 
 /* ---- the result ---- */
@@ -630,6 +690,10 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     TUTTI_TRY(tutti_shm_region_open(&l->region, o->workers, (int64_t)local_size * threads <= tutti_cores(), err));
     TUTTI_TRY(tutti_launch_signals_take(&l->signals, err));
     l->as_given = *o;
+    if (o->ends_all) {
+        TUTTI_TRY(tutti_launch_adopt_begin(&l->adopted, is_worker, l, err));
+        l->adopted_at = tutti_now_ns(l->rt) + REAP_NS;
+    }
     gethostname(l->host, sizeof l->host - 1);
     l->looked_at = tutti_now_ns(l->rt);
     if (o->size == 0 && o->workers > 1) /* of a part, somebody else hears its words */
@@ -678,6 +742,7 @@ static tutti_status start_all(launcher *l, tutti_error *err)
 
 static void launcher_close(launcher *l)
 {
+    tutti_launch_adopt_close(&l->adopted);
     tutti_launch_start_close(&l->start);
     tutti_launch_signals_release(&l->signals);
     tutti_meet_close(l->meet);
@@ -700,6 +765,7 @@ tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_
                    .region = { .fd = -1, .owned = true },
                    .signals = { .fd = -1 },
                    .look_at = TUTTI_FOREVER,
+                   .adopted_at = TUTTI_FOREVER,
                    .kill_at = TUTTI_FOREVER };
     tutti_error own = { .rank = -1 };
     tutti_status status;

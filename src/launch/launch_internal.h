@@ -52,6 +52,25 @@ typedef struct launch_stopped {  /* zero: never was */
 bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t silence_ns, int64_t now_ns,
                                bool was_away);
 
+/* ---- adopt.c: what workers leave behind ---- */
+typedef struct launch_pids { pid_t *at; size_t n, room; } launch_pids;
+typedef struct launch_adopted {  /* zero: nothing is taken in */
+    bool on, lacks;              /* lacks memory */
+    int was;                     /* whether this process took in orphans before */
+    bool (*is_worker)(void *user, pid_t pid); /* that runs, or is not reaped yet; NULL: none is */
+    void *user;
+    launch_pids spared, told;    /* its other children; those that have been sent SIGTERM */
+} launch_adopted;
+/* From now on what workers leave behind becomes a child of this process, which must start no other
+   children meanwhile. A kernel that does not do that gives it to init, as ever. */
+tutti_status tutti_launch_adopt_begin(launch_adopted *a, bool (*is_worker)(void *user, pid_t pid),
+                                      void *user, tutti_error *err);
+void tutti_launch_adopt_reap(const launch_adopted *a);  /* what has ended by itself */
+/* Sends SIGTERM (to each only once) or SIGKILL to what was left behind: by the worker of that rank,
+   or, -1, by all. Gives how many there are yet. */
+int tutti_launch_adopt_end(launch_adopted *a, int signal, int rank);
+void tutti_launch_adopt_close(launch_adopted *a);
+
 /* ---- lines.c: what workers write, line by line ---- */
 enum { LAUNCH_LINE = 8192 };
 typedef void launch_line_fn(void *user, int rank, int stream, const char *line, size_t bytes);
