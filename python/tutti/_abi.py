@@ -766,6 +766,7 @@ class tutti_launch_options(Structure):
         ("silence_ns", c_long),
         ("torch", c_bool),
         ("output", CFUNCTYPE(None, c_void_p, c_int, c_int, c_char_p, c_ulong)),
+        ("ends_all", c_bool),
     ]
 
 
