@@ -7,6 +7,7 @@
      pairs       A model beside the computation is averaged with one other worker at a time.
      queues      Workers make the same iterations, each at its own speed, and mix the models of the
                  right ones with their neighbours'.
+     preduce     A model is averaged with those of a group that is formed for it (partial all-reduce).
 
    Each is declared within the method's declare(). From then on the engine opens it, brings it to
    rest, saves it and closes it: the method's hooks say nothing of that. */
@@ -226,6 +227,38 @@ typedef struct tutti_queues_told {
 const tutti_queues_told *tutti_queues_tell(const tutti_queues *q);
 /* What this worker knows of iterations (src/gossip/ledger.h), for tests: written by its threads. */
 const struct tutti_ledger *tutti_queues_ledger(const tutti_queues *q);
+
+/* ---- preduce ---- */
+
+/* A model that is averaged with a group of others, a new one each time (src/gossip/preduce.c):
+   prague's partial all-reduce. Groups are formed by a generator (src/gossip/groups.h) on the lowest
+   worker that is there, or by a schedule that all know. */
+typedef struct tutti_preduce_options {
+    int generator;                       /* random, static, smart */
+    int64_t group_size, sync_every, filter_threshold;
+    const char *inter_intra;             /* auto, off, or workers of a machine */
+    double group_timeout;                /* seconds */
+    bool overlap, log;
+} tutti_preduce_options;
+/* Is it a schedule? Then all workers make common steps. */
+bool tutti_preduce_is_static(const tutti_preduce_options *options);
+/* Within declare(). options: kept. services: the indexes of three of the method's, which run
+   reduce, generate and tell; the last two hear of losses. */
+typedef struct tutti_preduce tutti_preduce;
+tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_plan *plan,
+                                   const tutti_preduce_options *options, const int services[3],
+                                   tutti_error *err);
+/* Within pass(), before the first: x := the model as it is now. */
+void tutti_preduce_read(tutti_preduce *p);
+/* Within step(): tutti_base_step_on on the model, and every sync_every gradients a P-Reduce, which
+   it waits for; with overlap for the one before. */
+tutti_status tutti_preduce_update(tutti_preduce *p, tutti_error *err);
+/* leave(): what is planned with this worker is made. */
+void tutti_preduce_leave(tutti_preduce *p);
+/* run() of the three services. */
+tutti_status tutti_preduce_reduce(tutti_preduce *p, tutti_error *err);
+tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err);
+tutti_status tutti_preduce_tell(tutti_preduce *p, tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

@@ -370,6 +370,20 @@ static tutti_status ad_psgd_ring(tutti_world *world, explore_case *c, tutti_erro
                  &(bounds){ .exchanges = 1, .outstanding = 1 }, err);
 }
 
+static tutti_status prague(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const generators[] = { "smart", "random", "static", "smart,overlap=on", "random,overlap=on",
+                                              "smart,filter_threshold=1", "smart,sync_every=2", "static,sync_every=2" };
+    char method[160], machine[20] = "auto";
+
+    if (c->ranks > 2 && explore_draw(c, "machine", 2) == 0)
+        snprintf(machine, sizeof machine, "%d", 2 + (int)explore_draw(c, "each", (uint64_t)c->ranks - 2));
+    snprintf(method, sizeof method, "prague(generator=%s,group_size=%d,inter_intra=%s)",
+             generators[explore_draw(c, "generator", TUTTI_LENGTH(generators))],
+             c->ranks == 1 ? 0 : 2 + (int)explore_draw(c, "size", (uint64_t)c->ranks - 1), machine);
+    return train(world, c, method, &(bounds){ .many = explore_draw(c, "many", 2) == 0, .outstanding = -1 }, err);
+}
+
 /* From its second step on nobody but the worker behind the slow link waits as
    long as one message takes over it. */
 static tutti_status steps_beside_a_slow_link(tutti_engine *e, explore_case *c, const bounds *b, tutti_error *err)
@@ -901,6 +915,18 @@ const explore_piece explore_async_pieces[] = {
       .least = 3,
       .most = 7,
       .rank_main = ad_psgd_ring },
+    { .name = "prague",
+      .help = "groups that a generator or a schedule forms, with meetings: no gradient lost, nobody waits for ever",
+      .least = 1,
+      .most = 7,
+      .rank_main = prague },
+    { .name = "prague-dies",
+      .help = "a rank is killed while groups are formed and average: all others end",
+      .least = 2,
+      .most = 5,
+      .rank_main = prague,
+      .deaths = true,
+      .steps = 1500 },
     { .name = "ad-psgd-free",
       .help = "ad-psgd on rings and stars that averages as often as the network allows",
       .least = 2,

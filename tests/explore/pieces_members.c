@@ -485,6 +485,31 @@ static tutti_status averager_goes_on(tutti_world *world, explore_case *c, tutti_
     return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
 }
 
+static tutti_status prague_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const generators[] = { "smart", "random", "smart,overlap=on", "smart,filter_threshold=1",
+                                              "random,sync_every=2" };
+    char method[160], machine[40] = "off";
+    const int machines = (int)explore_draw(c, "machine", 2), most = c->ranks - 1;
+
+    if (machines > 0 && c->ranks > 3)
+        snprintf(machine, sizeof machine, "%d", 2 + (int)explore_draw(c, "each", (uint64_t)most - 1));
+    snprintf(method, sizeof method, "prague(generator=%s,group_size=%d,inter_intra=%s)",
+             generators[explore_draw(c, "graph", TUTTI_LENGTH(generators))],
+             2 + (int)explore_draw(c, "size", (uint64_t)most), machine);
+    return at_own_pace(world, c, method, err);
+}
+
+/* A schedule, in common steps. */
+static tutti_status schedule_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    char method[100];
+
+    snprintf(method, sizeof method, "prague(generator=static,group_size=%d,overlap=%s)",
+             2 + (int)explore_draw(c, "size", (uint64_t)c->ranks - 1), explore_draw(c, "overlap", 2) ? "on" : "off");
+    return in_common(world, c, method, NULL, false, 2 * STEPS, SHOW_EVERY, err);
+}
+
 /* The last gradient of a phase grants a round, and none comes after it in the phase, which would
    make up for one that was not heard of. */
 static tutti_status grants_go_on(tutti_world *world, explore_case *c, tutti_error *err)
@@ -631,6 +656,22 @@ const explore_piece explore_members_pieces[] = {
       .least = 2,
       .most = 5,
       .rank_main = averages_go_on,
+      .judge = judge,
+      .losses = 4,
+      .steps = 3000 },
+    { .name = "prague-goes-on",
+      .help = "groups that a generator forms train on while ranks die, the generator's too, and connections break",
+      .least = 2,
+      .most = 6,
+      .rank_main = prague_goes_on,
+      .judge = judge_pace,
+      .losses = 5,
+      .steps = 4000 },
+    { .name = "schedule-goes-on",
+      .help = "prague's schedule trains on while ranks die and connections break",
+      .least = 2,
+      .most = 6,
+      .rank_main = schedule_goes_on,
       .judge = judge,
       .losses = 4,
       .steps = 3000 },

@@ -1,0 +1,128 @@
+/* prague: partial all-reduce. Every worker goes at its own pace, and averages its model with a small
+   group of others, a new group each time, by one collective of its members. Luo, He, Zhuo, Qian,
+   ASPLOS 2020 (as "Ripples": arXiv 1909.08029). The pseudo-code is a reconstruction.
+     step       s <- s - eta opt(g(x)); every sync_every gradients G <- the generator's next group,
+                s <- mean of s over G (P-Reduce)
+     random     G: the worker and others drawn from all, one after the other where they conflict
+     smart      what is planned with a worker is made before anything new is planned (group buffer);
+                plans are of all workers that nothing is planned for, cut in groups (global division);
+                heads of machines first, then inside machines (inter-intra); without workers that
+                lag filter_threshold requests (filter)
+     static     a schedule that all know, in common steps, for equal workers: no generator is asked
+   The generator is a service on the lowest worker; when that is lost the next one takes over. It
+   is src/gossip/groups.c, and the protocol around it src/gossip/preduce.c.
+   Chosen here: no word that a P-Reduce is over (the next request says it); with overlap=on the next
+   gradient is computed beside a P-Reduce, which is added as a difference. Momentum stays local.
+   The final model is the mean. With group_size = workers it is local-sgd(period=sync_every). */
+#include "tutti/gossip.h"
+
+typedef struct prague {
+    tutti_preduce_options options;
+    tutti_preduce *preduce;
+} prague;
+enum { REDUCE, GENERATE, TELL }; /* services */
+enum { RANDOM, STATIC, SMART };
+
+static const tutti_option prague_options[] = {
+    { "generator", TUTTI_CHOICE, TUTTI_AT(prague, options.generator), SMART, 0, 2, "random|static|smart",
+      "who averages with whom: drawn at each request; a schedule, for equal workers; planned so that groups "
+      "hardly ever conflict and no group waits for a slow worker" },
+    { "group_size", TUTTI_INT, TUTTI_AT(prague, options.group_size), 0, 0, 65536, NULL,
+      "workers of a group; 0: 3, or 2 of two workers" },
+    { "sync_every", TUTTI_INT, TUTTI_AT(prague, options.sync_every), 1, 1, 1e9, NULL,
+      "gradients of a worker from one averaging to the next" },
+    { "filter_threshold", TUTTI_INT, TUTTI_AT(prague, options.filter_threshold), 4, 0, 1e9, NULL,
+      "smart: requests that a worker may lag behind the one that asks and still be put in a group with it; 0: any "
+      "number", "generator=smart" },
+    { "inter_intra", TUTTI_TEXT, TUTTI_AT(prague, options.inter_intra), 0, 0, 0, "auto",
+      "machines, which average inside and between in turn: auto, where there are several with several workers; off; "
+      "or how many workers of consecutive ranks make one" },
+    { "group_timeout", TUTTI_REAL, TUTTI_AT(prague, options.group_timeout), 30, 0.001, 1e6, NULL,
+      "seconds that a group waits for a member, before it goes on without" },
+    { "overlap", TUTTI_BOOL, TUTTI_AT(prague, options.overlap), 0, 0, 1, NULL,
+      "compute the next gradient beside the averaging" },
+    { "log", TUTTI_BOOL, TUTTI_AT(prague, options.log), 0, 0, 1, NULL,
+      "an event of each group that a worker averages in" },
+    { 0 }
+};
+
+static unsigned prague_traits(const void *self)
+{
+    return TUTTI_GOES_ON | (tutti_preduce_is_static(&((const prague *)self)->options) ? 0 : TUTTI_OWN_PACE);
+}
+
+static tutti_status prague_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    static const int services[3] = { REDUCE, GENERATE, TELL };
+    prague *s = m->self;
+    return tutti_preduce_declare(&s->preduce, m, plan, &s->options, services, err);
+}
+
+static tutti_status prague_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    (void)err;
+    if (p->index == 0)
+        tutti_preduce_read(((prague *)m->self)->preduce);
+    return TUTTI_OK;
+}
+
+static tutti_status prague_step(tutti_method *m, tutti_error *err)
+{
+    return tutti_preduce_update(((prague *)m->self)->preduce, err);
+}
+
+static tutti_status prague_leave(tutti_method *m, tutti_error *err)
+{
+    (void)err;
+    tutti_preduce_leave(((prague *)m->self)->preduce);
+    return TUTTI_OK;
+}
+
+static tutti_status reduce(tutti_method *m, tutti_error *err)
+{
+    return tutti_preduce_reduce(((prague *)m->self)->preduce, err);
+}
+
+static tutti_status generate(tutti_method *m, tutti_error *err)
+{
+    return tutti_preduce_generate(((prague *)m->self)->preduce, err);
+}
+
+static tutti_status tell(tutti_method *m, tutti_error *err)
+{
+    return tutti_preduce_tell(((prague *)m->self)->preduce, err);
+}
+
+static const tutti_service prague_services[] = { [REDUCE] = { "reduce", reduce },
+                                                 [GENERATE] = { "generate", generate, .hears = true },
+                                                 [TELL] = { "tell", tell, .hears = true },
+                                                 { 0 } };
+
+static const char *const prague_constraints[] = {
+    "random and smart are asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their "
+    "bits, except simulated ones",
+    "static has common steps and the same bits every time; who is late holds up its groups",
+    "a lost worker is left out where the transport survives the loss (shm, tcp, sim): nobody averages with it, a group "
+    "that its loss spoils is made again by the others, what it was given to compute is computed by nobody; with "
+    "on-loss=stop, and on other transports, it ends the run (exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
+};
+
+const tutti_method_ops tutti_method_prague = {
+    .name = "prague",
+    .title = "Partial all-reduce in groups that a generator forms",
+    .authors = "Luo, He, Zhuo, Qian",
+    .year = 2020,
+    .family = "gossip",
+    .axes = { "groups", "none, groups; or a schedule", "fp32", "blocking, or overlap", "a model each", "any" },
+    .constraints = prague_constraints,
+    .options = prague_options,
+    .self_bytes = sizeof(prague),
+    .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON,
+    .traits_of = prague_traits,
+    .services = prague_services,
+    .declare = prague_declare,
+    .pass = prague_pass,
+    .step = prague_step,
+    .leave = prague_leave,
+};

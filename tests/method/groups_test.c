@@ -1,0 +1,478 @@
+/* Goal: prague.md's invariants 3, 4, 5, 7, 8, 9 of the group generator alone, which is pure code.
+   Method: workers that are a few numbers (computing until, asking, in a group until), under random
+   schedules, with losses and workers that freeze. What they are told is checked as it is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../src/gossip/groups.h"
+
+enum { N = 16, LOG = 400000, ROOM = 1 << 16 };
+typedef enum { COMPUTES, ASKS, REDUCES, SAYS, ENDED, LOST, FROZEN } doing;
+
+typedef struct run {
+    tutti_groups_setup o;
+    tutti_groups *g;
+    uint64_t draws, dice, turns;
+    int64_t count[N], now_ns;
+    struct {
+        doing is;
+        int64_t until_ns;        /* of COMPUTES, REDUCES */
+        int64_t step_ns;
+        int64_t left;            /* requests, before it leaves */
+        bool leaves;
+        int64_t id;              /* of its group */
+        int member[N], n;
+        int64_t last;
+        int64_t waited_ns, asked_ns;
+        int groups;
+    } w[N];
+    int64_t jitter;              /* a step is longer by up to 1/jitter */
+    bool verdicts;               /* members say how it ended */
+    bool lost_in[N];
+    int64_t frozen_until_ns[N];
+    int with[N][N];              /* groups of both */
+    int nothing, sizes[N + 1];
+} run;
+
+static uint64_t draw(run *r, uint64_t n)
+{
+    return tutti_random((tutti_rng){ r->dice, 7, 0 }, r->turns++) % n;
+}
+
+static tutti_status hear(void *to, const tutti_groups_answer *a, tutti_error *err)
+{
+    run *r = to;
+    const int v = a->worker;
+
+    (void)err;
+    assert_true(r->w[v].is == ASKS || r->w[v].is == SAYS);
+    if (a->word == TUTTI_GROUPS_GO || a->word == TUTTI_GROUPS_AGAIN) {
+        assert_true(a->word == TUTTI_GROUPS_GO ? r->w[v].is == ASKS : r->w[v].is == SAYS);
+        assert_true(a->n >= 2 && a->n <= r->o.workers); /* never a group of one */
+        assert_true(a->id > r->w[v].last);              /* the order is that of ids at every worker */
+        r->w[v].last = r->w[v].id = a->id;
+        r->w[v].n = a->n;
+        memcpy(r->w[v].member, a->member, (size_t)a->n * sizeof *a->member);
+        r->w[v].is = REDUCES;
+        r->w[v].until_ns = -1;
+        r->w[v].groups++;
+        r->w[v].waited_ns = r->now_ns - r->w[v].asked_ns > r->w[v].waited_ns ? r->now_ns - r->w[v].asked_ns
+                                                                            : r->w[v].waited_ns;
+        for (int k = 0, before = -1, mine = 0; k < a->n; k++) {
+            assert_true(a->member[k] > before);
+            before = a->member[k];
+            mine += a->member[k] == v;
+            assert_true(k + 1 < a->n || mine == 1);
+            r->with[v][a->member[k]]++;
+        }
+        r->sizes[a->n]++;
+        return TUTTI_OK;
+    }
+    r->nothing += a->word == TUTTI_GROUPS_NOTHING && !r->w[v].leaves;
+    r->w[v].is = r->w[v].leaves && a->word == TUTTI_GROUPS_NOTHING ? ENDED : COMPUTES;
+    r->w[v].until_ns = r->now_ns + (r->w[v].leaves ? 0 : r->w[v].step_ns + (int64_t)draw(r, 1 + (uint64_t)(r->w[v].step_ns / r->jitter)));
+    return TUTTI_OK;
+}
+
+static run *run_of(int workers, tutti_groups_kind kind, int size, int64_t filter, const int *machine, uint64_t dice)
+{
+    run *r = calloc(1, sizeof *r);
+
+    assert_non_null(r);
+    r->dice = dice;
+    r->jitter = 1;
+    r->o = (tutti_groups_setup){ .workers = workers, .kind = kind, .size = size, .filter = filter, .machine = machine,
+                                 .timeout_ns = INT64_C(1) << 40, .seed = dice, .draws = &r->draws, .count = r->count,
+                                 .answer = hear, .to = r };
+    assert_int_equal(tutti_groups_open(&r->g, &r->o, NULL), TUTTI_OK);
+    for (int v = 0; v < workers; v++) {
+        r->w[v].step_ns = 1000;
+        r->w[v].left = 50;
+    }
+    return r;
+}
+
+static void drop(run *r)
+{
+    tutti_groups_close(r->g);
+    free(r);
+}
+
+/* All members of a group that has started are in it, and nobody else says so: groups that are made
+   at one time have no member in common, since a worker is in one. */
+static void check_groups(const run *r)
+{
+    for (int v = 0; v < r->o.workers; v++) {
+        if (r->w[v].is != REDUCES)
+            continue;
+        for (int k = 0; k < r->w[v].n; k++) {
+            const int u = r->w[v].member[k];
+            const bool beside = r->w[u].is == REDUCES && r->w[u].id == r->w[v].id;
+            assert_true(beside || r->w[u].last >= r->w[v].id || r->w[u].is == LOST);
+            assert_true(!beside || (r->w[u].n == r->w[v].n &&
+                                    memcmp(r->w[u].member, r->w[v].member, (size_t)r->w[v].n * sizeof(int)) == 0));
+        }
+    }
+}
+
+/* The collective takes as long as it takes, for all; a loss may spoil it for some. */
+static void begin_collectives(run *r)
+{
+    for (int v = 0; v < r->o.workers; v++)
+        if (r->w[v].is == REDUCES && r->w[v].until_ns < 0) {
+            const int64_t took_ns = 50 + (int64_t)draw(r, 200);
+            for (int k = 0; k < r->w[v].n; k++)
+                if (r->w[r->w[v].member[k]].id == r->w[v].id && r->w[r->w[v].member[k]].is == REDUCES)
+                    r->w[r->w[v].member[k]].until_ns = r->now_ns + took_ns + (int64_t)draw(r, 30);
+        }
+}
+
+static void ask(run *r, int v)
+{
+    r->w[v].is = ASKS;
+    r->w[v].asked_ns = r->now_ns;
+    r->w[v].leaves = r->w[v].leaves || r->w[v].left == 0;
+    if (!r->w[v].leaves) {
+        r->w[v].left--;
+        r->count[v] += 0; /* the generator's */
+    }
+    assert_int_equal(tutti_groups_request(r->g, v, r->w[v].groups + 1, r->w[v].leaves, r->now_ns, NULL), TUTTI_OK);
+}
+
+static int lost_member(const run *r, int v)
+{
+    for (int k = 0; k < r->w[v].n; k++)
+        if (r->w[r->w[v].member[k]].is == LOST)
+            return r->w[v].member[k];
+    return -1;
+}
+
+static void end_group(run *r, int v)
+{
+    const int lost = lost_member(r, v);
+    int member[N];
+
+    if (!r->verdicts) {
+        r->w[v].is = COMPUTES;
+        r->w[v].until_ns = r->now_ns + (r->w[v].leaves ? 0 : r->w[v].step_ns + (int64_t)draw(r, 1 + (uint64_t)(r->w[v].step_ns / r->jitter)));
+        return;
+    }
+    r->w[v].is = SAYS;
+    memcpy(member, r->w[v].member, sizeof member);
+    assert_int_equal(tutti_groups_over(r->g, v, r->w[v].id, member, r->w[v].n,
+                                       lost >= 0 && draw(r, 2) == 0 ? lost : -1, r->now_ns, NULL),
+                     TUTTI_OK);
+}
+
+static bool over(const run *r)
+{
+    for (int v = 0; v < r->o.workers; v++)
+        if (r->w[v].is != ENDED && r->w[v].is != LOST)
+            return false;
+    return true;
+}
+
+/* One event; false: nothing happens any more. */
+static bool step(run *r)
+{
+    int next = -1;
+    int64_t at_ns = tutti_groups_due(r->g);
+
+    begin_collectives(r);
+    for (int v = 0; v < r->o.workers; v++)
+        if ((r->w[v].is == COMPUTES || r->w[v].is == REDUCES || r->w[v].is == FROZEN) && r->w[v].until_ns < at_ns) {
+            at_ns = r->w[v].until_ns;
+            next = v;
+        }
+    if (next < 0 && at_ns == TUTTI_FOREVER)
+        return false;
+    r->now_ns = at_ns;
+    if (next < 0)
+        assert_int_equal(tutti_groups_late(r->g, r->now_ns, NULL), TUTTI_OK);
+    else if (r->w[next].is == REDUCES)
+        end_group(r, next);
+    else
+        ask(r, next);
+    check_groups(r);
+    return true;
+}
+
+static void lose(run *r, int v)
+{
+    r->w[v].is = LOST;
+    assert_int_equal(tutti_groups_lost(r->g, v, r->now_ns, NULL), TUTTI_OK);
+    check_groups(r);
+}
+
+static void play(run *r)
+{
+    while (step(r))
+        ;
+    for (int v = 0; v < r->o.workers; v++)
+        if (r->w[v].is != ENDED && r->w[v].is != LOST)
+            fail_msg("worker %d of %d waits for ever (%d), schedule %llu", v, r->o.workers, r->w[v].is,
+                     (unsigned long long)r->dice);
+}
+
+static const int machines[N] = { 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3 };
+
+static void groups_are_disjoint_in_one_order_and_nobody_waits_for_ever(void **state)
+{
+    (void)state;
+    for (uint64_t dice = 1; dice <= 1200; dice++) {
+        const int n = 2 + (int)(dice % (N - 1)), kind = dice % 3 == 0 ? TUTTI_GROUPS_RANDOM : TUTTI_GROUPS_SMART;
+        run *r = run_of(n, kind, 2 + (int)(dice / 3 % (uint64_t)(n - 1)), (int64_t)(dice % 5), dice % 2 ? machines : NULL,
+                        dice);
+        r->verdicts = dice % 4 > 1;
+        for (int v = 0; v < n; v++) {
+            r->w[v].step_ns = 1 + (int64_t)draw(r, draw(r, 4) == 0 ? 50000 : 1000);
+            r->w[v].left = 1 + (int64_t)draw(r, 20);
+        }
+        play(r);
+        if (kind == TUTTI_GROUPS_SMART && dice % 2 == 0)
+            assert_int_equal(tutti_groups_look(r->g)->conflicts, 0);
+        drop(r);
+    }
+}
+
+static void losses_at_any_moment_leave_nobody_waiting(void **state)
+{
+    (void)state;
+    for (uint64_t dice = 1; dice <= 1500; dice++) {
+        const int n = 3 + (int)(dice % (N - 2)), kind = dice % 3 == 0 ? TUTTI_GROUPS_RANDOM : TUTTI_GROUPS_SMART;
+        run *r = run_of(n, kind, 2 + (int)(dice / 3 % (uint64_t)(n - 1)), (int64_t)(dice % 5), dice % 2 ? machines : NULL,
+                        dice);
+        const int losses = 1 + (int)draw(r, (uint64_t)n - 1);
+        r->verdicts = true;
+        r->o.timeout_ns = 3000;
+        for (int k = 0; k < losses; k++) {
+            const int v = (int)draw(r, (uint64_t)n);
+            for (int many = (int)draw(r, 200); many > 0 && step(r); many--)
+                ;
+            if (r->w[v].is != LOST && !over(r))
+                lose(r, v);
+        }
+        play(r);
+        drop(r);
+    }
+}
+
+/* Invariant 7: what the first of idle workers makes is a partition of all, without a group of one. */
+static void a_division_is_a_partition_without_a_group_of_one(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= N; n++)
+        for (int size = 2; size <= n; size++)
+            for (uint64_t dice = 1; dice <= 20; dice++) {
+                run *r = run_of(n, TUTTI_GROUPS_SMART, size, 4, NULL, dice);
+                int left = n;
+                for (int v = 0; v < n; v++) {
+                    r->w[v].step_ns = 1;
+                    r->w[v].left = 1;
+                    r->w[v].is = ASKS;
+                    assert_int_equal(tutti_groups_request(r->g, v, 1, false, 0, NULL), TUTTI_OK);
+                }
+                for (int v = 0; v < n; v++) {
+                    assert_int_equal(r->w[v].is, REDUCES);
+                    assert_true(r->w[v].n <= size + 1);
+                    left -= r->w[v].member[0] == v ? r->w[v].n : 0;
+                }
+                assert_int_equal(left, 0);
+                drop(r);
+            }
+}
+
+/* Invariant 3: 1 - (g - 1)/(n - 1) of the squared distance is left by a random group. */
+static void a_random_group_leaves_what_the_formula_says(void **state)
+{
+    enum { DRAWS = 20000, G = 3 };
+    double left = 0;
+    run *r = run_of(N, TUTTI_GROUPS_RANDOM, G, 0, NULL, 3);
+
+    (void)state;
+    for (int k = 0; k < DRAWS; k++) {
+        const int w = (int)draw(r, N);
+        double x[N], mean = 0, before = 0, after = 0, group = 0;
+        int in[N] = { 0 };
+        tutti_groups_clear(r->g);
+        r->w[w].last = 0;
+        r->w[w].is = ASKS;
+        assert_int_equal(tutti_groups_request(r->g, w, 1, false, 0, NULL), TUTTI_OK);
+        for (int v = 0; v < N; v++) /* the others come, each has the same group planned or none */
+            if (v != w && r->w[w].is == ASKS) {
+                r->w[v].last = 0;
+                r->w[v].is = ASKS;
+                assert_int_equal(tutti_groups_request(r->g, v, 1, false, 0, NULL), TUTTI_OK);
+            }
+        assert_int_equal(r->w[w].n, G);
+        for (int j = 0; j < G; j++)
+            in[r->w[w].member[j]] = 1;
+        for (int v = 0; v < N; v++)
+            mean += (x[v] = tutti_normal((tutti_rng){ 5, (uint64_t)k, 0 }, (uint64_t)v)) / N;
+        for (int v = 0; v < N; v++)
+            group += in[v] ? x[v] / G : 0;
+        for (int v = 0; v < N; v++) {
+            before += (x[v] - mean) * (x[v] - mean);
+            after += in[v] ? (group - mean) * (group - mean) : (x[v] - mean) * (x[v] - mean);
+        }
+        left += after / before / DRAWS;
+        for (int v = 0; v < N; v++)
+            r->w[v].is = COMPUTES;
+    }
+    assert_true(fabs(left - (1 - (G - 1.0) / (N - 1))) < 0.01 * left);
+    drop(r);
+}
+
+static bool others_are_through(const run *r, int but, int64_t left)
+{
+    for (int v = 0; v < r->o.workers; v++)
+        if (v != but && r->w[v].left > left)
+            return false;
+    return true;
+}
+
+/* Invariant 8: once a worker lags, it is in no group of the others but those that it asks for
+   itself. Frozen, it costs the others nothing; slow, it is served. */
+static void with_the_filter_a_slow_worker_holds_up_nobody(void **state)
+{
+    enum { SLOW = 5, STEPS = 3000 };
+
+    (void)state;
+    for (int machine = 0; machine < 2; machine++) {
+        const int *const labels = machine ? machines : NULL;
+        int64_t ended_ns[2], even_ns, begun_ns, left = 0;
+        for (int f = 0; f < 2; f++) {
+            run *r = run_of(N, TUTTI_GROUPS_SMART, 3, f ? 4 : 0, labels, 11);
+            r->jitter = 10;
+            for (int v = 0; v < N; v++)
+                r->w[v].left = STEPS;
+            r->w[SLOW].step_ns = 50000;
+            while (!others_are_through(r, SLOW, 0))
+                assert_true(step(r));
+            ended_ns[f] = r->now_ns;
+            assert_true(r->w[SLOW].groups > 20);
+            drop(r);
+        }
+        if (!(2 * ended_ns[0] > 3 * ended_ns[1]))
+            fail_msg("one is 50 times slower: the others take %lld without the filter, %lld with it",
+                     (long long)ended_ns[0], (long long)ended_ns[1]);
+        {
+            run *r = run_of(N, TUTTI_GROUPS_SMART, 3, 4, labels, 11), *even = run_of(N, TUTTI_GROUPS_SMART, 3, 4, labels, 11);
+            int groups;
+            r->jitter = even->jitter = 10;
+            for (int v = 0; v < N; v++)
+                r->w[v].left = even->w[v].left = v == SLOW ? 0 : STEPS;
+            r->w[SLOW].left = STEPS;
+            r->w[SLOW].step_ns = 50000;
+            while (r->w[SLOW].groups < 20 || r->w[SLOW].is != COMPUTES)
+                assert_true(step(r));
+            r->w[SLOW].is = FROZEN;
+            r->w[SLOW].until_ns = r->now_ns + (INT64_C(1) << 40);
+            groups = r->w[SLOW].groups;
+            begun_ns = r->now_ns;
+            for (int v = 0; v < N; v++)
+                left = v != SLOW && r->w[v].left > left ? r->w[v].left : left;
+            while (!others_are_through(r, SLOW, 0))
+                assert_true(step(r));
+            for (int v = 0; v < N; v++) /* not all at one time, as they are not where one has come now and then */
+                even->w[v].until_ns = (int64_t)draw(even, 1000);
+            while (!others_are_through(even, SLOW, left))
+                assert_true(step(even));
+            even_ns = even->now_ns;
+            while (!others_are_through(even, SLOW, 0))
+                assert_true(step(even));
+            even_ns = even->now_ns - even_ns;
+            if (!((double)(r->now_ns - begun_ns) < 1.05 * (double)even_ns))
+                fail_msg("%s: beside a frozen one the others take %lld, and %lld without it",
+                         machine ? "machines" : "one machine", (long long)(r->now_ns - begun_ns), (long long)even_ns);
+            play(r);
+            assert_true(r->w[SLOW].groups >= groups);
+            drop(r);
+            drop(even);
+        }
+    }
+}
+
+/* A worker that does not come is left out after the timeout, and served when it comes. */
+static void who_is_frozen_is_left_out_and_served_again(void **state)
+{
+    (void)state;
+    for (uint64_t dice = 1; dice <= 50; dice++) {
+        run *r = run_of(8, dice % 2 ? TUTTI_GROUPS_RANDOM : TUTTI_GROUPS_SMART, 3, 0, dice % 3 ? machines : NULL, dice);
+        int before, after;
+        tutti_groups_close(r->g);
+        r->o.timeout_ns = 20000;
+        assert_int_equal(tutti_groups_open(&r->g, &r->o, NULL), TUTTI_OK);
+        for (int k = 0; k < 100; k++)
+            assert_true(step(r));
+        while (r->w[2].is != COMPUTES)
+            assert_true(step(r));
+        r->w[2].is = FROZEN;
+        r->w[2].until_ns = r->now_ns + 300000;
+        before = r->w[2].groups;
+        for (int v = 0; v < 8; v++)
+            r->w[v].left = v == 2 ? 10 : 1000;
+        while (r->w[2].is == FROZEN)
+            assert_true(step(r));
+        after = 0;
+        for (int v = 0; v < 8; v++)
+            after += v != 2 && r->w[v].left < 950;
+        if (after != 7) /* the others went on */
+            fail_msg("schedule %llu: %d of 7 went on: %lld %lld %lld, %llu left out", (unsigned long long)dice, after,
+                     (long long)r->w[0].left, (long long)r->w[1].left, (long long)r->w[3].left,
+                     (unsigned long long)tutti_groups_look(r->g)->left_out);
+        play(r);
+        assert_true(r->w[2].groups > before);
+        assert_true(tutti_groups_look(r->g)->left_out > 0);
+        drop(r);
+    }
+}
+
+/* Invariant 9, and what a schedule is refused for. */
+static void schedules_are_partitions_that_connect_all(void **state)
+{
+    static const int uneven[7] = { 0, 0, 0, 1, 1, 2, 2 };
+    double lambda;
+    int row[64];
+
+    (void)state;
+    for (int n = 2; n <= 40; n++)
+        for (int size = 2; size <= n && size <= 9; size++) {
+            tutti_error err;
+            if (tutti_groups_check(n, size, NULL, &lambda, &err) != TUTTI_OK)
+                fail_msg("%d in groups of %d: %s", n, size, err.text);
+            assert_true(lambda < 0.9999);
+        }
+    assert_int_equal(tutti_groups_check(16, 4, NULL, &lambda, NULL), TUTTI_OK);
+    assert_true(lambda < 1e-6); /* two digits: the mean exactly */
+    assert_int_equal(tutti_groups_check(16, 3, machines, &lambda, NULL), TUTTI_OK);
+    assert_true(lambda < 1);
+    assert_int_equal(tutti_groups_check(7, 3, uneven, &lambda, NULL), TUTTI_OK);
+    assert_int_equal(tutti_groups_period(16, 3, machines), 4);
+    assert_int_equal(tutti_groups_row(16, 3, machines, 0, 6, row), 4);
+    assert_int_equal(row[0], 4);
+    assert_int_equal(tutti_groups_row(16, 3, machines, 1, 6, row), 2);
+    assert_int_equal(row[0], 2);
+    assert_int_equal(tutti_groups_row(16, 3, machines, 3, 1, row), 2);
+    assert_int_equal(row[1], 13);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_are_disjoint_in_one_order_and_nobody_waits_for_ever),
+        cmocka_unit_test(losses_at_any_moment_leave_nobody_waiting),
+        cmocka_unit_test(a_division_is_a_partition_without_a_group_of_one),
+        cmocka_unit_test(a_random_group_leaves_what_the_formula_says),
+        cmocka_unit_test(with_the_filter_a_slow_worker_holds_up_nobody),
+        cmocka_unit_test(who_is_frozen_is_left_out_and_served_again),
+        cmocka_unit_test(schedules_are_partitions_that_connect_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
