@@ -7,9 +7,11 @@
 #include "tutti/engine.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { PERIOD = 32, PHASES = 3, STEPS = 4, MANY_STEPS = 16, GRADIENTS = 256, ALL_STEPS = GRADIENTS, LOOKS = 3 };
+enum { PERIOD = 32, PHASES = 3, STEPS = 4, MANY_STEPS = 16, GRADIENTS = 256, ALL_STEPS = GRADIENTS, LOOKS = 3,
+       GROUPS = 512 };
 static const double rate = 0.0625;
 
 /* What the method was told, as far as it bounds staleness. */
@@ -50,6 +52,11 @@ typedef struct common {
         base[EXPLORE_RANKS]
             [PERIOD]; /* the server's model and its loss, each worker's at its last push, and what it had from
                                       the server before */
+    /* prague: the groups that each has made, and how many of them at its last look but one */
+    struct { long long id; unsigned members; } group[EXPLORE_RANKS][GROUPS];
+    int groups[EXPLORE_RANKS], told[EXPLORE_RANKS];
+    long long group_end_ns[EXPLORE_RANKS];
+    int group_events[EXPLORE_RANKS];
     int asked, served, active;     /* relay */
     int owed;                      /* counter */
 } common;
@@ -370,18 +377,73 @@ static tutti_status ad_psgd_ring(tutti_world *world, explore_case *c, tutti_erro
                  &(bounds){ .exchanges = 1, .outstanding = 1 }, err);
 }
 
+/* The log: each group has several members, ends before the next begins, and stands behind it in the
+   one order; and each of its members has made it with the same others. */
+static tutti_status take_down_group(common *s, int rank, const char *text, tutti_error *err)
+{
+    char *end;
+    const int k = s->groups[rank]++;
+    const long long id = strtoll(text, &end, 10);
+    long long begin_ns, end_ns;
+    int n = 0;
+
+    EXPLORE_CHECK(k < GROUPS);
+    EXPLORE_CHECK(strtol(end + 4, &end, 10) == rank);
+    s->group[rank][k].id = id;
+    s->group[rank][k].members = 0;
+    for (end++; n == 0 || *end == ','; n++)
+        s->group[rank][k].members |= 1u << strtol(end + 1, &end, 10);
+    EXPLORE_CHECK(sscanf(end, " from %lld to %lld ns", &begin_ns, &end_ns) == 2);
+    EXPLORE_EXPECT(n > 1, "worker %d averages in group %lld with itself alone", rank, id);
+    EXPLORE_EXPECT(k == 0 || id > s->group[rank][k - 1].id, "worker %d makes group %lld after group %lld", rank, id,
+                   s->group[rank][k - 1].id);
+    EXPLORE_EXPECT(begin_ns >= s->group_end_ns[rank], "worker %d begins group %lld before the last one is over", rank,
+                   id);
+    s->group_end_ns[rank] = end_ns;
+    return TUTTI_OK;
+}
+
+static tutti_status check_prague(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    common *const s = shared_of(c);
+    const tutti_event_record *events;
+    const int n = tutti_engine_events(e, &events), r = m->rank;
+
+    TUTTI_TRY(check_mean(e, c, err));
+    for (int k = 0; k < s->told[r]; k++)
+        for (int other = 0; other < m->workers; other++) {
+            bool found = (s->group[r][k].members >> other & 1) == 0;
+            for (int j = 0; j < s->told[other] && !found; j++)
+                found = s->group[other][j].id == s->group[r][k].id &&
+                        s->group[other][j].members == s->group[r][k].members;
+            EXPLORE_EXPECT(found, "worker %d has made group %lld with worker %d, which has not", r, s->group[r][k].id,
+                           other);
+        }
+    s->told[r] = s->groups[r];
+    for (int k = s->group_events[r]; k < n; k++)
+        if (strcmp(events[k].kind, "group") == 0)
+            TUTTI_TRY(take_down_group(s, r, events[k].text, err));
+    s->group_events[r] = n;
+    EXPLORE_EXPECT(explore_draw(c, "generator", 8) % 2 == 1 || r != 0 ||
+                       figure(e, "conflicts", -1) <= 0,
+                   "%g groups conflict, though all are planned of workers without plans", figure(e, "conflicts", -1));
+    return TUTTI_OK;
+}
+
 static tutti_status prague(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const generators[] = { "smart", "random", "static", "smart,overlap=on", "random,overlap=on",
-                                              "smart,filter_threshold=1", "smart,sync_every=2", "static,sync_every=2" };
+    static const char *const generators[] = { "smart", "random", "smart,overlap=on", "random,overlap=on",
+                                              "smart,filter_threshold=1", "static", "smart,sync_every=2",
+                                              "static,overlap=on" }; /* every other one is smart */
     char method[160], machine[20] = "auto";
 
     if (c->ranks > 2 && explore_draw(c, "machine", 2) == 0)
         snprintf(machine, sizeof machine, "%d", 2 + (int)explore_draw(c, "each", (uint64_t)c->ranks - 2));
-    snprintf(method, sizeof method, "prague(generator=%s,group_size=%d,inter_intra=%s)",
+    snprintf(method, sizeof method, "prague(log=on,generator=%s,group_size=%d,inter_intra=%s)",
              generators[explore_draw(c, "generator", TUTTI_LENGTH(generators))],
              c->ranks == 1 ? 0 : 2 + (int)explore_draw(c, "size", (uint64_t)c->ranks - 1), machine);
-    return train(world, c, method, &(bounds){ .many = explore_draw(c, "many", 2) == 0, .outstanding = -1 }, err);
+    return train(world, c, method, &(bounds){ .many = explore_draw(c, "many", 2) == 0, .outstanding = -1, .check = check_prague }, err);
 }
 
 /* From its second step on nobody but the worker behind the slow link waits as

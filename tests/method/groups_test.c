@@ -235,7 +235,7 @@ static void groups_are_disjoint_in_one_order_and_nobody_waits_for_ever(void **st
             r->w[v].left = 1 + (int64_t)draw(r, 20);
         }
         play(r);
-        if (kind == TUTTI_GROUPS_SMART && dice % 2 == 0)
+        if (kind == TUTTI_GROUPS_SMART)
             assert_int_equal(tutti_groups_look(r->g)->conflicts, 0);
         drop(r);
     }
@@ -341,7 +341,7 @@ static bool others_are_through(const run *r, int but, int64_t left)
    itself. Frozen, it costs the others nothing; slow, it is served. */
 static void with_the_filter_a_slow_worker_holds_up_nobody(void **state)
 {
-    enum { SLOW = 5, STEPS = 3000 };
+    enum { SLOW = 5, STEPS = 4000 };
 
     (void)state;
     for (int machine = 0; machine < 2; machine++) {
@@ -375,6 +375,8 @@ static void with_the_filter_a_slow_worker_holds_up_nobody(void **state)
             r->w[SLOW].is = FROZEN;
             r->w[SLOW].until_ns = r->now_ns + (INT64_C(1) << 40);
             groups = r->w[SLOW].groups;
+            while (!others_are_through(r, SLOW, STEPS / 2)) /* lags of before are forgiven */
+                assert_true(step(r));
             begun_ns = r->now_ns;
             for (int v = 0; v < N; v++)
                 left = v != SLOW && r->w[v].left > left ? r->w[v].left : left;
