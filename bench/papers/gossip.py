@@ -35,6 +35,9 @@ slow         ad-psgd, 16 workers, one 5 times slower: time to the loss that ddp 
 asr          asr-adpsgd's three mixings on LSTMs, 4 machines of 4 hosts, equal hosts and one 5 times
              slower: the same time, against ddp's. A model takes 8 % of a step to cross between
              machines, as 165 MB do at 100 Gbit/s beside a step of 165 ms.
+prague       4 machines of 4 hosts, a model takes 8 % of a step to cross between machines, equal hosts and
+             one 5 times slower: time to ddp's loss of prague, step by step from random groups to
+             the filter, and of ad-psgd and d-psgd. Two seeds.
 order        4 workers, one 5 times slower: time to ddp's loss of two methods that wait for it and
              two that do not, simulated.
 real         the same of processes on this host, at the rates and for the losses of the rows kept of
@@ -343,6 +346,30 @@ class Gossip:
                 if self.chosen("asr/" + where.replace(" ", "-")):
                     self.faster(f"blstm, 4 machines of 4, {where}", words, "ddp", mixings, rates, steps, grain)
 
+    # each adds one thing: the group buffer and division, rounds between and inside machines, the filter
+    ABLATION = ("prague(generator=random)", "prague(inter_intra=off,filter_threshold=0)",
+                "prague(inter_intra=4,filter_threshold=0)", "prague(inter_intra=4)")
+
+    def prague(self):
+        rates, steps, grain = (0.0125, 0.025, 0.05, 0.1, 0.2), 120, 8
+        seeds, self.seeds = self.seeds, self.seeds[:2]
+        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
+            platform = os.path.join(folder, "two-level.xml")
+            self.places[folder] = "DIR"
+            with open(platform, "w") as f:
+                f.write(subprocess.run([self.tutti, "platform", "two-level(rate=1Gbps,inner_rate=20Gbps)"],
+                                       stdout=subprocess.PIPE, text=True, check=True).stdout)
+            for where, slow in (("one 5 times slower", ("--slow", "0:5")), ("equal hosts", ())):
+                words = lambda method, rate, seed, n: ("--model", "mlp(hidden=32)", "--data", "mnist", "-n", 16,
+                                                       "--batch", 8, "--transport", "sim", "--platform", platform,
+                                                       "--step-time", 0.01, *slow, "--threads", 1, "--steps", n,
+                                                       "--seed", seed, "--method", method,
+                                                       "--optimizer", f"sgd(lr={rate:g},momentum=0.9)")
+                if self.chosen("prague/" + where.replace(" ", "-")):
+                    self.faster(f"4 machines of 4, {where}", words, "ddp",
+                                ("prague(inter_intra=4)", "ad-psgd", *self.ABLATION[:3], "d-psgd"), rates, steps, grain)
+        self.seeds = seeds
+
     FOUR = "4 workers, one 5 times slower"
     METHODS = ("ddp", "d-psgd(order=atc)", "asr-adpsgd(mixing=random-ring)", "ad-psgd")
     STEPS, GRAIN = 120, 20
@@ -407,7 +434,7 @@ class Gossip:
                 getattr(self, figure)()
 
 
-FIGURES = ("contraction", "steady", "target", "throughput", "slow", "asr", "order", "real")
+FIGURES = ("contraction", "steady", "target", "throughput", "slow", "asr", "prague", "order", "real")
 
 
 def main():

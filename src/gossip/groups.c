@@ -63,7 +63,8 @@ typedef struct group {
 typedef struct peer {
     bool asks, leaves;           /* it waits for an answer to a request */
     bool says;                   /* it waits for a verdict */
-    bool gone, lost, absent;     /* it has left the phase; is not there any more, or cannot be reached; has not come */
+    bool gone, lost, absent;     /* it has left the phase; is not there any more; has not come */
+    bool shunned;                /* another, which is there as well, cannot reach it */
     group *in;                   /* was told of it, and it is not over */
     int64_t asked_ns;
     int64_t lead;                /* the foremost's count at its last request; 0: not known */
@@ -217,7 +218,7 @@ static tutti_status tell(tutti_groups *g, int v, tutti_groups_word word, const g
 
 static bool is_free(const tutti_groups *g, int v)
 {
-    return !g->w[v].lost && !g->w[v].gone && !g->w[v].absent;
+    return !g->w[v].lost && !g->w[v].gone && !g->w[v].absent && !g->w[v].shunned;
 }
 
 /* ---- plans ---- */
@@ -416,7 +417,7 @@ static tutti_status serve(tutti_groups *g, int v, tutti_error *err)
     if (!g->w[v].asks || planned(g, v) != NULL)
         return TUTTI_OK;
     g->before = g->number;
-    if (!g->w[v].leaves && !g->w[v].lost)
+    if (!g->w[v].leaves && !g->w[v].shunned)
         TUTTI_TRY(g->o.kind == TUTTI_GROUPS_SMART ? plan_division(g, v, err) : plan_random(g, v, err));
     if (planned(g, v) != NULL)
         return TUTTI_OK;
@@ -461,7 +462,7 @@ static void part(tutti_groups *g, group *p)
         if (worst < 0)
             return;
         p->state[worst] = OUT;
-        g->w[p->member[worst]].lost = true;
+        g->w[p->member[worst]].shunned = true;
     }
 }
 
@@ -503,7 +504,7 @@ static tutti_status judge(tutti_groups *g, group *p, int64_t now_ns, tutti_error
         if (w->says)
             TUTTI_TRY(tell(g, v, !again ? TUTTI_GROUPS_KEEP : stays ? TUTTI_GROUPS_AGAIN : TUTTI_GROUPS_UNDO, next,
                            err));
-        if (w->lost)
+        if (w->shunned)
             forget(g, v);
     }
     take_out(g, p);
@@ -556,6 +557,12 @@ tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, bool le
     return start_all(g, now_ns, err);
 }
 
+/* Is that a later attempt at the group of id? */
+static bool supersedes(int64_t later, int64_t id)
+{
+    return later >> 8 == id >> 8 && later > id;
+}
+
 /* A group that another generator, or the schedule, has started. */
 static tutti_status take_over(tutti_groups *g, int64_t id, const int *member, int n, group **out, tutti_error *err)
 {
@@ -567,8 +574,9 @@ static tutti_status take_over(tutti_groups *g, int64_t id, const int *member, in
     p->started = true;
     for (int k = 0; k < n; k++) {
         peer *const w = &g->w[member[k]];
-        const bool past = w->last > id || (w->last == id && w->kept);
-        p->state[k] = w->lost ? OUT : past ? WELL : w->last == id || g->o.kind == TUTTI_GROUPS_STATIC ? RUNS : TO_JOIN;
+        const bool past = w->last > id || (w->last == id && w->kept), knows = w->last == id ||
+                                (g->o.kind == TUTTI_GROUPS_STATIC && !supersedes(id, w->last));
+        p->state[k] = w->lost ? OUT : past ? WELL : knows ? RUNS : TO_JOIN;
         p->kept = p->kept || past;
         if (p->state[k] == RUNS || p->state[k] == TO_JOIN)
             w->in = p;
@@ -584,13 +592,36 @@ static group *started(const tutti_groups *g, int64_t id)
     return NULL;
 }
 
+/* Of a generator that was lost when it had told some of the members to make it again: the others
+   hear it now. */
+static bool is_superseded(const tutti_groups *g, int64_t id, const int *member, int n, group **by)
+{
+    *by = NULL;
+    for (group *p = g->line; p != NULL; p = p->next)
+        *by = p->started && supersedes(p->id, id) ? p : *by;
+    for (int k = 0; k < n && *by == NULL; k++)
+        if (supersedes(g->w[member[k]].last, id))
+            return true;
+    return *by != NULL;
+}
+
 tutti_status tutti_groups_over(tutti_groups *g, int v, int64_t id, const int *member, int n, int blame, int64_t now_ns,
                                tutti_error *err)
 {
-    group *p = started(g, id);
+    group *p = started(g, id), *by;
     int k;
 
     g->w[v].says = true;
+    if (p == NULL && is_superseded(g, id, member, n, &by)) {
+        k = by != NULL ? place(by, v) : -1;
+        if (k < 0)
+            return tell(g, v, TUTTI_GROUPS_UNDO, NULL, err);
+        by->state[k] = RUNS;
+        g->w[v].in = by;
+        g->w[v].last = by->id;
+        g->w[v].kept = false;
+        return tell(g, v, TUTTI_GROUPS_AGAIN, by, err);
+    }
     if (p == NULL) {
         g->w[v].last = id > g->w[v].last ? id : g->w[v].last;
         g->w[v].kept = false;
@@ -678,6 +709,7 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
 {
     group *p = started(g, id);
     const int64_t number = id >> 24;
+    bool superseded = false;
 
     g->w[v].last = id;
     g->w[v].kept = kept;
@@ -689,14 +721,19 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
         next = q->next;
         if (k < 0 || !q->started || g->w[v].lost)
             continue;
-        if (id > q->id || (id == q->id && kept)) {
+        superseded = superseded || supersedes(q->id, id);
+        if (supersedes(id, q->id)) /* it was spoilt, and not all have heard of it */
+            take_out(g, q);
+        else if (supersedes(q->id, id))
+            q->state[k] = TO_JOIN;
+        else if (id > q->id || (id == q->id && kept)) {
             q->kept = true;
             q->state[k] = WELL;
             g->w[v].in = g->w[v].in == q ? NULL : g->w[v].in;
         } else if (id == q->id)
             q->state[k] = RUNS;
     }
-    if (p != NULL || id == 0 || kept || n < 2)
+    if (p != NULL || superseded || id == 0 || kept || n < 2)
         return TUTTI_OK;
     return take_over(g, id, member, n, &p, err);
 }
