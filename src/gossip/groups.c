@@ -63,6 +63,7 @@ typedef struct group {
 typedef struct peer {
     bool asks, leaves;           /* it waits for an answer to a request */
     bool says;                   /* it waits for a verdict */
+    int64_t about;               /* on that group */
     bool gone, lost, absent;     /* it has left the phase; is not there any more; has not come */
     bool shunned;                /* another, which is there as well, cannot reach it */
     group *in;                   /* was told of it, and it is not over */
@@ -493,15 +494,15 @@ static tutti_status judge(tutti_groups *g, group *p, int64_t now_ns, tutti_error
         const int v = p->member[k];
         peer *const w = &g->w[v];
         const bool stays = next != NULL && p->state[k] != OUT;
-        if (w->in != p)
-            continue;
-        w->in = stays ? next : NULL;
-        w->kept = !again;
-        if (stays) {
+        if (stays)
             next->state[place(next, v)] = RUNS;
-            w->last = next->id;
+        if (w->in == p)
+            w->in = stays ? next : NULL;
+        if (w->last == p->id) {
+            w->kept = !again;
+            w->last = stays ? next->id : w->last;
         }
-        if (w->says)
+        if (w->says && w->about == p->id)
             TUTTI_TRY(tell(g, v, !again ? TUTTI_GROUPS_KEEP : stays ? TUTTI_GROUPS_AGAIN : TUTTI_GROUPS_UNDO, next,
                            err));
         if (w->shunned)
@@ -612,6 +613,7 @@ tutti_status tutti_groups_over(tutti_groups *g, int v, int64_t id, const int *me
     int k;
 
     g->w[v].says = true;
+    g->w[v].about = id;
     if (p == NULL && is_superseded(g, id, member, n, &by)) {
         k = by != NULL ? place(by, v) : -1;
         if (k < 0)
@@ -652,20 +654,32 @@ static void forget(tutti_groups *g, int v)
     }
 }
 
+/* Of the groups that have started, the first that still counts on v. */
+static group *counts_on(const tutti_groups *g, int v, int *k)
+{
+    for (group *p = g->line; p != NULL; p = p->next) {
+        *k = p->started ? place(p, v) : -1;
+        if (*k >= 0 && p->state[*k] != OUT)
+            return p;
+    }
+    return NULL;
+}
+
 tutti_status tutti_groups_lost(tutti_groups *g, int v, int64_t now_ns, tutti_error *err)
 {
-    group *const in = g->w[v].in;
+    group *p;
+    int k;
 
     g->w[v].lost = g->apart = true;
     g->w[v].asks = g->w[v].says = false;
+    g->w[v].in = NULL;
     forget(g, v);
-    if (in != NULL) {
-        in->state[place(in, v)] = OUT;
-        g->w[v].in = NULL;
-        if (count_of(in, OUT) == in->n)
-            take_out(g, in);
+    while ((p = counts_on(g, v, &k)) != NULL) {
+        p->state[k] = OUT;
+        if (count_of(p, OUT) == p->n)
+            take_out(g, p);
         else
-            TUTTI_TRY(judge(g, in, now_ns, err));
+            TUTTI_TRY(judge(g, p, now_ns, err));
     }
     return settle(g, now_ns, err);
 }

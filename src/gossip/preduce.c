@@ -793,6 +793,10 @@ static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const
     if (note->bytes % sizeof *in != 0 || note->kind < ASK || note->kind > WORD)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from, "worker %d asks for something that is no group; all workers "
                                "must run one version", from);
+    if (p->known[from]) { /* lost since it was served: it has no part in anything any more */
+        tutti_engine_answered(p->m->engine, note);
+        return TUTTI_OK;
+    }
     if (note->kind == WORD) {
         told *const r = &p->report[from];
         r->id = note->a;

@@ -9,7 +9,8 @@ COMMON = ("--model", "mlp(hidden=24)", "--batch", 10, "--steps", 24, "--threads"
 PARAMS = 784 * 24 + 24 + 24 * 24 + 24 + 24 * 10 + 10
 STEPS, N = 24, 4
 AT_OWN_PACE = ("ad-psgd", "ad-psgd(graph=ring,roles=bipartite)", "asr-adpsgd",
-               "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own)", "hop(staleness=3,backup=1,skip=on)")
+               "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own)", "hop(staleness=3,backup=1,skip=on)",
+               "prague(inter_intra=2,sync_every=2)", "prague(generator=random,overlap=on)")
 
 
 def model(out):

@@ -178,7 +178,9 @@ class Members(Case):
     def test_at_everybody_s_own_pace(self):
         for k, (transport, method, ranks) in enumerate((("shm", "ad-psgd(graph=ring)", [2]),
                                                         ("shm", "ad-psgd(graph=complete,exchanges=0)", [3, 0]),
-                                                        ("tcp", "ad-psgd", [0]))):
+                                                        ("tcp", "ad-psgd", [0]),
+                                                        ("shm", "prague(sync_every=1)", [0]),
+                                                        ("tcp", "prague(generator=random,group_size=2)", [2, 0]))):
             run, out = self.start("p%d" % k, "--steps", 100, "--report-every", 2, "--eval-every", 50,
                                   "--transport", transport, method=method)
             self.kill(self.until(run, out, 10), ranks)
