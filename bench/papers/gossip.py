@@ -346,7 +346,7 @@ class Gossip:
                 if self.chosen("asr/" + where.replace(" ", "-")):
                     self.faster(f"blstm, 4 machines of 4, {where}", words, "ddp", mixings, rates, steps, grain)
 
-    # each adds one thing: the group buffer and division, rounds between and inside machines, the filter
+    # each adds one thing: group buffer and division, rounds between and inside machines, the filter
     ABLATION = ("prague(generator=random)", "prague(inter_intra=off,filter_threshold=0)",
                 "prague(inter_intra=4,filter_threshold=0)", "prague(inter_intra=4)")
 

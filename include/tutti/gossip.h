@@ -7,7 +7,7 @@
      pairs       A model beside the computation is averaged with one other worker at a time.
      queues      Workers make the same iterations, each at its own speed, and mix the models of the
                  right ones with their neighbours'.
-     preduce     A model is averaged with those of a group that is formed for it (partial all-reduce).
+     preduce     A model is averaged with those of a group that is formed for it.
 
    Each is declared within the method's declare(). From then on the engine opens it, brings it to
    rest, saves it and closes it: the method's hooks say nothing of that. */

@@ -1,9 +1,11 @@
-/* groups.c: the group generator of Prague (Luo, He, Zhuo, Qian, ASPLOS 2020; docs/methods/prague.md).
+/* groups.c: the group generator of Prague (Luo, He, Zhuo, Qian, ASPLOS 2020;
+   docs/methods/prague.md).
 
    Groups that are planned stand in one line, in the order in which they were planned. A worker
    belongs to any number of them, and makes them in this order: what the paper calls its group
-   buffer is the line, seen from that worker. A group starts when all its members have asked and none of
-   them has an earlier one left. So two groups with common members are made in the same order by all
+   buffer is the line, seen from that worker. A group starts when all its members have asked and
+   none of them has an earlier one left. So two groups with common members are made in the same
+   order by all
    of them, and who waits for whom follows the line: nobody waits in a ring.
 
    A request of a worker for which a group is planned already plans nothing (pop before plan): it
@@ -16,9 +18,10 @@
 
    Plans.
      random  the worker, and others drawn from all
-     smart   all that no group is planned for (and that the filter lets in) are shuffled and cut into
-             groups: none of these conflicts with another, nor with what was planned before. With machines two
-             rounds come from one division: a head of each machine meets other heads, the others of
+     smart   all that no group is planned for (and that the filter lets in) are shuffled and cut
+             into groups: none of these conflicts with another, nor with what was planned before.
+             With machines two rounds come from one division: a head of each machine meets other
+             heads, the others of
              a machine meet each other; then all of each machine meet.
    A remainder of one joins the last group, and a worker that would be alone is told to go on.
 
@@ -33,14 +36,14 @@
 
    Losses. A worker that is lost leaves all groups. One that is lost within a P-Reduce may have
    spoilt it for some members and not for others. Each member says how its part ended and is told
-   the verdict when all have said: all well, and it counts, with what the lost one gave; else nobody's
-   counts, and those that are left make it again. A member that accuses a worker that this generator
-   has not lost cannot reach it: of the two the accused, or the one more accuse, averages with nobody
-   any more in this phase. At its end all agree on who stays (members.c).
+   the verdict when all have said: all well, and it counts, with what the lost one gave; else
+   nobody's counts, and those that are left make it again. A member that accuses a worker that
+   this generator
+   has not lost cannot reach it: of the two the accused, or the one more accuse, averages with
+   nobody any more in this phase. At its end all agree on who stays (members.c).
 
    ids: number of the group << 24 | generator << 8 | attempt. */
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -693,7 +696,7 @@ tutti_status tutti_groups_late(tutti_groups *g, int64_t now_ns, tutti_error *err
                         now_ns >= p->since_ns + g->o.timeout_ns;
              k++) {
             peer *const w = &g->w[p->member[k]];
-            /* what it was told of may still go on: then that is what this one waits for, in the end */
+            /* what it was told of may still go on: then this one waits for that */
             if (!w->asks && !w->absent && (w->in == NULL || count_of(w->in, WELL) > 0)) {
                 w->absent = late = true;
                 g->figures.left_out++;
@@ -750,207 +753,4 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
     if (p != NULL || superseded || id == 0 || kept || n < 2)
         return TUTTI_OK;
     return take_over(g, id, member, n, &p, err);
-}
-
-/* ---- static schedule ---- */
-
-/* Several machines, one of them with several workers. */
-static bool by_machine(int workers, const int *machine, int *machines)
-{
-    int last = -1;
-
-    for (int v = 0; v < workers && machine != NULL; v++)
-        last = machine[v] > last ? machine[v] : last;
-    *machines = last + 1;
-    return *machines > 1 && *machines < workers;
-}
-
-/* The worker of that place in that machine; -1: it has none. */
-static int resident(int workers, const int *machine, int m, int place)
-{
-    for (int v = 0; v < workers; v++)
-        if (machine[v] == m && place-- == 0)
-            return v;
-    return -1;
-}
-
-static int row_of_machines(int workers, const int *machine, uint64_t phase, int w, int *member)
-{
-    const int m = machine[w];
-    int machines, n = 0, place = 0, other;
-
-    by_machine(workers, machine, &machines);
-    if (phase % 2 == 0) {
-        for (int v = 0; v < workers; v++)
-            if (machine[v] == m)
-                member[n++] = v;
-        return n;
-    }
-    for (int v = 0; v < w; v++)
-        place += machine[v] == m;
-    other = phase == 1 ? m ^ 1 : (m % 2 == 1 ? m + 1 : m - 1);
-    if (phase == 3 && machines % 2 == 0)
-        other = (other + machines) % machines; /* round the end */
-    other = resident(workers, machine, other, place);
-    member[n++] = w;
-    if (other >= 0) {
-        member[other < w ? 0 : 1] = other;
-        member[other < w ? 1 : 0] = w;
-        n++;
-    }
-    return n;
-}
-
-enum { DIGITS_MOST = 32 };
-
-/* Factors of n, none above `size`; 0: n has none such. */
-static int digits_of(int n, int size, int factor[DIGITS_MOST])
-{
-    int digits = 0;
-
-    while (n > 1) {
-        int f = size < n ? size : n;
-        while (f > 1 && n % f != 0)
-            f--;
-        if (f == 1)
-            return 0;
-        factor[digits++] = f;
-        n /= f;
-    }
-    return digits;
-}
-
-static int row_of_digits(const int *factor, uint64_t phase, int w, int *member)
-{
-    int stride = 1, digit;
-
-    for (uint64_t t = 0; t < phase; t++)
-        stride *= factor[t];
-    digit = w / stride % factor[phase];
-    for (int k = 0; k < factor[phase]; k++)
-        member[k] = w + (k - digit) * stride;
-    return factor[phase];
-}
-
-/* A line that is cut in groups, in every other phase from half a group on. */
-static int row_of_line(int workers, int size, uint64_t phase, int w, int *member)
-{
-    const int turn = phase == 0 ? 0 : size / 2, at = (w - turn + workers) % workers;
-    int first = at / size * size, n = workers - first < size ? workers - first : size;
-
-    if (workers - first == 1) { /* one would be alone */
-        first -= size;
-        n = size + 1;
-    } else
-        n += workers - first - n == 1;
-    for (int k = 0; k < n; k++)
-        member[k] = (first + k + turn) % workers;
-    qsort(member, (size_t)n, sizeof *member, ascending);
-    return n;
-}
-
-uint64_t tutti_groups_period(int workers, int size, const int *machine)
-{
-    int machines, factor[DIGITS_MOST], digits;
-
-    if (by_machine(workers, machine, &machines))
-        return 4;
-    digits = digits_of(workers, size, factor);
-    return digits > 0 ? (uint64_t)digits : workers > size ? 2 : 1;
-}
-
-int tutti_groups_row(int workers, int size, const int *machine, uint64_t k, int worker, int *member)
-{
-    const uint64_t phase = k % tutti_groups_period(workers, size, machine);
-    int machines, factor[DIGITS_MOST];
-
-    if (by_machine(workers, machine, &machines))
-        return row_of_machines(workers, machine, phase, worker, member);
-    return digits_of(workers, size, factor) > 0 ? row_of_digits(factor, phase, worker, member)
-                                                : row_of_line(workers, size, phase, worker, member);
-}
-
-/* x := F_k x, and the groups of sync k are a partition. */
-static tutti_status mix(int n, int size, const int *machine, uint64_t k, const double *x, double *y, int *row,
-                        tutti_error *err)
-{
-    for (int w = 0; w < n; w++) {
-        const int some = tutti_groups_row(n, size, machine, k, w, row);
-        double sum = 0;
-        bool mine = false;
-        for (int j = 0; j < some; j++) {
-            mine = mine || row[j] == w;
-            sum += x[row[j]];
-        }
-        if (!mine)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the static schedule leaves worker %d out of its own group in "
-                              "phase %llu", w, (unsigned long long)k);
-        y[w] = sum / some;
-    }
-    return TUTTI_OK;
-}
-
-/* x without its mean, of length 1, or 0 where that is all rounding. Gives the length. */
-static double centre(int n, double *x)
-{
-    double mean = 0, size = 0;
-
-    for (int w = 0; w < n; w++)
-        mean += x[w] / n;
-    for (int w = 0; w < n; w++)
-        size += (x[w] - mean) * (x[w] - mean);
-    size = size > 1e-24 ? sqrt(size) : 0;
-    for (int w = 0; w < n; w++)
-        x[w] = size > 0 ? (x[w] - mean) / size : 0;
-    return size;
-}
-
-enum { ROUNDS = 200, ROUNDS_OF_MANY = 20, MANY = 256 };
-
-static tutti_status check(int n, int size, const int *machine, double *x, double *y, int *row, int *other,
-                          double *lambda, tutti_error *err)
-{
-    const uint64_t period = tutti_groups_period(n, size, machine);
-    double shrinks = 0;
-
-    for (uint64_t k = 0; k < period; k++)
-        for (int w = 0; w < n; w++) {
-            const int some = tutti_groups_row(n, size, machine, k, w, row);
-            for (int j = 0; j < some; j++)
-                if (tutti_groups_row(n, size, machine, k, row[j], other) != some ||
-                    memcmp(row, other, (size_t)some * sizeof *row) != 0)
-                    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                      "the static schedule is no partition: workers %d and %d differ on the group of "
-                                      "phase %llu", w, row[j], (unsigned long long)k);
-        }
-    for (int w = 0; w < n; w++)
-        x[w] = tutti_normal((tutti_rng){ 1, 0, 0 }, (uint64_t)w);
-    centre(n, x);
-    for (int round = 0; round < (n > MANY ? ROUNDS_OF_MANY : ROUNDS); round++) {
-        for (uint64_t k = 0; k < 2 * period; k++) { /* F, then its transpose: each F_k is symmetric */
-            TUTTI_TRY(mix(n, size, machine, k < period ? k : 2 * period - 1 - k, x, y, row, err));
-            memcpy(x, y, (size_t)n * sizeof *x);
-        }
-        shrinks = centre(n, x);
-    }
-    if (lambda != NULL)
-        *lambda = sqrt(shrinks);
-    return shrinks < 1 - 1e-9
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_USAGE, 0, "the static schedule does not connect all %d workers in a cycle "
-                            "of %llu phases; take another group_size", n, (unsigned long long)period);
-}
-
-tutti_status tutti_groups_check(int workers, int size, const int *machine, double *lambda, tutti_error *err)
-{
-    const size_t n = (size_t)workers;
-    double *const x = tutti_alloc(2 * n, sizeof *x);
-    int *const row = tutti_alloc(2 * n, sizeof *row);
-    const tutti_status status = x != NULL && row != NULL
-                                    ? check(workers, size, machine, x, x + n, row, row + n, lambda, err)
-                                    : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "checking the schedule of %zu workers", n);
-
-    tutti_free(x);
-    tutti_free(row);
-    return status;
 }

@@ -15,7 +15,12 @@
      KEEP     it counts
      AGAIN    it does not count: undo it, and make this one
      UNDO     it does not count, and nobody is left to make it with */
-typedef enum { TUTTI_GROUPS_GO, TUTTI_GROUPS_NOTHING, TUTTI_GROUPS_KEEP, TUTTI_GROUPS_AGAIN, TUTTI_GROUPS_UNDO
+typedef enum {
+    TUTTI_GROUPS_GO,
+    TUTTI_GROUPS_NOTHING,
+    TUTTI_GROUPS_KEEP,
+    TUTTI_GROUPS_AGAIN,
+    TUTTI_GROUPS_UNDO
 } tutti_groups_word;
 typedef struct tutti_groups_answer {
     int worker;
@@ -38,27 +43,28 @@ typedef struct tutti_groups_setup {
     int rank;                    /* of the generator: part of ids */
     uint64_t seed;
     uint64_t *draws;             /* so many draws were made: the owner's, who saves it */
-    int64_t *count;              /* workers: requests of each, as the filter counts them. Likewise */
+    int64_t *count;              /* workers: requests, as the filter counts them. Likewise */
     tutti_status (*answer)(void *to, const tutti_groups_answer *a, tutti_error *err);
     void *to;
 } tutti_groups_setup;
 typedef struct tutti_groups tutti_groups;
 
 /* setup is copied. */
-tutti_status tutti_groups_open(tutti_groups **out, const tutti_groups_setup *setup, tutti_error *err);
+tutti_status tutti_groups_open(tutti_groups **out, const tutti_groups_setup *setup,
+                               tutti_error *err);
 void tutti_groups_close(tutti_groups *g); /* takes NULL */
 /* A new phase: nobody has asked, nothing is planned. */
 void tutti_groups_clear(tutti_groups *g);
 
 /* The worker wants to average: the count-th time, this one included. leaves: it makes no more
    steps; it wants what is planned with it, one after the other, and then NOTHING. */
-tutti_status tutti_groups_request(tutti_groups *g, int worker, int64_t count, bool leaves, int64_t now_ns,
-                                  tutti_error *err);
+tutti_status tutti_groups_request(tutti_groups *g, int worker, int64_t count, bool leaves,
+                                  int64_t now_ns, tutti_error *err);
 /* Its P-Reduce is over. blame: -1: it went well; else the rank whose loss has spoilt it. A group
    that is not known is taken over as it is told. In runs that do not go on after a loss nobody says
    this: the next request says that the last P-Reduce went well. */
-tutti_status tutti_groups_over(tutti_groups *g, int worker, int64_t id, const int *member, int n, int blame,
-                               int64_t now_ns, tutti_error *err);
+tutti_status tutti_groups_over(tutti_groups *g, int worker, int64_t id, const int *member, int n,
+                               int blame, int64_t now_ns, tutti_error *err);
 /* That worker is lost. */
 tutti_status tutti_groups_lost(tutti_groups *g, int worker, int64_t now_ns, tutti_error *err);
 /* Groups that have waited too long go on without whom they wait for. */
@@ -68,8 +74,8 @@ int64_t tutti_groups_due(const tutti_groups *g);
 
 /* A generator that takes over from a lost one, before anybody has asked it: the last group that
    worker was told of, and whether it has been told that it counts. */
-tutti_status tutti_groups_report(tutti_groups *g, int worker, int64_t id, const int *member, int n, bool kept,
-                                 tutti_error *err);
+tutti_status tutti_groups_report(tutti_groups *g, int worker, int64_t id, const int *member,
+                                 int n, bool kept, tutti_error *err);
 
 typedef struct tutti_groups_figures {
     uint64_t groups;             /* started */
@@ -90,11 +96,13 @@ int64_t tutti_groups_asked(const tutti_groups *g, int worker);
    as above. With machines of several workers the phases are: all of a machine; workers of
    equal place in machines 2i and 2i + 1; all of a machine; those of machines 2i + 1 and 2i + 2.
    Else groups over one digit of the rank (mixed radix `size`), a digit a phase. */
-int tutti_groups_row(int workers, int size, const int *machine, uint64_t k, int worker, int *member);
+int tutti_groups_row(int workers, int size, const int *machine, uint64_t k, int worker,
+                     int *member);
 uint64_t tutti_groups_period(int workers, int size, const int *machine);
 /* Partition, consistency, connection over a cycle. lambda (may be NULL): what a cycle leaves of the
    distance from the mean at most, its second singular value, by power iteration. TUTTI_ERR_USAGE
    says what is wrong. Allocates. */
-tutti_status tutti_groups_check(int workers, int size, const int *machine, double *lambda, tutti_error *err);
+tutti_status tutti_groups_check(int workers, int size, const int *machine, double *lambda,
+                                tutti_error *err);
 #pragma GCC visibility pop
 #endif

@@ -1,10 +1,10 @@
-/* preduce.c: partial all-reduce (Luo, He, Zhuo, Qian, "Prague", ASPLOS 2020; docs/methods/prague.md):
-   the protocol around the group generator, which is groups.c.
+/* preduce.c: partial all-reduce (Luo, He, Zhuo, Qian, "Prague", ASPLOS 2020;
+   docs/methods/prague.md): the protocol around the group generator, which is groups.c.
 
      client     x <- s; its gradient; s <- s - eta opt(g); every sync_every gradients it owes
                 its service a sync, and waits for it (overlap: for the one before)
-     reduce     asks the generator, and is told (id, members): u <- s; a <- mean of u over the members,
-                an ordinary collective of the group of that id; s <- s + (a - u)
+     reduce     asks the generator, and is told (id, members): u <- s; a <- mean of u over the
+                members, an ordinary collective of the group of that id; s <- s + (a - u)
      generate   on the generator's worker: answers what all `reduce` ask
      tell       after losses: says to all which worker generates now
 
@@ -26,9 +26,10 @@
    2. Of the generator. Another is the lowest worker that is not dismissed: all below it are.
       A worker that loses the generator dismisses it, and tells all others, once, who generates
       now, and the group that it was told of last. They do the same. So all follow whoever has
-      dismissed most, also where only one connection has failed and the dismissed one lives. The new one begins when
-      all that are there have told it, and knows then which groups have started: a member that
-      has not heard of its group, because the answer was lost with the old generator, hears of it
+      dismissed most, also where only one connection has failed and the dismissed one lives. The
+      new one begins when all that are there have told it, and knows then which groups have
+      started: a member that has not heard of its group, because the answer was lost with the old
+      generator, hears of it
       from the new one. What was planned and not started is forgotten. An answer of a dismissed
       generator is not taken.
 
@@ -45,8 +46,9 @@
 
 enum { REDUCE, GENERATE, TELL }; /* of the three services */
 /* Kinds of requests. ASK: a = number of the request. LEAVE: likewise; no more steps. OVER: a = id,
-   b = 1 + whom the member lost, 0: it went well; its payload the members. WORD: a = id of the last group,
-   b = who generates now << 1 | it counts; its payload the members. Of answers: tutti_groups_word,
+   b = 1 + whom the member lost, 0: it went well; its payload the members. WORD: a = id of the last
+   group, b = who generates now << 1 | it counts; its payload the members. Of answers:
+   tutti_groups_word,
    with a = id, b = members, and MOVED: a = who generates now. */
 enum { ASK = 1, LEAVE, OVER, WORD };
 enum { MOVED = 16, APART = 1 << 24 };
@@ -695,7 +697,8 @@ static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_note *
 
     p->held[worker].note.kind = 0;
     tutti_engine_answered(p->m->engine, &request);
-    return tutti_desk_answer(desk_of(p), &request, note, 1, tutti_host((void *)member, (size_t)n, TUTTI_I32), NULL, err);
+    return tutti_desk_answer(desk_of(p), &request, note, 1, tutti_host((void *)member, (size_t)n, TUTTI_I32), NULL,
+                             err);
 }
 
 static tutti_status answer(void *to, const tutti_groups_answer *a, tutti_error *err)
@@ -791,8 +794,8 @@ static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const
     const int from = note->from;
 
     if (note->bytes % sizeof *in != 0 || note->kind < ASK || note->kind > WORD)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from, "worker %d asks for something that is no group; all workers "
-                               "must run one version", from);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from,
+                               "worker %d asks for something that is no group; all workers must run one version", from);
     if (p->known[from]) { /* lost since it was served: it has no part in anything any more */
         tutti_engine_answered(p->m->engine, note);
         return TUTTI_OK;

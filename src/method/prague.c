@@ -1,11 +1,12 @@
-/* prague: partial all-reduce. Every worker goes at its own pace, and averages its model with a small
-   group of others, a new group each time, by one collective of its members. Luo, He, Zhuo, Qian,
+/* prague: partial all-reduce. Every worker goes at its own pace, and averages its model with a
+   small group of others, a new group each time, by one collective of its members. Luo, He, Zhuo,
+   Qian,
    ASPLOS 2020 (as "Ripples": arXiv 1909.08029). The pseudo-code is a reconstruction.
      step       s <- s - eta opt(g(x)); every sync_every gradients G <- the generator's next group,
                 s <- mean of s over G (P-Reduce)
      random     G: the worker and others drawn from all, one after the other where they conflict
      smart      what is planned with a worker is made before anything new is planned (group buffer);
-                plans are of all workers that nothing is planned for, cut in groups (global division);
+                plans are of all workers that nothing is planned for, in groups (global division);
                 heads of machines first, then inside machines (inter-intra); without workers that
                 lag filter_threshold requests (filter)
      static     a schedule that all know, in common steps, for equal workers: no generator is asked

@@ -67,7 +67,8 @@ def one_server(s):
 # At their own pace: the bytes that are due; None: it depends on who was fast.
 AT_OWN_PACE = {"ad-psgd": pairs(2), "ad-psgd(graph=ring,roles=bipartite)": None, "rand-psgd(pace=own)": pairs(2),
                "asr-adpsgd": pairs(2), "asr-adpsgd(mixing=random-ring,rounds=2)": pairs(4),
-               "prague": None, "prague(generator=random,overlap=on)": None, "h-adpsgd(super_learner=2)": None, "asgd": pushes, "ssp": pushes, "backup-workers": None,
+               "prague": None, "prague(generator=random,overlap=on)": None, "h-adpsgd(super_learner=2)": None,
+               "asgd": pushes, "ssp": pushes, "backup-workers": None,
                "ringmaster-asgd(max_delay=-1)": one_server, "ringmaster-asgd(max_delay=2,stops=on)": None,
                "ringleader-asgd": None, "ringleader-asgd(table=worker)": None, "dude-asgd(table=worker)": one_server,
                "dude-asgd(group=2)": one_server, METHODS["hermes"][0]: None, "oscars(interval=2)": None}

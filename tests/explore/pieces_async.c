@@ -443,7 +443,8 @@ static tutti_status prague(tutti_world *world, explore_case *c, tutti_error *err
     snprintf(method, sizeof method, "prague(log=on,generator=%s,group_size=%d,inter_intra=%s)",
              generators[explore_draw(c, "generator", TUTTI_LENGTH(generators))],
              c->ranks == 1 ? 0 : 2 + (int)explore_draw(c, "size", (uint64_t)c->ranks - 1), machine);
-    return train(world, c, method, &(bounds){ .many = explore_draw(c, "many", 2) == 0, .outstanding = -1, .check = check_prague }, err);
+    return train(world, c, method,
+                 &(bounds){ .many = explore_draw(c, "many", 2) == 0, .outstanding = -1, .check = check_prague }, err);
 }
 
 /* From its second step on nobody but the worker behind the slow link waits as

@@ -1,5 +1,6 @@
-/* Goal: prague.md's invariants 1, 2, 4, 5, 6, 10 on ranks that are real threads, whatever the schedule
-   was: one worker, groups of all, the sum, exact bytes, the log of groups. The generator alone is
+/* Goal: prague.md's invariants 1, 2, 4, 5, 6, 10 on ranks that are real threads, whatever the
+   schedule was: one worker, groups of all, the sum, exact bytes, the log of groups. The
+   generator alone is
    groups_test.c's; schedules in their hundreds, losses and resuming are tests/explore's. */
 #include "trial.h"
 
@@ -171,10 +172,10 @@ static void check_diary(const diary *d, int n)
         }
         sent += d->bytes[r];
     }
-    /* finding the quiet and the mean of the end are in end_bytes. A verdict's request has the list of members. */
+    /* without the mean of the end; a verdict's request has the list of members, too */
     if (sent != due + 2 * words)
-        fail_msg("%s on %d: %llu bytes were sent; the groups of the log send %llu, and words of them %llu", d->method, n,
-                 (unsigned long long)sent, (unsigned long long)due, (unsigned long long)(2 * words));
+        fail_msg("%s on %d: %llu bytes were sent; the groups of the log send %llu, and words of them %llu", d->method,
+                 n, (unsigned long long)sent, (unsigned long long)due, (unsigned long long)(2 * words));
 }
 
 static void groups_of_the_log_do_not_overlap_and_send_what_the_formula_says(void **state)
@@ -224,8 +225,8 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
 
     (void)state;
     assert_int_equal(refused("prague(group_size=5)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'prague': group_size is 5 and there are 4 workers; ask for no more than that, "
-                                  "or for 0");
+    assert_string_equal(err.text, "method 'prague': group_size is 5 and there are 4 workers; ask for no more than "
+                                  "that, or for 0");
     assert_int_equal(refused("prague(group_size=1)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'prague': group_size is 1, and a group of one averages nothing; it must be 2 "
                                   "to the number of workers, or 0 for 3");
