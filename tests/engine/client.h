@@ -33,6 +33,8 @@ struct run {
     bool own;                    /* the client has memory of its own */
     bool from;                   /* gradients come by ready_from, from new memory each time */
     bool kept;                   /* gradients come from memory that the engine was told of */
+    bool few;                    /* in tensors 0 and 2 two thirds of the gradient's rows are 0 */
+    bool sparse;                 /* which are announced as rows */
     tutti_dtype dtype;           /* of both */
     int wrong;                   /* what is said instead, if not 0 */
     int steps;
@@ -136,6 +138,8 @@ typedef struct call {
     tutti_pass *pass;
     int tensor;
     const void *gradient;        /* READY: NULL: it is in g */
+    const uint32_t *ids;         /* READY: NULL: all of it */
+    size_t n;
     tutti_error *err;
     tutti_status status;
 } call;
@@ -154,9 +158,15 @@ static inline void *make(void *arg)
     switch (c->what) {
     case PASS: c->status = tutti_engine_pass(e, c->pass, c->err); break;
     case READY:
-        c->status = c->gradient == NULL
-                        ? tutti_engine_ready(e, c->tensor, c->err)
-                        : tutti_engine_ready_from(e, c->tensor, c->gradient, told_type(r), c->err);
+        if (c->ids != NULL && c->gradient != NULL)
+            c->status = tutti_engine_ready_rows_from(e, c->tensor, c->ids, c->n, c->gradient,
+                                                     told_type(r), c->err);
+        else if (c->ids != NULL)
+            c->status = tutti_engine_ready_rows(e, c->tensor, c->ids, c->n, c->err);
+        else if (c->gradient != NULL)
+            c->status = tutti_engine_ready_from(e, c->tensor, c->gradient, told_type(r), c->err);
+        else
+            c->status = tutti_engine_ready(e, c->tensor, c->err);
         break;
     case NOTHING: c->status = tutti_engine_ready_from(e, c->tensor, NULL, r->dtype, c->err); break;
     case PASSED: c->status = tutti_engine_passed(e, (double)c->pass->samples, c->err); break;
@@ -182,6 +192,31 @@ static inline tutti_status do_call(call c)
     return c.status;
 }
 
+enum { COLS = 30 };
+
+static inline bool touches(const tutti_method *m, size_t row)
+{
+    return (row + m->step + (size_t)m->rank) % 3 == 0;
+}
+
+/* The rows of a tensor that a worker touches in this step. */
+static inline size_t touched(const tutti_method *m, int tensor, uint32_t *ids)
+{
+    size_t n = 0;
+
+    for (size_t row = 0; row < counts[tensor] / COLS; row++)
+        if (touches(m, row))
+            ids[n++] = (uint32_t)row;
+    return n;
+}
+
+/* Those rows of a whole table one behind the other, where they stand. */
+static inline void pack_rows(char *table, size_t bytes, const uint32_t *ids, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        memmove(table + j * bytes, table + ids[j] * bytes, bytes);
+}
+
 static inline tutti_status pass(seat *s, tutti_pass *p, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(s->e);
@@ -194,6 +229,9 @@ static inline tutti_status pass(seat *s, tutti_pass *p, tutti_error *err)
         float *const g = tutti_engine_gradient(s->e, k);
         float *const mine = r->from || r->kept ? malloc(sizeof x) : g;
         void *const sent = r->from ? malloc(sizeof x) : NULL;
+        const bool few = r->few && k != 1;
+        uint32_t ids[1200 / COLS];
+        const size_t rows = few ? touched(m, k, ids) : 0;
         tutti_status status;
         if (r->own)
             widen(r->dtype, counts[k], s->values[k], x);
@@ -212,6 +250,8 @@ static inline tutti_status pass(seat *s, tutti_pass *p, tutti_error *err)
             const float part = p->samples > 0 ? (float)p->samples / (float)p->divisor : 0;
             float one = (float)p->scale * part * (x[i] - (float)pull / 8);
             uint16_t half[2];
+            if (few && !touches(m, i / COLS))
+                one = 0;
             if (r->rounded) {
                 narrow(r->dtype, 1, &one, half);
                 widen(r->dtype, 1, half, &one);
@@ -222,7 +262,10 @@ static inline tutti_status pass(seat *s, tutti_pass *p, tutti_error *err)
             mine[3] = r->bad;
         if (mine != g)
             narrow(r->dtype, counts[k], mine, r->from ? sent : s->gradients[k]);
-        status = do_call((call){ s, READY, .tensor = k, .gradient = sent, .err = err });
+        if (few && r->sparse && r->from)
+            pack_rows(sent, COLS * tutti_dtype_bytes(r->dtype), ids, rows);
+        status = do_call((call){ s, READY, .tensor = k, .gradient = sent, .n = rows,
+                                 .ids = few && r->sparse ? ids : NULL, .err = err });
         if (r->from)
             memset(sent, 0xff, sizeof x);
         if (mine != g)
@@ -327,7 +370,8 @@ static inline tutti_status rank_main(tutti_world *world, void *arg, tutti_error 
         s.values[k] = malloc(counts[k] * sizeof(float));
         s.gradients[k] = malloc(counts[k] * sizeof(float));
         params[k] = (tutti_param){ .name = names[k], .dims = flat ? 1 : 2, .unit = TENSORS - 1 - k,
-                                   .dim = { flat ? 7 : counts[k] / 30, 30 },
+                                   .dim = { flat ? 7 : counts[k] / COLS, COLS },
+                                   .row_sparse = r->sparse && !flat,
                                    .dtype = r->own || r->kept ? told_type(r) : TUTTI_F32,
                                    .values = r->own ? s.values[k] : NULL,
                                    .gradient = r->kept ? s.gradients[k] : NULL };

@@ -441,6 +441,37 @@ static void averages_keep_the_bits_that_the_client_does_not_see(void **state)
     }
 }
 
+/* ---- tables ---- */
+
+/* Rows that nobody has touched are zeros of the gradient, whoever updates and in whatever type. */
+static void a_table_gives_the_bits_of_the_same_tensor_announced_whole(void **state)
+{
+    static const struct { const char *method; owner who; } rows[] = {
+        { "ddp", CLIENT },    { "ddp", ITSELF },
+        { "d-psgd", CLIENT }, { "parameter-server", CLIENT },
+        { "parameter-server", ITSELF }, { "local-sgd(period=3)", CLIENT },
+    };
+    static const tutti_dtype dtypes[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16 };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++)
+        for (size_t d = 0; d < TUTTI_LENGTH(dtypes); d++)
+            for (int way = 0; way < 4; way++) {
+                const int workers = 1 + (int)(k + d + (size_t)way) % 3;
+                run a = run_of(rows[k].method, rows[k].who), b = run_of(rows[k].method, rows[k].who);
+                a.own = b.own = a.few = b.few = b.sparse = true;
+                a.dtype = b.dtype = dtypes[d];
+                a.from = b.from = way % 2 == 0;
+                a.kept = b.kept = way % 2 == 1;
+                a.options.accumulate = b.options.accumulate = way < 2 ? 1 : 2;
+                must(&a, workers);
+                must(&b, workers);
+                same(&a, &b, workers);
+                drop(&a);
+                drop(&b);
+            }
+}
+
 /* ---- threads ---- */
 
 static void calls_may_come_from_any_thread(void **state)
@@ -599,6 +630,7 @@ int main(void)
         cmocka_unit_test(numbers_that_are_not_finite_stay_what_they_are_in_16_bits),
         cmocka_unit_test(a_client_in_16_bits_has_its_own_optimisers_bits),
         cmocka_unit_test(averages_keep_the_bits_that_the_client_does_not_see),
+        cmocka_unit_test(a_table_gives_the_bits_of_the_same_tensor_announced_whole),
         cmocka_unit_test(calls_may_come_from_any_thread),
         cmocka_unit_test(a_resumed_run_has_the_bits_of_one_that_went_on),
         cmocka_unit_test(what_does_not_go_with_it_is_refused_with_the_mend),
