@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 class Stream:
@@ -249,7 +249,6 @@ def train(device, steps=6):
 """
 
 
-@pytest.mark.slow
 def test_ddp_through_it_has_the_bits_of_ddp_without(run):
     result = run(DDP + """
 plain = train("cpu")
@@ -405,7 +404,6 @@ CASES = [
 """
 
 
-@pytest.mark.slow
 def test_prepare_through_it_has_the_bits_of_prepare_without(run):
     result = run(PREPARE + """
 plain = [train(method, **options)[:2] for method, options in CASES]

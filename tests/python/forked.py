@@ -53,12 +53,26 @@ def _child(function: Callable[..., Any], arguments: tuple, place: dict[str, str]
         os._exit(code)
 
 
+def _ended(pid: int, end: float) -> bool:
+    """Waits for a child until then; one that is late is killed."""
+    while not os.waitpid(pid, os.WNOHANG)[0]:
+        if time.monotonic() > end:
+            break
+        time.sleep(0.001)
+    else:
+        return True
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return False
+
+
 def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120) -> list[dict[str, Any]]:
     """function(*arguments) on n ranks. Of each {"value": ...}, or {"error": type, "text": ...}, or {"exit": code}."""
     place = {"TUTTI_SIZE": str(n), "TUTTI_MEET": f"127.0.0.1:{_port()}", "TUTTI_RUN_ID": secrets.token_hex(16),
              "TUTTI_RUN_KEY": secrets.token_hex(32)}
     answers: list[bytes] = [b""] * n
     pids = []
+    end = time.monotonic() + timeout
     with tempfile.TemporaryDirectory() as folder, selectors.DefaultSelector() as waiting:
         try:
             for r in range(n):
@@ -70,7 +84,6 @@ def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float 
                 os.close(write)
                 pids.append(pid)
                 waiting.register(read, selectors.EVENT_READ, r)
-            end = time.monotonic() + timeout
             while waiting.get_map():
                 events = waiting.select(max(0.0, end - time.monotonic()))
                 if not events and time.monotonic() >= end:
@@ -86,15 +99,11 @@ def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float 
                         waiting.unregister(key.fd)
                         os.close(key.fd)
         finally:
-            for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGKILL) if time.monotonic() > end else None
-                except ProcessLookupError:
-                    pass
-                os.waitpid(pid, 0)
+            late = [r for r, pid in enumerate(pids) if not _ended(pid, end)]
             for key in list(waiting.get_map().values()):
                 os.close(key.fd)
         said = [pathlib.Path(folder, str(r)).read_text() if os.path.exists(f"{folder}/{r}") else "" for r in range(n)]
+    assert not late, f"ranks {late} have answered and not ended after {timeout} s\n" + "\n".join(said)
     for r in range(n):
         assert answers[r], f"rank {r} has ended without a word\n" + "\n".join(said)
     return [json.loads(a) for a in answers]

@@ -3,7 +3,7 @@ accumulation and validation."""
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch")
 
 import forked  # noqa: E402
@@ -69,7 +69,6 @@ def compiled(method, how):
     return values(inner)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method, how", [("ddp", "before"), ("ddp", "after"), ("d-psgd", "in place")])
 def test_a_compiled_module_trains_to_the_same_bits(method, how):
     assert alone(compiled, method, how, n=2) == alone(compiled, method, "", n=2)

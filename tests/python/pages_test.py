@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch")
 
 import forked  # noqa: E402
@@ -65,7 +65,6 @@ def pages(told: dict[str, list[str]]) -> dict[pathlib.Path, str]:
     return {processes.ROOT / f"docs/methods/{name}.md": section(*both) for name, both in told.items()}
 
 
-@pytest.mark.slow
 def test_pages_say_what_pytorch_has_of_each_method():
     told = forked.ranks(2, asked)[0]["value"]
     wrong = [page.name for page, text in pages(told).items() if text not in page.read_text()]

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch")
 
 import forked  # noqa: E402
@@ -112,7 +112,6 @@ def train(method, workers, pace, x, y):
     return losses + [float(p.double().sum()) for p in model.parameters()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("method", METHODS)
 def test_trains_or_refuses_in_a_sentence_of_its_page(method, workers, digits):

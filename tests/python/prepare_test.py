@@ -4,6 +4,7 @@ between the calls of a loop, and what becomes a sentence."""
 import ctypes
 import logging
 import pathlib
+import warnings
 
 import pytest
 
@@ -19,6 +20,11 @@ from tutti.torch import _run, _translate  # noqa: E402
 
 torch.set_num_threads(1)
 STEPS = 6
+
+
+def cases(short, *rest):
+    """Of what is tested with each of these, make test has the first."""
+    return [short, *(pytest.param(*(r if isinstance(r, tuple) else (r,)), marks=pytest.mark.slow) for r in rest)]
 
 
 def net(norm=False):
@@ -85,8 +91,10 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("scheduled", [None, "inner", "wrapped"])
+@pytest.mark.parametrize(
+    "rule, scheduled",
+    cases(*((r, s) for s in ("wrapped", "inner", None) for r in reversed(RULES))),
+)
 def test_one_worker_is_plain_torch_bit_for_bit(rule, scheduled):
     model = net()
     optimizer = RULES[rule](model)
@@ -96,6 +104,7 @@ def test_one_worker_is_plain_torch_bit_for_bit(rule, scheduled):
         assert alone(train, method, STEPS, rule, scheduled) == [values(model)]
 
 
+@pytest.mark.slow
 def test_a_rate_that_changes_where_servers_update_is_refused():
     (answer,) = forked.ranks(1, train, "asgd", STEPS, "sgd", "inner")
     assert answer["error"] == "ValueError" and "learning rate" in answer["text"], answer
@@ -166,7 +175,7 @@ def through_c(method):
     return [x["a"], x["b"]]
 
 
-@pytest.mark.parametrize("method", EXCHANGING)
+@pytest.mark.parametrize("method", cases(*EXCHANGING))
 def test_gradients_through_torch_and_through_c_give_the_same_bits(method):
     assert alone(through_torch, method, n=2) == alone(through_c, method, n=2)
 
@@ -187,7 +196,7 @@ def halves(model, optimizer, steps, rank):
         optimizer.zero_grad()
 
 
-@pytest.mark.parametrize("method", ["ddp", "d-psgd", "local-sgd(period=2)", "ad-psgd"])
+@pytest.mark.parametrize("method", cases("d-psgd", "ddp", "local-sgd(period=2)", "ad-psgd"))
 def test_bfloat16_parameters_are_delivered_as_such(method):
     model = net().bfloat16()
     halves(model, sgd(model), STEPS, 0)
@@ -212,6 +221,21 @@ def accumulating(parts):
     return values(model)
 
 
+def told_the_loss():
+    model, optimizer = prepared()
+    x, y = batch(0, 0)
+    for given in (lambda t: t, float):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a tensor that requires a gradient
+            optimizer.step(loss=given(loss.detach() if given is float else loss))
+
+
+def test_a_loss_is_a_tensor_as_backward_had_it_or_a_number():
+    alone(told_the_loss)
+
+
 def test_accumulated_passes_are_one_step():
     whole, halves = (torch.tensor(sum(alone(accumulating, n, n=2)[0], [])) for n in (1, 2))
     torch.testing.assert_close(whole, halves, rtol=1e-5, atol=1e-6)
@@ -234,7 +258,7 @@ def looking(method):
     return own, agreed, values(model)
 
 
-@pytest.mark.parametrize("method", ["ddp", "d-psgd", "local-sgd(period=100)", "ad-psgd"])
+@pytest.mark.parametrize("method", cases("d-psgd", "ddp", "local-sgd(period=100)", "ad-psgd"))
 def test_what_is_looked_at_is_agreed_on_and_each_goes_on_from_its_own(method):
     (own0, agreed0, last0), (own1, agreed1, last1) = alone(looking, method, n=2)
     assert agreed0 == agreed1 and last0 == last1
@@ -261,7 +285,7 @@ def saving(method, folder, how):
     return values(model)
 
 
-@pytest.mark.parametrize("method", ["ddp", "powersgd(rank=1)", "d-psgd", "parameter-server"])
+@pytest.mark.parametrize("method", cases("ddp", "powersgd(rank=1)", "d-psgd", "parameter-server"))
 def test_a_checkpoint_goes_on_to_the_same_bits(method, tmp_path):
     through = alone(saving, method, str(tmp_path), "through", n=2)
     alone(saving, method, str(tmp_path), "first", n=2)
@@ -282,6 +306,7 @@ def resuming(folder, how):
     return momenta
 
 
+@pytest.mark.slow
 def test_each_workers_momenta_are_saved_at_their_own_pace(tmp_path):
     saved = alone(resuming, str(tmp_path), "first", n=2)
     assert saved[0] != saved[1]
@@ -298,7 +323,7 @@ def unequal(method, late):
     optimizer.finish()
 
 
-@pytest.mark.parametrize("method", ["ddp", "d-psgd", "lasgd", "ssp"])
+@pytest.mark.parametrize("method", cases("ddp", "d-psgd", "lasgd", "ssp"))
 def test_unequal_numbers_of_steps_are_a_sentence(method):
     answers = forked.ranks(3, unequal, method, 0.5)
     said = [a.get("text", "") for a in answers]  # nobody is left waiting; who needs nothing of the others may finish
@@ -317,7 +342,7 @@ def serving(method, folder):
     return agreed, values(model)
 
 
-@pytest.mark.parametrize("method", ["asgd", "ssp", "parameter-server", "ringmaster-asgd", "oscars"])
+@pytest.mark.parametrize("method", cases("parameter-server", "asgd", "ssp", "ringmaster-asgd", "oscars"))
 def test_ranks_that_only_serve_serve_and_leave(method, tmp_path):
     first, second, server = forked.ranks(3, serving, method, str(tmp_path))
     assert server == {"exit": 0}, server

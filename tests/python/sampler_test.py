@@ -147,6 +147,7 @@ def test_unequal_shares_train_to_the_same_model():
     assert not torch.allclose(models[0], models[1])  # half the batch, twice the steps
 
 
+@pytest.mark.slow
 def test_loaders_that_read_ahead_change_nothing_where_the_order_is_fixed():
     here, ahead = (forked.ranks(2, train, "ddp", "even", 2, 96, loaders) for loaders in (0, 2))
     assert here == ahead
@@ -157,12 +158,14 @@ def test_loaders_that_read_ahead_are_refused_where_the_method_decides():
     assert "give the DataLoader num_workers=0" in answer["text"], answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ad-psgd", "asgd", "oscars"])
 def test_at_their_own_pace_an_epoch_is_every_sample_once_by_whoever_is_free(method):
     answers = [a["value"] for a in forked.ranks(3, train, method, "even", 2, 96)]
     assert sorted(flat(a["seen"] for a in answers)) == sorted(list(range(96)) * 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ata", "hetero-ring"])
 def test_methods_that_deal_samples_get_batches_as_they_dealt_them(method):
     """ata gives a worker that it has not tried yet one task of two, and no more."""

@@ -3,7 +3,7 @@ the same bits, and what does not fit is a sentence."""
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch")
 
 import forked  # noqa: E402
@@ -62,13 +62,11 @@ def going(method, options, folder, how):
     return values(model)
 
 
-SHORT = [
+SAME = [
     ("ddp", {"half": True}),
     ("powersgd(rank=1)", {}),
     ("d-psgd", {"codec": "topk(ratio=0.2)"}),
     ("parameter-server", {}),
-]
-LONG = [
     ("ddp", {}),
     ("ddp", {"late": True}),
     ("ddp", {"codec": "ef(topk(ratio=0.2))"}),
@@ -85,7 +83,7 @@ LONG = [
 ]
 
 
-@pytest.mark.parametrize("method, options", SHORT + [pytest.param(*p, marks=pytest.mark.slow) for p in LONG])
+@pytest.mark.parametrize("method, options", SAME)
 def test_a_run_goes_on_from_it_to_the_same_bits(method, options, tmp_path):
     through = alone(going, method, options, str(tmp_path), "through", n=2)
     alone(going, method, options, str(tmp_path), "first", n=2)

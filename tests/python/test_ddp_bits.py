@@ -1,30 +1,39 @@
 """DistributedDataParallel gives what torch's gives: with two workers the same bits, with more up to rounding."""
 
-import pathlib
-
+import processes
 import pytest
 
-pytest.importorskip("torch", reason="no PyTorch here: tools/setup --python installs it")
-import ddp_cases  # noqa: E402
-
 pytestmark = pytest.mark.torch
-SCRIPT = pathlib.Path(ddp_cases.__file__)
+SCRIPT = processes.HERE / "ddp_cases.py"  # whose cases are imported where all are run: that needs PyTorch here, too
+SHORT = ["cnn", "branches", "accumulating", "mixed"]
 
 
+def right(ranks, names):
+    for rank in ranks:
+        assert rank.last == {name: [] for name in names}
+
+
+def every_case():
+    import ddp_cases
+    return list(ddp_cases.CASES)
+
+
+def test_with_two_workers_it_has_the_bits_of_torch(run):
+    right(run(SCRIPT, n=2, launcher="tutti", args=SHORT, timeout=150).ranks, SHORT)
+
+
+@pytest.mark.slow
 def test_with_two_workers_every_case_has_the_bits_of_torch(run):
-    for rank in run(SCRIPT, n=2, timeout=150).ranks:
-        assert rank.last == {name: [] for name in ddp_cases.CASES}
+    right(run(SCRIPT, n=2, timeout=150).ranks, every_case())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 4])
 def test_with_more_workers_every_case_is_equal_up_to_rounding(run, n):
-    for rank in run(SCRIPT, n=n, timeout=200).ranks:
-        assert rank.last == {name: [] for name in ddp_cases.CASES}
+    right(run(SCRIPT, n=n, timeout=200).ranks, every_case())
 
 
 @pytest.mark.slow
 def test_over_tcp_it_is_the_same(run):
     cases = ["cnn", "branches", "accumulating"]
-    for rank in run(SCRIPT, n=2, args=cases, env={"TUTTI_TEST_TRANSPORT": "tcp"}, timeout=150).ranks:
-        assert rank.last == {name: [] for name in cases}
+    right(run(SCRIPT, n=2, args=cases, env={"TUTTI_TEST_TRANSPORT": "tcp"}, timeout=150).ranks, cases)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 START = """
 import os, sys, time, warnings
@@ -57,8 +57,7 @@ class Numbers(Dataset):
 
 
 @pytest.mark.parametrize(("launcher", "transport"), [
-    ("torchrun", ""), pytest.param("torchrun", "tcp", marks=pytest.mark.slow),
-    pytest.param("variables", "tcp", marks=pytest.mark.slow)])
+    ("torchrun", ""), ("torchrun", "tcp"), ("variables", "tcp")])
 def test_who_is_lost_is_named(run, launcher, transport):
     job = run.start(LOST.replace("8)))\nrank", f"8)), transport={transport!r})\nrank"), n=3, launcher=launcher)
     for rank in range(3):
@@ -73,7 +72,6 @@ def test_who_is_lost_is_named(run, launcher, transport):
         assert said["at"] - killed < 10, said
 
 
-@pytest.mark.slow
 def test_forked_loaders_hide_no_loss(run):
     """Children have copies of the connections: the peers see the end of a killed parent all the same."""
     script = LOST.replace("8)))\nrank", "8)), transport='tcp')\nrank")
@@ -94,7 +92,6 @@ step(next(children))
     job.end()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "variables"])
 def test_an_exception_on_one_rank_ends_all(run, launcher):
     script = START + """
@@ -114,7 +111,6 @@ except tutti.PeerError as e:
         assert "peer 1" in result.ranks[0].out and "the ship is sinking" in result.ranks[0].out, result
 
 
-@pytest.mark.slow
 def test_leaving_in_order_is_no_loss(run):
     """Ranks end at different times, with the module open, closed, or held by something that ends last."""
     script = "import atexit\natexit.register(lambda: late())\n" + START + """
@@ -134,7 +130,6 @@ elif rank == 1:
     assert result.ranks[1].out == "True\n" and all("rror" not in r.err for r in result.ranks), result
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "variables"])
 def test_ctrl_c_leaves_nothing(run, launcher):
     before = set(os.listdir("/dev/shm"))
@@ -150,7 +145,6 @@ def test_ctrl_c_leaves_nothing(run, launcher):
     assert {name for name in os.listdir("/dev/shm") if "tutti" in name and not name.startswith("tutti-test")} <= before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_loaders_inherit_nothing_and_kill_nobody(run, context):
     main = START.partition("torch.set_num_threads(1)")
@@ -187,7 +181,6 @@ print("right")
     assert [r.out for r in run(script, n=2, launcher="torchrun").ranks] == ["right\n", "right\n"]
 
 
-@pytest.mark.slow
 def test_a_stopped_worker_is_waited_for_and_then_named(run):
     job = run.start(LOST.replace("8)))\nrank", "8)), transport='tcp')\nrank"), n=2, launcher="variables")
     for rank in range(2):

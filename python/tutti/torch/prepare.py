@@ -80,6 +80,8 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None and not self._run.again:
             raise ValueError("step(closure) cannot be had: a closure computes gradients again within the step, after "
                              "they have been exchanged; call backward() and then step()")
+        if isinstance(loss, torch.Tensor):
+            loss = loss.detach()
         return self._run.step(None if loss is None else float(loss), closure)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
