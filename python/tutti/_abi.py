@@ -806,6 +806,19 @@ class tutti_freight(Structure):
     ]
 
 
+class tutti_preduce_options(Structure):
+    _fields_ = [
+        ("generator", c_int),
+        ("group_size", c_long),
+        ("sync_every", c_long),
+        ("filter_threshold", c_long),
+        ("inter_intra", c_char_p),
+        ("group_timeout", c_double),
+        ("overlap", c_bool),
+        ("log", c_bool),
+    ]
+
+
 class tutti_queues_options(Structure):
     _fields_ = [
         ("graph", c_char_p),
@@ -1302,6 +1315,15 @@ FUNCTIONS = {
     "tutti_post_recv": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, tutti_buffer, POINTER(tutti_error)]),
     "tutti_post_send": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, POINTER(tutti_note), tutti_buffer,
         POINTER(tutti_error)]),
+    "tutti_preduce_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p,
+        POINTER(tutti_preduce_options), POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_preduce_generate": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_preduce_is_static": (c_bool, [POINTER(tutti_preduce_options)]),
+    "tutti_preduce_leave": (None, [c_void_p]),
+    "tutti_preduce_read": (None, [c_void_p]),
+    "tutti_preduce_reduce": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_preduce_tell": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_preduce_update": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_queues_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_queues_options),
         POINTER(c_int), POINTER(tutti_error)]),
     "tutti_queues_go_on": (c_int, [c_void_p, POINTER(tutti_error)]),

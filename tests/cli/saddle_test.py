@@ -46,4 +46,4 @@ class Saddle(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)
