@@ -46,18 +46,19 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
 {
     const tutti_launch_hosts_options *o = l->options;
     const tutti_meet_rank *m = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
+    const int left = l->size - o->servers - l->lost - 1;
+    const bool few = left < o->least; /* whether the others end over it as well or not */
     const bool goes_on = o->goes_on && rank < l->size - o->servers && m != NULL && tutti_meet_complete(l->meet) &&
                          l->user_signal == 0 && !l->stopping && l->kill_at == TUTTI_FOREVER &&
                          !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) && !is_echo(m, rank) &&
-                         !ends_others(l, rank) && !all_fail(l, rank);
-    const int left = l->size - o->servers - l->lost - 1;
+                         (few || (!ends_others(l, rank) && !all_fail(l, rank)));
     far_worker *w = &l->workers[rank];
     char text[500], told[640];
 
     w->lost_at = 0;
     if (w->lost)
         return;
-    if (!goes_on || left < o->least) {
+    if (!goes_on || few) {
         l->too_few = l->too_few || goes_on;
         l->lost += goes_on;
         tutti_launch_far_noticed(l);

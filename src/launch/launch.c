@@ -240,7 +240,7 @@ static bool can_go_on(const launcher *l, int rank, uint32_t before)
 
     return l->options->goes_on && member && !needed && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER &&
            !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE) &&
-           !is_echo(said, rank) && !ends_others(l, rank) && !all_fail(l, rank);
+           !is_echo(said, rank);
 }
 
 static void describe(const launcher *l, int rank, char *text, size_t bytes)
@@ -255,14 +255,15 @@ static void describe(const launcher *l, int rank, char *text, size_t bytes)
 static void lost(launcher *l, int rank, uint32_t before)
 {
     launch_worker *w = &l->workers[rank];
-    const bool goes_on = can_go_on(l, rank, before);
     const int left = l->options->workers - l->options->servers - l->lost - 1;
+    const bool few = left < l->options->least; /* whether the others end over it as well or not */
+    const bool goes_on = can_go_on(l, rank, before) && (few || (!ends_others(l, rank) && !all_fail(l, rank)));
     char text[500], line[600];
 
     w->lost_at = 0;
     if (w->passed_over)
         return;
-    if (goes_on && left >= l->options->least) {
+    if (goes_on && !few) {
         w->passed_over = true;
         l->lost++;
         if (l->adopted.on)

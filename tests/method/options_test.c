@@ -68,7 +68,7 @@ static const struct {
     int most;
 } bounded[] = {
     { "hop", "backup", 2 }, { NULL, "servers", 4 }, { NULL, "softsync", 4 },
-    { NULL, "backup", 3 },  { NULL, "group", 4 },
+    { NULL, "backup", 3 },  { NULL, "group", 4 },   { "prague", "group_size", 4 },
 };
 /* Values of texts and specs, and one that is none. */
 static const struct values {
@@ -83,6 +83,7 @@ static const struct values {
     { "hetero-ring", "shares", { "1:1:1:1", "3:1:2:2" }, "1:2" },
     { "hetero-ring", "adapt_every", { "1", "1000000000", "epoch" }, "0" },
     { "ata", "seconds", { "1:2:3:4", "1e-9:1e9:1:1" }, "1:2" },
+    { "prague", "inter_intra", { "auto", "off", "2" }, "yes" },
     { "stragglar", "straggler", { "auto", "0", "3" }, "4" },
     { NULL, "replay", { "1.l", "0.h:1.l" }, "1.x" },
     { NULL, "exclude", { "b", "*:?" }, "z" },
