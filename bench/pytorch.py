@@ -3,17 +3,20 @@ the same seeds without it. bench/peers/pytorch.py is the script; the wrapper is 
 are PyTorch's on both sides, and so are all kernels.
 
     pytorch/MODEL          2 workers of one thread on this machine, started by torchrun, against PyTorch's DDP
-                           on Gloo; beside it, without a bound of their own: DDP with gradient_as_bucket_view, and the
-                           script without any exchange, which nobody who exchanges can be faster than
+                           on Gloo; beside it, without a bound of their own: DDP with gradient_as_bucket_view, the
+                           script without any exchange, which nobody who exchanges can be faster than, and the
+                           same with ranks that wait for each other in each step and move nothing
     pytorch/alone/MODEL    1 worker against the script without any wrapper
     pytorch/1gbit/MODEL    2 hosts of a lab (tools/netlab, root) against DDP on Gloo
     pytorch/100mbit/MODEL  there, powersgd(rank=4) against DDP with its PowerSGD hook of the same rank: seconds
                            until rank 0's loss of samples that nobody trains on is no more than LOSSES, looked at
                            outside of the clock
 
-Both trainings are there at the same time and compute in turn (bench/peers/turns), a block of steps each and the
-other one first in each second round. A figure is the median of the rounds' ratios; of pytorch/100mbit, of the
-seeds'. Where nothing is compressed both must end with the same bits, or there is no figure."""
+Both trainings are there at the same time and compute in turn (bench/peers/turns), a block of steps each and the other
+one first in each second round. A figure is the median of the rounds' ratios; of pytorch/100mbit, of the seeds'. On
+one machine all are started STARTS times: where activations come to lie in memory is drawn anew with each process, and
+the same script differs from itself by some percent for as long as it lives. Where nothing is compressed both must end
+with the same bits, or there is no figure."""
 import json
 import os
 import statistics
@@ -24,7 +27,7 @@ from net import HERE, Bench
 
 # model: its name in rows, samples a step of a worker, steps of a block
 MODELS = {"mlp": ("mlp", 64, 40), "cnn": ("cnn", 64, 20), "gpt": ("gpt(4,256,4,128)", 8, 4)}
-ROUNDS = 21
+ROUNDS, STARTS = 21, 6
 LOSSES = {"mlp": (0.2, (0, 1, 2)), "gpt": (2.5, (0,))}
 LOOK = 10  # steps
 DDP = "PyTorch DDP on Gloo"
@@ -56,10 +59,16 @@ class PyTorch(Bench):
     def rates(self, title, model, peer, against, ranks=2, rate=None, beside=None):
         """Samples a second, and the ratio to `peer`'s in the same round."""
         _, batch, steps = MODELS[model]
-        many = ["--ranks", ranks, "--steps", 2 if self.quick else steps, "--rounds", 2 if self.quick else ROUNDS]
-        rounds, bits, torch, command = self.turns(model, [peer, "tutti", *(beside or ())], *many, rate=rate)
-        if bits["tutti"] != bits[peer]:
-            sys.exit(f"bench/run: {title}the model is another one than that of {against}, so there is no figure")
+        starts = 1 if rate or self.quick else STARTS
+        many = ["--ranks", ranks, "--steps", 2 if self.quick else steps,
+                "--rounds", 2 if self.quick else -(-ROUNDS // starts)]
+        rounds = {}
+        for _ in range(starts):
+            some, bits, torch, command = self.turns(model, [peer, "tutti", *(beside or ())], *many, rate=rate)
+            if bits["tutti"] != bits[peer]:
+                sys.exit(f"bench/run: {title}the model is another one than that of {against}, so there is no figure")
+            for p, lines in some.items():
+                rounds.setdefault(p, []).extend(lines)
         seconds = {p: [line["seconds"] for line in lines] for p, lines in rounds.items()}
         mine = seconds["tutti"]
         ours = statistics.median(batch * ranks * line["steps"] / line["seconds"] for line in rounds["tutti"])
@@ -67,7 +76,7 @@ class PyTorch(Bench):
             ratios = [theirs / own for theirs, own in zip(seconds[other], mine)]
             self.record.row(title + "samples a second" + ("" if other == peer else f", beside {other}"), ours,
                             "samples/s", statistics.median(ratios), words, command=command, torch=torch,
-                            min=min(ratios), max=max(ratios), rounds=len(ratios),
+                            min=min(ratios), max=max(ratios), rounds=len(ratios), starts=starts,
                             **(dict(cc=self.cc) if rate else {}))
 
     def quality(self, model, rate):
@@ -95,7 +104,8 @@ class PyTorch(Bench):
             return self.record.absent("PyTorch scripts", "PyTorch is not here")
         self.python = done.stdout.strip()
         self.library = os.path.join(os.path.dirname(os.path.dirname(self.tutti)), "lib/libtutti.so")
-        beside = {"torch-view": "the same, gradient_as_bucket_view", "bare": "2 scripts that exchange nothing"}
+        beside = {"torch-view": "the same, gradient_as_bucket_view", "bare": "2 scripts that exchange nothing",
+                  "meet": "2 scripts that wait for each other and exchange nothing"}
         for model, (name, _, _) in MODELS.items():
             if self.chosen(f"pytorch/{model}"):
                 self.rates(f"PyTorch script, {name}, 2 workers x 1 thread: ", model, "torch", DDP, beside=beside)

@@ -1,7 +1,9 @@
-# What `pip install .` puts into the package, python/tutti/lib: the library, its plug-ins, and the
-# packaged libraries that the library needs, so that who installs the wheel needs neither a compiler
-# nor packages of the system. Not MPI and SimGrid: those must be the machine's own. A wheel has no
-# symbolic links, hence one file a library, with its soname.
+# What `pip install .` puts into the package, python/tutti: in lib the library, its plug-ins and the
+# packaged libraries that these and the command need, in bin the command, in share the data sets
+# that it finds. So who installs the wheel needs neither a compiler nor packages of the system. Not
+# MPI and SimGrid: those must be the machine's own. Nor what every Linux has (libstdc++, zlib,
+# libudev): an MPI may need a newer one than ours. A wheel has no symbolic links, hence one file a
+# library, with its soname.
 set(plugins "")
 foreach(name sim mpi mpi_openmpi mpi_mpich)
   if(TARGET tutti_transport_${name})
@@ -10,12 +12,24 @@ foreach(name sim mpi mpi_openmpi mpi_mpich)
 endforeach()
 set_target_properties(tutti_shared PROPERTIES VERSION ${TUTTI_ABI})
 set_target_properties(tutti_shared ${plugins} PROPERTIES INSTALL_RPATH "$ORIGIN")
-add_custom_target(python_library DEPENDS tutti_shared ${plugins})
+# The old kind of path (DT_RPATH) holds for what a library needs in turn, too, as oneDNN libOpenCL
+# and LAPACKE libblas.
+set_target_properties(tutti PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+foreach(target tutti tutti_shared)
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+endforeach()
+add_custom_target(python_package DEPENDS tutti_shared tutti ${plugins})
 install(TARGETS tutti_shared ${plugins} LIBRARY DESTINATION tutti/lib NAMELINK_SKIP COMPONENT python)
+install(TARGETS tutti RUNTIME DESTINATION tutti/bin COMPONENT python)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/mnist ${PROJECT_SOURCE_DIR}/data/moby-dick
+  DESTINATION tutti/share/tutti/data COMPONENT python)
 
 install(CODE [[
-  file(GET_RUNTIME_DEPENDENCIES LIBRARIES $<TARGET_FILE:tutti_shared> RESOLVED_DEPENDENCIES_VAR found
-    PRE_INCLUDE_REGEXES "^lib(jansson|yaml|xxhash|hwloc|sodium)[.-]" PRE_EXCLUDE_REGEXES ".")
+  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES $<TARGET_FILE:tutti> LIBRARIES $<TARGET_FILE:tutti_shared>
+    RESOLVED_DEPENDENCIES_VAR found
+    PRE_INCLUDE_REGEXES
+      "^lib(jansson|yaml|xxhash|hwloc|sodium|lapacke?|tmglib|blas|openblas|gfortran|quadmath|dnnl|gomp|OpenCL)[.-]"
+    PRE_EXCLUDE_REGEXES ".")
   foreach(path IN LISTS found)
     get_filename_component(soname ${path} NAME)
     file(REAL_PATH ${path} path)
@@ -23,7 +37,8 @@ install(CODE [[
   endforeach()
 ]] COMPONENT python)
 # Their licences ask that they come along. Debian's packages have them.
-foreach(package libjansson-dev libyaml-dev libxxhash-dev libhwloc-dev libsodium-dev)
+foreach(package libjansson-dev libyaml-dev libxxhash-dev libhwloc-dev libsodium-dev liblapacke libblas3
+    libgfortran5 libdnnl-dev libgomp1 ocl-icd-libopencl1)
   install(FILES /usr/share/doc/${package}/copyright DESTINATION tutti/lib/licences RENAME ${package}.txt
     COMPONENT python OPTIONAL)
 endforeach()

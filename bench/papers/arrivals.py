@@ -4,7 +4,7 @@
 bench/run arrivals [--piece FIGURE] measures, judges and keeps them (bench/results/arrivals.jsonl).
 This file alone prints them:
 
-    bench/papers/arrivals.py [FIGURE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
+    bench/papers/arrivals.py [PIECE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
 
 TUTTI names another command than that of the release. All are in virtual time (--transport sim), so
 other work on the machine does not change them. Three seeds each.
@@ -32,16 +32,11 @@ semi        oscars, 4 workers of which two are 2 and 4 times slower: how much so
 
 A piece is a figure or the beginning of one's parts: unlike/quadratic, unlike/logistic/dude-asgd,
 limit/256/on/256, allocation/51, semi/oscars."""
-import argparse, datetime, heapq, math, os, statistics, sys, tempfile
+import heapq, math, os, statistics, sys, tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.dont_write_bytecode = True
-sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "bench/papers"), os.path.join(ROOT, "tests/cli")]
-os.environ.setdefault("TUTTI", os.path.join(ROOT, "build/release/bin/tutti"))
-os.environ.setdefault("TUTTI_DATA", os.path.join(ROOT, "data"))
-import record as records  # noqa: E402
-from command import TUTTI, small_mnist  # noqa: E402
-from gossip import NEVER, Diverged, Gossip  # noqa: E402
+from gossip import NEVER, Diverged, Gossip, main  # noqa: E402
+from command import small_mnist  # noqa: E402
 
 SPREAD = [1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 6, 8, 12, 16]
 
@@ -348,28 +343,12 @@ class Arrivals(Gossip):
 
     def run(self):
         for figure in FIGURES:
-            if figure.startswith(self.piece.split("/")[0]):
+            if self.begun(figure):
                 getattr(self, figure)()
 
 
 FIGURES = ("unlike", "bounds", "noise", "limit", "thresholds", "allocation", "semi")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(FIGURES) + ", or a part of one")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at one time")
-    parser.add_argument("--quick", action="store_true", help="one seed, to see that it works")
-    parser.add_argument("--keep", action="store_true", help="add the rows to bench/results")
-    parser.add_argument("--date", default=datetime.date.today().isoformat())
-    given = parser.parse_args()
-    record = records.Recorder(TUTTI, given.date, given.keep and not given.quick)
-    record.part("arrivals")
-    for piece in given.figures or FIGURES:
-        if piece.split("/")[0] not in FIGURES:
-            parser.error(f"there is no figure '{piece}'; they are {', '.join(FIGURES)}")
-        Arrivals(TUTTI, record, given.quick, given.jobs, piece).run()
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "arrivals", Arrivals, FIGURES)

@@ -20,16 +20,10 @@ parameter-server has ddp's bits, so it has ddp's settings. hermes has its defaul
 512 samples, handed out whole (--batch), since over slow links each hand-out is a way there and back.
 hermes(push=always) is what pushing only when it helps is worth. `single` on the first host alone,
 with mini-batches of 16, is what the others' help is worth."""
-import argparse, datetime, math, os, statistics, subprocess, sys, tempfile
+import math, os, statistics, subprocess, sys, tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.dont_write_bytecode = True
-sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "bench/papers"), os.path.join(ROOT, "tests/cli")]
-os.environ.setdefault("TUTTI", os.path.join(ROOT, "build/release/bin/tutti"))
-os.environ.setdefault("TUTTI_DATA", os.path.join(ROOT, "data"))
-import record as records  # noqa: E402
-from gossip import Diverged, Gossip  # noqa: E402
-from command import TUTTI  # noqa: E402
+from gossip import Diverged, Gossip, main  # noqa: E402
 
 RATES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
 SAMPLES, LOOK = 160000, 8192  # of a run at most; between two looks
@@ -107,17 +101,5 @@ class Edge(Gossip):
                              min(ratios), "", runs[-1][2], all=ratios, **facts)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=1, help="runs at one time")
-    parser.add_argument("--quick", action="store_true", help="one seed, to see that it works")
-    parser.add_argument("--keep", action="store_true", help="add the rows to bench/results")
-    parser.add_argument("--date", default=datetime.date.today().isoformat())
-    given = parser.parse_args()
-    record = records.Recorder(TUTTI, given.date, given.keep and not given.quick)
-    record.part("edge")
-    Edge(TUTTI, record, given.quick, given.jobs).run()
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "edge", Edge, ())

@@ -4,7 +4,7 @@
 bench/run gossip [--piece FIGURE] measures, judges and keeps them (bench/results/gossip.jsonl). This
 file alone prints them:
 
-    bench/papers/gossip.py [FIGURE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
+    bench/papers/gossip.py [PIECE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
 
 TUTTI names another command than that of the release. All but `real` are in virtual time (--transport
 sim), so other work on the machine does not change them. Three seeds each.
@@ -35,9 +35,9 @@ slow         ad-psgd, 16 workers, one 5 times slower: time to the loss that ddp 
 asr          asr-adpsgd's three mixings on LSTMs, 4 machines of 4 hosts, equal hosts and one 5 times
              slower: the same time, against ddp's. A model takes 8 % of a step to cross between
              machines, as 165 MB do at 100 Gbit/s beside a step of 165 ms.
-prague       4 machines of 4 hosts, a model takes 8 % of a step to cross between machines, equal hosts and
-             one 5 times slower: time to ddp's loss of prague, step by step from random groups to
-             the filter, and of ad-psgd and d-psgd. Two seeds.
+prague       4 machines of 4 hosts, a model takes 8 % of a step to cross between machines: time to
+             ddp's loss of prague, ad-psgd and d-psgd, on equal hosts and with one 5 times slower;
+             there of prague step by step, from random groups to the filter. Two seeds.
 order        4 workers, one 5 times slower: time to ddp's loss of two methods that wait for it and
              two that do not, simulated.
 real         the same of processes on this host, at the rates and for the losses of the rows kept of
@@ -107,16 +107,20 @@ class Gossip:
         """function of each case, at most `jobs` at a time, in order."""
         return list(self.pool.map(lambda case: function(*case), cases))
 
-    def losses(self, words, every, target=NEVER):
-        """Test losses by step, seconds, command of a run that is looked at every so many steps, until it
-        has the target."""
+    def looks(self, words, every, target=NEVER):
+        """What was found on the test samples by step, seconds, command of a run that is looked at every so
+        many steps, until it has the target. A rate that is too high: nothing, for ever."""
         try:
             summary, lines, command = self.train(*words, "--eval-every", every, "--target", target,
                                                  "--final-eval", "off")
         except Diverged:
-            return {0: None}, math.inf, ""
-        return {line["step"]: line["test_loss"] for line in lines
-                if "test_loss" in line}, summary["wall_seconds"], command
+            return {}, math.inf, ""
+        return {line["step"]: line for line in lines if "test_loss" in line}, summary["wall_seconds"], command
+
+    def losses(self, words, every, target=NEVER):
+        """The same of test losses alone."""
+        looks, seconds, command = self.looks(words, every, target)
+        return {step: line["test_loss"] for step, line in looks.items()} or {0: None}, seconds, command
 
     def tuned(self, title, rates, run, merit=last, what="loss"):
         """The rate at which the merit, if not the last loss, has the least mean, the runs of it by seed,
@@ -160,6 +164,11 @@ class Gossip:
 
     def chosen(self, name):
         return name.startswith(self.piece)
+
+    def begun(self, figure):
+        """Is a part of this figure chosen?"""
+        pieces = self.piece if isinstance(self.piece, tuple) else (self.piece,)
+        return any(figure.startswith(piece.split("/")[0]) for piece in pieces)
 
     # ---- figures ----
     def contraction(self):
@@ -291,13 +300,15 @@ class Gossip:
         self.faster("16 workers, one 5 times slower", words, "ddp", ("ad-psgd",), rates, steps, grain)
 
     def faster(self, where, words, base, methods, rates, steps, grain, ending=""):
-        """How many times sooner each method has the loss that the synchronous base has at the end.
+        """How many times sooner each method has the loss that the synchronous base has at the end, by method
+        and seed.
 
         The words of a run are words(method, rate, seed, steps)."""
+        sooner = {}
         found = self.tuned(f"{base}, {where}", rates,
                            lambda rate, seed: self.losses(words(base, rate, seed, steps), grain))
         if found is None:
-            return
+            return sooner
         base_rate, base_runs, base_means = found
         goal = {seed: (last(runs[0]), next(s for s in sorted(runs[0]) if runs[0][s] <= last(runs[0])) / steps * runs[1])
                 for seed, runs in base_runs.items()}
@@ -324,6 +335,8 @@ class Gossip:
                      losses=[goal[seed][0] for seed in self.seeds], base_steps=steps,
                      base_seconds=[goal[seed][1] for seed in self.seeds], rate=rate, base_rate=base_rate, means=means,
                      base_means=base_means, base_command=base_runs[self.seeds[-1]][2])
+            sooner[method] = dict(zip(self.seeds, times))
+        return sooner
 
     def asr(self):
         rates, steps, grain = (0.2, 0.4, 0.8, 1.6, 3.2), 120, 8
@@ -347,8 +360,9 @@ class Gossip:
                     self.faster(f"blstm, 4 machines of 4, {where}", words, "ddp", mixings, rates, steps, grain)
 
     # each adds one thing: group buffer and division, rounds between and inside machines, the filter
+    SMART = "prague(inter_intra=4)"
     ABLATION = ("prague(generator=random)", "prague(inter_intra=off,filter_threshold=0)",
-                "prague(inter_intra=4,filter_threshold=0)", "prague(inter_intra=4)")
+                "prague(inter_intra=4,filter_threshold=0)", SMART)
 
     def prague(self):
         rates, steps, grain = (0.0125, 0.025, 0.05, 0.1, 0.2), 120, 8
@@ -359,15 +373,21 @@ class Gossip:
             with open(platform, "w") as f:
                 f.write(subprocess.run([self.tutti, "platform", "two-level(rate=1Gbps,inner_rate=20Gbps)"],
                                        stdout=subprocess.PIPE, text=True, check=True).stdout)
-            for where, slow in (("one 5 times slower", ("--slow", "0:5")), ("equal hosts", ())):
+            for where, slow, forms in (("one 5 times slower", ("--slow", "0:5"), self.ABLATION),
+                                       ("equal hosts", (), (self.SMART,))):
                 words = lambda method, rate, seed, n: ("--model", "mlp(hidden=32)", "--data", "mnist", "-n", 16,
                                                        "--batch", 8, "--transport", "sim", "--platform", platform,
                                                        "--step-time", 0.01, *slow, "--threads", 1, "--steps", n,
                                                        "--seed", seed, "--method", method,
                                                        "--optimizer", f"sgd(lr={rate:g},momentum=0.9)")
-                if self.chosen("prague/" + where.replace(" ", "-")):
-                    self.faster(f"4 machines of 4, {where}", words, "ddp",
-                                ("prague(inter_intra=4)", "ad-psgd", *self.ABLATION[:3], "d-psgd"), rates, steps, grain)
+                if not self.chosen("prague/" + where.replace(" ", "-")):
+                    continue
+                sooner = self.faster(f"4 machines of 4, {where}", words, "ddp",
+                                     (*forms, "ad-psgd", "d-psgd"), rates, steps, grain)
+                if self.SMART in sooner and "ad-psgd" in sooner:
+                    of = [sooner[self.SMART][seed] / sooner["ad-psgd"][seed] for seed in self.seeds]
+                    self.row(f"{self.SMART}, 4 machines of 4, {where}: times sooner than ad-psgd", min(of), "",
+                             "bench/run gossip --piece prague", all=of)
         self.seeds = seeds
 
     FOUR = "4 workers, one 5 times slower"
@@ -430,29 +450,31 @@ class Gossip:
 
     def run(self):
         for figure in FIGURES:
-            if figure.startswith(self.piece.split("/")[0]):
+            if self.begun(figure):
                 getattr(self, figure)()
 
 
 FIGURES = ("contraction", "steady", "target", "throughput", "slow", "asr", "prague", "order", "real")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(FIGURES)
-                        + ", or a part of one: contraction/64, asr/equal")
+def main(doc, part, kind, names):
+    """What the files of this folder do as commands. names: of the figures, a piece of which may be asked for."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pieces", nargs="*", metavar="PIECE",
+                        help="the beginning of a figure's name, or a part of it (contraction/64, asr/equal): "
+                             + "; ".join(names))
     parser.add_argument("--jobs", type=int, default=1, help="runs at one time")
     parser.add_argument("--quick", action="store_true", help="one seed, to see that it works")
     parser.add_argument("--keep", action="store_true", help="add the rows to bench/results")
     parser.add_argument("--date", default=datetime.date.today().isoformat())
     given = parser.parse_args()
+    for piece in given.pieces:
+        if not any(name.startswith(piece) or piece.startswith(name + "/") for name in names):
+            parser.error(f"there is no figure '{piece}'; they are {'; '.join(names)}")
     record = records.Recorder(TUTTI, given.date, given.keep and not given.quick)
-    record.part("gossip")
-    for piece in given.figures or FIGURES:
-        if piece.split("/")[0] not in FIGURES:
-            parser.error(f"there is no figure '{piece}'; they are {', '.join(FIGURES)}")
-        Gossip(TUTTI, record, given.quick, given.jobs, piece).run()
+    record.part(part)
+    kind(TUTTI, record, given.quick, given.jobs, tuple(given.pieces) or "").run()
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "gossip", Gossip, FIGURES)

@@ -4,7 +4,7 @@
 bench/run hop [--piece FIGURE] measures, judges and keeps them (bench/results/hop.jsonl). This file
 alone prints them:
 
-    bench/papers/hop.py [FIGURE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
+    bench/papers/hop.py [PIECE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
 
 TUTTI names another command than that of the release. 16 workers on ring-based, a gradient takes 10 ms,
 virtual time: other work on the machine changes nothing.
@@ -17,16 +17,11 @@ late       each gradient takes 6 times as long with probability 1/16. Time to th
 rate       the same slow-downs: iterations a second, of those of the plain form.
 straggler  one worker is 4 times slower for ever: iterations a second of the others, of those without
            it. Only jumps help: without them the others wait at max_gap."""
-import argparse, datetime, os, statistics, sys, tempfile
+import os, statistics, sys, tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.dont_write_bytecode = True
-sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "bench/papers"), os.path.join(ROOT, "tests/cli")]
-os.environ.setdefault("TUTTI", os.path.join(ROOT, "build/release/bin/tutti"))
-os.environ.setdefault("TUTTI_DATA", os.path.join(ROOT, "data"))
-import record as records  # noqa: E402
-from command import TUTTI, small_mnist  # noqa: E402
-from gossip import Gossip, last  # noqa: E402
+from gossip import Gossip, last, main  # noqa: E402
+from command import small_mnist  # noqa: E402
 
 N, BATCH, STEPS, LONG, GRAIN, TIMES = 16, 16, 96, 400, 8, 4
 RATES = [0.025 * 2 ** k for k in range(5)]
@@ -107,21 +102,5 @@ class Hop(Gossip):
                     getattr(self, figure)()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(FIGURES))
-    parser.add_argument("--jobs", type=int, default=1, help="runs at one time")
-    parser.add_argument("--quick", action="store_true", help="one seed, to see that it works")
-    parser.add_argument("--keep", action="store_true", help="add the rows to bench/results")
-    parser.add_argument("--date", default=datetime.date.today().isoformat())
-    given = parser.parse_args()
-    record = records.Recorder(TUTTI, given.date, given.keep and not given.quick)
-    record.part("hop")
-    for piece in given.figures:
-        if not any(f.startswith(piece) for f in FIGURES):
-            parser.error(f"there is no figure '{piece}'; they are {', '.join(FIGURES)}")
-    Hop(TUTTI, record, given.quick, given.jobs, tuple(given.figures) or "").run()
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "hop", Hop, FIGURES)

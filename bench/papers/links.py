@@ -4,7 +4,7 @@
 bench/run links [--piece METHOD] measures, judges and keeps it (bench/results/links.jsonl). This file
 alone prints it:
 
-    bench/papers/links.py [METHOD ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
+    bench/papers/links.py [PIECE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
 
 TUTTI names another command than that of the release.
 
@@ -23,16 +23,11 @@ All have one grid of learning rates (plain sgd, constant), the same batches, and
 choose the rate by. The grid is walked from its middle to where the mean loss of the seeds is less
 than at both neighbours; where that is at the border nothing is judged. hermes is handed chunks of 256
 samples, since over slow links each hand-out is a way there and back."""
-import argparse, datetime, math, os, re, statistics, subprocess, sys, tempfile
+import math, os, re, statistics, subprocess, sys, tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.dont_write_bytecode = True
-sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "bench/papers"), os.path.join(ROOT, "tests/cli")]
-os.environ.setdefault("TUTTI", os.path.join(ROOT, "build/release/bin/tutti"))
-os.environ.setdefault("TUTTI_DATA", os.path.join(ROOT, "data"))
-import record as records  # noqa: E402
-from command import TUTTI, small_mnist  # noqa: E402
-from gossip import Gossip, last  # noqa: E402
+from gossip import Gossip, last, main  # noqa: E402
+from command import small_mnist  # noqa: E402
 
 WHERE = "12 workers on mixed links"
 N, BATCH, STEPS, GRAIN, TIMES = 12, 16, 64, 4, 4
@@ -132,21 +127,5 @@ class Links(Gossip):
                  losses=losses, rate=rate, base_rate=base_rate, means=means)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("methods", nargs="*", metavar="METHOD", help="or the beginning of one: " + ", ".join(METHODS))
-    parser.add_argument("--jobs", type=int, default=1, help="runs at one time")
-    parser.add_argument("--quick", action="store_true", help="one seed, to see that it works")
-    parser.add_argument("--keep", action="store_true", help="add the rows to bench/results")
-    parser.add_argument("--date", default=datetime.date.today().isoformat())
-    given = parser.parse_args()
-    record = records.Recorder(TUTTI, given.date, given.keep and not given.quick)
-    record.part("links")
-    for piece in given.methods:
-        if not any(m.startswith(piece) for m in METHODS):
-            parser.error(f"there is no method '{piece}'; they are {', '.join(METHODS)}")
-    Links(TUTTI, record, given.quick, given.jobs, tuple(given.methods) or "").run()
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "links", Links, METHODS)

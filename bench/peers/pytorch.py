@@ -6,6 +6,8 @@ with torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) in the en
 
 WHO    which wrapper the model gets, and nothing else differs:
          bare             none
+         meet             none, but after each backward the ranks wait for each other, in memory that
+                          they share: what every exchange on one machine costs before it moves a byte
          torch            torch.nn.parallel.DistributedDataParallel on Gloo
          torch-view       the same with gradient_as_bucket_view=True
          torch-powersgd   the same as torch with its hook of rank 4, in one bucket (with several its
@@ -23,6 +25,7 @@ PLACE  a Unix socket, on which turns listens. The rank says who it is, then answ
 import gzip
 import hashlib
 import json
+import mmap
 import os
 import socket
 import sys
@@ -90,8 +93,25 @@ class Text:
         return self.of(net, self.held_out)
 
 
+class Meeting:
+    """A counter a rank in a file that all map. wait() is over when all ranks have called it as often."""
+
+    def __init__(self, path, rank, size):
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(file, 64 * size)  # a cache line each
+        self.counts = memoryview(mmap.mmap(file, 64 * size)).cast("Q")
+        os.close(file)
+        self.rank, self.size = rank, size
+
+    def wait(self):
+        self.counts[8 * self.rank] += 1
+        mine = self.counts[8 * self.rank]
+        while any(self.counts[8 * r] < mine for r in range(self.size)):
+            pass
+
+
 def wrapped(net, who):
-    if who == "bare":
+    if who in ("bare", "meet"):
         return net
     if who.partition("-")[0] == "tutti":
         import tutti.torch
@@ -126,6 +146,7 @@ def main():
     else:
         sys.exit(f"pytorch.py: there is no model '{model}' here; mlp, cnn and gpt are")
     net = wrapped(plain, who)
+    meeting = Meeting(place + ".meet", rank, size) if who == "meet" else None
     if model == "gpt":
         optimizer = torch.optim.AdamW(net.parameters(), lr=0.0003)
     else:
@@ -145,6 +166,8 @@ def main():
                 for _ in range(int(count)):
                     optimizer.zero_grad()
                     task.loss(net).backward()
+                    if meeting:
+                        meeting.wait()
                     optimizer.step()
                 answer(seconds=time.perf_counter() - begin)
             elif word == "loss":

@@ -330,6 +330,34 @@ tutti_status tutti_alltoall_v(tutti_group *g, const size_t *counts, tutti_buffer
 tutti_status tutti_broadcast(tutti_group *g, int root_index, tutti_buffer x, tutti_error *err);
 tutti_status tutti_barrier(tutti_group *g, tutti_error *err);
 
+/* ---- leaders: by way of the first of each team (src/collective/leaders.c). Members stand in teams
+   of consecutive indexes, as the workers of machines do. What all do together is done inside the
+   teams, among their leaders, and inside again, so that between teams each element goes once a
+   team. A value, but for `ranks`. ---- */
+typedef struct tutti_leaders {
+    tutti_group inside;    /* my team: its member 0 leads */
+    tutti_group between;   /* the leaders; index -1: I am none */
+    int *ranks;            /* theirs, owned */
+} tutti_leaders;
+
+/* Teams of `team` members of g, which divides its size. name: of their contexts. Allocates; sends
+   nothing. / Takes a zeroed one. */
+tutti_status tutti_leaders_open(tutti_leaders *l, const tutti_group *g, int team, const char *name,
+                                tutti_error *err);
+void tutti_leaders_close(tutti_leaders *l);
+
+/* A copy for a job, as tutti_group_keyed; it borrows l's ranks and is not closed. */
+tutti_leaders tutti_leaders_keyed(const tutti_leaders *l, uint64_t key, uint32_t turn);
+
+/* tutti_allreduce_weighted over all. The same bits where a team has a power of two of members. */
+tutti_status tutti_leaders_sum(tutti_leaders *l, float weight, tutti_buffer x, tutti_error *err);
+
+/* Inside teams alone. x of the leader := the mean of `in`; of the others it is undefined. / x of
+   all := the leader's. */
+tutti_status tutti_leaders_take(tutti_leaders *l, tutti_buffer in, tutti_buffer x,
+                                tutti_error *err);
+tutti_status tutti_leaders_give(tutti_leaders *l, tutti_buffer x, tutti_error *err);
+
 /* Which algorithm a call takes that names none: by a table, a text of lines
 
        KIND MEMBERS BYTES ALGORITHM        # all-reduce 16 4096 exchange

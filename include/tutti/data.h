@@ -116,6 +116,31 @@ void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t
 void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
                           uint64_t step, float *x, uint8_t *labels);
 
+/* ---- samples as bytes: a sample with its label as the set has it, to be sent to a worker that may
+   not have it (engine.h, give). Numbers are little-endian. ----
+
+     images    the pixels, the label
+     problems  the values at step 0, float32, the label
+     texts     context + 1 tokens, of as many bytes each as the vocabulary needs: 1, 2 or 4
+     clicks    the values, float32, the row numbers, 4 bytes each, the label */
+size_t tutti_data_sample_bytes(const tutti_data *data);
+
+/* out: n x sample_bytes. ids: indexes in the split. */
+void tutti_data_pack(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
+                     uint8_t *out);
+
+/* Where samples go: what the gathers above write, for n samples. NULL where the set has none. */
+typedef struct tutti_data_room {
+    float *x;
+    uint8_t *labels;
+    uint32_t *tokens, *next, *rows;
+} tutti_data_room;
+
+/* The same numbers as a gather's at that step of the samples that were packed by a set alike.
+   TUTTI_ERR_CORRUPT: a label, token, row or value that such a set has not; it names the sample. */
+tutti_status tutti_data_unpack(const tutti_data *data, const uint8_t *in, size_t n, uint64_t step,
+                               const tutti_data_room *room, tutti_error *err);
+
 /* The x of least loss over either split at that step, for a model of this data's own kind: true for
    quadratic; false (nothing written) where it is not known. After attach. x: width values. */
 bool tutti_data_optimum(const tutti_data *data, uint64_t step, float *x);
@@ -170,23 +195,6 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *label
 double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels,
                                  uint64_t samples, int classes, uint64_t *count);
 
-/* ---- arrivals: samples that come at a rate of their own and wait until they are taken (the
-   streams of ScaDLES, Tyagi & Swany 2022). Plain data; one thread at a time. ---- */
-typedef struct tutti_arrivals {
-    double rate;                  /* samples a second */
-    uint64_t buffer;              /* so many may wait, later ones are dropped; 0: all wait */
-    int64_t begin_ns;
-    uint64_t arrived, taken, dropped; /* arrived - taken - dropped wait */
-    int64_t waited_ns;            /* in takes */
-} tutti_arrivals;
-
-/* From now on, with none waiting. rate above 0. */
-void tutti_arrivals_begin(tutti_arrivals *a, double rate, uint64_t buffer, int64_t now_ns);
-uint64_t tutti_arrivals_waiting(tutti_arrivals *a, int64_t now_ns);
-
-/* Blocks until n wait and takes them. With a buffer n is at most that. */
-void tutti_arrivals_take(tutti_arrivals *a, tutti_runtime *rt, uint64_t n);
-
 /* ---- the loader: one thread that gathers ahead of the trainer. Batches come in (step, pass) order
    from where it was started. ---- */
 typedef struct tutti_loader tutti_loader;
@@ -219,6 +227,10 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
    (TUTTI_ERR_USAGE). */
 tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch,
                                uint64_t position, int64_t samples, tutti_error *err);
+
+/* After seek: the batch is these samples of the training split in place of those at epoch and
+   position, as many as seek was told. ids: copied; each below the set's samples. */
+void tutti_loader_seek_ids(tutti_loader *loader, const uint64_t *ids);
 #ifdef __cplusplus
 }
 #endif

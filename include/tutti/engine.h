@@ -4,7 +4,8 @@
      tutti_engine_open(...)
      while (tutti_engine_more_epochs(e, epochs, &more, err) == TUTTI_OK && more) {
          while (tutti_engine_pass(e, &pass, err) == TUTTI_OK) {  // TUTTI_CLOSED: no more passes
-             load pass.samples samples from (pass.epoch, pass.position); with pass.again those of
+             load pass.samples samples from (pass.epoch, pass.position), or pass.ids where a method
+                 names them, the last pass.received of them at pass.given; with pass.again those of
                  the pass before once more (method.h)
              tables with asks_rows: tutti_engine_need_rows(e, tensor, ids, n, err)
              forward, unit by unit:
@@ -56,8 +57,9 @@ typedef struct tutti_engine tutti_engine;
 
    values, gradient: NULL: the engine owns them, inside x and g (no copies). Else they are the
    client's memory, kept by the engine. Initial values are read from it on rank 0. pass() copies new
-   values to it whenever they have changed; show, swap, resume, finish and load do so, too. ready()
-   copies gradients from it.
+   values to it whenever they have changed; show, swap, resume, finish and load do so, too. With
+   engine_options.needs it may be need() that copies those of its unit. ready() copies gradients
+   from it.
 
    dtype: of that memory: TUTTI_F32 (0), TUTTI_BF16 or TUTTI_F16. x and g are float32 whatever it
    is: values are rounded to it, to nearest even, and a gradient in it is widened exactly. */
@@ -86,12 +88,13 @@ typedef enum {
    update: one update of the values where they stand (params[].values, or x) with the gradients that
    stand in g. Those are exchanged, not scaled, and clipped where clip_norm says so. The client's
    learning rate is to be multiplied by `factor` for this update: 1, but for methods that make steps
-   longer or shorter. It is called within step, and by a method that updates between its passes
-   within pass. It may call tutti_engine_values, _gradient and _lr, and nothing else of the engine.
-   Steps that are left out do not call it. Where a method's update is not of x, as of those that
-   average beside the client, that model stands in x and `values` for the call, and what the call
-   has changed is added to it. So it is where `values` are of a type with fewer bits than x. What
-   the client's optimiser keeps is the client's: no checkpoint of the engine has it.
+   longer or shorter. It is called within step, by a method that updates between its passes within
+   pass, and within finish for gradients that are late (pipe-sgd). It may call tutti_engine_values,
+   _gradient and _lr, and nothing else of the engine. Steps that are left out do not call it. Where
+   a method's update is not of x, as of those that average beside the client, that model stands in x
+   and `values` for the call, and what the call has changed is added to it. So it is where `values`
+   are of a type with fewer bits than x. What the client's optimiser keeps is the client's: no
+   checkpoint of the engine has it.
 
    update NULL with "client": *exchange only*. After step the exchanged gradients stand in g, and
    the client updates x, or its `values`, by itself before the next pass. `values` are then the
@@ -148,6 +151,27 @@ typedef enum {
    pass, with the draws that it made and without moving its running statistics (tutti_pass.again).
    Methods that ask for it are refused.
 
+   sample_bytes, give, label: for methods by which workers send each other raw samples (method.h,
+   tutti_give). sample_bytes: of one, with its label, the same on all ranks. 0: the client has none
+   to give, or cannot take any, and such methods are refused while opening. give: writes n of them
+   to `out`, n x sample_bytes. ids: indexes in the training set, as share.h numbers them. It is
+   called within tutti_engine_pass and calls nothing of the engine. label: the class of a sample,
+   the same on all ranks; -1, and NULL: it has none. A client with sample_bytes looks at
+   tutti_pass.received.
+
+   names: the client takes the samples of a pass by name (tutti_pass.ids), and writes the loss of
+   each where it is asked for (tutti_pass.losses) before it calls passed. Methods that choose
+   samples are refused without.
+
+   streams: samples come to the client at a rate, and it waits for those of a pass. Methods with a
+   model of arrivals of their own refuse that.
+
+   needs: the client reads the values of a unit, and writes its gradients, between tutti_engine_need
+   and tutti_engine_done of that unit and nowhere else, in every pass. Under a method that updates
+   piece by piece (method.h, by_piece) a unit then waits for its own parameters only, and between
+   steps the values are there in show and finish. Without, all have been waited for when
+   tutti_engine_pass returns.
+
    servers: so many ranks, the last of the world, only serve (method: TUTTI_SERVERS). They have no
    samples and make no steps, and whatever is counted by workers leaves them out. Their clients make
    the calls that workers make between steps. They also call tutti_engine_more, which says that
@@ -191,6 +215,9 @@ typedef struct tutti_engine_options {
     void *user;
     tutti_status (*evaluate)(void *user, double *loss, tutti_error *err);
     tutti_status (*update)(void *user, double factor, tutti_error *err);
+    size_t sample_bytes;             /* of a raw sample */
+    tutti_status (*give)(void *user, const uint64_t *ids, size_t n, void *out, tutti_error *err);
+    int (*label)(void *user, uint64_t id);
 
     /* Lane width. 0: the method's. k > 0: k threads. -1: none; pieces are exchanged on the client's
        thread at the end of the step. */
@@ -198,6 +225,9 @@ typedef struct tutti_engine_options {
     size_t trace_events;             /* room for that many trace events; 0: no trace */
     bool stop_on_loss;               /* a lost worker ends the run, whatever the method could */
     bool once;                       /* no samples are computed again */
+    bool names;                      /* passes may name their samples and ask for losses */
+    bool streams;                    /* the client waits for samples that arrive */
+    bool needs;                      /* values are read between need and done only */
     int servers;                     /* ranks that only serve */
     size_t own_values;               /* floats of client state */
 } tutti_engine_options;
@@ -275,6 +305,14 @@ tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *mo
 tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *more,
                                        tutti_error *err);
 
+/* Does the method decide how many samples a step has (method.h, *free sample counts*)? Then a run
+   has as many steps as its samples need: the two calls above say exactly when it has had them, and
+   tutti_engine_more counts steps that nobody knows beforehand. 0: no. 1: yes, and a worker takes
+   its batch of a step or nothing. 2: yes, any number, and a step's first pass knows how many.
+   3: yes, and nobody knows before a pass ends whether another follows: `more` of a pass is true,
+   and tutti_engine_pass says. */
+int tutti_engine_takes(const tutti_engine *e);
+
 /* Has the method ended the run (tutti_end) before it had as many gradients as were asked for? The
    same on all ranks once `more` has said false to all; from then on `more` says nothing else. An
    event of kind "ended" tells it. */
@@ -342,6 +380,10 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);
    step, not within a pass. No checkpoint has it. TUTTI_ERR_USAGE where servers update: they take
    the rate from lr_schedule. */
 tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err);
+
+/* The most samples of other workers that a pass may have (tutti_pass.received). 0: its method sends
+   none. */
+int64_t tutti_engine_received_most(const tutti_engine *e);
 
 /* New shares from the next step on, for engines opened with batch_of. Between steps, the same on
    all ranks; the sum stays. The positions that a step uses do not change, only which worker
@@ -443,7 +485,8 @@ tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err);
 /* ---- what a codec did ---- */
 /* Bytes of payload that this worker's gradients were encoded to in this process, by tensor, in the
    order of params. They are its messages and the numbers that it put into sums, however a
-   collective then hands them on. NULL: there is no codec. Between steps. */
+   collective then hands them on. NULL: there is no codec. Between steps. An exchange that is under
+   way beside the client is waited for. Blocks. */
 const uint64_t *tutti_engine_payload(const tutti_engine *e);
 
 typedef struct tutti_codec_figure {
@@ -479,7 +522,7 @@ typedef struct tutti_codec_record {
 } tutti_codec_record;
 
 /* A record a tensor, in the order of params, valid until the next step. NULL: nothing is measured.
-   Between steps. */
+   Between steps. An exchange beside the client that is measured is waited for. Blocks. */
 const tutti_codec_record *tutti_engine_codec_records(const tutti_engine *e);
 
 /* ---- time, figures, events ---- */
@@ -487,7 +530,9 @@ const tutti_codec_record *tutti_engine_codec_records(const tutti_engine *e);
    and OTHER when passed() and step() return. The client may set:
      - DATA while it loads its batch after pass(), then COMPUTE: time as OTHER, told apart.
      - REPORT for its own reports over the wire: time as OTHER, bytes not counted.
-     - OUTSIDE for evaluation and checkpoints: neither time nor bytes. */
+     - OUTSIDE for evaluation and checkpoints: neither time nor bytes.
+   Before REPORT and OUTSIDE an exchange that is under way beside the client is waited for, since
+   its bytes count. */
 typedef enum {
     TUTTI_DOING_COMPUTE,
     TUTTI_DOING_EXPOSED,
@@ -496,7 +541,7 @@ typedef enum {
     TUTTI_DOING_REPORT,
     TUTTI_DOING_OUTSIDE
 } tutti_doing;
-tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what); /* gives what it was */
+tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what); /* gives what it was. Blocks. */
 
 /* Figures of this rank. Times run from the first pass to the end of the drain, without OUTSIDE.
 

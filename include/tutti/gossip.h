@@ -1,5 +1,5 @@
 /* gossip.h: models that are averaged with some of the other workers, rather than with all at once.
-   Four facilities (method.h), of which a gossip method declares one:
+   Facilities (method.h), of which a gossip method declares one:
 
      mixer       Each worker averages its model with its neighbours in a graph, once a round.
      averager    A model beside the computation is averaged with all, or with neighbours, while the
@@ -8,6 +8,8 @@
      queues      Workers make the same iterations, each at its own speed, and mix the models of the
                  right ones with their neighbours'.
      preduce     A model is averaged with those of a group that is formed for it.
+     ring        Each worker averages its model with the two beside it, of which it has copies that
+                 follow by few bits.
 
    Each is declared within the method's declare(). From then on the engine opens it, brings it to
    rest, saves it and closes it: the method's hooks say nothing of that. */
@@ -36,10 +38,16 @@ static inline double tutti_mass_real(tutti_mass mass)
    A round then computes x := u + gamma sum_j W_ij (p_j - p_i). Where gamma is 1 and nothing is lost
    that is the round without a codec, but for the last bits. TUTTI_ERR_USAGE: a graph that changes;
    a codec that needs all workers or does not contract; gamma without a codec. Without `encode`
-   nothing is refused, and the codec is left to others. */
+   nothing is refused, and the codec is left to others.
+
+   team: the mean of a team's models is mixed, and all of the team take what comes of it. A round
+   of `graph` NULL has the bits of the complete graph's, sends 2 (n - 1) / n models a worker in
+   place of n - 1, and needs all. Teams and sums are without push, encode and cross, and not under
+   TUTTI_GOES_ON. */
 typedef struct tutti_mixer tutti_mixer;
 typedef struct tutti_mixer_options {
-    const char *graph;                   /* spec of topology.h */
+    const char *graph;                   /* spec of topology.h; of the teams. NULL: with all, by an
+                                            all-reduce */
     bool push;                           /* for push-sum: only W's columns must sum to 1 */
     bool encode;                         /* see above */
     bool ahead;                          /* tutti_mix_start gets a thread of its own, unless the
@@ -48,15 +56,18 @@ typedef struct tutti_mixer_options {
     double gamma;                        /* 0: by what the codec keeps */
     bool cross;                          /* neighbours' models are kept, and something goes back;
                                             see below */
+    int team;                            /* so many workers of consecutive ranks are one member of
+                                            the graph, by the first of them; 0: each is one */
+    bool by_tensor;                      /* each tensor is a message, or a sum, of its own */
 } tutti_mixer_options;
 /* Rows of a method's option table for two of them. */
 #define TUTTI_MIXER_GRAPH(at) \
     { "graph", TUTTI_SPEC, at, 0, 0, 0, "ring", \
       "who averages with whom; `tutti topology` lists them" }
-#define TUTTI_MIXER_GAMMA(at) \
+#define TUTTI_MIXER_GAMMA(at, when) \
     { "gamma", TUTTI_REAL, at, 0, 0, 1, NULL, \
       "with codec: how far a round goes towards the neighbours' public copies; 0: by what the " \
-      "codec keeps" }
+      "codec keeps", when }
 /* Within declare(). Refuses the graph; its receive buffers become state. */
 tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan,
                                  const tutti_mixer_options *options, tutti_error *err);
@@ -82,6 +93,9 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
    with u, and wait has nothing left to do. */
 void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass);
 tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);
+/* Between two rounds: all workers have come to the same model x (n), to the bit, otherwise than by
+   rounds. With a codec the public copies become x, on all without a message. Client thread. */
+void tutti_mixer_restart(tutti_mixer *mixer, const float *x);
 
 /* Cross-gradients (src/gossip/mixer_cross.c): what this worker makes of a neighbour's model goes
    back to that neighbour. Of mixers with `cross`: the graph is symmetric in all rounds, and a loss
@@ -119,6 +133,18 @@ typedef struct tutti_averager tutti_averager;
 tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan,
                                     const char *graph, int64_t rounds, int64_t ahead,
                                     const int services[4], tutti_error *err);
+/* Rounds with all by a clock, for methods with common steps (BAGUA's asynchronous averaging): the
+   next is granted pause_ns after the last has ended, whatever clients do meanwhile; 0: at once. The
+   lowest member that is there grants, so all make the same ones, and all that are granted are made
+   before all is quiet. tutti_averager_begin says from where on, on all workers at the same step.
+   services: as above; the second of them runs tutti_averager_clock and `hears`. */
+tutti_status tutti_averager_declare_clock(tutti_averager **out, tutti_method *m, tutti_plan *plan,
+                                          int64_t pause_ns, const int services[4],
+                                          tutti_error *err);
+/* Within pass(), as often as the caller likes. */
+void tutti_averager_begin(tutti_averager *a);
+/* run() of a service. */
+tutti_status tutti_averager_clock(tutti_averager *a, tutti_error *err);
 /* Within pass(), before the first: x := the model as it is now. */
 void tutti_averager_read(tutti_averager *a);
 /* Within step(): tutti_base_step_on on the model. Its staleness is how many rounds were made since
@@ -182,7 +208,8 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err);
 /* Update queues and token queues (src/gossip/queues.c): hop's. A worker's iteration is its step,
    and those of two workers differ by no more than the table of gaps says (tutti_ledger_bound in
    src/gossip/ledger.h). Models and tokens travel beside the computation; the client waits for those
-   that it needs. It goes on after losses, but for directed graphs without tokens.
+   that it needs. It goes on after losses, but for directed graphs without tokens. An event of
+   kind "disconnected" tells when the graph falls apart.
 
    graph: static; "": ring-based, ring for an odd number.
    max_gap: so many iterations may a worker be ahead of one that takes its models; 0: no tokens.
@@ -259,6 +286,29 @@ void tutti_preduce_leave(tutti_preduce *p);
 tutti_status tutti_preduce_reduce(tutti_preduce *p, tutti_error *err);
 tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err);
 tutti_status tutti_preduce_tell(tutti_preduce *p, tutti_error *err);
+
+/* ---- ring ---- */
+
+/* A ring on which models follow by compressed differences (src/gossip/ring.c): BAGUA's
+   low-precision decentralised SGD. codec: a spec that goes from one worker to another
+   (tutti_codec_check_point). bucket_bytes: tensors together are one message and one vector to the
+   codec as soon as they have so many; 0: each is. team: as a mixer's. overlap: a bucket is encoded
+   while those before it travel. Not under TUTTI_GOES_ON: a loss ends the run. */
+typedef struct tutti_ring tutti_ring;
+typedef struct tutti_ring_options {
+    const char *codec;
+    size_t bucket_bytes;
+    int team;
+    bool overlap;
+} tutti_ring_options;
+/* Within declare(). */
+tutti_status tutti_ring_declare(tutti_ring **out, tutti_method *m, tutti_plan *plan,
+                                const tutti_ring_options *options, tutti_error *err);
+/* Exchange k, the same on all workers: x (n) becomes what the neighbours have of this worker. One
+   at a time. Blocks; client thread, within step(). TUTTI_ERR_NUMBER: x is not finite. */
+tutti_status tutti_ring_exchange(tutti_ring *ring, uint64_t k, float *x, tutti_error *err);
+/* For tests: the left one's model as this worker has it (-1), its own (0), the right one's (1). */
+const float *tutti_ring_of(const tutti_ring *ring, int side);
 #ifdef __cplusplus
 }
 #endif

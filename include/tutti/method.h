@@ -25,6 +25,7 @@
 #include "optim.h"
 #include "share.h"
 #include "topology.h"
+#include "tune.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -53,15 +54,20 @@ typedef struct tutti_rows {
 
    rows: of a table, which is a piece by itself: those of the exchange's input. NULL: no table, or a
    method without TUTTI_KNOWS_ROWS.
-   group: the workers, keyed so that no other piece or step meets it. The engine sets it before each
-   exchange. Its algorithm, which is the run's, is there from open() on. */
+   group, step, weight: the engine sets them before each exchange, and they stay until it is over.
+   group: the workers, keyed so that no other piece or step meets it; its algorithm, which is the
+   run's, is there from open() on. step: whose gradient it is. weight: m->weight of that step. An
+   exchange that may run beside the next steps (tutti_late_declare, m->by_piece) takes these in
+   place of the method's. */
 typedef struct tutti_piece {
     int index;                           /* in ready order */
     size_t first, count;
-    int first_tensor, tensors;           /* those it meets */
+    int first_tensor, tensors;           /* those it meets, under cut_bytes perhaps in part */
     float *g, *x;                        /* element `first` */
     const tutti_rows *rows;
     tutti_group group;
+    uint64_t step;
+    double weight;
 } tutti_piece;
 typedef struct tutti_layout {
     size_t used;                         /* elements of all tensors; they stand back to back */
@@ -90,7 +96,16 @@ typedef struct tutti_layout {
    first pass left them, and neither losses nor samples are counted. Of a step's first pass false.
    The hook that sets it sets samples (m->samples) and same_values, too.
    merge: the same in all passes of a step, after tutti_merge_declare. This step has no exchange and
-   no update: its gradient waits for the next step's. */
+   no update: its gradient waits for the next step's.
+   received, given: the last `received` of `samples` are other workers', which tutti_give has
+   brought and the client reads at `given`; epoch and position say where the others begin. In a
+   pass with `again` they are the same once more.
+   ids: after tutti_names_declare: this pass is over these samples, `samples` indexes of the
+   training set in any order, in place of those that stand from epoch and position on. These still
+   say where in the run the pass is, by which the client makes its draws.
+   losses: likewise: room for `samples` numbers, where the client writes the loss of each at the
+   pass's values, in their order, named or not. They are there from the next hook on.
+   ids and losses are the method's memory, and stay as they are until that hook. */
 typedef struct tutti_pass {
     int64_t index;                       /* 0, 1, ... within the step */
     int64_t samples;                     /* to compute in this pass; 0: announce zero gradients */
@@ -105,6 +120,12 @@ typedef struct tutti_pass {
     bool exchange;
     bool more;
     bool merge;
+    int64_t received;                    /* of samples; 0: all are this worker's own */
+    const void *given;                   /* received x sample_bytes (engine_options.give), as other
+                                            workers' clients wrote them; the engine's, until the
+                                            next pass that has another */
+    const uint64_t *ids;                 /* NULL: from position on */
+    float *losses;                       /* NULL: nobody asks, and it costs nothing */
 } tutti_pass;
 
 /* ---- a method ---- */
@@ -165,6 +186,19 @@ typedef struct tutti_axes {
     const char *topology, *synchrony, *codec, *schedule, *placement, *update;
 } tutti_axes;
 typedef struct tutti_method tutti_method;
+
+/* In which order a lane exchanges the pieces of a step (m->order).
+
+   READY: by index, so a piece waits for those before it. Small ones stay on the client's thread.
+   OWN: each worker by itself: of its complete pieces the first by priority. For exchanges through
+   servers (TUTTI_THROUGH_SERVERS).
+   LED: likewise, but worker 0 decides and tells the others (lane.h), so that collectives match.
+   That is a message without payload to each other worker for each piece.
+
+   Under OWN and LED all pieces go to the lane as soon as they are complete, whatever their index.
+   Without threads (engine_options.lane -1) pieces go by index at the end of the step. */
+typedef enum tutti_order { TUTTI_ORDER_READY, TUTTI_ORDER_OWN, TUTTI_ORDER_LED } tutti_order;
+
 /* A thread of the method's on every worker, from the first step to the end: an averager, a server.
    Between steps the engine may bring all services of all workers to rest, with no message of theirs
    under way (engine.h, *quiet*): for a checkpoint, an evaluation, the end. They rest in the two
@@ -198,12 +232,13 @@ typedef struct tutti_method_ops {
                                              with {0}; NULL: none */
     size_t self_bytes;
     unsigned traits;
-    /* Those of a choice of options, which are applied; NULL: `traits`. It may leave out
-       TUTTI_OWN_PACE, TUTTI_REPLICAS_EQUAL, TUTTI_GOES_ON and TUTTI_AGAIN, nothing else, and adds
-       none. With TUTTI_SERVERS it leaves out GOES_ON where every worker serves, and ranks that only
-       serve bring it back. */
+    /* Those of a choice of options, which are applied; NULL: `traits`. It may leave out any and
+       adds none. With TUTTI_SERVERS it leaves out GOES_ON where every worker serves, and ranks that
+       only serve bring it back. */
     unsigned (*traits_of)(const void *self);
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
+    /* Has this choice of options need of them? NULL: any has. */
+    bool (*serves)(const void *self);
     /* Declares state and facilities, sets m->piece_bytes, m->first_piece_bytes, m->lane_width and
        m->team, and refuses bad combinations. No memory, no messages yet. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);
@@ -211,7 +246,8 @@ typedef struct tutti_method_ops {
     tutti_status (*open)(tutti_method *m, tutti_error *err);
     /* Called whatever has failed: self may be NULL, or half built. */
     void (*close)(tutti_method *m);
-    /* Before every pass. Default: the configured passes. */
+    /* Before every pass. Default: the configured passes. TUTTI_CLOSED: there is none, of methods
+       with free sample counts (tutti_take_close). */
     tutti_status (*pass)(tutti_method *m, tutti_pass *p, tutti_error *err);
     /* Before unit u computes / after it has; backward likewise. Default: nothing. done may give
        TUTTI_CLOSED where the step exchanges nothing: what was computed of it is dropped, and it
@@ -272,7 +308,31 @@ struct tutti_method {
                                     ranks take their gradients and make their steps together; must
                                     divide workers. Default 1 */
     int lane_width;              /* declare() may set; default 1 */
+    bool all_on_lane;            /* declare() may set: where there are several pieces all go to the
+                                    lane, small ones and the last too. So lane_width of them are
+                                    under way at most, begun in their order */
+    bool whole;                  /* declare() may set: `exchange` is called when the gradient of the
+                                    whole step stands in g, on the client's thread, piece by piece
+                                    in order. So it may look at all of g before the first is sent;
+                                    nothing overlaps */
     size_t piece_bytes, first_piece_bytes; /* declare() may set; default 25 MiB, 1 MiB */
+
+    /* declare() may set, of pieces; "cut, ordered, updated one by one" below has the rest.
+       cut_bytes: they end at piece_bytes (the first at first_piece_bytes) exactly, rounded up to a
+       multiple of 64, inside tensors too; but a table whose rows are known is a piece by itself.
+       close_bytes: with cut_bytes: a piece ends as well with the tensor by which it has so many
+       bytes. 0: only where it is full.
+       piece_bytes_least: tutti_recut may make them so small. 0: they stay.
+       by_piece: each is updated as soon as it is exchanged; step() waits for none.
+       order: see there. forward_first: of those that are complete the one that meets the least unit
+       goes first, of equals the least index; else as they became complete.
+       credit: bytes of pieces under way at most, one at least; 0: no limit. */
+    bool cut_bytes;
+    size_t close_bytes, piece_bytes_least;
+    bool by_piece;
+    tutti_order order;
+    bool forward_first;
+    size_t credit;
     tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for
                                     shared draws */
     uint64_t step, epoch;        /* steps done, by all workers on average under OWN_PACE (rng.step:
@@ -283,6 +343,8 @@ struct tutti_method {
     double weight;               /* my samples / all samples of this step; under OWN_PACE / those of
                                     my team, so 1 without teams */
     const tutti_share *share;    /* who computes how much of a step: share.h */
+    bool names;                  /* passes may name their samples (tutti_names_declare), so what
+                                    they are over is known when they begin */
     double loss;                 /* mean over what I have computed of this step so far */
     double lr;                   /* of this step */
     void *engine;                /* engine's own */
@@ -316,6 +378,22 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err);
 /* Within open(), before tutti_exchange_all is ever called: TUTTI_ERR_USAGE where the codec cannot
    take displacements (TUTTI_CODEC_VOTES). */
 tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err);
+/* tutti_exchange past the method's codec: the sum of what stands in g. Nothing that the codec keeps
+   changes, residuals neither. Under tutti_exchange_declare. */
+tutti_status tutti_exchange_plain(tutti_method *m, tutti_piece *p, double weight, tutti_error *err);
+/* What would tutti_exchange make of this worker's gradient, with that weight, if all its pieces
+   went through the codec now? Of each tensor, in the order of the layout: whole[t]: the squared
+   norm of what would be encoded, with what wrappers have kept; sent[t]: that of what would be sent,
+   as decoded. Nothing is sent, and what codecs keep is as before. All NaN of a gradient that is not
+   finite, past which wrappers go. Within the exchange of a step's first piece, under `m->whole`.
+   The same views as an exchange has: where owners of parts add, those parts.
+
+   declare: within declare(), after tutti_exchange_declare. TUTTI_ERR_USAGE where not every worker's
+   own gradient is encoded (codec-hierarchy, codec-cost=auto-off), or the codec sums a part of it.
+   Of tensors that are summed whole all counts as sent. */
+tutti_status tutti_exchange_ask_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
+tutti_status tutti_exchange_ask(tutti_method *m, double weight, double *whole, double *sent,
+                                tutti_error *err);
 /* An exchange hook: the mean, each worker weighted by its samples. */
 tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err);
 /* Within declare(): gradients go through `spec` (codec.h), whose states are declared.
@@ -326,6 +404,10 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
    of workers: no owner of a part adds and encodes anew. TUTTI_ERR_USAGE, naming `option`
    ("requantize=off"), where collective=alltoall asks for just that. */
 tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_error *err);
+/* Within declare(), before that: sums are the leaders' of teams of so many workers (comm.h). The
+   codec, if there is one, is between leaders, as codec-hierarchy has it for a run. TUTTI_ERR_USAGE,
+   naming `option`: the run has a codec-hierarchy too, or an algorithm for sums over all. */
+tutti_status tutti_exchange_teams(tutti_method *m, const char *option, int team, tutti_error *err);
 /* *team := how many workers of consecutive ranks belong together, as the value of `option` says it:
    "none" (1), "machine" (those of one, which must be equally many), or their number, which divides
    the workers. TUTTI_ERR_USAGE: what is wrong with it. */
@@ -382,11 +464,34 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
 /* The same for methods whose gradient is taken elsewhere, by a server: g is scaled as clip-norm
    asks, and rate->scale is 1. */
 tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
+/* A norm that does not depend on how a vector is cut (src/engine/norm.c). The flat space has blocks
+   of TUTTI_NORM_BLOCK elements, from element 0 on; a vector's squared norm is the sum of theirs, in
+   their order, and a block's is tutti_norm2 of it. The padding is 0 and adds nothing. clip-norm
+   goes by that of g. So workers that have slices or shards, of whole blocks each, tell each other
+   the sums of these, a double a block, add all in order, and have the bits of whoever has it all.
+
+   sums (a double for each block of the range): of g as it stands, elements [first, first + count),
+   of whole blocks, or up to the end (layout->used or n). Of tables whose rows are known the touched
+   ones are read, which gives the same bits. Client thread, when what is exchanged has been
+   exchanged; sends nothing. Of another vector tutti_norm2 of each of its blocks gives the same. */
+enum { TUTTI_NORM_BLOCK = 4096 };
+void tutti_norm2_blocks(const tutti_method *m, size_t first, size_t count, double *sums);
 /* Within declare(), under TUTTI_UPDATES_SLICES: m->optim is the run's --optimizer, with slots for
    [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. TUTTI_SLICE:
    it updates at servers, so TUTTI_ERR_USAGE where the optimiser is the client's. */
 tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count,
                                      tutti_keep keep, tutti_error *err);
+/* The buffers (slots) of m->optim on this worker, over all of x: its momenta. declare: within
+   declare(), by a method that will reset them, or take their mean (`average`). TUTTI_ERR_USAGE
+   where the optimiser is the client's, whose buffers nobody can reach, and of a mean where a worker
+   may leave out a step (nonfinite=skip, loss-scale), so that numbers of updates would differ.
+   reset, average: client thread, within step(), after the update. reset: as before the first
+   update: 0, and rate.t counts from 1 again. average: slot := mean over the workers, plain fp32,
+   slot by slot; blocks. */
+tutti_status tutti_buffers_declare(tutti_method *m, tutti_plan *plan, bool average,
+                                   tutti_error *err);
+void tutti_buffers_reset(tutti_method *m);
+tutti_status tutti_buffers_average(tutti_method *m, tutti_error *err);
 /* Where replicas are equal: this worker's samples of this step are in no update, so the run's count
    of samples (tutti_figures) goes without them, once all is quiet. Client thread, in step(). */
 void tutti_discarded(tutti_method *m);
@@ -411,6 +516,9 @@ void tutti_stale(tutti_method *m, uint64_t staleness);
 
 /* x := mean over the workers, plain fp32. Blocks; client thread. */
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err);
+/* x (n numbers of the method's own) := their sum over the workers, plain fp32. Blocks; client
+   thread. */
+tutti_status tutti_sum(tutti_method *m, float *x, size_t n, tutti_error *err);
 /* x := that of the first of my team, by all of it, plain fp32. Blocks; client thread. A team of
    one: nothing. */
 tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err);
@@ -418,6 +526,38 @@ tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err);
    thread. */
 tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all,
                           tutti_error *err);
+
+/* ---- samples on the way (src/engine/given.c) ---- */
+
+/* Within declare(): workers send each other raw samples. A pass has at most `most` of others, and a
+   worker gives one other at most so many of its own in a step. TUTTI_ERR_USAGE: the client has none
+   to give (engine_options.give). */
+tutti_status tutti_give_declare(tutti_method *m, tutti_plan *plan, int64_t most, tutti_error *err);
+/* The class of a sample of the training set, as the client says it; -1: it says none. */
+int tutti_sample_label(const tutti_method *m, uint64_t id);
+/* Within pass(), at most once a step, of a step's first pass, all workers together: moves samples
+   between pairs, and p->received, p->given and p->samples say that the pass has those that came.
+   The hook sees to p->divisor.
+
+   ids: those that this worker gives, indexes in the training set; to[w] of them for worker w, back
+   to back by rank. from[w]: how many it gets of worker w. workers entries each, 0 at the own rank.
+   What one gives must be what the other expects: TUTTI_ERR_CORRUPT with both numbers where that
+   differs. Who expects any of a worker that gives it none is not told, and waits. Samples come by
+   rank of who gave them, in its order. A pair with samples has one message of sample_bytes each,
+   another none. Blocks. */
+tutti_status tutti_give(tutti_method *m, tutti_pass *p, const uint64_t *ids, const int64_t *to,
+                        const int64_t *from, tutti_error *err);
+/* Within pass(): until that time of tutti_now_ns, because samples are waited for (data_ns of
+   engine.h). Blocks. declare: within declare(), by a method that does so by a model of its own of
+   samples that arrive. TUTTI_ERR_USAGE: the client has one too (engine_options.streams), and each
+   would wait for samples of which the other knows nothing. */
+tutti_status tutti_await_samples_declare(const tutti_method *m, tutti_error *err);
+void tutti_await_samples(tutti_method *m, int64_t until_ns);
+
+/* all := everybody's, one behind the other by rank: counts[r] elements of worker r, the same on
+   all. Where no worker was lost. Blocks; client thread. */
+tutti_status tutti_gather_v(tutti_method *m, const size_t *counts, tutti_buffer mine,
+                            tutti_buffer all, tutti_error *err);
 
 /* ---- losses held out, times, who computes what ---- */
 
@@ -428,6 +568,10 @@ tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *a
    out. */
 tutti_status tutti_evaluate_declare(tutti_method *m, tutti_error *err);
 tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err);
+/* Within declare(): passes may have `ids` and `losses` (tutti_pass). TUTTI_ERR_USAGE where the
+   client cannot take samples by name and tell each one's loss (engine_options.names), where nobody
+   says how many there are (data_samples), or where each worker has samples of its own (parts). */
+tutti_status tutti_names_declare(tutti_method *m, tutti_error *err);
 /* What this worker has spent computing so far in this process, without any waiting or exchange, in
    ns: differences of it are times. Client thread. */
 int64_t tutti_computed_ns(const tutti_method *m);
@@ -444,6 +588,92 @@ tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error 
 /* A `pass` hook: gradients are over everybody's samples of the step, so that what is summed is the
    mean, however they were dealt. */
 tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
+
+/* ---- free sample counts (src/engine/take.c) ---- */
+
+/* A worker takes as many samples in a step as its method likes, none too, and all learn what all
+   took: m->samples and m->weight follow from that. Every sample of an epoch is taken once. Epochs,
+   schedules and the run's end (tutti_engine_more_epochs, _more_samples) go by samples taken:
+   `workers x batch x accumulate` of them are a step to lr-schedule and to m->steps, which is how
+   many such steps the run has, whatever it makes. A step stays one of all workers
+   together: m->step, reports and checkpoints count it whoever took nothing in it. A worker that
+   took nothing made no step of its own (own_steps, rate.t where replicas differ).
+
+   When does a worker know its count?
+
+   1. Before the first pass. In the pass hook of pass 0 the method says it: tutti_take_tell where
+      the others' are not known, which gathers them, or tutti_take_known where all follow from what
+      all know. The step takes the next positions of the epoch's order: pass a of all that have it
+      stands before pass a + 1 of any, by rank, as share.h has it. So equal counts are ddp's samples
+      to the bit. A step that would go beyond the epoch, or the run's end, is cut there in
+      proportion, as share.h cuts a last step. Both calls fill in *p anew. The passes are of at
+      most `pass` samples, and the last of them exchanges.
+   2. When its time is over (`lent`). Each worker is lent positions of the order ahead. The pass
+      hook asks tutti_take_another before each pass. Where that says no it calls tutti_take_close
+      and returns TUTTI_CLOSED: the step has no further pass, none at all where that was the first.
+      What is left of a loan stays the worker's. The run's last samples are dealt out in proportion
+      to what workers took in the last step, so that all end together. The last two steps are no
+      less than half of one, and the last takes all that is left, whatever its time. So each sample
+      of each epoch is taken once by the end of the run, and nobody waits at an epoch's end. A step
+      exchanges its pieces if the hook that closes it sets p->exchange. The gradient in g, from then
+      on, is over the samples of this worker, or over as many as tutti_take_divide says.
+
+   With parts (share.h) each worker goes over its own, and what it has taken of them is declared.
+
+   pass: samples of a pass at most. 0: the run's batch. It becomes share->batch.
+   most: samples of a worker in a step at most. 0: the run's batch x accumulate. With `lent` a step
+   may get fewer: D / (4 workers), or a pass if that is more.
+   even: without `lent`: a worker takes `most` or nothing. So a client that has equal batches and
+   nothing else can go along: what it computes of a step without samples does not count.
+   record, replay: files, kept; "" or NULL: none. Worker 0 writes what each worker took in each
+   step: a line {"workers":4,"pass":8,"most":512,"seed":1} and then lines {"step":0,"took":[64,32]}.
+   With replay those counts are taken and no others, so that the run has the recorded one's bits.
+   Each worker reads the file. TUTTI_ERR_USAGE while opening: it is of other workers, or other
+   samples of a pass.
+
+   A checkpoint has all of it. It is resumed with the number of workers that saved it. A lost worker
+   ends the run. TUTTI_ERR_USAGE in declare: TUTTI_OWN_PACE, TUTTI_GOES_ON, batch_of, servers. done
+   may not give TUTTI_CLOSED. */
+typedef struct tutti_take_options {
+    int64_t pass, most;
+    bool lent, even;
+    const char *record, *replay;
+} tutti_take_options;
+/* Rows of a method's option table for two of them. */
+#define TUTTI_TAKE_RECORD(at) \
+    { "record", TUTTI_TEXT, at, 0, 0, 0, "", \
+      "file to write down how many samples each worker took in each step" }
+#define TUTTI_TAKE_REPLAY(at) \
+    { "replay", TUTTI_TEXT, at, 0, 0, 0, "", \
+      "file of record: the same counts again, and so the same bits; on every host" }
+/* Within declare(). */
+tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan,
+                                const tutti_take_options *options, tutti_error *err);
+/* Samples that this worker may still take in this step. */
+int64_t tutti_take_left(const tutti_method *m);
+/* 1. Within pass(), of pass 0, once a step, on all workers. mine: 0 ... most; under replay that of
+   the file in its place. of (workers, may be NULL): what each takes, after the cut. All 0 is legal
+   where the step exchanges nothing. tell blocks, and each worker sends its count, an int64, in one
+   all-gather of the workers; known sends nothing, and `wanted` (workers) is the same on all. */
+tutti_status tutti_take_tell(tutti_method *m, tutti_pass *p, int64_t mine, int64_t *of,
+                             tutti_error *err);
+tutti_status tutti_take_known(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of,
+                              tutti_error *err);
+/* Where pass `pass` of this worker begins, and its samples (0: there is none). So a method may
+   change *p's epoch and position within the step: its passes in another order, or some of their
+   samples again. */
+int64_t tutti_take_place(const tutti_method *m, int64_t pass, uint64_t *epoch, uint64_t *position);
+/* 2. Within pass(). Is there another pass? wanted: as far as the method is concerned. false: also
+   because nothing is left. true: also in the run's last step. Under replay as the file has it.
+   p->samples, which the engine has filled in, may then be made less, down to 1, and not under
+   replay. */
+bool tutti_take_another(tutti_method *m, bool wanted);
+/* Blocks: one all-gather of an int64. */
+tutti_status tutti_take_close(tutti_method *m, int64_t *of, tutti_error *err);
+/* Between tutti_take_close and the return from the hook: g := the sum of the losses' gradients of
+   the step over `samples`, above 0, in place of m->samples. */
+void tutti_take_divide(tutti_method *m, double samples);
+
 /* One update for several steps (src/engine/merge.c). Within declare(), of methods whose replicas
    are equal: passes may have `merge`. After the last of them, in which pieces are exchanged and
    step() is called as ever, g is the mean over the samples of all these steps. Steps that wait
@@ -452,6 +682,116 @@ tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
 tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
 /* Steps of the update under way, this one included. */
 int64_t tutti_merged(const tutti_method *m);
+
+/* ---- a run that tunes itself (src/engine/tune.c) ---- */
+
+/* Within declare(): while the run trains, points of a box of knobs are tried, each for a window of
+   steps, and the fastest stays (search.h has the rules). The default is the first point, and stays
+   unless another has beaten it in every pair of windows in which they were measured again, and by a
+   hundredth of a step in all. So a run is never slower in the end than with the default, but for
+   what a window is uncertain.
+
+   Only what changes no bit of a model may be a knob.
+
+   tuner: what is asked for (tune.h); `first` of the knobs is the default. seed: the run's.
+   drop, steps: of a window: so many steps do not count (pipes fill, caches warm up), and the median
+   of so many behind them does, on worker 0's clock, without reports, evaluations and checkpoints.
+   apply: the knobs have these values from this step on: within the step's first pass, before the
+   method's pass hook, on all workers in the same step, with the same values. Also in the first step
+   of a process, with the default or what the run that is resumed had. It may block, as tutti_recut
+   does. A point that makes no sense it makes one, on all alike.
+
+   Sent: 96 bytes in a broadcast from worker 0, in group order, when a window is over, and once
+   before in windows of points after the first, when a quarter of the steps is there
+   ((steps + 3) / 4): that may be all of a point which is clearly slower. Nothing once it is over.
+   With one worker nothing is tuned.
+   Told, by worker 0: events of kind "tune"; figures tune_NAME of each knob, as it is now,
+   tune_points, and tune_seconds: what asking and broadcasts have taken in this process.
+   Declared: all of it. A resumed run goes on, with the window under way begun anew.
+   Without a worker it cannot go on. TUTTI_ERR_USAGE: TUTTI_OWN_PACE; TUTTI_GOES_ON where a loss
+   does not end the run anyway (a method's traits_of leaves it out when it tunes); a box that is
+   none. */
+typedef struct tutti_tune_options {
+    tutti_tuner_options tuner;
+    int64_t drop, steps;
+    tutti_status (*apply)(tutti_method *m, const double *value, tutti_error *err);
+} tutti_tune_options;
+tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan,
+                                const tutti_tune_options *options, tutti_error *err);
+
+/* ---- pieces: cut, ordered, updated one by one (layout.c, pieces.c, by_piece.c) ---- */
+
+/* Cut by bytes (m->cut_bytes). Sums have the same bits however pieces are cut. TUTTI_ERR_USAGE
+   under a codec: it encodes whole tensors.
+
+   Updated by piece (m->by_piece). The run's optimiser updates a piece as soon as it is exchanged
+   and the backward of the units that it meets is over, on the thread that comes last to that. The
+   result has the bits of an update at the end of the step. step() goes on, and need() of the next
+   step waits for the pieces that meet its unit. So the forward of a unit waits for its own
+   parameters only. What waits is exposed time.
+
+     x           of a unit is as the last step left it between need and done of that unit, and
+                 nowhere else: not in hooks, but in agree, hold and those of facilities
+     g           is no hook's but exchange's
+     step        there is no such hook. What a method does once a step it does in pass
+     exchange    may run when the next step has begun. It reads p (step, weight, group) in place
+                 of m
+     rate        that of the gradient's own step, as its exchanging pass began
+     at rest     before a checkpoint, a look at the model or the end all pieces are waited for. So a
+                 run is resumed to the bit, by any number of workers
+     a failure   of an exchange ends the run. The next call that waits for it, or pass, tells it
+
+   A client says that it calls need and done as it must (engine_options.needs). Under one that does
+   not, a step waits for all pieces of the one before when it begins.
+
+   tutti_by_piece_check: within declare(): TUTTI_OK, or TUTTI_ERR_USAGE and the sentence with which
+   the engine refuses by_piece in this run: it needs an exchange, equal replicas and the run's
+   optimiser, and does not go with clip-norm, nonfinite=skip, loss-scale, a codec, the client's
+   optimiser, `whole`, or what tutti_late_declare, tutti_merge_declare and tutti_take_declare do. */
+tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err);
+/* Within pass(), of a step's first pass, on all workers in the same step: pieces are cut to other
+   sizes from this step on. Blocks until all that are under way are exchanged. TUTTI_ERR_USAGE:
+   below piece_bytes_least; first_piece_bytes 0 or above the other; under a codec, late exchange, or
+   servers that go by pieces. */
+tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece_bytes,
+                         tutti_error *err);
+/* m->credit from now on. Under LED worker 0's decides how much is under way. Client thread; where
+   pieces have no order or no thread it changes nothing. */
+void tutti_credit(tutti_method *m, size_t bytes);
+
+/* ---- late exchange: beside the computation of the next steps (src/engine/late.c) ---- */
+
+/* Within declare(), of methods with equal replicas that exchange pieces in every step. From step
+   `from` on the gradient of step t is exchanged while steps t + 1 ... t + steps compute, and step()
+   is called with it at the end of step t + steps: then it is in g, on all workers. In the first
+   `steps` steps from `from` on there is nothing to apply, and step() is not called. So g is no
+   hook's between the last pass and step(), and a pass changes nothing but g.
+
+     exchange   runs on a thread of the engine's, pieces in order, each step's after the one before,
+                through any codec. It reads p (step, weight, group) in place of m. Tables travel
+                whole.
+     step       clipping, the check of finite numbers and skipped steps are of what is applied. The
+                loss scale is divided out as it was in the gradient's own step, and m->lr is the
+                rate of that step.
+     at rest    before a checkpoint, an evaluation or the end what is under way is waited for. It is
+                declared state, the same on all, and is applied at the same later step.
+     end        with `drain` the engine calls step() for the last `steps` gradients when the run
+                ends, else they are dropped.
+
+   steps 0: nothing is late. Without threads (engine_options.lane -1) each exchange is over before
+   its step ends, and is applied as late. TUTTI_ERR_USAGE: other methods; m->whole, as soon as
+   declare() is over; more than TUTTI_LATE_MOST steps; an optimiser that is lazy; one of the
+   client's that updates by itself. */
+enum { TUTTI_LATE_MOST = 15 };
+tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, uint64_t from,
+                                bool drain, tutti_error *err);
+/* Within step(): the step whose gradient is in g, and how many steps ago that was. 0: this one. */
+uint64_t tutti_late_step(const tutti_method *m);
+uint64_t tutti_late_age(const tutti_method *m);
+/* Is an exchange beside the computation at all? From open() on; false too where nothing is late. */
+bool tutti_late_overlaps(const tutti_method *m);
+/* What this worker has waited for such exchanges in this process, in ns. Client thread. */
+int64_t tutti_late_waited_ns(const tutti_method *m);
 
 /* ---- services: `service` is an index of ops->services ---- */
 
@@ -528,6 +868,9 @@ typedef struct tutti_facility_ops {
     tutti_status (*open)(void *self, tutti_error *err);
     /* Services have ended, and the lane. Once for each that was added, however far it came. */
     void (*close)(void *self);
+    /* A step begins on this worker: before its first pass, and again before that when it begins
+       anew. May communicate. */
+    tutti_status (*begin)(void *self, tutti_error *err);
     /* All are about to come to rest: what the client has started and not waited for is over on
        return, and no message of it is under way. May communicate. It is called in runs without
        services, too. */

@@ -319,6 +319,10 @@ void tutti_nn_draw(tutti_nn *nn, uint64_t seed, uint64_t first);
 /* Passes that follow leave running statistics as they are; false: they move them again. */
 void tutti_nn_hold_statistics(tutti_nn *nn, bool hold);
 
+/* Passes that follow write the loss of their sample k to losses[k], each rounded from what loss_sum
+   adds up. NULL, as at first: they do not, and it costs nothing. */
+void tutti_nn_losses(tutti_nn *nn, float *losses);
+
 /* As tutti_nn_pass, for samples with categories. rows: samples x tables, each below task.rows; x
    and labels as for images. The loss is the binary cross-entropy of one logit. TUTTI_ERR_CORRUPT: a
    row that is none of the table, with its sample and table. */

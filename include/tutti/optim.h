@@ -72,7 +72,7 @@ void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const fl
                   const tutti_rate *rate);
 
 /* ---- schedules of the learning rate: a factor on the base rate, a pure function of the step (from
-   0), the same bits on every machine.
+   0), the same bits on every machine. It is never above 1: the base rate is the greatest.
 
    Specs: constant(warmup=W), step(every=E,gamma=G,warmup=W), cosine(warmup=W,floor=F),
    linear(warmup=W,floor=F). Warm-up: factor (t+1)/W for step t < W, then the schedule counted from

@@ -79,9 +79,17 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    ranks only serve: 0: those; else they must be so many.
    pieces: requests are about pieces (tutti_server_exchange), which are cut one by one, and no
    values are kept. false: a server keeps the values of its slice of x.
-   wire: what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16, without `pieces` and without
-   TUTTI_KNOWS_ROWS: rounded to nearest when they are sent, floats again for the rule and in `into`.
-   A number that fp16 has not got ends the run where it is to be sent (TUTTI_ERR_NUMBER).
+   wire: what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16: rounded to nearest when they
+   are sent, floats again for the rule and in `into`. Not under TUTTI_KNOWS_ROWS but with `pieces`,
+   where tables travel as they are. A number that fp16 has not got ends the run where it is to be
+   sent (TUTTI_ERR_NUMBER); one of a gradient that is not finite itself goes as such.
+   even: a range is cut at multiples of 4 elements and not of 16, so that parts differ by 16 bytes
+   at most.
+   node, rails: of pieces. Workers of `node` consecutive ranks count as one, and send what they have
+   summed among themselves: so many of them are rails, the first of each node, and rail u sends slot
+   u of a piece, cut as a range is over servers. `servers` is how many nodes serve, and of each its
+   rails: a rail's slots go between its workers only. Ranks that only serve serve all rails. Tables
+   are sent by every worker as without nodes. 0: 1.
    anew: of a checkpoint of other workers, be they as many as have saved it, all begin at the
    servers' model: what they had is nothing to the rule any more. */
 typedef struct tutti_server_setup {
@@ -99,6 +107,8 @@ typedef struct tutti_server_setup {
        it is not called. */
     tutti_status (*due)(tutti_method *m, tutti_error *err);
     tutti_dtype wire;
+    bool even;
+    int node, rails;             /* rails <= node, which divides the workers */
     bool anew;
     bool tells;                  /* its rule calls tutti_server_tell */
     tutti_server_loss lost;      /* NULL: the rule waits for nobody */
@@ -135,7 +145,7 @@ tutti_status tutti_server_agree(tutti_server *s, tutti_error *err);
 bool tutti_server_keeps(const tutti_server *s);
 int tutti_server_count(const tutti_server *s); /* S */
 int tutti_server_index(const tutti_server *s); /* which of them I am; -1: I serve nothing */
-/* Server k's part of the elements [first, first + count); its length. */
+/* Server k's part of the elements [first, first + count); its length. Of those without rails. */
 size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count,
                          size_t *part_first);
 
@@ -169,6 +179,64 @@ tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t 
    they answer back into its place. */
 tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b,
                                    tutti_error *err);
+
+/* ---- sums of pieces (src/server/sums.c) ----
+
+   What methods share whose servers add up gradients and keep no values. A worker sends each server
+   its part of a piece. Once all have sent theirs the server sends to all, in its place, the sum
+   over the workers of weight_r g_r: the one order of summation, each product rounded once. So the
+   bits are those of tutti_exchange without a codec, whatever comes first, and every optimiser,
+   clipping and share of a step works: the update stays at the workers.
+
+   A worker may have as many pieces under way as its lane has threads, in any order. The next
+   exchange of a piece begins when the last one is over. With `slots` they are at most so many,
+   begun in their order: it sets m->lane_width and m->all_on_lane. Then a server needs memory for
+   the contributions to so many, in place of all.
+
+   Nodes. With `node` above 1 the workers of a node first sum their weighted gradients of a piece
+   (reduce-scatter), its rails send the slots that they have of that, and what comes back goes to
+   all of the node (all-gather). node is a power of two, or all workers, so that a node's sum is a
+   subtree of the one order of summation: bits stay. If there is one node nothing is sent to
+   servers. Tables are sent by all workers, row by row, and summed at servers alone.
+
+   Losses, with TUTTI_GOES_ON: a step is the mean of those that sent, their weights divided by their
+   sum. This includes the step in which a worker is lost: a part that had its gradient by then is a
+   mean with it, and another one without. All that are left get the same. A worker whose node has
+   lost another leaves the run, too. */
+typedef struct tutti_server_sums tutti_server_sums;
+typedef struct tutti_server_sums_options {
+    int service;                 /* index of the method's service whose run() is
+                                    tutti_server_sums_run */
+    int servers;                 /* as in tutti_server_setup, as are the next four */
+    bool even;
+    int node, rails;
+    tutti_dtype wire;            /* sums are of floats whatever it is */
+    int slots;                   /* 0: as many as come */
+} tutti_server_sums_options;
+/* Within declare(), after m->piece_bytes and the like are set. It is a facility. TUTTI_ERR_USAGE:
+   more servers than nodes; too many workers; more threads asked for (--lane) than slots. */
+tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m, tutti_plan *plan,
+                                       const tutti_server_sums_options *options, tutti_error *err);
+/* The service's run(). Returns at once where nothing is served. */
+tutti_status tutti_server_sums_run(tutti_server_sums *s, tutti_error *err);
+/* An exchange hook's, on the thread that it is called on: p->g := the sum, with p->step and
+   p->weight. Blocks. */
+tutti_status tutti_server_sums_exchange(tutti_server_sums *s, tutti_piece *p, tutti_error *err);
+/* Of this process so far: while no exchange is under way, and of `served` while all is quiet.
+   watch: client thread, within pass() and as the first thing in step(); without it hidden_seconds
+   stays 0. */
+typedef struct tutti_server_sums_figures {
+    int under_way_most;          /* pieces at a time */
+    double under_way_mean;       /* while there were any */
+    double trip_seconds, trip_seconds_most; /* from sending to servers until all have answered */
+    double busy_seconds;         /* pieces were under way, and of that while the client computed */
+    double hidden_seconds;
+    int server;                  /* which of them I am; -1: none */
+    uint64_t served_bytes, sums; /* of the sums that I have made: bytes of each, as they are sent to
+                                    one worker, and their number */
+} tutti_server_sums_figures;
+void tutti_server_sums_watch(tutti_server_sums *s, bool step);
+void tutti_server_sums_tell(const tutti_server_sums *s, tutti_server_sums_figures *f);
 
 /* ---- within a rule, on its thread ---- */
 

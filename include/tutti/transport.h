@@ -161,7 +161,8 @@ typedef struct tutti_transport_ops {
     /* ---- memory that all ranks of the run map (same host). Optional ---- */
     /* A collective call: all ranks, in the same order, with the same name. `bytes` may differ by
        rank; 0: none of mine. of_rank: room for size pointers; of_rank[rank] is mine. The memory is
-       zeroed, 64-byte aligned, reserved in full before anybody touches it, and lives until close.
+       zeroed, 64-byte aligned, and lives until close. Of processes it is reserved in full before
+       anybody touches it. Of ranks of one process it is that process's own, as what it allocates.
        Too little room: TUTTI_ERR_MEMORY on every rank, naming need, have and what mends it.
        NULL member: collectives use messages, and the engine's vectors are private. */
     tutti_status (*window)(void *t, const char *name, size_t bytes, void **of_rank,

@@ -63,6 +63,9 @@ TUTTI_JOB_RUNNING = 2
 TUTTI_JOB_ENDED = 3
 TUTTI_GRAPH_SIZE_MAX = 65536
 TUTTI_GRAPH_GAP_MAX = 2048
+TUTTI_KNOBS_MOST = 6
+TUTTI_POINTS_MOST = 200
+TUTTI_KNOB_WORDS = 64
 TUTTI_REPLICAS_EQUAL = 1
 TUTTI_OWNS_UPDATE = 2
 TUTTI_GOES_ON = 4
@@ -76,8 +79,13 @@ TUTTI_SERVERS = 512
 TUTTI_AGAIN = 1024
 TUTTI_HISTOGRAM_EXACT = 1024
 TUTTI_HISTOGRAM_BINS = 1081
+TUTTI_ORDER_READY = 0
+TUTTI_ORDER_OWN = 1
+TUTTI_ORDER_LED = 2
 TUTTI_SERVICES_MOST = 4
 TUTTI_METHOD_DEFAULT_BYTES = 256
+TUTTI_NORM_BLOCK = 4096
+TUTTI_LATE_MOST = 15
 TUTTI_FACILITIES_MOST = 8
 TUTTI_NONFINITE_STOP = 0
 TUTTI_NONFINITE_SKIP = 1
@@ -193,6 +201,10 @@ class tutti_pass(Structure):
         ("exchange", c_bool),
         ("more", c_bool),
         ("merge", c_bool),
+        ("received", c_long),
+        ("given", c_void_p),
+        ("ids", POINTER(c_ulong)),
+        ("losses", POINTER(c_float)),
     ]
 
 
@@ -215,6 +227,8 @@ class tutti_piece(Structure):
         ("x", POINTER(c_float)),
         ("rows", POINTER(tutti_rows)),
         ("group", tutti_group),
+        ("step", c_ulong),
+        ("weight", c_double),
     ]
 
 
@@ -233,6 +247,7 @@ class tutti_method_ops(Structure):
         ("traits", c_uint),
         ("traits_of", CFUNCTYPE(c_uint, c_void_p)),
         ("services", POINTER(tutti_service)),
+        ("serves", CFUNCTYPE(c_bool, c_void_p)),
         ("declare", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(tutti_error))),
         ("open", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
         ("close", CFUNCTYPE(None, c_void_p)),
@@ -407,8 +422,17 @@ class tutti_method(Structure):
         ("optim", POINTER(tutti_optim)),
         ("team", c_int),
         ("lane_width", c_int),
+        ("all_on_lane", c_bool),
+        ("whole", c_bool),
         ("piece_bytes", c_ulong),
         ("first_piece_bytes", c_ulong),
+        ("cut_bytes", c_bool),
+        ("close_bytes", c_ulong),
+        ("piece_bytes_least", c_ulong),
+        ("by_piece", c_bool),
+        ("order", c_int),
+        ("forward_first", c_bool),
+        ("credit", c_ulong),
         ("rng", tutti_rng),
         ("step", c_ulong),
         ("epoch", c_ulong),
@@ -417,6 +441,7 @@ class tutti_method(Structure):
         ("samples", c_long),
         ("weight", c_double),
         ("share", POINTER(tutti_share)),
+        ("names", c_bool),
         ("loss", c_double),
         ("lr", c_double),
         ("engine", c_void_p),
@@ -622,10 +647,16 @@ class tutti_engine_options(Structure):
         ("user", c_void_p),
         ("evaluate", CFUNCTYPE(c_int, c_void_p, POINTER(c_double), POINTER(tutti_error))),
         ("update", CFUNCTYPE(c_int, c_void_p, c_double, POINTER(tutti_error))),
+        ("sample_bytes", c_ulong),
+        ("give", CFUNCTYPE(c_int, c_void_p, POINTER(c_ulong), c_ulong, c_void_p, POINTER(tutti_error))),
+        ("label", CFUNCTYPE(c_int, c_void_p, c_ulong)),
         ("lane", c_int),
         ("trace_events", c_ulong),
         ("stop_on_loss", c_bool),
         ("once", c_bool),
+        ("names", c_bool),
+        ("streams", c_bool),
+        ("needs", c_bool),
         ("servers", c_int),
         ("own_values", c_ulong),
     ]
@@ -654,6 +685,7 @@ class tutti_facility_ops(Structure):
     _fields_ = [
         ("open", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
         ("close", CFUNCTYPE(None, c_void_p)),
+        ("begin", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
         ("arrive", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
         ("hold", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
         ("release", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
@@ -670,12 +702,35 @@ class tutti_job(Structure):
         ("run", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
         ("owner", c_void_p),
         ("index", c_int),
+        ("priority", c_ulong),
+        ("bytes", c_ulong),
+        ("turn", c_ulong),
+        ("queued_ns", c_long),
         ("started_ns", c_long),
         ("ended_ns", c_long),
         ("status", c_int),
         ("error", tutti_error),
         ("state", c_int),
         ("next", c_void_p),
+    ]
+
+
+class tutti_knob(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("low", c_double),
+        ("high", c_double),
+        ("log", c_bool),
+        ("multiple", c_double),
+        ("choices", POINTER(c_char_p)),
+        ("first", c_double),
+    ]
+
+
+class tutti_lane_order(Structure):
+    _fields_ = [
+        ("credit", c_ulong),
+        ("lead", POINTER(tutti_group)),
     ]
 
 
@@ -770,6 +825,14 @@ class tutti_launch_options(Structure):
     ]
 
 
+class tutti_leaders(Structure):
+    _fields_ = [
+        ("inside", tutti_group),
+        ("between", tutti_group),
+        ("ranks", POINTER(c_int)),
+    ]
+
+
 class tutti_mixer_options(Structure):
     _fields_ = [
         ("graph", c_char_p),
@@ -778,6 +841,8 @@ class tutti_mixer_options(Structure):
         ("ahead", c_bool),
         ("gamma", c_double),
         ("cross", c_bool),
+        ("team", c_int),
+        ("by_tensor", c_bool),
     ]
 
 
@@ -848,6 +913,15 @@ class tutti_relay_tensor(Structure):
     ]
 
 
+class tutti_ring_options(Structure):
+    _fields_ = [
+        ("codec", c_char_p),
+        ("bucket_bytes", c_ulong),
+        ("team", c_int),
+        ("overlap", c_bool),
+    ]
+
+
 class tutti_tensor_entry(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -896,9 +970,38 @@ class tutti_server_setup(Structure):
         ("pieces", c_bool),
         ("due", CFUNCTYPE(c_int, POINTER(tutti_method), POINTER(tutti_error))),
         ("wire", c_int),
+        ("even", c_bool),
+        ("node", c_int),
+        ("rails", c_int),
         ("anew", c_bool),
         ("tells", c_bool),
         ("lost", CFUNCTYPE(c_int, POINTER(tutti_method), c_int, POINTER(tutti_error))),
+    ]
+
+
+class tutti_server_sums_options(Structure):
+    _fields_ = [
+        ("service", c_int),
+        ("servers", c_int),
+        ("even", c_bool),
+        ("node", c_int),
+        ("rails", c_int),
+        ("wire", c_int),
+        ("slots", c_int),
+    ]
+
+
+class tutti_server_sums_figures(Structure):
+    _fields_ = [
+        ("under_way_most", c_int),
+        ("under_way_mean", c_double),
+        ("trip_seconds", c_double),
+        ("trip_seconds_most", c_double),
+        ("busy_seconds", c_double),
+        ("hidden_seconds", c_double),
+        ("server", c_int),
+        ("served_bytes", c_ulong),
+        ("sums", c_ulong),
     ]
 
 
@@ -925,6 +1028,17 @@ class tutti_sgd_step(Structure):
         ("decay", c_float),
         ("nesterov", c_bool),
         ("first", c_bool),
+    ]
+
+
+class tutti_take_options(Structure):
+    _fields_ = [
+        ("pass", c_long),
+        ("most", c_long),
+        ("lent", c_bool),
+        ("even", c_bool),
+        ("record", c_char_p),
+        ("replay", c_char_p),
     ]
 
 
@@ -986,6 +1100,26 @@ class tutti_transport_ops(Structure):
     ]
 
 
+class tutti_tuner_options(Structure):
+    _fields_ = [
+        ("knobs", POINTER(tutti_knob)),
+        ("n_knobs", c_int),
+        ("points", c_int),
+        ("drawn", c_int),
+        ("xi", c_double),
+        ("seed", c_ulong),
+    ]
+
+
+class tutti_tune_options(Structure):
+    _fields_ = [
+        ("tuner", tutti_tuner_options),
+        ("drop", c_long),
+        ("steps", c_long),
+        ("apply", CFUNCTYPE(c_int, POINTER(tutti_method), POINTER(c_double), POINTER(tutti_error))),
+    ]
+
+
 class tutti_lr_schedule_ops(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -1022,7 +1156,11 @@ FUNCTIONS = {
     "tutti_average": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_error)]),
     "tutti_averager_average": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_averager_beat": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_begin": (None, [c_void_p]),
+    "tutti_averager_clock": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_averager_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_char_p, c_long, c_long,
+        POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_averager_declare_clock": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_long,
         POINTER(c_int), POINTER(tutti_error)]),
     "tutti_averager_mix": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_averager_read": (None, [c_void_p]),
@@ -1031,6 +1169,8 @@ FUNCTIONS = {
     "tutti_await": (c_int, [POINTER(tutti_method), c_void_p, CFUNCTYPE(c_bool, c_void_p), c_void_p, c_long,
         POINTER(tutti_error)]),
     "tutti_await_rounds": (c_int, [POINTER(tutti_method), c_int, c_long, POINTER(tutti_error)]),
+    "tutti_await_samples": (None, [POINTER(tutti_method), c_long]),
+    "tutti_await_samples_declare": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_axpy": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), POINTER(c_float)]),
     "tutti_barrier": (c_int, [POINTER(tutti_group), POINTER(tutti_error)]),
     "tutti_base_check": (c_int, [POINTER(tutti_method), POINTER(tutti_rate), POINTER(c_bool), POINTER(tutti_error)]),
@@ -1044,6 +1184,10 @@ FUNCTIONS = {
     "tutti_base_unscale": (None, [POINTER(tutti_method)]),
     "tutti_blend": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), c_float, POINTER(c_float)]),
     "tutti_broadcast": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_buffers_average": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
+    "tutti_buffers_declare": (c_int, [POINTER(tutti_method), c_void_p, c_bool, POINTER(tutti_error)]),
+    "tutti_buffers_reset": (None, [POINTER(tutti_method)]),
+    "tutti_by_piece_check": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_call": (c_int, [POINTER(tutti_method), c_int, c_int, POINTER(tutti_note), tutti_buffer, tutti_buffer,
         POINTER(tutti_error)]),
     "tutti_cancel": (None, [c_void_p, POINTER(tutti_request)]),
@@ -1079,6 +1223,7 @@ FUNCTIONS = {
     "tutti_cores": (c_int, []),
     "tutti_cpu_best": (c_int, []),
     "tutti_cpu_name": (c_char_p, [c_int]),
+    "tutti_credit": (None, [POINTER(tutti_method), c_ulong]),
     "tutti_declare": (None, [c_void_p, POINTER(tutti_state), c_void_p]),
     "tutti_declare_late_value": (None, [c_void_p, c_char_p, c_int, c_void_p, c_ulong]),
     "tutti_declare_value": (None, [c_void_p, c_char_p, c_int, c_void_p, c_ulong]),
@@ -1134,6 +1279,7 @@ FUNCTIONS = {
     "tutti_engine_ready_rows": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
     "tutti_engine_ready_rows_from": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, c_void_p, c_int,
         POINTER(tutti_error)]),
+    "tutti_engine_received_most": (c_long, [c_void_p]),
     "tutti_engine_regroup": (c_bool, [c_void_p, POINTER(tutti_group), c_ulong]),
     "tutti_engine_reshare": (c_int, [c_void_p, POINTER(c_long), POINTER(tutti_error)]),
     "tutti_engine_resume": (c_int, [c_void_p, POINTER(tutti_error)]),
@@ -1145,6 +1291,7 @@ FUNCTIONS = {
     "tutti_engine_state_written": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_engine_step": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_engine_swap": (c_bool, [c_void_p]),
+    "tutti_engine_takes": (c_int, [c_void_p]),
     "tutti_engine_trace": (c_ulong, [c_void_p, POINTER(POINTER(tutti_trace_event))]),
     "tutti_engine_values": (POINTER(c_float), [c_void_p, c_int]),
     "tutti_entropy": (None, [POINTER(tutti_runtime), c_void_p, c_ulong]),
@@ -1152,10 +1299,15 @@ FUNCTIONS = {
     "tutti_evaluate_declare": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_exchange": (c_int, [POINTER(tutti_method), POINTER(tutti_piece), c_double, POINTER(tutti_error)]),
     "tutti_exchange_all": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_exchange_ask": (c_int, [POINTER(tutti_method), c_double, POINTER(c_double), POINTER(c_double),
+        POINTER(tutti_error)]),
+    "tutti_exchange_ask_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_error)]),
     "tutti_exchange_check_all": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_exchange_codec": (c_char_p, [POINTER(tutti_method)]),
     "tutti_exchange_declare": (c_int, [POINTER(tutti_method), c_void_p, c_char_p, POINTER(tutti_error)]),
     "tutti_exchange_once": (c_int, [POINTER(tutti_method), c_char_p, POINTER(tutti_error)]),
+    "tutti_exchange_plain": (c_int, [POINTER(tutti_method), POINTER(tutti_piece), c_double, POINTER(tutti_error)]),
+    "tutti_exchange_teams": (c_int, [POINTER(tutti_method), c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_facility_add": (None, [POINTER(tutti_method), POINTER(tutti_facility_ops), c_void_p]),
     "tutti_file_begin": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_bool, POINTER(tutti_error)]),
     "tutti_file_bytes": (c_ulong, [c_void_p]),
@@ -1181,6 +1333,11 @@ FUNCTIONS = {
     "tutti_gather_parts": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_gather_parts_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer,
         POINTER(tutti_error)]),
+    "tutti_gather_v": (c_int, [POINTER(tutti_method), POINTER(c_ulong), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
+    "tutti_give": (c_int, [POINTER(tutti_method), POINTER(tutti_pass), POINTER(c_ulong), POINTER(c_long),
+        POINTER(c_long), POINTER(tutti_error)]),
+    "tutti_give_declare": (c_int, [POINTER(tutti_method), c_void_p, c_long, POINTER(tutti_error)]),
     "tutti_graph_close": (None, [c_void_p]),
     "tutti_graph_degree": (c_int, [c_void_p]),
     "tutti_graph_family": (c_bool, [c_int, POINTER(c_char_p), POINTER(c_char_p), POINTER(POINTER(tutti_option))]),
@@ -1210,9 +1367,19 @@ FUNCTIONS = {
     "tutti_is_left_out": (c_bool, [POINTER(tutti_method), c_int, POINTER(tutti_error)]),
     "tutti_job_wait": (c_int, [c_void_p, POINTER(tutti_job), POINTER(tutti_error)]),
     "tutti_keep_name": (c_char_p, [c_int]),
+    "tutti_knob_check": (c_int, [POINTER(tutti_knob), POINTER(tutti_error)]),
+    "tutti_knob_text": (None, [POINTER(tutti_knob), c_double, c_void_p, c_ulong]),
     "tutti_lane_close": (None, [c_void_p]),
+    "tutti_lane_credit": (None, [c_void_p, c_ulong]),
     "tutti_lane_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_lane_open_ordered": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_int,
+        POINTER(tutti_lane_order), POINTER(tutti_error)]),
     "tutti_lane_start": (None, [c_void_p, POINTER(tutti_job)]),
+    "tutti_late_age": (c_ulong, [POINTER(tutti_method)]),
+    "tutti_late_declare": (c_int, [POINTER(tutti_method), c_void_p, c_int, c_ulong, c_bool, POINTER(tutti_error)]),
+    "tutti_late_overlaps": (c_bool, [POINTER(tutti_method)]),
+    "tutti_late_step": (c_ulong, [POINTER(tutti_method)]),
+    "tutti_late_waited_ns": (c_long, [POINTER(tutti_method)]),
     "tutti_launch_agent": (c_int, [c_int, c_int]),
     "tutti_launch_claim_close": (None, [c_void_p]),
     "tutti_launch_claim_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
@@ -1232,6 +1399,13 @@ FUNCTIONS = {
     "tutti_launch_place_meets": (c_int, [POINTER(tutti_launch_place), POINTER(c_char_p), POINTER(tutti_error)]),
     "tutti_launch_place_transport": (c_char_p, [POINTER(tutti_launch_place)]),
     "tutti_launch_run": (c_int, [POINTER(tutti_launch_options), POINTER(tutti_launch_result), POINTER(tutti_error)]),
+    "tutti_leaders_close": (None, [POINTER(tutti_leaders)]),
+    "tutti_leaders_give": (c_int, [POINTER(tutti_leaders), tutti_buffer, POINTER(tutti_error)]),
+    "tutti_leaders_keyed": (tutti_leaders, [POINTER(tutti_leaders), c_ulong, c_uint]),
+    "tutti_leaders_open": (c_int, [POINTER(tutti_leaders), POINTER(tutti_group), c_int, c_char_p,
+        POINTER(tutti_error)]),
+    "tutti_leaders_sum": (c_int, [POINTER(tutti_leaders), c_float, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_leaders_take": (c_int, [POINTER(tutti_leaders), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_lock": (None, [c_void_p]),
     "tutti_locked_read": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float)]),
     "tutti_locked_read_rows": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float), c_int,
@@ -1270,10 +1444,13 @@ FUNCTIONS = {
     "tutti_mixer_give_back": (c_int, [c_void_p, c_int, POINTER(c_float), POINTER(tutti_error)]),
     "tutti_mixer_model": (POINTER(c_float), [c_void_p, c_int]),
     "tutti_mixer_neighbours": (c_int, [c_void_p]),
+    "tutti_mixer_restart": (None, [c_void_p, POINTER(c_float)]),
     "tutti_mixer_take_back": (c_int, [c_void_p, POINTER(c_float), POINTER(tutti_error)]),
     "tutti_monitor_close": (None, [c_void_p]),
     "tutti_monitor_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), POINTER(tutti_error)]),
+    "tutti_names_declare": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_norm2": (c_double, [c_void_p, c_ulong, POINTER(c_float)]),
+    "tutti_norm2_blocks": (None, [POINTER(tutti_method), c_ulong, c_ulong, POINTER(c_double)]),
     "tutti_normal": (c_double, [tutti_rng, c_ulong]),
     "tutti_now_ns": (c_long, [POINTER(tutti_runtime)]),
     "tutti_optim_by_rows": (c_bool, [POINTER(tutti_optim)]),
@@ -1338,6 +1515,7 @@ FUNCTIONS = {
     "tutti_random": (c_ulong, [tutti_rng, c_ulong]),
     "tutti_rate_at": (tutti_rate, [POINTER(tutti_method), c_ulong]),
     "tutti_rate_now": (tutti_rate, [POINTER(tutti_method)]),
+    "tutti_recut": (c_int, [POINTER(tutti_method), c_ulong, c_ulong, POINTER(tutti_error)]),
     "tutti_recv": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_note), tutti_buffer, c_long, POINTER(tutti_error)]),
     "tutti_reduce": (c_int, [POINTER(tutti_group), c_int, c_int, tutti_buffer, POINTER(tutti_error)]),
     "tutti_reduce_double": (c_int, [POINTER(tutti_group), c_int, POINTER(c_double), c_ulong, POINTER(tutti_error)]),
@@ -1355,6 +1533,10 @@ FUNCTIONS = {
     "tutti_relay_state": (POINTER(tutti_state), [c_void_p, c_ulong, POINTER(c_void_p)]),
     "tutti_relay_steps": (c_ulong, [c_void_p]),
     "tutti_reply": (c_int, [POINTER(tutti_method), POINTER(tutti_note), POINTER(tutti_note), POINTER(tutti_error)]),
+    "tutti_ring_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_ring_options),
+        POINTER(tutti_error)]),
+    "tutti_ring_exchange": (c_int, [c_void_p, c_ulong, POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_ring_of": (POINTER(c_float), [c_void_p, c_int]),
     "tutti_round": (c_int, [POINTER(tutti_method), c_int, c_bool, POINTER(tutti_error)]),
     "tutti_runtime_check": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_runtime_close": (None, [POINTER(tutti_runtime)]),
@@ -1371,6 +1553,7 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_safetensors_write": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_tensor_entry), c_ulong,
         POINTER(c_char_p), POINTER(c_ulong), POINTER(tutti_error)]),
+    "tutti_sample_label": (c_int, [POINTER(tutti_method), c_ulong]),
     "tutti_scale": (None, [c_void_p, c_ulong, c_float, POINTER(c_float)]),
     "tutti_scatter_parts": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_scatter_parts_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer,
@@ -1414,6 +1597,12 @@ FUNCTIONS = {
     "tutti_server_slack": (c_ulong, [POINTER(tutti_method)]),
     "tutti_server_sum": (POINTER(c_float), [c_void_p, POINTER(tutti_server_request), c_int, POINTER(POINTER(c_float)),
         POINTER(c_float), POINTER(c_ulong)]),
+    "tutti_server_sums_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p,
+        POINTER(tutti_server_sums_options), POINTER(tutti_error)]),
+    "tutti_server_sums_exchange": (c_int, [c_void_p, POINTER(tutti_piece), POINTER(tutti_error)]),
+    "tutti_server_sums_run": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_server_sums_tell": (None, [c_void_p, POINTER(tutti_server_sums_figures)]),
+    "tutti_server_sums_watch": (None, [c_void_p, c_bool]),
     "tutti_server_table_fits": (c_int, [c_void_p, c_int, c_double, c_char_p, POINTER(tutti_error)]),
     "tutti_server_tell": (c_int, [c_void_p, c_int, c_int, POINTER(c_bool), POINTER(tutti_error)]),
     "tutti_server_took": (None, [c_void_p, c_ulong]),
@@ -1461,7 +1650,18 @@ FUNCTIONS = {
         POINTER(c_float)]),
     "tutti_stragglar_rounds": (c_int, [c_int, c_bool]),
     "tutti_suggest": (None, [c_char_p, POINTER(c_char_p), c_ulong, c_void_p, c_ulong]),
+    "tutti_sum": (c_int, [POINTER(tutti_method), POINTER(c_float), c_ulong, POINTER(tutti_error)]),
+    "tutti_take_another": (c_bool, [POINTER(tutti_method), c_bool]),
+    "tutti_take_close": (c_int, [POINTER(tutti_method), POINTER(c_long), POINTER(tutti_error)]),
+    "tutti_take_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_take_options), POINTER(tutti_error)]),
+    "tutti_take_divide": (None, [POINTER(tutti_method), c_double]),
+    "tutti_take_known": (c_int, [POINTER(tutti_method), POINTER(tutti_pass), POINTER(c_long), POINTER(c_long),
+        POINTER(tutti_error)]),
+    "tutti_take_left": (c_long, [POINTER(tutti_method)]),
     "tutti_take_over": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_take_place": (c_long, [POINTER(tutti_method), c_long, POINTER(c_ulong), POINTER(c_ulong)]),
+    "tutti_take_tell": (c_int, [POINTER(tutti_method), POINTER(tutti_pass), c_long, POINTER(c_long),
+        POINTER(tutti_error)]),
     "tutti_team_parse": (c_int, [POINTER(tutti_method), c_char_p, c_char_p, POINTER(c_int), POINTER(tutti_error)]),
     "tutti_thread_join": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_thread_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, CFUNCTYPE(c_int, c_void_p,
@@ -1472,6 +1672,12 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_tree_sum": (None, [c_void_p, c_ulong, c_int, POINTER(POINTER(c_float)), POINTER(c_float), POINTER(c_float)]),
     "tutti_tree_sum_all": (None, [c_void_p, c_ulong, c_int, POINTER(POINTER(c_float)), POINTER(c_float)]),
+    "tutti_tune_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_tune_options), POINTER(tutti_error)]),
+    "tutti_tuner_ask": (c_int, [c_void_p, POINTER(c_double), POINTER(tutti_error)]),
+    "tutti_tuner_best": (c_int, [c_void_p, POINTER(c_double), POINTER(tutti_error)]),
+    "tutti_tuner_close": (None, [c_void_p]),
+    "tutti_tuner_open": (c_int, [POINTER(c_void_p), POINTER(tutti_tuner_options), POINTER(tutti_error)]),
+    "tutti_tuner_tell": (c_int, [c_void_p, POINTER(c_double), c_double, POINTER(tutti_error)]),
     "tutti_uniform": (c_double, [tutti_rng, c_ulong]),
     "tutti_unlock": (None, [c_void_p]),
     "tutti_update": (None, [POINTER(tutti_optim), c_ulong, c_ulong, POINTER(c_float), POINTER(c_float),

@@ -1,4 +1,7 @@
-"""Finds and loads libtutti, once: what TUTTI_LIBRARY names, else the one in the package, else the system's."""
+"""Finds and loads libtutti, once: what TUTTI_LIBRARY names, else the one in the package, else the system's.
+
+Under `pip install -e .` the package's Python files are the clone's, and what was built is where pip installs.
+"""
 
 import ctypes
 import os
@@ -8,9 +11,22 @@ from . import _abi
 _SONAME = "libtutti.so." + _abi.ABI
 
 
+def built(*name):
+    """The path of a file that was built for this package: built("lib", "libtutti.so.0.3"). None: there is none."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), *name)
+    if os.path.exists(beside):
+        return beside
+    from importlib import metadata  # not before it is needed: it takes as long as all the rest
+
+    try:
+        installed = os.fspath(metadata.distribution("tutti").locate_file(os.path.join("tutti", *name)))
+    except metadata.PackageNotFoundError:
+        return None
+    return installed if os.path.exists(installed) else None
+
+
 def _find():
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", _SONAME)
-    return os.environ.get("TUTTI_LIBRARY") or (beside if os.path.exists(beside) else _SONAME)
+    return os.environ.get("TUTTI_LIBRARY") or built("lib", _SONAME) or _SONAME
 
 
 def _refused(path, why):

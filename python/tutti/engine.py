@@ -561,6 +561,10 @@ class Engine(_Owner):
     def reshare(self, batch_of: Sequence[int]) -> None:
         check(_c.tutti_engine_reshare, self._at, (ctypes.c_int64 * len(batch_of))(*batch_of))
 
+    def takes(self) -> int:
+        """Does the method decide how many samples a step has? 1: a batch or none. 3: nobody knows before it is over."""
+        return int(_c.tutti_engine_takes(self._at))
+
     def share(self) -> _abi.tutti_share:
         return _c.tutti_engine_share(self._at).contents
 

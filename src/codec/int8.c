@@ -1,12 +1,18 @@
 /* int8.c: codec int8: a sign and seven bits of |x| / max|x| an element, to the nearest level; one
    float scale a bucket. Deterministic; the greatest element is exact and no element is off by more
-   than itself, hence contractive. n + 4 ceil(n / bucket) bytes. */
+   than itself, hence contractive. n + 4 ceil(n / bucket) bytes.
+
+   bucket=0: one scale for a whole message, as Pipe-SGD quantises (Li et al., NeurIPS 2018): s =
+   max|x|, q = round(127 x / s), s q / 127 comes back. A message is a tensor, or an owner's part of
+   one. Halves are rounded away from 0. n + 4 bytes. */
 #include "codec_internal.h"
 #include "registry.h"
 
+static const int64_t whole = INT64_C(1) << 31; /* no view has so many */
+
 static const tutti_option options[] = {
-    { "bucket", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bucket), 2048, 16, 1 << 24, NULL,
-      "elements with a scale of their own; rounded up to a multiple of 8" },
+    { "bucket", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bucket), 2048, 0, 1 << 24, NULL,
+      "elements with a scale of their own, from 16 on; rounded up to a multiple of 8. 0: one scale a message" },
     { 0 }
 };
 
@@ -16,6 +22,15 @@ static unsigned traits(const tutti_codec *c)
     return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED;
 }
 
+static tutti_status check(const tutti_codec *c, tutti_error *err)
+{
+    const int64_t bucket = ((const tutti_codec_quantiser *)c->self)->bucket;
+
+    if (bucket != 0 && bucket < 16)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "bucket is %lld and must be 0 or at least 16", (long long)bucket);
+    return TUTTI_OK;
+}
+
 static void declare(tutti_codec *c, tutti_plan *plan)
 {
     tutti_codec_quantiser *q = c->self;
@@ -23,7 +38,7 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     (void)plan;
     q->bits = 8;
     q->nearest = true;
-    q->bucket = (q->bucket + 7) / 8 * 8;
+    q->bucket = q->bucket == 0 ? whole : (q->bucket + 7) / 8 * 8;
 }
 
 const tutti_codec_ops tutti_codec_int8 = {
@@ -33,6 +48,7 @@ const tutti_codec_ops tutti_codec_int8 = {
     .options = options,
     .self_bytes = sizeof(tutti_codec_quantiser),
     .traits = traits,
+    .check = check,
     .declare = declare,
     TUTTI_CODEC_QUANTISED,
 };

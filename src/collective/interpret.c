@@ -9,6 +9,7 @@
 
    - Every collective over messages has one receive more, from anybody, for an alarm.
    - A member that fails by itself sends an alarm to all others, which fail with the cause it names.
+     Where that is a rank that is gone they first hear from the transport why, if that comes soon.
    - A member that gives up because of an alarm passes it on to those it exchanges messages with.
      The first sender may leave before all have taken it, and then nobody else would tell them.
    - An alarm that is heard fails the collective also where all else has come.
@@ -27,6 +28,8 @@
 #include <stdio.h>
 
 #define ALARM_PORT UINT64_C(0x74757474692d616c)
+#define WHY_PORT UINT64_C(0x74757474692d7768)
+#define WHY_NS INT64_C(200000000) /* as long as a meeting place waits to hear why */
 #define ALARM_BIT (UINT32_C(1) << 31)
 
 typedef struct run {
@@ -130,6 +133,24 @@ static tutti_status look_at(run *r, const tutti_request *request, size_t expecte
     return tutti_request_failed(r->world, request, doing(r, what, sizeof what), r->err);
 }
 
+/* An alarm may be here before the transport has seen for itself that this rank is gone, and only
+   the transport says why. A receive from it ends when that is known. */
+static void hear_why(run *r, int rank)
+{
+    const uint64_t words[2] = { WHY_PORT, r->call->group->context };
+    tutti_request request = { 0 }, *const list[1] = { &request };
+    tutti_error unseen;
+    size_t done;
+
+    if (rank == r->world->rank || rank >= r->world->size ||
+        r->world->ops->recv(r->world->transport, &request, rank, tutti_hash(words, sizeof words),
+                            tutti_host(NULL, 0, TUTTI_U8), &unseen) != TUTTI_OK)
+        return;
+    (void)r->world->ops->wait_some(r->world->transport, list, 1, 1, tutti_now_ns(r->world->rt) + WHY_NS, &done,
+                                   &unseen);
+    r->world->ops->cancel(r->world->transport, &request);
+}
+
 /* The failure that an alarm tells. */
 static tutti_status listen(run *r)
 {
@@ -145,8 +166,10 @@ static tutti_status listen(run *r)
     r->odd_what = (uint32_t)(note->ticket >> 32);
     r->odd_count = (uint64_t)note->b;
     doing(r, what, sizeof what);
-    if (status == TUTTI_ERR_PEER)
+    if (status == TUTTI_ERR_PEER) {
+        hear_why(r, gone.rank);
         return tutti_request_failed(r->world, &gone, what, r->err);
+    }
     if (status == TUTTI_ERR_STATE && r->alarm_tag != r->call->tag)
         return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank,
                                "%s: rank %d found in another collective of this group that rank %d "

@@ -86,6 +86,9 @@ tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error 
 void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids,
                                size_t n, uint64_t step, float *x, uint8_t *labels);
 
+/* Samples of step 0 become those of that step: a problem that drifts moves them all alike. */
+void tutti_data_problem_move(const tutti_data *d, uint64_t step, float *x, size_t n);
+
 /* text.c. how->file is not looked at. tokens: a token file, else a text in UTF-8. */
 tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                   bool tokens, const tutti_data_windows *how, tutti_error *err);

@@ -11,6 +11,7 @@
 #include "data_internal.h"
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 #define DEPTH_MOST 16
 
@@ -35,7 +36,7 @@ struct tutti_loader {
     tutti_monitor *monitor;
     tutti_thread *thread;
     /* without a thread: the next batch */
-    struct { bool set; uint64_t step, epoch, position; int64_t pass, samples; } sought;
+    struct { bool set, named; uint64_t step, epoch, position; int64_t pass, samples; } sought;
     uint64_t made, taken;           /* under monitor (with a thread) */
     bool closing;                   /* under monitor */
 };
@@ -52,7 +53,7 @@ static void gather(tutti_loader *l, uint64_t k)
     const int64_t samples =
         l->sought.set ? l->sought.samples : tutti_share_pass(&l->share, step, l->worker, pass, &epoch, &position);
 
-    for (int64_t i = 0; i < samples; i++)
+    for (int64_t i = 0; i < samples && !l->sought.named; i++)
         l->ids[i] = tutti_share_sample_of(&l->share, l->worker, epoch, position + (uint64_t)i);
     l->ready[slot] = (tutti_batch){ .samples = samples, .step = step, .pass = pass };
     if (l->context > 0) {
@@ -214,7 +215,7 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
     *batch = (tutti_batch){ 0 };
     if (l->thread == NULL) {
         gather(l, l->made++);
-        l->sought.set = false;
+        l->sought.set = l->sought.named = false;
         *batch = l->ready[(l->taken++) % l->slots];
         return TUTTI_OK;
     }
@@ -249,4 +250,11 @@ tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass
     l->sought.position = position;
     l->sought.samples = samples;
     return TUTTI_OK;
+}
+
+void tutti_loader_seek_ids(tutti_loader *loader, const uint64_t *ids)
+{
+    assert(loader->thread == NULL && loader->sought.set);
+    memcpy(loader->ids, ids, (size_t)loader->sought.samples * sizeof *ids);
+    loader->sought.named = true;
 }

@@ -69,24 +69,27 @@ tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error 
     return TUTTI_OK;
 }
 
+void tutti_data_problem_move(const tutti_data *d, uint64_t step, float *x, size_t n)
+{
+    const double *way = d->path > 0 ? path_of(d, d->block) + d->pixels : NULL;
+    const double place = way != NULL ? tutti_problem_place(&d->problem, way, step) : 0;
+
+    for (size_t i = 0; i < n && place > 0; i++)
+        for (size_t j = 0; j < d->pixels; j++)
+            x[i * d->pixels + j] = (float)((double)x[i * d->pixels + j] + place * way[j]);
+}
+
 void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, uint64_t step,
                                float *x, uint8_t *labels)
 {
     const float *all = (const float *)(const void *)(d->block + d->parts[split][DATA_X].offset);
-    const double *way = d->path > 0 ? path_of(d, d->block) + d->pixels : NULL;
-    const double place = way != NULL ? tutti_problem_place(&d->problem, way, step) : 0;
 
     for (size_t i = 0; i < n; i++) {
-        const float *from = all + ids[i] * d->pixels;
-        float *to = x + i * d->pixels;
         assert(ids[i] < d->shape.samples[split]);
         labels[i] = d->block[d->parts[split][DATA_LABELS].offset + ids[i]];
-        if (place > 0)
-            for (size_t j = 0; j < d->pixels; j++)
-                to[j] = (float)((double)from[j] + place * way[j]);
-        else
-            memcpy(to, from, d->pixels * sizeof *to);
+        memcpy(x + i * d->pixels, all + ids[i] * d->pixels, d->pixels * sizeof *x);
     }
+    tutti_data_problem_move(d, step, x, n);
 }
 
 bool tutti_data_optimum(const tutti_data *data, uint64_t step, float *x)

@@ -241,13 +241,13 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
                           "an update): an update with a gradient that is not finite would spoil the model");
     if (!e->client.updates)
         return TUTTI_OK;
-    if ((e->m.ops->traits & TUTTI_OWNS_UPDATE) != 0)
+    if ((e->m.traits & TUTTI_OWNS_UPDATE) != 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "optimizer is 'client', but method '%s' has an update of its own and uses no optimiser; leave "
             "optimizer away",
             e->m.ops->name);
-    if ((e->m.ops->traits & TUTTI_DIRECTION) != 0)
+    if ((e->m.traits & TUTTI_DIRECTION) != 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "optimizer is 'client', but method '%s' updates along a direction of its own, which no other optimiser may "
@@ -273,6 +273,8 @@ tutti_status tutti_engine_check_exchange_only(tutti_engine *e, tutti_error *err)
     const char *what = e->m.ops->exchange == NULL                  ? "exchanges no gradients"
                        : (e->m.traits & TUTTI_REPLICAS_EQUAL) == 0 ? "keeps a model of its own on each worker"
                        : e->merge.declared                         ? "makes one update of several steps"
+                       : e->late.steps > 0 ? "has the gradient of a step only some steps later, and of some steps none"
+                       : e->take.on                                ? "decides how many samples a step has"
                                                                    : NULL;
 
     if (!e->client.updates || e->options.update != NULL)

@@ -53,6 +53,11 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
 
     if (!c->running || what == was)
         return was;
+    if (aside(what) && !aside(was)) { /* its bytes are the method's */
+        tutti_engine_late_rest(e);
+        if (e->by_piece.left > 0)
+            tutti_engine_by_piece_rest(e, NULL); /* what has failed is told by the call that follows */
+    }
     now = tutti_now_ns(e->rt);
     c->spent_ns[was] += now - c->since_ns;
     c->since_ns = now;
@@ -69,6 +74,16 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
         }
     }
     return was;
+}
+
+int64_t tutti_engine_worked_ns(const tutti_engine *e)
+{
+    const tutti_engine_clock *c = &e->clock;
+    int64_t worked = c->running && !aside(c->doing) ? tutti_now_ns(e->rt) - c->since_ns : 0;
+
+    for (int what = 0; what <= TUTTI_DOING_OUTSIDE; what++)
+        worked += aside((tutti_doing)what) ? 0 : c->spent_ns[what];
+    return worked;
 }
 
 /* What a collective on behalf of an evaluation takes is the evaluation's. */
@@ -182,13 +197,27 @@ int64_t tutti_computed_ns(const tutti_method *m)
            (c->running && c->doing == TUTTI_DOING_COMPUTE ? tutti_now_ns(e->rt) - c->since_ns : 0);
 }
 
+int64_t tutti_engine_exposed_ns(const tutti_engine *e)
+{
+    const tutti_engine_clock *c = &e->clock;
+
+    return c->spent_ns[TUTTI_DOING_EXPOSED] +
+           (c->running && c->doing == TUTTI_DOING_EXPOSED ? tutti_now_ns(e->rt) - c->since_ns : 0);
+}
+
 void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns, int64_t end_ns)
+{
+    tutti_engine_mark_step(e, what, index, thread, e->progress.step, begin_ns, end_ns);
+}
+
+void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int thread, uint64_t step, int64_t begin_ns,
+                            int64_t end_ns)
 {
     if (e->n_trace < e->options.trace_events)
         e->trace[e->n_trace++] = (tutti_trace_event){ .what = what,
                                                       .index = index,
                                                       .thread = (uint8_t)thread,
-                                                      .step = e->progress.step,
+                                                      .step = step,
                                                       .begin_ns = begin_ns,
                                                       .end_ns = end_ns };
 }

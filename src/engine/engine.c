@@ -122,7 +122,6 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g; it must be a positive norm, or 0 for no clipping",
                           o->clip_norm);
     TUTTI_TRY(tutti_engine_scaler_parse(&e->scaler, o->loss_scale, err));
-    TUTTI_TRY(tutti_engine_check_client(e, err));
     TUTTI_TRY(tutti_collective_check(o->collective, e->m.workers, err));
     if (o->lane < -1 || o->lane > 64)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
@@ -144,33 +143,34 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     m->self = tutti_alloc(m->ops->self_bytes + (m->ops->self_bytes == 0), 1);
     if (m->self == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
+    strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
+    TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
+    m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
+    TUTTI_TRY(tutti_engine_check_client(e, err));
     if (strcmp(e->options.collective, "auto") != 0 &&
-        (m->ops->exchange == NULL || (m->ops->traits & TUTTI_THROUGH_SERVERS) != 0))
+        (m->ops->exchange == NULL || (m->traits & TUTTI_THROUGH_SERVERS) != 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' %s; leave it at auto",
                           e->options.collective, m->ops->name,
-                          m->ops->exchange == NULL ? "does not sum over the workers"
+                          m->ops->exchange == NULL ? "exchanges no gradients, for which it would be taken"
                                                    : "sums at servers, by no collective");
-    if ((m->ops->traits & TUTTI_DIRECTION) != 0 && e->options.clip_norm > 0)
+    if ((m->traits & TUTTI_DIRECTION) != 0 && e->options.clip_norm > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "clip-norm is %g, but method '%s' updates along a direction of its own and never has the "
                           "mean gradient; leave clip-norm at 0",
                           e->options.clip_norm, m->ops->name);
-    if ((m->ops->traits & TUTTI_UPDATES_SLICES) != 0 && (m->ops->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
+    if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
         e->options.clip_norm > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the "
                           "mean gradient; leave clip-norm at 0",
                           e->options.clip_norm, m->ops->name);
-    if ((m->ops->traits & TUTTI_UPDATES_SLICES) != 0 && (m->ops->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
+    if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
         (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on))
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "%s may leave out a step, but method '%s' updates slice by slice without a word among all workers; %s",
             e->scaler.on ? "loss-scale" : "nonfinite=skip", m->ops->name,
             e->scaler.on ? "leave it off" : "leave nonfinite at stop");
-    strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
-    TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
-    m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
     if ((m->traits & TUTTI_AGAIN) != 0 && e->options.once)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' computes the samples of a step again at other values, but this client computes "
@@ -182,9 +182,11 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "servers is %d, but method '%s' has no servers; leave servers at 0, or take a method that "
-                            "has (`tutti methods`)",
-                            m->servers, m->ops->name);
+                            "servers is %d, but method '%s' has no servers%s; leave servers at 0, or take %s (`tutti "
+                            "methods`)",
+                            m->servers, m->ops->name,
+                            (m->ops->traits & TUTTI_SERVERS) != 0 ? " with these options" : "",
+                            (m->ops->traits & TUTTI_SERVERS) != 0 ? "options with which it has" : "a method that has");
 }
 
 /* A method at its own pace takes gradients from one order, as a single worker would. */
@@ -246,7 +248,7 @@ static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const
 
     if (e->codec_is_used)
         return TUTTI_OK;
-    if ((e->m.ops->traits & TUTTI_ENCODES) != 0 || e->exchange != NULL)
+    if ((e->m.traits & TUTTI_ENCODES) != 0 || e->exchange != NULL)
         return tutti_exchange_declare(&e->m, e->plan, e->options.codec, err);
     for (size_t i = 0, used = 0; methods[i] != NULL && used < sizeof names - 34; i++)
         if ((methods[i]->traits & TUTTI_ENCODES) != 0)
@@ -255,9 +257,9 @@ static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const
                       "codec is '%.80s', but method '%s' %s; leave codec away, or take a method of which gradients, or "
                       "models as differences, may go through one (%s)",
                       e->options.codec, e->m.ops->name,
-                      e->m.ops->exchange != NULL                ? "has an exchange of its own, of float32"
-                      : (e->m.ops->traits & TUTTI_SERVERS) != 0 ? to_servers
-                                                                : models,
+                      e->m.ops->exchange != NULL           ? "has an exchange of its own, of float32"
+                      : (e->m.traits & TUTTI_SERVERS) != 0 ? to_servers
+                                                           : models,
                       names);
 }
 
@@ -366,8 +368,16 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     TUTTI_TRY(tutti_exchange_check_cost(e, err));
     TUTTI_TRY(tutti_exchange_check_report(e, err));
     TUTTI_TRY(tutti_checksum_allowed(e, err));
+    TUTTI_TRY(tutti_engine_check_pieces(e, err));
     if (e->options.lane != 0)
         m->lane_width = e->options.lane < 0 ? 0 : e->options.lane;
+    if (m->whole && e->late.steps > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' looks at the whole gradient of a step before it is exchanged (whole), but its "
+                          "exchanges are late, when another step's stands in g; it can have one of them (method.h)",
+                          m->ops->name);
+    if (m->whole)
+        m->lane_width = 0;
     return TUTTI_OK;
 }
 
@@ -398,6 +408,11 @@ static void count_run(tutti_engine *e)
     e->m.steps = e->options.steps;
     if (e->m.steps == 0)
         return;
+    if (e->take.on) {
+        const uint64_t all = (uint64_t)(e->options.batch * e->options.accumulate * e->m.workers);
+        e->m.epochs = (e->m.steps * all + e->share.samples - 1) / e->share.samples;
+        return;
+    }
     /* who only serves: as worker 0 */
     tutti_share_pass(&e->share, e->m.steps - 1, e->m.rank < e->m.workers ? e->member : 0, 0, &e->m.epochs, &position);
     e->m.epochs++;
@@ -425,6 +440,19 @@ static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_pa
     return tutti_engine_compare(e, err); /* before anything is collective whose size depends on the options */
 }
 
+static tutti_status open_lane(tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+    tutti_lane_order order = { .credit = m->credit };
+
+    if (m->order == TUTTI_ORDER_READY || m->lane_width == 0)
+        return tutti_lane_open(&e->lane, e->rt, "lane", m->lane_width, err);
+    e->lead = tutti_group_keyed(&m->all, tutti_port_of("lane", 0, 0), 0);
+    if (m->order == TUTTI_ORDER_LED)
+        order.lead = &e->lead;
+    return tutti_lane_open_ordered(&e->lane, e->rt, "lane", m->lane_width, &order, err);
+}
+
 static tutti_status build(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
@@ -438,13 +466,12 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     }
     if (e->passes_of != NULL)
         tutti_engine_deal(e);
-    TUTTI_TRY(tutti_lane_open(
-        &e->lane, e->rt, "lane",
-        e->m.ops->exchange != NULL && e->m.workers > 1 && e->m.rank < e->m.workers ? e->m.lane_width : 0, err));
     if (e->m.ops->exchange == NULL || e->m.workers == 1 || e->m.rank >= e->m.workers)
         e->m.lane_width = 0;
+    TUTTI_TRY(open_lane(e, err));
     count_run(e);
     TUTTI_TRY(tutti_engine_exchange_open(e, err));
+    TUTTI_TRY(tutti_engine_late_open(e, err));
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));
     TUTTI_TRY(tutti_engine_members_open(e, err));
@@ -509,11 +536,14 @@ void tutti_engine_close(tutti_engine *e)
 {
     if (e == NULL)
         return;
-    tutti_engine_services_close(e);
+    tutti_engine_services_end(e);
+    tutti_engine_late_close(e);
     tutti_lane_close(e->lane);
+    tutti_engine_services_close(e);
     tutti_members_close(e->members);
     tutti_hooks_close(e);
     tutti_engine_exchange_close(e);
+    tutti_engine_given_close(e);
     tutti_optim_close(e->m.optim);
     tutti_lr_schedule_close(e->schedule);
     tutti_plan_close(e->plan);
@@ -535,7 +565,8 @@ void tutti_engine_close(tutti_engine *e)
     tutti_free(e->unit_began_ns);
     tutti_free(e->pieces);
     tutti_free(e->piece_state);
-    tutti_free(e->piece_of_tensor);
+    tutti_free(e->pieces_of);
+    tutti_engine_by_piece_close(e);
     tutti_free(e->announced);
     tutti_engine_rows_close(e);
     tutti_free(e->tensors);
@@ -568,9 +599,24 @@ float *tutti_engine_own(tutti_engine *e)
 
 /* ---- what facilities ask ---- */
 
+void tutti_engine_keep_pieces(tutti_engine *e)
+{
+    e->pieces_stay = true;
+}
+
+const char *tutti_engine_collective(const tutti_engine *e)
+{
+    return e->collective;
+}
+
 bool tutti_engine_has_lanes(const tutti_engine *e)
 {
     return e->options.lane >= 0;
+}
+
+int tutti_engine_lane(const tutti_engine *e)
+{
+    return e->options.lane;
 }
 
 const char *tutti_engine_codec(const tutti_engine *e, bool *checked)
@@ -772,7 +818,9 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
     if (e->stage != STAGE_READY)
         return out_of_order(err, "finish");
     tutti_engine_collect(e);
-    status = tutti_engine_quiet(e, err);
+    status = tutti_engine_drain(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_quiet(e, err);
     if (status == TUTTI_OK)
         status = meet(e, true, err);
     if (status == TUTTI_OK)

@@ -15,10 +15,18 @@
 /* Is that rank lost to this worker, in a run that goes on after losses? All need not have agreed on
    it yet. (tutti_engine_goes_on of engine.h is known from open() on, and not yet in declare().) */
 bool tutti_engine_misses(const tutti_engine *e, int rank);
+/* How many threads the run asks the lane to have (--lane); 0: as the method likes; -1: none. */
+int tutti_engine_lane(const tutti_engine *e);
 /* The lowest worker that is left, as last agreed. */
 int tutti_engine_first(const tutti_engine *e);
+/* The run's algorithm of the workers' sums, for groups of all of them; NULL: chosen for each. */
+const char *tutti_engine_collective(const tutti_engine *e);
 /* May there be threads beside the client's (--lane)? */
 bool tutti_engine_has_lanes(const tutti_engine *e);
+/* Within declare(): something goes by how pieces are cut, so tutti_recut is refused. */
+void tutti_engine_keep_pieces(tutti_engine *e);
+/* From declare() on, once the method has said how pieces are cut: how many there may be. */
+double tutti_engine_most_pieces(const tutti_engine *e);
 /* Whole gradients go to servers, which read g and write x where they are: both are windows then.
    It follows from the method's traits. */
 static inline bool tutti_engine_pushes(const tutti_method *m)
@@ -37,6 +45,8 @@ tutti_doing tutti_engine_expose(tutti_engine *e);
 /* The client has communicated: counted and traced, unless it is aside or the clock stands. */
 void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns,
                        int64_t end_ns);
+/* What the client has waited for communication in this process, in ns. Client thread. */
+int64_t tutti_engine_exposed_ns(const tutti_engine *e);
 /* A service has communicated, from then until now. */
 void tutti_engine_service_comm(tutti_engine *e, int64_t begin_ns);
 
@@ -133,6 +143,9 @@ tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err);
 void tutti_engine_service_hears(tutti_engine *e, int index);
 /* Is it owed rounds? */
 bool tutti_engine_owes(tutti_engine *e, int index);
+/* For a service, within a round of its own: until this other one is owed nothing and is in no
+   round, and it is that time. false: services are held, or end. */
+bool tutti_engine_wait_idle(tutti_engine *e, int index, int64_t until_ns);
 /* A service that serves and is owed a round gets that from tutti_engine_serve in place of a
    request. Is it that? Then nobody is to be answered. */
 bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note);

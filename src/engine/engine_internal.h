@@ -6,6 +6,7 @@
 #include "pace.h"
 #include "rows.h"
 #include "service/service.h"
+#include "take.h"
 
 enum { TUTTI_METRIC_NAME = 64 };
 
@@ -21,11 +22,35 @@ typedef enum {
 typedef struct tutti_engine_piece {
     tutti_job job;
     tutti_engine *engine;
+    int unit;                    /* the least that it meets */
     int missing;                 /* tensors whose gradient has not been announced in this pass */
     bool on_lane;                /* started on the lane; else it is exchanged in step() */
-    bool pending;                /* to be exchanged in this step */
-    tutti_engine_bad bad;        /* written by the job, read after it was waited for */
+    bool pending;                /* started, or to be exchanged in step(), and not waited for */
+    /* written by the job, read after it was waited for */
+    tutti_engine_bad bad;
+    int64_t exchanged_ns;
+
+    /* by piece: written by whoever updates, read likewise */
+    tutti_rate rate;             /* of its gradient's step */
+    int held;                    /* tensors whose unit's backward is not over; under the door */
+    bool exchanged;              /* likewise */
+    bool updated_here;           /* on the client's thread */
+    int64_t updating_ns, updated_ns;
 } tutti_engine_piece;
+/* Pieces that a tensor meets. */
+typedef struct tutti_engine_span { int first, end; } tutti_engine_span;
+
+/* Updates by piece (by_piece.c); the client's thread. */
+typedef struct tutti_engine_by_piece {
+    tutti_monitor *door;         /* of what decides who updates a piece */
+    tutti_rate rate;             /* of this step */
+    int left;                    /* pieces of the step before that were not waited for */
+    bool *through;               /* n_tensors: its unit's backward is over, in this step */
+    bool *stale;                 /* n_tensors: the client's memory is older than x is about to be */
+    bool hands_out;              /* some is */
+    tutti_status status;         /* of an exchange that has failed, and why */
+    tutti_error error;
+} tutti_engine_by_piece;
 
 typedef struct tutti_engine_clock {
     bool running;
@@ -63,6 +88,38 @@ typedef struct tutti_engine_merge {
     } now;
     bool waits;                  /* this step does */
 } tutti_engine_merge;
+
+/* The exchange beside the next steps (late.c). */
+typedef struct tutti_late_gradient {     /* plain numbers of eight bytes: declared state */
+    uint64_t step;
+    double lr, scale;            /* of its step: the rate, and the loss scale as it was */
+    int64_t who;                 /* what the vote found, once it is exchanged (judge.c); 0: well */
+} tutti_late_gradient;
+typedef struct tutti_late_slot tutti_late_slot;
+typedef struct tutti_engine_late {
+    int steps;                   /* after its own in which a gradient is applied; 0: none is late */
+    uint64_t from;
+    bool drains;
+    float *g[TUTTI_LATE_MOST];   /* declared, n each, by step modulo `steps` */
+    struct {                     /* declared */
+        uint64_t first, pending; /* steps of the gradients that wait: so many from there on */
+        uint64_t lag;            /* steps of the run without an update of theirs so far */
+        tutti_late_gradient of[TUTTI_LATE_MOST];
+    } now;
+    tutti_late_slot *slot;       /* steps of them */
+    tutti_lane *lane;            /* exchanges of whole steps, in order */
+    bool applies;                /* within step(): what stands in g is late */
+    bool ends;                   /* the run does: it is drained */
+    tutti_late_gradient in_g;
+    int64_t waited_ns;
+} tutti_engine_late;
+
+/* Samples on the way (given.c). */
+typedef struct tutti_engine_given {
+    int64_t most;                /* in a pass, and to one worker; 0: the method sends none */
+    uint8_t *in, *out;           /* declared: most x sample_bytes each */
+    tutti_request *receives, **wanted; /* workers */
+} tutti_engine_given;
 
 /* The client's optimiser (client.c). */
 typedef struct tutti_engine_client {
@@ -117,7 +174,8 @@ struct tutti_engine {
     tutti_piece *pieces;
     tutti_param *params;         /* names owned by `tensors` */
     char *names;
-    int *piece_of_tensor;
+    tutti_engine_span *pieces_of; /* n_tensors */
+    bool pieces_stay;            /* something else goes by how they are cut */
     tutti_engine_rows *rows;     /* n_tensors; all 0 of those that are no tables */
     float *own_state, *own_kept; /* own_values and one more, which is 1 once this worker has had
                                     samples; as they were before the mean. NULL: none */
@@ -151,13 +209,26 @@ struct tutti_engine {
     bool abandoned;              /* the step begins anew: done has said so */
     bool exchanged;              /* a pass of this step exchanges its pieces: gradients are looked
                                     at there, and the same on all workers afterwards */
-    tutti_engine_piece *piece_state; /* n_pieces */
+    tutti_engine_piece *piece_state; /* n_pieces, with room for what tutti_recut may make */
+    tutti_group lead;            /* of a led lane */
+    tutti_engine_by_piece by_piece;
+    tutti_flag broken;           /* an exchange has failed here: none that follows begins, since the
+                                    others are still in that one and would not come to it */
+    tutti_word broken_by;        /* because of which rank; of pieces, before broken */
+    struct {                     /* by itself, in a piece; before others hear of it */
+        tutti_flag claimed, told;
+        tutti_status status;
+        tutti_error error;
+    } own_failure;
     int next_piece;              /* the only one that may start next */
     bool *announced;             /* n_tensors, in this pass */
     double loss_sum;
     bool values_changed;         /* x differs from the client's copies */
     bool told_unused;
     tutti_engine_merge merge;
+    tutti_engine_late late;
+    tutti_engine_take take;
+    tutti_engine_given given;
     tutti_engine_client client;
     double lr, lr_factor;        /* base rate; the schedule's, of this step */
     bool at_servers;             /* which update slices by the run's optimiser */
@@ -174,6 +245,8 @@ struct tutti_engine {
     struct { uint64_t step, samples, skipped; } progress;
     struct { uint64_t steps, samples, skipped; } own, told;
     uint64_t sat_out;            /* of own.steps; declared by methods that have such steps */
+    uint64_t updates_before_reset; /* of the optimiser's buffers, which rate.t counts from; declared
+                                      by methods that reset them (buffers.c) */
     struct {
         uint64_t restarts, stale_most, stale_n;
         double stale_sum;
@@ -202,6 +275,46 @@ tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int 
                                 tutti_error *err);
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
 
+/* ---- pieces.c ---- */
+
+/* g becomes this worker's gradient of the update, once a pass; where pieces are exchanged their
+   jobs have done it. */
+void tutti_engine_take_in(tutti_engine *e);
+/* The gradient of the tensor stands in g: pieces that are complete start, if this pass exchanges. /
+   Those that are complete, in index order. */
+void tutti_engine_piece_gets(tutti_engine *e, int tensor);
+void tutti_engine_start_ready(tutti_engine *e);
+/* Within step(): exchanges what the lane was not given, and waits for what it has, unless updates
+   go by piece. */
+tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err);
+/* It was waited for, and has ended so. / It is as before its start. */
+void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status);
+void tutti_engine_piece_rests(tutti_engine *e, int k);
+/* What failed here by itself in a piece, which another worker may have failed because of. TUTTI_OK:
+   nothing. */
+tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err);
+
+/* ---- by_piece.c: nothing happens where the method does not update by piece, unless noted ---- */
+
+/* After declare(), of all methods: what m->by_piece, cut_bytes and order do not go with. */
+tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err);
+void tutti_engine_by_piece_close(tutti_engine *e);
+/* The piece is exchanged; on the thread that did it. */
+void tutti_engine_by_piece_exchanged(tutti_engine *e, int k);
+/* What follows is of such methods only, and the client's. A pass begins. / A unit's backward is
+   over. / The pass is. / The step: what was started goes on beside the next. */
+tutti_status tutti_engine_by_piece_pass(tutti_engine *e, const tutti_pass *next, tutti_error *err);
+void tutti_engine_by_piece_done(tutti_engine *e, int unit);
+void tutti_engine_by_piece_passed(tutti_engine *e);
+tutti_status tutti_engine_by_piece_go_on(tutti_engine *e, tutti_error *err);
+/* Waits for what the step before has left under way of a unit, and hands the values out. / Of a
+   table. / Of a tensor, handing nothing out. */
+tutti_status tutti_engine_by_piece_need(tutti_engine *e, int unit, tutti_error *err);
+tutti_status tutti_engine_by_piece_need_table(tutti_engine *e, int tensor, tutti_error *err);
+tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_error *err);
+/* Waits for all; of any method. What has failed is told by each call. */
+tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err);
+
 /* ---- facility.c: as method.h says when ---- */
 
 /* Facilities, and the method's own hook. */
@@ -212,6 +325,7 @@ tutti_status tutti_hooks_release(tutti_engine *e, tutti_error *err);
 /* Does one of them hold or release? */
 bool tutti_hooks_rest(const tutti_engine *e);
 /* Facilities alone. */
+tutti_status tutti_facilities_begin(tutti_engine *e, tutti_error *err);
 tutti_status tutti_facilities_arrive(tutti_engine *e, tutti_error *err);
 void tutti_facilities_begun(tutti_engine *e);
 /* A rank is lost: TUTTI_OK, or the sentence with which the run ends. */
@@ -225,6 +339,10 @@ tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint
 /* ---- step.c ---- */
 
 bool tutti_engine_passes_left(const tutti_engine *e); /* of this step */
+/* Within step(): updates so far as rate.t counts them, this step's with them. */
+uint64_t tutti_engine_updates_after_step(tutti_engine *e);
+/* The run ends: gradients that are late are applied now. */
+tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err);
 
 /* ---- client.c ---- */
 
@@ -260,24 +378,33 @@ void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked
 
 /* ---- finite.c, judge.c ---- */
 
+/* The first number of p->g that is not finite. Looks at no other piece's. */
+void tutti_engine_find_bad_of(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad);
 /* A step whose gradients are not finite is left out, rather than the end. */
 bool tutti_engine_may_skip(const tutti_engine *e);
-/* Is this worker's gradient of a piece finite? Kept in piece_state. A failure unless such steps may
-   be left out, or such gradients are the client's to judge. / The same of the mean, where a codec
-   decoded it. */
-tutti_status tutti_engine_look(tutti_engine *e, int piece, tutti_error *err);
-tutti_status tutti_engine_look_decoded(tutti_engine *e, int piece, tutti_error *err);
-/* Collective where such steps may be left out: is this one? */
+/* Is this worker's gradient of a piece finite? A failure unless such steps may be left out, or such
+   gradients are the client's to judge. / The same of the mean, where a codec decoded it. Any
+   thread. */
+tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
+                               tutti_error *err);
+tutti_status tutti_engine_look_decoded(const tutti_engine *e, const tutti_piece *p,
+                                       tutti_engine_bad *bad, tutti_error *err);
+/* *who: what is not finite, over the members of `group` (NULL: for myself), of what was looked at:
+   a number that they have alike; 0: nothing. Any thread. */
+tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state, uint64_t step,
+                               tutti_group *group, int64_t *who, tutti_error *err);
+/* Collective where such steps may be left out: is the one in g? */
 tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err);
 
 /* ---- scaler.c ---- */
 
 tutti_status tutti_engine_scaler_parse(tutti_engine_scaler *s, const char *text, tutti_error *err);
 void tutti_engine_scaler_loaded(tutti_engine *e);
-void tutti_engine_unscale(tutti_engine *e, tutti_piece *p);
-/* A step of which a gradient is not finite is left out: counted, and the scale follows.
-   TUTTI_ERR_NUMBER: not any more. / A step was good. */
-tutti_status tutti_engine_scaler_skip(tutti_engine *e, int worker, const char *tensor,
+/* Any thread. */
+void tutti_engine_unscale(tutti_engine *e, tutti_piece *p, double scale);
+/* A step of which a gradient is not finite is left out: counted, and the scale follows. had: with
+   which the gradient was computed. TUTTI_ERR_NUMBER: not any more. / A step was good. */
+tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, const char *tensor,
                                       tutti_error *err);
 void tutti_engine_scaler_good(tutti_engine *e);
 
@@ -290,6 +417,39 @@ void tutti_engine_merge_take(tutti_engine *e, tutti_piece *p);
 /* At the end of a step that waits. / There was an update, or it was left out. */
 void tutti_engine_merge_keep(tutti_engine *e);
 void tutti_engine_merge_end(tutti_engine *e);
+
+/* ---- late.c ---- */
+
+tutti_status tutti_engine_late_open(tutti_engine *e, tutti_error *err);
+/* Before lanes are closed. Blocks: runs out what was started. */
+void tutti_engine_late_close(tutti_engine *e);
+/* Is this step's gradient late? */
+bool tutti_engine_late_is(const tutti_engine *e);
+/* The passes of such a step are over: its gradient goes, and g takes the one that is due. *due:
+   there is one, exchanged, on all workers alike. */
+tutti_status tutti_engine_late_turn(tutti_engine *e, bool *due, tutti_error *err);
+/* What is to be applied when the run ends; *due: it is in g. Until there is none. */
+tutti_status tutti_engine_late_drain(tutti_engine *e, bool *due, tutti_error *err);
+/* It was applied, or left out. */
+void tutti_engine_late_end(tutti_engine *e);
+/* Within step(): the one in g; NULL: this step's own. */
+const tutti_late_gradient *tutti_engine_late_applied(const tutti_engine *e);
+/* Waits for what is under way; what has failed is told when it is due. / Only if the codec report
+   measures it. */
+void tutti_engine_late_rest(tutti_engine *e);
+void tutti_engine_late_rest_measured(tutti_engine *e);
+
+/* ---- given.c ---- */
+
+void tutti_engine_given_close(tutti_engine *e);
+
+/* ---- names.c ---- */
+
+/* Before a pass: are its names and its room for losses in order? Marks the losses as not told. /
+   After it: has the client told all of them? */
+tutti_status tutti_engine_names_check(const tutti_engine *e, const tutti_pass *p,
+                                      tutti_error *err);
+tutti_status tutti_engine_losses_check(const tutti_engine *e, double loss_sum, tutti_error *err);
 
 /* ---- allot.c ---- */
 
@@ -318,6 +478,8 @@ tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 
 void tutti_engine_clock_start(tutti_engine *e);
 void tutti_engine_clock_stop(tutti_engine *e);
+/* What steps have taken so far: all time but reports, evaluations and checkpoints. */
+int64_t tutti_engine_worked_ns(const tutti_engine *e);
 /* Steps without an update: of all where replicas are equal, else mine. */
 uint64_t *tutti_engine_skipped(tutti_engine *e);
 /* Figures of ranks that only serve, to all; collective over everyone, in this group. */
@@ -328,4 +490,7 @@ void tutti_engine_note(tutti_engine *e, const char *kind, int worker, uint32_t e
                        const char *text);
 void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns,
                        int64_t end_ns);
+/* Of another step than this one. */
+void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int thread, uint64_t step,
+                            int64_t begin_ns, int64_t end_ns);
 #endif

@@ -61,6 +61,14 @@ bool tutti_hooks_rest(const tutti_engine *e)
 
 /* ---- facilities alone ---- */
 
+tutti_status tutti_facilities_begin(tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->begin != NULL)
+            TUTTI_TRY(e->facility[i].ops->begin(e->facility[i].self, err));
+    return TUTTI_OK;
+}
+
 tutti_status tutti_facilities_arrive(tutti_engine *e, tutti_error *err)
 {
     for (int i = 0; i < e->n_facilities; i++)

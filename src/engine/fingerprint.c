@@ -69,7 +69,9 @@ static void describe(const tutti_engine *e, text *t)
         o->nonfinite == TUTTI_NONFINITE_SKIP   ? "skip"
         : o->nonfinite == TUTTI_NONFINITE_KEEP ? "keep"
                                                : "stop");
-    put(t, "own values=%zu\nloss-scale=%s\n", o->own_values, o->loss_scale);
+    if (m->order == TUTTI_ORDER_LED) /* who has no thread does not follow */
+        put(t, "lane=%s\n", m->lane_width > 0 ? "on" : "off");
+    put(t, "own values=%zu\nloss-scale=%s\nsample bytes=%zu\n", o->own_values, o->loss_scale, o->sample_bytes);
     for (int r = 0; o->batch_of != NULL && r < m->workers; r++)
         put(t, "share of worker %d=%lld\n", r, (long long)o->batch_of[r]);
     put(t, "%s", o->fingerprint);

@@ -4,18 +4,30 @@
 
 #include "engine_internal.h"
 
-bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad)
+/* x of the flat space, from low up to high, which these tensors have. */
+static bool find(const tutti_engine *e, const float *x, int first, int tensors, size_t low, size_t high,
+                 tutti_engine_bad *bad)
 {
     *bad = (tutti_engine_bad){ .found = false };
     for (int i = first; i < first + tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
-        for (size_t k = 0; k < t->count; k++)
+        for (size_t k = low > t->first ? low - t->first : 0; k < t->count && t->first + k < high; k++)
             if (!isfinite(x[t->first + k])) {
                 *bad = (tutti_engine_bad){ .found = true, .tensor = i, .element = k, .value = x[t->first + k] };
                 return true;
             }
     }
     return false;
+}
+
+bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad)
+{
+    return find(e, x, first, tensors, 0, e->layout.used, bad);
+}
+
+void tutti_engine_find_bad_of(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad)
+{
+    find(e, p->g - p->first, p->first_tensor, p->tensors, p->first, p->first + p->count, bad);
 }
 
 bool tutti_engine_may_skip(const tutti_engine *e)

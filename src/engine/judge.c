@@ -5,125 +5,139 @@
 
 #include "engine_internal.h"
 
-static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)
+static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
 {
     return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
                            "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate, "
                            "clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)",
                            e->m.rank, e->tensors[bad->tensor].name, (double)bad->value, bad->element,
-                           (unsigned long long)e->progress.step);
+                           (unsigned long long)step);
 }
 
 /* Of the mean, which all have alike. */
-static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)
+static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
                       "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning "
                       "rate, take a codec with a wider range "
                       "(bf16 instead of fp16) or leave such steps out (nonfinite=skip)",
-                      e->tensors[bad->tensor].name, (double)bad->value, bad->element,
-                      (unsigned long long)e->progress.step, tutti_exchange_codec(&e->m));
+                      e->tensors[bad->tensor].name, (double)bad->value, bad->element, (unsigned long long)step,
+                      tutti_exchange_codec(&e->m));
 }
 
-/* Is my gradient finite? */
-tutti_status tutti_engine_look(tutti_engine *e, int piece, tutti_error *err)
+/* Is my gradient finite? p->g may lie apart from m->g. */
+tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad, tutti_error *err)
 {
-    tutti_engine_bad *bad = &e->piece_state[piece].bad;
-
     bad->found = false;
     if (e->options.nonfinite == TUTTI_NONFINITE_KEEP && e->exchange == NULL)
         return TUTTI_OK;
-    if (!tutti_engine_finite(e, &e->pieces[piece]))
-        tutti_engine_find_bad(e, e->m.g, e->pieces[piece].first_tensor, e->pieces[piece].tensors, bad);
-    return bad->found && !tutti_engine_may_skip(e) ? say_bad(e, bad, err) : TUTTI_OK;
+    if (!tutti_engine_finite(e, p))
+        tutti_engine_find_bad_of(e, p, bad);
+    return bad->found && !tutti_engine_may_skip(e) ? say_bad(e, bad, p->step, err) : TUTTI_OK;
 }
 
 /* A codec has numbers of its own that may overflow: fp16. */
-tutti_status tutti_engine_look_decoded(tutti_engine *e, int piece, tutti_error *err)
+tutti_status tutti_engine_look_decoded(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
+                                       tutti_error *err)
 {
-    const tutti_piece *p = &e->pieces[piece];
-    tutti_engine_bad *bad = &e->piece_state[piece].bad;
-
     if (e->exchange == NULL || bad->found || tutti_engine_finite(e, p))
         return TUTTI_OK;
-    tutti_engine_find_bad(e, e->m.g, p->first_tensor, p->tensors, bad);
+    tutti_engine_find_bad_of(e, p, bad);
     bad->decoded = true;
-    return tutti_engine_may_skip(e) ? TUTTI_OK : say_decoded(e, bad, err);
+    return tutti_engine_may_skip(e) ? TUTTI_OK : say_decoded(e, bad, p->step, err);
 }
 
 /* What is not finite in this step, over all workers: a gradient of somebody's own before any
    decoded mean, which is not finite as well where one of the gradients in it is not. */
 typedef struct verdict { bool bad, own; int worker, tensor; } verdict;
 
-/* The number that all take the greatest of: 0, or 1 + ((own x
-   workers) + worker) x tensors + tensor. */
-static tutti_status vote(tutti_engine *e, verdict *v, tutti_error *err)
+static verdict verdict_of(const tutti_engine *e, int64_t who)
 {
-    tutti_method *m = &e->m;
     const int64_t n = e->layout.n_tensors;
-    tutti_status status = TUTTI_OK;
-    int64_t who = 0;
+    const int workers = e->m.workers;
 
-    for (int k = 0; k < e->layout.n_pieces; k++) {
-        const tutti_engine_bad *bad = &e->piece_state[k].bad;
-        const int64_t mine = 1 + ((bad->decoded ? 0 : (int64_t)m->workers) + m->rank) * n + bad->tensor;
-        if (bad->found && mine > who)
-            who = mine;
-    }
-    if (e->exchanged && m->workers > 1) {
-        const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-        status = tutti_engine_with_team(
-            e, tutti_allreduce(tutti_engine_together(e), TUTTI_MAX, tutti_host(&who, 1, TUTTI_I64), err), err);
-        tutti_engine_doing(e, was);
-    }
-    *v = (verdict){ .bad = who > 0 };
-    if (who > 0)
-        *v = (verdict){ true, (who - 1) / n >= m->workers, (int)((who - 1) / n % m->workers), (int)((who - 1) % n) };
-    return status;
+    return who > 0
+               ? (verdict){ true, (who - 1) / n >= workers, (int)((who - 1) / n % workers), (int)((who - 1) % n) }
+               : (verdict){ .bad = false };
 }
 
-/* A step is left out. Of an overflow in the codec the loss scale is not the cause: the gradient was
-   divided by it before, so a lower one would change nothing. */
-static tutti_status leave_out(tutti_engine *e, const verdict *v, tutti_error *err)
+/* The number that all take the greatest of: 0, or 1 + ((own x workers) + worker) x tensors +
+   tensor. An overflow in the codec, where such steps are not to be left out, is a failure: of it
+   the loss scale is not the cause, for the gradient was divided by it before. */
+tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state, uint64_t step, tutti_group *group,
+                               int64_t *who, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+    const int64_t n = e->layout.n_tensors;
+    verdict v;
+
+    *who = 0;
+    for (int k = 0; k < e->layout.n_pieces; k++) {
+        const tutti_engine_bad *bad = &state[k].bad;
+        const int64_t mine = 1 + ((bad->decoded ? 0 : (int64_t)m->workers) + m->rank) * n + bad->tensor;
+        if (bad->found && mine > *who)
+            *who = mine;
+    }
+    if (group != NULL && m->workers > 1)
+        TUTTI_TRY(
+            tutti_engine_with_team(e, tutti_allreduce(group, TUTTI_MAX, tutti_host(who, 1, TUTTI_I64), err), err));
+    v = verdict_of(e, *who);
+    for (int k = 0; v.bad && !v.own && e->options.nonfinite == TUTTI_NONFINITE_STOP && k < e->layout.n_pieces; k++)
+        if (state[k].bad.found)
+            return say_decoded(e, &state[k].bad, step, err);
+    return TUTTI_OK;
+}
+
+/* A step is left out, whose gradient was computed at that loss scale. */
+static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, double scale, tutti_error *err)
 {
     tutti_method *m = &e->m;
     const char *tensor = e->tensors[v->tensor].name;
 
-    if (e->exchanged)
-        tutti_engine_exchange_left_out(e);
     if (e->options.nonfinite == TUTTI_NONFINITE_KEEP) { /* the client sees it, on all workers, and not the codec */
         m->g[e->tensors[v->tensor].first] = NAN;
         return TUTTI_OK;
     }
     if (v->own && e->scaler.on)
-        return tutti_engine_scaler_skip(e, v->worker, tensor, err);
-    for (int k = 0; !v->own && e->options.nonfinite != TUTTI_NONFINITE_SKIP && k < e->layout.n_pieces; k++)
-        if (e->piece_state[k].bad.found)
-            return say_decoded(e, &e->piece_state[k].bad, err);
+        return tutti_engine_scaler_skip(e, scale, v->worker, tensor, err);
     if (v->own)
         tutti_event(m, "nonfinite", "worker %d: the gradient of %s is not finite in step %llu; the step was left out",
-                    v->worker, tensor, (unsigned long long)m->step);
+                    v->worker, tensor, (unsigned long long)step);
     else
         tutti_event(m, "nonfinite",
                     "the mean gradient of %s is not finite in step %llu as %s decoded it, though each worker's own is; "
                     "the step was left out. A codec with a wider range (bf16 instead of fp16) "
                     "or a lower learning rate mends it",
-                    tensor, (unsigned long long)m->step, tutti_exchange_codec(m));
+                    tensor, (unsigned long long)step, tutti_exchange_codec(m));
     ++*tutti_engine_skipped(e);
     return TUTTI_OK;
 }
 
 tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err)
 {
+    const tutti_late_gradient *late = tutti_engine_late_applied(e);
+    const uint64_t step = late != NULL ? late->step : e->progress.step;
     verdict v;
+    int64_t who;
 
     *skip = false;
     if (!tutti_engine_may_skip(e))
         return TUTTI_OK;
-    TUTTI_TRY(vote(e, &v, err));
+    if (late != NULL)
+        who = late->who;
+    else {
+        const tutti_doing was = tutti_engine_doing(e, e->exchanged ? TUTTI_DOING_EXPOSED : e->clock.doing);
+        const tutti_status status = tutti_engine_vote(
+            e, e->piece_state, step, e->exchanged ? tutti_engine_together(e) : NULL, &who, err);
+        tutti_engine_doing(e, was);
+        TUTTI_TRY(status);
+    }
+    v = verdict_of(e, who);
     *skip = v.bad;
+    if (v.bad && late == NULL && e->exchanged)
+        tutti_engine_exchange_left_out(e, step);
     if (v.bad)
-        return leave_out(e, &v, err);
+        return leave_out(e, &v, step, late != NULL ? late->scale : e->scaler.now.scale, err);
     tutti_engine_scaler_good(e);
     return TUTTI_OK;
 }

@@ -1,77 +1,274 @@
-/* lane.c: a FIFO of blocking jobs run by `width` threads, under one monitor. A hand-over costs
-   two context switches (35-47 us on the reference machine), which is why the engine keeps
-   small pieces on the client's thread. */
+/* lane.c: blocking jobs, admitted by priority and credit, run by `width` threads, under one
+   monitor. A hand-over costs two context switches (35-47 us on the reference machine), which is why
+   the engine keeps small pieces on the client's thread.
+
+   It costs no more on a wide lane: an idle thread waits at a bell of its own, and one is called
+   where there is work for one. Whoever takes work while there is more calls the next. So at any
+   time either nothing can be done, or a thread is on its way to it.
+
+   The queue is a list in the order of admission. Where to put a job is found at once in the two
+   common cases: backward starts them by falling priority values, so each comes first; and
+   without priorities each comes last. */
 #include <errno.h>
 #include <stdio.h>
 
-#include "tutti/lane.h"
+#include "lane_internal.h"
 
-enum { WIDTH_MAX = 64 };
+/* ---- the queue; the monitor is held ---- */
 
-struct tutti_lane {
-    tutti_runtime *rt;
-    tutti_monitor *monitor;
-    tutti_job *first, *last;     /* queued; under monitor */
-    bool closing;                /* under monitor */
-    int width;
-    tutti_thread *thread[WIDTH_MAX];
-};
+/* Before the first of greater value. */
+static void put(tutti_lane *lane, tutti_job *job)
+{
+    tutti_job **at = &lane->first;
 
-static void run(tutti_lane *lane, tutti_job *job)
+    if (lane->last != NULL && lane->last->priority <= job->priority)
+        at = &lane->last->next;
+    while (*at != NULL && (*at)->priority <= job->priority)
+        at = &(*at)->next;
+    job->next = *at;
+    *at = job;
+    if (job->next == NULL)
+        lane->last = job;
+}
+
+/* The one whose turn it is. NULL: it has not been started here, or is not known yet. *before: the
+   one before it in the queue. */
+static tutti_job *find(tutti_lane *lane, tutti_job **before)
+{
+    tutti_job *job = lane->first;
+
+    *before = NULL;
+    if (!tutti_lane_follows(lane))
+        return job;
+    for (; lane->named && job != NULL && job->index != lane->name; job = job->next)
+        *before = job;
+    return lane->named ? job : NULL;
+}
+
+static bool fits(const tutti_lane *lane, const tutti_job *job)
+{
+    return lane->taken == 0 || lane->credit == 0 ||
+           (job->bytes <= lane->credit && lane->taken <= lane->credit - job->bytes);
+}
+
+/* The next job begins, if there is one that may. */
+static tutti_job *admit(tutti_lane *lane)
+{
+    tutti_job *before, *job = find(lane, &before);
+    tutti_error why;
+
+    if (job != NULL && lane->named && job->bytes != lane->named_bytes) {
+        tutti_fail_rank(&why, TUTTI_ERR_STATE, tutti_group_rank(&lane->lead, 0),
+                        "turn %llu of a lane is job %d, of %llu bytes at worker %d and of %zu here; all members start "
+                        "the same jobs",
+                        (unsigned long long)lane->turns, job->index, (unsigned long long)lane->named_bytes,
+                        tutti_group_rank(&lane->lead, 0), job->bytes);
+        tutti_lane_give_up(lane, TUTTI_ERR_STATE, &why);
+        return NULL;
+    }
+    if (job == NULL || !fits(lane, job))
+        return NULL;
+    *(before != NULL ? &before->next : &lane->first) = job->next;
+    if (lane->last == job)
+        lane->last = before;
+    lane->named = false;
+    lane->taken += job->bytes;
+    job->turn = lane->turns++;
+    job->state = TUTTI_JOB_RUNNING;
+    job->started_ns = tutti_now_ns(lane->rt);
+    return job;
+}
+
+/* ---- idle threads; the monitor is held ---- */
+
+static bool has_work(tutti_lane *lane)
+{
+    tutti_job *before;
+    const tutti_job *job = find(lane, &before);
+
+    return (job != NULL && fits(lane, job)) || tutti_lane_wants_turn(lane);
+}
+
+static void call_one(tutti_lane *lane)
+{
+    tutti_lane_worker *w = lane->idle;
+
+    if (w == NULL)
+        return;
+    lane->idle = w->next;
+    tutti_lock(w->bell);
+    w->called = true;
+    tutti_wake(w->bell);
+    tutti_unlock(w->bell);
+}
+
+static void call_for_work(tutti_lane *lane)
+{
+    if (lane->idle != NULL && has_work(lane))
+        call_one(lane);
+}
+
+/* Until it is called. The monitor is let go meanwhile. */
+static void rest(tutti_lane_worker *w)
+{
+    tutti_lane *lane = w->lane;
+
+    w->next = lane->idle;
+    lane->idle = w;
+    tutti_unlock(lane->monitor);
+    tutti_lock(w->bell);
+    while (!w->called)
+        tutti_wait(w->bell, TUTTI_FOREVER, NULL);
+    w->called = false;
+    tutti_unlock(w->bell);
+    tutti_lock(lane->monitor);
+}
+
+/* ---- ends; the monitor is held ---- */
+
+static void end(tutti_lane *lane, tutti_job *job)
+{
+    job->ended_ns = tutti_now_ns(lane->rt);
+    job->state = TUTTI_JOB_ENDED;
+    tutti_wake(lane->monitor);
+}
+
+static void end_unrun(tutti_lane *lane, tutti_job *job)
 {
     job->started_ns = tutti_now_ns(lane->rt);
+    job->status = lane->status;
+    job->error = lane->error;
+    end(lane, job);
+}
+
+void tutti_lane_give_up(tutti_lane *lane, tutti_status status, const tutti_error *why)
+{
+    if (lane->status != TUTTI_OK)
+        return;
+    lane->status = status;
+    lane->error = *why;
+    for (tutti_job *job = lane->first, *next; job != NULL; job = next) {
+        next = job->next; /* once it has ended it is its owner's */
+        end_unrun(lane, job);
+    }
+    lane->first = lane->last = NULL;
+    lane->named = false;
+    tutti_lane_say(lane);
+}
+
+/* ---- the threads ---- */
+
+static void run(tutti_job *job)
+{
     job->error = (tutti_error){ .rank = -1 };
     job->status = job->run(job, &job->error);
-    job->ended_ns = tutti_now_ns(lane->rt);
+}
+
+/* Of a job that was admitted. The monitor is held. */
+static void end_run(tutti_lane *lane, tutti_job *job)
+{
+    const int index = job->index;
+    const tutti_status status = job->status;
+    tutti_error why;
+
+    lane->taken -= job->bytes;
+    end(lane, job);
+    if (lane->is_led && status != TUTTI_OK) {
+        tutti_fail(&why, TUTTI_CLOSED, 0, "job %d of this lane has failed, and no other begins after it", index);
+        tutti_lane_give_up(lane, TUTTI_CLOSED, &why);
+    }
+}
+
+/* The monitor is held, and let go meanwhile. */
+static void carry_out(tutti_lane_worker *w, tutti_job *job)
+{
+    tutti_lane *lane = w->lane;
+    tutti_error why = { .rank = -1 };
+    tutti_status told;
+
+    tutti_unlock(lane->monitor);
+    told = tutti_lane_tell(w, job, &why);
+    if (told == TUTTI_OK)
+        run(job);
+    else {
+        job->status = told;
+        job->error = why;
+    }
+    tutti_lock(lane->monitor);
+    if (told != TUTTI_OK) /* with its rank, if a member is lost */
+        tutti_lane_give_up(lane, told, &why);
+    end_run(lane, job);
+    if (!tutti_lane_leads(lane) || tutti_lane_heard(w))
+        return;
+    call_for_work(lane); /* this thread may be long */
+    tutti_unlock(lane->monitor);
+    told = tutti_lane_told(w, &why);
+    tutti_lock(lane->monitor);
+    if (told != TUTTI_OK)
+        tutti_lane_give_up(lane, told, &why);
 }
 
 static tutti_status work(void *arg, tutti_error *err)
 {
-    tutti_lane *lane = arg;
+    tutti_lane_worker *w = arg;
+    tutti_lane *lane = w->lane;
 
+    (void)err;
     tutti_lock(lane->monitor);
     for (;;) {
-        tutti_job *job = lane->first;
-        if (job == NULL) {
-            if (lane->closing)
-                break;
-            tutti_wait(lane->monitor, TUTTI_FOREVER, err);
-            continue;
-        }
-        lane->first = job->next;
-        if (lane->first == NULL)
-            lane->last = NULL;
-        job->state = TUTTI_JOB_RUNNING;
-        tutti_unlock(lane->monitor);
-        run(lane, job);
-        tutti_lock(lane->monitor);
-        job->state = TUTTI_JOB_ENDED;
-        tutti_wake(lane->monitor);
+        tutti_job *job = admit(lane);
+        if (job != NULL) {
+            call_for_work(lane);
+            carry_out(w, job);
+        } else if (lane->closing && lane->first == NULL)
+            break;
+        else if (tutti_lane_wants_turn(lane))
+            tutti_lane_hear(lane);
+        else
+            rest(w);
     }
+    call_one(lane); /* to end as well */
     tutti_unlock(lane->monitor);
     return TUTTI_OK;
 }
 
-tutti_status tutti_lane_open(tutti_lane **out, tutti_runtime *rt, const char *name, int width, tutti_error *err)
+/* ---- from open to close ---- */
+
+static tutti_status open_threads(tutti_lane *lane, const char *name, int width, tutti_error *err)
+{
+    for (int i = 0; i < width; i++) {
+        tutti_lane_worker *w = &lane->worker[i];
+        char title[16];
+        snprintf(title, sizeof title, "%.10s-%d", name, i);
+        TUTTI_TRY(tutti_monitor_open(&w->bell, lane->rt, err));
+        TUTTI_TRY(tutti_thread_open(&w->thread, lane->rt, title, work, w, err));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_lane_open_ordered(tutti_lane **out, tutti_runtime *rt, const char *name, int width,
+                                     const tutti_lane_order *order, tutti_error *err)
 {
     tutti_lane *lane;
     tutti_status status;
 
     *out = NULL;
-    if (width < 0 || width > WIDTH_MAX)
+    if (width < 0 || width > TUTTI_LANE_WIDTH)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a lane of width %d; it must be from 0 to %d threads", width,
-                          WIDTH_MAX);
+                          TUTTI_LANE_WIDTH);
     lane = tutti_alloc(1, sizeof *lane);
     if (lane == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening lane '%s'", name);
     lane->rt = rt;
+    lane->credit = order->credit;
+    lane->width = width;
+    for (int i = 0; i < width; i++)
+        lane->worker[i].lane = lane;
     status = tutti_monitor_open(&lane->monitor, rt, err);
-    for (int i = 0; status == TUTTI_OK && i < width; i++) {
-        char title[16];
-        snprintf(title, sizeof title, "%.10s-%d", name, i);
-        status = tutti_thread_open(&lane->thread[i], rt, title, work, lane, err);
-        lane->width += status == TUTTI_OK;
-    }
+    if (status == TUTTI_OK && order->lead != NULL)
+        status = tutti_lane_led_open(lane, name, order->lead, err);
+    if (status == TUTTI_OK)
+        status = open_threads(lane, name, width, err);
     if (status == TUTTI_OK)
         *out = lane;
     else
@@ -79,38 +276,67 @@ tutti_status tutti_lane_open(tutti_lane **out, tutti_runtime *rt, const char *na
     return status;
 }
 
+tutti_status tutti_lane_open(tutti_lane **out, tutti_runtime *rt, const char *name, int width, tutti_error *err)
+{
+    static const tutti_lane_order as_started;
+
+    return tutti_lane_open_ordered(out, rt, name, width, &as_started, err);
+}
+
 void tutti_lane_close(tutti_lane *lane)
 {
+    tutti_error why;
+
     if (lane == NULL)
         return;
     if (lane->monitor != NULL) {
         tutti_lock(lane->monitor);
         lane->closing = true;
-        tutti_wake(lane->monitor);
+        if (lane->is_led) {
+            tutti_fail(&why, TUTTI_CLOSED, 0, "this lane was closed before the job's turn");
+            tutti_lane_give_up(lane, TUTTI_CLOSED, &why);
+        }
+        call_one(lane);
         tutti_unlock(lane->monitor);
     }
-    for (int i = 0; i < lane->width; i++)
-        tutti_thread_join(lane->thread[i], NULL);
+    for (int i = 0; i < lane->width; i++) {
+        if (lane->worker[i].thread != NULL)
+            tutti_thread_join(lane->worker[i].thread, NULL);
+        tutti_monitor_close(lane->worker[i].bell);
+    }
+    tutti_lane_led_close(lane);
     tutti_monitor_close(lane->monitor);
     tutti_free(lane);
 }
 
+void tutti_lane_credit(tutti_lane *lane, size_t credit)
+{
+    tutti_lock(lane->monitor);
+    lane->credit = credit;
+    call_for_work(lane);
+    tutti_unlock(lane->monitor);
+}
+
 void tutti_lane_start(tutti_lane *lane, tutti_job *job)
 {
-    job->next = NULL;
-    if (lane->width == 0) {
-        run(lane, job);
-        job->state = TUTTI_JOB_ENDED;
-        return;
-    }
     tutti_lock(lane->monitor);
-    job->state = TUTTI_JOB_QUEUED;
-    if (lane->last != NULL)
-        lane->last->next = job;
-    else
-        lane->first = job;
-    lane->last = job;
-    tutti_wake(lane->monitor);
+    job->queued_ns = tutti_now_ns(lane->rt);
+    if (lane->status != TUTTI_OK)
+        end_unrun(lane, job);
+    else if (lane->width > 0) {
+        job->state = TUTTI_JOB_QUEUED;
+        put(lane, job);
+        call_for_work(lane);
+    } else {
+        job->turn = lane->turns++;
+        job->state = TUTTI_JOB_RUNNING;
+        job->started_ns = job->queued_ns;
+        lane->taken += job->bytes;
+        tutti_unlock(lane->monitor);
+        run(job);
+        tutti_lock(lane->monitor);
+        end_run(lane, job);
+    }
     tutti_unlock(lane->monitor);
 }
 

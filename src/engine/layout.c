@@ -2,13 +2,18 @@
    so that what a piece sends is what its tensors have. (To start each on a cache line of its own
    gained nothing measurable: mlp within 1 %.) Pieces are cut between tensors, as DDP's buckets are
    (Li et al. 2020, section 3.2.3): append until the limit is reached, then close. The first has a
-   smaller limit so that communication starts early. Nothing here changes after open. */
+   smaller limit so that communication starts early. Where the method says so (m->cut_bytes) they
+   are cut by bytes, inside tensors too, so that a large tensor is many pieces: then each is full
+   before the next begins. A table whose rows are known is a piece by itself either way.
+
+   Only pieces change after open, and only by tutti_recut, while none is under way. */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #include "engine_internal.h"
 
-enum { PADDING = 64 };
+enum { PADDING = 64, CUT = 64 / sizeof(float) }; /* elements; a cut piece is a multiple of CUT */
 
 static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size_t *at, tutti_error *err)
 {
@@ -82,11 +87,11 @@ tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int 
         bytes += params[i].name == NULL ? 1 : strlen(params[i].name) + 1;
     e->tensors = tutti_alloc((size_t)n, sizeof *e->tensors);
     e->params = tutti_alloc((size_t)n, sizeof *e->params);
-    e->piece_of_tensor = tutti_alloc((size_t)n, sizeof *e->piece_of_tensor);
+    e->pieces_of = tutti_alloc((size_t)n, sizeof *e->pieces_of);
     e->announced = tutti_alloc((size_t)n, sizeof *e->announced);
     e->rows = tutti_alloc((size_t)n, sizeof *e->rows);
     e->names = name = tutti_alloc(bytes, 1);
-    if (e->tensors == NULL || e->params == NULL || e->piece_of_tensor == NULL || e->announced == NULL ||
+    if (e->tensors == NULL || e->params == NULL || e->pieces_of == NULL || e->announced == NULL ||
         e->rows == NULL || e->names == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d parameters", n);
     for (int i = 0; i < n; i++) {
@@ -107,41 +112,115 @@ tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int 
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
-{
-    const int n = e->layout.n_tensors;
-    size_t limit = e->m.first_piece_bytes;
-    int pieces = 0;
+/* ---- pieces ---- */
 
-    e->pieces = tutti_alloc((size_t)n, sizeof *e->pieces);
-    e->piece_state = tutti_alloc((size_t)n, sizeof *e->piece_state);
-    if (e->pieces == NULL || e->piece_state == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cutting %d parameters into pieces", n);
-    for (int i = 0; i < n; i++) {
+/* Elements of a piece that is cut by bytes. */
+static size_t cut_of(size_t bytes)
+{
+    const size_t n = bytes / sizeof(float) / CUT + (bytes % (CUT * sizeof(float)) != 0);
+    return (n > 0 ? n : 1) * CUT;
+}
+
+/* There may be so many, whatever tutti_recut makes of them: in each stretch between two tables one
+   is not full, and the first is smaller. Or one ends with each tensor. */
+double tutti_engine_most_pieces(const tutti_engine *e)
+{
+    const size_t least = e->m.piece_bytes_least > 0 && e->m.piece_bytes_least < e->m.piece_bytes
+                             ? e->m.piece_bytes_least
+                             : e->m.piece_bytes;
+    const size_t full = e->layout.used / cut_of(least);
+    double tables = 0;
+
+    if (!e->m.cut_bytes)
+        return e->layout.n_tensors;
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        tables += e->rows[i].knows;
+    return (double)full + 2 * tables + 3 + (e->m.close_bytes > 0 ? e->layout.n_tensors : 0);
+}
+
+static void cut(tutti_engine *e)
+{
+    tutti_piece *p = NULL;
+    int n = 0;
+
+    for (int i = 0; i < e->layout.n_tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
         const bool table = e->rows[i].knows;
-        tutti_piece *p = &e->pieces[pieces];
-        if (table && p->tensors > 0) { /* a table is a piece by itself */
-            p = &e->pieces[++pieces];
-            limit = e->m.piece_bytes;
+        if (table) /* a piece by itself */
+            p = NULL;
+        e->pieces_of[i].first = p != NULL ? p->index : n;
+        for (size_t at = 0, some; at < t->count; at += some) {
+            const size_t bytes = (p != NULL ? p->index : n) == 0 ? e->m.first_piece_bytes : e->m.piece_bytes;
+            const size_t room = e->m.cut_bytes && !table ? cut_of(bytes) - (p != NULL ? p->count : 0) : t->count;
+            if (p == NULL) {
+                p = &e->pieces[n];
+                *p = (tutti_piece){ .index = n, .first = t->first + at, .first_tensor = i,
+                                    .g = e->m.g + t->first + at, .x = e->m.x + t->first + at,
+                                    .rows = table ? &e->rows[i].known : NULL, .group.algorithm = e->collective };
+                e->piece_state[n++].unit = t->unit;
+            }
+            some = t->count - at < room ? t->count - at : room;
+            p->count += some;
+            p->tensors++;
+            if (t->unit < e->piece_state[p->index].unit)
+                e->piece_state[p->index].unit = t->unit;
+            if (table || (e->m.cut_bytes ? some == room : p->count * sizeof(float) >= bytes))
+                p = NULL;
+            else if (e->m.cut_bytes && e->m.close_bytes > 0 && p->count * sizeof(float) >= e->m.close_bytes &&
+                     at + some == t->count)
+                p = NULL;
         }
-        if (p->tensors == 0)
-            *p = (tutti_piece){ .index = pieces, .first = t->first, .first_tensor = i, .g = e->m.g + t->first,
-                                .x = e->m.x + t->first, .rows = table ? &e->rows[i].known : NULL,
-                                .group.algorithm = e->collective };
-        p->tensors++;
-        p->count = t->first + t->count - p->first;
-        e->piece_of_tensor[i] = pieces;
-        if (p->count * sizeof(float) >= limit || table) {
-            pieces++;
-            limit = e->m.piece_bytes;
-        }
+        e->pieces_of[i].end = n;
     }
-    if (e->pieces[pieces < n ? pieces : n - 1].tensors > 0 && pieces < n)
-        pieces++;
-    for (int i = 0; i < pieces; i++)
-        e->piece_state[i].engine = e;
     e->layout.piece = e->pieces;
-    e->layout.n_pieces = pieces;
+    e->layout.n_pieces = n;
+    for (int k = 0; k < n; k++)
+        tutti_engine_piece_rests(e, k);
+}
+
+tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
+{
+    const double most = tutti_engine_most_pieces(e);
+    const size_t room = (size_t)most;
+
+    if (most > INT_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' cuts %zu values into up to %.0f pieces; take larger ones, %d are possible",
+                          e->m.ops->name, e->layout.used, most, INT_MAX);
+    e->pieces = tutti_alloc(room, sizeof *e->pieces);
+    e->piece_state = tutti_alloc(room, sizeof *e->piece_state);
+    if (e->pieces == NULL || e->piece_state == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cutting %zu values into up to %zu pieces", e->layout.used,
+                          room);
+    for (size_t k = 0; k < room; k++)
+        e->piece_state[k].engine = e;
+    cut(e);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece_bytes, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const char *keeps = m->piece_bytes_least == 0 ? "it has not said in declare() how small they may become"
+                        : e->exchange != NULL     ? "a codec's memory is for those that there were when the run began"
+                        : e->late.steps > 0       ? "exchanges that are late are under way with those that there were"
+                        : e->pieces_stay          ? "its servers go by those that there were when the run began"
+                                                  : NULL;
+
+    if (e->stage != STAGE_BETWEEN || e->pass.index >= 0)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s': tutti_recut is legal within pass, of a step's first pass (method.h)",
+                          m->ops->name);
+    if (keeps != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' cannot cut its pieces anew: %s", m->ops->name, keeps);
+    if (piece_bytes < m->piece_bytes_least || first_piece_bytes == 0 || first_piece_bytes > piece_bytes)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' cuts pieces of %zu bytes, the first of %zu; they may have %zu and more, and the "
+                          "first no more than the others",
+                          m->ops->name, piece_bytes, first_piece_bytes, m->piece_bytes_least);
+    TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
+    m->piece_bytes = piece_bytes;
+    m->first_piece_bytes = first_piece_bytes;
+    cut(e);
     return TUTTI_OK;
 }

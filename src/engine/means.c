@@ -4,7 +4,8 @@
 
 #include "engine_internal.h"
 
-tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err)
+static tutti_status all_reduce(tutti_method *m, tutti_reduction op, const char *what, float *x, size_t n,
+                               tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const tutti_doing was = tutti_engine_expose(e);
@@ -12,9 +13,32 @@ tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err)
     tutti_status status;
 
     m->all.algorithm = e->collective;
-    status = tutti_allreduce(&m->all, TUTTI_MEAN, tutti_f32(m->device, x, m->layout->used), err);
+    status = tutti_allreduce(&m->all, op, tutti_f32(m->device, x, n), err);
     m->all.algorithm = NULL;
-    tutti_engine_comm(e, "average", 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_comm(e, what, 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err)
+{
+    return all_reduce(m, TUTTI_MEAN, "average", x, m->layout->used, err);
+}
+
+tutti_status tutti_sum(tutti_method *m, float *x, size_t n, tutti_error *err)
+{
+    return all_reduce(m, TUTTI_SUM, "sum", x, n, err);
+}
+
+tutti_status tutti_gather_v(tutti_method *m, const size_t *counts, tutti_buffer mine, tutti_buffer all,
+                            tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const tutti_doing was = tutti_engine_expose(e);
+    const int64_t begin = tutti_now_ns(e->rt);
+    const tutti_status status = tutti_allgather_v(&m->all, counts, mine, all, err);
+
+    tutti_engine_comm(e, "gather", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
 }

@@ -304,6 +304,20 @@ static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole
     return tutti_engine_more(e, until, more, err);
 }
 
+/* In samples, where steps have as many as their method likes. */
+static tutti_status more_taken(tutti_engine *e, const char *what, uint64_t whole, uint64_t each, bool *more,
+                               tutti_error *err)
+{
+    size_t until;
+
+    if (!tutti_size_mul(whole, each, &until) || until > INT64_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "so many %s are more than 2^63 samples; ask for fewer", what);
+    if (e->stage != STAGE_READY)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "more is legal between steps only (engine.h)");
+    *more = tutti_engine_take_more(e, until);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *more, tutti_error *err)
 {
     *more = false;
@@ -311,6 +325,8 @@ tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *mo
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%llu epochs of a training set whose size nobody has told; give "
                           "data_samples when opening the engine, or ask for samples (tutti_engine_more_samples)",
                           (unsigned long long)epochs);
+    if (e->take.on)
+        return more_taken(e, "epochs", epochs, e->share.samples, more, err);
     return more_steps(e, "epochs", epochs, tutti_share_steps(&e->share), 0, more, err);
 }
 
@@ -318,6 +334,8 @@ tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *
 {
     const uint64_t set = e->share.samples, step = (uint64_t)tutti_share_step(&e->share, 0, -1), rest = samples % set;
 
+    if (e->take.on)
+        return more_taken(e, "samples", samples, 1, more, err);
     return more_steps(e, "samples", samples / set, tutti_share_steps(&e->share), rest / step + (rest % step != 0), more,
                       err);
 }
@@ -430,14 +448,16 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
 void tutti_engine_pace_end(tutti_engine *e)
 {
     e->steps_here++;
-    e->own.steps += !e->own_pace || e->m.samples > 0;
+    /* with counts of its own: a step that exchanges is one of all, whoever has taken nothing */
+    e->own.steps += e->m.samples > 0 || (!e->own_pace && (!e->take.on || e->exchanged));
     if (e->own_pace) {
         e->own.samples += (uint64_t)e->m.samples;
         e->pace.untold_samples = (double)e->m.samples;
         e->pace.untold_loss = e->m.loss * (double)e->m.samples; /* a sample may have been computed several times */
         e->pace.drawn = false;
     } else {
-        e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
+        if (!e->take.on)
+            e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
         e->progress.step++;
     }
     e->m.step = e->progress.step;

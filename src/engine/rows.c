@@ -24,7 +24,7 @@ enum { WORD = 64 };
 
 tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err)
 {
-    const bool knows = e->m.ops->traits & TUTTI_KNOWS_ROWS;
+    const bool knows = e->m.traits & TUTTI_KNOWS_ROWS;
     const size_t workers = (size_t)e->m.workers;
 
     for (int i = 0; i < e->layout.n_tensors; i++) {
@@ -106,7 +106,8 @@ void tutti_engine_rows_clear(tutti_engine *e)
 
 void tutti_engine_rows_all(tutti_engine *e, int tensor)
 {
-    e->rows[tensor].known.all = true;
+    if (e->rows[tensor].knows) /* else pieces on several threads may meet it */
+        e->rows[tensor].known.all = true;
 }
 
 const tutti_rows *tutti_engine_rows_known(const tutti_engine *e, int tensor)
@@ -118,6 +119,8 @@ void tutti_engine_rows_sum(tutti_engine *e, int tensor, bool anew)
 {
     tutti_engine_rows *r = &e->rows[tensor];
 
+    if (!r->knows)
+        return;
     r->summed = true;
     if (anew) {
         r->known.n = 0;
@@ -226,7 +229,7 @@ static const tutti_engine_rows *known_of(const tutti_engine *e, int tensor)
 
 bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p)
 {
-    const tutti_engine_rows *r = known_of(e, p->first_tensor);
+    const tutti_engine_rows *r = p->rows != NULL ? known_of(e, p->first_tensor) : NULL;
     const size_t cols = e->tensors[p->first_tensor].cols;
     bool finite = true;
 
@@ -239,55 +242,13 @@ bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p)
 
 void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a)
 {
-    const tutti_engine_rows *r = known_of(e, p->first_tensor);
+    const tutti_engine_rows *r = p->rows != NULL ? known_of(e, p->first_tensor) : NULL;
     const size_t cols = e->tensors[p->first_tensor].cols;
 
     if (r == NULL)
         tutti_scale(e->m.device, p->count, a, p->g);
     for (size_t k = 0; r != NULL && k < r->known.n; k++)
         tutti_scale(e->m.device, cols, a, p->g + r->ids[k] * cols);
-}
-
-enum { LANES = 16 };
-
-/* In the order of tutti_norm2 over the whole of g: element i in lane i mod 16, what is 0 left
-   out. */
-static void add_squares(const float *g, size_t first, size_t count, double lane[LANES])
-{
-    size_t i = first, end = first + count;
-
-    for (; i < end && i % LANES != 0; i++)
-        lane[i % LANES] += (double)g[i] * (double)g[i];
-    for (; i + LANES <= end; i += LANES)
-        for (size_t k = 0; k < LANES; k++)
-            lane[k] += (double)g[i + k] * (double)g[i + k];
-    for (; i < end; i++)
-        lane[i % LANES] += (double)g[i] * (double)g[i];
-}
-
-double tutti_engine_norm2(const tutti_engine *e)
-{
-    double lane[LANES] = { 0 }, values = 0;
-    bool sparse = false;
-
-    for (int i = 0; i < e->layout.n_tensors; i++)
-        sparse = sparse || known_of(e, i) != NULL;
-    if (!sparse)
-        return tutti_norm2(e->m.device, e->m.n, e->m.g);
-    for (int i = 0; i < e->layout.n_tensors; i++) {
-        const tutti_tensor *t = &e->tensors[i];
-        const tutti_engine_rows *r = known_of(e, i);
-        for (size_t k = 0; r != NULL && k < r->known.n; k++)
-            add_squares(e->m.g, t->first + r->ids[k] * t->cols, t->cols, lane);
-        if (r == NULL)
-            add_squares(e->m.g, t->first, t->count, lane);
-        values += r == NULL ? (double)t->count : (double)(r->known.n * t->cols);
-    }
-    tutti_device_charge(e->m.device, 2 * values, 4 * values);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int k = 0; k < half; k++)
-            lane[k] += lane[k + half];
-    return lane[0];
 }
 
 /* Rows that follow each other go in one call. */
@@ -300,6 +261,17 @@ static void update_rows(tutti_engine *e, const tutti_tensor *t, const tutti_engi
             ;
         tutti_update(e->m.optim, first, run * t->cols, x + first, e->m.g + first, rate);
     }
+}
+
+void tutti_engine_update_piece(tutti_engine *e, const tutti_piece *p, const tutti_rate *rate)
+{
+    tutti_optim *o = e->m.optim;
+    const tutti_engine_rows *r = p->rows != NULL && tutti_optim_by_rows(o) ? known_of(e, p->first_tensor) : NULL;
+
+    if (r != NULL)
+        update_rows(e, &e->tensors[p->first_tensor], r, e->m.x, rate);
+    else
+        tutti_update(o, p->first, p->count, p->x, p->g, rate);
 }
 
 const tutti_rows *tutti_engine_rows_to_update(const tutti_engine *e, int tensor)
@@ -416,7 +388,8 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
     bool every = false;
     int64_t mine;
 
-    r->summed = true;
+    if (p->rows != NULL)
+        r->summed = true;
     if (p->rows == NULL || (workers == 1 && r->known.all))
         return tutti_allreduce_weighted(&p->group, weight, tutti_f32(m->device, p->g, p->count), err);
     if (workers == 1) {

@@ -36,9 +36,11 @@ tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, co
                                            size_t n, tutti_error *err);
 bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p);
 void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
-/* The bits of tutti_norm2 over g. */
+/* Of g, by blocks (norm.c). */
 double tutti_engine_norm2(const tutti_engine *e);
 void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate);
+/* The same of m->x, of a piece that is exchanged. Any thread. */
+void tutti_engine_update_piece(tutti_engine *e, const tutti_piece *p, const tutti_rate *rate);
 /* The rows that an update changes: NULL: all of that tensor. */
 const tutti_rows *tutti_engine_rows_to_update(const tutti_engine *e, int tensor);
 /* tutti_exchange without a codec. */

@@ -17,6 +17,8 @@
      overflow   hysteresis left > 1: one less is left, S stays. Else S :=
                 max(backoff S, min); already there: the run ends, or goes on
                 (on_min). The count of good steps begins anew.
+                A late gradient (late.c) whose own S was greater than S is now moves nothing: S has
+                fallen for one before it.
      good       after `interval` good steps in a row S := growth S, if a float32 can hold it, and
                 hysteresis is as at the beginning. (PyTorch counts alike; DeepSpeed as well, since
                 its last overflow.) A static S never moves.
@@ -130,10 +132,10 @@ void tutti_engine_scaler_loaded(tutti_engine *e)
         s->now = (tutti_engine_scale){ .scale = s->init, .left = s->hysteresis };
 }
 
-void tutti_engine_unscale(tutti_engine *e, tutti_piece *p)
+void tutti_engine_unscale(tutti_engine *e, tutti_piece *p, double scale)
 {
-    if (e->scaler.now.scale != 1)
-        tutti_engine_scale_piece(e, p, (float)(1 / e->scaler.now.scale));
+    if (scale != 1)
+        tutti_engine_scale_piece(e, p, (float)(1 / scale));
 }
 
 static bool told(uint64_t skipped)
@@ -141,14 +143,16 @@ static bool told(uint64_t skipped)
     return (skipped & (skipped - 1)) == 0; /* 1, 2, 4, ... */
 }
 
-tutti_status tutti_engine_scaler_skip(tutti_engine *e, int worker, const char *tensor, tutti_error *err)
+tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, const char *tensor, tutti_error *err)
 {
     tutti_engine_scaler *s = &e->scaler;
     const uint64_t skipped = ++*tutti_engine_skipped(e);
     const double was = s->now.scale;
 
     s->now.good = 0;
-    if (s->dynamic && s->now.left > 1)
+    if (had > was) /* late: S has fallen since that gradient was computed, over one before it */
+        ;
+    else if (s->dynamic && s->now.left > 1)
         s->now.left--;
     else if (s->dynamic && was <= s->min) {
         if (s->on_min == 0)
@@ -157,14 +161,15 @@ tutti_status tutti_engine_scaler_skip(tutti_engine *e, int worker, const char *t
                                    "its least, %g, so scaling is not the cause; lower the "
                                    "learning rate, clip the gradient (clip-norm), take precision bf16, or go on "
                                    "leaving steps out (loss-scale dynamic(on_min=continue))",
-                                   worker, tensor, (unsigned long long)e->m.step, was);
+                                   worker, tensor, (unsigned long long)tutti_late_step(&e->m), was);
     } else if (s->dynamic)
         s->now.scale = fmax(s->min, was * s->backoff);
     if (told(skipped))
         tutti_event(&e->m, "overflow",
                     "worker %d: the gradient of %s overflowed in step %llu at the loss scale %g; the step was left "
                     "out, %llu in all, and the scale is %g",
-                    worker, tensor, (unsigned long long)e->m.step, was, (unsigned long long)skipped, s->now.scale);
+                    worker, tensor, (unsigned long long)tutti_late_step(&e->m), had, (unsigned long long)skipped,
+                    s->now.scale);
     return TUTTI_OK;
 }
 

@@ -1,15 +1,9 @@
-/* step.c: one step, as the client lives it: pass, ready ..., passed, step. Pieces start in index
-   order, whatever order gradients come in, so that all workers hold the same collectives in the
-   same order (Li et al. 2020, section 3.2.3). */
+/* step.c: one step, as the client lives it: pass, ready ..., passed, step. What becomes of its
+   pieces meanwhile is in pieces.c. */
 #include <math.h>
 #include <string.h>
 
 #include "engine_internal.h"
-
-/* Below this a hand-over to the lane costs more than it hides (35 to 47 us, measured). The last
-   piece has nothing left to hide behind. What the lane is not given waits for the end of the step,
-   where the workers wait for each other once instead of once a piece. */
-static const size_t lane_bytes = 256 * 1024;
 
 static tutti_status wrong(tutti_error *err, const char *call, const char *when)
 {
@@ -27,100 +21,29 @@ static tutti_status failed(tutti_engine *e, tutti_status status, tutti_error *er
     return tutti_engine_cause(e, status, err);
 }
 
-/* ---- pieces ---- */
-
-/* p->g becomes this worker's gradient of the update. */
-static void take_in(tutti_engine *e, tutti_piece *p)
-{
-    tutti_engine_unscale(e, p);
-    if (!e->merge.waits)
-        tutti_engine_merge_take(e, p);
-}
-
-/* The same of all pieces, once a pass; where pieces are exchanged their jobs have done it. */
-static void take_all_in(tutti_engine *e)
-{
-    for (int k = 0; k < e->layout.n_pieces && !e->taken_in && !e->exchanged; k++)
-        take_in(e, &e->pieces[k]);
-    e->taken_in = true;
-}
-
-/* Lane thread or client thread: touches only this piece. */
-static tutti_status exchange(tutti_job *job, tutti_error *err)
-{
-    tutti_engine_piece *s = job->owner;
-    tutti_engine *e = s->engine;
-    tutti_piece *p = &e->pieces[job->index];
-    tutti_status status;
-
-    take_in(e, p);
-    TUTTI_TRY(tutti_engine_look(e, job->index, err));
-    e->rows[p->first_tensor].summed = false;
-    status = e->m.ops->exchange(&e->m, p, err);
-    if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* otherwise than by rows: the others' are not known */
-        tutti_engine_rows_all(e, p->first_tensor);
-    return status == TUTTI_OK ? tutti_engine_look_decoded(e, job->index, err) : status;
-}
-
-static void start_piece(tutti_engine *e, int k)
-{
-    tutti_engine_piece *s = &e->piece_state[k];
-    tutti_piece *p = &e->pieces[k];
-
-    p->group = tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->steps_here);
-    p->group.algorithm = e->collective;
-    s->job.run = exchange;
-    s->job.owner = s;
-    s->job.index = k;
-    s->pending = true;
-    s->on_lane = e->m.lane_width > 0 && p->count * sizeof(float) >= lane_bytes && k + 1 < e->layout.n_pieces;
-    if (s->on_lane)
-        tutti_lane_start(e->lane, &s->job);
-}
-
-static void start_ready(tutti_engine *e)
-{
-    while (e->next_piece < e->layout.n_pieces && e->piece_state[e->next_piece].missing == 0)
-        start_piece(e, e->next_piece++);
-}
-
-/* What the lane has, is waited for; what it was not given, runs here; index order. */
-static tutti_status settle(tutti_engine *e, tutti_error *err)
-{
-    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    tutti_status status = TUTTI_OK;
-
-    for (int turn = 0; turn < 2; turn++) /* first ours, beside the lane; then the wait */
-        for (int k = 0; k < e->layout.n_pieces; k++) {
-            tutti_engine_piece *s = &e->piece_state[k];
-            tutti_status one = TUTTI_OK;
-            if (!s->pending || s->on_lane != (turn == 1))
-                continue;
-            if (!s->on_lane && status == TUTTI_OK) {
-                s->job.started_ns = tutti_now_ns(e->rt);
-                one = exchange(&s->job, err);
-                s->job.ended_ns = tutti_now_ns(e->rt);
-            } else if (s->on_lane)
-                one = tutti_job_wait(e->lane, &s->job, status == TUTTI_OK ? err : NULL);
-            s->pending = false;
-            status = status == TUTTI_OK ? one : status;
-            e->clock.comm_ns += s->job.ended_ns - s->job.started_ns;
-            tutti_engine_mark(e, "exchange", k, s->on_lane, s->job.started_ns, s->job.ended_ns);
-        }
-    tutti_engine_doing(e, was);
-    return tutti_engine_with_team(e, status, err);
-}
-
 /* ---- passes ---- */
 
 /* Steps so far that moved the model: what bias corrections count, and schedules with those that
    were sat out besides. A step that was left out is none to either. */
+static uint64_t updates_of(tutti_engine *e, uint64_t steps)
+{
+    const uint64_t without = *tutti_engine_skipped(e) + e->sat_out;
+    return steps > without ? steps - without : 0;
+}
+
+static uint64_t steps_so_far(const tutti_engine *e)
+{
+    return (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || e->own_pace ? e->m.step : e->own.steps;
+}
+
 static uint64_t updates(tutti_engine *e)
 {
-    const bool equal = e->m.traits & TUTTI_REPLICAS_EQUAL;
-    const uint64_t steps = equal || e->own_pace ? e->m.step : e->own.steps,
-                   without = *tutti_engine_skipped(e) + e->sat_out;
-    return steps > without ? steps - without : 0;
+    return updates_of(e, steps_so_far(e));
+}
+
+uint64_t tutti_engine_updates_after_step(tutti_engine *e)
+{
+    return updates_of(e, steps_so_far(e) + 1) - e->merge.now.waited;
 }
 
 static tutti_status begin_step(tutti_engine *e, tutti_error *err)
@@ -130,17 +53,22 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     int64_t all;
 
     TUTTI_TRY(tutti_engine_pace_begin(e, &step, err));
-    all = tutti_share_step(&e->share, step, -1);
-    m->samples = tutti_share_step(&e->share, step, e->member);
-    if (e->own_pace)
-        tutti_engine_pace_samples(e, &m->samples, &all);
-    m->weight = all > 0 ? (double)m->samples / (double)all : 0;
     m->step = e->progress.step;
     m->rng.step = step;
-    /* what begins with the step goes by it, a codec's warm-up */
-    tutti_share_pass(&e->share, step, e->member, 0, &m->epoch, &position);
+    if (e->take.on)
+        tutti_engine_take_begin(e);
+    else {
+        all = tutti_share_step(&e->share, step, -1);
+        m->samples = tutti_share_step(&e->share, step, e->member);
+        if (e->own_pace)
+            tutti_engine_pace_samples(e, &m->samples, &all);
+        m->weight = all > 0 ? (double)m->samples / (double)all : 0;
+        /* what begins with the step goes by it, a codec's warm-up */
+        tutti_share_pass(&e->share, step, e->member, 0, &m->epoch, &position);
+    }
     m->loss = 0;
-    e->lr_factor = tutti_lr_schedule_factor(e->schedule, updates(e) + e->sat_out);
+    e->lr_factor = tutti_lr_schedule_factor(e->schedule,
+                                            e->take.on ? tutti_engine_take_turn(e) : updates(e) + e->sat_out);
     m->lr = e->lr * e->lr_factor;
     e->loss_sum = 0;
     e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) /
@@ -166,11 +94,47 @@ static void begin_anew(tutti_engine *e)
     e->stage = STAGE_BETWEEN;
 }
 
+static void note(void *with, const char *kind, const char *text)
+{
+    /* whole: a codec's line has a word for each tensor, which a replay needs */
+    tutti_engine_note(with, kind, -1, 0, text);
+}
+
+/* What begins with the exchange of this step, unless that is late. */
+static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
+{
+    const tutti_engine_begun begun = { .e = e,
+                                       .group = &e->m.all,
+                                       .step = e->progress.step,
+                                       .epoch = e->m.epoch,
+                                       .lr = e->m.lr,
+                                       .say = e->m.rank == 0 ? note : NULL,
+                                       .with = e };
+    tutti_doing was;
+    tutti_status status;
+
+    if (e->exchange == NULL)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_engine_exchange_weigh(e, err));
+    if (tutti_engine_late_is(e))
+        return TUTTI_OK;
+    was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    status = tutti_engine_exchange_begin(&begun, err);
+    tutti_engine_doing(e, was);
+    return status;
+}
+
 /* The next pass of this step, before its method changes it. */
 static tutti_pass default_pass(const tutti_engine *e)
 {
     tutti_pass next = { .index = e->pass.index + 1, .divisor = e->m.samples };
 
+    next.keep = next.index > 0;
+    next.same_values = next.index > 0;
+    if (e->take.on) {
+        tutti_engine_take_pass(e, &next);
+        return next;
+    }
     if (next.index < e->passes) {
         next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
         next.samples = e->m.samples > 0 ? next.samples : 0;
@@ -181,11 +145,37 @@ static tutti_pass default_pass(const tutti_engine *e)
         next.epoch = e->pass.epoch;
         next.position = e->pass.position;
     }
-    next.keep = next.index > 0;
-    next.same_values = next.index > 0;
     next.more = next.index + 1 < e->passes;
     next.exchange = !next.more;
     return next;
+}
+
+/* The hook says that there is no further pass: none at all, if this was to be the first. */
+static tutti_status close_step(tutti_engine *e, bool exchange, tutti_error *err)
+{
+    if (!e->take.closed)
+        return failed(e,
+                      tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                 "method '%s': pass gave TUTTI_CLOSED, which is for steps that tutti_take_close has "
+                                 "closed (method.h)",
+                                 e->m.ops->name),
+                      err);
+    if (e->pass.index < 0) {
+        tutti_engine_rows_clear(e);
+        for (int i = 0; i < e->layout.n_tensors; i++)
+            if (!e->tensors[i].row_sparse)
+                tutti_fill(e->m.device, e->tensors[i].count, 0, e->m.g + e->tensors[i].first);
+        e->taken_in = true;
+        e->pass = (tutti_pass){ .index = 0 };
+    }
+    e->pass.more = false;
+    e->exchanged = exchange && e->m.ops->exchange != NULL;
+    e->next_piece = 0;
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        e->piece_state[k].missing = 0;
+    if (e->exchanged)
+        tutti_engine_start_ready(e);
+    return TUTTI_CLOSED;
 }
 
 tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err)
@@ -209,7 +199,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
         if (status == TUTTI_OK)
             status = begin_step(e, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_exchange_begin(e, err);
+            status = begin_exchange(e, err);
         if (status != TUTTI_OK)
             return failed(e, status, err);
     } else if (e->stage != STAGE_BETWEEN)
@@ -220,10 +210,21 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     if (e->pass.index >= 0 && !e->pass.more)
         return TUTTI_CLOSED;
     next = default_pass(e);
-    if (next.index == 0)
+    if (next.index == 0) {
         e->m.epoch = next.epoch;
+        TUTTI_TRY(failed(e, tutti_facilities_begin(e, err), err));
+    }
     if (e->m.ops->pass != NULL) {
         const tutti_status status = e->m.ops->pass(&e->m, &next, err);
+        if (status == TUTTI_CLOSED)
+            return close_step(e, next.exchange, err);
+        if (status != TUTTI_OK)
+            return failed(e, status, err);
+    }
+    if (e->take.on)
+        TUTTI_TRY(failed(e, tutti_engine_take_check(e, &next, err), err));
+    if (next.ids != NULL || next.losses != NULL) {
+        const tutti_status status = tutti_engine_names_check(e, &next, err);
         if (status != TUTTI_OK)
             return failed(e, status, err);
     }
@@ -232,10 +233,13 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
         next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
     if (!e->merge.waits)
         tutti_engine_merge_weigh(e);
-    next.exchange = next.exchange && e->m.ops->exchange != NULL && !e->merge.waits;
+    next.exchange = next.exchange && e->m.ops->exchange != NULL && !e->merge.waits && !tutti_engine_late_is(e);
     e->exchanged = e->exchanged || next.exchange;
     e->values_changed = e->values_changed || !next.same_values;
-    tutti_engine_hand_out(e);
+    if (e->m.by_piece)
+        TUTTI_TRY(failed(e, tutti_engine_by_piece_pass(e, &next, err), err));
+    else
+        tutti_engine_hand_out(e);
     if (!next.keep)
         tutti_engine_rows_clear(e);
     e->pass = *pass = next;
@@ -266,6 +270,8 @@ tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_e
 
     if (e->stage != STAGE_PASS || unit < 0 || unit >= e->layout.n_units)
         return wrong(err, "need", e->stage != STAGE_PASS ? "outside a pass" : "for a unit that no parameter is in");
+    if (e->m.by_piece)
+        TUTTI_TRY(failed(e, tutti_engine_by_piece_need(e, unit, err), err));
     if (e->m.ops->need != NULL) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
         status = failed(e, e->m.ops->need(&e->m, unit, backward, err), err);
@@ -285,17 +291,18 @@ tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_e
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward),
                           tutti_now_ns(e->rt));
+    if (backward && e->m.by_piece)
+        tutti_engine_by_piece_done(e, unit);
     if (e->m.ops->done == NULL || e->abandoned)
         return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
     status = e->m.ops->done(&e->m, unit, backward, err);
-    if (status == TUTTI_CLOSED && e->m.ops->exchange != NULL)
-        return failed(
-            e,
-            tutti_fail(
-                err, TUTTI_ERR_STATE, 0,
-                "method '%s': done gave TUTTI_CLOSED, but pieces of this step may have been exchanged (method.h)",
-                e->m.ops->name),
-            err);
+    if (status == TUTTI_CLOSED && (e->m.ops->exchange != NULL || e->take.on))
+        return failed(e,
+                      tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': done gave TUTTI_CLOSED, but %s (method.h)",
+                                 e->m.ops->name,
+                                 e->take.on ? "the samples of this step may have been counted by all"
+                                            : "pieces of this step may have been exchanged"),
+                      err);
     e->abandoned = status == TUTTI_CLOSED;
     return failed(e, status, err);
 }
@@ -314,6 +321,8 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
                           tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name : "");
     t = &e->tensors[tensor];
     TUTTI_TRY(tutti_engine_rows_need(e, tensor, ids, n, err));
+    if (e->m.by_piece)
+        TUTTI_TRY(failed(e, tutti_engine_by_piece_need_table(e, tensor, err), err));
     if (!t->asked || n == 0)
         return TUTTI_OK;
     status = failed(e, e->m.ops->need_rows(&e->m, tensor, ids, n, err), err);
@@ -336,7 +345,7 @@ static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
             "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
             "its gradient is complete",
             e->tensors[tensor].name);
-    return TUTTI_OK;
+    return e->m.by_piece ? failed(e, tutti_engine_by_piece_tensor(e, tensor, err), err) : TUTTI_OK;
 }
 
 static tutti_status announce(tutti_engine *e, int tensor)
@@ -346,9 +355,7 @@ static tutti_status announce(tutti_engine *e, int tensor)
         const int64_t now = tutti_now_ns(e->rt);
         tutti_engine_mark(e, "ready", tensor, 0, now, now);
     }
-    e->piece_state[e->piece_of_tensor[tensor]].missing--;
-    if (e->pass.exchange)
-        start_ready(e);
+    tutti_engine_piece_gets(e, tensor);
     return TUTTI_OK;
 }
 
@@ -437,16 +444,21 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
         begin_anew(e);
         return TUTTI_OK;
     }
+    TUTTI_TRY(tutti_engine_losses_check(e, loss_sum, err));
     for (int i = 0; i < e->layout.n_tensors; i++)
         if (!e->announced[i]) { /* unused in this pass: its gradient is zero */
             if (!e->told_unused)
                 tutti_event(&e->m, "unused-parameter", "%s had no gradient in step %llu; it counts as zero (said once)",
                             e->tensors[i].name, (unsigned long long)e->progress.step);
             e->told_unused = true;
+            if (e->m.by_piece)
+                TUTTI_TRY(failed(e, tutti_engine_by_piece_tensor(e, i, err), err));
             if (!e->pass.keep && !e->tensors[i].row_sparse) /* a table's is 0 already */
                 tutti_fill(e->m.device, e->tensors[i].count, 0, e->m.g + e->tensors[i].first);
-            e->piece_state[e->piece_of_tensor[i]].missing--;
+            tutti_engine_piece_gets(e, i);
         }
+    if (e->m.by_piece)
+        tutti_engine_by_piece_passed(e);
     if (e->own_state != NULL && e->pass.samples > 0)
         e->own_state[e->options.own_values] = 1;
     if (!e->pass.again) {
@@ -456,8 +468,6 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
     e->m.loss = e->computed > 0 ? e->loss_sum / (double)e->computed : 0;
     e->taken_in = false;
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
-    if (e->pass.exchange)
-        start_ready(e);
     e->stage = STAGE_BETWEEN;
     return TUTTI_OK;
 }
@@ -467,8 +477,9 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
 tutti_rate tutti_rate_now(const tutti_method *m)
 {
     tutti_engine *e = m->engine;
+    const uint64_t made = updates(e), behind = e->merge.now.waited + e->late.now.lag + e->updates_before_reset;
 
-    return (tutti_rate){ m->lr, 1, updates(e) - e->merge.now.waited + 1 };
+    return (tutti_rate){ m->lr, 1, (made > behind ? made - behind : 0) + 1 };
 }
 
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t after)
@@ -501,7 +512,14 @@ tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
 
 void tutti_base_unscale(tutti_method *m)
 {
-    take_all_in(m->engine);
+    tutti_engine_take_in(m->engine);
+}
+
+/* At a gradient that no exchange has looked at. */
+static tutti_status look(tutti_engine *e, int k, tutti_error *err)
+{
+    e->pieces[k].step = e->progress.step;
+    return tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
 }
 
 tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err)
@@ -510,10 +528,10 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
 
     *rate = tutti_rate_now(m);
     *skip = false;
-    take_all_in(e); /* of a pass before the step's last */
+    tutti_engine_take_in(e); /* of a pass before the step's last */
     if (!e->exchanged) /* otherwise the pieces' jobs have looked */
         for (int k = 0; k < e->layout.n_pieces; k++)
-            TUTTI_TRY(tutti_engine_look(e, k, err));
+            TUTTI_TRY(look(e, k, err));
     TUTTI_TRY(tutti_engine_judge(e, skip, err));
     if (*skip)
         return TUTTI_OK;
@@ -607,10 +625,45 @@ tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err)
     return status;
 }
 
+/* step(), with the gradient that stands in g. */
+static tutti_status update(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const int64_t begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
+    tutti_status status;
+
+    if (e->merge.waits)
+        tutti_engine_merge_keep(e);
+    else {
+        status = (m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err);
+        if (status != TUTTI_OK)
+            return status;
+        tutti_engine_merge_end(e);
+        tutti_engine_late_end(e);
+    }
+    if (e->options.trace_events > 0)
+        tutti_engine_mark(e, "update", 0, 0, begin, tutti_now_ns(e->rt));
+    e->values_changed = true;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err)
+{
+    bool due = true;
+    tutti_status status = TUTTI_OK;
+
+    while (due && status == TUTTI_OK) {
+        status = tutti_engine_late_drain(e, &due, err);
+        if (due && status == TUTTI_OK)
+            status = update(e, err);
+    }
+    return failed(e, status, err);
+}
+
 tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
-    int64_t begin;
+    bool due = true;
     tutti_status status;
 
     if (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))
@@ -618,24 +671,22 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
                      e->stage == STAGE_PASS      ? "within a pass"
                      : e->stage == STAGE_BETWEEN ? "before the step's passes were over"
                                                  : "between steps");
-    status = settle(e, err);
+    status = tutti_engine_settle_pieces(e, err);
     m->lr = e->lr * e->lr_factor;
-    if (status == TUTTI_OK)
-        take_all_in(e);
-    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged && e->merge.waits; k++)
-        status = tutti_engine_look(e, k, err); /* what may be left out is, with the whole update */
-    begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
-    if (status == TUTTI_OK && e->merge.waits)
-        tutti_engine_merge_keep(e);
+    if (e->m.by_piece)
+        due = false;
+    else if (status == TUTTI_OK && tutti_engine_late_is(e))
+        status = tutti_engine_late_turn(e, &due, err);
     else if (status == TUTTI_OK)
-        status = (m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err);
+        tutti_engine_take_in(e);
+    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged && e->merge.waits; k++)
+        status = look(e, k, err); /* what may be left out is, with the whole update */
+    if (status == TUTTI_OK && due)
+        status = update(e, err);
     if (status != TUTTI_OK)
         return failed(e, status, err);
-    if (!e->merge.waits)
-        tutti_engine_merge_end(e);
-    if (e->options.trace_events > 0)
-        tutti_engine_mark(e, "update", 0, 0, begin, tutti_now_ns(e->rt));
-    e->values_changed = true;
+    if (e->take.on)
+        TUTTI_TRY(failed(e, tutti_engine_take_end(e, err), err));
     tutti_engine_pace_end(e);
     tutti_engine_watch(e);
     e->stage = STAGE_READY;

@@ -5,7 +5,7 @@
    shut.
 
    Rounds take all members, or all neighbours of a graph's round, so all must make the same ones.
-   There are two ways:
+   There are three ways:
 
      with all   (lasgd, delay-by-one) Each worker owes its service a round at the same steps, and
                 the round is an all-reduce. All have made equally many steps whenever all is quiet.
@@ -16,6 +16,12 @@
                 but note them and answer, and rounds are made by a thread that asks nobody. So a
                 member waits in a round only for those that have, or are about to get, the same
                 grant: there is no ring of waiting, whatever the graph.
+     clock      (BAGUA's asynchronous averaging) The round is with all, and grants come from a
+                clock: the lowest grants the next a while after its own part in the last has ended.
+                That one has begun on all by then, so there is at most one under way and one to
+                come. The paper's workers agree in each round whether all want to stop, by a
+                collective. Here whoever stops grants no more, and what is granted is made: workers
+                at different steps come to rest without a word about it.
 
    All rounds that are granted are made before all is quiet. Told gradients, grants and answers are
    calls, which quiet counts, and a round that is granted is owed.
@@ -83,6 +89,10 @@ struct tutti_averager {
     bool spread;
     bool told;                   /* the client has told that rounds are left out */
     int events;                  /* of the world, that `tell` has looked at */
+    int64_t pause_ns;            /* by a clock: from the end of a round to the next */
+    bool clocks;                 /* that way */
+    bool begun;                  /* the client says that rounds may be made; under door */
+    int64_t ended_ns;            /* the last round; under door */
     bool *gone;                  /* workers: agreed by all. Written when all is quiet */
     int *others;                 /* workers: whom a grant goes to; calls, each: to them; tell's */
     tutti_engine_call *calls;
@@ -91,8 +101,8 @@ struct tutti_averager {
 
 static const tutti_facility_ops facility; /* at the end */
 
-tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph,
-                                    int64_t rounds, int64_t ahead, const int services[4], tutti_error *err)
+static tutti_status declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, bool granted,
+                            const int services[4], tutti_error *err)
 {
     const size_t workers = (size_t)m->workers;
     tutti_averager *a = tutti_alloc(1, sizeof *a);
@@ -103,8 +113,7 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
     a->m = m;
     tutti_facility_add(m, &facility, a);
     tutti_engine_declare_history(m->engine);
-    a->rounds = rounds;
-    a->most = (uint64_t)(ahead * rounds);
+    a->ended_ns = INT64_MIN / 2;
     a->tell = services[0];
     a->beat = services[1];
     a->mix = services[2];
@@ -114,10 +123,11 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
         tutti_declare_vector(plan, "averager.sent", TUTTI_SCRATCH, &a->sent);
         tutti_declare_vector(plan, "averager.mean", TUTTI_SCRATCH, &a->mean);
     }
-    if (graph == NULL)
+    if (!granted)
         return TUTTI_OK;
     tutti_declare_value(plan, "averager.round", TUTTI_SAME, &a->round, sizeof a->round);
-    tutti_declare_value(plan, "averager.due", TUTTI_OWN_ZERO, &a->due, sizeof a->due);
+    if (graph != NULL)
+        tutti_declare_value(plan, "averager.due", TUTTI_OWN_ZERO, &a->due, sizeof a->due);
     a->made = tutti_alloc(workers, sizeof *a->made);
     a->gone = tutti_alloc(workers, sizeof *a->gone);
     a->others = tutti_alloc(workers, sizeof *a->others);
@@ -125,7 +135,32 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
     a->each = tutti_alloc(workers, sizeof *a->each);
     if (a->made == NULL || a->gone == NULL || a->others == NULL || a->calls == NULL || a->each == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
-    return tutti_mixer_declare(&a->mixer, m, plan, &(tutti_mixer_options){ .graph = graph }, err);
+    return graph == NULL ? TUTTI_OK
+                         : tutti_mixer_declare(&a->mixer, m, plan, &(tutti_mixer_options){ .graph = graph }, err);
+}
+
+tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph,
+                                    int64_t rounds, int64_t ahead, const int services[4], tutti_error *err)
+{
+    const tutti_status status = declare(out, m, plan, graph, graph != NULL, services, err);
+
+    if (*out != NULL) {
+        (*out)->rounds = rounds;
+        (*out)->most = (uint64_t)(ahead * rounds);
+    }
+    return status;
+}
+
+tutti_status tutti_averager_declare_clock(tutti_averager **out, tutti_method *m, tutti_plan *plan, int64_t pause_ns,
+                                          const int services[4], tutti_error *err)
+{
+    const tutti_status status = declare(out, m, plan, NULL, true, services, err);
+
+    if (*out != NULL) {
+        (*out)->clocks = true;
+        (*out)->pause_ns = pause_ns;
+    }
+    return status;
 }
 
 static tutti_status open_averager(void *self, tutti_error *err)
@@ -180,11 +215,12 @@ static tutti_status hold(void *self, tutti_error *err)
 {
     tutti_averager *a = self;
 
-    (void)err;
     tutti_copy(a->m->device, a->m->n, a->s, a->m->x);
+    if (a->clocks && a->m->workers > 1)
+        tutti_metric(a->m, "rounds", -1, (double)a->round);
     if (a->mixer == NULL)
         return TUTTI_OK;
-    tutti_mixer_tell(a->mixer, a->round);
+    TUTTI_TRY(tutti_mixer_tell(a->mixer, a->round, err));
     tell_client(a);
     return TUTTI_OK;
 }
@@ -271,6 +307,7 @@ static tutti_status make_round(tutti_averager *a, tutti_error *err)
     tutti_add_diff(m->device, m->layout->used, 1, a->mean, a->sent, a->s);
     a->averaged++;
     a->round++;
+    a->ended_ns = tutti_now_ns(m->rt);
     tutti_unlock(a->door);
     tutti_engine_service_comm(m->engine, begin);
     return TUTTI_OK;
@@ -399,6 +436,51 @@ tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err)
             TUTTI_TRY(tell_others(a, granted, err));
         if (gradients > 0)
             TUTTI_TRY(tell_gradients(a, gradients, made, err));
+    }
+    return status;
+}
+
+static bool is_lowest(const tutti_averager *a)
+{
+    int r = 0;
+
+    while (tutti_engine_misses(a->m->engine, r))
+        r++;
+    return r == a->m->rank;
+}
+
+void tutti_averager_begin(tutti_averager *a)
+{
+    bool news;
+
+    if (a->m->workers == 1)
+        return;
+    tutti_lock(a->door);
+    news = !a->begun;
+    a->begun = true;
+    tutti_unlock(a->door);
+    tutti_owe(a->m, a->beat, news);
+}
+
+/* Owed a round when the client begins, and for losses: then it may be the one that grants. */
+tutti_status tutti_averager_clock(tutti_averager *a, tutti_error *err)
+{
+    tutti_method *m = a->m;
+    bool grants = false;
+    tutti_status status;
+
+    while ((status = tutti_round(m, a->beat, grants, err)) == TUTTI_OK) {
+        int64_t ended_ns;
+        tutti_lock(a->door);
+        grants = a->begun && is_lowest(a);
+        tutti_unlock(a->door);
+        if (!grants || !tutti_engine_wait_idle(m->engine, a->average, INT64_MIN))
+            continue;
+        tutti_lock(a->door);
+        ended_ns = a->ended_ns;
+        tutti_unlock(a->door);
+        if (tutti_engine_wait_idle(m->engine, a->average, ended_ns + a->pause_ns))
+            take_grant(a, 0, 1, true);
     }
     return status;
 }

@@ -22,10 +22,16 @@
    is a whole number and a sender keeps what it does not give. So the sum over workers and messages
    under way is exact, to the last bit, for any weights. Of a loss: what was on its way to a lost
    neighbour is taken back, what the lost one held is lost with it. If it goes in the middle of a
-   model, the mass after the round is that of the last chunk. */
+   model, the mass after the round is that of the last chunk.
+
+   Teams (BAGUA: Gan et al., VLDB 2022). The workers of a machine are one member of the graph: their
+   mean goes to the first of them, which mixes it with other firsts', and what comes of it goes to
+   all of the machine. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
+#include "apart.h"
 #include "mixer_internal.h"
 
 enum { CHUNK = 1 << 20, SLOTS = 2, TERMS_MAX = 4096 }; /* tutti_tree_sum's limit */
@@ -34,6 +40,15 @@ static const size_t ahead_bytes = 256 * 1024; /* as for pieces: below, handing o
 /* ---- from declare to close ---- */
 
 static const tutti_facility_ops facility; /* at the end */
+
+static size_t largest_tensor(const tutti_layout *l)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < l->n_tensors; i++)
+        most = l->tensor[i].count > most ? l->tensor[i].count : most;
+    return most;
+}
 
 tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan,
                                  const tutti_mixer_options *options, tutti_error *err)
@@ -46,16 +61,25 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     mixer->m = m;
     mixer->ahead = options->ahead;
+    mixer->sums = options->graph == NULL;
+    mixer->by_tensor = options->by_tensor;
+    mixer->team = options->team > 0 ? options->team : 1;
     tutti_facility_add(m, &facility, mixer);
+    if (mixer->sums || mixer->team > 1)
+        assert(!options->push && !options->encode && !options->cross && (m->traits & TUTTI_GOES_ON) == 0);
     TUTTI_TRY(tutti_fail_within(
-        err, (options->push ? tutti_graph_open_push : tutti_graph_open)(&mixer->graph, options->graph, m->workers, err),
+        err, (options->push ? tutti_graph_open_push : tutti_graph_open)(
+                 &mixer->graph, mixer->sums ? "complete" : options->graph, m->workers / mixer->team, err),
         "method '%s'", m->ops->name));
-    d = (size_t)tutti_graph_degree(mixer->graph);
+    mixer->degree = mixer->sums ? 0 : tutti_graph_degree(mixer->graph);
+    d = (size_t)mixer->degree;
     if (d >= TERMS_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': graph '%s' gives a worker %zu neighbours; %d can be averaged at once",
                           m->ops->name, options->graph, d, TERMS_MAX - 1);
     mixer->chunk = m->n < CHUNK ? m->n : CHUNK;
+    if (mixer->by_tensor || mixer->sums)
+        mixer->chunk = mixer->sums && !mixer->by_tensor ? m->layout->used : largest_tensor(m->layout);
     mixer->requests = tutti_alloc(SLOTS * 2 * d + 1, sizeof *mixer->requests);
     mixer->wanted = tutti_alloc(2 * d + 1, sizeof *mixer->wanted);
     mixer->in = tutti_alloc(d + 1, sizeof *mixer->in);
@@ -67,8 +91,7 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     mixer->weight = tutti_alloc(d + 1, sizeof *mixer->weight);
     if (m->traits & TUTTI_GOES_ON) {
         mixer->lost = tutti_alloc((size_t)m->workers, sizeof *mixer->lost);
-        mixer->part = tutti_alloc((size_t)m->workers, sizeof *mixer->part);
-        if (mixer->lost == NULL || mixer->part == NULL)
+        if (mixer->lost == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     }
     if (mixer->requests == NULL || mixer->wanted == NULL || mixer->in == NULL || mixer->out == NULL ||
@@ -81,7 +104,8 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
         TUTTI_TRY(tutti_mixer_cross_declare(mixer, options->graph, plan, err));
     if (d > 0 && mixer->codec == NULL && mixer->cross == NULL)
         tutti_declare(plan, &(tutti_state){ .name = "mixer.room", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                            .count = (m->n > CHUNK ? SLOTS : 1) * d * mixer->chunk }, &mixer->room);
+                                            .count = (m->n > mixer->chunk ? SLOTS : 1) * d * mixer->chunk },
+                      &mixer->room);
     return TUTTI_OK;
 }
 
@@ -91,6 +115,8 @@ static tutti_status open_mixer(void *self, tutti_error *err)
     const tutti_method *m = mixer->m;
 
     TUTTI_TRY(tutti_mixer_codec_open(mixer, err));
+    if ((mixer->sums || mixer->team > 1) && m->workers > 1)
+        TUTTI_TRY(tutti_leaders_open(&mixer->leaders, &m->all, mixer->team, "mixer", err));
     if (!tutti_engine_goes_on(m->engine)) { /* declare() comes before the engine knows */
         tutti_free(mixer->lost);
         mixer->lost = NULL;
@@ -109,6 +135,7 @@ static void close_mixer(void *self)
     tutti_mixer_cross_close(mixer);
     tutti_mixer_codec_close(mixer->codec);
     tutti_graph_close(mixer->graph);
+    tutti_leaders_close(&mixer->leaders);
     tutti_free(mixer->requests);
     tutti_free(mixer->wanted);
     tutti_free(mixer->in);
@@ -119,7 +146,6 @@ static void close_mixer(void *self)
     tutti_free(mixer->term);
     tutti_free(mixer->weight);
     tutti_free(mixer->lost);
-    tutti_free(mixer->part);
     tutti_free(mixer);
 }
 
@@ -159,85 +185,47 @@ static tutti_status lose(tutti_mixer *mixer, int rank, tutti_request *request, t
     return TUTTI_OK;
 }
 
-static int root_of(int *part, int i)
+tutti_status tutti_mixer_tell(tutti_mixer *mixer, uint64_t k, tutti_error *err)
 {
-    while (part[i] != i) {
-        part[i] = part[part[i]]; /* paths stay short: of a ring they would be as long as it */
-        i = part[i];
-    }
-    return i;
-}
-
-/* Without those who are lost: a worker that this one no longer averages with in any round, nor by
-   way of others; -1: there is none. Of graphs drawn anew that is asked of so many rounds. */
-static int falls_apart(tutti_mixer *mixer, uint64_t k)
-{
-    enum { DRAWN_ROUNDS = 256 };
-    const uint64_t period = tutti_graph_period(mixer->graph), rounds = period > 0 ? period : DRAWN_ROUNDS;
-    const tutti_method *m = mixer->m;
-    int n_in, n_out, parts = 0;
-    double self;
-
-    for (int i = 0; i < m->workers; i++) {
-        mixer->part[i] = i;
-        parts += !mixer->lost[i];
-    }
-    for (uint64_t j = 0; j < rounds && parts > 1; j++)
-        for (int i = 0; i < m->workers && parts > 1; i++) {
-            if (mixer->lost[i])
-                continue;
-            tutti_graph_round(mixer->graph, k + j, i, mixer->in, mixer->w_in, &n_in, mixer->out, mixer->w_out, &n_out,
-                              &self);
-            for (int a = 0; a < n_in; a++) {
-                const int theirs = mixer->lost[mixer->in[a]] ? -1 : root_of(mixer->part, mixer->in[a]),
-                          mine = root_of(mixer->part, i);
-                parts -= theirs >= 0 && theirs != mine;
-                if (theirs >= 0)
-                    mixer->part[theirs] = mine;
-            }
-        }
-    if (parts <= 1)
-        return -1;
-    for (int i = 0; i < m->workers; i++)
-        if (!mixer->lost[i] && root_of(mixer->part, i) != root_of(mixer->part, m->rank))
-            return i;
-    return -1;
-}
-
-void tutti_mixer_tell(tutti_mixer *mixer, uint64_t k)
-{
-    int other;
-
     if (mixer->losses == mixer->told)
-        return;
+        return TUTTI_OK;
     mixer->told = mixer->losses;
-    other = falls_apart(mixer, k);
-    if (other >= 0)
-        tutti_event(mixer->m, "disconnected",
-                    "without the workers that are lost the graph is not connected: workers %d and %d have no way to "
-                    "average any more, until the end, where all who are "
-                    "left do",
-                    mixer->m->rank, other);
+    return tutti_apart_tell(mixer->m, mixer->graph, k, mixer->lost, err);
 }
 
 /* ---- chunks ---- */
 
+static size_t chunks_of(const tutti_mixer *mixer)
+{
+    const tutti_layout *l = mixer->m->layout;
+    return mixer->by_tensor ? (size_t)l->n_tensors : (l->used + mixer->chunk - 1) / mixer->chunk;
+}
+
+/* Where chunk c begins, and its elements. */
+static size_t first_of(const tutti_mixer *mixer, size_t c)
+{
+    return mixer->by_tensor ? mixer->m->layout->tensor[c].first : c * mixer->chunk;
+}
+
 static size_t length(const tutti_mixer *mixer, size_t c)
 {
     const size_t left = mixer->m->layout->used - c * mixer->chunk;
+
+    if (mixer->by_tensor)
+        return mixer->m->layout->tensor[c].count;
     return left < mixer->chunk ? left : mixer->chunk;
 }
 
 static tutti_request *slot(const tutti_mixer *mixer, size_t c)
 {
-    return mixer->requests + c % SLOTS * 2 * (size_t)tutti_graph_degree(mixer->graph);
+    return mixer->requests + c % SLOTS * 2 * (size_t)mixer->degree;
 }
 
 static float *room(const tutti_mixer *mixer, size_t c, int a)
 {
     if (mixer->cross != NULL)
-        return tutti_mixer_cross_room(mixer, a) + c * mixer->chunk;
-    return mixer->room + (c % SLOTS * (size_t)tutti_graph_degree(mixer->graph) + (size_t)a) * mixer->chunk;
+        return tutti_mixer_cross_room(mixer, a) + first_of(mixer, c);
+    return mixer->room + (c % SLOTS * (size_t)mixer->degree + (size_t)a) * mixer->chunk;
 }
 
 static tutti_status post(tutti_mixer *mixer, const tutti_mixer_round *r, size_t c, tutti_error *err)
@@ -258,7 +246,7 @@ static tutti_status post(tutti_mixer *mixer, const tutti_mixer_round *r, size_t 
         note.a = mixer->share[a];
         if (!tutti_mixer_is_lost(mixer, mixer->out[a]))
             TUTTI_TRY(tutti_post_send(m->world, request, mixer->out[a], port, &note,
-                                      tutti_f32(m->device, (float *)r->u + c * mixer->chunk, length(mixer, c)), err));
+                                      tutti_f32(m->device, (float *)r->u + first_of(mixer, c), length(mixer, c)), err));
     }
     return TUTTI_OK;
 }
@@ -297,7 +285,7 @@ static tutti_status weigh(tutti_mixer *mixer, const tutti_mixer_round *r, size_t
         self += request[a].posted ? 0 : mixer->w_in[a];
     for (int a = 0; a <= r->n_in; a++) {
         if (!mine && (a == r->n_in || mixer->in[a] > me)) {
-            mixer->term[terms] = r->u + c * mixer->chunk;
+            mixer->term[terms] = r->u + first_of(mixer, c);
             mixer->weight[terms++] = (float)self;
             mine = true;
         }
@@ -353,13 +341,13 @@ static tutti_status finish(tutti_mixer *mixer, tutti_mixer_round *r, tutti_mass 
         TUTTI_TRY(weigh_shares(mixer, r, kept, request, err));
     TUTTI_TRY(weigh(mixer, r, c, request, err));
     tutti_tree_sum(mixer->m->device, length(mixer, c), mixer->terms, mixer->term, mixer->weight,
-                   r->x + c * mixer->chunk);
+                   r->x + first_of(mixer, c));
     return TUTTI_OK;
 }
 
 static tutti_status chunks(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error *err)
 {
-    const size_t count = (mixer->m->layout->used + mixer->chunk - 1) / mixer->chunk;
+    const size_t count = chunks_of(mixer);
     const tutti_mass kept = r->mass != NULL ? *r->mass : 0;
 
     TUTTI_TRY(post(mixer, r, 0, err));
@@ -379,8 +367,13 @@ static tutti_mixer_round begin(tutti_mixer *mixer, uint64_t k, const float *u, f
     tutti_mass left = mass != NULL ? *mass : 0;
 
     look_for_losses(mixer);
-    tutti_graph_round(mixer->graph, k, mixer->m->rank, mixer->in, mixer->w_in, &r.n_in, mixer->out, mixer->w_out,
-                      &r.n_out, &r.self);
+    if (!mixer->sums)
+        tutti_graph_round(mixer->graph, k, mixer->m->rank / mixer->team, mixer->in, mixer->w_in, &r.n_in, mixer->out,
+                          mixer->w_out, &r.n_out, &r.self);
+    for (int a = 0; a < r.n_in && mixer->team > 1; a++) /* members are teams: their first workers */
+        mixer->in[a] *= mixer->team;
+    for (int a = 0; a < r.n_out && mixer->team > 1; a++)
+        mixer->out[a] *= mixer->team;
     for (int a = 0; a < r.n_out; a++) {
         const tutti_mass due = mass != NULL && !tutti_mixer_is_lost(mixer, mixer->out[a])
                                    ? (tutti_mass)(mixer->w_out[a] * (double)*mass)
@@ -394,22 +387,68 @@ static tutti_mixer_round begin(tutti_mixer *mixer, uint64_t k, const float *u, f
     return r;
 }
 
+/* With all leaders. */
+static tutti_status sum(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_group *between, tutti_error *err)
+{
+    tutti_device *d = mixer->m->device;
+
+    for (size_t c = 0; c < chunks_of(mixer); c++) {
+        const size_t at = first_of(mixer, c), n = length(mixer, c);
+        TUTTI_TRY(tutti_allreduce_from(between, TUTTI_MEAN, tutti_f32(d, (float *)r->u + at, n),
+                                       tutti_f32(d, r->x + at, n), err));
+    }
+    return TUTTI_OK;
+}
+
+/* The mean of the team stands in x of its leader from here on. / What that has goes to all. */
+static tutti_status between_team(tutti_mixer *mixer, tutti_mixer_round *r, tutti_leaders *l, bool back,
+                                 tutti_error *err)
+{
+    tutti_device *d = mixer->m->device;
+
+    for (size_t c = 0; c < chunks_of(mixer) && mixer->team > 1; c++) {
+        const size_t at = first_of(mixer, c), n = length(mixer, c);
+        TUTTI_TRY(back ? tutti_leaders_give(l, tutti_f32(d, r->x + at, n), err)
+                       : tutti_leaders_take(l, tutti_f32(d, (float *)r->u + at, n), tutti_f32(d, r->x + at, n), err));
+    }
+    if (mixer->team > 1)
+        r->u = r->x;
+    return TUTTI_OK;
+}
+
+/* A round, but for what is to be done when it fails. */
+static tutti_status make(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error *err)
+{
+    tutti_leaders l = tutti_leaders_keyed(&mixer->leaders, r->k + 1, 0);
+
+    if (mixer->team == 1)
+        l.between.algorithm = tutti_engine_collective(mixer->m->engine);
+    TUTTI_TRY(between_team(mixer, r, &l, false, err));
+    if (mixer->m->rank % mixer->team == 0) {
+        if (mixer->sums)
+            TUTTI_TRY(sum(mixer, r, &l.between, err));
+        else if (r->n_in + r->n_out > 0)
+            TUTTI_TRY(mixer->codec != NULL ? tutti_mixer_codec_round(mixer, r, err) : chunks(mixer, r, err));
+    }
+    return between_team(mixer, r, &l, true, err);
+}
+
 /* Any one thread at a time. */
 static tutti_status carry_out(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error *err)
 {
     tutti_status status;
 
-    if (r->n_in + r->n_out == 0) {
+    if (mixer->m->workers == 1 || (r->n_in + r->n_out == 0 && !mixer->sums && mixer->team == 1)) {
         if (r->u != r->x)
             tutti_copy(mixer->m->device, mixer->m->layout->used, r->u, r->x);
         return TUTTI_OK;
     }
-    status = mixer->codec != NULL ? tutti_mixer_codec_round(mixer, r, err) : chunks(mixer, r, err);
+    status = make(mixer, r, err);
     if (status == TUTTI_OK)
         return TUTTI_OK;
     if (mixer->codec != NULL)
         tutti_mixer_codec_cancel(mixer);
-    for (int i = 0; i < SLOTS * 2 * tutti_graph_degree(mixer->graph); i++)
+    for (int i = 0; i < SLOTS * 2 * mixer->degree; i++)
         tutti_cancel(mixer->m->world, &mixer->requests[i]);
     return status == TUTTI_CLOSED
                ? status
@@ -423,9 +462,9 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t started_ns = tutti_now_ns(mixer->m->rt);
     tutti_mixer_round r = begin(mixer, k, u, x, mass);
-    const tutti_status status = carry_out(mixer, &r, err);
+    tutti_status status = carry_out(mixer, &r, err);
 
-    tutti_mixer_tell(mixer, k);
+    status = status == TUTTI_OK ? tutti_mixer_tell(mixer, k, err) : status;
     tutti_engine_comm(e, "mix", 0, started_ns, tutti_now_ns(mixer->m->rt));
     tutti_engine_doing(e, was);
     return status;
@@ -481,7 +520,7 @@ static tutti_status arrive(tutti_mixer *mixer, tutti_error *err)
     }
     if (mixer->mass != NULL)
         *mixer->mass = mixer->moving;
-    tutti_mixer_tell(mixer, mixer->started.k);
+    status = status == TUTTI_OK ? tutti_mixer_tell(mixer, mixer->started.k, err) : status;
     tutti_engine_comm(e, "mix", mixer->lane != NULL, from_ns, to_ns);
     tutti_engine_doing(e, was);
     return status;
@@ -499,6 +538,12 @@ tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err)
 
     mixer->pending = false;
     return status;
+}
+
+void tutti_mixer_restart(tutti_mixer *mixer, const float *x)
+{
+    if (mixer->codec != NULL)
+        tutti_mixer_codec_restart(mixer, x);
 }
 
 static const tutti_facility_ops facility = { .open = open_mixer, .close = close_mixer, .arrive = arrive_started };

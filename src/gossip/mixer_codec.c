@@ -501,6 +501,16 @@ static tutti_status begin_copies(tutti_mixer *mixer, const tutti_mixer_round *r,
     return TUTTI_OK;
 }
 
+void tutti_mixer_codec_restart(tutti_mixer *mixer, const float *x)
+{
+    tutti_mixer_codec *c = mixer->codec;
+    const size_t n = mixer->m->layout->used;
+
+    tutti_copy(c->space.device, n, x, c->mine);
+    for (int a = 0; a < tutti_graph_degree(mixer->graph); a++)
+        tutti_copy(c->space.device, n, x, c->theirs[a]);
+}
+
 /* x := u + gamma sum over those who are left of W_ij (p_j - p_i). */
 static void move(const tutti_mixer *mixer, const tutti_mixer_round *r)
 {

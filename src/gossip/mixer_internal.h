@@ -22,7 +22,12 @@ struct tutti_mixer {
     tutti_method *m;
     tutti_graph *graph;
     bool ahead;              /* what is started runs beside the client, if that pays */
-    size_t chunk;            /* elements of a message, but for the last */
+    bool sums;               /* a round is an all-reduce */
+    bool by_tensor;          /* a message is a tensor, else a chunk of equal size */
+    int team;                /* workers of a member of the graph */
+    int degree;              /* neighbours at most; 0 of sums */
+    tutti_leaders leaders;   /* of teams, and of sums; of the thread that runs the round */
+    size_t chunk;            /* elements of a message at most */
     float *room;             /* SLOTS x degree x chunk; without a codec */
     tutti_request *requests; /* SLOTS x 2 degree: receives, then sends */
     tutti_request **wanted;  /* 2 degree */
@@ -34,7 +39,6 @@ struct tutti_mixer {
     int terms;
     bool *lost;              /* workers: left out from now on. Of the thread that runs the round;
                                 NULL: a loss ends the run */
-    int *part;               /* workers: scratch of `falls_apart` */
     int events, losses;      /* events of the world looked at, losses among them */
     int told;                /* losses that the client has looked at */
     tutti_lane *lane;        /* NULL: what was started runs in wait */
@@ -59,7 +63,7 @@ tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r,
 tutti_status tutti_mixer_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
                                    tutti_error *err);
 /* Client thread, no round being made: what losses have done to the graph from round k on. */
-void tutti_mixer_tell(tutti_mixer *mixer, uint64_t k);
+tutti_status tutti_mixer_tell(tutti_mixer *mixer, uint64_t k, tutti_error *err);
 
 /* ---- mixer_codec.c ---- */
 /* Where the run has a codec; else mixer->codec stays NULL. */
@@ -72,6 +76,8 @@ void tutti_mixer_codec_close(tutti_mixer_codec *c); /* NULL-safe */
 tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round *r,
                                      tutti_error *err);
 void tutti_mixer_codec_cancel(tutti_mixer *mixer);
+/* All copies, one's own and neighbours', become x. Between rounds. */
+void tutti_mixer_codec_restart(tutti_mixer *mixer, const float *x);
 /* The public copy of the a-th in-neighbour, as it is now. */
 float *tutti_mixer_codec_copy(const tutti_mixer *mixer, int a);
 /* Vectors of the model's size that go through the same codec, with draws of their own, in one

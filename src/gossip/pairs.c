@@ -46,6 +46,7 @@
 #include <string.h>
 
 #include "../engine/engine_facility.h"
+#include "apart.h"
 #include "tutti/gossip.h"
 
 enum { RANDOM, CYCLIC };
@@ -256,10 +257,7 @@ static void look_for_losses(tutti_pairs *p)
         }
     other = any && !p->lost[m->rank / m->team] ? falls_apart(p) : -1;
     if (other >= 0)
-        tutti_event(m, "disconnected",
-                    "without the workers that are lost the graph is not connected: workers %d and %d have no way to "
-                    "average any more, until the end, where all who are left do",
-                    m->rank, other * m->team);
+        tutti_apart_tell_of(m, other * m->team);
 }
 
 static tutti_status hold(void *self, tutti_error *err)

@@ -23,15 +23,8 @@
       its part ended and waits for the generator's verdict (groups.c), `reduce` and not the
       client's own work: that is what u is kept for. If it does not count, all take the difference
       back, and those that are left make it again.
-   2. Of the generator. Another is the lowest worker that is not dismissed: all below it are.
-      A worker that loses the generator dismisses it, and tells all others, once, who generates
-      now, and the group that it was told of last. They do the same. So all follow whoever has
-      dismissed most, also where only one connection has failed and the dismissed one lives. The
-      new one begins when all that are there have told it, and knows then which groups have
-      started: a member that has not heard of its group, because the answer was lost with the old
-      generator, hears of it
-      from the new one. What was planned and not started is forgotten. An answer of a dismissed
-      generator is not taken.
+   2. Of the generator. Another takes over, and an answer of a dismissed one is not taken
+      (preduce_generate.c).
 
    A worker that is stopped is not lost. Groups that have not started go on without it after
    group_timeout; one in the middle of a P-Reduce holds up the others of that group. */
@@ -40,80 +33,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../engine/engine_facility.h"
-#include "groups.h"
-#include "tutti/gossip.h"
+#include "preduce_internal.h"
 
-enum { REDUCE, GENERATE, TELL }; /* of the three services */
-/* Kinds of requests. ASK: a = number of the request. LEAVE: likewise; no more steps. OVER: a = id,
-   b = 1 + whom the member lost, 0: it went well; its payload the members. WORD: a = id of the last
-   group, b = who generates now << 1 | it counts; its payload the members. Of answers:
-   tutti_groups_word,
-   with a = id, b = members, and MOVED: a = who generates now. */
-enum { ASK = 1, LEAVE, OVER, WORD };
-enum { MOVED = 16, APART = 1 << 24 };
-enum { LOG_FIRST = 64, ROOMS_MOST = 64 };
-
-typedef struct told {            /* a group that a worker was told of */
-    int64_t id;                  /* 0: none yet */
-    int n;
-    int *member;                 /* workers */
-    bool kept, apart;
-} told;
-
-typedef struct held {            /* what a worker has asked, and the generator has not answered */
-    tutti_note note;             /* kind 0: nothing */
-    int n;
-    int *member;                 /* of OVER; workers, taken when needed */
-} held;
-
-typedef struct entry {           /* of the log */
-    int64_t id, begin_ns, end_ns;
-    int n;
-    bool counts;
-    int *member;
-} entry;
-
-struct tutti_preduce {
-    tutti_method *m;
-    const tutti_preduce_options *o;
-    int service[3];
-    int size;                    /* of a group */
-    int *machine;                /* workers; NULL: no rounds by machine */
-    bool fixed;                  /* by schedule */
-    int *row, *row_n;            /* period x workers, period: my groups */
-    uint64_t period;
-    double lambda;               /* what a cycle leaves */
-    tutti_monitor *door;
-
-    float *s, *sent, *mean;      /* n each; s under door, the others of `reduce` */
-    uint64_t moved;              /* twice the client's updates of s, odd within one; under door */
-    uint64_t averaged;           /* of s so far; under door */
-    uint64_t seen;               /* averaged at the snapshot; client's */
-    int64_t gradients;           /* declared: of mine, client's */
-    int64_t syncs;               /* declared: asked for; under door */
-    int64_t due;                 /* of them, not begun; under door */
-    bool leaves;                 /* under door */
-    told last, next;             /* last under door, next scratch of `reduce` */
-    int view;                    /* who generates; workers: nobody; under door */
-    int spread;                  /* the last that I have told of; of `tell` */
-    int *word;                   /* twice workers: members, as `tell` and as `reduce` send them */
-
-    entry *log;                  /* under door */
-    size_t logged, log_room;
-
-    /* of the generator's thread, and of the client's when all is quiet */
-    tutti_groups *groups;
-    uint64_t draws;              /* declared */
-    int64_t *count;              /* declared; workers */
-    bool generates;
-    bool *known;                 /* workers: that it is lost */
-    held *held;                  /* workers */
-    int *heard;                  /* workers: who generates now, by their word */
-    told *report;                /* workers */
-    int *in, *out;               /* rooms of requests, copies of answers: rooms x workers */
-    int rooms;
-};
+enum { LOG_FIRST = 64 };
 
 static tutti_status no_memory(const tutti_preduce *p, tutti_error *err)
 {
@@ -223,53 +145,21 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
     return TUTTI_OK;
 }
 
-static tutti_status answer(void *to, const tutti_groups_answer *a, tutti_error *err);
-
 static tutti_status open_preduce(void *self, tutti_error *err)
 {
     tutti_preduce *p = self;
-    tutti_method *m = p->m;
-    const size_t n = (size_t)m->workers;
+    const size_t n = (size_t)p->m->workers;
 
-    TUTTI_TRY(tutti_monitor_open(&p->door, m->rt, err));
+    TUTTI_TRY(tutti_monitor_open(&p->door, p->m->rt, err));
     if (n == 1)
         return TUTTI_OK;
-    p->rooms = m->workers < ROOMS_MOST ? m->workers : ROOMS_MOST;
-    p->known = tutti_alloc(n, sizeof *p->known);
-    p->held = tutti_alloc(n, sizeof *p->held);
-    p->heard = tutti_alloc(n, sizeof *p->heard);
-    p->report = tutti_alloc(n, sizeof *p->report);
-    p->word = tutti_alloc(2 * n, sizeof *p->word);
     p->last.member = tutti_alloc(n, sizeof *p->last.member);
-    p->next.member = tutti_alloc(n, sizeof *p->next.member);
-    p->in = tutti_alloc((size_t)p->rooms * n, sizeof *p->in);
-    p->out = tutti_alloc((size_t)p->rooms * n, sizeof *p->out);
-    if (p->known == NULL || p->held == NULL || p->heard == NULL || p->report == NULL || p->word == NULL ||
-        p->last.member == NULL || p->next.member == NULL || p->in == NULL || p->out == NULL)
+    p->next = tutti_alloc(n, sizeof *p->next);
+    if (p->last.member == NULL || p->next == NULL)
         return no_memory(p, err);
-    TUTTI_TRY(tutti_groups_open(&p->groups,
-                                &(tutti_groups_setup){
-                                    .workers = m->workers,
-                                    .kind = (tutti_groups_kind)p->o->generator,
-                                    .size = p->size,
-                                    .filter = p->o->filter_threshold,
-                                    .machine = p->machine,
-                                    .timeout_ns = (int64_t)(p->o->group_timeout * 1e9),
-                                    .rank = m->rank,
-                                    .seed = m->rng.seed,
-                                    .draws = &p->draws,
-                                    .count = p->count,
-                                    .answer = answer,
-                                    .to = p,
-                                },
-                                err));
     if (p->fixed)
-        tutti_metric(m, "schedule_leaves", -1, p->lambda);
-    return tutti_desk_open(tutti_engine_desk_of(m->engine, p->service[GENERATE]), m->engine, p->service[GENERATE],
-                           &(tutti_desk_setup){ .rooms = p->rooms, .copies = p->rooms, .in = p->in, .out = p->out,
-                                                .in_bytes = n * sizeof *p->in, .out_bytes = n * sizeof *p->out,
-                                                .at_once = true },
-                           err);
+        tutti_metric(p->m, "schedule_leaves", -1, p->lambda);
+    return tutti_preduce_generator_open(p, err);
 }
 
 static void close_preduce(void *self)
@@ -277,28 +167,15 @@ static void close_preduce(void *self)
     tutti_preduce *p = self;
 
     tutti_monitor_close(p->door);
-    tutti_groups_close(p->groups);
-    for (int r = 0; r < p->m->workers; r++) {
-        if (p->held != NULL)
-            tutti_free(p->held[r].member);
-        if (p->report != NULL)
-            tutti_free(p->report[r].member);
-    }
+    tutti_preduce_generator_close(p);
     for (size_t k = 0; k < p->logged; k++)
         tutti_free(p->log[k].member);
     tutti_free(p->log);
     tutti_free(p->machine);
     tutti_free(p->row);
     tutti_free(p->row_n);
-    tutti_free(p->known);
-    tutti_free(p->held);
-    tutti_free(p->heard);
-    tutti_free(p->report);
-    tutti_free(p->word);
     tutti_free(p->last.member);
-    tutti_free(p->next.member);
-    tutti_free(p->in);
-    tutti_free(p->out);
+    tutti_free(p->next);
     tutti_free(p);
 }
 
@@ -324,7 +201,7 @@ static void tell_figures(tutti_preduce *p)
 static void tell_log(tutti_preduce *p)
 {
     for (size_t k = 0; k < p->logged; k++) {
-        const entry *e = &p->log[k];
+        const tutti_preduce_entry *e = &p->log[k];
         char list[400] = "";
         for (int j = 0, used = 0; j < e->n && used < (int)sizeof list - 16; j++)
             used += snprintf(list + used, sizeof list - (size_t)used, j > 0 ? ",%d" : "%d", e->member[j]);
@@ -351,25 +228,14 @@ static tutti_status hold(void *self, tutti_error *err)
 static tutti_status release(void *self, tutti_error *err)
 {
     tutti_preduce *p = self;
-    tutti_engine *e = p->m->engine;
 
     tutti_copy(p->m->device, p->m->n, p->m->x, p->s);
     p->leaves = false;
     p->due = 0;
     if (p->groups == NULL)
         return TUTTI_OK;
-    p->last = (told){ .member = p->last.member };
-    p->view = p->spread = tutti_engine_first(e);
-    p->generates = p->view == p->m->rank;
-    tutti_groups_clear(p->groups);
-    for (int r = 0; r < p->m->workers; r++) {
-        p->known[r] = !tutti_engine_has(e, r);
-        p->heard[r] = -1;
-        p->held[r].note.kind = 0;
-        if (p->known[r])
-            TUTTI_TRY(tutti_groups_lost(p->groups, r, 0, err));
-    }
-    return TUTTI_OK;
+    p->last = (tutti_preduce_told){ .member = p->last.member };
+    return tutti_preduce_generator_begin(p, err);
 }
 
 void tutti_preduce_read(tutti_preduce *p)
@@ -419,75 +285,6 @@ void tutti_preduce_leave(tutti_preduce *p)
     tutti_owe(p->m, p->service[REDUCE], 1);
 }
 
-/* ---- who generates ---- */
-
-/* All below are dismissed, and whoever I miss. */
-static void dismiss(tutti_preduce *p, int below)
-{
-    bool news;
-
-    tutti_lock(p->door);
-    below = below > p->view ? below : p->view;
-    while (below < p->m->workers && tutti_engine_misses(p->m->engine, below))
-        below++;
-    news = below > p->view;
-    p->view = below;
-    tutti_unlock(p->door);
-    if (news)
-        tutti_owe(p->m, p->service[TELL], 1);
-}
-
-static int view(tutti_preduce *p)
-{
-    int now;
-
-    tutti_lock(p->door);
-    now = p->view;
-    tutti_unlock(p->door);
-    return now;
-}
-
-static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
-{
-    tutti_method *m = p->m;
-    tutti_note word = { .kind = WORD };
-    int n;
-
-    tutti_lock(p->door);
-    p->spread = p->view;
-    word.a = p->last.id;
-    word.b = (int64_t)p->view << 1 | p->last.kept;
-    n = p->last.n;
-    memcpy(p->word, p->last.member, (size_t)n * sizeof *p->word);
-    tutti_unlock(p->door);
-    for (int r = 0; r < m->workers; r++) {
-        tutti_note note = word;
-        tutti_status status;
-        if (tutti_engine_misses(m->engine, r)) /* to myself, too: what generates here hears of it */
-            continue;
-        status = tutti_call(m, p->service[GENERATE], r, &note, tutti_host(p->word, (size_t)n, TUTTI_I32),
-                            tutti_nothing(), err);
-        if (status != TUTTI_OK && !tutti_is_left_out(m, status, err))
-            return status;
-    }
-    return TUTTI_OK;
-}
-
-tutti_status tutti_preduce_tell(tutti_preduce *p, tutti_error *err)
-{
-    tutti_status status;
-
-    if (p->groups == NULL)
-        return TUTTI_OK;
-    while ((status = tutti_round(p->m, p->service[TELL], false, err)) == TUTTI_OK) {
-        if (view(p) < p->m->workers && tutti_engine_misses(p->m->engine, view(p)))
-            dismiss(p, view(p) + 1);
-        if (view(p) > p->spread)
-            TUTTI_TRY(tell_all(p, err));
-    }
-    return status;
-}
-
 /* ---- P-Reduce ---- */
 
 /* Asks the generator, whoever that is in the end. *word: its answer; MOVED: nobody generates any
@@ -498,7 +295,7 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
     tutti_method *m = p->m;
 
     for (;;) {
-        const int to = view(p);
+        const int to = tutti_preduce_view(p);
         tutti_note note = *question;
         tutti_status status;
         bool moved;
@@ -506,15 +303,15 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
         if (to == m->workers)
             return TUTTI_OK;
         status = tutti_call(m, p->service[GENERATE], to, &note, payload,
-                            tutti_host(p->next.member, (size_t)m->workers, TUTTI_I32), err);
+                            tutti_host(p->next, (size_t)m->workers, TUTTI_I32), err);
         if (tutti_is_left_out(m, status, err)) {
-            dismiss(p, to + 1);
+            tutti_preduce_dismiss(p, to + 1);
             continue;
         }
         if (status != TUTTI_OK)
             return status;
         if (note.kind == MOVED) {
-            dismiss(p, (int)note.a);
+            tutti_preduce_dismiss(p, (int)note.a);
             continue;
         }
         tutti_lock(p->door);
@@ -524,7 +321,7 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
             p->last.n = (int)(note.b % APART);
             p->last.apart = note.b >= APART;
             p->last.kept = false;
-            memcpy(p->last.member, p->next.member, (size_t)p->last.n * sizeof *p->last.member);
+            memcpy(p->last.member, p->next, (size_t)p->last.n * sizeof *p->last.member);
         }
         p->last.kept = p->last.kept || (!moved && note.kind == TUTTI_GROUPS_KEEP);
         tutti_unlock(p->door);
@@ -537,12 +334,12 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
 
 static void log_one(tutti_preduce *p, int64_t begin_ns, bool counts)
 {
-    const told *t = &p->last;
-    entry *e;
+    const tutti_preduce_told *t = &p->last;
+    tutti_preduce_entry *e;
 
     if (p->logged == p->log_room) {
         const size_t room = p->log_room > 0 ? 2 * p->log_room : LOG_FIRST;
-        entry *more = tutti_alloc(room, sizeof *more);
+        tutti_preduce_entry *more = tutti_alloc(room, sizeof *more);
         if (more == NULL)
             return;
         if (p->logged > 0)
@@ -552,7 +349,9 @@ static void log_one(tutti_preduce *p, int64_t begin_ns, bool counts)
         p->log_room = room;
     }
     e = &p->log[p->logged];
-    *e = (entry){ .id = t->id, .begin_ns = begin_ns, .end_ns = tutti_now_ns(p->m->rt), .n = t->n, .counts = counts };
+    *e = (tutti_preduce_entry){
+        .id = t->id, .begin_ns = begin_ns, .end_ns = tutti_now_ns(p->m->rt), .n = t->n, .counts = counts
+    };
     e->member = tutti_alloc((size_t)t->n, sizeof *e->member);
     if (e->member == NULL)
         return;
@@ -609,16 +408,11 @@ static tutti_status make(tutti_preduce *p, tutti_error *err)
             return status;
         if (well)
             take(p, p->mean, p->sent, before);
-        memcpy(p->next.member, p->last.member, (size_t)p->last.n * sizeof *p->next.member);
         word = TUTTI_GROUPS_KEEP;
         if (p->o->log)
             log_one(p, from_ns, well);
-        if (tutti_engine_goes_on(m->engine)) {
-            const int n = p->last.n;
-            int *const members = p->word + m->workers;
-            memcpy(members, p->last.member, (size_t)n * sizeof *members);
-            TUTTI_TRY(ask(p, &over, tutti_host(members, (size_t)n, TUTTI_I32), &word, err));
-        }
+        if (tutti_engine_goes_on(m->engine))
+            TUTTI_TRY(ask(p, &over, tutti_host(p->last.member, (size_t)p->last.n, TUTTI_I32), &word, err));
         if (well && (word == TUTTI_GROUPS_AGAIN || word == TUTTI_GROUPS_UNDO)) {
             take(p, p->sent, p->mean, before);
             if (p->o->log && p->logged > 0)
@@ -681,162 +475,6 @@ tutti_status tutti_preduce_reduce(tutti_preduce *p, tutti_error *err)
     while ((status = tutti_round(p->m, p->service[REDUCE], false, err)) == TUTTI_OK)
         TUTTI_TRY(sync_once(p, err));
     return status;
-}
-
-/* ---- the generator ---- */
-
-static tutti_engine_desk *desk_of(const tutti_preduce *p)
-{
-    return tutti_engine_desk_of(p->m->engine, p->service[GENERATE]);
-}
-
-static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_note *note, const int *member, int n,
-                                tutti_error *err)
-{
-    const tutti_note request = p->held[worker].note;
-
-    p->held[worker].note.kind = 0;
-    tutti_engine_answered(p->m->engine, &request);
-    return tutti_desk_answer(desk_of(p), &request, note, 1, tutti_host((void *)member, (size_t)n, TUTTI_I32), NULL,
-                             err);
-}
-
-static tutti_status answer(void *to, const tutti_groups_answer *a, tutti_error *err)
-{
-    const tutti_note note = { .kind = a->word, .a = a->id, .b = a->n + (a->apart ? APART : 0) };
-    return send_answer(to, a->worker, &note, a->member, a->n, err);
-}
-
-/* A worker's list of members, of a request's payload. */
-static tutti_status copy_members(tutti_preduce *p, int **to, int *n, const tutti_note *note, const int *in,
-                                 tutti_error *err)
-{
-    if (*to == NULL && (*to = tutti_alloc((size_t)p->m->workers, sizeof **to)) == NULL)
-        return no_memory(p, err);
-    *n = (int)(note->bytes / sizeof *in);
-    for (int k = 0; k < *n; k++)
-        if (in[k] < 0 || in[k] >= p->m->workers)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                                   "worker %d tells of a group with member %d of %d workers; all workers must run one "
-                                   "version", note->from, in[k], p->m->workers);
-    if (*n > 0)
-        memcpy(*to, in, note->bytes);
-    return TUTTI_OK;
-}
-
-static tutti_status serve_held(tutti_preduce *p, int worker, tutti_error *err)
-{
-    const held *h = &p->held[worker];
-    const int64_t now_ns = tutti_now_ns(p->m->rt);
-
-    if (h->note.kind == 0)
-        return TUTTI_OK;
-    if (h->note.kind == OVER)
-        return tutti_groups_over(p->groups, worker, h->note.a, h->member, h->n, (int)h->note.b - 1, now_ns, err);
-    return tutti_groups_request(p->groups, worker, h->note.a, h->note.kind == LEAVE, now_ns, err);
-}
-
-/* Whoever I miss leaves all groups. */
-static tutti_status hear_losses(tutti_preduce *p, tutti_error *err)
-{
-    for (int r = 0; r < p->m->workers; r++)
-        if (!p->known[r] && tutti_engine_misses(p->m->engine, r)) {
-            p->known[r] = true;
-            if (p->held[r].note.kind != 0)
-                tutti_engine_answered(p->m->engine, &p->held[r].note);
-            p->held[r].note.kind = 0;
-            if (p->generates)
-                TUTTI_TRY(tutti_groups_lost(p->groups, r, tutti_now_ns(p->m->rt), err));
-        }
-    return TUTTI_OK;
-}
-
-/* This worker generates once all that are there have told it what they know. */
-static tutti_status take_over(tutti_preduce *p, tutti_error *err)
-{
-    tutti_method *m = p->m;
-
-    if (p->generates || view(p) != m->rank)
-        return TUTTI_OK;
-    for (int r = 0; r < m->workers; r++)
-        if (!p->known[r] && p->heard[r] < m->rank)
-            return TUTTI_OK;
-    tutti_groups_clear(p->groups);
-    p->generates = true;
-    for (int r = 0; r < m->workers; r++)
-        if (p->known[r])
-            TUTTI_TRY(tutti_groups_lost(p->groups, r, tutti_now_ns(m->rt), err));
-    for (int r = 0; r < m->workers; r++)
-        if (!p->known[r])
-            TUTTI_TRY(tutti_groups_report(p->groups, r, p->report[r].id, p->report[r].member, p->report[r].n,
-                                          p->report[r].kept, err));
-    for (int r = 0; r < m->workers; r++)
-        TUTTI_TRY(serve_held(p, r, err));
-    return TUTTI_OK;
-}
-
-/* Dismissed: whoever waits asks the next. */
-static tutti_status step_down(tutti_preduce *p, tutti_error *err)
-{
-    const tutti_note moved = { .kind = MOVED, .a = view(p) };
-
-    if (moved.a <= p->m->rank)
-        return TUTTI_OK;
-    p->generates = false;
-    for (int r = 0; r < p->m->workers; r++)
-        if (p->held[r].note.kind != 0)
-            TUTTI_TRY(send_answer(p, r, &moved, NULL, 0, err));
-    return TUTTI_OK;
-}
-
-static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
-{
-    const int from = note->from;
-
-    if (note->bytes % sizeof *in != 0 || note->kind < ASK || note->kind > WORD)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from,
-                               "worker %d asks for something that is no group; all workers must run one version", from);
-    if (p->known[from]) { /* lost since it was served: it has no part in anything any more */
-        tutti_engine_answered(p->m->engine, note);
-        return TUTTI_OK;
-    }
-    if (note->kind == WORD) {
-        told *const r = &p->report[from];
-        r->id = note->a;
-        r->kept = note->b & 1;
-        TUTTI_TRY(copy_members(p, &r->member, &r->n, note, in, err));
-        p->heard[from] = (int)(note->b >> 1);
-        dismiss(p, p->heard[from]);
-        return tutti_reply(p->m, note, NULL, err);
-    }
-    p->held[from].note = *note;
-    TUTTI_TRY(copy_members(p, &p->held[from].member, &p->held[from].n, note, in, err));
-    dismiss(p, p->m->rank); /* whoever asks me has dismissed all below */
-    return p->generates && view(p) == p->m->rank ? serve_held(p, from, err) : TUTTI_OK;
-}
-
-tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err)
-{
-    tutti_engine *e = p->m->engine;
-    tutti_note note;
-    void *in;
-    tutti_status status;
-
-    if (p->groups == NULL)
-        return TUTTI_OK;
-    for (;;) {
-        const int64_t due_ns = p->generates ? tutti_groups_due(p->groups) : TUTTI_FOREVER;
-        status = tutti_engine_serve(e, p->service[GENERATE], &note, &in, due_ns, err);
-        if (status != TUTTI_OK && status != TUTTI_TIMEOUT)
-            return status;
-        TUTTI_TRY(hear_losses(p, err));
-        if (status == TUTTI_TIMEOUT)
-            TUTTI_TRY(p->generates ? tutti_groups_late(p->groups, tutti_now_ns(p->m->rt), err) : TUTTI_OK);
-        else if (!tutti_engine_is_owed(e, &note))
-            TUTTI_TRY(hear_request(p, &note, in, err));
-        TUTTI_TRY(step_down(p, err));
-        TUTTI_TRY(take_over(p, err));
-    }
 }
 
 static const tutti_facility_ops facility = {

@@ -23,11 +23,13 @@
 
    Losses. A neighbour that is lost gives nothing and is given nothing: its model is not waited for,
    nor its token, and what it would have weighed goes to one's own model. The service `updates`
-   hears of it and wakes the client. */
+   hears of it and wakes the client. When all is quiet the client tells if the graph has fallen
+   apart. */
 #include <errno.h>
 #include <string.h>
 
 #include "../engine/engine_facility.h"
+#include "apart.h"
 #include "ledger.h"
 #include "tutti/gossip.h"
 
@@ -58,6 +60,8 @@ struct tutti_queues {
     const float **term; /* n_in + 1: scratch */
     float *by;
     tutti_queues_told *told;
+    bool *lost;           /* workers; under door */
+    int losses, seen;     /* how many; that the client has looked at */
 };
 
 static const tutti_facility_ops facility; /* at the end */
@@ -123,8 +127,9 @@ tutti_status tutti_queues_declare(tutti_queues **out, tutti_method *m, tutti_pla
     q->notes = tutti_alloc(in + 1, sizeof *q->notes);
     q->sends = tutti_alloc((size_t)q->ledger->copies * to + 1, sizeof *q->sends);
     q->told = tutti_alloc(1, sizeof *q->told);
+    q->lost = tutti_alloc((size_t)m->workers, sizeof *q->lost);
     if (q->of == NULL || q->slot == NULL || q->weight == NULL || q->term == NULL || q->by == NULL || q->notes == NULL ||
-        q->sends == NULL || q->told == NULL)
+        q->sends == NULL || q->told == NULL || q->lost == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
     for (size_t a = 0; a < in; a++)
         q->of[a] = q->ledger->in[a].rank;
@@ -170,6 +175,7 @@ static void close_queues(void *self)
     tutti_free(q->notes);
     tutti_free(q->sends);
     tutti_free(q->told);
+    tutti_free(q->lost);
     tutti_free(q);
 }
 
@@ -183,12 +189,16 @@ static void count_dropped(tutti_queues *q)
 static tutti_status hold(void *self, tutti_error *err)
 {
     tutti_queues *q = self;
+    tutti_status status = TUTTI_OK;
 
-    (void)err;
     tutti_lock(q->door);
     count_dropped(q);
+    if (q->losses != q->seen) {
+        q->seen = q->losses;
+        status = tutti_apart_tell(q->m, q->graph, 0, q->lost, err);
+    }
     tutti_unlock(q->door);
-    return TUTTI_OK;
+    return status;
 }
 
 /* All are in one iteration, and nothing is under way. */
@@ -458,8 +468,11 @@ static void look_for_losses(tutti_queues *q)
 
     tutti_lock(q->door);
     for (int r = 0; r < q->m->workers; r++)
-        if (tutti_engine_misses(q->m->engine, r))
+        if (tutti_engine_misses(q->m->engine, r)) {
+            q->losses += !q->lost[r];
+            q->lost[r] = true;
             news = tutti_ledger_lose(q->ledger, r) || news;
+        }
     if (news)
         tutti_wake(q->door);
     tutti_unlock(q->door);

@@ -21,25 +21,12 @@
 #include "launch_internal.h"
 #include "tutti/meet.h"
 
-#define MAGIC UINT32_C(0x74756747)
 #define WAIT_NS INT64_C(60000000000)
 #define SAY_NS INT64_C(2000000000)
 #define SAY_AGAIN_NS INT64_C(5000000000)
 #define TICK_NS INT64_C(200000000)
 #define CALL_AGAIN_NS INT64_C(10000000)
-enum { VERSION = 1, STRANGERS = 8, TEXT = sizeof ((tutti_error *)0)->text, ADDED = 4, ADDED_BYTES = 128 };
-
-/* Between processes of one kernel and one user: as it lies in memory. One packet each way. */
-typedef struct hello {
-    uint32_t magic, version;
-    int32_t rank, size;
-    cpu_set_t cores;
-} hello;
-typedef struct answer {          /* then `size` of launch_rank */
-    uint32_t magic, version;
-    int32_t status, rank;        /* rank: because of which it fails, or -1 */
-    char text[TEXT], key[TUTTI_RUN_KEY_TEXT], meet[32];
-} answer;
+enum { STRANGERS = 8, ADDED = 4, ADDED_BYTES = 128 };
 
 struct tutti_launch_gathering {
     tutti_runtime *rt;
@@ -66,7 +53,7 @@ typedef struct gatherer {
     cpu_set_t cores;
     int missing;
     /* the other ranks: [0] */
-    answer got;
+    launch_answer got;
     /* all */
     int fd;                      /* of the shared memory */
 } gatherer;
@@ -150,7 +137,7 @@ static void say_missing(gatherer *f, int64_t now)
 }
 
 /* Best effort: one that does not take it sees the connection end. */
-static void tell(int to, const answer *a, const launch_rank *ranks, int n, int fd)
+static void tell(int to, const launch_answer *a, const launch_rank *ranks, int n, int fd)
 {
     union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
     struct iovec parts[] = { { (void *)(uintptr_t)a, sizeof *a },
@@ -172,7 +159,7 @@ static void tell(int to, const answer *a, const launch_rank *ranks, int n, int f
 
 static void turn_away(int fd, const char *why)
 {
-    answer a = { .magic = MAGIC, .version = VERSION, .status = TUTTI_ERR_USAGE, .rank = -1 };
+    launch_answer a = { LAUNCH_GATHER, .status = TUTTI_ERR_USAGE, .rank = -1 };
 
     snprintf(a.text, sizeof a.text, "%s", why);
     tell(fd, &a, NULL, 0, -1);
@@ -202,26 +189,24 @@ static void hear(gatherer *f, struct pollfd *caller)
 {
     const int size = f->place->size, fd = caller->fd;
     launch_rank from = { 0 };
-    char why[TEXT];
-    hello h;
+    launch_hello h;
+    char why[sizeof ((tutti_error *)0)->text];
     const ssize_t n = recv(fd, &h, sizeof h, 0);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     caller->fd = -1;
-    if (n != (ssize_t)sizeof h || h.magic != MAGIC || h.version != VERSION) {
-        if (n > 0)
-            turn_away(fd, "another version of Tutti is rank 0; use one for all ranks");
-        else
-            close(fd);
+    if (n <= 0) {
+        close(fd);
+        return;
+    }
+    if (!tutti_launch_hello_known(&h, (size_t)n, size, why, sizeof why)) {
+        turn_away(fd, why);
         return;
     }
     tutti_launch_peer(fd, &from.pid);
     from.began = tutti_launch_began(from.pid);
-    why[0] = '\0';
-    if (h.size != size || h.rank < 1 || h.rank >= size)
-        snprintf(why, sizeof why, "worker %d of %d is no rank of a run of %d", (int)h.rank, (int)h.size, size);
-    else if (f->polled[h.rank].fd >= 0)
+    if (f->polled[h.rank].fd >= 0)
         snprintf(why, sizeof why, "the place of worker %d of %d is taken already, by process %ld", (int)h.rank, size,
                  (long)f->ranks[h.rank].pid);
     else if (from.pid == 0 || from.began == 0)
@@ -285,7 +270,7 @@ static tutti_status gather_all(gatherer *f, tutti_error *err)
 }
 
 /* What all get. */
-static tutti_status make(gatherer *f, answer *a, char *const *environment, tutti_error *err)
+static tutti_status make(gatherer *f, launch_answer *a, char *const *environment, tutti_error *err)
 {
     tutti_shm_region region;
     tutti_run_key key;
@@ -314,7 +299,7 @@ static tutti_status be_rank_0(gatherer *f, char *const *environment, tutti_error
 {
     const int size = f->place->size;
     tutti_error own = { .rank = -1 };
-    answer *a = &f->got;
+    launch_answer *a = &f->got;
     tutti_status status;
 
     f->missing = size - 1;
@@ -325,7 +310,7 @@ static tutti_status be_rank_0(gatherer *f, char *const *environment, tutti_error
     /* before anybody goes on: one that opens a second world calls its socket, not this one */
     tutti_launch_private_leave(&f->at, f->name, &f->listening);
     f->polled[0].fd = -1;
-    *a = (answer){ .magic = MAGIC, .version = VERSION, .rank = -1 };
+    *a = (launch_answer){ LAUNCH_GATHER, .rank = -1 };
     if (status == TUTTI_OK)
         status = make(f, a, environment, &own);
     a->status = (int32_t)status;
@@ -410,20 +395,12 @@ static tutti_status listen_to_rank_0(gatherer *f, tutti_error *err)
     if (n <= 0)
         return tutti_fail_rank(err, TUTTI_ERR_PEER, 0, "worker 0 ended before all had met");
     f->fd = descriptor_of(&message);
-    if (n < (ssize_t)sizeof f->got || f->got.magic != MAGIC || f->got.version != VERSION)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "another version of Tutti is rank 0; use one for all ranks");
-    f->got.text[TEXT - 1] = f->got.key[TUTTI_RUN_KEY_TEXT - 1] = f->got.meet[sizeof f->got.meet - 1] = '\0';
-    if (f->got.status != TUTTI_OK)
-        return tutti_fail_rank(err, f->got.rank < 0 ? TUTTI_ERR_USAGE : TUTTI_ERR_PEER, f->got.rank, "%s",
-                               f->got.text);
-    if (n != (ssize_t)(sizeof f->got + table) || (f->memory && f->fd < 0))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "what worker 0 handed out is not whole");
-    return TUTTI_OK;
+    return tutti_launch_answer_known(&f->got, (size_t)n, f->place->size, f->memory && f->fd < 0, err);
 }
 
 static tutti_status be_another(gatherer *f, tutti_error *err)
 {
-    hello h = { .magic = MAGIC, .version = VERSION, .rank = f->place->rank, .size = f->place->size };
+    launch_hello h = { LAUNCH_GATHER, .rank = f->place->rank, .size = f->place->size };
 
     if (sched_getaffinity(0, sizeof h.cores, &h.cores) != 0)
         CPU_ZERO(&h.cores);

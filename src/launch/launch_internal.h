@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/types.h>
 #include "tutti/launch.h"
+#include "tutti/meet.h"
 #include "tutti/runtime.h"
 
 /* ---- signals.c ---- */
@@ -151,6 +152,28 @@ typedef struct launch_rank { pid_t pid; unsigned long long began; } launch_rank;
 tutti_status tutti_launch_beside_open(launch_beside **out, tutti_runtime *rt, int fd, int rank,
                                       int size, const launch_rank *ranks, tutti_error *err);
 void tutti_launch_beside_close(launch_beside *b); /* takes NULL */
+
+/* ---- packets.c: what ranks that gather say to each other (gather.c) ----
+   Between processes of one kernel and one user: as it lies in memory. One packet each way. */
+#define LAUNCH_GATHER { UINT32_C(0x74756747), 1 }
+typedef struct launch_gather_head { uint32_t magic, version; } launch_gather_head;
+typedef struct launch_hello {    /* of a rank to rank 0 */
+    launch_gather_head head;
+    int32_t rank, size;
+    cpu_set_t cores;
+} launch_hello;
+typedef struct launch_answer {   /* then, if all is well, `size` of launch_rank */
+    launch_gather_head head;
+    int32_t status, rank;        /* rank: because of which it fails, or -1 */
+    char text[sizeof ((tutti_error *)0)->text], key[TUTTI_RUN_KEY_TEXT], meet[32];
+} launch_answer;
+/* Is it one of another rank of a run of this size? false: why not, for the caller. */
+bool tutti_launch_hello_known(const launch_hello *h, size_t bytes, int size, char *why,
+                              size_t room);
+/* OK: all of it is there; its texts are ended in any case. `lacks`: a descriptor that should have
+   come with it has not. */
+tutti_status tutti_launch_answer_known(launch_answer *a, size_t bytes, int size, bool lacks,
+                                       tutti_error *err);
 
 /* ---- place.c ---- */
 /* The variable that the launcher of this place sets for what it starts, and for nothing else. NULL:

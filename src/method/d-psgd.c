@@ -6,6 +6,7 @@
             with computation").
      atc    x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))): adapt, then combine. Nothing overlaps, but
             the models stay closer.
+   The step is in neighbours.h.
    With a codec (`--codec`) each worker's difference to its public copy travels: CHOCO-SGD
    (src/gossip/mixer_codec.c). atc is its order of 2019, awc that of 2020, and gamma its consensus
    step.
@@ -16,62 +17,32 @@
    2. Graphs may be directed, or change with the step, as long as W is doubly stochastic.
    3. The run goes on without workers that it has lost. The final model is the mean of all that are
       left; the paper has the mean of all and no such case. The mixer says what becomes of W. */
-#include "tutti/gossip.h"
-
-typedef struct d_psgd {
-    const char *graph;
-    int order;
-    bool overlap;
-    double gamma;
-    tutti_mixer *mixer;
-    float *mixed;        /* n; awc only: sum_j W_ij x_j, while x is still read */
-} d_psgd;
-enum { AWC, ATC };
+#include "neighbours.h"
 
 static const tutti_option d_psgd_options[] = {
-    TUTTI_MIXER_GRAPH(TUTTI_AT(d_psgd, graph)),
-    { "order", TUTTI_CHOICE, TUTTI_AT(d_psgd, order), AWC, 0, 1, "awc|atc",
-      "awc: average the models the gradients were taken at; atc: update, then average" },
-    { "overlap", TUTTI_BOOL, TUTTI_AT(d_psgd, overlap), 1, 0, 1, NULL,
+    TUTTI_MIXER_GRAPH(TUTTI_AT(neighbours, graph)),
+    NEIGHBOURS_ORDER(TUTTI_AT(neighbours, order), NULL),
+    { "overlap", TUTTI_BOOL, TUTTI_AT(neighbours, overlap), 1, 0, 1, NULL,
       "awc: models of 256 KiB and more travel while the gradient is computed", "order=awc" },
-    TUTTI_MIXER_GAMMA(TUTTI_AT(d_psgd, gamma)),
+    TUTTI_MIXER_GAMMA(TUTTI_AT(neighbours, gamma), NULL),
     { 0 }
 };
 
 static tutti_status d_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    d_psgd *s = m->self;
-
-    if (s->order == AWC && m->workers > 1)
-        tutti_declare_vector(plan, "d-psgd.mixed", TUTTI_SCRATCH, &s->mixed);
-    return tutti_mixer_declare(&s->mixer, m, plan,
-                               &(tutti_mixer_options){ .graph = s->graph,
-                                                       .encode = true,
-                                                       .ahead = s->order == AWC && s->overlap,
-                                                       .gamma = s->gamma },
-                               err);
+    return neighbours_declare(m->self, m, plan, err);
 }
 
 static tutti_status d_psgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 {
-    d_psgd *s = m->self;
-
     (void)err;
-    if (s->mixed != NULL && p->index == 0)
-        tutti_mix_start(s->mixer, m->step, m->x, s->mixed, NULL);
+    neighbours_pass(m->self, m, p);
     return TUTTI_OK;
 }
 
 static tutti_status d_psgd_step(tutti_method *m, tutti_error *err)
 {
-    d_psgd *s = m->self;
-
-    if (s->mixed != NULL) {
-        TUTTI_TRY(tutti_mix_wait(s->mixer, err));
-        tutti_copy(m->device, m->layout->used, s->mixed, m->x); /* a = sum_j W_ij x_j */
-    }
-    TUTTI_TRY(tutti_base_step(m, err));                         /* a - eta opt(g)     */
-    return s->order == ATC ? tutti_mix(s->mixer, m->step, m->x, m->x, NULL, err) : TUTTI_OK;
+    return neighbours_step(m->self, m, err);
 }
 
 static const char *const d_psgd_constraints[] = {
@@ -99,7 +70,7 @@ const tutti_method_ops tutti_method_d_psgd = {
     .axes = { "graph", "every step, neighbours", "fp32 or contractive", "overlap", "a model each", "any" },
     .constraints = d_psgd_constraints,
     .options = d_psgd_options,
-    .self_bytes = sizeof(d_psgd),
+    .self_bytes = sizeof(neighbours),
     .traits = TUTTI_GOES_ON | TUTTI_ENCODES,
     .declare = d_psgd_declare,
     .pass = d_psgd_pass,

@@ -1,12 +1,12 @@
-/* frozen.h: what methods onebit-adam and qadam share: Adam whose second moment is frozen after a
-   warm-up. Its momentum, which is linear in the gradient, can then travel through a codec.
+/* frozen.h: what methods onebit-adam, qadam and bagua share: Adam whose second moment is frozen
+   after a warm-up. Its momentum, which is linear in the gradient, can then travel through a codec.
      warm-up   g <- mean of the g_r, in float32;  m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;
                x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)
      then      m_r <- b1 m + (1-b1) g_r;  m <- the mean of the m_r through the codec;
                x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)        v and c2 stay
    c1 = c2 = 1 without bias_correction. With it c1 = 1 - b1^t and c2 = 1 - b2^t, t updates: what
-   Adam divides by, since m and v begin at 0. c2 belongs to v and is frozen with it. If it went on
-   growing, as in BAGUA's QAdam, steps would grow by sqrt(1 - b2^t) / sqrt(1 - b2^T) after the
+   Adam divides by, since m and v begin at 0. c2 belongs to v and is frozen with it. If it goes on
+   growing (`growing`), as in BAGUA's QAdam, steps grow by sqrt(1 - b2^t) / sqrt(1 - b2^T) after the
    switch, 3.2 times with T = 100. m goes on, and so does c1.
 
    The learning rate, its schedule and wd are those of the run's optimiser. It has to be sgd without
@@ -36,11 +36,11 @@
 #include "coded.h"
 #include "tutti/kernels.h"
 
-typedef struct frozen {       /* begins the struct of either method */
+typedef struct frozen {       /* begins the struct of such a method */
     double warmup, beta1, beta2, eps, bucket;
     int64_t skip_below;
     int mask;
-    bool bias_correction;
+    bool bias_correction, growing;
     const char *option;       /* the name of `warmup` */
 
     float *m, *v, *direction; /* n; direction: scratch */
@@ -167,8 +167,9 @@ static inline void frozen_move(const tutti_method *m, float one_minus_beta1, flo
                                float one_minus_beta2, const float *g)
 {
     const frozen *s = m->self;
+    const int64_t squares = s->growing ? s->now.updates : s->now.squares;
     const double c1 = s->bias_correction ? 1 - pow(s->beta1, (double)s->now.updates) : 1,
-                 c2 = s->bias_correction ? 1 - pow(s->beta2, (double)s->now.squares) : 1;
+                 c2 = s->bias_correction ? 1 - pow(s->beta2, (double)squares) : 1;
     const tutti_adam_step step = { .scale = 1,
                                    .shrink = 1,
                                    .one_minus_beta1 = one_minus_beta1,

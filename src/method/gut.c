@@ -53,7 +53,7 @@ static const tutti_option gut_options[] = {
     TUTTI_MIXER_GRAPH(TUTTI_AT(gut, graph)),
     { "scaling", TUTTI_REAL, TUTTI_AT(gut, scaling), -1, -1, 1, NULL,
       "mu: how much of the neighbours' last updates is followed; -1: 0.9, with momentum 0.05" },
-    TUTTI_MIXER_GAMMA(TUTTI_AT(gut, gamma)),
+    TUTTI_MIXER_GAMMA(TUTTI_AT(gut, gamma), NULL),
     { 0 }
 };
 

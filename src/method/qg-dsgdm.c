@@ -24,7 +24,7 @@ typedef struct qg_dsgdm {
 static const tutti_option qg_dsgdm_options[] = {
     TUTTI_MIXER_GRAPH(TUTTI_AT(qg_dsgdm, graph)),
     QUASI_GLOBAL_OPTIONS(qg_dsgdm, momentum),
-    TUTTI_MIXER_GAMMA(TUTTI_AT(qg_dsgdm, gamma)),
+    TUTTI_MIXER_GAMMA(TUTTI_AT(qg_dsgdm, gamma), NULL),
     { 0 }
 };
 

@@ -52,7 +52,7 @@ typedef struct quasi_global {
       "beta2)" }, \
     { "period", TUTTI_INT, TUTTI_AT(self, q.period), 1, 1, 1e9, NULL, \
       "steps between two updates of the quasi-global buffer; models are averaged after every step" }
-static const double quasi_global_least_rate = 1e-12, quasi_global_least_norm = 1e-8;
+static const double quasi_global_least_norm = 1e-8;
 
 /* Within declare(), under TUTTI_UPDATES_SLICES. */
 static inline tutti_status quasi_global_declare(quasi_global *q, tutti_method *m, tutti_plan *plan,
@@ -138,7 +138,7 @@ static inline void quasi_global_moved(quasi_global *q, const tutti_method *m)
 {
     tutti_device *d = m->device;
     const size_t n = m->layout->used;
-    const bool counts = m->lr >= quasi_global_least_rate;
+    const bool counts = m->lr >= RULE_LEAST_RATE;
 
     if (counts && q->sum != NULL) {
         tutti_add_diff(d, n, (float)(1 / m->lr), q->before, m->x, q->sum);

@@ -4,6 +4,9 @@
 #include <string.h>
 #include "tutti/optim.h"
 
+/* A learning rate below it counts as 0: nothing is divided by it. */
+#define RULE_LEAST_RATE 1e-12
+
 /* An option of it that is a number, which it has to have. */
 static inline double rule_real(const tutti_optim *o, const char *option)
 {

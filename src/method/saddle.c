@@ -54,7 +54,7 @@ static const tutti_option saddle_options[] = {
     { "sam_every", TUTTI_INT, TUTTI_AT(saddle, sam_every), 1, 1, 1e9, NULL,
       "it is taken so far away in every so many-th step", "rho>0" },
     QUASI_GLOBAL_OPTIONS(saddle, momentum),
-    TUTTI_MIXER_GAMMA(TUTTI_AT(saddle, gamma)),
+    TUTTI_MIXER_GAMMA(TUTTI_AT(saddle, gamma), NULL),
     { 0 }
 };
 

@@ -43,6 +43,7 @@ struct tutti_nn {
     float *part_statistics;       /* a block's */
     double *mean_statistics;      /* of the blocks of a pass so far, times their samples */
     bool held;                    /* running statistics stay (tutti_nn_hold_statistics) */
+    float *losses;         /* tutti_nn_losses */
     bool prepared;         /* the backend's copies are of the values given last */
 };
 

@@ -318,6 +318,8 @@ static void reference_loss(void *self, double divisor, double *sum, int64_t *cor
             total += exp(y[c] - most);
         loss = most + log(total) - y[r->run.labels[n]];
         *sum += loss;
+        if (r->run.losses != NULL)
+            r->run.losses[n] = (float)loss;
         *correct += isfinite(loss) && best == r->run.labels[n];
         for (int c = 0; c < classes && r->run.train; c++)
             r->slope[last][n * classes + c] = (exp(y[c] - most) / total - (c == r->run.labels[n])) / divisor;

@@ -292,6 +292,11 @@ void tutti_nn_hold_statistics(tutti_nn *nn, bool hold)
     nn->held = hold;
 }
 
+void tutti_nn_losses(tutti_nn *nn, float *losses)
+{
+    nn->losses = losses;
+}
+
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples,
                                const float *const *values, double *loss_sum, int64_t *correct, tutti_error *err)
 {

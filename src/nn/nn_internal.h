@@ -128,6 +128,7 @@ typedef struct nn_run {
     const uint32_t *tokens, *next; /* samples x context; all below classes */
     const uint32_t *rows;        /* samples x tables, all below task.rows */
     float *logits;               /* of an evaluation with categories: samples; NULL: unwanted */
+    float *losses;               /* of training: samples, each one's loss; NULL: unwanted */
 
     int64_t samples;             /* at least 1 */
     bool train, add;
@@ -165,8 +166,8 @@ typedef struct nn_backend {
        short), all for a linear one. Units ascend within a tile, tiles ascend. */
     tutti_status (*forward)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
     /* After all forwards: the sum of the samples' losses, how many are predicted right, and, if
-       train, the gradient of the sum / divisor. Ties go to the lowest class; a sample whose loss is
-       not finite is never right. */
+       train, the gradient of the sum / divisor and what run->losses wants. Ties go to the lowest
+       class; a sample whose loss is not finite is never right. */
     void (*loss)(void *self, double divisor, double *sum, int64_t *correct);
     /* Gradients of the unit's parameters: final with the tile that ends the run. Units descend; the
        tile's `data` call of the unit above came before. */

@@ -96,6 +96,8 @@ void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, doub
             total += power[c] = exp((double)y[c] - (double)y[best]);
         loss = (double)y[best] + log(total) - (double)y[label];
         *sum += loss;
+        if (run->losses != NULL)
+            run->losses[i] = (float)loss;
         *correct += isfinite(loss) && best == label;
         for (size_t c = 0; c < classes && run->train; c++)
             slope[(size_t)i * classes + c] = (float)((power[c] / total - (c == label)) / divisor);

@@ -204,6 +204,8 @@ static void skip(const tutti_nn *nn, nn_run *run, int64_t first)
     const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
 
     run->first = nn->first + (uint64_t)first;
+    if (run->losses != NULL)
+        run->losses += first;
     if (nn_kind_of(nn) == NN_TOKENS) {
         run->tokens += first * nn->net.sequence->context;
         run->next += first * nn->net.sequence->context;
@@ -272,6 +274,7 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     run.seed = nn->seed;
     run.first = nn->first;
     run.running = nn->running;
+    run.losses = nn->losses;
     run.statistics = nn->part_statistics;
     for (size_t i = 0; i < nn->statistics; i++)
         nn->mean_statistics[i] = 0;
@@ -281,12 +284,12 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     nn->adds = run.add;
     nn->ends = true;
     if (samples == 0) {
-        for (int k = 0; k < nn->params; k++) {
+        TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
+        for (int k = 0; k < nn->params; k++) { /* gradients are ours from `need` on */
             nn->tables[k].n = 0;
             if (!run.add && nn->width[k] == 0)
                 memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
         }
-        TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
         return backward_pass(nn, 0, NULL, hooks, err);
     }
     if (samples > nn->block)

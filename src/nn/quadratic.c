@@ -19,8 +19,8 @@ enum { LANES = 16, PIECE = 1024 };
 typedef struct quadratic {
     const nn_net *net;
     size_t dim;
-    double *lambda, *sum; /* dim each; sum: of the run's differences, after loss */
-    double divisor;
+    double *lambda, *sum; /* dim each; sum: of the run's differences, after forward */
+    double divisor, loss_sum;
     nn_run run;
 } quadratic;
 
@@ -65,14 +65,6 @@ static tutti_status quadratic_begin(void *self, const nn_run *run, tutti_error *
     return TUTTI_OK;
 }
 
-/* Nothing to keep for backward but the differences, which `loss` adds up in its one pass over the
-   samples. */
-static tutti_status quadratic_forward(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
-{
-    (void)self, (void)unit, (void)first, (void)count, (void)err;
-    return TUTTI_OK;
-}
-
 static double add_lanes(double *lane)
 {
     for (int half = LANES / 2; half > 0; half /= 2)
@@ -101,16 +93,30 @@ static double sample_loss(size_t dim, const double *restrict lambda, const float
     return 0.5 * add_lanes(lane);
 }
 
+/* One pass over the samples: their losses, and the differences that backward needs. */
+static tutti_status quadratic_forward(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    quadratic *q = self;
+
+    (void)unit, (void)first, (void)count, (void)err; /* always the whole run */
+    q->loss_sum = 0;
+    memset(q->sum, 0, q->dim * sizeof *q->sum);
+    for (int64_t i = 0; i < q->run.samples; i++) {
+        const double loss = sample_loss(q->dim, q->lambda, q->run.values[0], q->run.x + (size_t)i * q->dim, q->sum);
+        q->loss_sum += loss;
+        if (q->run.losses != NULL)
+            q->run.losses[i] = (float)loss;
+    }
+    return TUTTI_OK;
+}
+
 static void quadratic_loss(void *self, double divisor, double *sum, int64_t *correct)
 {
     quadratic *q = self;
 
-    *sum = 0;
+    *sum = q->loss_sum;
     *correct = 0;
     q->divisor = divisor;
-    memset(q->sum, 0, q->dim * sizeof *q->sum);
-    for (int64_t i = 0; i < q->run.samples; i++)
-        *sum += sample_loss(q->dim, q->lambda, q->run.values[0], q->run.x + (size_t)i * q->dim, q->sum);
 }
 
 static tutti_status quadratic_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)

@@ -245,8 +245,11 @@ static void reference_loss(void *self, double divisor, double *sum, int64_t *cor
     *sum = 0;
     *correct = 0;
     r->divisor = divisor;
-    for (int64_t i = 0; i < r->run.samples && nn_quadratic(r->net); i++)
+    for (int64_t i = 0; i < r->run.samples && nn_quadratic(r->net); i++) {
         *sum += r->value[1][i];
+        if (r->run.losses != NULL)
+            r->run.losses[i] = (float)r->value[1][i];
+    }
     for (int64_t i = 0; i < r->run.samples && !nn_quadratic(r->net); i++) {
         const double *y = r->value[r->net->layer_count] + i * classes;
         double most = y[0], total = 0, loss;
@@ -258,6 +261,8 @@ static void reference_loss(void *self, double divisor, double *sum, int64_t *cor
             total += exp(y[c] - most);
         loss = most + log(total) - y[r->run.labels[i]];
         *sum += loss;
+        if (r->run.losses != NULL)
+            r->run.losses[i] = (float)loss;
         *correct += isfinite(loss) && best == r->run.labels[i];
         for (int c = 0; c < classes && r->run.train; c++)
             r->slope[i * classes + c] = (exp(y[c] - most) / total - (c == r->run.labels[i])) / divisor;

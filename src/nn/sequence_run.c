@@ -87,6 +87,20 @@ static tutti_status sequence_forward(void *self, int unit, int64_t first, int64_
     return tutti_nn_dn_leave(before, status);
 }
 
+/* Sample k's: the mean over its tokens, which stand one behind the other or, by moments, as many
+   windows apart as there are. */
+static void each_loss(const sequence *b, size_t length, const nn_entropy *states)
+{
+    const size_t apart = b->net->by_moment ? (size_t)b->windows : 1, next = b->net->by_moment ? 1 : length;
+
+    for (size_t k = 0; k < (size_t)b->run.samples; k++) {
+        double total = 0;
+        for (size_t t = 0; t < length; t++)
+            total += nn_entropy_loss_of(&states[k * next + t * apart]);
+        b->run.losses[k] = (float)(total / (double)length);
+    }
+}
+
 /* A sample's loss is the mean over its tokens, so that divisors count samples. By moments, the
    windows with samples come first in each. */
 static void sequence_loss(void *self, double divisor, double *sum, int64_t *correct)
@@ -106,6 +120,8 @@ static void sequence_loss(void *self, double divisor, double *sum, int64_t *corr
         total += tutti_nn_entropy_loss(samples * length / moments, states + first, b->labels + first, &right);
         *correct += (int64_t)right;
     }
+    if (b->run.losses != NULL)
+        each_loss(b, length, states);
     *sum = total / (double)length;
     b->scale = (float)(1 / (divisor * (double)length));
 }

@@ -9,6 +9,7 @@
    values brings the next version. */
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,7 +82,7 @@ tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to,
 
     tutti_cast(m->device, tutti_f32(m->device, values, n), tutti_server_half(s, to, 0, n));
     for (size_t i = 0; i < n && s->setup.wire == TUTTI_F16; i++)
-        if ((((const uint16_t *)to)[i] & 0x7c00) == 0x7c00) {
+        if ((((const uint16_t *)to)[i] & 0x7c00) == 0x7c00 && (!s->setup.pieces || isfinite(values[i]))) {
             name_element(m->layout, first, i, which, sizeof which);
             return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
                                    "method '%s': %s in what worker %d sends is %g, but as fp16 the largest is 65504; "
@@ -154,15 +155,15 @@ static tutti_status grow(void **memory, size_t *room, size_t words, tutti_error 
 }
 
 /* Room for what slices with tables become on their way. */
-static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, size_t first, size_t count, bool values,
-                                bool into, tutti_error *err)
+static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, int rail, size_t first, size_t count,
+                                bool values, bool into, tutti_error *err)
 {
     const tutti_method *m = s->m;
     size_t out = 0, back = 0;
 
     for (int k = 0; k < s->servers; k++) {
         size_t at;
-        const size_t part = tutti_server_part(s, k, first, count, &at);
+        const size_t part = tutti_server_part_of(s, k, rail, first, count, &at);
         const tutti_slice slice = tutti_slice_of(m, at, part);
         if (slice.tables == 0)
             continue;
@@ -193,17 +194,17 @@ static void leave_in_window(const tutti_server *s, tutti_server_caller *c, const
     }
 }
 
-/* One call to each server that has a part of [first, first + count); values,
-   into: element 0 of the flat space. */
-static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t kind, int64_t b, size_t first,
+/* One call to each server that has a part of what this rail sends of [first, first + count);
+   values, into: element 0 of the flat space. */
+static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t kind, int64_t b, int rail, size_t first,
                               size_t count, float *values, float *into, tutti_error *err)
 {
     const tutti_method *m = s->m;
 
-    TUTTI_TRY(grow_caller(s, c, first, count, values != NULL, into != NULL, err));
+    TUTTI_TRY(grow_caller(s, c, rail, first, count, values != NULL, into != NULL, err));
     for (int k = 0; k < s->servers; k++) {
         size_t at;
-        const size_t part = tutti_server_part(s, k, first, count, &at);
+        const size_t part = tutti_server_part_of(s, k, rail, first, count, &at);
         const tutti_slice slice = tutti_slice_of(m, at, part);
         tutti_buffer request = tutti_nothing(), reply = tutti_nothing();
         if (part == 0)
@@ -318,7 +319,7 @@ tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float 
         values != NULL && !tutti_server_is_float(s) ? tutti_server_narrow(s, values, s->half[0], 0, n, err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
-        status = add_parts(s, c, kind, b, 0, n, values, into, err);
+        status = add_parts(s, c, kind, b, -1, 0, n, values, into, err);
     if (status == TUTTI_OK)
         status = call_exposed(s, c, "push", into, answers, err);
     if (status == TUTTI_OK && into != NULL && answers->values && !tutti_server_is_float(s))
@@ -416,19 +417,28 @@ void tutti_server_took(tutti_server *s, uint64_t version)
 
 tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err)
 {
+    tutti_method *m = s->m;
+    const int rail = tutti_server_rail(s, m->rank, p);
+    const bool halves = !tutti_server_is_float(s) && p->rows == NULL;
+    size_t first = p->first, count = p->count;
     tutti_server_caller *c;
-    tutti_status status;
+    tutti_status status = TUTTI_OK;
 
-    tutti_engine_rows_sum(s->m->engine, p->first_tensor, false);
-    if (s->m->workers == 1) /* my rows are all rows */
+    if (p->rows != NULL)
+        tutti_engine_rows_sum(m->engine, p->first_tensor, false);
+    if (m->workers == 1) /* my rows are all rows */
         return TUTTI_OK;
+    if (rail >= 0)
+        count = tutti_server_slot(s, rail, first, count, &first);
     c = take_caller(s);
-    status = add_parts(s, c, (uint32_t)p->index, b, p->first, p->count, s->m->g, s->m->g, err);
-
+    if (halves)
+        status = tutti_server_narrow(s, m->g + first, (uint16_t *)s->half[0] + first, first, count, err);
+    if (status == TUTTI_OK)
+        status = add_parts(s, c, (uint32_t)p->index, b, rail, p->first, p->count, m->g, m->g, err);
     if (status == TUTTI_OK)
         status = call_all(s, c, err);
     if (status == TUTTI_OK)
-        status = store(s, c, s->m->g, err);
+        status = store(s, c, m->g, err);
     for (int k = 0; k < c->n && status == TUTTI_OK; k++)
         if (c->note[k].bytes == 0)
             status = tutti_fail_rank(
@@ -436,7 +446,10 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
                 "the server at worker %d answered nothing about bucket %d; all workers must run one version",
                 c->member[k], p->index);
         else if (p->rows != NULL)
-            tutti_slice_known(s->m, &c->slice[k], c->reply[k].data, k == 0);
+            tutti_slice_known(m, &c->slice[k], c->reply[k].data, k == 0);
+    if (status == TUTTI_OK && halves)
+        tutti_cast(m->device, tutti_server_half(s, s->half[1], first, count),
+                   tutti_f32(m->device, m->g + first, count));
     give_back(s, c);
     return status;
 }

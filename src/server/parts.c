@@ -4,24 +4,61 @@
    place them is the launcher's business: it starts them behind the workers, on each host in turn.
    If only some of the workers serve, they are taken from each host in turn, in order of rank, so
    that servers share as few links as possible. Which slice is whose follows their ranks, so that
-   the slices of all, in order of rank, are x. */
+   the slices of all, in order of rank, are x.
+
+   With nodes and rails (tutti_server_setup) a piece is cut twice: in slots, one a rail, and each
+   slot over the nodes that serve. There server k is of rail k mod rails. A rank that only serves
+   has a part of every slot. Slots and parts differ by a unit at most, so parts of all slots do. */
 #include <stdio.h>
 
 #include "server_internal.h"
 
-/* Between rows of tables: a row is read and written by one server. */
-static size_t cut(const tutti_server *s, int k, size_t first, size_t count)
+/* Part k of n of a range. Between rows of tables: a row is read and written by one server. */
+static size_t cut(const tutti_server *s, int k, int n, size_t first, size_t count)
 {
-    const size_t even = count / TUTTI_SERVER_ALIGNMENT * (size_t)k / (size_t)s->servers * TUTTI_SERVER_ALIGNMENT;
-    return k == s->servers ? count : tutti_slice_cut(s->m, first + even) - first;
+    const size_t unit = s->setup.even ? TUTTI_SERVER_EVEN : TUTTI_SERVER_ALIGNMENT,
+                 units = s->setup.even ? (count + unit - 1) / unit : count / unit;
+
+    return k == n ? count : tutti_slice_cut(s->m, first + units * (size_t)k / (size_t)n * unit) - first;
+}
+
+static size_t part(const tutti_server *s, int k, int n, size_t first, size_t count, size_t *part_first)
+{
+    const size_t begin = cut(s, k, n, first, count);
+
+    *part_first = first + begin;
+    return cut(s, k + 1, n, first, count) - begin;
 }
 
 size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count, size_t *part_first)
 {
-    const size_t begin = cut(s, k, first, count);
+    return part(s, k, s->servers, first, count, part_first);
+}
 
-    *part_first = first + begin;
-    return cut(s, k + 1, first, count) - begin;
+/* ---- rails ---- */
+
+int tutti_server_rail(const tutti_server *s, int worker, const tutti_piece *p)
+{
+    return s->setup.node == 1 || p->rows != NULL ? -1 : worker % s->setup.node;
+}
+
+size_t tutti_server_slot(const tutti_server *s, int rail, size_t first, size_t count, size_t *slot_first)
+{
+    *slot_first = first + count;
+    return rail < s->setup.rails ? part(s, rail, s->setup.rails, first, count, slot_first) : 0;
+}
+
+size_t tutti_server_part_of(const tutti_server *s, int k, int rail, size_t first, size_t count, size_t *part_first)
+{
+    const int rails = s->setup.rails;
+
+    if (rail < 0)
+        return tutti_server_part(s, k, first, count, part_first);
+    count = tutti_server_slot(s, rail, first, count, &first);
+    if (s->m->servers > 0)
+        return part(s, k, s->servers, first, count, part_first);
+    *part_first = first;
+    return k % rails == rail ? part(s, k / rails, s->servers / rails, first, count, part_first) : 0;
 }
 
 size_t tutti_server_slack(const tutti_method *m)
@@ -58,29 +95,24 @@ int tutti_server_index(const tutti_server *s)
     return s->index;
 }
 
-/* Of each host in turn the next worker that does not serve yet. A worker's turn is its place on its
-   host; hosts are met in order of rank. */
-void tutti_server_place(tutti_server *s)
+/* Of each host in turn the next node that does not serve yet; without nodes, the next worker. A
+   node's turn is its place on its host; hosts are met in order of rank. The first workers of those
+   that serve, ascending. */
+static void choose_nodes(tutti_server *s, int wanted)
 {
     const tutti_method *m = s->m;
+    const int node = s->setup.node, nodes = m->workers / node;
     int taken = 0;
 
-    if (s->servers == m->workers || m->servers > 0) { /* all of them: nothing to choose */
-        const int first = m->servers > 0 ? m->workers : 0;
-        while (taken < s->servers) {
-            s->member[taken] = first + taken;
-            taken++;
-        }
-        s->index = m->rank >= first && m->rank < first + taken ? m->rank - first : -1;
-        return;
-    }
-    for (int turn = 0; taken < s->servers; turn++)
-        for (int w = 0; w < m->workers && taken < s->servers; w++) {
+    for (; wanted == nodes && taken < wanted; taken++) /* all of them: nothing to choose */
+        s->member[taken] = taken * node;
+    for (int turn = 0; taken < wanted; turn++)
+        for (int i = 0; i < nodes && taken < wanted; i++) {
             int before = 0;
-            for (int v = 0; v < w; v++)
-                before += tutti_world_host(m->world, v) == tutti_world_host(m->world, w);
+            for (int j = 0; j < i; j++)
+                before += tutti_world_host(m->world, j * node) == tutti_world_host(m->world, i * node);
             if (before == turn)
-                s->member[taken++] = w;
+                s->member[taken++] = i * node;
         }
     for (int i = 1; i < taken; i++) /* by rank */
         for (int k = i; k > 0 && s->member[k] < s->member[k - 1]; k--) {
@@ -88,8 +120,23 @@ void tutti_server_place(tutti_server *s)
             s->member[k] = s->member[k - 1];
             s->member[k - 1] = w;
         }
+}
+
+void tutti_server_place(tutti_server *s)
+{
+    const tutti_method *m = s->m;
+    const int rails = s->setup.rails;
+
+    if (m->servers > 0)
+        for (int k = 0; k < s->servers; k++)
+            s->member[k] = m->workers + k;
+    else {
+        choose_nodes(s, s->servers / rails);
+        for (int k = s->servers - 1; k > 0; k--) /* a node's rails are its first workers */
+            s->member[k] = s->member[k / rails] + k % rails;
+    }
     s->index = -1;
-    for (int k = 0; k < taken; k++)
+    for (int k = 0; k < s->servers; k++)
         if (s->member[k] == m->rank)
             s->index = k;
 }

@@ -12,6 +12,13 @@ static float *in_window(const tutti_server *s, float *flat, int worker, size_t f
     return tutti_world_there(s->m->world, flat + first, count * sizeof *flat, worker);
 }
 
+/* My part of what a worker sends of a piece. */
+static size_t part_of_piece(const tutti_server *s, int worker, uint32_t piece, size_t *first)
+{
+    const tutti_piece *p = &s->m->layout->piece[piece];
+    return tutti_server_part_of(s, s->index, tutti_server_rail(s, worker, p), p->first, p->count, first);
+}
+
 static void learn_seconds(tutti_server *s, int worker)
 {
     const double took = (double)(tutti_now_ns(s->m->rt) - tutti_server_given_ns(s, worker)) * 1e-9;
@@ -26,22 +33,25 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
     const tutti_method *m = s->m;
     const int worker = note->from;
     const uint32_t kind = note->kind & ~(uint32_t)KINDS;
-    size_t first = 0, count = m->layout->used;
     tutti_slice slice;
 
+    if (worker < 0 || worker >= m->workers)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "rank %d, which only serves, asks a server; all must run one version", worker);
     if (s->setup.pieces && kind >= (uint32_t)m->layout->n_pieces)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
                                "worker %d asks about piece %lu of %d; all workers must run one version", worker,
                                (unsigned long)kind, m->layout->n_pieces);
-    if (s->setup.pieces) {
-        first = m->layout->piece[kind].first;
-        count = m->layout->piece[kind].count;
-    }
-    if (worker < 0 || worker >= m->workers)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "rank %d, which only serves, asks a server; all must run one version", worker);
     *r = (tutti_server_request){ .note = *note, .worker = worker, .kind = kind, .b = note->b };
-    r->count = tutti_server_part(s, s->index, first, count, &r->first);
+    if (s->setup.pieces)
+        r->count = part_of_piece(s, worker, kind, &r->first);
+    else
+        r->count = tutti_server_part(s, s->index, 0, m->layout->used, &r->first);
+    if (s->setup.pieces && r->count == 0)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d asks about piece %lu, of which nothing of its rail is summed here; all "
+                               "workers must run one version",
+                               worker, (unsigned long)kind);
     r->in = note->bytes > 0 ? in : NULL;
     r->words = (size_t)note->bytes / sizeof(float);
     slice = tutti_slice_of(m, r->first, r->count);
@@ -61,13 +71,13 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
                                "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker,
                                (unsigned long long)note->bytes, r->count * tutti_dtype_bytes(s->setup.wire));
-    if (s->setup.pieces)
-        return TUTTI_OK;
-    if (note->bytes > 0 && !tutti_server_is_float(s)) {
+    if (note->bytes > 0 && !tutti_server_is_float(s) && slice.tables == 0) {
         tutti_cast(m->device, tutti_server_half(s, in, 0, r->count), tutti_f32(m->device, s->wide, r->count));
         r->in = s->wide;
         r->words = r->count;
     }
+    if (s->setup.pieces)
+        return TUTTI_OK;
     if (s->asks[worker])
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
                                "worker %d asks again before it was answered; all workers must run one version", worker);
@@ -87,13 +97,12 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
 static float *place_of(const tutti_server *s, const tutti_note *request, size_t count)
 {
     const tutti_method *m = s->m;
-    const uint32_t kind = request->kind & ~(uint32_t)KINDS;
     size_t first = s->first;
 
     if ((request->kind & TO_WINDOW) == 0 || request->kind == (uint32_t)KIND_ROWS)
         return NULL;
     if (s->setup.pieces)
-        tutti_server_part(s, s->index, m->layout->piece[kind].first, m->layout->piece[kind].count, &first);
+        part_of_piece(s, request->from, request->kind & ~(uint32_t)KINDS, &first);
     return in_window(s, s->setup.pieces ? m->g : m->x, request->from, first, count);
 }
 
@@ -198,7 +207,9 @@ static tutti_status look_for_losses(tutti_server *s, tutti_error *err)
     for (int r = 0; r < s->m->workers; r++)
         if (!s->gone[r] && tutti_engine_misses(s->m->engine, r)) {
             s->gone[r] = true;
-            if (s->setup.lost != NULL)
+            if (s->sums != NULL)
+                TUTTI_TRY(tutti_server_sums_lost(s->sums, err));
+            else if (s->setup.lost != NULL)
                 TUTTI_TRY(s->setup.lost(s->m, r, err));
         }
     return TUTTI_OK;
@@ -232,7 +243,7 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
             status = answer_rows(s, &note, in, err);
         else if (status == TUTTI_OK) {
             TUTTI_TRY(understand(s, &note, in, &r, err));
-            status = s->setup.rule(s->m, &r, err);
+            status = s->sums != NULL ? tutti_server_sums_rule(s->sums, &r, err) : s->setup.rule(s->m, &r, err);
         }
     }
     return status;
@@ -316,12 +327,13 @@ void tutti_server_wake_at(tutti_server *s, int64_t at_ns)
     s->wake_at_ns = at_ns;
 }
 
+/* as_is: rows of tables, which travel as words. */
 static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
-                           bool gives, tutti_buffer payload, tutti_error *err)
+                           bool gives, bool as_is, tutti_buffer payload, tutti_error *err)
 {
-    if (payload.count > 0 && !tutti_server_is_float(s)) {
-        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, payload.count == s->count ? s->first : SIZE_MAX,
-                                      payload.count, err));
+    if (payload.count > 0 && !tutti_server_is_float(s) && !as_is) {
+        const bool values = payload.count == s->count && !s->setup.pieces;
+        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, values ? s->first : SIZE_MAX, payload.count, err));
         payload = tutti_server_half(s, s->half_out, 0, payload.count);
     }
     place_answers(s, requests, n, payload.data, s->in_windows ? payload.count : 0);
@@ -362,7 +374,7 @@ tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request
         all = (requests[k].kind & KINDS) == KINDS;
     if (!all) {
         sum = tutti_server_sum(s, r, n, parts, weights, &words);
-        return tutti_server_answer(s, requests, n, kind, sum, words, err);
+        return answer(s, requests, n, &kind, false, false, sum == s->words, tutti_f32(s->m->device, sum, words), err);
     }
     tutti_tree_sum_all(s->m->device, r->count, n, parts, weights);
     for (int k = 0; k < n; k++)
@@ -376,8 +388,8 @@ static tutti_status give(tutti_server *s, const tutti_note *requests, int n, con
     for (int k = 0; s->read != NULL && k < n; k++)
         tutti_slice_given(s->m, &s->slice, s->values, s->read + (size_t)requests[k].from * s->count);
     if (s->slice.tables == 0)
-        return answer(s, requests, n, kinds, each, true, tutti_f32(s->m->device, s->values, s->count), err);
-    return answer(s, requests, n, kinds, each, true,
+        return answer(s, requests, n, kinds, each, true, false, tutti_f32(s->m->device, s->values, s->count), err);
+    return answer(s, requests, n, kinds, each, true, true,
                   tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m, &s->slice, s->values, s->words)),
                   err);
 }
@@ -399,21 +411,21 @@ tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *request
     if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has moved */
         return tutti_server_give(s, requests, n + late, kind, err);
     tutti_slice_fetch(s->m, &s->slice, s->values, along);
-    TUTTI_TRY(answer(s, requests, n, &kind, false, true, tutti_f32(s->m->device, along, words), err));
+    TUTTI_TRY(answer(s, requests, n, &kind, false, true, true, tutti_f32(s->m->device, along, words), err));
     return late > 0 ? tutti_server_give(s, requests + n, late, kind, err) : TUTTI_OK;
 }
 
 tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload,
                                  size_t count, tutti_error *err)
 {
-    return answer(s, requests, n, &kind, false, false,
+    return answer(s, requests, n, &kind, false, false, false,
                   count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
 }
 
 tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload,
                                    tutti_error *err)
 {
-    return answer(s, requests, n, &kind, false, true, tutti_f32(s->m->device, payload, s->count), err);
+    return answer(s, requests, n, &kind, false, true, false, tutti_f32(s->m->device, payload, s->count), err);
 }
 
 tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *told, tutti_error *err)

@@ -8,6 +8,7 @@
      calls.c    the clients: requests to all servers at once
      rule.c     the server's thread: requests, the method's rule, answers
      slice.c    what a slice with rows of tables is on its way
+     sums.c     servers that sum pieces, for methods that exchange gradients
      saved.c    checkpoints of other slices or other workers
 
    Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep
@@ -28,31 +29,49 @@
 
 enum { AT_ONCE_BYTES = 1 << 30 }; /* of requests that come at a time, and of answers that go */
 
-/* Elements that a request is about, at most: a piece is cut once it is full,
-   however large its last tensor is. */
+/* Elements of the largest tensor, or of the largest table whose rows are known. */
+static size_t largest(const tutti_server *s, bool tables)
+{
+    const tutti_method *m = s->m;
+    size_t count = 0;
+
+    for (int i = 0; i < m->layout->n_tensors; i++)
+        if (m->layout->tensor[i].count > count && (!tables || tutti_engine_rows_known(m->engine, i) != NULL))
+            count = m->layout->tensor[i].count;
+    return count;
+}
+
+/* Elements that a request is about, at most: a piece is cut once it is full, however large its last
+   tensor is, if it is not cut by bytes. A table may be larger. */
 static size_t asked_about(const tutti_server *s)
 {
     const tutti_method *m = s->m;
     const double bytes = (double)(m->first_piece_bytes > m->piece_bytes ? m->first_piece_bytes : m->piece_bytes);
-    size_t largest = 0;
+    const size_t last = s->setup.pieces && !m->cut_bytes ? largest(s, false) : 0;
 
-    for (int i = 0; i < m->layout->n_tensors && s->setup.pieces; i++)
-        largest = m->layout->tensor[i].count > largest ? m->layout->tensor[i].count : largest;
-    if (!s->setup.pieces || bytes / sizeof(float) + (double)largest >= (double)m->layout->used)
+    if (!s->setup.pieces || bytes / sizeof(float) + (double)last >= (double)m->layout->used)
         return m->layout->used;
-    return (size_t)(bytes / sizeof(float)) + largest;
+    return (size_t)(bytes / sizeof(float)) + last;
 }
 
-/* Words of a request or an answer, at most. */
-static size_t room_of_part(const tutti_server *s)
+size_t tutti_server_room(const tutti_server *s)
 {
-    return asked_about(s) / (size_t)s->servers + 2 * TUTTI_SERVER_ALIGNMENT + tutti_server_slack(s->m);
+    const size_t servers = (size_t)s->servers, table = largest(s, true) / servers,
+                 other = asked_about(s) / (s->m->servers > 0 ? servers * (size_t)s->setup.rails : servers);
+
+    return (table > other ? table : other) + 2 * TUTTI_SERVER_ALIGNMENT + tutti_server_slack(s->m);
+}
+
+/* What rooms are made of: rows of tables travel as words, whatever the wire has. */
+static tutti_dtype room_type(const tutti_server *s)
+{
+    return s->setup.pieces && tutti_server_slack(s->m) > 0 ? TUTTI_F32 : s->setup.wire;
 }
 
 /* How many of those there are at a time, of `wanted`: two at least. */
 static int as_many(const tutti_server *s, int wanted)
 {
-    const size_t fit = AT_ONCE_BYTES / (room_of_part(s) * tutti_dtype_bytes(s->setup.wire));
+    const size_t fit = AT_ONCE_BYTES / (tutti_server_room(s) * tutti_dtype_bytes(room_type(s)));
 
     if (s->index < 0)
         return 0;
@@ -102,8 +121,9 @@ static void declare_desk(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
     const int threads = s->setup.pieces ? 1 + m->lane_width : 1;
-    const size_t words = tutti_server_keeps(s) ? room_of_part(s) : 0, told = s->setup.tells ? room_of_part(s) : words;
-    tutti_state in = { .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = s->setup.wire }, out = in, wide = in;
+    const size_t words = tutti_server_keeps(s) ? tutti_server_room(s) : 0,
+                 told = s->setup.tells ? tutti_server_room(s) : words;
+    tutti_state in = { .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = room_type(s) }, out = in, wide = in;
 
     s->rooms = as_many(s, m->workers * threads);
     s->copies = m->workers == 1 ? 0 : as_many(s, s->setup.pieces ? threads + 1 : m->workers);
@@ -116,8 +136,8 @@ static void declare_desk(tutti_server *s, tutti_plan *plan)
     tutti_declare(plan, &in, &s->desk_in);
     tutti_declare(plan, &out, &s->desk_out);
     tutti_declare(plan, &wide, &s->wide);
-    s->in_bytes = words * tutti_dtype_bytes(s->setup.wire);
-    s->out_bytes = told * tutti_dtype_bytes(s->setup.wire);
+    s->in_bytes = words * tutti_dtype_bytes(in.dtype);
+    s->out_bytes = told * tutti_dtype_bytes(in.dtype);
 }
 
 /* Where the wire has halves: what the client sends and gets, of all of x; what the server sends. */
@@ -127,11 +147,11 @@ static void declare_halves(tutti_server *s, tutti_plan *plan)
     tutti_state sent = { .name = "server.sent-as", .keep = TUTTI_SCRATCH, .dtype = s->setup.wire };
     tutti_state came = sent, out = sent;
 
-    assert((m->traits & TUTTI_KNOWS_ROWS) == 0); /* rows travel with their ids */
+    assert((m->traits & TUTTI_KNOWS_ROWS) == 0 || s->setup.pieces); /* rows travel with their ids */
     sent.count = came.count = m->layout->used;
     came.name = "server.came-as";
     out.name = "server.out-as";
-    out.count = s->index < 0 ? 0 : room_of_part(s);
+    out.count = s->index < 0 ? 0 : tutti_server_room(s);
     tutti_declare(plan, &sent, &s->half[0]);
     tutti_declare(plan, &came, &s->half[1]);
     tutti_declare(plan, &out, &s->half_out);
@@ -181,21 +201,25 @@ static const tutti_facility_ops facility; /* at the end */
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
                                   const tutti_server_setup *setup, tutti_error *err)
 {
+    const int node = setup->node > 1 ? setup->node : 1, rails = setup->rails > 1 ? setup->rails : 1,
+              nodes = m->workers / node;
     tutti_server *s;
 
     *out = NULL;
     TUTTI_TRY(check_servers(m, setup, err));
-    if (setup->servers < 0 || setup->servers > m->workers)
+    if (setup->servers < 0 || setup->servers > nodes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': servers is %d, but there are %d workers, of which each serves once at most; 0 "
+                          "method '%s': servers is %d, but there are %d %s, of which each serves once at most; 0 "
                           "lets all of them serve",
-                          m->ops->name, setup->servers, m->workers);
+                          m->ops->name, setup->servers, nodes, node > 1 ? "nodes" : "workers");
     s = *out = tutti_alloc(1, sizeof *s);
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
     s->m = m;
     s->setup = *setup;
-    s->servers = m->servers > 0 ? m->servers : setup->servers == 0 ? m->workers : setup->servers;
+    s->setup.node = node;
+    s->setup.rails = rails;
+    s->servers = m->servers > 0 ? m->servers : (setup->servers == 0 ? nodes : setup->servers) * rails;
     tutti_facility_add(m, &facility, s);
     s->wake_at_ns = TUTTI_FOREVER;
     s->member = tutti_alloc((size_t)s->servers, sizeof *s->member);
@@ -204,6 +228,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     tutti_server_place(s);
     if (setup->whole)
         tutti_engine_rows_whole(m->engine);
+    if (setup->pieces)
+        tutti_engine_keep_pieces(m->engine);
     if (s->index >= 0)
         s->count = tutti_server_part(s, s->index, 0, m->layout->used, &s->first);
     if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && !setup->pieces) /* before slices: how tables travel depends on it */
@@ -219,12 +245,12 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
                         .dtype = TUTTI_F32,
                         .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0
                                      ? 0
-                                     : room_of_part(s) },
+                                     : tutti_server_room(s) },
         &s->words);
-    if (setup->pieces)
-        return TUTTI_OK;
     if (!tutti_server_is_float(s))
         declare_halves(s, plan);
+    if (setup->pieces)
+        return TUTTI_OK;
     declare_values(s, plan);
     tutti_engine_declare_history(m->engine);
     declare_for_rule(s, plan);

@@ -33,6 +33,7 @@ enum { COUNTS_MOST = 4 };
 struct tutti_server {
     tutti_method *m;
     tutti_server_setup setup;
+    tutti_server_sums *sums;     /* in place of the method's rule; NULL: none */
     int servers, index;          /* index: mine, or -1 */
     int *member;                 /* servers: ranks; ascending */
     size_t *part_of;             /* members of everyone: elements of x that each serves */
@@ -110,9 +111,18 @@ static inline tutti_engine_desk *tutti_server_desk(const tutti_server *s)
 
 /* ---- parts.c ---- */
 
-enum { TUTTI_SERVER_ALIGNMENT = 16 }; /* elements: slices begin at multiples */
+/* Elements: slices begin at multiples, and with setup.even at those of fewer. */
+enum { TUTTI_SERVER_ALIGNMENT = 16, TUTTI_SERVER_EVEN = 4 };
 /* Which ranks serve: s->member, s->index. */
 void tutti_server_place(tutti_server *s);
+/* The rail by which a worker sends that piece: from setup.rails on, by none; -1: there are no
+   rails, and the piece goes to all servers. / Its slot of a range. / tutti_server_part of what
+   comes by a rail: 0 of a server of another rail. */
+int tutti_server_rail(const tutti_server *s, int worker, const tutti_piece *p);
+size_t tutti_server_slot(const tutti_server *s, int rail, size_t first, size_t count,
+                         size_t *slot_first);
+size_t tutti_server_part_of(const tutti_server *s, int k, int rail, size_t first, size_t count,
+                            size_t *part_first);
 /* Is a slice at that rank? Its loss then, in a sentence, with why it is lost. */
 bool tutti_server_is_at(const tutti_server *s, int rank);
 tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char *why,
@@ -125,9 +135,20 @@ bool tutti_server_callers_open(tutti_server *s);
 void tutti_server_callers_close(tutti_server *s);
 /* n numbers to where they stand as the wire has them, from element 0 on. They are x's from `first`
    on (SIZE_MAX: the method's own). 16 bits overflow to infinity: told here, where it is known whose
-   number it is. */
+   number it is. A gradient's that is not finite itself is judged by the engine. */
 tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t first,
                                  size_t n, tutti_error *err);
+
+/* ---- sums.c: as the rule and `lost` of a method's ---- */
+
+tutti_status tutti_server_sums_rule(tutti_server_sums *s, const tutti_server_request *r,
+                                    tutti_error *err);
+tutti_status tutti_server_sums_lost(tutti_server_sums *s, tutti_error *err);
+
+/* ---- server.c ---- */
+
+/* Words of a request or an answer, at most. */
+size_t tutti_server_room(const tutti_server *s);
 
 /* ---- saved.c ---- */
 

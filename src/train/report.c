@@ -245,9 +245,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
                                  tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
-    const double left = m->step > run->first_step ? (double)(run->steps - m->step) * (double)f->wall_ns * 1e-9 /
-                                                        (double)(m->step - run->first_step)
-                                                  : 0;
+    const double left = tutti_train_left(run) * (double)f->wall_ns * 1e-9, epoch = tutti_train_epochs(run);
     double sum[TOLD] = { 0 }, skipped = 0, scale = told[SCALE], loss, rate;
     fields line = { 0 };
     char time[32];
@@ -268,8 +266,11 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     loss = sum[SAMPLES] > 0 ? sum[LOSS] / sum[SAMPLES] : 0;
     rate = seconds > 0 ? sum[SAMPLES] / seconds : 0;
     print_time(left, time, sizeof time);
-    add_field(&line, 6, "epoch %.2f", (double)m->step / run->steps_per_epoch);
-    add_field(&line, 0, "step %llu/%llu", (unsigned long long)m->step, (unsigned long long)run->steps);
+    add_field(&line, 6, "epoch %.2f", epoch);
+    if (run->takes) /* nobody knows how many there will be */
+        add_field(&line, 0, "step %llu", (unsigned long long)m->step);
+    else
+        add_field(&line, 0, "step %llu/%llu", (unsigned long long)m->step, (unsigned long long)run->steps);
     add_field(&line, 1, "loss %.4f", loss);
     if (run->test_accuracy >= 0)
         add_field(&line, 4, "accuracy %.2f %%", 100 * run->test_accuracy);
@@ -282,7 +283,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     return tutti_train_put_json(
         run,
         json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o}",
-                  "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch,
+                  "step", (json_int_t)m->step, "epoch", epoch,
                   "samples", (json_int_t)f->samples, "train_loss", number(loss), "lr", m->lr,
                   "samples_per_second", rate, "wall_seconds", (double)f->wall_ns * 1e-9,
                   "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
@@ -400,28 +401,29 @@ static void add_figures(const tutti_run *run, json_t *line)
 static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
+    const double epoch = tutti_train_epochs(run);
     char auc[32] = "";
     json_t *line;
 
     if (run->test_accuracy < 0) {
-        tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g",
-                        (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, run->test_loss);
-        line = json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)m->step, "epoch",
-                         (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss), "test_accuracy",
+        tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", epoch,
+                        (unsigned long long)m->step, run->test_loss);
+        line = json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)m->step, "epoch", epoch,
+                         "test_loss", number(run->test_loss), "test_accuracy",
                          "consensus_distance", number(run->consensus_distance));
         add_worst(run, line);
         add_figures(run, line);
         return tutti_train_put_json(run, line, err);
     }
     line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)m->step,
-                     "epoch", (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss),
+                     "epoch", epoch, "test_loss", number(run->test_loss),
                      "test_accuracy", run->test_accuracy, "consensus_distance", number(run->consensus_distance));
     if (run->test_auc >= 0) {
         snprintf(auc, sizeof auc, "  AUC %.4f", run->test_auc);
         json_object_set_new(line, "test_auc", json_real(run->test_auc));
     }
     tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f%s",
-                    (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, 100 * run->test_accuracy,
+                    epoch, (unsigned long long)m->step, 100 * run->test_accuracy,
                     run->test_loss, auc);
     add_worst(run, line);
     add_figures(run, line);

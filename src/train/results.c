@@ -296,6 +296,7 @@ enum {
     DROPPED,
     WAITED,
     RESTARTS,
+    REGRET,
     FIGURES
 };
 _Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
@@ -416,6 +417,7 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[DROPPED] = (double)run->arrivals.dropped;
     mine[WAITED] = (double)run->arrivals.waited_ns;
     mine[RESTARTS] = (double)f->restarts;
+    mine[REGRET] = run->regret;
     TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
     TUTTI_TRY(tutti_train_delays_gather(run, f->staleness, &r->stale, err));
     tutti_free(r->trace.at); /* of a try that was spoilt */
@@ -429,7 +431,7 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
    largest. */
 typedef struct totals {
     double mine[FIGURES]; /* the busiest worker's; its run ends with the last of them */
-    double bytes, most_bytes, most_messages, most_memory, stale_most, stale_sum, stale_of, restarts;
+    double bytes, most_bytes, most_messages, most_memory, stale_most, stale_sum, stale_of, restarts, regret;
     double skipped, scale; /* where each decides for itself: the worst of them */
 } totals;
 
@@ -451,6 +453,7 @@ static void add_up(const tutti_run *run, totals *t)
         t->most_messages = w[MESSAGES] > t->most_messages ? w[MESSAGES] : t->most_messages;
         t->most_memory = w[MEMORY] > t->most_memory ? w[MEMORY] : t->most_memory;
         t->restarts += w[RESTARTS];
+        t->regret += w[REGRET];
         t->stale_sum += w[STALE_OF] * w[STALE_MEAN];
         t->stale_of += w[STALE_OF];
         t->stale_most = w[STALE_MOST] > t->stale_most ? w[STALE_MOST] : t->stale_most;
@@ -505,7 +508,8 @@ static void put_course(json_t *o, const tutti_run *run, const tutti_figures *f, 
 {
     const double *mine = t->mine;
 
-    json_object_set_new(o, "epochs", json_real((double)f->gradients / (double)run->unit / run->steps_per_epoch));
+    json_object_set_new(o, "epochs", json_real(run->takes ? tutti_train_epochs(run)
+                                             : (double)f->gradients / (double)run->unit / run->steps_per_epoch));
     json_object_set_new(o, "steps", json_integer((json_int_t)f->steps));
     json_object_set_new(o, "resumed_at_step",
                         run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
@@ -527,10 +531,11 @@ static void put_course(json_t *o, const tutti_run *run, const tutti_figures *f, 
                         json_real(mine[WALL] > 0 ? (double)(f->samples - run->first_samples) / mine[WALL] : 0));
 }
 
-static void put_quality(json_t *o, const tutti_run *run)
+static void put_quality(json_t *o, const tutti_run *run, const totals *t)
 {
     const tutti_train_config *c = run->config;
 
+    json_object_set_new(o, "dynamic_regret", real_or_null(run->optimum != NULL, t->regret));
     json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, run->train_loss));
     json_object_set_new(o, "final_train_samples",
                         c->final_eval ? json_integer((json_int_t)run->train_samples) : json_null());
@@ -587,7 +592,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     o = json_object();
     put_settings(o, run);
     put_course(o, run, &r->f, &t);
-    put_quality(o, run);
+    put_quality(o, run, &t);
     put_rest(o, run, r, &t);
     text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     json_decref(o);

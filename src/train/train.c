@@ -153,12 +153,42 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .initial = initial_values,
         .user = run,
         .evaluate = c->validation > 0 ? tutti_train_evaluate_held_out : NULL,
+        .sample_bytes = tutti_data_sample_bytes(run->data),
+        .give = tutti_train_give,
+        .label = tutti_train_label,
         .lane = wants_lane(run) ? 0 : -1,
+        .needs = true,
         .trace_events = c->trace ? TRACE_EVENTS : 0,
         .own_values = own,
         .servers = (int)c->servers,
+        .names = true,
+        .streams = c->stream[0] != 0,
     };
-    return tutti_engine_open(&run->engine, run->world, params, run->n_params, &options, err);
+    TUTTI_TRY(tutti_engine_open(&run->engine, run->world, params, run->n_params, &options, err));
+    run->takes = tutti_engine_takes(run->engine) > 0;
+    run->samples_in_all = c->steps > 0 ? (uint64_t)(c->steps * c->batch * c->accumulate * run->workers)
+                                       : (uint64_t)c->epochs * samples;
+    return TUTTI_OK;
+}
+
+double tutti_train_epochs(const tutti_run *run)
+{
+    tutti_figures f;
+
+    tutti_engine_figures(run->engine, &f);
+    return run->takes ? (double)f.samples / (double)tutti_train_samples(run)
+                      : (double)tutti_engine_method(run->engine)->step / run->steps_per_epoch;
+}
+
+double tutti_train_left(const tutti_run *run)
+{
+    tutti_figures f;
+    uint64_t done, all;
+
+    tutti_engine_figures(run->engine, &f);
+    done = run->takes ? f.samples - run->first_samples : tutti_engine_method(run->engine)->step - run->first_step;
+    all = run->takes ? run->samples_in_all - run->first_samples : run->steps - run->first_step;
+    return done > 0 && all > done ? (double)(all - done) / (double)done : 0;
 }
 
 static tutti_status open_engine(tutti_run *run, tutti_error *err)
@@ -186,7 +216,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
 static int64_t most_samples(const tutti_run *run)
 {
     const int64_t all = run->config->batch * run->workers, mine = tutti_share_batch(&run->share, run->rank);
-    return run->automatic_shares ? all : mine > 0 ? mine : 1;
+    return (run->automatic_shares ? all : mine > 0 ? mine : 1) + tutti_engine_received_most(run->engine);
 }
 
 /* How much each worker computes may change between steps, by the trainer or by the method. The
@@ -211,8 +241,10 @@ static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
     TUTTI_TRY(take_share(run, err));
     if (tutti_train_serves(run))
         return TUTTI_OK;
-    if (run->own_pace) /* whose turn is next is not known ahead */
-        return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, 0, 0, 0, err);
+    /* whose turn is next is not known ahead, nor what a pass names */
+    if (run->own_pace || run->takes || tutti_engine_method(run->engine)->names)
+        return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, run->own_pace ? 0 : run->rank, 0, 0,
+                                 err);
     return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, run->rank, step, LOADER_DEPTH, err);
 }
 
@@ -255,7 +287,9 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
                                                  .running = tutti_engine_own(run->engine) },
                             err));
     TUTTI_TRY(open_loader(run, run->first_step, err));
+    TUTTI_TRY(tutti_train_given_open(run, most_samples(run), err));
     TUTTI_TRY(tutti_train_stream_open(run, err));
+    TUTTI_TRY(tutti_train_regret_open(run, err));
     TUTTI_TRY(tutti_train_accept(run, err));
     return tutti_train_report_open(run, err);
 }
@@ -277,6 +311,8 @@ static void close_all(tutti_run *run)
     tutti_free(run->cut);
     tutti_device_close(run->metered);
     tutti_free(run->sample_seconds);
+    tutti_train_regret_close(run);
+    tutti_train_given_close(run);
 }
 
 /* ---- the loop ---- */
@@ -285,6 +321,9 @@ static tutti_status on_need(void *user, int unit, bool backward, tutti_error *er
 {
     tutti_run *run = user;
     const tutti_status status = tutti_engine_need(run->engine, unit, backward, err);
+    if (run->regret_due) /* unit 0 is needed first */
+        tutti_train_regret_add(run, tutti_engine_method(run->engine)->step);
+    run->regret_due = false;
     if (run->slow > 1)
         run->computing_since_ns = tutti_now_ns(run->rt); /* waiting is not computing */
     return status;
@@ -345,6 +384,9 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
     tutti_pass pass;
     tutti_status status;
 
+    run->regret_due = m->by_piece; /* its values are there when they are needed */
+    if (!run->regret_due)
+        tutti_train_regret_add(run, m->step);
     while ((status = tutti_engine_pass(run->engine, &pass, err)) == TUTTI_OK) {
         /* exact: the scale is a power of two */
         const double divisor = (pass.divisor > 0 ? (double)pass.divisor : 1) / pass.scale;
@@ -355,30 +397,34 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, m->rng.step);
         if (pass.samples > 0 && !pass.again) {
             const uint64_t step = m->rng.step;
+            const int64_t own = pass.samples - pass.received;
             tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
-            if (run->own_pace)
-                TUTTI_TRY(
-                    tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, pass.samples, err));
+            if (run->own_pace || run->takes || m->names)
+                TUTTI_TRY(tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, own, err));
+            if (pass.ids != NULL)
+                tutti_loader_seek_ids(run->loader, pass.ids);
             do /* a tail step may have passes without samples for this worker: the engine leaves them out */
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
             while (batch.step < step || batch.pass < pass.index);
             /* not those of a step that begins anew, nor of a pass over samples that it has had */
-            if (first_of_run(run, &pass) >= run->streamed) {
+            if (run->takes || first_of_run(run, &pass) >= run->streamed) {
                 tutti_train_stream_take(run, batch.samples);
                 run->streamed = first_of_run(run, &pass) + (uint64_t)batch.samples;
             }
-            if (batch.step != step || batch.pass != pass.index || batch.samples != pass.samples)
+            if (batch.step != step || batch.pass != pass.index || batch.samples != own)
                 return tutti_fail(err, TUTTI_ERR_STATE, 0,
                                   "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, "
                                   "pass %lld with %lld",
                                   (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples,
-                                  (unsigned long long)step, (long long)pass.index, (long long)pass.samples);
+                                  (unsigned long long)step, (long long)pass.index, (long long)own);
+            TUTTI_TRY(tutti_train_join(run, &pass, &batch, err));
             tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
         }
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         tutti_train_meter_start(run, batch.samples);
         tutti_nn_draw(run->nn, (uint64_t)run->config->seed, first_of_run(run, &pass));
         tutti_nn_hold_statistics(run->nn, pass.again);
+        tutti_nn_losses(run->nn, pass.losses);
         status = run->task.tables > 0
                      ? tutti_nn_pass_rows(run->nn, batch.x, batch.rows, batch.labels, batch.samples, divisor, pass.keep,
                                           pass.same_values, run->values, run->gradients, &hooks, &loss, err)
@@ -518,6 +564,18 @@ static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tu
     return status;
 }
 
+/* Where steps have as many samples as their method likes: is there another, and has an epoch ended,
+   or what --eval-every says, since `before` samples? */
+static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool *epoch, tutti_error *err)
+{
+    const uint64_t each = tutti_train_samples(run);
+    tutti_figures f;
+
+    tutti_engine_figures(run->engine, &f);
+    *epoch = f.samples / each > before / each;
+    return tutti_engine_more_samples(run->engine, run->samples_in_all, more, err);
+}
+
 static tutti_status train(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -529,29 +587,41 @@ static tutti_status train(tutti_run *run, tutti_error *err)
                                 : run->own_pace && c->target[0] == 0 ? 0
                                                                      : tutti_share_steps(&run->share);
     tutti_figures f;
+    bool over, epoch = false;
 
     tutti_engine_figures(run->engine, &f);
     run->first_samples = f.samples;
+    over = run->takes ? f.samples >= run->samples_in_all : f.gradients >= end;
     TUTTI_TRY(tutti_train_meet(run, begin_together, NULL, err)); /* start-up is outside: all clocks begin together */
     tutti_train_stream_begin(run);
-    for (uint64_t done = f.gradients, until; done < end && !run->target_reached; done = until) {
+    for (uint64_t done = f.gradients, until; !over && !run->target_reached; done = until) {
         bool more;
         int64_t asked = 0;
         until = next_meeting(run, done, eval_every, save_every, ask_every);
-        TUTTI_TRY(tutti_engine_more(run->engine, until, &more, err));
+        TUTTI_TRY(run->takes ? more_taken(run, 0, &more, &epoch, err)
+                             : tutti_engine_more(run->engine, until, &more, err));
         while (more) {
+            const uint64_t before = f.samples;
             TUTTI_TRY(one_step(run, err));
             TUTTI_TRY(tutti_train_watch(run, err));
             TUTTI_TRY(tutti_train_report_codec(run, err));
             if (run->own_pace)
                 TUTTI_TRY(tutti_train_report_heard(run, until, err));
+            if (run->takes) {
+                TUTTI_TRY(more_taken(run, before, &more, &epoch, err));
+                break;
+            }
             TUTTI_TRY(tutti_engine_more(run->engine, until, &more, err));
         }
+        tutti_engine_figures(run->engine, &f);
         done = until;
-        if (run->own_pace || falls_on(done, (uint64_t)c->report_every) || done == end)
+        over = run->takes ? !more : done == end;
+        if (run->own_pace || falls_on(done, (uint64_t)c->report_every) || over)
             TUTTI_TRY(tutti_train_report(run, err));
-        if (tutti_engine_ended(run->engine) ? c->target[0] != 0
-                                            : falls_on(done, eval_every) && (done < end || c->target[0] != 0))
+        if (tutti_engine_ended(run->engine)
+                ? c->target[0] != 0
+                : (run->takes && c->eval_every == 0 ? epoch : falls_on(done, eval_every)) &&
+                      (!over || c->target[0] != 0))
             TUTTI_TRY(evaluate(run, err));
         if (tutti_engine_ended(run->engine)) /* short of `until` */
             break;
@@ -559,7 +629,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         TUTTI_TRY(follow_share(run, done, err));
         if (falls_on(done, save_every))
             TUTTI_TRY(save(run, err));
-        if (falls_on(done, ask_every) && done < end)
+        if (falls_on(done, ask_every) && !over)
             TUTTI_TRY(stop_if_asked(run, falls_on(done, save_every), &asked, err));
         if (asked != 0)
             return TUTTI_CLOSED;

@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "tutti/arrivals.h"
 #include "tutti/data.h"
 #include "tutti/nn.h"
 #include "tutti/train.h"
@@ -37,12 +38,17 @@ typedef struct tutti_run {
     float **gradients;
 
     bool own_pace;                   /* workers meet for evaluations, checkpoints, the end only */
+    bool takes;                      /* the method decides how many samples a step has
+                                        (tutti_engine_takes): the run ends by samples */
     uint64_t unit;                   /* gradients a step: 1, or the workers with own_pace */
     int said;                        /* events of the run that were looked at for warnings */
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
     double steps_per_epoch;
+    uint64_t samples_in_all;         /* takes: of the whole run */
     tutti_parts parts;               /* of a partition; first is NULL: none */
     tutti_arrivals arrivals;         /* --stream: mine */
+    tutti_data_room joined;          /* a batch with samples of other workers (given.c); NULL: the
+                                        method sends none */
     uint64_t streamed;               /* one more than the last of all samples that is off it */
 
     int64_t *batch_of;               /* workers: shares of a pass (share.h); NULL: even */
@@ -56,6 +62,11 @@ typedef struct tutti_run {
     double flop_ns, owed_ns;         /* a FLOP of this pass; computed but not slept yet */
     double slow;                     /* factor of this step, 1: not slowed */
     int64_t computing_since_ns;      /* when the part that is not stretched yet began */
+
+    /* regret.c, of problems whose optimum is known; NULL: none. regret: mine, in this process */
+    float *optimum;
+    double *curvature, regret;
+    bool regret_due;             /* of this step, once its values are needed */
 
     double loss_sum, loss_samples;   /* since the last report, this worker */
     int64_t reported_ns;
@@ -133,6 +144,19 @@ void tutti_train_stream_take(tutti_run *run, int64_t samples); /* blocks until t
 /* Adds to the summary's row of the worker whose arrivals they are. */
 void tutti_train_stream_describe(const tutti_run *run, const tutti_arrivals *a, json_t *row);
 
+/* ---- given.c: samples of other workers ---- */
+
+/* What the engine asks of its client; user: the run. */
+tutti_status tutti_train_give(void *user, const uint64_t *ids, size_t n, void *out,
+                              tutti_error *err);
+int tutti_train_label(void *user, uint64_t id);
+/* After the engine, where the method sends any; samples: of a pass at most, in all. */
+tutti_status tutti_train_given_open(tutti_run *run, int64_t samples, tutti_error *err);
+void tutti_train_given_close(tutti_run *run);
+/* A batch of the pass's own samples gets those behind it that have come. */
+tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batch *batch,
+                              tutti_error *err);
+
 /* ---- shares.c ---- */
 
 /* weight: workers, or NULL to check only. */
@@ -150,6 +174,12 @@ bool tutti_train_fails(const tutti_train_config *config);
 tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err);
 void tutti_train_meter_start(tutti_run *run, int64_t samples);
 void tutti_train_meter_pay(tutti_run *run);
+
+/* ---- train.c ---- */
+
+double tutti_train_epochs(const tutti_run *run); /* gone over so far */
+/* What is still to do, over what this process has done; 0: nothing is known yet. */
+double tutti_train_left(const tutti_run *run);
 
 /* ---- members.c: meetings ---- */
 
@@ -186,6 +216,13 @@ tutti_status tutti_train_evaluate_final(tutti_run *run, tutti_error *err);
 /* run->worst; after an evaluation of the agreed model on the test split, which is shown. Each
    worker evaluates its own model. Collective. */
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err);
+
+/* ---- regret.c ---- */
+
+tutti_status tutti_train_regret_open(tutti_run *run, tutti_error *err);
+/* When a step of mine begins: its part. */
+void tutti_train_regret_add(tutti_run *run, uint64_t step);
+void tutti_train_regret_close(tutti_run *run);
 
 /* ---- report.c ---- */
 

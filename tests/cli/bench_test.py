@@ -518,7 +518,7 @@ class Rows(Tree):
     def test_no_benchmark_has_bounds_of_its_own(self):
         for name in ("run", "sim", "curves.py", "precision.py", "margins.py", "net.py", "losses.py",
                      "codecs_between_hosts.py", "papers/gossip.py", "papers/arrivals.py", "papers/edge.py",
-                     "papers/links.py", "papers/unlike.py"):
+                     "papers/links.py", "papers/unlike.py", "papers/hop.py"):
             self.assertNotRegex(read(f"{ROOT}/bench/{name}").decode(), r"\b(bound|better)=", name)
         measured = rows(tutti("bench", "codec", "--rows", 8, "--cols", 8, "--repeat", 1, "--json"))[1:]
         goals = {"codec {1}: {2}".format(*r["name"].split("/")): r["goal"] for r in measured}

@@ -51,7 +51,8 @@ class Collective(unittest.TestCase):
             self.assertIn(sentence, done.stderr)
         done, _ = self.train("tree", 2, "--method", "d-psgd")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("method 'd-psgd' does not sum over the workers", done.stderr)
+        self.assertIn("method 'd-psgd' exchanges no gradients, for which it would be taken; leave it at auto",
+                      done.stderr)
 
     def table(self, name, text):
         path = os.path.join(self.folder.name, name)

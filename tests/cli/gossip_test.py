@@ -52,6 +52,27 @@ class Gossip(Case):
         self.assertEqual({w["steps"] for w in slow["by_worker"]}, {200})
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_plans_and_the_filter_keep_groups_from_waiting_for_a_slow_worker(self):
+        """prague.md's ablation, in gradients a second of all but the slow worker (bench/papers/gossip.py has times to
+        a loss). Random groups wait for each other and for it; plans wait for it alone; with the filter nobody does,
+        and nobody is kept apart with it."""
+        common = ("--model", "quadratic(dim=20)", "-n", 12, "--steps", 150, "--batch", 12, "--transport", "sim",
+                  "--step-time", 0.01, "--final-eval", "off")
+        others = lambda s: sum(w["steps"] for w in s["by_worker"][1:]) / s["wall_seconds"]
+        even = others(summary(self.train("even", *common, "--method", "prague")))
+        kept = {}
+        for name, method in (("random", "prague(generator=random)"), ("plans", "prague(filter_threshold=0)"),
+                             ("filter", "prague"), ("machines", "prague(inter_intra=4)")):
+            s = summary(self.train(name, *common, "--method", method, "--slow", "0:10"))
+            kept[name] = others(s) / even
+            if name in ("filter", "machines"):
+                steps = [w["steps"] for w in s["by_worker"][1:]]
+                self.assertGreater(min(steps), 0.8 * max(steps), (name, steps))
+        self.assertLess(kept["random"], 0.5 * kept["plans"], kept)
+        self.assertGreater(kept["filter"], 1.05 * kept["plans"], kept)
+        self.assertGreater(min(kept["filter"], kept["machines"]), 0.8, kept)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_slow_link_starves_nobody_on_rings(self):
         """A gradient takes 10 ms, so each worker makes 100 in a second, and no gradient waits for a
         round. A round takes two models each way: 50 ms at 10 Mbit/s, so most of the 100 that are
@@ -86,6 +107,24 @@ class Gossip(Case):
         # make for 16 rounds of the 30 that the link allows.
         s = summary(self.train("computer", *common, "--method", "asr-adpsgd", "--platform", links, "--slow", "1:50"))
         self.assertGreaterEqual(s["method_figures"]["rounds"], 25, s["method_figures"])
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_averages_by_a_clock_hold_up_no_step(self):
+        """100 steps of 10 ms take a second and the last averages, whatever the link: 31 KB there and back at 10 Mbit/s
+        are 50 ms and more. A slow worker is waited for at the end alone: all make equally many steps."""
+        common = ("--model", "logistic", "--data", self.data, "-n", 4, "--batch", 10, "--steps", 100, "--seed", 1,
+                  "--step-time", 0.01, "--transport", "sim", "--final-eval", "off", "--method",
+                  "bagua(algorithm=async,sync_interval_ms=%d)")
+        links = unequal_links(self.out("clock.xml"), [1000, 1000, 1000, 10])
+        for pause, rounds in ((0, 10), (100, 5)):
+            words = (*common[:-1], common[-1] % pause)
+            s = summary(self.train("clock-%d" % pause, *words, "--platform", links))
+            self.assertLess(s["wall_seconds"], 1.35, s["wall_seconds"])
+            self.assertGreaterEqual(s["method_figures"]["rounds"], rounds)
+            slow = summary(self.train("clock-slow-%d" % pause, *words, "--platform", links, "--slow", "1:5"))
+            self.assertLess(slow["wall_seconds"], 5.35, slow["wall_seconds"])
+            self.assertGreaterEqual(slow["method_figures"]["rounds"], 3 * rounds)
+            self.assertEqual({w["steps"] for w in slow["by_worker"]}, {100})
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_random_ring_keeps_many_workers_closer_than_a_fixed_one(self):

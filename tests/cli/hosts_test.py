@@ -581,6 +581,14 @@ class Namespaces(HostCase):
                                         "--slow", "0:10,1:10,2:10,3:10", workers=4)
             self.assertGreaterEqual(sum(went_on), 2, (method, went_on))
 
+    def test_a_frozen_worker_stops_nobody_but_the_group_that_it_is_in(self):
+        """prague: groups that have not started go on without it after group_timeout. One that is stopped in the middle
+        of a P-Reduce holds up its partner, which may be worker 0, who writes."""
+        went_on = self.others_go_on("p", 4, "--method", "prague(group_size=2,inter_intra=off,group_timeout=0.2)",
+                                    "--optimizer", "sgd(lr=0.001)", "--batch", "64", "--slow",
+                                    "0:10,1:10,2:10,3:10", workers=4)
+        self.assertGreaterEqual(sum(went_on), 2, went_on)
+
     def test_the_command_is_as_patient_as_its_workers(self):
         """A worker that is stopped for 4 s is lost after 3 s, unless peer-timeout says otherwise."""
         run, out, pids = self.start("t", "-H", "h1:1,h2:1", "--rsh", NETLAB + " rsh", "--method", "asgd",

@@ -195,7 +195,8 @@ class Members(Case):
         for k, (transport, method, ranks) in enumerate((("shm", "asr-adpsgd", [0]),
                                                         ("tcp", "rand-psgd(pace=own,rounds=2)", [1, 0]),
                                                         ("shm", "lasgd(local_steps=2)", [2]),
-                                                        ("tcp", "asr-adpsgd(mixing=delay-by-one)", [0, 3]))):
+                                                        ("tcp", "asr-adpsgd(mixing=delay-by-one)", [0, 3]),
+                                                        ("tcp", "bagua(algorithm=async,sync_interval_ms=2)", [0]))):
             # gradients given out of at most 16 samples; 10 steps are an epoch
             whole = 100 * 4 * 16 if k < 2 else 10 * 600
             run, out = self.start("a%d" % k, "--steps", 100, "--report-every", 2, "--eval-every", 50,

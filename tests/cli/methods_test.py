@@ -1,7 +1,10 @@
 """local-sgd and d-psgd as a person runs them: accuracy, the same bytes twice, traffic against the
 formula, resuming."""
-import json, math, os, signal, subprocess, time, unittest
+import json, math, os, signal, subprocess, sys, time, unittest
 from command import *
+
+sys.dont_write_bytecode = True
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench/papers"))
 
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
@@ -44,6 +47,40 @@ class Methods(Case):
             self.assertGreater(s["final_test_accuracy"], 0.3)
             self.assertEqual((s["staleness_max"], s["staleness_mean"]), (0, 0))
 
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_step_of_a_pipe_takes_the_longer_of_computing_and_communicating(self):
+        common = (*MODEL, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 40, "--transport", "sim",
+                  "--report-every", 40, "--final-eval", "off")
+        for k, mbits in enumerate((580, 290, 1160)): # as long as computing, twice, half
+            links = ("--platform", unequal_links(self.out("links%d.xml" % k), [mbits] * 4))
+            ddp, pipe = (summary(self.train("%d%d" % (k, i), *common, *links, "--step-time", 0.005, "--method", method))
+                         for i, method in enumerate(("ddp", "pipe-sgd(warmup=0)")))
+            computing, talking = (ddp[key] for key in ("compute_seconds", "comm_seconds"))
+            self.assertLess(pipe["wall_seconds"], 1.1 * max(computing, talking), (mbits, computing, talking))
+            self.assertGreater(ddp["wall_seconds"], 0.95 * (computing + talking), mbits)
+            self.assertEqual(pipe["bytes_sent_total"], ddp["bytes_sent_total"])
+            self.assertEqual((pipe["staleness_max"], pipe["staleness_mean"]), (1, 1))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_forward_goes_on_above_the_exchange_of_the_step_before(self):
+        """The linear layers of cnn have most of its parameters, and its convolutions most of its work."""
+        links = ("--platform", unequal_links(self.out("cnn.xml"), [540] * 4))
+        common = ("--model", "cnn", "--data", self.data, "-n", 4, "--batch", 2, "--steps", 10, "--transport", "sim",
+                  "--step-time", 0.02, "--report-every", 10, "--final-eval", "off", *links)
+        sizes = "partition_mb=0.0625,credit_mb=0.125,fuse_mb=0.015"
+        ddp, ours, inside = (self.train(name, *common, "--method", method) for name, method in
+                             (("ddp", "ddp(bucket_mb=0.0625,first_bucket_mb=0.0625)"),
+                              ("ours", "bytescheduler(%s)" % sizes),
+                              ("inside", "bytescheduler(%s,cross_barrier=off)" % sizes)))
+        self.assertEqual(model(ours), model(ddp))
+        seconds = [summary(out)["wall_seconds"] for out in (ddp, ours, inside)]
+        self.assertLess(seconds[1], 0.9 * seconds[0])
+        self.assertGreater(seconds[2], 0.95 * seconds[0])
+
+    def test_what_a_schedule_allows_is_the_optimum(self):
+        import schedule
+        schedule.check(40, 1)
+
     def test_one_worker_of_either_is_single(self):
         common = (*MODEL, "--data", self.data, "-n", 1, "--batch", 50, "--epochs", 2)
         single = model(self.train("single", *common, "--method", "single"))
@@ -70,7 +107,7 @@ class Methods(Case):
     def test_a_run_resumed_in_mid_period_ends_with_the_same_bytes(self):
         for i, method in enumerate(("local-sgd(period=5)",
                                     "local-sgd(period=5,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", "d-psgd",
-                                    "d-psgd(one-peer-exponential,order=atc)")):
+                                    "d-psgd(one-peer-exponential,order=atc)", "palsgd(period=5,mix_prob=0.4)")):
             common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--method", method, "--seed", 2,
                       "--steps", 20, "--checkpoint-every", 8, "--checkpoint-keep", 9)
             whole = self.train("w%d" % i, *common)

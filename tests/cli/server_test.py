@@ -274,9 +274,9 @@ class Servers(Case):
             (("--method", "asgd", "--batch-share", "auto"), "no shares of a step"),
             (("--method", "parameter-server", "--codec", "qsgd"), "has an exchange of its own, of float32"),
             (("--method", "backup-workers(backup=3)"), "leaves none to wait for"),
-            (("--method", "asgd", "--collective", "doubling"), "does not sum over the workers"),
+            (("--method", "asgd", "--collective", "doubling"), "exchanges no gradients, for which it would be taken"),
             (("--method", "ddp", "--servers", 2), "servers is 2, but method 'ddp' has no servers; leave servers at 0, "
-             "or take a method that has (parameter-server, asgd, ssp,"),
+             "or take a method that has (parameter-server, herring, asgd, ssp,"),
             (("--method", "asgd(hogwild=on)", "--servers", 1), "hogwild has no servers"),
             (("--method", "dude-asgd", "--servers", 2),
              "has 1 server, but 2 ranks only serve (servers); give --servers 1"),

@@ -20,6 +20,7 @@ static const struct { const char *spec, *bytes; } golden[] = {
     { "bf16", "003fa0bf4040000080bd333fd0c08d3ff63c9abe00400dc00000663fdabf8d40553c45bfa63f4dbecd3e53c0e13da340" },
     { "trunc16", "003fa0bf4040000080bd333fd0c08c3ff53c99be00400cc00000663fd9bf8c40543c45bfa63f4cbecc3e53c0e13da340" },
     { "int8(bucket=16)", "0000d0403333a3400a983b00810eff15018627ab0012a156009320850ad2037f" },
+    { "int8(bucket=0)", "0000d0400a983b00810eff15018627ab0012a156008f198408c00264" },
     { "minmax8", "0000d0c03333a3409a73d18f8e9e00a79088bb5f8fa36af08f7eab8a984691ff" },
     { "qsgd(bits=2,bucket=16)", "0000d0403333a3401070d040004c" },
     { "qsgd(bits=3,bucket=16,norm=l2)", "9f0715418ed9c840408038400a34408062" },

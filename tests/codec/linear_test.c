@@ -677,6 +677,7 @@ static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
           "nuqsgd, alq, amq, sign, onebit, onebit-col, sign-vote, topk, threshold, randomk, wangni, powersgd, ef, "
           "large, ef21, dgc, accordion)" },
         { "qsgd(bucket=500)", "codec 'qsgd': bucket is 500 and must be a power of two, such as 512" },
+        { "int8(bucket=9)", "codec 'int8': bucket is 9 and must be 0 or at least 16" },
         { "minmax8(chunk=9)", "codec 'minmax8': chunk is 9 and must be 0 or at least 256" },
         { "ef(sign-vote)",
           "codec 'ef': sign-vote makes a vote of what is sent, and of a vote nothing can be made good; use it "

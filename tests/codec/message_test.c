@@ -9,6 +9,7 @@
 static const char *const specs[] = {
     "int8",
     "int8(bucket=20)",
+    "int8(bucket=0)",
     "minmax8",
     "minmax8(chunk=300)",
     "qsgd",
@@ -104,6 +105,7 @@ static void sizes_are_those_of_the_sheets(void **state)
         } rows[] = {
             { "int8", quantised(n, 8, 2048) },
             { "int8(bucket=20)", quantised(n, 8, 24) },
+            { "int8(bucket=0)", n + (n > 0 ? 4 : 0) },
             { "minmax8", n + (n > 0 ? 8 : 0) },
             { "minmax8(chunk=300)", n + 8 * ((n + 299) / 300) },
             { "qsgd", quantised(n, 4, 512) },
@@ -1086,7 +1088,7 @@ static void eight_bits_err_by_half_a_step_at_most(void **state)
     for (size_t at = 1; at < TUTTI_LENGTH(subject_lengths); at++)
         for (int kind = 0; kind < 5; kind++) {
             const size_t n = subject_lengths[at];
-            subject *i8 = subject_open("int8(bucket=16777216)", n), *mm = subject_open("minmax8", n);
+            subject *i8 = subject_open("int8(bucket=0)", n), *mm = subject_open("minmax8", n);
             const float shift = kind == 0 ? 1000 : 0, by = kind == 1 ? 1e-30f : 1;
             double low = INFINITY, high = -INFINITY, most = 0;
             subject_fill(n, x, kind, &seed);

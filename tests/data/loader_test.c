@@ -157,7 +157,7 @@ static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
     tutti_loader_close(l);
 }
 
-/* A method may go over samples again, in passes of other sizes. */
+/* A method may go over samples again, in passes of other sizes, or name any. */
 static void what_is_sought_is_gathered_wherever_it_stands(void **state)
 {
     fixture *f = *state;
@@ -175,10 +175,12 @@ static void what_is_sought_is_gathered_wherever_it_stands(void **state)
         tutti_batch b;
         assert_int_equal(tutti_loader_seek(l, turn / 3, (int64_t)(turn % 3), epoch, position, (int64_t)samples, NULL),
                          TUTTI_OK);
+        for (uint64_t i = 0; i < samples; i++)
+            ids[i] = turn % 2 == 0 ? tutti_share_sample(&s, epoch, position + i) : (turn * 17 + i * i) % 53;
+        if (turn % 2 != 0)
+            tutti_loader_seek_ids(l, ids);
         assert_int_equal(tutti_loader_take(l, &b, NULL), TUTTI_OK);
         assert_true(b.step == turn / 3 && b.pass == (int64_t)(turn % 3) && b.samples == (int64_t)samples);
-        for (uint64_t i = 0; i < samples; i++)
-            ids[i] = tutti_share_sample(&s, epoch, position + i);
         tutti_data_gather(f->data, TUTTI_TRAIN, ids, samples, x, labels);
         assert_memory_equal(b.x, x, samples * 9 * sizeof *x);
         assert_memory_equal(b.labels, labels, samples);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "scratch.h"
 #include "tutti/engine.h"
 
 enum { STEPS = 12, BATCH = 2, PAUSE_NS = 2000000 };
@@ -177,7 +178,7 @@ static void a_failed_service_ends_the_waiting_on_all_workers(void **state)
 
 /* ---- sitting out ---- */
 
-static char directory[256];
+static char directory[SCRATCH_PATH];
 static struct seen {
     double lr[STEPS];
     uint64_t t[STEPS]; /* rate.t of an update; 0: there was none */
@@ -274,11 +275,9 @@ static void who_sits_out_keeps_step_and_has_no_update(void **state)
 {
     const int n = 4;
     uint64_t samples = 0;
-    char command[300];
 
     (void)state;
-    snprintf(directory, sizeof directory, "%s/await-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(directory));
+    scratch_make(directory);
     for (int half = 0; half < 2; half++) { /* the second in a run that goes on from the first */
         tutti_error err = { .rank = -1 };
         const bool resumed = half == 1;
@@ -300,8 +299,7 @@ static void who_sits_out_keeps_step_and_has_no_update(void **state)
     }
     for (int r = 0; r < n; r++)
         assert_int_equal(seen[r].figures.samples, samples);
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    assert_int_equal(system(command), 0);
+    scratch_remove(directory);
 }
 
 int main(void)

@@ -120,6 +120,7 @@ static void a_run_goes_on_from_its_pieces_to_the_same_bits(void **state)
         { "d-psgd", "sgd(lr=0.05,momentum=0.9)", "topk(ratio=0.05)", 3 },
         { "sgp(graph=star(weights=push),overlap=2)", "sgd(lr=0.05,momentum=0.9)", NULL, 4 },
         { "lasgd(local_steps=3,max_delay=1)", "sgd(lr=0.05,momentum=0.9)", NULL, 3 },
+        { "bagua(algorithm=low_precision_decentralized)", "sgd(lr=0.05,momentum=0.9)", NULL, 3 },
         { "rand-psgd(rounds=2)", "sgd(lr=0.05,momentum=0.9)", NULL, 5 },
         { "parameter-server", "adamw(lr=0.01)", NULL, 3 },
         { "backup-workers(backup=0,servers=2)", "adamw(lr=0.01)", NULL, 4 },

@@ -2,27 +2,33 @@
    gives the bits of that rule in the engine, under every method that takes one. */
 #include "client.h"
 #include "sanitized.h"
+#include "scratch.h"
 
 /* ---- the methods ---- */
 
 /* Those that exchange gradients, and whose update is of x. */
 static const char *const exchanging[] = {
-    "ddp", "parameter-server", "hetero-ring(adapt_every=1000)", "ata(allocation=uniform)",
+    "ddp", "bagua", "bagua(algorithm=bytegrad)", "parameter-server",
+    "bytescheduler(partition_mb=0.001,cross_barrier=off)", "hetero-ring(adapt_every=1000)",
+    "ata(allocation=uniform)",
     "stragglar(straggler=0)", "powersgd(rank=2)", "qsgd", "nuqsgd", "alq", "amq", "gradient-sparsification",
     "accordion(low=powersgd(rank=4),high=powersgd(rank=1),interval=1)",
 };
 /* Those whose bits do not depend on time. */
 static const char *const determined[] = {
-    "single", "local-sgd(period=3)", "local-sgd(period=3,warmup=2)",
+    "single", "scadles(rates=3,batch_min=1,simulate_clock=on)", "local-sgd(period=3)", "local-sgd(period=3,warmup=2)",
     "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9))", "lasgd(local_steps=3,max_delay=1)",
     "lasgd(local_steps=3,max_delay=0,warmup=2)", "d-psgd", "d-psgd(order=atc)", "hop", "sgp", "sgp(overlap=1)",
     "sgp(graph=ring)", "rand-psgd(pace=step)", "rand-psgd(pace=step,mixing=delay-by-one)",
-    "asr-adpsgd(mixing=delay-by-one)", "accordion(mode=batch,batch_high=12)",
-    "accordion(mode=localsteps,period_low=2,period_high=4)",
+    "asr-adpsgd(mixing=delay-by-one)", "dabmd(compute_ms=1e6,microbatch=2)",
+    "dabmd(compute_ms=1e6,microbatch=2,graph=ring,weighting=node)", "accordion(mode=batch,batch_high=12)",
+    "accordion(mode=localsteps,period_low=2,period_high=4)", "bagua(algorithm=decentralized)",
+    "bagua(algorithm=low_precision_decentralized)",
 };
 /* Those that are asynchronous: with one worker. */
 static const char *const alone[] = {
-    "ad-psgd", "rand-psgd", "asr-adpsgd", "h-adpsgd", "hermes(minibatch=1,chunk=2)", "oscars", "asgd(hogwild=on)",
+    "ad-psgd", "rand-psgd", "asr-adpsgd", "bagua(algorithm=async)", "h-adpsgd", "hermes(minibatch=1,chunk=2)", "oscars",
+    "asgd(hogwild=on)",
     "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)",
 };
 
@@ -514,8 +520,8 @@ static void a_resumed_run_has_the_bits_of_one_that_went_on(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         run a = run_of(rows[k].method, rows[k].who), b = run_of(rows[k].method, rows[k].who);
-        char directory[] = "/tmp/tutti-client-XXXXXX", command[80];
-        assert_non_null(mkdtemp(directory));
+        char directory[SCRATCH_PATH];
+        scratch_make(directory);
         a.own = b.own = rows[k].own;
         a.dtype = b.dtype = rows[k].dtype;
         a.directory = b.directory = directory;
@@ -526,8 +532,7 @@ static void a_resumed_run_has_the_bits_of_one_that_went_on(void **state)
         must(&b, 2);
         for (int w = 0; w < 2; w++)
             assert_memory_equal(a.x[w], b.x[w], TOTAL * sizeof(float));
-        snprintf(command, sizeof command, "rm -r %s", directory);
-        assert_int_equal(system(command), 0);
+        scratch_remove(directory);
         drop(&a);
         drop(&b);
     }
@@ -549,7 +554,8 @@ static void what_does_not_go_with_it_is_refused_with_the_mend(void **state)
 {
     static const char *const servers[] = { "asgd", "ssp", "backup-workers(backup=1)", "ringmaster-asgd",
                                            "ringleader-asgd", "dude-asgd" };
-    static const char *const directions[] = { "dgc", "onebit-adam", "qadam", "signum" };
+    static const char *const directions[] = { "dgc", "onebit-adam", "qadam", "signum",
+                                              "bagua(algorithm=qadam)" };
     static const struct { const char *method, *says; } whole[] = {
         { "single", "exchanges no gradients" },
         { "d-psgd", "exchanges no gradients" },
@@ -557,9 +563,11 @@ static void what_does_not_go_with_it_is_refused_with_the_mend(void **state)
         { "hermes(minibatch=1,chunk=2)", "exchanges no gradients" },
         { "local-sgd", "keeps a model of its own on each worker" },
         { "lasgd", "keeps a model of its own on each worker" },
+        { "bagua(algorithm=async)", "keeps a model of its own on each worker" },
         { "h-adpsgd", "keeps a model of its own on each worker" },
         { "accordion(mode=localsteps)", "keeps a model of its own on each worker" },
         { "accordion(mode=batch,batch_high=8)", "makes one update of several steps" },
+        { "scadles", "decides how many samples a step has" },
     };
     run r;
 

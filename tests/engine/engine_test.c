@@ -640,7 +640,7 @@ static void bad_options_are_refused_with_value_and_mend(void **state)
         { { .codec = "topk", .method = "stragglar" },
           "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; leave codec away, or take a "
           "method of which gradients, or models "
-          "as differences, may go through one (ddp, local-sgd, d-psgd, qg-dsgdm" },
+          "as differences, may go through one (ddp, bagua, local-sgd, palsgd, slowmo, d-psgd, qg-dsgdm" },
         { { .codec = "topk", .method = "hetero-ring(collective=ring)" },
           "its ring sums float32, and codec is 'topk'; leave collective away, so that the codec chooses what carries "
           "it" },

@@ -359,7 +359,8 @@ static void ways_that_cannot_be_are_refused(void **state)
           "requantize=off asks that messages are encoded once, and collective=alltoall that the owners of parts encode "
           "them anew; leave one of them away" },
         { NULL, "sgp", "allgather",
-          "collective is 'allgather', but method 'sgp' does not sum over the workers; leave it at auto" },
+          "collective is 'allgather', but method 'sgp' exchanges no gradients, for which it would be taken; leave "
+          "it at auto" },
         { "qsgd", NULL, "ring(order=any)",
           "collective is 'ring(order=any)', an algorithm for sums of float32, but codec 'qsgd' sends messages that "
           "cannot be summed; take allgather or alltoall, or leave collective at auto" },
@@ -732,7 +733,7 @@ static tutti_status weigh_rank(tutti_world *world, void *arg, tutti_error *err)
     TUTTI_TRY(toy_open(&e, world, &t, err));
     real = e->rt;
     e->rt = &fake;
-    status = tutti_engine_exchange_begin(e, err); /* weighs */
+    status = tutti_engine_exchange_weigh(e, err);
     e->rt = real;
     for (int i = tutti_engine_metrics(e, &metrics); i-- > 0 && clock.rank == 0;)
         if (strcmp(metrics[i].name, "codec_cost_plain_seconds") == 0)

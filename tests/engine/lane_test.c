@@ -1,5 +1,6 @@
 /* Goal: a lane runs jobs in order, reports each status once with its sentence, and runs out
-   what was started before it closes. */
+   what was started before it closes. Priorities and credit say which comes next; a job that waits
+   for credit is held by no thread. Method: jobs that stay until they are let go. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,12 +87,190 @@ static void a_foolish_width_is_refused(void **state)
     tutti_runtime_close(rt);
 }
 
+/* ---- priorities and credit ---- */
+
+enum { GATED = 32 };
+typedef struct gate {
+    tutti_runtime *rt;
+    tutti_monitor *monitor;
+    tutti_lane *lane;
+    tutti_job job[GATED];
+    bool open[GATED]; /* under the monitor, as what follows */
+    int order[GATED], begun;
+} gate;
+
+static tutti_status stay(tutti_job *job, tutti_error *err)
+{
+    gate *g = job->owner;
+
+    tutti_lock(g->monitor);
+    g->order[g->begun++] = job->index;
+    tutti_wake(g->monitor);
+    while (!g->open[job->index])
+        tutti_wait(g->monitor, TUTTI_FOREVER, err);
+    tutti_unlock(g->monitor);
+    return TUTTI_OK;
+}
+
+static void open_gate(gate *g, int width, size_t credit)
+{
+    const tutti_lane_order order = { .credit = credit };
+    tutti_error err;
+
+    memset(g, 0, sizeof *g);
+    assert_int_equal(tutti_runtime_open_posix(&g->rt, &err), TUTTI_OK);
+    assert_int_equal(tutti_monitor_open(&g->monitor, g->rt, &err), TUTTI_OK);
+    assert_int_equal(tutti_lane_open_ordered(&g->lane, g->rt, "gate", width, &order, &err), TUTTI_OK);
+}
+
+static void close_gate(gate *g)
+{
+    tutti_lane_close(g->lane);
+    tutti_monitor_close(g->monitor);
+    tutti_runtime_close(g->rt);
+}
+
+static void start(gate *g, int k, uint64_t priority, size_t bytes)
+{
+    g->job[k] = (tutti_job){ .run = stay, .owner = g, .index = k, .priority = priority, .bytes = bytes };
+    tutti_lane_start(g->lane, &g->job[k]);
+}
+
+static void wait_for(gate *g, int begun)
+{
+    tutti_lock(g->monitor);
+    while (g->begun < begun)
+        tutti_wait(g->monitor, TUTTI_FOREVER, NULL);
+    assert_int_equal(g->begun, begun);
+    tutti_unlock(g->monitor);
+}
+
+static void let_go(gate *g, int k)
+{
+    tutti_lock(g->monitor);
+    g->open[k] = true;
+    tutti_wake(g->monitor);
+    tutti_unlock(g->monitor);
+}
+
+static void the_most_urgent_is_next_and_equals_are_fifo(void **state)
+{
+    static gate g;
+    tutti_rng rng = { 7, 1, 0 };
+
+    (void)state;
+    for (rng.step = 0; rng.step < 20; rng.step++) {
+        open_gate(&g, 1, 0);
+        start(&g, 0, 99, 0); /* holds the thread */
+        wait_for(&g, 1);
+        for (int k = 1; k < GATED; k++)
+            start(&g, k, rng.step == 0 ? 0 : tutti_random(rng, (uint64_t)k) % 8, 0);
+        for (int k = 0; k < GATED; k++)
+            let_go(&g, k);
+        for (int k = GATED - 1; k >= 0; k--)
+            assert_int_equal(tutti_job_wait(g.lane, &g.job[k], NULL), TUTTI_OK);
+        for (int k = 0; k < GATED; k++)
+            assert_int_equal(g.job[g.order[k]].turn, k);
+        for (int k = 2; k < GATED; k++) {
+            const tutti_job *a = &g.job[g.order[k - 1]], *b = &g.job[g.order[k]];
+            assert_true(a->priority < b->priority || (a->priority == b->priority && a->index < b->index));
+        }
+        close_gate(&g);
+    }
+}
+
+/* 0 is under way. 1 does not fit beside it; 2 would, but is less urgent; 3 overtakes both. */
+static void what_waits_for_credit_is_overtaken_by_the_more_urgent_only(void **state)
+{
+    static gate g;
+
+    (void)state;
+    open_gate(&g, 4, 10);
+    start(&g, 0, 5, 6);
+    wait_for(&g, 1);
+    start(&g, 1, 4, 6);
+    start(&g, 2, 9, 4);
+    start(&g, 3, 1, 4);
+    wait_for(&g, 2);
+    let_go(&g, 3);
+    assert_int_equal(tutti_job_wait(g.lane, &g.job[3], NULL), TUTTI_OK);
+    let_go(&g, 0);
+    wait_for(&g, 4); /* 6 + 4 bytes */
+    let_go(&g, 1);
+    let_go(&g, 2);
+    for (int k = 0; k < 4; k++)
+        tutti_job_wait(g.lane, &g.job[k], NULL);
+    assert_true(g.job[0].turn == 0 && g.job[3].turn == 1 && g.job[1].turn == 2 && g.job[2].turn == 3);
+    assert_true(g.job[1].started_ns >= g.job[0].ended_ns && g.job[2].started_ns >= g.job[1].started_ns);
+    close_gate(&g);
+}
+
+static void a_job_of_more_than_the_credit_runs_alone(void **state)
+{
+    static gate g;
+
+    (void)state;
+    open_gate(&g, 3, 5);
+    start(&g, 0, 1, 3);
+    wait_for(&g, 1);
+    start(&g, 1, 0, 50);
+    start(&g, 2, 3, 1);
+    start(&g, 3, 4, 0);
+    let_go(&g, 0);
+    wait_for(&g, 2);
+    let_go(&g, 1);
+    wait_for(&g, 4);
+    let_go(&g, 2);
+    let_go(&g, 3);
+    for (int k = 0; k < 4; k++)
+        tutti_job_wait(g.lane, &g.job[k], NULL);
+    assert_true(g.job[1].started_ns >= g.job[0].ended_ns);
+    assert_true(g.job[2].started_ns >= g.job[1].ended_ns && g.job[3].started_ns >= g.job[1].ended_ns);
+    close_gate(&g);
+}
+
+static void the_credit_changes_while_jobs_are_under_way(void **state)
+{
+    static gate g;
+
+    (void)state;
+    open_gate(&g, 4, 5);
+    start(&g, 0, 0, 5);
+    start(&g, 1, 1, 5);
+    start(&g, 2, 2, 1);
+    wait_for(&g, 1);
+    tutti_lane_credit(g.lane, 10);
+    wait_for(&g, 2); /* both, and no byte is left */
+    tutti_lane_credit(g.lane, 5);
+    let_go(&g, 0);
+    tutti_job_wait(g.lane, &g.job[0], NULL);
+    start(&g, 3, 3, 4);
+    let_go(&g, 1);
+    wait_for(&g, 4); /* 1 + 4: it is all back */
+    let_go(&g, 2);
+    let_go(&g, 3);
+    tutti_job_wait(g.lane, &g.job[1], NULL);
+    tutti_job_wait(g.lane, &g.job[2], NULL);
+    assert_true(g.job[2].started_ns >= g.job[1].ended_ns);
+    tutti_lane_credit(g.lane, 0);
+    for (int k = 4; k < 7; k++)
+        start(&g, k, 0, 1000000);
+    for (int k = 4; k < 7; k++)
+        let_go(&g, k);
+    close_gate(&g); /* runs them out */
+    assert_int_equal(g.begun, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_run_in_order_and_report_once),
         cmocka_unit_test(a_wide_lane_runs_every_job_once),
         cmocka_unit_test(a_foolish_width_is_refused),
+        cmocka_unit_test(the_most_urgent_is_next_and_equals_are_fifo),
+        cmocka_unit_test(what_waits_for_credit_is_overtaken_by_the_more_urgent_only),
+        cmocka_unit_test(a_job_of_more_than_the_credit_runs_alone),
+        cmocka_unit_test(the_credit_changes_while_jobs_are_under_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "scratch.h"
 #include "toy.h"
 
 enum { OWN = 3, STEPS = 4 };
@@ -12,7 +13,7 @@ enum { OWN = 3, STEPS = 4 };
 typedef struct job {
     const char *method;
     bool idle;                   /* the last worker gets no samples */
-    char directory[256];         /* "": nothing is saved or loaded */
+    char directory[SCRATCH_PATH]; /* "": nothing is saved or loaded */
     int saved_by, counted;       /* workers; those of them that had had samples: the first ones */
 } job;
 
@@ -145,11 +146,8 @@ static void who_has_had_no_samples_does_not_count(void **state)
 static void save_and_load(bool idle)
 {
     job j = { .method = "ddp", .idle = idle };
-    char command[320];
 
-    snprintf(j.directory, sizeof j.directory, "%s/own-test-XXXXXX",
-             getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(j.directory));
+    scratch_make(j.directory);
     run(rank, &j, 4);
     j.saved_by = 4;
     j.counted = idle ? 3 : 4;
@@ -158,8 +156,7 @@ static void save_and_load(bool idle)
     run(load_rank, &j, 2);
     run(load_rank, &j, 1);
     run(load_rank, &j, 7);
-    snprintf(command, sizeof command, "rm -rf '%s'", j.directory);
-    assert_int_equal(system(command), 0);
+    scratch_remove(j.directory);
 }
 
 static void it_is_saved_and_another_number_of_workers_gets_the_mean(void **state)

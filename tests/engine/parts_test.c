@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "scratch.h"
 #include "toy.h"
 
 enum { WORKERS = 3, SAMPLES = 50 };
@@ -13,7 +14,7 @@ static uint64_t first[WORKERS + 1] = { 0, 20, 27, 50 };
 static uint32_t sample[SAMPLES];
 static const tutti_parts parts = { first, sample };
 
-typedef struct run { toy t; char directory[64]; _Atomic uint64_t computed[WORKERS]; } run;
+typedef struct run { toy t; char directory[SCRATCH_PATH]; _Atomic uint64_t computed[WORKERS]; } run;
 
 static run run_of(const char *method)
 {
@@ -26,8 +27,7 @@ static run run_of(const char *method)
     r.t.options.accumulate = 2;
     for (int i = 0; i < TOY_TENSORS; i++)
         r.t.count[i] = 5;
-    snprintf(r.directory, sizeof r.directory, "/tmp/parts-test-XXXXXX");
-    assert_non_null(mkdtemp(r.directory));
+    scratch_make(r.directory);
     return r;
 }
 
@@ -112,15 +112,13 @@ static void every_worker_goes_on_in_its_own_part(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
         run r = run_of(methods[k]);
-        char command[128];
         tutti_error err = { .rank = -1 };
         if (tutti_world_run("shm", WORKERS, first_half, &r, &err) != TUTTI_OK ||
             tutti_world_run("shm", WORKERS, second_half, &r, &err) != TUTTI_OK)
             fail_msg("%s: %s", methods[k], err.text);
         for (int w = 0; w < WORKERS; w++)
             assert_true(atomic_load(&r.computed[w]) > 40);
-        snprintf(command, sizeof command, "rm -rf '%s'", r.directory);
-        assert_int_equal(system(command), 0);
+        scratch_remove(r.directory);
     }
 }
 
@@ -133,7 +131,7 @@ static void work_is_not_handed_on_where_samples_are_not(void **state)
     assert_int_equal(tutti_world_run("shm", WORKERS, first_half, &r, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "method 'hetero-ring' hands work from worker to worker, but each has samples of "
                                      "its own that stay with it; leave partition at iid or take another method"));
-    rmdir(r.directory);
+    scratch_remove(r.directory);
 }
 
 static tutti_status reshare(tutti_world *world, void *arg, tutti_error *err)
@@ -160,7 +158,7 @@ static void shares_stay_as_they_are(void **state)
     (void)state;
     assert_int_equal(tutti_world_run("shm", WORKERS, reshare, &r, &err), TUTTI_ERR_STATE);
     assert_non_null(strstr(err.text, "reshare is not for engines with parts"));
-    rmdir(r.directory);
+    scratch_remove(r.directory);
 }
 
 int main(void)

@@ -334,6 +334,79 @@ static void methods_that_know_no_rows_get_the_whole_gradient(void **state)
     check_same(&single, 3, "single, looked at between steps");
 }
 
+/* ---- the norm ---- */
+
+/* Of what has been exchanged: whole, up to the padding's end, in ranges of one to three blocks. */
+static tutti_status look_at_blocks(tutti_method *m, tutti_error *err)
+{
+    enum { BLOCKS = 32 };
+    const size_t used = m->layout->used, blocks = (used + TUTTI_NORM_BLOCK - 1) / TUTTI_NORM_BLOCK;
+    double expect[BLOCKS] = { 0 }, sums[BLOCKS];
+
+    CHECK(blocks > 3 && blocks < BLOCKS && m->n < BLOCKS * (size_t)TUTTI_NORM_BLOCK);
+    for (size_t b = 0; b < blocks; b++) {
+        const size_t at = b * TUTTI_NORM_BLOCK, left = used - at;
+        expect[b] = tutti_norm2(m->device, left < TUTTI_NORM_BLOCK ? left : TUTTI_NORM_BLOCK, m->g + at);
+    }
+    tutti_norm2_blocks(m, 0, used, sums);
+    CHECK(memcmp(sums, expect, blocks * sizeof *sums) == 0);
+    tutti_norm2_blocks(m, 0, m->n, sums);
+    CHECK(memcmp(sums, expect, (m->n + TUTTI_NORM_BLOCK - 1) / TUTTI_NORM_BLOCK * sizeof *sums) == 0);
+    for (size_t b = 0, some; b < blocks; b += some) {
+        some = 1 + (b + m->step) % 3;
+        some = some < blocks - b ? some : blocks - b;
+        tutti_norm2_blocks(m, b * TUTTI_NORM_BLOCK, b + some < blocks ? some * TUTTI_NORM_BLOCK
+                                                                      : used - b * TUTTI_NORM_BLOCK, sums);
+        CHECK(memcmp(sums, expect + b, some * sizeof *sums) == 0);
+    }
+    return tutti_base_step(m, err);
+}
+
+static void the_norm_is_that_of_its_blocks_however_the_vector_is_cut(void **state)
+{
+    static const struct { size_t rows, cols; double touched; } tables[] = {
+        { 3000, 7, 0.02 }, { 3000, 7, 0.3 }, { 5000, 3, 0 }, { 3, 9000, 0.5 }, { 20, 1000, 1 }, { 2, 8192, 2 },
+    };
+    tutti_method_ops row = *tutti_method_find("ddp");
+    const tutti_method_ops *const rows[] = { &row, NULL };
+
+    (void)state;
+    row.step = look_at_blocks;
+    for (size_t k = 0; k < TUTTI_LENGTH(tables); k++)
+        for (int n = 1; n <= 3; n++) {
+            run r = run_of(tables[k].rows, tables[k].cols, tables[k].touched, 90 + k);
+            r.methods = rows;
+            r.options.clip_norm = 0.3;
+            check_same(&r, n, "blocks of the norm");
+        }
+}
+
+static void a_clipped_run_has_one_models_bits_for_all_pieces_and_threads(void **state)
+{
+    static const struct { const char *method; int lane; } cuts[] = {
+        { "ddp", 0 }, { "ddp(bucket_mb=0.01)", 2 }, { "ddp(bucket_mb=0.0001)", 1 }, { "ddp(bucket_mb=0.001)", -1 },
+    };
+
+    (void)state;
+    for (int n = 1; n <= 4; n += 3) {
+        run first = run_of(900, 11, 0.4, 5);
+        first.options.clip_norm = 0.2;
+        carry_out(&first, n);
+        for (size_t k = 0; k < TUTTI_LENGTH(cuts); k++)
+            for (int by_rows = 0; by_rows < 2; by_rows++) {
+                run r = run_of(900, 11, 0.4, 5);
+                r.by_rows = by_rows;
+                r.options.method = cuts[k].method;
+                r.options.lane = cuts[k].lane;
+                r.options.clip_norm = 0.2;
+                carry_out(&r, n);
+                assert_memory_equal(r.x[0], first.x[0], r.n * sizeof(float));
+                drop(&r);
+            }
+        drop(&first);
+    }
+}
+
 /* ---- traffic ---- */
 
 /* Tables of 200 x 7 and 3 x 2 and a vector of 37, 3 workers, one step. A run in which nobody
@@ -531,6 +604,8 @@ int main(void)
         cmocka_unit_test(rows_and_whole_gradients_train_the_same_bits),
         cmocka_unit_test(uneven_shares_train_the_same_bits),
         cmocka_unit_test(methods_that_know_no_rows_get_the_whole_gradient),
+        cmocka_unit_test(the_norm_is_that_of_its_blocks_however_the_vector_is_cut),
+        cmocka_unit_test(a_clipped_run_has_one_models_bits_for_all_pieces_and_threads),
         cmocka_unit_test(traffic_is_what_the_rule_says_for_every_pair),
         cmocka_unit_test(lazy_rows_keep_their_values_and_slots),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_found_in_its_row),

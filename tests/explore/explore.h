@@ -126,6 +126,13 @@ void *explore_copy(void *to, const void *from, size_t bytes);
    from when it is both sent and received, and a receive is taken for that long. -1: no rank. */
 #define EXPLORE_SLOW_NS INT64_C(100000000000)
 void explore_slow_link(int rank);
+/* From now on that thread of that rank takes up to most_ns, drawn, over each call and each wake:
+   what it has been told is old when it hears it. EXPLORE_SLOW_THREADS threads at most. */
+enum { EXPLORE_SLOW_THREADS = 4 };
+void explore_slow_thread(int rank, const char *name, int64_t most_ns);
+/* With losses: once all are ready that rank dies in a call of that thread, one of its first
+   `calls`, drawn. */
+void explore_dies_in(int rank, const char *name, uint64_t calls);
 /* Lets virtual time pass for up to `most_ns`, drawn. */
 void explore_dawdle(int64_t most_ns);
 

@@ -98,6 +98,14 @@ struct x_run {
     bool priorities, eager;
     unsigned one_in_switch, one_in_delay, one_in_change, one_in_spurious;
     int delay_bits, latency_bits, slow_rank, slow_link; /* slow_link: a rank, -1: none */
+    struct {
+        const char *name;        /* NULL: none */
+        int rank;
+        int64_t most_ns;
+    } slow_thread[EXPLORE_SLOW_THREADS];
+    const char *dies_in;         /* a thread of dies_rank, at its dies_call-th call; NULL: none */
+    int dies_rank;
+    uint64_t dies_call;
     bool losses;
     int ready;                   /* ranks that have called explore_ready */
     uint64_t armed_at;           /* the step at which all had; 0: not yet */

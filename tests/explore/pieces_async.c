@@ -581,6 +581,29 @@ static tutti_status late_average(tutti_world *world, explore_case *c, tutti_erro
     return train(world, c, methods[k].method, &methods[k].b, err);
 }
 
+/* Averages of all by a clock: none is made that all do not make, and none before the warm-up is
+   over. */
+static tutti_status check_clock(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const double rounds = figure(e, "rounds", -1);
+
+    TUTTI_TRY(check_mean(e, c, err));
+    EXPLORE_EXPECT(rounds >= 0 && (rounds == 0 || tutti_engine_method(e)->step >= 2 * explore_draw(c, "warm", 2)),
+                   "%g averages were made when %llu steps were", rounds,
+                   (unsigned long long)tutti_engine_method(e)->step);
+    return TUTTI_OK;
+}
+
+static tutti_status by_a_clock(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const pauses[] = { "0", "0.1", "1", "500" };
+    char method[100];
+
+    snprintf(method, sizeof method, "bagua(algorithm=async,sync_interval_ms=%s,warmup_steps=%d)",
+             pauses[explore_draw(c, "pause", TUTTI_LENGTH(pauses))], 2 * (int)explore_draw(c, "warm", 2));
+    return train(world, c, method, &(bounds){ .check = check_clock }, err);
+}
+
 /* ---- one server, to which gradients come in any order ---- */
 
 static tutti_status check_applied(tutti_engine *e, const double *times, tutti_error *err)
@@ -1024,6 +1047,19 @@ const explore_piece explore_async_pieces[] = {
       .least = 2,
       .most = 5,
       .rank_main = late_average },
+    { .name = "clock",
+      .help = "averages of all by a clock, beside steps that wait for nobody: none lost, and the run ends wherever "
+              "workers are",
+      .least = 2,
+      .most = 5,
+      .rank_main = by_a_clock },
+    { .name = "clock-dies",
+      .help = "a rank is killed while averages are granted and made: all others end",
+      .least = 2,
+      .most = 4,
+      .rank_main = by_a_clock,
+      .deaths = true,
+      .steps = 1500 },
     { .name = "averager-dies",
       .help = "a rank is killed while rounds are granted and made: all others end",
       .least = 2,

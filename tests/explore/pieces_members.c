@@ -354,6 +354,17 @@ static tutti_status averages_go_on(tutti_world *world, explore_case *c, tutti_er
                      err);
 }
 
+/* Averages of all by a clock, who grants them dying too. */
+static tutti_status clock_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const methods[] = { "bagua(algorithm=async,sync_interval_ms=0)",
+                                           "bagua(algorithm=async,sync_interval_ms=0.01)",
+                                           "bagua(algorithm=async)" };
+
+    return in_common(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], NULL, false, STEPS, SHOW_EVERY,
+                     err);
+}
+
 /* Little else than averages, so that many losses fall into one. */
 static tutti_status averages_in_a_row(tutti_world *world, explore_case *c, tutti_error *err)
 {
@@ -498,6 +509,16 @@ static tutti_status prague_goes_on(tutti_world *world, explore_case *c, tutti_er
              generators[explore_draw(c, "graph", TUTTI_LENGTH(generators))],
              2 + (int)explore_draw(c, "size", (uint64_t)most), machine);
     return at_own_pace(world, c, method, err);
+}
+
+/* The generator dies between its answers to the members of a group: worker 1 is slow to look at its
+   own, the others hear of the loss before that, and the next generator plans with all. */
+static tutti_status prague_is_dismissed(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    explore_dies_in(0, "generate", 200);
+    explore_slow_thread(1, "reduce", INT64_C(1) << 26);
+    return at_own_pace(world, c, explore_draw(c, "graph", 2) == 0 ? "prague(group_size=2)" : "prague(group_size=3)",
+                       err);
 }
 
 /* A schedule, in common steps. */
@@ -659,6 +680,14 @@ const explore_piece explore_members_pieces[] = {
       .judge = judge,
       .losses = 4,
       .steps = 3000 },
+    { .name = "clock-goes-on",
+      .help = "averages of all by a clock go on while ranks die, who grants too, and connections break",
+      .least = 2,
+      .most = 5,
+      .rank_main = clock_goes_on,
+      .judge = judge,
+      .losses = 4,
+      .steps = 3000 },
     { .name = "prague-goes-on",
       .help = "groups that a generator forms train on while ranks die, the generator's too, and connections break",
       .least = 2,
@@ -667,6 +696,14 @@ const explore_piece explore_members_pieces[] = {
       .judge = judge_pace,
       .losses = 5,
       .steps = 4000 },
+    { .name = "prague-is-dismissed",
+      .help = "the generator of groups dies as it answers, and a worker hears the answer when another generates",
+      .least = 4,
+      .most = 5,
+      .rank_main = prague_is_dismissed,
+      .judge = judge_pace,
+      .losses = 2,
+      .steps = 2500 },
     { .name = "schedule-goes-on",
       .help = "prague's schedule trains on while ranks die and connections break",
       .least = 2,

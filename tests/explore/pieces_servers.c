@@ -233,6 +233,27 @@ static tutti_status parameter_server(tutti_world *world, explore_case *c, tutti_
     return train(world, c, method, err);
 }
 
+/* Buffers of 48 elements, so that a step has several: with fewer slots or more, nodes and rails,
+   halves of numbers that are exact in them. */
+static tutti_status herring(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int slots = 1 + (int)explore_draw(c, "slots", 3);
+    int node = 1 << explore_draw(c, "node", 3), nodes;
+    char method[160];
+
+    while (c->ranks % node != 0)
+        node /= 2;
+    nodes = c->ranks / node;
+    shared_of(c)->bound = 0;
+    shared_of(c)->even = true;
+    snprintf(method, sizeof method,
+             "herring(node=%d,rails=%d,servers=%d,slots=%d,wire=%s,fusion_mb=%s,min_shard_kb=0)", node,
+             1 + (int)explore_draw(c, "rails", (uint64_t)node), (int)explore_draw(c, "servers", 3) % (nodes + 1), slots,
+             explore_draw(c, "halves", 2) == 0 && (c->ranks & (c->ranks - 1)) == 0 ? "fp16" : "fp32",
+             explore_draw(c, "buffers", 3) == 0 ? "0" : "0.00015");
+    return train(world, c, method, err);
+}
+
 static tutti_status any(tutti_world *world, explore_case *c, tutti_error *err)
 {
     tutti_status (*const all[])(tutti_world *, explore_case *, tutti_error *) = {
@@ -378,15 +399,21 @@ static tutti_status with_servers(tutti_world *world, explore_case *c, const serv
     while (c->ranks - servers < 2)
         servers--;
     *fate_of(c) = (fate){
-        .workers = c->ranks - servers, .first = servers > 0 ? c->ranks - servers : 0,
+        .workers = c->ranks - servers,
+        .first = servers > 0 ? c->ranks - servers : 0,
         .holders = servers > 0 ? servers : c->ranks,
         .fails = fails ? (int)explore_draw(c, "fails", (uint64_t)(c->ranks - servers)) : -1,
         .fails_at = (int)explore_draw(c, "fails at", 6),
     };
     status = tutti_engine_open(&e, world, &param, 1,
                                &(tutti_engine_options){
-                                   .method = methods[which].method, .optimizer = "sgd(lr=0.0625)", .batch = 1,
-                                   .seed = c->seed, .initial = fill_initial, .user = c, .servers = servers,
+                                   .method = methods[which].method,
+                                   .optimizer = "sgd(lr=0.0625)",
+                                   .batch = 1,
+                                   .seed = c->seed,
+                                   .initial = fill_initial,
+                                   .user = c,
+                                   .servers = servers,
                                    .evaluate = any_loss,
                                },
                                err);
@@ -410,10 +437,23 @@ static tutti_status servers_go_on(tutti_world *world, explore_case *c, tutti_err
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
 
+/* Of several buffers, with places for fewer; nodes leave as a whole, so there are none. */
+static tutti_status herring_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const served methods[] = {
+        { "herring(node=none,fusion_mb=0.00015,min_shard_kb=0,slots=2)", false },
+        { "herring(node=none,fusion_mb=0.00015,min_shard_kb=0,slots=1)", false },
+        { "herring(node=none,wire=fp16)", false },
+    };
+    return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
+}
+
 static tutti_status slowest_goes(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const served methods[] = {
-        { "ssp(staleness=0)", true }, { "ssp(staleness=1)", true }, { "parameter-server", true },
+        { "ssp(staleness=0)", true },
+        { "ssp(staleness=1)", true },
+        { "parameter-server", true },
         { "backup-workers(backup=0)", true },
     };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), true, phases_with_losses, err);
@@ -547,6 +587,26 @@ const explore_piece explore_server_pieces[] = {
       .least = 2,
       .most = 4,
       .rank_main = parameter_server },
+    { .name = "herring",
+      .help = "buffers under way at servers in slots, summed in nodes and sent by rails",
+      .least = 2,
+      .most = 6,
+      .rank_main = herring },
+    { .name = "herring-dies",
+      .help = "the same while a rank is killed: all others end",
+      .least = 2,
+      .most = 6,
+      .rank_main = herring,
+      .deaths = true,
+      .steps = 4000 },
+    { .name = "herring-goes-on",
+      .help = "the same with servers that only serve: all who are left train on and agree",
+      .least = 3,
+      .most = 6,
+      .rank_main = herring_goes_on,
+      .judge = judge_fate,
+      .losses = 4,
+      .steps = 3000 },
     { .name = "servers-die",
       .help = "a rank is killed while others wait for its slice or its gradient: all others end",
       .least = 2,

@@ -1,37 +1,14 @@
 /* Pieces: training runs of the engine on a quadratic, against the same algorithm computed alone
-   in double precision; checkpoints. */
-#include "explore.h"
+   in double precision (those of gossip methods: pieces_gossip.c); checkpoints. */
+#include "training.h"
 #include "tutti/checkpoint.h"
 #include "tutti/engine.h"
-#include "tutti/topology.h"
 #include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { STEPS = 5, PERIOD = 64, TENSORS = 3 };
-static const double rate = 0.25;
-
-/* Element i behaves as element i % PERIOD, so that the reference is short. */
-static double pull(int rank, uint64_t step, size_t i)
-{
-    return (double)((rank * 13 + (int)step * 29 + (int)(i % PERIOD) * 7) % 41) / 4 - 5;
-}
-
-typedef struct training {
-    const char *method, *codec;
-    size_t count[TENSORS];
-    double x[EXPLORE_RANKS][PERIOD]; /* the reference, after `step` steps */
-    /* push-sum: numerators and weights, held and on their way */
-    struct { double x[PERIOD], w; } own[EXPLORE_RANKS], flies[EXPLORE_RANKS];
-    int overlap;
-    uint64_t step;
-    tutti_graph *graph;
-} training;
-
-typedef void (*reference)(training *t, int workers);
 
 static void fill_initial(void *user, int tensor, float *values)
 {
@@ -45,7 +22,7 @@ static void fill_initial(void *user, int tensor, float *values)
 }
 
 /* ---- references: one step ---- */
-static void step_ddp(training *t, int workers)
+void training_ddp(training *t, int workers)
 {
     for (int i = 0; i < PERIOD; i++) {
         double sum = 0;
@@ -69,148 +46,13 @@ static void step_local(training *t, int workers)
     }
 }
 
-static void mix(training *t, int workers, uint64_t round, double (*u)[PERIOD])
-{
-    int in[EXPLORE_RANKS], out[EXPLORE_RANKS], n_in, n_out;
-    double w_in[EXPLORE_RANKS], w_out[EXPLORE_RANKS], self;
-
-    for (int r = 0; r < workers; r++) {
-        tutti_graph_round(t->graph, round, r, in, w_in, &n_in, out, w_out, &n_out, &self);
-        for (int i = 0; i < PERIOD; i++) {
-            t->x[r][i] = self * u[r][i];
-            for (int a = 0; a < n_in; a++)
-                t->x[r][i] += w_in[a] * u[in[a]][i];
-        }
-    }
-}
-
-static void step_awc(training *t, int workers)
-{
-    double u[EXPLORE_RANKS][PERIOD], x[EXPLORE_RANKS][PERIOD];
-
-    memcpy(u, t->x, sizeof u);
-    memcpy(x, t->x, sizeof x);
-    mix(t, workers, t->step, u);
-    for (int r = 0; r < workers; r++)
-        for (int i = 0; i < PERIOD; i++)
-            t->x[r][i] -= rate * (x[r][i] - pull(r, t->step, (size_t)i));
-}
-
-static void step_atc(training *t, int workers)
-{
-    double u[EXPLORE_RANKS][PERIOD];
-
-    memcpy(u, t->x, sizeof u);
-    for (int r = 0; r < workers; r++)
-        for (int i = 0; i < PERIOD; i++)
-            u[r][i] -= rate * (u[r][i] - pull(r, t->step, (size_t)i));
-    mix(t, workers, t->step, u);
-}
-
-/* saddle: the gradient of worker r's samples at x, taken `climb` away. The norm is over all
-   places. */
-static const double climb = 2;
-static void sam(const training *t, int r, const double *x, double *g)
-{
-    double norm = 0;
-
-    for (int i = 0; i < PERIOD; i++) {
-        g[i] = x[i] - pull(r, t->step, (size_t)i);
-        norm += g[i] * g[i] * (double)(t->count[0] + t->count[1] + t->count[2]) / PERIOD;
-    }
-    for (int i = 0; i < PERIOD; i++)
-        g[i] += climb * g[i] / sqrt(norm);
-}
-
-static void step_sam(training *t, int workers)
-{
-    double u[EXPLORE_RANKS][PERIOD], g[PERIOD];
-
-    memcpy(u, t->x, sizeof u);
-    for (int r = 0; r < workers; r++) {
-        sam(t, r, t->x[r], g);
-        for (int i = 0; i < PERIOD; i++)
-            u[r][i] -= rate * g[i];
-    }
-    mix(t, workers, t->step, u);
-}
-
-/* Every neighbour's samples at my model, by their weights. */
-static void step_cross(training *t, int workers)
-{
-    int in[EXPLORE_RANKS], out[EXPLORE_RANKS], n_in, n_out;
-    double w_in[EXPLORE_RANKS], w_out[EXPLORE_RANKS], self;
-    double x[EXPLORE_RANKS][PERIOD], g[PERIOD];
-
-    memcpy(x, t->x, sizeof x);
-    mix(t, workers, t->step, x);
-    for (int r = 0; r < workers; r++) {
-        tutti_graph_round(t->graph, t->step, r, in, w_in, &n_in, out, w_out, &n_out, &self);
-        for (int a = -1; a < n_in; a++) {
-            sam(t, a < 0 ? r : in[a], x[r], g);
-            for (int i = 0; i < PERIOD; i++)
-                t->x[r][i] -= rate * (a < 0 ? self : w_in[a]) * g[i];
-        }
-    }
-}
-
-static void step_twice(training *t, int workers) /* two rounds a step */
-{
-    double u[EXPLORE_RANKS][PERIOD];
-
-    for (int r = 0; r < workers; r++)
-        for (int i = 0; i < PERIOD; i++)
-            t->x[r][i] -= rate * (t->x[r][i] - pull(r, t->step, (size_t)i));
-    for (uint64_t k = 0; k < 2; k++) {
-        memcpy(u, t->x, sizeof u);
-        mix(t, workers, 2 * t->step + k, u);
-    }
-}
-
-/* sgp.md, overlap: what was sent `overlap` steps ago is added to numerator and weight, these are
-   split and sent; then a step at the de-biased model, on the numerator. */
-static void step_push(training *t, int workers)
-{
-    int in[EXPLORE_RANKS], out[EXPLORE_RANKS], n_in, n_out;
-    double w_in[EXPLORE_RANKS], w_out[EXPLORE_RANKS], self;
-
-    for (int r = 0; r < workers && t->step == 0; r++) {
-        memcpy(t->own[r].x, t->x[r], sizeof t->own[r].x);
-        t->own[r].w = 1;
-    }
-    for (int r = 0; r < workers && t->step % (uint64_t)t->overlap == 0; r++) {
-        for (int i = 0; i < PERIOD; i++)
-            t->own[r].x[i] += t->flies[r].x[i];
-        t->own[r].w += t->flies[r].w;
-        memset(&t->flies[r], 0, sizeof t->flies[r]);
-    }
-    for (int r = 0; r < workers && t->step % (uint64_t)t->overlap == 0; r++) {
-        double kept = 1;
-        tutti_graph_round(t->graph, t->step / (uint64_t)t->overlap, r, in, w_in, &n_in, out, w_out, &n_out, &self);
-        for (int a = 0; a < n_out; a++) {
-            for (int i = 0; i < PERIOD; i++)
-                t->flies[out[a]].x[i] += w_out[a] * t->own[r].x[i];
-            t->flies[out[a]].w += w_out[a] * t->own[r].w;
-            kept -= w_out[a];
-        }
-        for (int i = 0; i < PERIOD; i++)
-            t->own[r].x[i] *= kept;
-        t->own[r].w *= kept;
-    }
-    for (int r = 0; r < workers; r++)
-        for (int i = 0; i < PERIOD; i++) {
-            t->own[r].x[i] -= rate * (t->own[r].x[i] / t->own[r].w - pull(r, t->step, (size_t)i));
-            t->x[r][i] = t->own[r].x[i] / t->own[r].w;
-        }
-}
-
 /* ---- the run ---- */
 static tutti_status open_engine(tutti_engine **e, tutti_world *world, training *t, tutti_error *err)
 {
     static const char *const names[TENSORS] = { "c", "b", "a" };
     tutti_param params[TENSORS];
     const tutti_engine_options options = {
-        .method = t->method, .codec = t->codec, .lane = t->codec != NULL ? 2 : 0, .optimizer = "sgd(lr=0.25)",
+        .method = t->is.method, .codec = t->is.codec, .lane = t->is.codec != NULL ? 2 : 0, .optimizer = "sgd(lr=0.25)",
         .batch = 2, .initial = fill_initial, .user = t,
     };
 
@@ -219,7 +61,7 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, training *
     return tutti_engine_open(e, world, params, TENSORS, &options, err);
 }
 
-static tutti_status one_step(tutti_engine *e, tutti_error *err)
+static tutti_status passes(tutti_engine *e, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
     const uint64_t step = m->step;
@@ -236,7 +78,13 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
         }
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
     }
-    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+    return status == TUTTI_CLOSED ? TUTTI_OK : status;
+}
+
+static tutti_status one_step(tutti_engine *e, tutti_error *err)
+{
+    TUTTI_TRY(passes(e, err));
+    return tutti_engine_step(e, err);
 }
 
 /* Tensors stand in x at their places; the pattern runs over places, so the reference
@@ -274,33 +122,135 @@ static tutti_status check_lock_step(const training *t, const explore_case *c, co
     return TUTTI_OK;
 }
 
-static tutti_status train_checked(training *t, explore_case *c, tutti_engine *e, reference next, tutti_error *err)
+static tutti_status train_checked(training *t, explore_case *c, tutti_engine *e, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
     double mean[PERIOD] = { 0 };
+    bool under_way;
 
     for (int r = 0; r < m->workers; r++)
         for (int i = 0; i < PERIOD; i++)
-            t->x[r][i] = (double)i / 8 - 3;
+            t->anchor[i] = t->x[r][i] = (double)i / 8 - 3;
     TUTTI_TRY(compare(m, t->x[m->rank], "after", err));
     for (t->step = 0; t->step < STEPS;) {
         ((int *)(void *)c->shared)[m->rank]++;
-        if (t->graph != NULL && t->overlap == 0 && tutti_graph_period(t->graph) == 1)
+        if (t->graph != NULL && t->is.overlap == 0 && tutti_graph_period(t->graph) == 1)
             TUTTI_TRY(check_lock_step(t, c, m, err));
         TUTTI_TRY(one_step(e, err));
-        next(t, m->workers);
+        t->is.next(t, m->workers);
         t->step++;
         TUTTI_TRY(compare(m, t->x[m->rank], "after", err));
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
+    under_way = t->is.overlap > 0 && (t->is.round == 0 || t->step % t->is.round > 0);
     for (int r = 0; r < m->workers; r++)
         for (int i = 0; i < PERIOD; i++)
-            mean[i] += (t->overlap > 0 ? t->own[r].x[i] + t->flies[r].x[i] : t->x[r][i]) / m->workers;
+            mean[i] += (under_way ? t->own[r].x[i] + t->flies[r].x[i] : t->x[r][i]) / m->workers;
     return compare(m, mean, "agreed after", err);
 }
 
-static tutti_status train_with(tutti_world *world, explore_case *c, const char *codec, const char *method,
-                               const char *graph, int overlap, bool large, reference next, tutti_error *err)
+/* At rest what is pending is exchanged, on all workers: the mean gradients of the last steps. */
+static tutti_status check_pending(tutti_engine *e, int step, int late, double (*pulled)[PERIOD], tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    const tutti_saved *at;
+    size_t n;
+
+    TUTTI_TRY(tutti_engine_state(e, &at, &n, err));
+    for (size_t k = 0; k < n; k++)
+        for (int s = step < late ? 0 : step - late + 1; s <= step; s++) {
+            char name[32];
+            snprintf(name, sizeof name, "engine.late-%d", s % late);
+            for (size_t i = 0; strcmp(at[k].state, name) == 0 && i < at[k].end - at[k].begin; i++)
+                EXPLORE_EXPECT(fabs(((const float *)at[k].data)[i] - pulled[s][i % PERIOD]) <= 1e-4,
+                               "worker %d of %d, at rest after step %d: the gradient of step %d is %.7g instead of "
+                               "%.7g at element %zu of %s",
+                               m->rank, m->workers, step, s, (double)((const float *)at[k].data)[i],
+                               pulled[s][i % PERIOD], i, at[k].tensor);
+        }
+    return TUTTI_OK;
+}
+
+/* pipe-sgd.md: the mean gradient of K - 1 steps ago is applied, and when the run ends the rest, if
+   it drains. One worker, `held`, comes to the end of a step when all others have left it: none of
+   them waits there for its exchange. Some look at the model on the way. */
+static tutti_status pipe_checked(training *t, explore_case *c, tutti_engine *e, int width, bool drains, int held,
+                                 tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    int *const ended = (int *)(void *)c->shared;
+    const int late = width - 1;
+    const uint64_t looks = explore_draw(c, "looks", 2 * STEPS);
+    double pulled[STEPS][PERIOD] = { 0 }, *x = t->x[0];
+
+    for (int i = 0; i < PERIOD; i++)
+        x[i] = (double)i / 8 - 3;
+    for (t->step = 0; t->step < STEPS; t->step++) {
+        const int s = (int)t->step;
+        TUTTI_TRY(passes(e, err));
+        for (int r = 0; r < m->workers && m->rank == held; r++)
+            while (r != held && ended[r] <= s)
+                tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + 100000);
+        TUTTI_TRY(tutti_engine_step(e, err));
+        ended[m->rank]++;
+        for (int i = 0; i < PERIOD; i++) {
+            for (int r = 0; r < m->workers; r++)
+                pulled[s][i] += (x[i] - pull(r, t->step, (size_t)i)) / m->workers;
+            x[i] -= s >= late ? rate * pulled[s - late][i] : 0;
+        }
+        TUTTI_TRY(compare(m, x, "in step", err));
+        if (t->step == looks) {
+            TUTTI_TRY(check_pending(e, s, late, pulled, err));
+            TUTTI_TRY(tutti_engine_show(e, err));
+            TUTTI_TRY(compare(m, x, "shown in step", err));
+            TUTTI_TRY(tutti_engine_resume(e, err));
+        }
+    }
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    for (int s = STEPS - late; s < STEPS && drains; s++)
+        for (int i = 0; i < PERIOD; i++)
+            x[i] -= rate * pulled[s][i];
+    return compare(m, x, "agreed after", err);
+}
+
+static tutti_status pipe_with(tutti_world *world, explore_case *c, bool dies, tutti_error *err)
+{
+    static const char *const codecs[] = { NULL, "fp32", "topk(ratio=1)", "ef(threshold(1e-30))" };
+    const int width = 2 + (int)explore_draw(c, "width", 2);
+    const bool drains = explore_draw(c, "drains", 2) == 0;
+    char method[80];
+    training *const t = tutti_alloc(1, sizeof *t);
+    tutti_engine *e = NULL;
+    tutti_status status;
+
+    if (t == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory");
+    snprintf(method, sizeof method, "pipe-sgd(width=%d,warmup=0,bucket_mb=0.001%s)", width, drains ? "" : ",drain=off");
+    t->is.method = method;
+    t->is.codec = codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))];
+    t->count[0] = 192;
+    t->count[1] = 64;
+    t->count[2] = 320;
+    status = open_engine(&e, world, t, err);
+    if (status == TUTTI_OK)
+        status =
+            pipe_checked(t, c, e, width, drains, dies ? -1 : (int)explore_draw(c, "held", (uint64_t)c->ranks), err);
+    tutti_engine_close(e);
+    tutti_free(t);
+    return status;
+}
+
+static tutti_status pipe_sgd(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return pipe_with(world, c, false, err);
+}
+
+static tutti_status pipe_dies(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return pipe_with(world, c, true, err);
+}
+
+tutti_status training_run(tutti_world *world, explore_case *c, training_case is, tutti_error *err)
 {
     training *const t = tutti_alloc(1, sizeof *t);
     tutti_engine *e = NULL;
@@ -308,31 +258,22 @@ static tutti_status train_with(tutti_world *world, explore_case *c, const char *
 
     if (t == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory");
-    t->method = method;
-    t->codec = codec;
-    /* Whole periods: so places and tensors' own elements have one pattern. Large: the first
-       piece is above what a lane is worth. */
-    t->count[0] = large ? 70016 : 192;
+    t->is = is;
+    /* Whole periods: so places and tensors' own elements have one pattern. */
+    t->count[0] = is.large ? 70016 : 192;
     t->count[1] = 64;
     t->count[2] = 320;
-    t->overlap = overlap;
-    status = graph == NULL ? TUTTI_OK
-             : overlap > 0 ? tutti_graph_open_push(&t->graph, graph, tutti_world_size(world), err)
-                           : tutti_graph_open(&t->graph, graph, tutti_world_size(world), err);
+    status = is.graph == NULL ? TUTTI_OK
+             : is.overlap > 0 ? tutti_graph_open_push(&t->graph, is.graph, tutti_world_size(world), err)
+                              : tutti_graph_open(&t->graph, is.graph, tutti_world_size(world), err);
     if (status == TUTTI_OK)
         status = open_engine(&e, world, t, err);
     if (status == TUTTI_OK)
-        status = train_checked(t, c, e, next, err);
+        status = train_checked(t, c, e, err);
     tutti_engine_close(e);
     tutti_graph_close(t->graph);
     tutti_free(t);
     return status;
-}
-
-static tutti_status train(tutti_world *world, explore_case *c, const char *method, const char *graph, bool large,
-                          reference next, tutti_error *err)
-{
-    return train_with(world, c, NULL, method, graph, 0, large, next, err);
 }
 
 /* Codecs that lose nothing, in all forms: messages of one length and of lengths that differ, by
@@ -344,10 +285,11 @@ static tutti_status encoded(tutti_world *world, explore_case *c, bool large, tut
         "large(threshold(1e-30),min=200,small=topk(ratio=1))", "large(ef(topk(ratio=1)),min=200)", "ef(powersgd)",
     };
 
-    return train_with(world, c, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))],
-                      large ? "ddp(bucket_mb=0.26,first_bucket_mb=0.26)"
-                            : "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)",
-                      NULL, 0, large, step_ddp, err);
+    return training_run(world, c,
+                        (training_case){ .method = large ? "ddp(bucket_mb=0.26,first_bucket_mb=0.26)"
+                                                         : "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)",
+                                         .codec = codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))],
+                                         .large = large, .next = training_ddp }, err);
 }
 
 static tutti_status encoded_small(tutti_world *world, explore_case *c, tutti_error *err)
@@ -362,100 +304,21 @@ static tutti_status encoded_lanes(tutti_world *world, explore_case *c, tutti_err
 
 static tutti_status ddp(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c, "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", NULL, false, step_ddp, err);
+    const training_case ddp_case = { .method = "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", .next = training_ddp };
+
+    return training_run(world, c, ddp_case, err);
 }
 
 static tutti_status ddp_lanes(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c, "ddp(bucket_mb=0.26,first_bucket_mb=0.26)", NULL, true, step_ddp, err);
+    return training_run(world, c,
+                        (training_case){ .method = "ddp(bucket_mb=0.26,first_bucket_mb=0.26)", .large = true,
+                                         .next = training_ddp }, err);
 }
 
 static tutti_status local_sgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c, "local-sgd(period=2)", NULL, false, step_local, err);
-}
-
-static tutti_status d_psgd(tutti_world *world, explore_case *c, tutti_error *err)
-{
-    static const struct { const char *method, *graph; reference next; } runs[] = {
-        { "d-psgd(graph=ring)",           "ring",        step_awc },
-        { "d-psgd(graph=exponential)",    "exponential", step_awc },
-        { "d-psgd(graph=complete)",       "complete",    step_awc },
-        { "d-psgd(graph=ring,order=atc)", "ring",        step_atc },
-        { "sgp(graph=exponential)",       "exponential", step_atc },
-        { "rand-psgd(rounds=2)",          "random-ring", step_twice },
-    };
-    const uint64_t k = explore_draw(c, "graph", TUTTI_LENGTH(runs));
-
-    return train(world, c, runs[k].method, runs[k].graph, false, runs[k].next, err);
-}
-
-/* Differences to public copies, of which nothing is lost and all of which is
-   taken (gamma 1): d-psgd. A difference that is missed, or taken twice, or of
-   another round stays in a copy for good. */
-static tutti_status choco_with(tutti_world *world, explore_case *c, bool large, tutti_error *err)
-{
-    static const char *const codecs[] = { "fp32", "topk(ratio=1)", "large(topk(ratio=1),min=200)" };
-    static const char *const graphs[] = { "ring", "exponential", "complete", "directed-ring" };
-    const char *const graph = graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))];
-    /* the gradient first leaves nothing to compute beside the averaging */
-    const bool atc = explore_draw(c, "order", 2) == 0 && !large;
-    char method[80];
-
-    snprintf(method, sizeof method, "d-psgd(graph=%s,gamma=1%s)", graph, atc ? ",order=atc" : "");
-    return train_with(world, c, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))], method, graph, 0, large,
-                      atc ? step_atc : step_awc, err);
-}
-
-static tutti_status choco(tutti_world *world, explore_case *c, tutti_error *err)
-{
-    return choco_with(world, c, false, err);
-}
-
-static tutti_status choco_ahead(tutti_world *world, explore_case *c, tutti_error *err)
-{
-    return choco_with(world, c, true, err);
-}
-
-/* Gradients go back to where models came from; codecs lose nothing. */
-static tutti_status saddle_with(tutti_world *world, explore_case *c, bool large, tutti_error *err)
-{
-    static const char *const graphs[] = { "ring", "complete", "star", "random-matching" };
-    static const char *const codecs[] = { NULL, "fp32", "topk(ratio=1)" };
-    const char *const codec = large ? NULL : codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))];
-    const char *const graph = graphs[large ? 0 : explore_draw(c, "graph", codec == NULL ? TUTTI_LENGTH(graphs) : 3)];
-    const bool back = large || explore_draw(c, "back", 4) > 0;
-    char method[80];
-
-    snprintf(method, sizeof method, "saddle(variant=%s,graph=%s,rho=%g)", back ? "n" : "q", graph, climb);
-    return train_with(world, c, codec, method, graph, 0, large, back ? step_cross : step_sam, err);
-}
-
-static tutti_status saddle(tutti_world *world, explore_case *c, tutti_error *err)
-{
-    return saddle_with(world, c, false, err);
-}
-
-static tutti_status saddle_ahead(tutti_world *world, explore_case *c, tutti_error *err)
-{
-    return saddle_with(world, c, true, err);
-}
-
-/* What is kept is read while the mixer's own thread adds to it what comes. */
-static tutti_status sgp_ahead(tutti_world *world, explore_case *c, tutti_error *err)
-{
-    static const char *const graphs[] = { "ring", "star(weights=push)", "directed-ring" };
-    const char *const graph = graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))];
-    const int overlap = 1 + (int)explore_draw(c, "overlap", 3);
-    char method[80];
-
-    snprintf(method, sizeof method, "sgp(graph=%s,overlap=%d)", graph, overlap);
-    return train_with(world, c, NULL, method, graph, overlap, true, step_push, err);
-}
-
-static tutti_status d_psgd_ahead(tutti_world *world, explore_case *c, tutti_error *err)
-{
-    return train(world, c, "d-psgd(graph=ring)", "ring", true, step_awc, err);
+    return training_run(world, c, (training_case){ .method = "local-sgd(period=2)", .next = step_local }, err);
 }
 
 /* ---- checkpoints ---- */
@@ -594,61 +457,24 @@ const explore_piece explore_train_pieces[] = {
       .most = 5,
       .rank_main = encoded_small,
       .deaths = true },
-    { .name = "local-sgd", .help = "local-sgd(period=2)", .least = 2, .most = 5, .rank_main = local_sgd },
-    { .name = "d-psgd",
-      .help = "d-psgd on several graphs, both orders, sgp where it is the same, rand-psgd with two rounds a step",
-      .least = 2,
-      .most = 5,
-      .rank_main = d_psgd },
-    { .name = "d-psgd-ahead",
-      .help = "d-psgd whose models travel on the mixer's own thread",
+    { .name = "pipe-sgd",
+      .help = "pipe-sgd: gradients travel beside the next steps, through codecs that lose nothing and without; one "
+              "worker is held up at the end of each step until the others have left it",
       .least = 2,
       .most = 4,
-      .rank_main = d_psgd_ahead },
-    { .name = "choco",
-      .help = "d-psgd whose models travel as differences to public copies, through codecs that lose nothing",
-      .least = 2,
-      .most = 5,
-      .rank_main = choco },
-    { .name = "choco-ahead",
-      .help = "the same on the mixer's own thread",
+      .rank_main = pipe_sgd },
+    { .name = "pipe-sgd-dies",
+      .help = "a rank is killed while gradients travel beside the next steps: all others end",
       .least = 2,
       .most = 4,
-      .rank_main = choco_ahead },
-    { .name = "saddle",
-      .help = "saddle on several graphs, with gradients that go back to where models came from, through codecs that "
-              "lose nothing and without",
-      .least = 2,
-      .most = 5,
-      .rank_main = saddle },
-    { .name = "saddle-ahead",
-      .help = "the same on rings while models travel on the mixer's own thread",
-      .least = 2,
-      .most = 3,
-      .rank_main = saddle_ahead },
-    { .name = "saddle-dies",
-      .help = "a rank is killed while gradients go back: all others end",
-      .least = 2,
-      .most = 5,
-      .rank_main = saddle,
+      .rank_main = pipe_dies,
       .deaths = true },
-    { .name = "sgp-ahead",
-      .help = "sgp with overlap on directed graphs: numerators, weights and what is on its way, while models travel on "
-              "the mixer's own thread",
-      .least = 2,
-      .most = 4,
-      .rank_main = sgp_ahead },
+    { .name = "local-sgd", .help = "local-sgd(period=2)", .least = 2, .most = 5, .rank_main = local_sgd },
     { .name = "ddp-dies",
       .help = "a rank is killed while ddp trains: all others end",
       .least = 2,
       .most = 4,
       .rank_main = ddp,
-      .deaths = true },
-    { .name = "d-psgd-dies",
-      .help = "a rank is killed while d-psgd trains: all others end",
-      .least = 2,
-      .most = 5,
-      .rank_main = d_psgd,
       .deaths = true },
     { .name = "checkpoint",
       .help = "two saves; after each the newest is whole and the one just saved",

@@ -249,9 +249,22 @@ x_fiber *x_fiber_open(x_run *run, int rank, const char *name, void (*body)(void 
 }
 
 /* ---- choices ---- */
+/* How long a thread that is slow takes at most; 0: it is none. */
+static int64_t slowness(const x_run *run, const x_fiber *f)
+{
+    for (int k = 0; k < EXPLORE_SLOW_THREADS && run->slow_thread[k].name != NULL; k++)
+        if (f->rank == run->slow_thread[k].rank && strcmp(f->name, run->slow_thread[k].name) == 0)
+            return run->slow_thread[k].most_ns;
+    return 0;
+}
+
 /* A fiber of the slow rank takes 32 times as long. */
 static int64_t dawdle(x_run *run, const x_fiber *f)
 {
+    const int64_t most_ns = slowness(run, f);
+
+    if (most_ns > 0)
+        return 1 + (int64_t)x_random(run, (uint64_t)most_ns);
     return x_duration(run, run->delay_bits) * (f->rank == run->slow_rank ? 32 : 1);
 }
 
@@ -260,7 +273,7 @@ void x_wake(x_run *run, x_fiber *f)
     if (!f->blocked)
         return;
     f->blocked = false;
-    f->ready_at = run->now + (one_in(run, run->one_in_delay) ? dawdle(run, f) : 0);
+    f->ready_at = run->now + (slowness(run, f) > 0 || one_in(run, run->one_in_delay) ? dawdle(run, f) : 0);
 }
 
 /* A dying rank does not come back from here. */
@@ -287,6 +300,9 @@ void x_pause(x_run *run, const char *at)
             run->death_step[k] = 0;
             x_kill(run, run->death_rank[k]);
         }
+    if (run->dies_in != NULL && run->armed_at != 0 && f->rank == run->dies_rank && strcmp(f->name, run->dies_in) == 0 &&
+        --run->dies_call == 0)
+        x_kill(run, f->rank);
     if (run->cut_step != 0 && run->armed_at != 0 && run->steps >= run->armed_at + run->cut_step) {
         run->cut_step = 0;
         x_messages_cut(run, run->cut[0], run->cut[1]);
@@ -295,7 +311,7 @@ void x_pause(x_run *run, const char *at)
         switch_now(run, f);
         return;
     }
-    if (one_in(run, run->one_in_delay)) {
+    if (slowness(run, f) > 0 || one_in(run, run->one_in_delay)) {
         f->ready_at = run->now + dawdle(run, f);
         switch_now(run, f);
     } else if (run->priorities) {
@@ -337,6 +353,32 @@ void explore_slow_link(int rank)
 {
     if (the_run != NULL)
         the_run->slow_link = rank;
+}
+
+void explore_slow_thread(int rank, const char *name, int64_t most_ns)
+{
+    x_run *const run = the_run;
+    int k = 0;
+
+    while (run != NULL && k < EXPLORE_SLOW_THREADS - 1 && run->slow_thread[k].name != NULL &&
+           (run->slow_thread[k].rank != rank || strcmp(run->slow_thread[k].name, name) != 0))
+        k++;
+    if (run != NULL) {
+        run->slow_thread[k].name = name;
+        run->slow_thread[k].rank = rank;
+        run->slow_thread[k].most_ns = most_ns;
+    }
+}
+
+void explore_dies_in(int rank, const char *name, uint64_t calls)
+{
+    x_run *const run = the_run;
+
+    if (run == NULL || run->dies_in != NULL)
+        return;
+    run->dies_in = name;
+    run->dies_rank = rank;
+    run->dies_call = 1 + x_random(run, calls);
 }
 
 uint64_t explore_draw(const explore_case *c, const char *what, uint64_t n)

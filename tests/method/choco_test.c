@@ -408,7 +408,7 @@ static void what_cannot_go_that_way_is_refused_with_the_reason(void **state)
         { "sgp", "topk", "method 'sgp' sends models or nothing: what a codec loses of a model is lost in every step" },
         { "ad-psgd", "topk",
           "method 'ad-psgd' sends models or nothing: what a codec loses of a model is lost in every step" },
-        { "rand-psgd", "fp16", "(ddp, local-sgd, d-psgd" },
+        { "rand-psgd", "fp16", "(ddp, bagua, local-sgd, palsgd, slowmo, d-psgd" },
     };
 
     (void)state;

@@ -15,11 +15,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "engine/engine_internal.h"
+#include "../engine/zeroed.h"
 
 enum {
-    DEALT_RANKS = 8, DEALT_STEPS = 64, DEALT_SAMPLES = 1024, DEALT_SIZE = 300, DEALT_FIRST = 201
+    DEALT_RANKS = 8, DEALT_STEPS = 64, DEALT_SAMPLES = 1024, DEALT_SIZE = 300, DEALT_FIRST = 201,
+    DEALT_VISITS = 8192
 };
+
+typedef struct dealt_visit {
+    uint16_t step, sample;
+    bool named;                               /* the method has named it */
+    float loss;
+} dealt_visit;
 
 typedef struct dealt_rank {
     float x[DEALT_SIZE];
@@ -27,6 +34,8 @@ typedef struct dealt_rank {
     int64_t computed[DEALT_STEPS];            /* passes that this rank did compute */
     int64_t step_ns[DEALT_STEPS], compute_ns[DEALT_STEPS];
     uint16_t used[DEALT_SAMPLES];             /* how often this rank used a sample */
+    dealt_visit visit[DEALT_VISITS];          /* the same one by one, the first so many */
+    int visits;
     uint64_t bytes[DEALT_RANKS], messages[DEALT_RANKS];
     char event[16][400];
     int events;
@@ -43,6 +52,8 @@ typedef struct dealt {
     int *states;                    /* declared ones that are not scratch */
     char *zeroed;                   /* 64 */
 
+    /* of a sample in a step, where a method asks; NULL: 0 */
+    float (*loss)(uint64_t sample, uint64_t step);
     /* what a pass takes, slept on the runtime; NULL: nothing */
     double (*seconds)(int rank, uint64_t step, int64_t pass, int64_t samples);
 } dealt;
@@ -98,9 +109,17 @@ static inline tutti_status dealt_pass(dealt *d, tutti_engine *e, const tutti_pas
                           "a pass of %lld samples; the test has room for 128",
                           (long long)p->samples);
     for (int64_t b = 0; b < p->samples; b++) {
-        const uint64_t sample = tutti_share_sample(m->share, p->epoch, p->position + (uint64_t)b);
+        const uint64_t sample = p->ids != NULL ? p->ids[b]
+                                               : tutti_share_sample(m->share, p->epoch,
+                                                                    p->position + (uint64_t)b);
+        const float loss = d->loss != NULL ? d->loss(sample, m->step) : 0;
         of[b] = dealt_gradient[d->real][sample];
         mine->used[sample]++;
+        if (mine->visits < DEALT_VISITS)
+            mine->visit[mine->visits++] =
+                (dealt_visit){ (uint16_t)m->step, (uint16_t)sample, p->ids != NULL, loss };
+        if (p->losses != NULL)
+            p->losses[b] = loss;
     }
     if (d->seconds != NULL && p->samples > 0) {
         tutti_runtime *rt = tutti_world_runtime(m->world);
@@ -169,8 +188,10 @@ static inline tutti_status dealt_load(dealt *d, tutti_engine *e, tutti_error *er
     tutti_checkpoint *c;
     tutti_status status;
     const tutti_method *m = tutti_engine_method(e);
+    const char *name = "";
+    void *memory = NULL;
     int64_t all = 0;
-    int states = 0;
+    int states;
 
     for (int r = 0; r < m->workers; r++)
         all += tutti_share_passes(m->share, r);
@@ -178,18 +199,14 @@ static inline tutti_status dealt_load(dealt *d, tutti_engine *e, tutti_error *er
     TUTTI_TRY(tutti_checkpoint_open(&c, rt, path, err));
     status = tutti_engine_load(e, c, err);
     tutti_checkpoint_close(c);
-    for (size_t k = 0; k < tutti_plan_count(e->plan); k++) {
-        void *memory;
-        const tutti_state *s = tutti_plan_state(e->plan, k, &memory);
-        if (s->keep != TUTTI_SCRATCH && states++ == d->zero) {
-            memset(memory, 0, s->count * tutti_dtype_bytes(s->dtype));
-            /* a step of no passes is none: an even deal stands for 0 */
-            for (int64_t r = 0; strcmp(s->name, "engine.passes") == 0 && r < m->workers; r++)
-                ((int64_t *)memory)[r] = all / m->workers;
-            snprintf(d->zeroed, 64, "%s", s->name);
-        }
+    states = zeroed_state(e, d->zero, &name, &memory);
+    /* a step of no passes is none: an even deal stands for 0 */
+    for (int64_t r = 0; strcmp(name, "engine.passes") == 0 && r < m->workers; r++)
+        ((int64_t *)memory)[r] = all / m->workers;
+    if (m->rank == 0) {
+        *d->states = states;
+        snprintf(d->zeroed, 64, "%s", name);
     }
-    *d->states = states;
     return status;
 }
 

@@ -2,9 +2,9 @@
    so many workers, who serves has slices and computes nothing, traffic is the formula's from pair
    to pair, and a checkpoint goes on with any number of servers. Method: ddp's and single's bits,
    exact sums, exact traffic. */
-#include <ftw.h>
 #include <unistd.h>
 
+#include "scratch.h"
 #include "trial.h"
 
 static const struct { int workers, servers; } sizes[] = { { 1, 1 }, { 2, 1 }, { 2, 3 }, { 3, 2 }, { 4, 1 }, { 5, 3 } };
@@ -285,12 +285,6 @@ static tutti_status saved_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static int drop_one(const char *path, const struct stat *what, int kind, struct FTW *at)
-{
-    (void)what, (void)kind, (void)at;
-    return remove(path);
-}
-
 static void run_saved(saved *s, int ranks)
 {
     tutti_error err = { .rank = -1 };
@@ -312,6 +306,7 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
         const char *method, *optimizer;
         int workers;
     } cases[] = { { "parameter-server", "sgd(lr=0.1,momentum=0.9)", 3 },
+                  { "herring(node=none,fusion_mb=0.001,min_shard_kb=0)", "adamw(lr=0.01)", 3 },
                   { "parameter-server", "adamw(lr=0.01)", 2 },
                   { "backup-workers(backup=0)", "adamw(lr=0.01)", 3 },
                   { "asgd", "adamw(lr=0.01)", 1 },
@@ -327,7 +322,7 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
         for (size_t a = 0; a < TUTTI_LENGTH(servers); a++) {
-            char directory[200];
+            char directory[SCRATCH_PATH];
             const bool one = strstr(cases[k].method, "ring") != NULL || strstr(cases[k].method, "dude") != NULL ||
                              strstr(cases[k].method, "oscars") != NULL;
             saved first = {
@@ -336,9 +331,7 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
             };
             if (one && servers[a] > 1)
                 continue;
-            snprintf(directory, sizeof directory, "%s/dedicated-XXXXXX",
-                     getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-            assert_non_null(mkdtemp(directory));
+            scratch_make(directory);
             run_saved(&first, cases[k].workers + servers[a]);
             for (size_t b = 0; b < TUTTI_LENGTH(servers); b++) {
                 saved second = {
@@ -354,7 +347,7 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
                 trial_drop(&second.t);
             }
             trial_drop(&first.t);
-            assert_int_equal(nftw(directory, drop_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+            scratch_remove(directory);
         }
 }
 

@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "scratch.h"
 #include "tutti/engine.h"
 
 #define CHECK(condition) \
@@ -303,20 +303,27 @@ static void the_loss_is_told_and_samples_are_those_that_were_computed(void **sta
 
 static void a_graph_that_falls_apart_is_told(void **state)
 {
-    scene *s = scene_of("d-psgd(graph=star)", 1, 1u << 0);
+    static const char *const methods[] = { "d-psgd", "hop" };
 
     (void)state;
-    play(s);
-    for (int r = 1; r < N; r++) {
-        assert_non_null(strstr(s->events[r], "disconnected of -1"));
-        assert_non_null(strstr(s->events[r], "lost of 0 in 1"));
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        char method[40];
+        scene *s;
+        snprintf(method, sizeof method, "%s(graph=star)", methods[k]);
+        s = scene_of(method, 1, 1u << 0);
+        play(s);
+        for (int r = 1; r < N; r++) {
+            assert_non_null(strstr(s->events[r], "disconnected of -1"));
+            assert_non_null(strstr(s->events[r], "lost of 0 in 1"));
+        }
+        free(s);
+        snprintf(method, sizeof method, "%s(graph=ring)", methods[k]); /* a path is connected */
+        s = scene_of(method, 1, 1u << 0);
+        play(s);
+        for (int r = 1; r < N; r++)
+            assert_null(strstr(s->events[r], "disconnected"));
+        free(s);
     }
-    free(s);
-    s = scene_of("d-psgd(graph=ring)", 1, 1u << 0); /* a path is connected */
-    play(s);
-    for (int r = 1; r < N; r++)
-        assert_null(strstr(s->events[r], "disconnected"));
-    free(s);
 }
 
 static void with_stop_on_loss_the_others_fail_because_of_it(void **state)
@@ -331,17 +338,9 @@ static void with_stop_on_loss_the_others_fail_because_of_it(void **state)
     free(s);
 }
 
-static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *at)
-{
-    (void)about;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 static void a_checkpoint_is_that_of_a_run_of_those_who_are_left(void **state)
 {
-    char directory[] = "/tmp/tutti-goes-on-XXXXXX", found[400];
+    char directory[SCRATCH_PATH], found[400];
     scene *s = scene_of("d-psgd(graph=ring)", 1, 1u << 1);
     tutti_runtime *rt;
     tutti_checkpoint *c;
@@ -349,7 +348,7 @@ static void a_checkpoint_is_that_of_a_run_of_those_who_are_left(void **state)
     tutti_saved targets[3];
 
     (void)state;
-    assert_non_null(mkdtemp(directory));
+    scratch_make(directory);
     s->directory = directory;
     play(s);
     assert_int_equal(tutti_runtime_open_posix(&rt, NULL), TUTTI_OK);
@@ -369,7 +368,7 @@ static void a_checkpoint_is_that_of_a_run_of_those_who_are_left(void **state)
     tutti_checkpoint_close(c);
     tutti_runtime_close(rt);
     free(s);
-    nftw(directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    scratch_remove(directory);
 }
 
 /* ---- failures of one's own in a meeting ---- */

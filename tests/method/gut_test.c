@@ -2,6 +2,7 @@
    which each neighbour's update is known; the mean; the identities; the traffic. Method: models
    after every step against a computation in double beside it. Resuming is in
    tests/engine/state_test.c, losses in goes_on_test.c. */
+#include "engine/engine_internal.h"
 #include "trial.h"
 
 enum { D = 64, STEPS = 12 };
@@ -236,6 +237,114 @@ static void equal_gradients_keep_the_models_equal(void **state)
     }
 }
 
+/* ---- what is kept ---- */
+
+/* Models at the beginning of a step, and of the step before. */
+typedef struct long_run { const char *graph; int steps; float x[2][TRIAL_RANKS][D]; } long_run;
+
+static float *declared(const tutti_engine *e, const char *name)
+{
+    for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
+        void *memory;
+        if (strcmp(tutti_plan_state(e->plan, i, &memory)->name, name) == 0)
+            return memory;
+    }
+    return NULL;
+}
+
+static void fill(void *user, int tensor, float *values)
+{
+    (void)user;
+    (void)tensor;
+    for (size_t i = 0; i < D; i++)
+        values[i] = trial_initial_value(i);
+}
+
+/* Gradients that never settle. */
+static tutti_status noisy_step(tutti_engine *e, int rank, int step, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(e);
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        for (size_t i = 0; i < D; i++)
+            m->g[i] = trial_quadratic(rank, 0, i, m->x[i]) +
+                      4 * (float)tutti_uniform((tutti_rng){ 5, (uint64_t)rank, (uint64_t)step }, i) - 2;
+        TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+static tutti_status follow_sums(long_run *l, tutti_world *world, const tutti_graph *graph, tutti_engine *e,
+                                tutti_error *err)
+{
+    const int rank = tutti_world_rank(world);
+    const tutti_method *m = tutti_engine_method(e);
+    const float *kept = declared(e, "gut.z");
+    tutti_group all = tutti_group_workers(m->world, 4711);
+    int in[TRIAL_RANKS], out[TRIAL_RANKS], n_in, n_out;
+    double w_in[TRIAL_RANKS], w_out[TRIAL_RANKS], self;
+
+    tutti_graph_round(graph, 0, rank, in, w_in, &n_in, out, w_out, &n_out, &self);
+    for (int k = 0; k < l->steps; k++) {
+        float (*x)[D] = l->x[k % 2]; /* written again after another barrier */
+        memcpy(x[rank], m->x, sizeof x[rank]);
+        TUTTI_TRY(tutti_barrier(&all, err));
+        TUTTI_TRY(noisy_step(e, rank, k, err));
+        for (size_t i = 0; i < D; i++) {
+            double sum = self * (double)x[rank][i];
+            for (int a = 0; a < n_in; a++)
+                sum += w_in[a] * (double)x[in[a]][i];
+            if (!(fabs((double)kept[i] - sum) <= 1e-6 * fmax(1, fabs(sum))))
+                return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s, step %d, worker %d, element %zu: %.9g, expected %.9g",
+                                  l->graph, k, rank, i, (double)kept[i], sum);
+        }
+    }
+    return tutti_engine_finish(e, err);
+}
+
+static tutti_status long_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_param param = { .name = "a", .dims = 1, .dim = { D } };
+    long_run *l = arg;
+    char method[60];
+    tutti_graph *graph;
+    tutti_engine *e;
+    tutti_status status;
+
+    snprintf(method, sizeof method, "gut(graph=%s)", l->graph);
+    TUTTI_TRY(tutti_graph_open(&graph, l->graph, tutti_world_size(world), err));
+    status = tutti_engine_open(
+        &e, world, &param, 1,
+        &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.125)", .batch = 2, .initial = fill }, err);
+    if (status == TUTTI_OK)
+        status = follow_sums(l, world, graph, e, err);
+    tutti_engine_close(e);
+    tutti_graph_close(graph);
+    return status;
+}
+
+/* gut.md, invariant 4: the weighted sum that is kept is that of the models, and after 1000 steps it
+   is no further off. Of copies there are none: method/memory. */
+static void the_sum_that_is_kept_is_that_of_the_models_however_long_it_runs(void **state)
+{
+    static const char *const graphs[] = { "ring", "star" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(graphs); k++) {
+        long_run *l = calloc(1, sizeof *l);
+        tutti_error err = { .rank = -1 };
+        assert_non_null(l);
+        l->graph = graphs[k];
+        l->steps = 1000;
+        if (tutti_world_run("shm", 5, long_rank, l, &err) != TUTTI_OK)
+            fail_msg("%s", err.text);
+        free(l);
+    }
+}
+
 /* ---- beside the formula ---- */
 
 static void every_pair_sends_what_d_psgd_sends(void **state)
@@ -350,6 +459,7 @@ int main(void)
         cmocka_unit_test(one_worker_is_single_bit_for_bit),
         cmocka_unit_test(without_tracking_it_is_d_psgd_that_communicates_first_to_the_bit),
         cmocka_unit_test(equal_gradients_keep_the_models_equal),
+        cmocka_unit_test(the_sum_that_is_kept_is_that_of_the_models_however_long_it_runs),
         cmocka_unit_test(every_pair_sends_what_d_psgd_sends),
         cmocka_unit_test(several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothing),
         cmocka_unit_test(a_step_that_is_left_out_moves_the_mean_by_the_others),

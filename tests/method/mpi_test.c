@@ -6,19 +6,35 @@
 #include "../transport/mpi_job.h"
 #include "tutti/codec.h"
 
-enum { WORKERS = 4, STEPS = 6, MOST = 128 };
+enum { WORKERS = 4, STEPS = 6, MOST = 128, PART = 12, SET = WORKERS * PART, BYTES = 9 };
 /* What does not go by its name alone, or has several forms; follows: the clock, though
    the method's traits do not say so. */
 static const struct { const char *name, *spec; bool follows;
 } forms[] = {
     { "parameter-server", "parameter-server(servers=3)" },
+    { "herring", "herring(node=2,fusion_mb=0.001,min_shard_kb=0)" },
+    { "herring", "herring(servers=3,wire=fp16)" },
     { "local-sgd", "local-sgd(period=4,outer=sgd(lr=0.7,momentum=0.9))" },
+    { "palsgd", "palsgd(period=3,mix_prob=0.4)" },
+    { "bagua", "bagua(hierarchical=2)" },
+    { "bagua", "bagua(algorithm=bytegrad,hierarchical=2)" },
+    { "bagua", "bagua(algorithm=decentralized,peer_selection=shift_one)" },
+    { "bagua", "bagua(algorithm=low_precision_decentralized)" },
+    { "bagua", "bagua(algorithm=async,sync_interval_ms=1)", true },
+    { "biased-local-sgd", "biased-local-sgd(steps=3:1:2:3,bias_ratio=1,agg_mix=0.5)" },
+    { "biased-local-sgd", "biased-local-sgd(steps=1:3:2:3,bias_ratio=2)" }, /* samples by name, scores by all */
     { "lasgd", "lasgd(local_steps=2,max_delay=1)" },
     { "lasgd", "lasgd", true },
+    { "slowmo", "slowmo(base=sgp,overlap=1,period=2)" },
     { "d-psgd", "d-psgd" },
     { "d-psgd", "d-psgd(one-peer-exponential,order=atc)" },
     { "qg-dsgdm", "qg-dsgdm(period=2)" },
+    { "saddle", "saddle" },
     { "saddle", "saddle(variant=n,sam_every=2)" },
+    { "gut", "gut" },
+    { "prague", "prague" },
+    { "prague", "prague(generator=static,group_size=2)" },
+    { "prague", "prague(generator=random,overlap=on)" },
     { "hop", "hop" },
     { "hop", "hop(staleness=3,backup=1,skip=on)", true },
     { "sgp", "sgp" },
@@ -30,6 +46,8 @@ static const struct { const char *name, *spec; bool follows;
     { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)" },
     { "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)" },
     { "h-adpsgd", "h-adpsgd(super_learner=2)" },
+    { "dabmd", "dabmd(compute_ms=1e6,microbatch=1,graph=ring,consensus=2)" },
+    { "dabmd", "dabmd", true },
     { "ssp", "ssp", true },
     { "backup-workers", "backup-workers(backup=0)" },
     { "backup-workers", "backup-workers", true },
@@ -43,7 +61,11 @@ static const struct { const char *name, *spec; bool follows;
     { "hetero-ring", "hetero-ring(allocation=static,shares=1:3:2:2,collective=ring)" },
     { "ata", "ata(allocation=fixed,seconds=1:3:2:2)" },
     { "ata", "ata", true },
+    { "pipe-sgd", "pipe-sgd(width=3,warmup=1)" },
+    { "bytescheduler", "bytescheduler(partition_mb=0.001,credit_mb=0.003)" },
     { "stragglar", "stragglar(straggler=1,min_bytes=1)" },
+    { "scadles", "scadles(rates=2,batch_min=1,simulate_clock=on)" },
+    { "scadles", "scadles(rates=4:6:3:5,batch_max=6,simulate_clock=on,inject_alpha=0.5,inject_beta=0.5)" },
     { "alq", "alq(bucket=256,first=1,second=4)" },
     { "amq", "amq(bucket=256,first=1,second=4)" },
     { "accordion", "accordion(unit=step,interval=1)" },
@@ -71,6 +93,68 @@ static double held_out(trial *t, int rank, const float *x)
     return (double)x[0] * (double)x[0] + 1;
 }
 
+/* ---- samples by name, and on the way ---- */
+
+static uint64_t part_first[WORKERS + 1];
+static uint32_t part_sample[SET];
+static const tutti_parts parts = { part_first, part_sample };
+
+/* A sample's number and a byte that follows from it; its class is the worker that has it. */
+static tutti_status give(void *user, const uint64_t *ids, size_t n, void *out, tutti_error *err)
+{
+    uint8_t *to = out;
+
+    (void)user, (void)err;
+    for (size_t k = 0; k < n; k++, to += BYTES) {
+        memcpy(to, &ids[k], sizeof ids[k]);
+        to[8] = (uint8_t)(ids[k] * 37 + 11);
+    }
+    return TUTTI_OK;
+}
+
+static int label(void *user, uint64_t id)
+{
+    (void)user;
+    return (int)(id / PART);
+}
+
+/* What is named, and what came, is the same over any transport, so a hash of it is. */
+static tutti_status look(trial *t, int rank, const tutti_pass *p, tutti_error *err)
+{
+    const uint8_t *come = p->given;
+
+    for (int64_t k = 0; p->ids != NULL && k < p->samples; k++)
+        t->seen[rank] = t->seen[rank] * 31 + p->ids[k] + 1;
+    for (int64_t k = 0; p->losses != NULL && k < p->samples; k++) /* as hard as its place says */
+        p->losses[k] = (float)((p->position + (uint64_t)k) * 29 % 17);
+    for (int64_t k = 0; k < p->received; k++, come += BYTES) {
+        uint64_t id;
+        memcpy(&id, come, sizeof id);
+        if (id >= SET || id / PART == (uint64_t)rank || come[8] != (uint8_t)(id * 37 + 11))
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "worker %d was given sample %llu", rank,
+                              (unsigned long long)id);
+        t->seen[rank] = t->seen[rank] * 31 + id + 1;
+    }
+    return TUTTI_OK;
+}
+
+static void with_samples(trial *t)
+{
+    for (uint64_t r = 0; r <= WORKERS; r++)
+        part_first[r] = r * PART;
+    for (uint32_t i = 0; i < SET; i++)
+        part_sample[i] = i;
+    t->look = look;
+    t->options.data_samples = SET;
+    t->options.names = true;
+    if (strstr(t->method, "inject") != NULL) {
+        t->options.parts = &parts;
+        t->options.sample_bytes = BYTES;
+        t->options.give = give;
+        t->options.label = label;
+    }
+}
+
 static void add(list *l, const char *method, const char *codec, bool follows)
 {
     unsigned traits;
@@ -81,6 +165,8 @@ static void add(list *l, const char *method, const char *codec, bool follows)
     t->count[0] = 10000;
     t->options.codec = codec;
     t->held_out = held_out;
+    if (strstr(method, "bias_ratio=2") != NULL || strstr(method, "inject") != NULL)
+        with_samples(t);
     l->follows[l->n] = follows || (traits & TUTTI_OWN_PACE);
     t->asks = traits & TUTTI_OWN_PACE;
     l->n++;
@@ -141,6 +227,7 @@ static bool right(const trial *t, bool follows)
         return after < before;
     }
     memset(same.x, 0, sizeof same.x);
+    memset(same.seen, 0, sizeof same.seen);
     if (trial_try(&same, WORKERS, &err) != TUTTI_OK) {
         fprintf(stderr, "%s over shared memory: %s\n", t->method, err.text);
         return false;
@@ -148,6 +235,11 @@ static bool right(const trial *t, bool follows)
     for (int s = 0; s <= STEPS && differs < 0; s++)
         if (!trial_same(t, t->x[0][s], same.x[0][s]))
             differs = s;
+    if (t->seen[0] != same.seen[0] || (t->look != NULL && t->seen[0] == 0)) {
+        fprintf(stderr, "%s: other samples than over shared memory, or none\n", t->method);
+        trial_drop(&same);
+        return false;
+    }
     if (differs >= 0)
         fprintf(stderr, "%s%s%s: differs from shared memory after step %d\n", t->method,
                 t->options.codec != NULL ? " with " : "", t->options.codec != NULL ? t->options.codec : "", differs);

@@ -249,6 +249,126 @@ static void one_worker_without_momentum_is_sam_in_closed_form(void **state)
     trial_drop(&t);
 }
 
+/* ---- sharpness ---- */
+
+/* F_r = sum over pairs of (u v - c_r)^2 / 2. All of u v = c are minima, flatter where u and v are
+   nearer. It begins in steep places. */
+enum { PAIRS = 8, VALLEY_RANKS = 4, VALLEY_STEPS = 300 };
+static const double valley_rho = 0.25;
+typedef struct valley { const char *method; float x[VALLEY_RANKS][2 * PAIRS]; } valley;
+
+static double valley_c(int rank)
+{
+    return 1 + (rank - (VALLEY_RANKS - 1) / 2.0) / 8;
+}
+
+static void valley_begin(void *user, int tensor, float *values)
+{
+    (void)user;
+    (void)tensor;
+    for (int i = 0; i < PAIRS; i++) {
+        values[2 * i] = 2 + (float)i / 8;
+        values[2 * i + 1] = 0.125f;
+    }
+}
+
+static tutti_status valley_step(tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(e);
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        for (int i = 0; i < 2 * PAIRS; i++)
+            m->g[i] = m->x[i ^ 1] * (float)((double)m->x[i] * (double)m->x[i ^ 1] - valley_c(m->rank));
+        TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+static tutti_status valley_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_param param = { .name = "a", .dims = 1, .dim = { 2 * PAIRS } };
+    valley *v = arg;
+    tutti_engine *e;
+    tutti_status status = tutti_engine_open(&e, world, &param, 1,
+                                            &(tutti_engine_options){ .method = v->method, .batch = 2,
+                                                                     .optimizer = "sgd(lr=0.03,momentum=0.9)",
+                                                                     .initial = valley_begin },
+                                            err);
+
+    for (int s = 0; s < VALLEY_STEPS && status == TUTTI_OK; s++)
+        status = valley_step(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(e, err);
+    if (status == TUTTI_OK)
+        memcpy(v->x[tutti_world_rank(world)], tutti_engine_method(e)->x, sizeof v->x[0]);
+    tutti_engine_close(e);
+    return status;
+}
+
+/* The mean F of the workers' at x + far * d; its gradient there, unless NULL. */
+static double valley_at(const float *x, double far, const double *d, double *gradient)
+{
+    double sum = 0;
+
+    for (int i = 0; i < PAIRS; i++) {
+        const double u = (double)x[2 * i] + far * d[2 * i], v = (double)x[2 * i + 1] + far * d[2 * i + 1];
+        double off = 0;
+        for (int r = 0; r < VALLEY_RANKS; r++) {
+            off += (u * v - valley_c(r)) / VALLEY_RANKS;
+            sum += (u * v - valley_c(r)) * (u * v - valley_c(r)) / 2 / VALLEY_RANKS;
+        }
+        if (gradient != NULL) {
+            gradient[2 * i] = off * v;
+            gradient[2 * i + 1] = off * u;
+        }
+    }
+    return sum;
+}
+
+/* F(x + e) - F(x) of the model at the end: e is the SAM step, or the worst of ten random ones. */
+typedef struct sharpness { double loss, sam, random; } sharpness;
+
+static sharpness sharpness_of(const char *method)
+{
+    static const double nowhere[2 * PAIRS];
+    valley v = { .method = method };
+    tutti_error err = { .rank = -1 };
+    sharpness s = { 0 };
+    double e[2 * PAIRS];
+
+    if (tutti_world_run("shm", VALLEY_RANKS, valley_rank, &v, &err) != TUTTI_OK)
+        fail_msg("%s: %s", method, err.text);
+    s.loss = valley_at(v.x[0], 0, nowhere, e);
+    for (int k = 0; k <= 10; k++) { /* 0: along the gradient */
+        double norm = 0, more;
+        for (int i = 0; i < 2 * PAIRS; i++) {
+            e[i] = k > 0 ? tutti_uniform((tutti_rng){ 9, (uint64_t)k, 0 }, (uint64_t)i) - 0.5 : e[i];
+            norm += e[i] * e[i];
+        }
+        more = valley_at(v.x[0], valley_rho / (sqrt(norm) + 1e-12), e, NULL) - s.loss;
+        *(k > 0 ? &s.random : &s.sam) = k > 1 ? fmax(s.random, more) : more;
+    }
+    return s;
+}
+
+/* Invariant 10: where both have fitted, half as sharp. */
+static void at_equal_loss_it_is_less_sharp_than_qg_dsgdm(void **state)
+{
+    static const char *const methods[] = { "saddle(rho=0.25)", "saddle(rho=0.25,variant=n)" };
+    const sharpness base = sharpness_of("qg-dsgdm");
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        const sharpness s = sharpness_of(methods[k]);
+        if (!(fabs(s.loss - base.loss) < 0.03 * base.loss && s.sam < 0.75 * base.sam && s.random < 0.75 * base.random))
+            fail_msg("%s: loss %g (qg-dsgdm %g), sharpness by a SAM step %g (%g), at random %g (%g)", methods[k],
+                     s.loss, base.loss, s.sam, base.sam, s.random, base.random);
+    }
+}
+
 static void one_worker_without_rho_and_momentum_is_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = { "saddle(rho=0)", "saddle(variant=n,rho=0)" };
@@ -551,6 +671,7 @@ int main(void)
         cmocka_unit_test(without_rho_it_is_qg_dsgdm_bit_for_bit),
         cmocka_unit_test(the_perturbation_is_rho_long_and_none_without_a_gradient),
         cmocka_unit_test(one_worker_without_momentum_is_sam_in_closed_form),
+        cmocka_unit_test(at_equal_loss_it_is_less_sharp_than_qg_dsgdm),
         cmocka_unit_test(one_worker_without_rho_and_momentum_is_single_bit_for_bit),
         cmocka_unit_test(nothing_of_the_perturbation_stays_in_the_model),
         cmocka_unit_test(every_so_many_th_step_has_its_passes_and_the_others_have_one),

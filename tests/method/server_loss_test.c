@@ -165,6 +165,7 @@ static void a_step_is_the_mean_of_those_who_are_left(void **state)
 {
     static const char *const methods[] = {
         "parameter-server", "parameter-server(bucket_mb=0.0005)", "backup-workers(backup=0)",
+        "herring(fusion_mb=0.0003,min_shard_kb=0)", "herring(wire=fp16)",
     };
 
     (void)state;
@@ -232,10 +233,22 @@ static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **stat
 static void nobody_is_left_waiting(void **state)
 {
     static const char *const methods[] = {
-        "parameter-server", "ssp(staleness=1)", "backup-workers(backup=1)", "backup-workers(backup=2)",
-        "asgd(softsync=3)", "ringmaster-asgd(stops=on,max_delay=1)", "ringleader-asgd", "ringleader-asgd(table=worker)",
-        "dude-asgd", "dude-asgd(group=4)", "dude-asgd(group=2,table=worker)", "dude-asgd(start=partial)", "oscars",
-        "oscars(quorum=1,interval=2)", "hermes(push=always,chunk=2,minibatch=1,local_passes=1)",
+        "parameter-server",
+        "herring(fusion_mb=0.0003,min_shard_kb=0,slots=2)",
+        "ssp(staleness=1)",
+        "backup-workers(backup=1)",
+        "backup-workers(backup=2)",
+        "asgd(softsync=3)",
+        "ringmaster-asgd(stops=on,max_delay=1)",
+        "ringleader-asgd",
+        "ringleader-asgd(table=worker)",
+        "dude-asgd",
+        "dude-asgd(group=4)",
+        "dude-asgd(group=2,table=worker)",
+        "dude-asgd(start=partial)",
+        "oscars",
+        "oscars(quorum=1,interval=2)",
+        "hermes(push=always,chunk=2,minibatch=1,local_passes=1)",
     };
 
     (void)state;
@@ -260,8 +273,8 @@ static void nobody_is_left_waiting(void **state)
 static void a_lost_slice_ends_the_run_and_is_named(void **state)
 {
     static const char *const methods[] = {
-        "parameter-server", "asgd", "ssp(staleness=1)", "backup-workers", "ringmaster-asgd", "asgd(servers=2)",
-        "ssp(servers=1)",
+        "parameter-server", "herring",         "asgd",           "ssp(staleness=1)", "backup-workers",
+        "ringmaster-asgd",  "asgd(servers=2)", "ssp(servers=1)",
     };
 
     (void)state;
@@ -292,6 +305,7 @@ static void beside_the_computation_any_other_worker_may_go(void **state)
         "asgd(servers=2)",
         "ssp(servers=1,staleness=1)",
         "parameter-server(servers=2)",
+        "herring(servers=2)",
         "backup-workers(servers=2)",
         "ringmaster-asgd",
         "dude-asgd",

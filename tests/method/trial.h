@@ -1,6 +1,7 @@
 /* trial.h: a run whose gradients are a formula of (rank, step, element, value). So a test can
    compute what a method must make of them. Ranks are threads. Each leaves its model after every
-   step, and how much it sent to whom.
+   step, and how much it sent to whom. Under a method that updates by piece its units are needed and
+   done one by one, and its models are kept as the next step finds them (not with `together`).
 
    A test fills in a `trial` (trial_of gives one), runs it (trial_run, or trial_try where it should
    fail), looks at what it left, and frees that (trial_drop). */
@@ -38,6 +39,8 @@ typedef struct trial {
     bool together;
     /* loss on samples held out, called on the rank's thread; NULL: there are none */
     double (*held_out)(struct trial *t, int rank, const float *x);
+    /* at the end of each pass: what it was over; may write p->losses; NULL: nothing */
+    tutti_status (*look)(struct trial *t, int rank, const tutti_pass *p, tutti_error *err);
 
     /* what a run leaves */
     int workers;
@@ -45,6 +48,7 @@ typedef struct trial {
     float *x[TRIAL_RANKS][TRIAL_STEPS + 1]; /* after each step; the last: agreed at the end */
     uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS]; /* [from][to] */
     uint64_t end_bytes[TRIAL_RANKS];        /* of bytes those of tutti_engine_finish */
+    uint64_t seen[TRIAL_RANKS];             /* what look() makes of it */
     tutti_figures figures[TRIAL_RANKS];
 
     /* what worker 0 tells at the end; names are copied, for the engine's go with it */
@@ -107,6 +111,21 @@ static inline void trial_fill(void *user, int tensor, float *values)
         values[i] = trial_initial_value(first + i);
 }
 
+/* Of a method that updates by piece: what a step has left of a unit, which is one tensor, is there
+   when the next step needs it. */
+static inline tutti_status trial_forward(trial *t, tutti_engine *e, int unit, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(e);
+    const tutti_tensor *tensor = &m->layout->tensor[TRIAL_TENSORS - 1 - unit];
+    const int done = t->done[m->rank];
+
+    TUTTI_TRY(tutti_engine_need(e, unit, false, err));
+    if (done > 0)
+        memcpy(t->x[m->rank][done - 1] + tensor->first, m->x + tensor->first,
+               tensor->count * sizeof(float));
+    return tutti_engine_done(e, unit, false, err);
+}
+
 static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -119,15 +138,26 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
             memcpy(t->x[m->rank][t->done[m->rank]], m->x, trial_size(t) * sizeof(float));
             TUTTI_TRY(tutti_barrier(&all, err));
         }
+        for (int u = 0; u < TRIAL_TENSORS && m->by_piece; u++)
+            TUTTI_TRY(trial_forward(t, e, u, err));
         for (int k = 0; k < TRIAL_TENSORS; k++) {
             const tutti_tensor *tensor = &m->layout->tensor[k];
+            if (m->by_piece)
+                TUTTI_TRY(tutti_engine_need(e, tensor->unit, true, err));
             for (size_t i = 0; i < tensor->count; i++)
                 m->g[tensor->first + i] =
                     p.samples > 0
-                        ? t->gradient(m->rank, m->step, tensor->first + i, m->x[tensor->first + i])
+                        ? (float)p.scale * t->gradient(m->rank, m->step, tensor->first + i,
+                                                       m->x[tensor->first + i])
                         : 0;
             TUTTI_TRY(tutti_engine_ready(e, k, err));
+            if (m->by_piece)
+                TUTTI_TRY(tutti_engine_done(e, tensor->unit, true, err));
         }
+        for (int64_t k = 0; p.losses != NULL && k < p.samples; k++)
+            p.losses[k] = t->loss != NULL ? (float)t->loss(m->step) : 0;
+        if (t->look != NULL)
+            TUTTI_TRY(t->look(t, m->rank, &p, err));
         TUTTI_TRY(tutti_engine_passed(e, t->loss != NULL ? (double)p.samples * t->loss(m->step) : 0,
                                       err));
     }
@@ -176,7 +206,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
             break;
         TUTTI_TRY(trial_step(t, e, err));
         t->done[rank]++;
-        if (!t->asks && !t->together)
+        if (!t->asks && !t->together && !m->by_piece)
             memcpy(t->x[rank][s], m->x, trial_size(t) * sizeof(float));
         if (t->show) {
             TUTTI_TRY(tutti_engine_show(e, err));
@@ -193,6 +223,8 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
         t->messages[rank][to] -= messages[to];
     }
     memcpy(t->x[rank][t->steps], m->x, trial_size(t) * sizeof(float));
+    if (m->by_piece && t->steps > 0)
+        memcpy(t->x[rank][t->steps - 1], m->x, trial_size(t) * sizeof(float));
     tutti_engine_figures(e, &t->figures[rank]);
     if (rank == 0) {
         const tutti_metric_record *told;
@@ -249,6 +281,7 @@ static inline tutti_status trial_rank(tutti_world *world, void *arg, tutti_error
             .name = names[k], .dims = 1, .dim = { t->count[k] }, .unit = TRIAL_TENSORS - 1 - k
         };
     options.method = t->method;
+    options.needs = true;
     options.initial = trial_fill;
     options.user = &seat;
     options.evaluate = t->held_out != NULL ? trial_evaluate : NULL;
@@ -318,6 +351,17 @@ static inline void trial_drop(trial *t)
             tutti_free(t->x[r][s]);
             t->x[r][s] = NULL;
         }
+}
+
+/* A run that ends over a gradient, and one in which its worker alone leaves the step out. */
+static inline void trial_not_finite(const char *method, const char *optimizer)
+{
+    trial t = trial_of(method, optimizer, 6);
+
+    trial_ends_when_not_finite(&t);
+    trial_run(&t, 4);
+    trial_left_out_by_one(&t);
+    trial_drop(&t);
 }
 
 static inline bool trial_same(const trial *t, const float *a, const float *b)

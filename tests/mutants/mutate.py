@@ -4,13 +4,15 @@
 mutants.txt describes them; see its opening. This script is used while building (one file with its
 mistake) and for testing (all of them):
 
-    mutate.py list  MUTANTS                     name and file of each, a line each, for CMake
-    mutate.py make  MUTANTS NAME SOURCE_DIR OUT writes the mutated file
+    mutate.py list  MUTANTS                     name, source and file of each, a line each, for CMake
+    mutate.py make  MUTANTS NAME SOURCE_DIR OUT writes the mutated source; of a header that is mutated
+                                                a copy beside the source, which takes it from there
     mutate.py check MUTANTS BIN_DIR EXPLORE [--last N] [NAME ...]
 """
 import concurrent.futures
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -35,13 +37,16 @@ def parse(path):
             if word == "mutant":
                 now = {"name": rest, "changes": [], "why": ""}
                 mutants.append(now)
-            elif word in ("file", "piece", "seed", "why") and now is not None:
+            elif word in ("file", "within", "piece", "seed", "why") and now is not None:
                 now[word] = (now.get(word, "") + " " + rest).strip() if word == "why" else rest
             else:
                 sys.exit(f"{path}:{number}: '{line}' is neither mutant, file, piece, seed, why nor <<<<")
     for m in mutants:
         if not all(m.get(k) for k in ("file", "piece", "seed", "changes")):
             sys.exit(f"{path}: mutant '{m['name']}' needs a file, a piece, a seed and a change")
+        if m["file"].endswith(".h") != ("within" in m):
+            sys.exit(f"{path}: mutant '{m['name']}' needs a line 'within' if its file is a header, and else has none")
+        m.setdefault("within", m["file"])
     return mutants
 
 
@@ -55,6 +60,9 @@ def make(mutants, name, source_dir, out):
                      f"bring tests/mutants/mutants.txt up to date. The old text begins:\n{old.splitlines()[0]}")
         text = text.replace(old, new)
     os.makedirs(os.path.dirname(out), exist_ok=True)
+    if mutant["within"] != mutant["file"]:  # a header that is included from its own folder is found there first
+        shutil.copy(os.path.join(source_dir, mutant["within"]), out)
+        out = os.path.join(os.path.dirname(out), os.path.basename(mutant["file"]))
     with open(out, "w", encoding="utf-8") as file:
         file.write(f'#line 1 "{mutant["file"]} ({name})"\n' + text)
 
@@ -103,7 +111,7 @@ def check(mutants, bin_dir, original, last, names):
 def main():
     command, mutants = sys.argv[1], parse(sys.argv[2])
     if command == "list":
-        print("\n".join(f"{m['name']};{m['file']}" for m in mutants))
+        print("\n".join(f"{m['name']};{m['within']};{m['file']}" for m in mutants))
     elif command == "make":
         make(mutants, *sys.argv[3:6])
     else:

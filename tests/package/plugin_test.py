@@ -5,7 +5,7 @@ from package import *
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 INCLUDE = "-I" + os.path.join(SOURCE, "include")
-PRIVATE = ["-ljansson", "-lyaml", "-lxxhash", "-lhwloc", "-lsodium", "-lpthread", "-ldl", "-lm"]
+PRIVATE = ["-ljansson", "-lyaml", "-lxxhash", "-lhwloc", "-lsodium", "-llapacke", "-lpthread", "-ldl", "-lm"]
 MULTIARCH = "lib/x86_64-linux-gnu"
 
 

@@ -1,4 +1,4 @@
-"""Tutti's codecs inside torch's own DistributedDataParallel: real processes of torchrun over gloo."""
+"""Tutti's codecs inside torch's own DistributedDataParallel over gloo: real processes of torchrun, and forked ranks."""
 
 import re
 import socket
@@ -6,6 +6,9 @@ import socket
 import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytest.importorskip("torch")
+
+import forked  # noqa: E402
 
 SPECS = [
     "fp32", "fp16", "bf16", "trunc16", "int8", "minmax8", "qsgd", "qsgd(coding=elias)", "nuqsgd", "alq", "amq",
@@ -91,8 +94,8 @@ def end(**found):
 """
 
 
-def _same(result):
-    return all(rank.last == result.ranks[0].last for rank in result.ranks)
+def _same(ranks):
+    return all(rank.last == ranks[0].last for rank in ranks)
 
 
 @pytest.mark.parametrize("n", [2, 4])
@@ -100,7 +103,7 @@ def test_every_codec_trains_and_keeps_replicas_equal(run, n):
     import tutti
 
     assert {c.name for c in tutti.codecs()} <= set(re.findall(r"[a-z][\w-]*", " ".join(SPECS)))
-    result = run(COMMON + """
+    script = COMMON + """
 found = {}
 for spec in sys.argv[1:]:
     ddp = made()
@@ -109,19 +112,23 @@ for spec in sys.argv[1:]:
     trained(ddp, lr=0.002 if spec == "sign-vote" else 0.01 if spec.startswith("dgc") else 0.1)
     found[spec] = (before, loss(ddp), same_on_all(flat(ddp.parameters())))
 end(found=found)
-""", n=n, args=SPECS, timeout=300)
-    for spec, (before, after, same) in result.ranks[0].last["found"].items():
+"""
+    if n == 2:
+        ranks = run(script, n=n, launcher="torchrun", args=SPECS, timeout=300).ranks
+    else:
+        ranks = forked.script(script, n, SPECS, timeout=300)
+    for spec, (before, after, same) in ranks[0].last["found"].items():
         assert same, spec
         assert after < 0.6 * before, f"{spec}: {before} -> {after}"
 
 
 @pytest.mark.parametrize("n, small", [(2, 16384), (3, 100), (4, 16384)])
-def test_gradients_are_those_of_the_engine_to_the_bit(run, n, small):
+def test_gradients_are_those_of_the_engine_to_the_bit(n, small):
     """The same local gradients through DDP with the hook, and through an engine of Tutti's own on the same ranks.
 
     small: bytes from which on sums are made by the owners of parts.
     """
-    result = run(COMMON + """
+    ranks = forked.script(COMMON + """
 from tutti.engine import Engine, Param, World
 
 SUMMED = ("fp32", "fp16", "bf16", "trunc16", "ef(randomk(ratio=0.1))", "ef(powersgd(rank=4))")
@@ -169,13 +176,13 @@ for spec in sys.argv[2:]:
     dist.barrier()
 end(found=found)
 """, n=n, args=[small, *SPECS], timeout=300)
-    assert _same(result)
-    assert {spec: worst for spec, worst in result.ranks[0].last["found"].items() if worst != 0} == {}
+    assert _same(ranks)
+    assert {spec: worst for spec, worst in ranks[0].last["found"].items() if worst != 0} == {}
 
 
-def test_residuals_survive_rebuilt_buckets_and_lose_nothing(run):
+def test_residuals_survive_rebuilt_buckets_and_lose_nothing():
     """Mean of residuals after a step = mean of (residual before + gradient) - what came out, for every element."""
-    result = run(COMMON + """
+    ranks = forked.script(COMMON + """
 def mean(values):
     values = values.double()
     dist.all_reduce(values)
@@ -208,14 +215,14 @@ for step in range(8):
     sent.append(int((out != 0).sum()))
 end(worst=worst, kept=kept, sent=sent, rebuilt=shapes[0] != shapes[-1], buckets=len(shapes[-1]))
 """)
-    found = result.ranks[0].last
+    found = ranks[0].last
     assert found["rebuilt"] and found["buckets"] > 1
     assert found["worst"] < 1e-6 and found["kept"] > 0.001
     assert all(0 < n <= 2 * 180 for n in found["sent"])  # 5 % of 3297, rounded up tensor by tensor, by two
 
 
-def test_fp16_is_torchs_fp16_hook_within_rounding(run):
-    result = run(COMMON + """
+def test_fp16_is_torchs_fp16_hook_within_rounding():
+    ranks = forked.script(COMMON + """
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 grads = []
@@ -228,13 +235,13 @@ for ours in (True, False):
 scale = grads[1].abs().max()
 end(off=float((grads[0] - grads[1]).abs().max() / scale), scale=float(scale))
 """, n=4)
-    assert result.ranks[0].last["off"] < 2**-10 and result.ranks[0].last["scale"] > 0
+    assert ranks[0].last["off"] < 2**-10 and ranks[0].last["scale"] > 0
 
 
-def test_powersgd_is_as_good_as_torchs_hook_in_loss(run):
+def test_powersgd_is_as_good_as_torchs_hook_in_loss():
     # torch's hook gets one bucket: with several its collectives hang on gloo, whose order
     # callbacks' threads decide.
-    result = run(COMMON + """
+    ranks = forked.script(COMMON + """
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
 losses = []
@@ -250,12 +257,12 @@ for ours in (True, False):
     losses.append(loss(ddp))
 end(before=before, ours=losses[0], torchs=losses[1])
 """)
-    found = result.ranks[0].last
+    found = ranks[0].last
     assert found["ours"] < 1.15 * found["torchs"] and found["ours"] < 0.2 * found["before"], found
 
 
-def test_bytes_are_counted_as_they_are_sent(run):
-    result = run(COMMON + """
+def test_bytes_are_counted_as_they_are_sent():
+    ranks = forked.script(COMMON + """
 found = {}
 for spec in ("fp32", "fp16", "topk(ratio=0.05)", "qsgd(coding=elias)"):
     ddp = made()
@@ -266,15 +273,15 @@ for spec in ("fp32", "fp16", "topk(ratio=0.05)", "qsgd(coding=elias)"):
     many = sum(p.numel() for p in ddp.parameters())
 end(found=found, many=many)
 """, n=2)
-    found, many = result.ranks[0].last["found"], result.ranks[0].last["many"]
+    found, many = ranks[0].last["found"], ranks[0].last["many"]
     assert found["fp32"] == [4 * many, 4 * many]  # small buckets: all to all, (workers - 1) of each
     assert found["fp16"] == [2 * many, 2 * many]
     assert found["topk(ratio=0.05)"][0] == found["topk(ratio=0.05)"][1] < 0.15 * 4 * many
     assert found["qsgd(coding=elias)"][0] < found["qsgd(coding=elias)"][1] < 1.3 * many
 
 
-def test_types_accumulation_frozen_and_unused_parameters(run):
-    result = run(COMMON + """
+def test_types_accumulation_frozen_and_unused_parameters():
+    ranks = forked.script(COMMON + """
 found = {}
 for dtype in (torch.float32, torch.bfloat16, torch.float64):
     ddp = made(dtype=dtype, gradient_as_bucket_view=True)
@@ -307,14 +314,14 @@ found["same"] = same_on_all(flat(ddp.parameters()))
 found["never"] = ddp.module.never.weight.grad is None
 end(found=found)
 """)
-    found = result.ranks[0].last["found"]
+    found = ranks[0].last["found"]
     assert found["torch.float32"] == 0
     assert found["torch.float64"] < 1e-6 and found["torch.bfloat16"] < 0.02
     assert found["partly"] < 0.5 and found["same"] and found["never"]
 
 
-def test_a_state_that_is_loaded_goes_on_to_the_bit(run):
-    result = run(COMMON + """
+def test_a_state_that_is_loaded_goes_on_to_the_bit():
+    ranks = forked.script(COMMON + """
 spec = "ef(topk(ratio=0.05))"
 whole = made()
 state, hook = tutti.torch.comm_hook(spec, whole)
@@ -338,13 +345,13 @@ except ValueError as e:
 end(same=torch.equal(flat(whole.parameters()), flat(again.parameters())), steps=fresh.state_dict()["steps"],
     refused=refused)
 """)
-    for rank in result.ranks:
+    for rank in ranks:
         assert rank.last["same"] and rank.last["steps"] == 10
         assert "the state is of codec 'ef(topk(ratio=0.05))'" in rank.last["refused"]
 
 
-def test_what_is_wrong_is_said_in_a_sentence(run):
-    result = run(COMMON + """
+def test_what_is_wrong_is_said_in_a_sentence():
+    ranks = forked.script(COMMON + """
 found = []
 for spec, model in (("topkk", None), ("topk(ratioo=1)", None), ("ef", None), ("large(topk,exclude=late*)", None)):
     try:
@@ -372,7 +379,7 @@ except Exception as e:
     found.append(str(e))
 end(found=found)
 """)
-    unknown, option, ef, names, cut, cut_too, other = result.ranks[1].last["found"]
+    unknown, option, ef, names, cut, cut_too, other = ranks[1].last["found"]
     assert "unknown codec 'topkk'; did you mean 'topk'" in unknown
     assert "did you mean 'ratio'" in option
     assert "codec 'ef' wraps another one" in ef
@@ -407,8 +414,8 @@ except RuntimeError:
     assert result.ranks[0].last < 10 and result.ranks[2].last < 10
 
 
-def test_uneven_inputs_and_a_static_graph(run):
-    result = run(COMMON + """
+def test_uneven_inputs_and_a_static_graph():
+    ranks = forked.script(COMMON + """
 found = []
 for options in ({}, {"static_graph": True}):
     ddp = made(**options)
@@ -421,4 +428,4 @@ for options in ({}, {"static_graph": True}):
     found.append(same_on_all(flat(ddp.parameters())))
 end(found=found)
 """, n=2)
-    assert [rank.last["found"] for rank in result.ranks] == [[True, True]] * 2
+    assert [rank.last["found"] for rank in ranks] == [[True, True]] * 2

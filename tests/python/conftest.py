@@ -1,7 +1,7 @@
 """What all tests of the package share: the fixture `run`, and which tests are left out here and why.
 
     def test_two_workers_agree(run):
-        ranks = run("...script...", n=2, launcher="torchrun").ranks
+        ranks = run("...script...", n=2).ranks
         assert ranks[0].out == ranks[1].out
 
 Marks: torch (the test's own process or its runs need PyTorch), slow (not part of make test), cuda (needs a GPU).

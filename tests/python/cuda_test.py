@@ -6,6 +6,7 @@ import random
 import threading
 import time
 
+import forked
 import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -249,13 +250,13 @@ def train(device, steps=6):
 """
 
 
-def test_ddp_through_it_has_the_bits_of_ddp_without(run):
-    result = run(DDP + """
+def test_ddp_through_it_has_the_bits_of_ddp_without():
+    ranks = forked.script(DDP + """
 plain = train("cpu")
 ddp.exchange_of = lambda binding: functools.partial(_cuda.CudaExchange, device=Host())
 print(json.dumps(train("cpu") == plain))
 """)
-    assert [r.last for r in result.ranks] == [True, True]
+    assert [r.last for r in ranks] == [True, True]
 
 
 @pytest.mark.cuda
@@ -404,15 +405,15 @@ CASES = [
 """
 
 
-def test_prepare_through_it_has_the_bits_of_prepare_without(run):
-    result = run(PREPARE + """
+def test_prepare_through_it_has_the_bits_of_prepare_without():
+    ranks = forked.script(PREPARE + """
 plain = [train(method, **options)[:2] for method, options in CASES]
 device = Device()
 _run._device = lambda binding: device
 print(json.dumps([train(method, **options)[:2] == p for (method, options), p in zip(CASES, plain)]))
 assert device.copies > 0
 """)
-    assert [r.last for r in result.ranks] == [[True] * 10] * 2
+    assert [r.last for r in ranks] == [[True] * 10] * 2
 
 
 @pytest.mark.cuda

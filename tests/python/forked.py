@@ -6,6 +6,8 @@ are the fixture `run`'s business.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -13,11 +15,14 @@ import secrets
 import selectors
 import signal
 import socket
+import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import processes
 
 
 def _port() -> int:
@@ -68,6 +73,8 @@ def _ended(pid: int, end: float) -> bool:
 
 def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120) -> list[dict[str, Any]]:
     """function(*arguments) on n ranks. Of each {"value": ...}, or {"error": type, "text": ...}, or {"exit": code}."""
+    import tutti.torch  # noqa: F401 (here, or each child does: it takes two seconds, most of them torch._dynamo)
+
     place = {"TUTTI_SIZE": str(n), "TUTTI_MEET": f"127.0.0.1:{_port()}", "TUTTI_RUN_ID": secrets.token_hex(16),
              "TUTTI_RUN_KEY": secrets.token_hex(32)}
     answers: list[bytes] = [b""] * n
@@ -107,3 +114,19 @@ def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float 
     for r in range(n):
         assert answers[r], f"rank {r} has ended without a word\n" + "\n".join(said)
     return [json.loads(a) for a in answers]
+
+
+def _script(text: str, words: Sequence[str], port: int) -> str:
+    sys.argv = ["script.py", *words]
+    os.environ.update(RANK=os.environ["TUTTI_RANK"], WORLD_SIZE=os.environ["TUTTI_SIZE"], MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT=str(port))
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        exec(compile(text, "script.py", "exec"), {"__name__": "__main__"})
+    return said.getvalue()
+
+
+def script(text: str, n: int = 2, args: Sequence[object] = (), timeout: float = 120) -> list[processes.Rank]:
+    """The text of a script on n ranks, to which torch.distributed is told its place, too. What each has printed."""
+    answers = ranks(n, _script, text, [str(word) for word in args], _port(), timeout=timeout)
+    assert all("value" in answer for answer in answers), answers
+    return [processes.Rank(answer["value"], "") for answer in answers]

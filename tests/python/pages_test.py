@@ -53,7 +53,8 @@ def asked() -> dict[str, tuple[str, str]]:
 def section(wrapper: str, prepare: str) -> str:
     lines = [f"{WRAPPER} refuses it: {wrapper}." if wrapper else f"{WRAPPER} takes it."]
     if prepare:
-        lines.append(f"{PREPARE} takes it with an optimizer that it can take over: {prepare}.")
+        needs = "a sampler" if "prepare(sampler=" in prepare else "an optimizer that it can take over"
+        lines.append(f"{PREPARE} takes it with {needs}: {prepare}.")
     else:
         lines.append(f"{PREPARE} takes it, and the script's own optimizer makes the update.")
     wrapped = [textwrap.fill(f"- {x}", 100, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)

@@ -266,12 +266,12 @@ class Runner:
             subprocess.run([build() / "bin/tutti", "key", file], check=True, capture_output=True)
         return str(file)
 
-    def start(self, script, n: int = 2, launcher: str = "torchrun", env: Mapping[str, str | None] = {},
+    def start(self, script, n: int = 2, launcher: str = "tutti", env: Mapping[str, str | None] = {},
               args: Sequence[object] = ()) -> Job:
         """script: a path, the text of a script (with a line's end), or a function whose body imports all it needs.
 
-        launcher: "torchrun", "tutti" (tutti run), "mpirun" (any MPI), "openmpi", "mpich", or "variables": nobody
-        but the four variables of docs/CLUSTERS.md.
+        launcher: "torchrun", which imports PyTorch itself before its ranks do, "tutti" (tutti run), "mpirun" (any
+        MPI), "openmpi", "mpich", or "variables": nobody but the four variables of docs/CLUSTERS.md.
         """
         assert launcher in LAUNCHERS, f"no launcher {launcher!r}, only {', '.join(LAUNCHERS)}"
         folder = self._folder / f"run{len(self._jobs)}"
@@ -296,7 +296,7 @@ class Runner:
         self._jobs.append(Job(folder, argv, n, environment(given | dict(env))))
         return self._jobs[-1]
 
-    def __call__(self, script, n: int = 2, launcher: str = "torchrun", env: Mapping[str, str | None] = {},
+    def __call__(self, script, n: int = 2, launcher: str = "tutti", env: Mapping[str, str | None] = {},
                  timeout: float = 180, args: Sequence[object] = (), code: int | None = 0) -> Result:
         """start() and wait(): fails with all that was written unless the run ends in time with exit status `code`."""
         return self.start(script, n, launcher, env, args).wait(timeout, code)

@@ -165,6 +165,24 @@ def test_at_their_own_pace_an_epoch_is_every_sample_once_by_whoever_is_free(meth
     assert sorted(flat(a["seen"] for a in answers)) == sorted(list(range(96)) * 2)
 
 
+@pytest.mark.parametrize("method", ["palsgd(mix_prob=0.4,period=5)", "palsgd(mix_prob=0.3,period=3,coin=shared)"])
+def test_steps_without_samples_take_no_batch(method):
+    """Mixing steps come between those of the loop: an epoch is every sample once, and no batch is thrown away."""
+    answers = [a["value"] for a in forked.ranks(3, train, method, "even", 2, 96)]
+    seen = flat(a["seen"] for a in answers)
+    assert sorted(seen) == sorted(list(range(96)) * 2)
+    assert all(a["samples"] == 192 for a in answers)
+    assert answers[0]["w"] == answers[1]["w"] == answers[2]["w"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dabmd(compute_ms=5)", "scadles(rates=40:9:20,batch_min=1,simulate_clock=on)"])
+def test_what_a_method_takes_in_a_fixed_time_is_every_sample_once(method):
+    answers = [a["value"] for a in forked.ranks(3, train, method, "even", 2, 96)]
+    assert sorted(flat(a["seen"] for a in answers)) == sorted(list(range(96)) * 2)
+    assert all(a["w"] == answers[0]["w"] and a["samples"] == 192 for a in answers)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ata", "hetero-ring"])
 def test_methods_that_deal_samples_get_batches_as_they_dealt_them(method):

@@ -10,6 +10,7 @@ import forked  # noqa: E402
 from prepare_test import alone, batch, loop, net, prepared, sgd, values  # noqa: E402
 
 import tutti.torch  # noqa: E402
+from tutti.errors import StateError  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -80,6 +81,10 @@ SAME = [
     ("sgp", {}),
     ("sgp(overlap=1)", {}),
     ("backup-workers(backup=0)", {"plain": True}),  # else whoever is late is left out
+    ("pipe-sgd(width=3,warmup=1)", {}),  # two gradients are pending
+    ("pipe-sgd(width=2,warmup=0)", {"codec": "ef(topk(ratio=0.2))"}),
+    ("slowmo(period=2)", {}),
+    ("palsgd(period=2,mix_prob=0.3,warmup=0)", {}),
 ]
 
 
@@ -88,6 +93,77 @@ def test_a_run_goes_on_from_it_to_the_same_bits(method, options, tmp_path):
     through = alone(going, method, options, str(tmp_path), "through", n=2)
     alone(going, method, options, str(tmp_path), "first", n=2)
     assert alone(going, method, options, str(tmp_path), "then", n=2) == through
+
+
+# ---- methods that decide how many samples a step has, or which ----
+
+SAMPLES, LOOPS = 180, 2
+
+
+def chosen(method, folder, how, stop=0):
+    """Two epochs by the sampler, or what is up to the first rest from step `stop` on, or what is left then."""
+    torch.manual_seed(0)
+    x = torch.randn(SAMPLES, 6)
+    hard = torch.arange(SAMPLES) / SAMPLES
+    data = torch.utils.data.TensorDataset(x, torch.arange(SAMPLES))
+    model = torch.nn.Linear(6, 1)
+    if how == "then":
+        torch.nn.init.normal_(model.weight)
+    sampler = tutti.torch.sampler(data, 4, 3)
+    model, optimizer = prepared(method, model, plain, sampler=sampler)
+    rank, seen, epochs = optimizer.world.rank, [], LOOPS
+    if how == "then":
+        saved = torch.load(f"{folder}/{rank}", weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        epochs -= optimizer.figures()["samples"] // SAMPLES
+    for _ in range(epochs):
+        for x_, i in torch.utils.data.DataLoader(data, batch_sampler=sampler):
+            losses = (model(x_).flatten() - x_.sum(1)).square() + hard[i]
+            losses.mean().backward()
+            optimizer.step(losses=losses)
+            optimizer.zero_grad()
+            seen += i.tolist()
+            if how != "first" or optimizer.figures()["steps"] < stop:
+                continue
+            try:
+                state = optimizer.state_dict()
+            except StateError as e:  # this worker's step goes on
+                assert "state_dict() within a step" in str(e)
+                continue
+            torch.save({"model": model.state_dict(), "optimizer": state}, f"{folder}/{rank}")
+            optimizer.world.barrier()
+            optimizer.close()
+            return {"seen": seen, "names": sorted(state["tutti"]["state"])}
+    optimizer.finish()
+    return {"seen": seen, "model": values(model)}
+
+
+def halves_of(method, folder, stop, again=None):
+    """What three workers saw before and after they went on, the model of then, and the names in what was saved."""
+    first = alone(chosen, method, folder, "first", stop, n=3)
+    then = alone(chosen, again or method, folder, "then", n=3)
+    return [a["seen"] + b["seen"] for a, b in zip(first, then, strict=True)], then[0]["model"], first[0]["names"]
+
+
+def test_loans_go_with_it_and_a_replayed_run_ends_with_the_same_bits(tmp_path):
+    (tmp_path / "state").mkdir()
+    record, options = tmp_path / "record", "compute_ms=2,microbatch=2,most=8"
+    through = alone(chosen, f"dabmd({options},record={record})", "", "through", n=3)
+    seen, model, names = halves_of(f"dabmd({options},replay={record})", str(tmp_path / "state"), 3)
+    assert seen == [a["seen"] for a in through] and model == through[0]["model"]
+    assert {n.split("/")[0] for n in names} >= {"take.loan", "take.next", "take.of", "dabmd.taken"}
+    # by the clock, too, nothing that was lent is lost or taken twice
+    seen, _, _ = halves_of(f"dabmd({options})", str(tmp_path / "state"), 3)
+    assert sorted(i for of in seen for i in of) == sorted(list(range(SAMPLES)) * LOOPS)
+
+
+def test_scores_go_with_it(tmp_path):
+    method = "biased-local-sgd(steps=4:1:4)"
+    through = alone(chosen, method, "", "through", n=3)
+    seen, model, names = halves_of(method, str(tmp_path), 2)
+    assert seen == [a["seen"] for a in through] and model == through[0]["model"]
+    assert any("score" in n for n in names), names
 
 
 def twice(method, folder, how):

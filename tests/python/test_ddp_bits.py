@@ -1,5 +1,6 @@
 """DistributedDataParallel gives what torch's gives: with two workers the same bits, with more up to rounding."""
 
+import forked
 import processes
 import pytest
 
@@ -24,13 +25,13 @@ def test_with_two_workers_it_has_the_bits_of_torch(run):
 
 @pytest.mark.slow
 def test_with_two_workers_every_case_has_the_bits_of_torch(run):
-    right(run(SCRIPT, n=2, timeout=150).ranks, every_case())
+    right(run(SCRIPT, n=2, launcher="torchrun", timeout=150).ranks, every_case())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 4])
-def test_with_more_workers_every_case_is_equal_up_to_rounding(run, n):
-    right(run(SCRIPT, n=n, timeout=200).ranks, every_case())
+def test_with_more_workers_every_case_is_equal_up_to_rounding(n):
+    right(forked.script(SCRIPT.read_text(), n, timeout=200), every_case())
 
 
 @pytest.mark.slow

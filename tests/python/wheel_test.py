@@ -1,5 +1,8 @@
 """A wheel is built from the repository and installed where there is nothing else: it needs no compiler, no package
-of the system and no place that the build knew."""
+of the system and no place that the build knew. And the same from a clone whose Python files stay where they are.
+
+The C files are compiled without optimisation, which is most of the time; what they do optimised is seen elsewhere.
+"""
 
 import os
 import re
@@ -11,7 +14,11 @@ import processes
 import pytest
 
 pytestmark = pytest.mark.slow
-NEEDED = {"libhwloc.so.15", "libjansson.so.4", "libsodium.so.23", "libxxhash.so.0", "libyaml-0.so.2"}
+NEEDED = {"libhwloc.so.15", "libjansson.so.4", "libsodium.so.23", "libxxhash.so.0", "libyaml-0.so.2",
+          "liblapacke.so.3", "liblapack.so.3", "libtmglib.so.3", "libblas.so.3", "libgfortran.so.5", "libquadmath.so.0"}
+BY_COMMAND = ("libdnnl.so.", "libgomp.so.")  # their versions are the machine's
+BY_ONEDNN = "libOpenCL.so.1"  # where it is built with it
+SETTINGS = {"cmake.define.CMAKE_C_FLAGS_RELEASE": "-O0"}
 
 
 def told(*words, **env):
@@ -23,22 +30,44 @@ def told(*words, **env):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def settings(tmp_path_factory):
+    """What both builds are told: to be one."""
     pytest.importorskip("scikit_build_core", reason="no scikit-build-core here: tools/setup --python installs it")
+    return SETTINGS | {"build-dir": str(tmp_path_factory.mktemp("build"))}
+
+
+@pytest.fixture(scope="module")
+def wheel(settings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     told(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w",
-         folder, processes.ROOT, CMAKE_GENERATOR="Ninja")
+         folder, *(f"-C{key}={value}" for key, value in settings.items()), processes.ROOT, CMAKE_GENERATOR="Ninja")
     (found,) = folder.iterdir()
     return found
 
 
+def environment_with(wheel, at):
+    """The Python of an environment that has the wheel and nothing else."""
+    told(sys.executable, "-m", "venv", "--without-pip", at)
+    told(sys.executable, "-m", "pip", "--python", at / "bin/python", "install", "--quiet", "--no-deps", "--no-index",
+         wheel)
+    return at / "bin/python"
+
+
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """The Python of an environment that has the wheel and nothing else."""
-    at = tmp_path_factory.mktemp("environment")
-    told(sys.executable, "-m", "venv", at)
-    told(at / "bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel)
-    return at / "bin/python"
+    return environment_with(wheel, tmp_path_factory.mktemp("environment"))
+
+
+@pytest.fixture(scope="module")
+def editable(wheel, settings, tmp_path_factory):
+    """What `pip install -e .` does: it asks the backend for a wheel of this kind, and installs that."""
+    folder = tmp_path_factory.mktemp("editable")
+    code = "import os, sys, scikit_build_core.build as b\nos.chdir(sys.argv[1])\n" \
+        "b.build_editable(sys.argv[2], dict(word.split('=', 1) for word in sys.argv[3:]))"
+    told(sys.executable, "-c", code, processes.ROOT, folder, *(f"{key}={value}" for key, value in settings.items()),
+         CMAKE_GENERATOR="Ninja")
+    (found,) = folder.iterdir()
+    return environment_with(found, tmp_path_factory.mktemp("environment"))
 
 
 def version():
@@ -59,8 +88,11 @@ def test_it_has_the_package_the_library_its_plugins_and_what_they_need(wheel):
     assert sources <= set(names)
     libraries = {n.removeprefix("tutti/lib/") for n in names if n.startswith("tutti/lib/") and "licences" not in n}
     plugins = {p.name for p in (processes.build() / "lib").glob("libtutti_transport_*.so")}
-    assert libraries == {"libtutti.so." + ".".join(version().split(".")[:2 if version()[0] == "0" else 1])} | \
-        NEEDED | plugins
+    by_command = {n for n in libraries if n.startswith(BY_COMMAND)}
+    assert len(by_command) == len(BY_COMMAND)
+    assert libraries - by_command - {BY_ONEDNN} == NEEDED | plugins | \
+        {"libtutti.so." + ".".join(version().split(".")[:2 if version()[0] == "0" else 1])}
+    assert {n.partition("/data/")[2].partition("/")[0] for n in names if "/share/" in n} == {"mnist", "moby-dick"}
     assert not [n for n in names if n.endswith((".pyc", ".a", ".h", ".c"))]
 
 
@@ -78,6 +110,38 @@ def test_what_it_loads_is_its_own(installed):
     for name in NEEDED | {"libtutti.so"}:
         mine = {os.path.realpath(path) for path in loaded if os.path.basename(path).startswith(name)}
         assert mine and all(path.startswith(home) for path in mine), name
+
+
+def test_the_command_runs_where_there_is_nothing_else(installed, tmp_path):
+    command = installed.parent / "tutti"
+    assert told(command, "version", PATH="/nowhere").split()[:2] == ["tutti", version()]
+    told(command, "train", "-n", 2, "--model", "mlp(hidden=8)", "--steps", 4, "--quiet", "--out", tmp_path / "run",
+         PATH="/nowhere")
+    assert (tmp_path / "run/model.safetensors").exists()
+
+
+def test_the_command_s_libraries_are_its_own(installed):
+    (program,) = installed.parent.parent.glob("lib/python*/site-packages/tutti/bin/tutti")
+    home = os.path.realpath(program.parent.parent / "lib")
+    found = dict(re.findall(r"(\S+) => (\S+)", told("ldd", program)))
+    ours = {name for name in found if name in NEEDED or name.startswith(BY_COMMAND) or name == BY_ONEDNN}
+    assert len(ours) >= len(NEEDED) + len(BY_COMMAND)
+    assert all(os.path.realpath(found[name]).startswith(home) for name in ours), found
+
+
+def test_the_command_ignores_the_signals_that_it_does_by_itself(installed):
+    """The interpreter that has become the command ignores some more."""
+    said = [told(command, "run", "-n", 1, "--", "grep", "SigIgn", "/proc/self/status")
+            for command in (installed.parent / "tutti", processes.build() / "bin/tutti")]
+    assert said[0] == said[1]
+
+
+def test_a_clone_s_own_files_find_what_was_installed(editable):
+    said = told(editable, "-c", "import tutti, tutti._library as t\nprint(tutti.__file__, t.library._name)",
+                PATH="/nowhere").split()
+    assert said[0] == str(processes.ROOT / "python/tutti/__init__.py")
+    assert said[1].startswith(str(editable.parent.parent))
+    assert told(editable.parent / "tutti", "version", PATH="/nowhere").split()[:2] == ["tutti", version()]
 
 
 def test_plugins_are_found_beside_the_library(installed):

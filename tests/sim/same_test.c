@@ -13,8 +13,9 @@
 #include <string.h>
 
 #include "train/train_internal.h"
+#include "scratch.h"
 
-static char folder[256];
+static char folder[SCRATCH_PATH];
 
 static void shell(const char *format, ...)
 {
@@ -30,9 +31,7 @@ static void shell(const char *format, ...)
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "%s/same-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-    if (mkdtemp(folder) == NULL)
-        return -1;
+    scratch_make(folder);
     shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
           "small_mnist(\"%s/data\", 200, 20)'",
           TUTTI_SOURCE_DIR, folder);
@@ -42,7 +41,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    shell("rm -rf '%s'", folder);
+    scratch_remove(folder);
     return 0;
 }
 
@@ -98,6 +97,9 @@ static const struct { const char *method; int n[6]; } cases[] = {
     { "local-sgd(period=3)", { 1, 2, 3, 4, 5, 8 } },
     { "local-sgd(period=4,warmup=5)", { 2, 5 } },
     { "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", { 3, 4 } },
+    { "palsgd(period=3,mix_prob=0.4,warmup=2)", { 3 } },
+    { "slowmo(period=3)", { 5 } },
+    { "slowmo(base=sgp,overlap=1,period=4)", { 4 } },
     { "d-psgd", { 1, 2, 3, 5, 8 } },
     { "d-psgd(order=atc)", { 4, 5 } },
     { "d-psgd(complete)", { 3, 4 } },

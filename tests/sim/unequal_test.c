@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "forked.h"
 #include "method/dealt.h"
+#include "scratch.h"
 
 static double speed_of[DEALT_RANKS];       /* micro-batches of one sample in a millisecond */
 static double overhead_of[DEALT_RANKS];    /* milliseconds a step */
@@ -360,16 +361,15 @@ static bool went_on_alike(const dealt *whole, const dealt *part)
    load, must show in one of the two. */
 static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void **state)
 {
-    char directory[] = "/tmp/tutti-unequal-XXXXXX", command[64], name[16][64] = { "" };
+    char directory[SCRATCH_PATH], name[16][64] = { "" };
     char path[ISLAND_PATH], spec[ISLAND_SPEC];
     bool matters[16] = { false };
     int states = 0;
 
     (void)state;
-    assert_non_null(mkdtemp(directory));
-    snprintf(command, sizeof command, "rm -rf '%s'/*", directory);
     two_islands(2, 1e6, 1e-6, path, spec);
     for (int turn = 0; turn < 2; turn++) {
+        scratch_make(directory);
         workers(4, (const double[]){ 2, 1, 0.02, 1.5 }, NULL);
         changes_at = turn == 0 ? 36 : 46;
         changed = 0;
@@ -388,13 +388,12 @@ static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void *
         }
         dealt_drop(&whole);
         dealt_drop(&again);
-        assert_int_equal(system(command), 0);
+        scratch_remove(directory);
     }
     assert_int_equal(states, 8); /* x, passes, progress, momentum, window, prices, seconds, told */
     for (int k = 0; k < states; k++)
         if (!matters[k])
             fail_msg("'%s' zeroed without a trace", name[k]);
-    assert_int_equal(rmdir(directory), 0);
     assert_int_equal(unlink(path), 0);
 }
 

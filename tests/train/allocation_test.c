@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "train/train_internal.h"
-#include "sanitized.h"
+#include "scratch.h"
 #include "tutti/clicks.h"
 #include "tutti/options.h"
 
@@ -42,7 +42,6 @@ static int first_frames;
 static _Thread_local enum { OTHER, RESTING, STEPPING } doing; /* OTHER: not a rank's own thread */
 static _Thread_local uint64_t steps_here;
 
-#if !SANITIZED /* a sanitizer has a malloc of its own */
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *memory, size_t bytes);
@@ -103,7 +102,6 @@ int posix_memalign(void **out, size_t alignment, size_t bytes)
     *out = __libc_memalign(alignment, bytes);
     return *out != NULL ? 0 : ENOMEM;
 }
-#endif
 
 static int note_library(struct dl_phdr_info *info, size_t size, void *unused)
 {
@@ -147,7 +145,7 @@ tutti_status __wrap_tutti_engine_step(tutti_engine *e, tutti_error *err)
 }
 
 /* ---- */
-static char folder[256];
+static char folder[SCRATCH_PATH];
 
 /* 600 windows of 8 bytes, and 600 clicks. */
 static void make_data(void)
@@ -180,9 +178,7 @@ static int set_up(void **state)
     (void)state;
     dl_iterate_phdr(note_library, NULL);
     backtrace(frames, 2); /* loads what it needs */
-    snprintf(folder, sizeof folder, "%s/allocation-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-    if (mkdtemp(folder) == NULL)
-        return -1;
+    scratch_make(folder);
     make_data();
     snprintf(command, sizeof command,
              "python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
@@ -193,11 +189,9 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    char command[300];
-
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    scratch_remove(folder);
+    return 0;
 }
 
 static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
@@ -271,9 +265,6 @@ static void watch(const char *method, const char *model, int n, int64_t accumula
 static void the_counter_sees_an_allocation_of_ours(void **state)
 {
     (void)state;
-#if SANITIZED
-    skip();
-#endif
     steps_here = WARM;
     ours = 0;
     doing = STEPPING;
@@ -286,9 +277,6 @@ static void the_counter_sees_an_allocation_of_ours(void **state)
 static void a_warm_step_of_ddp_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#if SANITIZED
-    skip();
-#endif
     watch("ddp", "mlp(hidden=300)", 2, 1); /* its gradients are pieces above what goes to the lane */
     watch("ddp(bucket_mb=0.3)", "mlp(hidden=300)", 3, 2);
     watch("ddp", "cnn", 2, 1);
@@ -298,9 +286,6 @@ static void a_warm_step_of_ddp_allocates_nothing_of_ours(void **state)
 static void a_warm_step_with_a_codec_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#if SANITIZED
-    skip();
-#endif
     watch_on("%s/data", "ddp", "mlp(hidden=40)", "qsgd(bits=4,coding=elias)", 2, 1);
     watch_on("%s/data", "ddp", "mlp(hidden=40)", "qsgd(bits=4,coding=elias)", 4, 1);
 }
@@ -308,36 +293,24 @@ static void a_warm_step_with_a_codec_allocates_nothing_of_ours(void **state)
 static void a_warm_step_of_local_sgd_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#if SANITIZED
-    skip();
-#endif
     watch("local-sgd(period=4)", "mlp(hidden=40)", 3, 1);
 }
 
 static void a_warm_step_of_d_psgd_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#if SANITIZED
-    skip();
-#endif
     watch("d-psgd", "mlp(hidden=40)", 4, 1);
 }
 
 static void a_warm_step_of_ad_psgd_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#if SANITIZED
-    skip();
-#endif
     watch("ad-psgd", "mlp(hidden=40)", 4, 1);
 }
 
 static void a_warm_step_on_tokens_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#if SANITIZED
-    skip();
-#endif
     watch_on("text(file=%s/text,context=8)", "ddp", "gpt(layers=1,dim=16,heads=2,context=8)", NULL, 2, 2);
 }
 
@@ -345,9 +318,6 @@ static void a_warm_step_on_tokens_allocates_nothing_of_ours(void **state)
 static void a_warm_step_on_clicks_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#if SANITIZED
-    skip();
-#endif
     watch_on("clicks(file=%s/clicks,rows=1000)", "ddp", "ctr(dim=4,layers=1,hidden=8)", NULL, 1, 2);
     watch_on("clicks(file=%s/clicks,rows=1000)", "ddp", "ctr(dim=4,layers=1,hidden=8)", NULL, 3, 2);
     watch_on("clicks(file=%s/clicks,rows=1000)", "parameter-server", "ctr(dim=4,layers=1,hidden=8)", NULL, 2, 1);

@@ -16,8 +16,9 @@
 #include "train/train_internal.h"
 #include "tutti/options.h"
 #include "sanitized.h"
+#include "scratch.h"
 
-static char folder[256];
+static char folder[SCRATCH_PATH];
 
 static void shell(const char *format, ...)
 {
@@ -33,9 +34,7 @@ static void shell(const char *format, ...)
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "%s/train-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-    if (mkdtemp(folder) == NULL)
-        return -1;
+    scratch_make(folder);
     shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
           "small_mnist(\"%s/data\")'",
           TUTTI_SOURCE_DIR, folder);
@@ -45,7 +44,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    shell("rm -rf '%s'", folder);
+    scratch_remove(folder);
     return 0;
 }
 

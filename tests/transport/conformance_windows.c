@@ -138,6 +138,73 @@ static void who_awaits_serves_its_messages(const conformance_subject *s)
     all_well(s, 2, 1, serve_while_awaiting);
 }
 
+/* Goal: threads of a rank that await words, and one that waits for messages, do not take each
+   other's wake-ups. Method: each thread's token goes round by itself, a plain word beside it. */
+enum { TOKENS = 3, LAPS = 50 };
+typedef struct token { _Atomic uint32_t flag; uint32_t word; } token;
+typedef struct carrier { rank_context *c; token *mine, *theirs; tutti_status status; tutti_error err; } carrier;
+
+static tutti_status carry(void *arg, tutti_error *err)
+{
+    carrier *a = arg;
+    rank_context *c = a->c;
+    const int from = (c->rank + c->size - 1) % c->size;
+
+    for (uint32_t lap = 1; lap <= LAPS; lap++) {
+        const uint32_t awaited = lap - (c->rank == 0);
+        if (awaited > 0)
+            a->status = c->ops->await(c->t, from, &a->theirs->flag, awaited, soon(c, 60000), &a->err);
+        if (a->status == TUTTI_OK && c->rank != 0 && a->theirs->word != lap)
+            a->status = tutti_fail(&a->err, TUTTI_ERR_STATE, 0, "lap %u came with %u", lap, a->theirs->word);
+        if (a->status != TUTTI_OK)
+            break;
+        a->mine->word = lap;
+        c->ops->publish(c->t, &a->mine->flag, lap);
+    }
+    (void)err;
+    return TUTTI_OK;
+}
+
+static tutti_status carry_tokens(rank_context *c, tutti_error *err)
+{
+    const int from = (c->rank + c->size - 1) % c->size, to = (c->rank + 1) % c->size;
+    tutti_thread *threads[TOKENS] = { NULL };
+    tutti_status status = TUTTI_OK;
+    carrier carriers[TOKENS];
+    void *parts[RANKS_MOST];
+    int64_t word;
+
+    TUTTI_TRY(c->ops->window(c->t, "tokens", TOKENS * sizeof(token), parts, err));
+    for (int k = 0; k < TOKENS && status == TUTTI_OK; k++) {
+        carriers[k] = (carrier){ .c = c, .mine = (token *)parts[c->rank] + k, .theirs = (token *)parts[from] + k };
+        status = tutti_thread_open(&threads[k], c->rt, "carrier", carry, &carriers[k], err);
+    }
+    for (int lap = 0; lap < LAPS && status == TUTTI_OK; lap++) {
+        if (c->rank == 0) /* the word goes round as well: a send may wait for its receive */
+            status = send_word(c, to, 1, lap, err);
+        if (status == TUTTI_OK)
+            status = recv_word(c, from, 1, &word, err);
+        if (status == TUTTI_OK && c->rank != 0)
+            status = send_word(c, to, 1, lap, err);
+    }
+    for (int k = 0; k < TOKENS; k++) {
+        if (threads[k] != NULL)
+            tutti_thread_join(threads[k], NULL);
+        if (threads[k] != NULL && status == TUTTI_OK && carriers[k].status != TUTTI_OK) {
+            *err = carriers[k].err;
+            status = carriers[k].status;
+        }
+    }
+    TUTTI_TRY(status);
+    return meet(c, 2, err);
+}
+
+static void threads_that_wait_for_words_and_for_messages_do_not_take_each_other_s(const conformance_subject *s)
+{
+    all_well(s, 2, 1, carry_tokens);
+    all_well(s, 3, 1, carry_tokens);
+}
+
 /* Goal: awaiting a dead rank ends with PEER; what it had published counts. */
 static tutti_status await_the_dead(rank_context *c, tutti_error *err)
 {
@@ -223,6 +290,8 @@ const conformance_test conformance_windows[] = {
     { "published_words_arrive_with_what_was_written_before", published_words_arrive_with_what_was_written_before,
       true, true },
     { "who_awaits_serves_its_messages", who_awaits_serves_its_messages, true, true },
+    { "threads_that_wait_for_words_and_for_messages_do_not_take_each_other_s",
+      threads_that_wait_for_words_and_for_messages_do_not_take_each_other_s, true, true },
     { "awaiting_a_dead_rank_ends", awaiting_a_dead_rank_ends, true, true },
     { "opening_a_window_without_a_dead_rank_fails", opening_a_window_without_a_dead_rank_fails, true },
     { "closing_ends_an_await", closing_ends_an_await, true, true },

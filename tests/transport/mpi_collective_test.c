@@ -1,7 +1,7 @@
-/* Goal: ports and collectives hold over MPI too, with the transport as a program uses it:
-   it starts MPI itself and ends it with the process. Method: jobs of several sizes run the
-   part of the suite that is for processes; what a rank finds wrong it says on standard
-   error, and the job's exit code tells. */
+/* Goal: ports, collectives and led lanes hold over MPI too, with the transport as a program uses
+   it: it starts MPI itself and ends it with the process. Method: jobs of several sizes run the
+   part of the suite that is for processes, and jobs on lanes of several threads; what a rank finds
+   wrong it says on standard error, and the job's exit code tells. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "collective/collective_internal.h"
 #include "../collective/conformance.h"
+#include "../engine/led_jobs.h"
 #include "mpi_job.h"
 #include "tutti/launch.h"
 
@@ -18,6 +19,12 @@ extern const tutti_transport_ops tutti_transport_plugin;
 
 static int rank_of_suite(void)
 {
+    static const led_case cases[] = {
+        { .seed = 1, .width = 1, .jobs = 12, .steps = 3, .pause_ns = 50000 },
+        { .seed = 2, .width = 3, .jobs = 16, .steps = 3, .credit = 1500, .sums = true },
+        { .seed = 3, .width = 3, .jobs = 12, .steps = 4, .credit = 700, .changes = true, .pause_ns = 20000 },
+    };
+    const led_cases lanes = { cases, TUTTI_LENGTH(cases) };
     tutti_launch_place place;
     tutti_error err = { .rank = -1 };
     tutti_world *world = NULL;
@@ -29,6 +36,8 @@ static int rank_of_suite(void)
             &(tutti_launch){ .rank = place.rank, .size = place.size, .spec = "mpi", .environment = environ }, NULL,
             &err);
     if (status == TUTTI_OK)
+        status = led_jobs(world, &lanes, &err);
+    if (status == TUTTI_OK) /* last: its ranks leave one after the other */
         status = collective_conformance_rank(world, &err);
     if (status != TUTTI_OK) {
         fprintf(stderr, "%s: %s\n", tutti_status_name(status), err.text);

@@ -201,10 +201,45 @@ static void a_rank_judges_a_silence_by_peer_timeout(void **state)
     }
 }
 
-/* A runtime whose clock goes on when the test says so. Its waits are those of the real one, so only
-   who never waits until a time may have it: a meeting place. */
-static _Atomic int64_t held_ns;
-static int64_t held_now(void *self) { (void)self; return atomic_load(&held_ns); }
+/* ---- in which order it is heard ---- */
+typedef struct heard { bool in_time; _Atomic bool end; } heard;
+
+/* Worker 1 says that it gives up because of worker 2, before anything is known of that one. */
+static tutti_status hears_of_a_survivor_first(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    const tcp_departure first = { 1, 2, 0, TUTTI_MEET_FAILED, TUTTI_ERR_PEER, "rank 2 is gone" },
+                        why = { 2, -1, 9, TUTTI_MEET_LOST, TUTTI_ERR_PEER, "killed by signal 9" };
+    heard *h = arg;
+    tutti_request request = { 0 };
+    tutti_status status = TUTTI_OK;
+    tcp_endpoint *e = t;
+    char words[480];
+
+    TUTTI_TRY(tcp()->recv(t, &request, 1, 1, tutti_host(NULL, 0, TUTTI_U8), err));
+    tutti_lock(e->lock);
+    tutti_tcp_departed(e, &first, TCP_BY_ITSELF);
+    e->passed_ns = e->peers[1].said_ns + TCP_PATIENCE_NS - 1;
+    tutti_tcp_judge(e);
+    EXPECT(!e->match.peers[1].gone && !atomic_load(&request.done));
+    if (h->in_time)
+        tutti_tcp_departed(e, &why, TCP_BY_MEET);
+    else
+        e->passed_ns++;
+    tutti_tcp_judge(e);
+    EXPECT(e->match.peers[1].gone && atomic_load(&request.done));
+    EXPECT(request.status == TUTTI_ERR_PEER && request.rank == 2);
+out:
+    tutti_unlock(e->lock);
+    tcp()->cancel(t, &request);
+    if (status == TUTTI_OK &&
+        (tcp()->dead_peer(t, words, sizeof words) != 2 ||
+         strcmp(words, h->in_time ? "worker 2 was lost: killed by signal 9"
+                                  : "worker 2 was lost, by the last words of worker 1: rank 2 is gone") != 0))
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the words are '%s'", words);
+    atomic_store(&h->end, true);
+    (void)rt;
+    return status;
+}
 
 static tutti_status stays(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
 {
@@ -214,6 +249,29 @@ static tutti_status stays(void *t, tutti_runtime *rt, void *arg, tutti_error *er
         pause_ms(rt, 1);
     return TUTTI_OK;
 }
+
+static void who_gave_up_because_of_another_is_gone_when_it_is_known_why_or_a_moment_later(void **state)
+{
+    for (int k = 0; k < 2; k++) {
+        heard h = { .in_time = k == 0 };
+        real_rank ranks[3];
+        run_of run;
+        run_open(&run, *state, "unix", 3, 0);
+        rank_start(&ranks[0], &run, 0, "tcp", hears_of_a_survivor_first, &h);
+        for (int r = 1; r < 3; r++)
+            rank_start(&ranks[r], &run, r, "tcp", stays, &h.end);
+        if (rank_end(&ranks[0]) != TUTTI_OK)
+            fail_msg("%s", ranks[0].err.text);
+        for (int r = 1; r < 3; r++)
+            rank_end(&ranks[r]); /* it has been told that it is lost, or leaves before: both are well */
+        run_close(&run);
+    }
+}
+
+/* A runtime whose clock goes on when the test says so. Its waits are those of the real one, so only
+   who never waits until a time may have it: a meeting place. */
+static _Atomic int64_t held_ns;
+static int64_t held_now(void *self) { (void)self; return atomic_load(&held_ns); }
 
 /* Steps of less than half of its patience: else it has slept itself, and forgives. */
 static tutti_meet_state after(run_of *run, double step)
@@ -262,6 +320,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(without_a_launcher_each_side_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(of_two_that_others_hear_the_higher_one_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(a_rank_judges_a_silence_by_peer_timeout, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            who_gave_up_because_of_another_is_gone_when_it_is_known_why_or_a_moment_later, setup, teardown),
         cmocka_unit_test_setup_teardown(the_meeting_place_takes_who_says_nothing_for_lost_within_three_seconds, setup,
                                         teardown),
     };

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import logging
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,10 @@ _CHANGED = (
 _NO_CLOSURE = (
     "method '{}' computes a batch again at other values within a step, for which it needs optimizer.step(closure): a "
     "function that clears the gradients, computes the loss, calls backward() and returns the loss"
+)
+_NO_SAMPLER = (
+    "method '{}' decides while it runs how many samples a worker takes in a step, so a loader of equal batches will "
+    "not do; give prepare(sampler=tutti.torch.sampler(dataset, batch)), which has as many as the method takes"
 )
 
 
@@ -109,7 +114,7 @@ class Run:
         self._validation, self._sampler = validation, sampler
         self.itself = bool(_traits(method) & _UPDATES_ITSELF)
         self._lr = optimizer.param_groups[0]["lr"]
-        options |= {"optimizer": "client", "update": self._update}
+        options |= {"optimizer": "client", "update": self._update, "names": sampler is not None}
         if self.itself:
             options |= {"optimizer": _translate.spec(optimizer, method), "update": None}
             _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
@@ -129,6 +134,9 @@ class Run:
                 own_values=sum(t.numel() for t in self._statistics),
                 **options,
             )
+            if sampler is None and self.engine.takes() > 1:  # all of a loader's batch or nothing is well
+                self.engine.close()
+                raise ValueError(_NO_SAMPLER.format(method))
         except BaseException as e:
             self.world.last_words(e)
             self.world.close()
@@ -154,7 +162,8 @@ class Run:
         self._ended = self._shown = False
         self._resting = True  # services of all are held, until somebody's next pass
         # Does the method decide while it runs which samples are this worker's?
-        self.decides = self.own_pace or bool(self.engine.share().passes_of)
+        self.decides = self.own_pace or bool(self.engine.share().passes_of) or self.engine.takes() > 0
+        self.closes = self.engine.takes() == 3  # is it known only after a pass that it was the step's last?
         if sampler is not None:
             sampler.bind(self)
         together = not self.own_pace and self.engine.workers > 1 and self.world.transport in ("tcp", "shm")
@@ -176,8 +185,12 @@ class Run:
 
     def begin(self) -> _abi.tutti_pass:
         """The pass under way, begun if there is none."""
-        if self._pass is not None:
-            return self._pass
+        while self._pass is None:
+            self._begin_or_close()
+        return self._pass
+
+    def _begin_or_close(self) -> bool:
+        """Begins a pass. False: the step has none any more, and is over."""
         self._check_training()
         if self._meetings is not None:
             self._meetings.begins(self.steps + 1)
@@ -185,9 +198,15 @@ class Run:
             self._tell("train")
             self._resting = False
         p = self._begin_pass()
+        if p is None:
+            if not self.within:
+                self._given = [None] * len(self.binding.bound)
+            self._end_step()
+            return False
         # Where the method deals a step out in passes, a worker's batch stands for all of its own.
         dealt = bool(self.engine.share().passes_of)
         self._spans = [(p.epoch, p.position, p.samples)]
+        self.named = p.ids[: p.samples] if p.ids else None
         while dealt and p.more:
             self.engine.passed()
             p = self._begin_pass()
@@ -197,19 +216,24 @@ class Run:
         self._pass, self._given = p, [None] * len(self.binding.bound)
         if self.again and not p.again:
             self._draws = torch.get_rng_state()
-        return p
+        return True
 
-    def _begin_pass(self) -> _abi.tutti_pass:
+    def _begin_pass(self) -> _abi.tutti_pass | None:
         self._take_written()
         p = self.engine.begin()
-        assert p is not None, "a pass that was announced (more) has not come"
+        assert p is not None or self.closes, "a pass that was announced (more) has not come"
         self._deliver()
         return p
 
     def more_epochs(self, epochs: int) -> bool:
         """Has the run, or the step that has begun, more for this worker before it has gone over the data so often?"""
         self._check_training()
-        return self._pass is not None or self.within or self._more(epochs)
+        if self._pass is not None or self.within:
+            return True
+        while self._more(epochs):
+            if not self.closes or self._begin_or_close():
+                return True
+        return False
 
     def _more(self, epochs: int) -> bool:
         if self._resting:  # who only serves has to be there when the handing out begins
@@ -223,6 +247,18 @@ class Run:
         """Epoch, position and number of the samples that the pass under way is over."""
         self.begin()
         return self._spans
+
+    def pass_over(self) -> bool:
+        """Ends a pass without samples, of a method that decides how many a step has: no batch is needed for it."""
+        if self.engine.takes() == 0 or self.begin().samples > 0:
+            return False
+        for b in self.binding.bound:
+            with torch.no_grad():
+                b.g.zero_()
+            self.engine.ready(b.index)
+            self._given[b.index] = -1 if b.param.grad is None else b.param.grad._version
+        self._end_pass(None)
+        return True
 
     def loss_scale(self) -> float:
         return self.begin().scale
@@ -325,9 +361,13 @@ class Run:
 
     # ---- a step ----
 
-    def step(self, loss: float | None, closure: Callable[[], Any] | None) -> Any:
+    def step(self, loss: float | None, closure: Callable[[], Any] | None, losses: torch.Tensor | None) -> Any:
         """Gives what the closure did in the step's first pass."""
         self._check_training()
+        if losses is not None and loss is None:
+            loss = float(losses.detach().mean())
+        if losses is not None and self._pass is not None:
+            self._write(losses)
         if not self.again:
             self._end_pass(loss)
             return None
@@ -344,6 +384,17 @@ class Run:
         for b in self.binding.bound:
             b.param.grad = None  # or the next step would take them for a backward before it
         return first
+
+    def _write(self, losses: torch.Tensor) -> None:
+        """Each sample's loss, where the method asks for it."""
+        p = self._pass
+        if losses.dim() != 1 or len(losses) != max(p.samples, 1):  # a batch of one that does not count
+            raise ValueError(
+                f"step(losses=...): losses are of shape {tuple(losses.shape)}, and this batch has {max(p.samples, 1)} "
+                "samples; give each sample's loss, as lossf(..., reduction='none') has them"
+            )
+        if p.losses and p.samples:
+            ctypes.memmove(p.losses, losses.detach().float().cpu().contiguous().data_ptr(), 4 * p.samples)
 
     def _look_again(self, closure: Callable[[], Any]) -> None:
         """The same batch at the values that the method has put there, with the same draws, and nothing kept of it."""
@@ -376,6 +427,8 @@ class Run:
         self.within = now.more
         if not now.more:
             self._end_step()
+        elif self.closes:
+            self._begin_or_close()
 
     def _end_step(self) -> None:
         self.optimizer._opt_called = True  # schedulers of torch ask whether an update came before theirs
@@ -442,6 +495,11 @@ class Run:
             raise StateError(f"{what} after the run's end")
         if self._shown:
             raise StateError(f"{what} within evaluate()")
+        if self._pass is not None and self.closes:
+            raise StateError(
+                f"{what} within a step: method '{self.method}' decides when it is over; call it when the sampler has "
+                "given its last batch of an epoch"
+            )
         if self._pass is not None:
             raise StateError(
                 f"{what} within a pass: a forward in training mode has begun one; call step() first, or look at the "
@@ -449,6 +507,8 @@ class Run:
             )
         while self.within:
             p = self._begin_pass()
+            for k in range(p.samples if p.losses else 0):
+                p.losses[k] = math.inf  # nobody computes them
             self.engine.passed()
             if not p.more:
                 self._end_step()
@@ -511,7 +571,9 @@ class Run:
         for b in self._versions:
             self._versions[b] = b.param._version
         if self._sampler is not None:
-            self._sampler.load_state_dict({"step": self.engine.figures()["steps"]})
+            made = self.engine.figures()
+            step = self._sampler.step_of(made["samples"]) if self.engine.takes() else made["steps"]
+            self._sampler.load_state_dict({"step": step})
 
     def state_dict(self) -> dict[str, Any]:
         inner = self.optimizer.state_dict()

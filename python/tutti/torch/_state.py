@@ -34,7 +34,8 @@ _ELSEWHERE = "optimizer.save(directory) and load(directory) have all of it"
 def rests(run: Run) -> bool:
     """Do all workers have to come to rest before its state can be looked at?"""
     ops = run.engine.method.ops.contents
-    return run.world.size > 1 and (run.own_pace or bool(ops.services) or bool(ops.hold) or bool(ops.release))
+    serves = bool(ops.services) and (not ops.serves or ops.serves(run.engine.method.self))
+    return run.world.size > 1 and (run.own_pace or serves or bool(ops.hold) or bool(ops.release))
 
 
 def check(run: Run) -> None:

@@ -69,9 +69,11 @@ class Optimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.optimizer.zero_grad(set_to_none)
 
-    def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:  # type: ignore[override]
+    def step(  # type: ignore[override]
+        self, closure: Callable[[], Any] | None = None, *, loss: Any = None, losses: torch.Tensor | None = None
+    ) -> Any:
         """Ends the pass, and with the step's last one the step. `loss`: the mean loss of this batch, for methods that
-        go by it (oscars).
+        go by it (oscars). `losses`: each sample's, for methods that choose samples (biased-local-sgd).
 
         closure: for methods that compute a batch again at other values (saddle), and for them alone. It clears the
         gradients, computes the batch's loss, calls backward() and returns the loss. It is called for each pass of the
@@ -82,7 +84,7 @@ class Optimizer(torch.optim.Optimizer):
                              "they have been exchanged; call backward() and then step()")
         if isinstance(loss, torch.Tensor):
             loss = loss.detach()
-        return self._run.step(None if loss is None else float(loss), closure)
+        return self._run.step(None if loss is None else float(loss), closure, losses)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """loss times the scale of this pass (prepare(loss_scale=...)); the method divides it out of the gradients."""
@@ -162,7 +164,7 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     nonfinite: "stop" or "skip" a step with a gradient that is not finite.
     steps: of each worker in the whole run, where known.
     sampler: of tutti.torch.sampler(): then batch, accumulate and seed are the sampler's, each worker's gradient counts
-        by its samples, and methods that decide who computes what decide by it.
+        by its samples, and methods that decide who computes what decide by it. Methods that choose samples need it.
 
     ValueError: what this method, model and optimizer cannot do, before anything is done."""
     if model in runs:

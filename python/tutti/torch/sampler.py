@@ -4,9 +4,10 @@
     model, optimizer = tutti.torch.prepare(model, optimizer, method, sampler=sampler)
     loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler)
 
-The order is a pure function of seed, epoch and position, the same on all workers; each takes its own part of it. Two
-kinds of methods decide while they run who computes what: those at everybody's own pace hand samples out, and those
-that deal by measured speed move them. There the sampler asks at each batch, so the loader must not read ahead.
+The order is a pure function of seed, epoch and position, the same on all workers; each takes its own part of it. Some
+methods decide while they run who computes what: those at everybody's own pace hand samples out, those that deal by
+measured speed move them, and those with free sample counts have steps of as many as they like. There the sampler asks
+at each batch, so the loader must not read ahead.
 """
 
 from __future__ import annotations
@@ -180,9 +181,14 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         """What the method gives this worker, batch by batch, until the run has gone over the data so often."""
         run = self._run
         while run.more_epochs(epochs):
+            if run.pass_over():
+                continue
             steps, spans = run.steps, run.spans()
             share = run.engine.share()
-            yield [i for epoch, position, n in spans for i in self._indices(share, epoch, position, n)] or [0]
+            named = run.named
+            if named is None:
+                named = [i for epoch, position, n in spans for i in self._indices(share, epoch, position, n)]
+            yield named or [0]
             if run.steps == steps and not run.within:
                 raise StateError(
                     f"method '{run.method}' decides while it runs who computes what, and the next batch was asked for "
@@ -195,6 +201,12 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         """The next iteration is this epoch, from its beginning."""
         self._step = epoch * _c.tutti_share_steps(self._settle())
         self._epoch = epoch - 1
+
+    def step_of(self, samples: int) -> int:
+        """The step that would begin there if all were full: where steps have as many samples as their method likes."""
+        share = self._settle()
+        epochs, rest = divmod(samples, self.samples)
+        return epochs * _c.tutti_share_steps(share) + rest // (share.workers * self.batch * self.accumulate)
 
     def state_dict(self) -> dict[str, int]:
         """Where the next batch begins. A loader that reads ahead is further than the loop is: give the loop's own

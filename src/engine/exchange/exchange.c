@@ -106,12 +106,19 @@ static size_t state_bytes(const tutti_engine_exchange *x, const tutti_plan *plan
     return s->keep == TUTTI_SCRATCH ? 0 : s->count * tutti_dtype_bytes(s->dtype);
 }
 
-static void declare_kept(const tutti_engine *e, tutti_engine_exchange *x, tutti_plan *plan)
+size_t tutti_exchange_state_bytes(const tutti_engine_exchange *x, const tutti_plan *plan)
 {
     size_t bytes = 0;
 
     for (size_t i = 0; i < x->n_states; i++)
         bytes += state_bytes(x, plan, i, NULL);
+    return bytes;
+}
+
+static void declare_kept(const tutti_engine *e, tutti_engine_exchange *x, tutti_plan *plan)
+{
+    const size_t bytes = tutti_exchange_state_bytes(x, plan);
+
     if (bytes > 0 && e->m.ops->exchange != NULL && tutti_engine_may_skip(e))
         tutti_declare(plan,
                       &(tutti_state){ .name = "codec.kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
@@ -236,7 +243,6 @@ static void warn(tutti_engine *e)
                     c->ops->name, x->spec);
 }
 
-static tutti_status set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step, tutti_error *err);
 static tutti_status room_for_linear(tutti_exchange_job *job, tutti_error *err);
 
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
@@ -256,7 +262,7 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
         for (int k = 0; k < e->layout.n_pieces; k++)
             for (int late = 0; late < 2; late++) {
                 tutti_exchange_job job = { .exchange = x, .slot = &x->slot[s] };
-                TUTTI_TRY(set_up(&job, &e->pieces[k], late ? TUTTI_EXCHANGE_LATE : 0, err));
+                TUTTI_TRY(tutti_exchange_set_up(&job, &e->pieces[k], late ? TUTTI_EXCHANGE_LATE : 0, err));
                 TUTTI_TRY(room_for_linear(&job, err));
                 if (s == 0)
                     TUTTI_TRY(tutti_exchange_check_owners(e, &job, err));
@@ -299,31 +305,32 @@ void tutti_engine_exchange_close(tutti_engine *e)
 
 static tutti_status sum(void *with, size_t n, float *numbers, tutti_error *err)
 {
-    tutti_engine *e = with;
+    const tutti_engine_begun *b = with;
+    const tutti_engine *e = b->e;
 
     if (!tutti_exchange_leads(e)) /* what the codec learns it learns of teams */
         tutti_fill(e->m.device, n, 0, numbers);
     return e->m.workers == 1 ? TUTTI_OK
-                             : tutti_allreduce(&e->m.all, TUTTI_SUM, tutti_f32(e->m.device, numbers, n), err);
+                             : tutti_allreduce(b->group, TUTTI_SUM, tutti_f32(e->m.device, numbers, n), err);
 }
 
 static void say(void *with, const char *kind, const char *text)
 {
-    /* whole: a codec's line has a word for each tensor, which a replay needs */
-    tutti_engine_note(with, kind, -1, 0, text);
+    const tutti_engine_begun *b = with;
+
+    b->say(b->with, kind, text);
 }
 
-/* kept := the states, or back. */
-static void keep_states(const tutti_engine *e, bool back)
+void tutti_exchange_keep_states(const tutti_engine *e, uint8_t *kept, bool back)
 {
     const tutti_engine_exchange *x = e->exchange;
     size_t at = 0;
 
-    for (size_t i = 0; x->kept != NULL && i < x->n_states; i++) {
+    for (size_t i = 0; kept != NULL && i < x->n_states; i++) {
         void *memory;
         const size_t bytes = state_bytes(x, e->plan, i, &memory);
         if (bytes > 0)
-            memcpy(back ? memory : x->kept + at, back ? x->kept + at : memory, bytes);
+            memcpy(back ? memory : kept + at, back ? kept + at : memory, bytes);
         at += bytes;
     }
     tutti_device_charge(e->m.device, 0, 2.0 * (double)at);
@@ -335,16 +342,8 @@ static bool encodes(const tutti_engine *e)
     return e->exchange != NULL && e->exchange->verdict != TUTTI_EXCHANGE_PLAIN;
 }
 
-tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
+tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err)
 {
-    const tutti_codec_moment moment = { .step = e->progress.step,
-                                        .epoch = e->m.epoch,
-                                        .lr = e->m.lr,
-                                        .steps = e->m.steps,
-                                        .epochs = e->m.epochs,
-                                        .sum = sum,
-                                        .say = e->m.rank == 0 ? say : NULL,
-                                        .with = e };
     tutti_doing was;
     tutti_status status;
 
@@ -363,26 +362,45 @@ tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
     if (!e->exchange->weighed)
         e->exchange->report_from = e->progress.step;
     e->exchange->weighed = true;
-    if (!encodes(e))
-        return TUTTI_OK;
-    was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    status = tutti_codec_begin(e->exchange->codec, &moment, err);
-    keep_states(e, false);
-    tutti_engine_doing(e, was);
-    return status;
+    return TUTTI_OK;
 }
 
-void tutti_engine_exchange_left_out(tutti_engine *e)
+tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_error *err)
+{
+    const tutti_engine *e = begun->e;
+    const tutti_codec_moment moment = { .step = begun->step,
+                                        .epoch = begun->epoch,
+                                        .lr = begun->lr,
+                                        .steps = e->m.steps,
+                                        .epochs = e->m.epochs,
+                                        .sum = sum,
+                                        .say = begun->say != NULL ? say : NULL,
+                                        .with = (void *)(uintptr_t)begun };
+
+    if (!encodes(e))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_codec_begin(e->exchange->codec, &moment, err));
+    tutti_exchange_keep_states(e, e->exchange->kept, false);
+    return TUTTI_OK;
+}
+
+void tutti_engine_exchange_left_out(tutti_engine *e, uint64_t step)
 {
     if (!encodes(e))
         return;
-    keep_states(e, true);
-    tutti_codec_left_out(e->exchange->codec, e->progress.step);
+    tutti_exchange_keep_states(e, e->exchange->kept, true);
+    tutti_codec_left_out(e->exchange->codec, step);
+}
+
+bool tutti_engine_exchange_measures(const tutti_engine *e, uint64_t step)
+{
+    const uint64_t every = e->exchange != NULL ? e->exchange->report_every : 0;
+    return every > 0 && (step + 1) % every == 0;
 }
 
 /* ---- a piece ---- */
 
-static tutti_exchange_slot *take_slot(tutti_engine_exchange *x, tutti_error *err)
+tutti_exchange_slot *tutti_exchange_take_slot(tutti_engine_exchange *x, tutti_error *err)
 {
     tutti_exchange_slot *slot = NULL;
 
@@ -401,15 +419,14 @@ static tutti_exchange_slot *take_slot(tutti_engine_exchange *x, tutti_error *err
     return slot;
 }
 
-static void give_slot(tutti_engine_exchange *x, tutti_exchange_slot *slot)
+void tutti_exchange_give_slot(tutti_engine_exchange *x, tutti_exchange_slot *slot)
 {
     tutti_lock(x->monitor);
     slot->taken = false;
     tutti_unlock(x->monitor);
 }
 
-/* The tensors of a piece, and who encodes them in this step. */
-static tutti_status set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step, tutti_error *err)
+tutti_status tutti_exchange_set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step, tutti_error *err)
 {
     const tutti_engine_exchange *x = job->exchange;
 
@@ -626,7 +643,7 @@ static tutti_status linear(tutti_exchange_job *job, tutti_error *err)
 
 tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
-    return tutti_exchange(m, p, m->weight, err);
+    return tutti_exchange(m, p, p->weight, err);
 }
 
 /* p->g := the mean of what the members of `group` have there. */
@@ -635,10 +652,10 @@ static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group,
     tutti_exchange_job job = { .exchange = e->exchange, .group = group, .way = e->way, .moves = moves ? e : NULL };
     tutti_status status;
 
-    job.slot = take_slot(e->exchange, err);
+    job.slot = tutti_exchange_take_slot(e->exchange, err);
     if (job.slot == NULL)
         return TUTTI_ERR_STATE;
-    status = set_up(&job, p, e->progress.step, err);
+    status = tutti_exchange_set_up(&job, p, p->step, err);
     if (status == TUTTI_OK) {
         tutti_exchange_measure_begin(&job);
         wrap(&job);
@@ -650,7 +667,7 @@ static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group,
         tutti_exchange_measure_end(&job);
         unwrap(&job);
     }
-    give_slot(e->exchange, job.slot);
+    tutti_exchange_give_slot(e->exchange, job.slot);
     return status;
 }
 
@@ -665,10 +682,10 @@ static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight
             tutti_scale(m->device, p->count, scale, p->g);
         return mean_of(e, p, &p->group, moves, err);
     }
-    inside = tutti_exchange_team_group(e, p, &e->exchange->inside);
+    inside = tutti_exchange_team_group(p, &e->exchange->inside);
     TUTTI_TRY(tutti_allreduce_weighted(&inside, scale, tutti_f32(m->device, p->g, p->count), err));
     if (tutti_exchange_leads(e)) {
-        between = tutti_exchange_team_group(e, p, &e->exchange->between);
+        between = tutti_exchange_team_group(p, &e->exchange->between);
         TUTTI_TRY(mean_of(e, p, &between, moves, err));
     }
     return tutti_broadcast(&inside, 0, tutti_f32(m->device, p->g, p->count), err);
@@ -676,10 +693,13 @@ static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight
 
 tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err)
 {
+    return encodes(m->engine) ? through_codec(m, p, weight, false, err) : tutti_exchange_plain(m, p, weight, err);
+}
+
+tutti_status tutti_exchange_plain(tutti_method *m, tutti_piece *p, double weight, tutti_error *err)
+{
     tutti_engine *e = m->engine;
 
-    if (encodes(e))
-        return through_codec(m, p, weight, false, err);
     for (int i = 0; e->exchange != NULL && i < p->tensors; i++)
         e->exchange->payload[p->first_tensor + i] += e->tensors[p->first_tensor + i].count * sizeof(float);
     return tutti_engine_sum(e, p, (float)weight, err);
@@ -693,6 +713,7 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
                         .tensors = m->layout->n_tensors,
                         .g = x,
                         .x = x,
+                        .step = e->progress.step,
                         .group = tutti_group_keyed(&m->all, tutti_port_of("exchange of all", 0, 0),
                                                    (uint32_t)e->progress.step) };
     tutti_engine_bad bad;
@@ -731,5 +752,7 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
 
 const uint64_t *tutti_engine_payload(const tutti_engine *e)
 {
+    if (e->exchange != NULL)
+        tutti_engine_late_rest((tutti_engine *)(uintptr_t)e);
     return e->exchange != NULL ? e->exchange->payload : NULL;
 }

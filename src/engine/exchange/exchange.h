@@ -32,10 +32,25 @@ tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t save
 /* The plan is carried out, pieces are cut, the lane has its width. */
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_exchange_close(tutti_engine *e);
-/* Of a step; collective. */
-tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err);
-/* The step that began is left out: what codecs keep is as if it had not been. */
-void tutti_engine_exchange_left_out(tutti_engine *e);
+/* Before the first pass of a step, client thread, collective: codec-cost, before the first step of
+   this process. */
+tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err);
+/* A step whose exchange begins, with no view under way. group: its sums are over; this call's.
+   say: as codec.h has it; NULL: nobody listens. */
+typedef struct tutti_engine_begun {
+    tutti_engine *e;
+    tutti_group *group;
+    uint64_t step, epoch;
+    double lr;
+    void (*say)(void *with, const char *kind, const char *text);
+    void *with;
+} tutti_engine_begun;
+/* Collective; client thread, or the one that exchanges. */
+tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_error *err);
+/* That step, the last that began, is left out: what codecs keep is as if it had not been. */
+void tutti_engine_exchange_left_out(tutti_engine *e, uint64_t step);
+/* Will what the codec makes of that step's gradients be measured (codec_report)? */
+bool tutti_engine_exchange_measures(const tutti_engine *e, uint64_t step);
 /* Which worker owns that element, where parts have owners. */
 int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers);
 #endif

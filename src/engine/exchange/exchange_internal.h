@@ -48,6 +48,9 @@ typedef struct tutti_engine_exchange {
     size_t first_state, n_states; /* the codec's, in the plan */
     uint8_t *kept;               /* declared where steps may be left out: those states, but scratch,
                                     as they were when the step began; NULL: not needed */
+    float *asked;                /* n, declared: a gradient that is only looked at (ask.c); NULL:
+                                    none is */
+    uint8_t *asked_states;       /* declared: the codec's states while it is */
     uint64_t *payload;           /* bytes by tensor, in this process */
     uint64_t report_every, report_from; /* codec_report; steps of the run before this process */
     tutti_codec_record *records; /* n_tensors; NULL: it is 0 */
@@ -74,6 +77,18 @@ typedef struct tutti_exchange_job {
                                     encoded. NULL: gradients, which the step looks at */
 } tutti_exchange_job;
 
+/* ---- exchange.c ---- */
+
+/* One that nobody has; gives NULL with a sentence where all are taken. */
+tutti_exchange_slot *tutti_exchange_take_slot(tutti_engine_exchange *x, tutti_error *err);
+void tutti_exchange_give_slot(tutti_engine_exchange *x, tutti_exchange_slot *slot);
+/* The tensors of a piece, and who encodes them in this step. */
+tutti_status tutti_exchange_set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step,
+                                   tutti_error *err);
+/* Bytes of the codec's states but scratch. / kept := those, or back. */
+size_t tutti_exchange_state_bytes(const tutti_engine_exchange *x, const tutti_plan *plan);
+void tutti_exchange_keep_states(const tutti_engine *e, uint8_t *kept, bool back);
+
 /* ---- unit.c ---- */
 
 /* Of a view of this unit, in its wrappers: `what was sent, as decoded` is added with the weights
@@ -93,9 +108,8 @@ void tutti_checksum_tell(tutti_engine *e);
 /* Which is this worker's team, and the space as the teams' codecs see it. */
 tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err);
 bool tutti_exchange_leads(const tutti_engine *e); /* this worker encodes, for its team */
-/* `inside` or `between`, for a piece of this step. */
-tutti_group tutti_exchange_team_group(const tutti_engine *e, const tutti_piece *p,
-                                      const tutti_group *group);
+/* `inside` or `between`, for a piece of its step. */
+tutti_group tutti_exchange_team_group(const tutti_piece *p, const tutti_group *group);
 
 /* ---- message.c ---- */
 
@@ -105,6 +119,8 @@ tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exch
                                          tutti_error *err);
 /* Does this unit go by the owners of its parts? */
 bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_way way);
+/* The part of a unit that worker `owner` owns. */
+tutti_view tutti_exchange_part_of(const tutti_exchange_unit *u, int owner, int workers, int stage);
 /* Units whose codec makes messages: u->y := the mean of what the workers sent, as decoded. */
 tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err);
 

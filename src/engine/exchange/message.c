@@ -94,8 +94,7 @@ tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exch
     return TUTTI_OK;
 }
 
-/* The part of a unit that worker `owner` owns. */
-static tutti_view part_of(const tutti_exchange_unit *u, int owner, int workers, int stage)
+tutti_view tutti_exchange_part_of(const tutti_exchange_unit *u, int owner, int workers, int stage)
 {
     const size_t each =
         (u->view.count + (size_t)workers * PART_ALIGNMENT - 1) / ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
@@ -341,7 +340,7 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
 
     for (size_t i = 0; i < units; i++)
         for (int o = 0; o < workers && chosen(&job->unit[i], true); o++) {
-            const tutti_view v = part_of(&job->unit[i], o, workers, 0);
+            const tutti_view v = tutti_exchange_part_of(&job->unit[i], o, workers, 0);
             most += bound(&job->unit[i], &v);
             most_of_mine += o == me ? bound(&job->unit[i], &v) : 0;
         }
@@ -350,7 +349,7 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
         const size_t begin = bytes;
         for (size_t i = 0; i < units; i++) {
             const tutti_exchange_unit *u = &job->unit[i];
-            const tutti_view v = part_of(u, o, workers, 0);
+            const tutti_view v = tutti_exchange_part_of(u, o, workers, 0);
             if (!chosen(u, true))
                 continue;
             TUTTI_TRY(put(job, u, &v, u->x + at_of(u, &v), (uint8_t *)job->slot->send.at + bytes,
@@ -375,7 +374,7 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
     for (int r = 0; r < workers; r++) {
         const uint8_t *end = at + t->receive[r];
         for (size_t i = 0; i < units; i++) {
-            const tutti_view v = part_of(&job->unit[i], me, workers, 0);
+            const tutti_view v = tutti_exchange_part_of(&job->unit[i], me, workers, 0);
             if (chosen(&job->unit[i], true))
                 TUTTI_TRY(tutti_fail_within(
                     err, take(job, &job->unit[i], &v, r, &at, end, &t->theirs[(size_t)r * units + i], err),
@@ -399,14 +398,15 @@ static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *a
     for (int o = 0; o < workers; o++) {
         t->send[o] = 0;
         for (size_t i = 0; i < units; i++) {
-            const tutti_view v = part_of(&job->unit[i], o, workers, 1);
+            const tutti_view v = tutti_exchange_part_of(&job->unit[i], o, workers, 1);
             t->send[o] += chosen(&job->unit[i], true) ? bound(&job->unit[i], &v) : 0;
         }
     }
     TUTTI_TRY(tutti_exchange_grow(&job->slot->out, t->send[me] + 1, 1, err));
     for (size_t i = 0; i < units; i++) {
         const tutti_exchange_unit *u = &job->unit[i];
-        const tutti_view v = part_of(u, me, workers, 1), stage0 = part_of(u, me, workers, 0);
+        const tutti_view v = tutti_exchange_part_of(u, me, workers, 1),
+                         stage0 = tutti_exchange_part_of(u, me, workers, 0);
         float *y = u->y + at_of(u, &v);
         const float *x = y;
         message m;
@@ -426,7 +426,7 @@ static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *a
     for (int o = 0; o < workers; o++) {
         const uint8_t *end = at + t->receive[o];
         for (size_t i = 0; i < units; i++) {
-            const tutti_view v = part_of(&job->unit[i], o, workers, 1);
+            const tutti_view v = tutti_exchange_part_of(&job->unit[i], o, workers, 1);
             if (chosen(&job->unit[i], true))
                 TUTTI_TRY(tutti_fail_within(
                     err, take(job, &job->unit[i], &v, o, &at, end, &t->all[(size_t)o * units + i], err),
@@ -457,16 +457,16 @@ static tutti_status by_owners(tutti_exchange_job *job, tutti_error *err)
             continue;
         tutti_fill(d, u->view.count, 0, u->y);
         for (int o = 0; o < workers; o++) {
-            const tutti_view v = part_of(u, o, workers, 1);
+            const tutti_view v = tutti_exchange_part_of(u, o, workers, 1);
             TUTTI_TRY(add(job, u, &v, &t.all[(size_t)o * units + i], o, 1, u->y + at_of(u, &v), err));
         }
         good = tutti_finite(d, u->view.count, u->y);
         for (int o = 0; o < workers && good && u->finite; o++) {
-            const tutti_view v = part_of(u, o, workers, 0);
+            const tutti_view v = tutti_exchange_part_of(u, o, workers, 0);
             TUTTI_TRY(account(job, u, &v, &t.own[(size_t)o * units + i], err));
         }
         if (good && asked[i]) {
-            const tutti_view v = part_of(u, me, workers, 1);
+            const tutti_view v = tutti_exchange_part_of(u, me, workers, 1);
             TUTTI_TRY(account(job, u, &v, &t.all[(size_t)me * units + i], err));
         }
     }

@@ -2,7 +2,8 @@
    they are. The mean goes through the codec once, from the first of them to the first of each other
    machine, and what it has become is handed to the others as it is. So links between machines carry
    what as many workers as there are machines would send. And what a codec loses it loses of a mean,
-   which has less noise than its parts. (1-bit Adam and DGC ask for it; BAGUA does it by default.)
+   which has less noise than its parts. (1-bit Adam and DGC ask for it; BAGUA does it by default,
+   so `bagua` says the teams itself.)
 
    To the codec there are as many workers as teams: its draws, its residuals, what it learns and
    who owns a part are the teams'. A team's states are those of its first worker; the others
@@ -93,9 +94,9 @@ tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
             e->options.codec_hierarchy, m->workers, x->spec);
     if (e->options.codec_cost != TUTTI_CODEC_COST_OFF)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-cost predicts exchanges among all workers, and with codec-hierarchy '%.40s' the first "
-                          "of each team alone take part; leave codec-cost off",
-                          e->options.codec_hierarchy);
+                          "codec-cost predicts exchanges among all workers, and with teams of %d (codec-hierarchy) the "
+                          "first of each alone take part; leave codec-cost off",
+                          team);
     x->inside_ranks = tutti_alloc((size_t)team, sizeof *x->inside_ranks);
     x->first_ranks = tutti_alloc((size_t)teams, sizeof *x->first_ranks);
     if (x->inside_ranks == NULL || x->first_ranks == NULL)
@@ -110,14 +111,31 @@ tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+tutti_status tutti_exchange_teams(tutti_method *m, const char *option, int team, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+
+    if (strcmp(e->options.codec_hierarchy, "none") != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec-hierarchy is '%.40s', but method '%s' says it itself (%s); leave codec-hierarchy away",
+                          e->options.codec_hierarchy, m->ops->name, option);
+    if (e->collective != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "collective is '%.80s', for sums over all workers, but under method '%s' the first workers "
+                          "of teams sum (%s); leave collective at auto, or turn the teams off",
+                          e->collective, m->ops->name, option);
+    e->codec_team = team;
+    return TUTTI_OK;
+}
+
 bool tutti_exchange_leads(const tutti_engine *e)
 {
     return e->m.rank % e->exchange->team == 0;
 }
 
-tutti_group tutti_exchange_team_group(const tutti_engine *e, const tutti_piece *p, const tutti_group *group)
+tutti_group tutti_exchange_team_group(const tutti_piece *p, const tutti_group *group)
 {
-    return tutti_group_keyed(group, (uint64_t)(p->index + 1), (uint32_t)e->steps_here);
+    return tutti_group_keyed(group, (uint64_t)(p->index + 1), p->group.sequence); /* of the step, before any use */
 }
 
 int tutti_exchange_team(const tutti_engine *e)

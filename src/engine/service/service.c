@@ -247,7 +247,8 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
 
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
 {
-    const tutti_service *table = e->m.ops->services;
+    const tutti_method_ops *ops = e->m.ops;
+    const tutti_service *table = ops->serves == NULL || ops->serves(e->m.self) ? ops->services : NULL;
     const size_t ranks = (size_t)e->m.workers + (size_t)e->m.servers;
     int n = 0;
 
@@ -278,21 +279,12 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     return tutti_monitor_open(&e->services.monitor, e->rt, err);
 }
 
-void tutti_engine_services_close(tutti_engine *e)
+void tutti_engine_services_end(tutti_engine *e)
 {
     tutti_request end[TUTTI_SERVICES_MOST + 2] = { 0 };
 
-    if (e->services.monitor == NULL) {
-        tutti_free(e->services.watched); /* opening has failed */
-        tutti_free(e->services.wanted);
-        tutti_free(e->services.sent);
-        tutti_free(e->services.received);
-        tutti_engine_pace_close(e);
-        e->services.watched = NULL;
-        e->services.wanted = NULL;
-        e->services.sent = e->services.received = NULL;
+    if (e->services.monitor == NULL)
         return;
-    }
     tutti_engine_call_drop(e, &e->pace.call);
     tutti_lock(e->services.monitor);
     e->services.closing = true;
@@ -308,9 +300,14 @@ void tutti_engine_services_close(tutti_engine *e)
             tutti_cancel(e->world, &end[i]);
             e->services.at[i].thread = NULL;
         }
+}
+
+void tutti_engine_services_close(tutti_engine *e)
+{
+    tutti_engine_services_end(e);
     /* only now: whoever answers looks through the lists of all, and who
        watches wakes any server for a loss */
-    for (int i = 0; i < e->services.n; i++) {
+    for (int i = 0; i < e->services.n && e->services.monitor != NULL; i++) { /* NULL: opening has failed */
         tutti_cancel(e->world, &e->services.at[i].wake);
         tutti_desk_close(&e->services.at[i].desk);
         tutti_free(e->services.at[i].unanswered);
@@ -344,7 +341,10 @@ tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err)
 
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err)
 {
-    const tutti_status own = status == TUTTI_ERR_PEER ? tutti_engine_services_look(e, err) : TUTTI_OK;
+    tutti_status own = status == TUTTI_ERR_PEER ? tutti_engine_services_look(e, err) : TUTTI_OK;
+
+    if (status == TUTTI_ERR_PEER && own == TUTTI_OK)
+        own = tutti_engine_pieces_own_failure(e, err);
     return own != TUTTI_OK ? own : status;
 }
 
@@ -561,6 +561,22 @@ bool tutti_engine_owes(tutti_engine *e, int index)
     owed = e->services.at[index].owed > 0;
     tutti_unlock(e->services.monitor);
     return owed;
+}
+
+bool tutti_engine_wait_idle(tutti_engine *e, int index, int64_t until_ns)
+{
+    const service *s = &e->services.at[index];
+    bool stops;
+
+    tutti_lock(e->services.monitor);
+    while (!(stops = e->services.held || e->services.closing || e->services.status != TUTTI_OK)) {
+        const bool idle = s->owed == 0 && !s->busy;
+        if (idle && tutti_now_ns(e->rt) >= until_ns)
+            break;
+        tutti_wait(e->services.monitor, idle ? until_ns : TUTTI_FOREVER, NULL);
+    }
+    tutti_unlock(e->services.monitor);
+    return !stops;
 }
 
 tutti_engine_desk *tutti_engine_desk_of(tutti_engine *e, int index)

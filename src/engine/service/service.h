@@ -99,6 +99,9 @@ typedef struct tutti_engine_services {
 /* ---- service.c ---- */
 
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err);
+/* Services end, and so do calls that the lane's threads are in: it runs out by itself then. / They
+   end, and what the lane may still have looked at goes: after the lane is closed, or at rest. */
+void tutti_engine_services_end(tutti_engine *e);
 void tutti_engine_services_close(tutti_engine *e);
 /* Of a call of the client that a lost worker has ended. If it asked a service of mine that failed
    meanwhile, it has left because of me, and then mine is the cause. */

@@ -19,6 +19,7 @@
    at multiples of NN_ROWS and adds the parts in order gets the same bits. */
 #ifndef TUTTI_NN_MATH_H
 #define TUTTI_NN_MATH_H
+#include <math.h>
 #include <string.h>
 #include "tutti/kernels.h"
 
@@ -214,6 +215,11 @@ size_t tutti_nn_attention_scratch(const nn_attention *a);
    the best class is the label and the loss finite. */
 double tutti_nn_entropy_loss(size_t rows, const nn_entropy *state, const uint32_t *labels,
                              size_t *right);
+/* One of these losses. */
+static inline double nn_entropy_loss_of(const nn_entropy *state)
+{
+    return log((double)state->sum) + ((double)state->max - (double)state->label);
+}
 /* Inverted dropout: y = x / (1 - p) where element first + i is kept, else 0. p in [0, 1) is taken
    to 1/65536, and the factor fits what was taken. Whether an element is kept is a function of rng
    and its index alone (tutti_draws, draw first + i). So the backward is the same call on the slope,

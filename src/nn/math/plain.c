@@ -70,7 +70,7 @@ double tutti_nn_entropy_loss(size_t rows, const nn_entropy *state, const uint32_
 
     *right = 0;
     for (size_t r = 0; r < rows; r++) {
-        const double loss = log((double)state[r].sum) + ((double)state[r].max - (double)state[r].label);
+        const double loss = nn_entropy_loss_of(&state[r]);
         *right += state[r].best == labels[r] && isfinite(loss);
         total += loss;
     }

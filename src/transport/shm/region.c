@@ -104,9 +104,43 @@ uint64_t tutti_shm_space_left(int fd)
 
 static tutti_shm_header *map(int fd, uint64_t bytes)
 {
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
 
     return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* Maps it; the rest of the beginning of `planned`. */
+static tutti_status begin(tutti_shm_region *out, const tutti_shm_header *planned, tutti_error *err)
+{
+    out->header = map(out->fd, planned->bytes);
+    if (out->header == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, errno,
+                          "cannot map the %" PRIu64 " bytes of the shared memory of %d workers", planned->bytes,
+                          planned->size);
+    /* fresh pages are zero, which is every counter's and state's start */
+    memcpy(out->header, planned, sizeof *planned);
+    for (int r = 0; r < planned->size; r++)
+        out->header->ranks[r].blame = -1;
+    return TUTTI_OK;
+}
+
+static tutti_status check_size(int size, tutti_error *err)
+{
+    if (size < 1 || size > TUTTI_SHM_RANKS)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", size,
+                          TUTTI_SHM_RANKS);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_shm_region_own(tutti_shm_region *out, int size, bool spin, tutti_error *err)
+{
+    tutti_shm_header planned;
+
+    *out = (tutti_shm_region){ .fd = -1, .owned = true };
+    TUTTI_TRY(check_size(size, err));
+    planned = layout(size, spin);
+    return begin(out, &planned, err);
 }
 
 tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, tutti_error *err)
@@ -116,9 +150,7 @@ tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, t
     int cause;
 
     *out = (tutti_shm_region){ .fd = -1, .owned = true };
-    if (size < 1 || size > TUTTI_SHM_RANKS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", size,
-                          TUTTI_SHM_RANKS);
+    TUTTI_TRY(check_size(size, err));
     planned = layout(size, spin);
     out->fd = nameless_file();
     if (out->fd < 0) {
@@ -145,16 +177,7 @@ tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, t
                             size, planned.bytes, (double)planned.bytes / MIB, have, (double)have / MIB);
         goto out;
     }
-    out->header = map(out->fd, planned.bytes);
-    if (out->header == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, errno,
-                            "cannot map the %" PRIu64 " bytes of the shared memory of %d workers", planned.bytes, size);
-        goto out;
-    }
-    /* fresh pages are zero, which is every counter's and state's start */
-    memcpy(out->header, &planned, sizeof planned);
-    for (int r = 0; r < size; r++)
-        out->header->ranks[r].blame = -1;
+    status = begin(out, &planned, err);
 out:
     if (status != TUTTI_OK)
         tutti_shm_region_close(out);

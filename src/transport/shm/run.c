@@ -1,6 +1,7 @@
 /* run.c: ranks that are threads of one process, for tests, sanitizers and small runs. The same
-   region and the same code as for processes; only the mapping is shared, and the parent's part
-   (writing down who ended how) is done by the thread itself after its rank_main has returned. */
+   region and the same code as for processes; only it lies in the process's own memory, of which
+   there is one mapping, and the parent's part (writing down who ended how) is done by the thread
+   itself after its rank_main has returned. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -74,7 +75,7 @@ tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch,
     char name[24];
     int started = 0;
 
-    status = tutti_shm_region_open(&within.region, n, cores_for(n), err);
+    status = tutti_shm_region_own(&within.region, n, cores_for(n), err);
     if (status != TUTTI_OK)
         return status;
     ranks = tutti_alloc((size_t)n, sizeof *ranks);

@@ -56,7 +56,7 @@ static tutti_status find_region(shm_endpoint *e, const tutti_launch *launch, tut
     }
     if (text == NULL) {
         if (e->size == 1)
-            return tutti_shm_region_open(&e->region, 1, false, err);
+            return tutti_shm_region_own(&e->region, 1, false, err);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "worker %d of %d has no shared memory: " TUTTI_SHM_VARIABLE_FD
                           " is not set; start the workers with the launcher (tutti train -n %d)",

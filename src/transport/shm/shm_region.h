@@ -2,7 +2,8 @@
    with it. Read by the shm transport (the ranks) and by the launch room (their parent), and by
    nobody else.
 
-   The region is one nameless file in /dev/shm. It begins
+   The region is one nameless file in /dev/shm, or, where all ranks are threads of one process,
+   memory of that process. It begins
 
        header | rank lines | expulsions | pairs | bodies of the pairs' rings | ...
        windows, appended later by shm/window.c
@@ -114,7 +115,7 @@ typedef struct tutti_shm_header {
 } tutti_shm_header;
 
 typedef struct tutti_shm_region {
-    int fd;
+    int fd;                      /* -1: the process's own memory */
     bool owned;                  /* unmap and close with it */
     tutti_shm_header *header;
 } tutti_shm_region;
@@ -123,6 +124,9 @@ typedef struct tutti_shm_region {
 /* Makes and maps the region of `size` ranks. `spin`: see the header. The descriptor is
    close-on-exec. */
 tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, tutti_error *err);
+/* The same for ranks that are threads of this process: its own memory, of which the kernel gives
+   what is touched. Nobody else can find it, and /dev/shm may be as small as it likes. */
+tutti_status tutti_shm_region_own(tutti_shm_region *out, int size, bool spin, tutti_error *err);
 /* Maps the region a parent has made, after checking that it is one. */
 tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, int size,
                                      tutti_error *err);

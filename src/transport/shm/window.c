@@ -8,6 +8,10 @@
    mount of a memory file seldom offers them, so each rank asks for its own part once it is there
    (MADV_COLLAPSE, Linux 6.1).
 
+   Where ranks are threads a window is memory of their process, like all that it allocates: the
+   kernel gives a page when it is touched. What the machine has not is refused here, as the kernel
+   would promise it.
+
    The meetings of one call: sizes are known; parts are reserved; the window is mapped (of thread
    ranks by rank 0); nobody reads the lines any more. Every rank attends all four whatever went
    wrong, so a failure is told to all. */
@@ -63,6 +67,7 @@ static bool places(const shm_endpoint *e, int rank, uint64_t *mine, uint64_t *wh
    the mapping. */
 static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
 {
+    const int kind = e->region.fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     const uint64_t room = whole + SHM_HUGE_BYTES;
     unsigned char *reserved = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at;
     void *memory;
@@ -73,7 +78,8 @@ static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
         return NULL;
     }
     at = reserved + (e->window_end - (uint64_t)(uintptr_t)reserved) % SHM_HUGE_BYTES;
-    memory = mmap(at, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, e->region.fd, (off_t)e->window_end);
+    memory = mmap(at, whole, PROT_READ | PROT_WRITE, kind | MAP_FIXED, e->region.fd,
+                  e->region.fd >= 0 ? (off_t)e->window_end : 0);
     if (memory == MAP_FAILED) {
         *cause = errno;
         munmap(reserved, room);
@@ -87,10 +93,14 @@ static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
 
 /* A wish: what the kernel does not give stays on small pages. EAGAIN: pages were on their way
    somewhere else just then. */
-static void collapse(unsigned char *part, size_t bytes)
+static void collapse(const shm_endpoint *e, unsigned char *part, size_t bytes)
 {
     const size_t whole = bytes / SHM_HUGE_BYTES * SHM_HUGE_BYTES;
 
+    if (e->region.fd < 0) { /* as it is touched */
+        (void)madvise(part, whole, MADV_HUGEPAGE);
+        return;
+    }
     for (size_t at = 0; at < whole; at += SHM_HUGE_BYTES)
         for (int attempt = 0; attempt < 3 && madvise(part + at, SHM_HUGE_BYTES, MADV_COLLAPSE) != 0 && errno == EAGAIN;
              attempt++)
@@ -117,6 +127,15 @@ static int first_cause(const shm_endpoint *e, bool mapping)
     return 0;
 }
 
+/* Room for my part, `mine` from the window's start; an errno. Threads have one memory: rank 0
+   looks. */
+static int reserve(const shm_endpoint *e, uint64_t mine, uint64_t bytes, uint64_t whole)
+{
+    if (e->region.fd >= 0)
+        return tutti_shm_reserve(e->region.fd, e->window_end + mine, bytes);
+    return e->rank == 0 && whole > tutti_machine_bytes() ? ENOMEM : 0;
+}
+
 /* The same sentence on every rank: it is made of what all have laid open. */
 static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t whole, tutti_error *err)
 {
@@ -130,6 +149,11 @@ static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t wh
                           "all must open the same ones in the same order",
                           width, e->header->ranks[0].window_name, stranger, width,
                           e->header->ranks[stranger].window_name);
+    if (cause != 0 && e->region.fd < 0)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
+                          "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB), this machine has %.1f MiB; "
+                          "use fewer workers or a smaller window",
+                          name, e->size, whole, (double)whole / MIB, (double)tutti_machine_bytes() / MIB);
     if (cause == EFBIG)
         return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
                           "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB) of one file; "
@@ -171,13 +195,14 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
 
     sized = places(e, e->rank, &mine, &whole);
     if (self->window_cause == 0 && other_name(e) < 0)
-        self->window_cause = sized ? tutti_shm_reserve(e->region.fd, e->window_end + mine, bytes) : EFBIG;
+        self->window_cause = sized ? reserve(e, mine, bytes, whole) : EFBIG;
     status = tutti_shm_meet(e, err);
     if (status != TUTTI_OK)
         goto out;
 
     if (first_cause(e, false) != 0) {
-        if (self->window_cause == 0 && bytes > 0) /* give mine back before anybody looks what is left */
+        /* give mine back before anybody looks what is left */
+        if (self->window_cause == 0 && bytes > 0 && e->region.fd >= 0)
             fallocate(e->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(e->window_end + mine),
                       (off_t)bytes);
     } else if (other_name(e) < 0 && whole > 0 && (e->within == NULL || e->rank == 0)) {
@@ -186,7 +211,7 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
             uint64_t at, unused;
             places(e, r, &at, &unused);
             if (e->within != NULL || r == e->rank)
-                collapse(memory + at, e->header->ranks[r].window_bytes);
+                collapse(e, memory + at, e->header->ranks[r].window_bytes);
         }
         if (memory != NULL) {
             shm_window **list = e->within != NULL ? &e->within->windows : &e->windows;

@@ -8,6 +8,9 @@
      3. or another rank has expelled it;
      4. or it has been silent for peer-timeout.
 
+   One that gave up because of a rank of which nothing is known yet is gone a moment later, or when
+   that is known: else a survivor that hears from another first cannot say what happened.
+
    All that has come from it is read first. The loss is noted, then the requests that need it end,
    then its connections are closed, with a last frame that tells it so.
 
@@ -152,6 +155,15 @@ static void read_all(tcp_endpoint *e, const tcp_peer *p)
     }
 }
 
+/* Why is on its way: from the meeting place, or as the end of that rank's own connection. */
+static bool why_will_come(const tcp_endpoint *e, int rank, int64_t now)
+{
+    const int root = tutti_tcp_because_of(e, rank);
+
+    return root != rank && e->roll.ranks[root].state < TUTTI_MEET_LEFT &&
+           now - e->peers[rank].said_ns < TCP_PATIENCE_NS;
+}
+
 void tutti_tcp_judge(tcp_endpoint *e)
 {
     const int64_t now = e->passed_ns;
@@ -172,7 +184,7 @@ void tutti_tcp_judge(tcp_endpoint *e)
                (p->links[0].ended && (state >= TUTTI_MEET_LEFT || e->control.fd < 0)) ||
                (p->cut_ns != 0 && now - p->cut_ns >= TCP_HEARSAY_NS) ||
                (p->said_ns != 0 && now - p->said_ns >= (state == TUTTI_MEET_LOST ? TCP_PATIENCE_NS : TCP_LINGER_NS));
-        if (!gone)
+        if (!gone || why_will_come(e, r, now))
             continue;
         if (!p->given_up)
             read_all(e, p);

@@ -1,9 +1,9 @@
-/* arrivals.c: samples that come at a rate of their own (data.h). All counts are whole samples, so
-   that arrived = taken + dropped + waiting holds to the sample. Sample k (from 1) comes k / rate
+/* arrivals.c: samples that come at a rate of their own (arrivals.h). All counts are whole samples,
+   so that arrived = taken + dropped + waiting holds to the sample. Sample k (from 1) comes k / rate
    seconds after the beginning. Nothing but a take ever makes room, so what a full buffer has
    dropped since the last look is told at the next. */
-#include "data_internal.h"
 #include <math.h>
+#include "tutti/arrivals.h"
 
 static const double ns = 1e9;
 
@@ -38,13 +38,20 @@ uint64_t tutti_arrivals_waiting(tutti_arrivals *a, int64_t now_ns)
     return waiting(a);
 }
 
+int64_t tutti_arrivals_due(const tutti_arrivals *a, uint64_t n)
+{
+    const uint64_t there = waiting(a);
+
+    return due(a, a->arrived + (n > there ? n - there : 0));
+}
+
 void tutti_arrivals_take(tutti_arrivals *a, tutti_runtime *rt, uint64_t n)
 {
     const int64_t asked = tutti_now_ns(rt);
     int64_t now = asked;
 
-    for (uint64_t there; (there = tutti_arrivals_waiting(a, now)) < n; now = tutti_now_ns(rt))
-        tutti_sleep_until(rt, due(a, a->arrived + n - there));
+    for (; tutti_arrivals_waiting(a, now) < n; now = tutti_now_ns(rt))
+        tutti_sleep_until(rt, tutti_arrivals_due(a, n));
     a->waited_ns += now - asked;
     a->taken += n;
 }

@@ -1,0 +1,324 @@
+/* by_piece.c: each piece is updated as soon as it is exchanged (m->by_piece), and the next step
+   begins meanwhile: need(unit) waits for the pieces that meet the unit's tensors and for no others.
+   So nothing waits for all workers at the border of two steps (Peng et al. 2019, ByteScheduler,
+   section 3.4: per-layer waits in place of the barrier).
+
+   When may a piece be updated? A gradient is ready before the backward of its unit has read the
+   unit's values for the last time: its input's gradient still needs them. So two things have to
+   have happened: the piece is exchanged, and all units that it meets are through with their
+   backward (tutti_engine_done). Whichever comes last updates: the thread that has exchanged, or the
+   client's in `done`. A client that does not say when it needs what (engine_options.needs) is
+   through when its pass is, and waits for everything when the next begins.
+
+   Who waits for what of the step before:
+     pass        gradients of tables, since it clears them; all, without engine_options.needs
+     need        the unit's pieces; then the client's own memory of them is written
+     need_rows   the table's
+     ready       the tensor's, which only a client has not asked for that does not use its values
+     passed      those of tensors that had no gradient
+     arrive      all: before a checkpoint, a look at the model, the end
+   So by the end of a step's first pass nothing of the step before is left, and a piece never starts
+   anew before it is over.
+
+   The rate is that of the gradient's own step and goes with the piece, as do step, weight and
+   group: an exchange may run when the method is in the next step.
+
+   An exchange that has failed ends the run. It is told by whatever waits for the piece, else by the
+   next pass, step or meeting. Those that follow it do not begin, so all that is waited for ends. */
+#include <errno.h>
+
+#include "engine_internal.h"
+
+/* ---- may it be? ---- */
+
+static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+    const char *why = m->ops->exchange == NULL                             ? "exchanges no gradients"
+                      : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->own_pace ? "keeps models that differ"
+                      : m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES | TUTTI_DIRECTION)
+                          ? "has an update of its own"
+                      : m->ops->step != NULL ? "has a step hook, which comes after all exchanges"
+                      : m->whole             ? "looks at the whole gradient before the first piece is exchanged"
+                      : e->merge.declared    ? "makes one update of several steps"
+                      : e->late.steps > 0    ? "applies gradients some steps late"
+                      : e->take.on           ? "decides how many samples a step has"
+                                             : NULL;
+
+    return why == NULL ? TUTTI_OK
+                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                    "method '%s' would update each piece as soon as it is exchanged, but it %s",
+                                    m->ops->name, why);
+}
+
+tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+
+    TUTTI_TRY(refuse_method(m, err));
+    if (e->client.updates)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is 'client', whose update is one call for the whole model, but method '%s' "
+                          "updates each piece as soon as it is exchanged; give the optimizer's rule, as "
+                          "sgd(lr=0.05,momentum=0.9), or have the method update at the end of a step",
+                          m->ops->name);
+    if (e->options.clip_norm > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "clip-norm is %g, but method '%s' updates each piece as soon as it is exchanged, before "
+                          "the norm of the whole gradient is known; leave clip-norm at 0, or have the method update "
+                          "at the end of a step",
+                          e->options.clip_norm, m->ops->name);
+    if (e->scaler.on || e->options.nonfinite == TUTTI_NONFINITE_SKIP)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s may leave out a step, but method '%s' updates each piece as soon as it is exchanged, "
+                          "before it is known of the others whether they are finite; %s, or have the method update "
+                          "at the end of a step",
+                          e->scaler.on ? "loss-scale" : "nonfinite=skip", m->ops->name,
+                          e->scaler.on ? "leave it off" : "leave nonfinite at stop");
+    if (tutti_exchange_codec(m) != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec is '%.80s', whose step begins when the exchange of the one before is over, but "
+                          "method '%s' lets them overlap; leave codec away, or have the method update at the end of a "
+                          "step",
+                          tutti_exchange_codec(m), m->ops->name);
+    return TUTTI_OK;
+}
+
+static tutti_status arrive(void *self, tutti_error *err)
+{
+    return tutti_engine_by_piece_rest(self, err);
+}
+
+static const tutti_facility_ops facility = { .arrive = arrive };
+
+tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+
+    if (m->cut_bytes && tutti_exchange_codec(m) != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec is '%.80s', which encodes whole tensors, but method '%s' cuts pieces inside of them; "
+                          "leave codec away, or take a method whose pieces end between tensors (ddp)",
+                          tutti_exchange_codec(m), m->ops->name);
+    if (m->order == TUTTI_ORDER_OWN && (m->traits & TUTTI_THROUGH_SERVERS) == 0 && m->workers > 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' lets each worker order its exchanges by itself, but they are collectives, which "
+                          "all must begin in one order",
+                          m->ops->name);
+    if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->own_pace || e->late.steps > 0 || m->whole))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' orders the exchanges of a step's pieces, but it has none that begin beside the "
+                          "computation of the step",
+                          m->ops->name);
+    if (!m->by_piece)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_by_piece_check(m, err));
+    e->by_piece.through = tutti_alloc((size_t)e->layout.n_tensors, sizeof *e->by_piece.through);
+    e->by_piece.stale = tutti_alloc((size_t)e->layout.n_tensors, sizeof *e->by_piece.stale);
+    if (e->by_piece.through == NULL || e->by_piece.stale == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d tensors", e->layout.n_tensors);
+    tutti_facility_add(m, &facility, e);
+    return tutti_monitor_open(&e->by_piece.door, e->rt, err);
+}
+
+void tutti_engine_by_piece_close(tutti_engine *e)
+{
+    tutti_monitor_close(e->by_piece.door);
+    tutti_free(e->by_piece.through);
+    tutti_free(e->by_piece.stale);
+}
+
+/* ---- updates ---- */
+
+/* here: on the client's thread, whose time it is. */
+static void update(tutti_engine *e, int k, bool here)
+{
+    tutti_engine_piece *s = &e->piece_state[k];
+    const tutti_doing was = here ? tutti_engine_doing(e, TUTTI_DOING_OTHER) : TUTTI_DOING_OTHER;
+
+    s->updated_here = here;
+    s->updating_ns = tutti_now_ns(e->rt);
+    tutti_engine_update_piece(e, &e->pieces[k], &s->rate);
+    s->updated_ns = tutti_now_ns(e->rt);
+    if (here)
+        tutti_engine_doing(e, was);
+}
+
+void tutti_engine_by_piece_exchanged(tutti_engine *e, int k)
+{
+    tutti_engine_piece *s = &e->piece_state[k];
+    bool last;
+
+    tutti_lock(e->by_piece.door);
+    s->exchanged = true;
+    last = s->held == 0;
+    tutti_unlock(e->by_piece.door);
+    if (last)
+        update(e, k, !s->on_lane);
+}
+
+/* What the client computes with its values is over. A door, and no atomic: in virtual time whoever
+   goes through it has first spent what it has computed. */
+static void is_through(tutti_engine *e, int tensor)
+{
+    if (e->by_piece.through[tensor])
+        return;
+    e->by_piece.through[tensor] = true;
+    for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
+        tutti_engine_piece *s = &e->piece_state[k];
+        bool last;
+        tutti_lock(e->by_piece.door);
+        last = --s->held == 0 && s->exchanged;
+        tutti_unlock(e->by_piece.door);
+        if (last)
+            update(e, k, true);
+    }
+}
+
+/* ---- waiting; client thread ---- */
+
+/* Of those that were waited for. */
+static tutti_status told(tutti_engine *e, tutti_error *err)
+{
+    if (e->by_piece.status != TUTTI_OK && err != NULL)
+        *err = e->by_piece.error;
+    if (e->by_piece.status != TUTTI_OK || !e->broken || err == NULL)
+        return e->by_piece.status;
+    /* an exchange was closed, and gave no sentence: a service has failed */
+    TUTTI_TRY(tutti_engine_services_look(e, err));
+    return tutti_fail_rank(err, TUTTI_ERR_STATE, e->m.rank,
+                           "worker %d: an exchange of method '%s' was closed before it was over", e->m.rank,
+                           e->m.ops->name);
+}
+
+static void wait_for_piece(tutti_engine *e, int k)
+{
+    tutti_error why;
+    const tutti_status status = tutti_job_wait(e->lane, &e->piece_state[k].job, &why);
+
+    e->by_piece.left -= e->pieces[k].step != e->progress.step;
+    tutti_engine_piece_over(e, k, status);
+    if (status == TUTTI_OK)
+        return;
+    e->broken = true; /* the lane may have ended it before it began */
+    if (status == TUTTI_CLOSED || e->by_piece.status != TUTTI_OK)
+        return;
+    e->by_piece.status = status;
+    e->by_piece.error = why;
+}
+
+static bool of_the_step_before(const tutti_engine *e, int k)
+{
+    return e->piece_state[k].pending && e->pieces[k].step != e->progress.step;
+}
+
+tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err)
+{
+    const tutti_doing was = tutti_engine_expose(e);
+
+    for (int k = 0; k < e->layout.n_pieces && e->m.by_piece; k++)
+        if (e->piece_state[k].pending && e->piece_state[k].on_lane)
+            wait_for_piece(e, k);
+    tutti_engine_doing(e, was);
+    return told(e, err);
+}
+
+tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_error *err)
+{
+    const int end = e->pieces_of[tensor].end;
+    int k = e->pieces_of[tensor].first;
+    tutti_doing was;
+
+    while (k < end && !of_the_step_before(e, k))
+        k++;
+    if (k == end)
+        return TUTTI_OK;
+    was = tutti_engine_expose(e);
+    for (; k < end; k++)
+        if (of_the_step_before(e, k))
+            wait_for_piece(e, k);
+    tutti_engine_doing(e, was);
+    return e->broken ? tutti_engine_by_piece_rest(e, err) : TUTTI_OK;
+}
+
+/* The client's memory of it becomes as x is, once a step. */
+static void hand_out(tutti_engine *e, int tensor)
+{
+    if (e->by_piece.stale[tensor])
+        tutti_engine_deliver(e, tensor, 0, e->tensors[tensor].count);
+    e->by_piece.stale[tensor] = false;
+}
+
+tutti_status tutti_engine_by_piece_need(tutti_engine *e, int unit, tutti_error *err)
+{
+    for (int i = 0; i < e->layout.n_tensors && (e->by_piece.left > 0 || e->by_piece.hands_out); i++)
+        if (e->tensors[i].unit == unit) {
+            TUTTI_TRY(tutti_engine_by_piece_tensor(e, i, err));
+            hand_out(e, i);
+        }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_by_piece_need_table(tutti_engine *e, int tensor, tutti_error *err)
+{
+    TUTTI_TRY(tutti_engine_by_piece_tensor(e, tensor, err));
+    hand_out(e, tensor);
+    return TUTTI_OK;
+}
+
+/* ---- a step ---- */
+
+tutti_status tutti_engine_by_piece_pass(tutti_engine *e, const tutti_pass *next, tutti_error *err)
+{
+    bool by_unit;
+
+    if (e->broken || (!e->options.needs && e->by_piece.left > 0))
+        TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
+    by_unit = e->by_piece.left > 0;
+    for (int i = 0; i < e->layout.n_tensors && !next->keep; i++)
+        if (e->tensors[i].row_sparse)
+            TUTTI_TRY(tutti_engine_by_piece_tensor(e, i, err));
+    for (int i = 0; i < e->layout.n_tensors; i++) {
+        e->by_piece.through[i] = false;
+        e->by_piece.stale[i] = by_unit && e->values_changed && e->params[i].values != NULL;
+    }
+    e->by_piece.hands_out = by_unit && e->values_changed;
+    if (e->by_piece.hands_out)
+        e->values_changed = false;
+    else
+        tutti_engine_hand_out(e);
+    e->by_piece.rate = tutti_rate_now(&e->m);
+    return TUTTI_OK;
+}
+
+void tutti_engine_by_piece_done(tutti_engine *e, int unit)
+{
+    for (int i = 0; i < e->layout.n_tensors && e->pass.exchange && e->options.needs; i++)
+        if (e->tensors[i].unit == unit && e->announced[i]) /* else there is more to come of it */
+            is_through(e, i);
+}
+
+void tutti_engine_by_piece_passed(tutti_engine *e)
+{
+    for (int i = 0; i < e->layout.n_tensors; i++) {
+        hand_out(e, i);
+        if (e->pass.exchange)
+            is_through(e, i);
+    }
+    e->by_piece.hands_out = false;
+}
+
+tutti_status tutti_engine_by_piece_go_on(tutti_engine *e, tutti_error *err)
+{
+    if (e->broken)
+        return tutti_engine_by_piece_rest(e, err);
+    if (!e->exchanged)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s' updates each piece as soon as it is exchanged, but its pass hook has left the "
+                          "exchange of step %llu away, so nothing would be updated",
+                          e->m.ops->name, (unsigned long long)e->progress.step);
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        e->by_piece.left += e->piece_state[k].pending;
+    e->values_changed = true;
+    return TUTTI_OK;
+}

@@ -1,0 +1,128 @@
+/* ask.c: what would the codec make of this step's gradient? A method that decides by it whether the
+   gradient goes through the codec at all asks before the first piece is exchanged
+   (tutti_exchange_ask), and then takes tutti_exchange or tutti_exchange_plain.
+
+   The codec is asked as an exchange asks it, of a copy: wrappers make of each tensor what is to be
+   encoded, it is encoded in the views that would be sent, and what decodes from that is measured.
+   The codec's states are copied before and put back behind it, so that a residual is the same to
+   the bit whether somebody has asked or not. That is one more encoding and a copy of the states, in
+   memory and in time. A codec that draws gives the same draws again: they are a function of the
+   view. */
+#include <math.h>
+
+#include "exchange_internal.h"
+
+/* Is it summed on its way, so that nobody sends anything of his own that could be looked at? Sums
+   of all elements lose nothing worth asking for: what is summed whole counts as sent. */
+static bool is_summed_in_part(const tutti_codec *c, const tutti_view *v)
+{
+    return c->ops->rounds > 1 || (c->ops->rounds == 1 && c->ops->width(c, v, 0) != v->count);
+}
+
+tutti_status tutti_exchange_ask_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_exchange *x = e->exchange;
+    const size_t bytes = tutti_exchange_state_bytes(x, plan);
+
+    for (int t = 0; t < x->space.n_tensors; t++) {
+        tutti_view v = x->tensor[t];
+        const tutti_codec *chosen;
+        v.step = TUTTI_EXCHANGE_LATE;
+        chosen = tutti_codec_chosen(x->codec, &v);
+        if (is_summed_in_part(chosen, &v))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "method '%s' looks at what each worker would send, and codec '%s' sums it on its way",
+                              m->ops->name, chosen->ops->name);
+    }
+    if (x->team > 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec-hierarchy is '%.40s', but method '%s' decides by what the codec makes of every "
+                          "worker's own gradient; leave codec-hierarchy at none",
+                          e->options.codec_hierarchy, m->ops->name);
+    if (e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec-cost is auto-off, but method '%s' decides by itself in which steps gradients go "
+                          "through its codec; leave codec-cost off, or take explain",
+                          m->ops->name);
+    tutti_declare_vector(plan, "codec.asked", TUTTI_SCRATCH, &x->asked);
+    if (bytes > 0)
+        tutti_declare(plan,
+                      &(tutti_state){
+                          .name = "codec.asked-states", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
+                      &x->asked_states);
+    return TUTTI_OK;
+}
+
+/* Adds the squared norm of what one view is decoded to. */
+static tutti_status measure(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const float *x,
+                            double *sent, tutti_error *err)
+{
+    tutti_device *d = job->exchange->space.device;
+    tutti_exchange_slot *slot = job->slot;
+    size_t bytes;
+
+    if (v->count == 0)
+        return TUTTI_OK;
+    if (u->codec->ops->scratch != NULL)
+        TUTTI_TRY(tutti_exchange_grow(&slot->scratch, u->codec->ops->scratch(u->codec, v), 1, err));
+    TUTTI_TRY(tutti_exchange_grow(&slot->send, u->codec->ops->bound(u->codec, v) + 1, 1, err));
+    TUTTI_TRY(tutti_exchange_grow(&slot->decoded, v->count, sizeof(float), err));
+    bytes = u->codec->ops->encode(u->codec, v, x, slot->scratch.at, slot->send.at);
+    tutti_fill(d, v->count, 0, slot->decoded.at);
+    TUTTI_TRY(u->codec->ops->decode_add(u->codec, v, slot->send.at, bytes, 1, slot->decoded.at, err));
+    *sent += tutti_norm2(d, v->count, slot->decoded.at);
+    return TUTTI_OK;
+}
+
+static tutti_status ask(tutti_exchange_job *job, tutti_way way, double *whole, double *sent, tutti_error *err)
+{
+    tutti_engine_exchange *x = job->exchange;
+    const int workers = x->space.workers;
+
+    for (int t = 0; t < job->n_units; t++) {
+        const tutti_exchange_unit *u = &job->unit[t];
+        const bool owned = tutti_exchange_by_owners(u, workers, way);
+        const float *from = u->n_wrappers > 0 ? tutti_codec_before(x->codec, &u->view, u->x) : u->x;
+        whole[t] = tutti_norm2(x->space.device, u->view.count, from);
+        if (u->codec->ops->rounds > 0) {
+            sent[t] = whole[t];
+            continue;
+        }
+        for (int o = 0; o < (owned ? workers : 1); o++) {
+            const tutti_view v = owned ? tutti_exchange_part_of(u, o, workers, 0) : u->view;
+            TUTTI_TRY(measure(job, u, &v, from + (v.first - u->view.first), &sent[t], err));
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_exchange_ask(tutti_method *m, double weight, double *whole, double *sent, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_exchange *x = e->exchange;
+    const size_t used = m->layout->used;
+    const float scale = (float)(weight * x->space.workers);
+    tutti_exchange_job job = { .exchange = x };
+    const tutti_piece all = { .index = -1, .count = used, .tensors = m->layout->n_tensors, .g = x->asked };
+    const bool finite = tutti_finite(m->device, used, m->g);
+    tutti_status status;
+
+    for (int t = 0; t < m->layout->n_tensors; t++)
+        whole[t] = sent[t] = finite ? 0 : NAN;
+    if (!finite)
+        return TUTTI_OK;
+    tutti_copy(m->device, used, m->g, x->asked);
+    if (scale != 1)
+        tutti_scale(m->device, used, scale, x->asked);
+    job.slot = tutti_exchange_take_slot(x, err);
+    if (job.slot == NULL)
+        return TUTTI_ERR_STATE;
+    tutti_exchange_keep_states(e, x->asked_states, false);
+    status = tutti_exchange_set_up(&job, &all, e->progress.step, err);
+    if (status == TUTTI_OK)
+        status = ask(&job, e->way, whole, sent, err);
+    tutti_exchange_keep_states(e, x->asked_states, true);
+    tutti_exchange_give_slot(x, job.slot);
+    return status;
+}

@@ -1,0 +1,172 @@
+/* given.c: samples on the way: workers send each other raw samples, and a pass computes on its own
+   and on those that came (method.h). What a sample is only the client knows. It writes bytes, and
+   reads them where they came.
+
+     each pair that has any    one message, n x sample_bytes, from who gives to who gets
+
+   Receives are posted before the first is sent, so nobody waits in a ring. A worker gives to one
+   after the other, beginning with the next rank, through one buffer: most x sample_bytes in, as
+   many out, whatever the number of workers. The bytes are those of the mesh's counters as any
+   message's are, and nothing else is sent: who gets how many both know beforehand. */
+#include <errno.h>
+
+#include "engine_internal.h"
+
+tutti_status tutti_give_declare(tutti_method *m, tutti_plan *plan, int64_t most, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_given *g = &e->given;
+    size_t bytes;
+
+    if (e->options.sample_bytes == 0 || e->options.give == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' sends raw samples from worker to worker, and this client has none to give; "
+                          "switch that off, or take one that has (tutti train; engine_options.give)",
+                          m->ops->name);
+    if (most < 1 || !tutti_size_mul((size_t)most, e->options.sample_bytes, &bytes))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': %lld samples of %zu bytes are to be on their way to a worker; let it be fewer",
+                          m->ops->name, (long long)most, e->options.sample_bytes);
+    g->receives = tutti_alloc((size_t)m->workers, sizeof *g->receives);
+    g->wanted = tutti_alloc((size_t)m->workers, sizeof *g->wanted);
+    if (g->receives == NULL || g->wanted == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for samples of %d workers", m->workers);
+    g->most = most;
+    tutti_declare(plan, &(tutti_state){ .name = "engine.given", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8,
+                                        .count = bytes }, &g->in);
+    tutti_declare(plan, &(tutti_state){ .name = "engine.gives", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8,
+                                        .count = bytes }, &g->out);
+    return TUTTI_OK;
+}
+
+void tutti_engine_given_close(tutti_engine *e)
+{
+    tutti_free(e->given.receives);
+    tutti_free(e->given.wanted);
+}
+
+int64_t tutti_engine_received_most(const tutti_engine *e)
+{
+    return e->given.most;
+}
+
+int tutti_sample_label(const tutti_method *m, uint64_t id)
+{
+    const tutti_engine *e = m->engine;
+
+    return e->options.label != NULL ? e->options.label(e->options.user, id) : -1;
+}
+
+/* Of every worker, and all that come; what is wrong is a mistake of the method. */
+static tutti_status check(const tutti_method *m, const tutti_pass *p, const int64_t *to, const int64_t *from,
+                          int64_t *come, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+    bool good = e->given.most > 0 && p->index == 0 && p->received == 0 && to[m->rank] == 0 && from[m->rank] == 0;
+
+    *come = 0;
+    for (int w = 0; w < m->workers && good; w++) {
+        good = to[w] >= 0 && to[w] <= e->given.most && from[w] >= 0 && from[w] <= e->given.most - *come;
+        *come += from[w];
+    }
+    return good ? TUTTI_OK
+                : tutti_fail(err, TUTTI_ERR_STATE, 0,
+                             "method '%s': tutti_give is legal once, in a step's first pass, and with at most %lld "
+                             "samples to each and of all others (method.h)",
+                             m->ops->name, (long long)e->given.most);
+}
+
+static tutti_status post(tutti_engine *e, tutti_port port, const int64_t *from, tutti_error *err)
+{
+    const size_t bytes = e->options.sample_bytes;
+    uint8_t *at = e->given.in;
+
+    for (int w = 0; w < e->m.workers; w++) {
+        e->given.receives[w] = (tutti_request){ 0 };
+        e->given.wanted[w] = &e->given.receives[w];
+        if (from[w] > 0)
+            TUTTI_TRY(tutti_post_recv(e->world, &e->given.receives[w], w, port,
+                                      tutti_host(at, (size_t)from[w] * bytes, TUTTI_U8), err));
+        at += (size_t)from[w] * bytes;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status hand_out(tutti_engine *e, tutti_port port, const uint64_t *ids, const int64_t *to, tutti_error *err)
+{
+    const int workers = e->m.workers;
+
+    for (int k = 1; k < workers; k++) {
+        const int w = (e->m.rank + k) % workers;
+        size_t first = 0;
+        if (to[w] == 0)
+            continue;
+        for (int before = 0; before < w; before++)
+            first += (size_t)to[before];
+        TUTTI_TRY(e->options.give(e->options.user, ids + first, (size_t)to[w], e->given.out, err));
+        TUTTI_TRY(tutti_send(e->world, w, port, NULL,
+                             tutti_host(e->given.out, (size_t)to[w] * e->options.sample_bytes, TUTTI_U8), err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status take(tutti_engine *e, const int64_t *from, tutti_error *err)
+{
+    TUTTI_TRY(tutti_wait_some(e->world, e->given.wanted, (size_t)e->m.workers, (size_t)e->m.workers, TUTTI_FOREVER,
+                              NULL, err));
+    for (int w = 0; w < e->m.workers; w++)
+        if (from[w] > 0 && e->given.receives[w].note.bytes != (uint64_t)from[w] * e->options.sample_bytes)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w,
+                                   "worker %d sent %llu bytes of samples, and %lld samples of %zu bytes were expected",
+                                   w, (unsigned long long)e->given.receives[w].note.bytes, (long long)from[w],
+                                   e->options.sample_bytes);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_give(tutti_method *m, tutti_pass *p, const uint64_t *ids, const int64_t *to, const int64_t *from,
+                        tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const tutti_port port = tutti_port_of("given", m->step, 0);
+    tutti_doing was;
+    int64_t begin, come;
+    tutti_status status;
+
+    TUTTI_TRY(check(m, p, to, from, &come, err));
+    was = tutti_engine_expose(e);
+    begin = tutti_now_ns(e->rt);
+    status = post(e, port, from, err);
+    if (status == TUTTI_OK)
+        status = hand_out(e, port, ids, to, err);
+    if (status == TUTTI_OK)
+        status = take(e, from, err);
+    for (int w = 0; w < m->workers && status != TUTTI_OK; w++)
+        tutti_cancel(e->world, &e->given.receives[w]);
+    tutti_engine_comm(e, "give", 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_doing(e, was);
+    p->received = come;
+    p->given = come > 0 ? e->given.in : NULL;
+    p->samples += come;
+    return tutti_fail_within(err, status, "samples on their way");
+}
+
+tutti_status tutti_await_samples_declare(const tutti_method *m, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+
+    return !e->options.streams
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "stream is given, but method '%s' has a model of its own of samples that arrive; leave "
+                            "stream away and give the rates to the method (rates=r0:r1:...)",
+                            m->ops->name);
+}
+
+void tutti_await_samples(tutti_method *m, int64_t until_ns)
+{
+    tutti_engine *e = m->engine;
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_DATA);
+
+    tutti_sleep_until(e->rt, until_ns);
+    tutti_engine_doing(e, was);
+}

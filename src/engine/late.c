@@ -1,0 +1,496 @@
+/* late.c: the exchange of a step beside the computation of the next ones (tutti_late_declare). With
+   L = `steps`, at the end of step t, on the client's thread:
+
+     wait       until the exchange of step t - L is over; its slot has the sum
+     swap       g <-> slot: g is what is applied now, the slot has this step's gradient
+     start      the exchange of step t, one job of a thread that exchanges whole steps, in order
+     step()     with g, as ever; where nothing is due yet it is not called
+
+   So L slots besides g are all the memory: the sheet's K buffers for K = L + 1. A gradient is moved
+   once, beside nothing. Slots lie in shared windows as g does, so that workers of a host sum in
+   them where they are.
+
+   The job takes everything from its slot: step, weight, rate, loss scale, groups. It reads nothing
+   of the engine that the client's thread writes meanwhile. In order:
+     1. The loss scale is divided out, and all of the gradient is looked at. So a worker that ends
+        the run has not begun to exchange, and the others wait for it in nothing but their first
+        piece.
+     2. The codec's step begins. No view of another step is under way, for the steps go one by one.
+     3. Pieces go through the method's exchange, through the engine's lane where that is wider than
+        one, so that one is encoded while the one before it travels.
+     4. Where steps may be left out all vote, and a codec's states are put back. It has to be here:
+        the exchange of the next step begins with them.
+   What a codec has to say waits for the client's thread, which owns the run's events.
+
+   A failure is told when its gradient is due, or when all come to rest. Until then no other
+   exchange begins, so none waits for a worker that has gone.
+
+   At rest no job is under way and a slot has the sum, the same on all workers: it is saved as such,
+   with its rate and its vote, and resumed by any number of workers. Rates and counts of updates
+   (tutti_rate_now) are those of the gradient: `lag` is by how many steps updates are behind. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+enum { SWAP = 1024 };
+
+typedef struct tutti_late_line { struct tutti_late_line *next; char *kind, *text; } tutti_late_line;
+
+/* One exchange: the client's until it starts and again once it has been waited for. */
+struct tutti_late_slot {
+    tutti_engine *e;
+    int index;
+    tutti_job job;
+    tutti_piece *pieces;         /* n_pieces: the engine's, but for where g, group, step and weight are */
+    tutti_engine_piece *state;   /* likewise: jobs on the engine's lane, and what is not finite */
+    tutti_group sums, votes;
+    tutti_engine_begun begun;
+    double scale;
+    int64_t who;
+    bool under_way;
+    tutti_status status;         /* how it ended */
+    tutti_error error;
+    tutti_late_line *said;       /* by the codec, the last first */
+};
+
+/* ---- the method's side ---- */
+
+static tutti_status rest(void *self, tutti_error *err);
+static const tutti_facility_ops facility = { .arrive = rest };
+
+static tutti_status refuse(const tutti_method *m, int steps, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+
+    if (!(m->traits & TUTTI_REPLICAS_EQUAL) || (m->traits & (TUTTI_OWN_PACE | TUTTI_THROUGH_SERVERS)) ||
+        m->ops->exchange == NULL || e->merge.declared)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' applies gradients late, for which all workers exchange them in every step, keep "
+                          "equal models and make an update of each",
+                          m->ops->name);
+    if (steps > TUTTI_LATE_MOST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' applies gradients %d steps late; the most is %d",
+                          m->ops->name, steps, TUTTI_LATE_MOST);
+    if (tutti_optim_lazy(m->optim))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "
+                          "late one has touched is not known; leave lazy away, or take ddp",
+                          m->ops->name);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, uint64_t from, bool drain,
+                                tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+
+    if (steps == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(refuse(m, steps, err));
+    e->late.steps = steps;
+    e->late.from = from;
+    e->late.drains = drain;
+    for (int k = 0; k < steps; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "engine.late-%d", k);
+        tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SAME, .dtype = TUTTI_F32, .count = m->n,
+                                            .placed = true, .shared = true }, &e->late.g[k]);
+    }
+    tutti_declare_value(plan, "engine.late", TUTTI_SAME, &e->late.now, sizeof e->late.now);
+    tutti_declare_value(plan, "engine.history", TUTTI_SAME, &e->history, sizeof e->history);
+    tutti_facility_add(m, &facility, e);
+    return TUTTI_OK;
+}
+
+uint64_t tutti_late_step(const tutti_method *m)
+{
+    const tutti_engine *e = m->engine;
+    return e->late.applies ? e->late.in_g.step : e->progress.step;
+}
+
+/* Drained ones are applied as if the run went on. */
+uint64_t tutti_late_age(const tutti_method *m)
+{
+    const tutti_engine *e = m->engine;
+    return e->late.applies ? (uint64_t)e->late.steps : 0;
+}
+
+bool tutti_late_overlaps(const tutti_method *m)
+{
+    const tutti_engine *e = m->engine;
+    return e->late.steps > 0 && m->lane_width > 0;
+}
+
+int64_t tutti_late_waited_ns(const tutti_method *m)
+{
+    return ((const tutti_engine *)m->engine)->late.waited_ns;
+}
+
+/* ---- an exchange; on the late lane, or on the client's thread where there is none ---- */
+
+static void hear(void *with, const char *kind, const char *text)
+{
+    tutti_late_slot *s = with;
+    tutti_late_line *line = tutti_alloc(1, sizeof *line);
+
+    if (line == NULL || (line->kind = tutti_copy_text(kind)) == NULL || (line->text = tutti_copy_text(text)) == NULL) {
+        if (line != NULL)
+            tutti_free(line->kind);
+        tutti_free(line); /* as with events: without memory the line is lost, not the run */
+        return;
+    }
+    line->next = s->said;
+    s->said = line;
+}
+
+static tutti_status look_at_all(tutti_late_slot *s, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+
+    for (int k = 0; k < e->layout.n_pieces; k++) {
+        tutti_engine_unscale(e, &s->pieces[k], s->scale);
+        TUTTI_TRY(tutti_engine_look(e, &s->pieces[k], &s->state[k].bad, err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status exchange_piece(tutti_job *job, tutti_error *err)
+{
+    const tutti_late_slot *s = job->owner;
+    tutti_engine *e = s->e;
+    tutti_piece *p = &s->pieces[job->index];
+    tutti_status status = TUTTI_CLOSED; /* one before it has failed, and says why */
+
+    if (!e->broken)
+        status = e->m.ops->exchange(&e->m, p, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_look_decoded(e, p, &s->state[job->index].bad, err);
+    if (status != TUTTI_OK)
+        e->broken = true;
+    return status;
+}
+
+static tutti_status exchange_pieces(tutti_late_slot *s, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    tutti_status status = TUTTI_OK;
+
+    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK; k++) {
+        tutti_job *job = &s->state[k].job;
+        if (e->m.lane_width > 1)
+            tutti_lane_start(e->lane, job);
+        else {
+            job->started_ns = tutti_now_ns(e->rt);
+            status = exchange_piece(job, err);
+            job->ended_ns = tutti_now_ns(e->rt);
+        }
+    }
+    for (int k = 0; k < e->layout.n_pieces && e->m.lane_width > 1; k++) {
+        tutti_error why;
+        const tutti_status one = tutti_job_wait(e->lane, &s->state[k].job, &why);
+        if (one == TUTTI_OK || (status != TUTTI_OK && status != TUTTI_CLOSED))
+            continue;
+        status = one;
+        *err = why;
+    }
+    return status;
+}
+
+static tutti_status exchange_step(tutti_late_slot *s, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+
+    TUTTI_TRY(look_at_all(s, err));
+    TUTTI_TRY(tutti_engine_exchange_begin(&s->begun, err));
+    TUTTI_TRY(exchange_pieces(s, err));
+    s->who = 0;
+    if (!tutti_engine_may_skip(e))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_engine_vote(e, s->state, s->begun.step, &s->votes, &s->who, err));
+    if (s->who > 0)
+        tutti_engine_exchange_left_out(e, s->begun.step);
+    return TUTTI_OK;
+}
+
+static tutti_status run(tutti_job *job, tutti_error *err)
+{
+    tutti_late_slot *s = job->owner;
+    tutti_status status = TUTTI_CLOSED; /* one before it has failed, and is told first */
+
+    if (!s->e->broken)
+        status = exchange_step(s, err);
+    if (status != TUTTI_OK)
+        s->e->broken = true;
+    return status;
+}
+
+/* ---- from open to close ---- */
+
+/* Tables travel whole. */
+static tutti_status open_slot(tutti_engine *e, int k, tutti_error *err)
+{
+    tutti_late_slot *s = &e->late.slot[k];
+    const size_t n = (size_t)e->layout.n_pieces;
+
+    s->e = e;
+    s->index = k;
+    s->job = (tutti_job){ .run = run, .owner = s, .index = k };
+    s->pieces = tutti_alloc(n, sizeof *s->pieces);
+    s->state = tutti_alloc(n, sizeof *s->state);
+    if (s->pieces == NULL || s->state == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the late exchange of %zu pieces", n);
+    for (size_t i = 0; i < n; i++) {
+        s->pieces[i] = e->pieces[i];
+        s->pieces[i].g = e->late.g[k] + e->pieces[i].first;
+        s->pieces[i].rows = NULL;
+        s->state[i] = (tutti_engine_piece){ .job = { .run = exchange_piece, .owner = s, .index = (int)i },
+                                            .engine = e };
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_late_open(tutti_engine *e, tutti_error *err)
+{
+    if (e->late.steps == 0)
+        return TUTTI_OK;
+    e->late.slot = tutti_alloc((size_t)e->late.steps, sizeof *e->late.slot);
+    if (e->late.slot == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d late exchanges", e->late.steps);
+    for (int k = 0; k < e->late.steps; k++)
+        TUTTI_TRY(open_slot(e, k, err));
+    return tutti_lane_open(&e->late.lane, e->rt, "late", e->m.lane_width > 0, err);
+}
+
+static void drop_lines(tutti_late_slot *s)
+{
+    for (tutti_late_line *line = s->said, *next; line != NULL; line = next) {
+        next = line->next;
+        tutti_free(line->kind);
+        tutti_free(line->text);
+        tutti_free(line);
+    }
+    s->said = NULL;
+}
+
+void tutti_engine_late_close(tutti_engine *e)
+{
+    tutti_lane_close(e->late.lane);
+    for (int k = 0; k < e->late.steps && e->late.slot != NULL; k++) {
+        drop_lines(&e->late.slot[k]);
+        tutti_free(e->late.slot[k].pieces);
+        tutti_free(e->late.slot[k].state);
+    }
+    tutti_free(e->late.slot);
+    e->late.slot = NULL;
+    e->late.lane = NULL;
+}
+
+/* ---- the client's thread ---- */
+
+bool tutti_engine_late_is(const tutti_engine *e)
+{
+    return e->late.steps > 0 && e->progress.step >= e->late.from;
+}
+
+const tutti_late_gradient *tutti_engine_late_applied(const tutti_engine *e)
+{
+    return e->late.applies ? &e->late.in_g : NULL;
+}
+
+/* In the order in which it was said. `text` may be as long as a replay needs. */
+static void tell_lines(tutti_engine *e, tutti_late_slot *s)
+{
+    tutti_late_line *first = NULL;
+
+    for (tutti_late_line *line = s->said, *next; line != NULL; line = next) {
+        next = line->next;
+        line->next = first;
+        first = line;
+    }
+    s->said = first;
+    for (tutti_late_line *line = first; line != NULL; line = line->next)
+        tutti_engine_note(e, line->kind, -1, 0, line->text);
+    drop_lines(s);
+}
+
+/* Until it is over; how it ended stays in the slot. */
+static void join(tutti_late_slot *s)
+{
+    tutti_engine *e = s->e;
+    tutti_doing was;
+    int64_t begin;
+
+    if (!s->under_way)
+        return;
+    was = tutti_engine_expose(e);
+    begin = tutti_now_ns(e->rt);
+    s->status = tutti_job_wait(e->late.lane, &s->job, &s->error);
+    e->late.waited_ns += tutti_now_ns(e->rt) - begin;
+    tutti_engine_doing(e, was);
+    s->under_way = false;
+    e->late.now.of[s->index].who = s->who;
+    e->clock.comm_ns += s->job.ended_ns - s->job.started_ns;
+    for (int k = 0; k < e->layout.n_pieces && s->status == TUTTI_OK; k++)
+        tutti_engine_mark(e, "exchange", k, 1, s->state[k].job.started_ns, s->state[k].job.ended_ns);
+    tell_lines(e, s);
+}
+
+static tutti_status ended(const tutti_late_slot *s, tutti_error *err)
+{
+    if (s->status != TUTTI_OK && err != NULL)
+        *err = s->error;
+    return s->status;
+}
+
+static tutti_late_slot *slot_of(tutti_engine *e, uint64_t step)
+{
+    return &e->late.slot[step % (uint64_t)e->late.steps];
+}
+
+/* Oldest first, which has failed first. */
+static tutti_status rest(void *self, tutti_error *err)
+{
+    tutti_engine *e = self;
+
+    tutti_engine_late_rest(e);
+    for (uint64_t k = 0; k < e->late.now.pending; k++)
+        TUTTI_TRY(ended(slot_of(e, e->late.now.first + k), err));
+    return TUTTI_OK;
+}
+
+void tutti_engine_late_rest(tutti_engine *e)
+{
+    for (uint64_t k = 0; k < e->late.now.pending && e->late.slot != NULL; k++)
+        join(slot_of(e, e->late.now.first + k));
+}
+
+void tutti_engine_late_rest_measured(tutti_engine *e)
+{
+    bool measured = false;
+
+    for (uint64_t k = 0; k < e->late.now.pending; k++)
+        measured = measured || tutti_engine_exchange_measures(e, e->late.now.first + k);
+    if (measured)
+        tutti_engine_late_rest(e);
+}
+
+static void swap(tutti_device *d, size_t n, float *a, float *b)
+{
+    float held[SWAP];
+
+    for (size_t at = 0, some; at < n; at += some) {
+        some = n - at < SWAP ? n - at : SWAP;
+        memcpy(held, a + at, some * sizeof *a);
+        memcpy(a + at, b + at, some * sizeof *a);
+        memcpy(b + at, held, some * sizeof *a);
+    }
+    tutti_device_charge(d, 0, 4.0 * sizeof(float) * (double)n);
+}
+
+/* g has been changed, and not by rows that were told. */
+static void forget_rows(tutti_engine *e)
+{
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        if (e->tensors[i].row_sparse)
+            tutti_engine_rows_all(e, i);
+}
+
+/* The exchange of what stands in the slot, the gradient of this step. */
+static void start(tutti_late_slot *s, double lr)
+{
+    tutti_engine *e = s->e;
+    const tutti_method *m = &e->m;
+    const uint32_t turn = (uint32_t)e->steps_here;
+
+    for (int k = 0; k < e->layout.n_pieces; k++) {
+        tutti_piece *p = &s->pieces[k];
+        p->group = tutti_group_keyed(&m->all, (uint64_t)k + 1, turn);
+        p->group.algorithm = e->collective;
+        p->step = e->progress.step;
+        p->weight = m->weight;
+    }
+    s->sums = tutti_group_keyed(&m->all, tutti_port_of("late sums", 0, 0), turn);
+    s->votes = tutti_group_keyed(&m->all, tutti_port_of("late votes", 0, 0), turn);
+    s->scale = e->scaler.now.scale;
+    s->begun = (tutti_engine_begun){ .e = e,
+                                     .group = &s->sums,
+                                     .step = e->progress.step,
+                                     .epoch = m->epoch,
+                                     .lr = lr,
+                                     .say = m->rank == 0 ? hear : NULL,
+                                     .with = s };
+    s->status = TUTTI_OK;
+    s->under_way = true;
+    if (m->lane_width > 0)
+        tutti_lane_start(e->late.lane, &s->job);
+    else { /* no thread to do it: here and now */
+        const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+        tutti_lane_start(e->late.lane, &s->job);
+        tutti_engine_doing(e, was);
+        e->late.waited_ns += s->job.ended_ns - s->job.started_ns;
+    }
+}
+
+/* What was exchanged stands in g. */
+static void apply(tutti_engine *e, const tutti_late_gradient *of)
+{
+    e->late.in_g = *of;
+    e->late.applies = true;
+    e->m.lr = of->lr;
+    e->exchanged = e->taken_in = true; /* looked at, not scaled, and the same on all */
+    forget_rows(e);
+}
+
+tutti_status tutti_engine_late_turn(tutti_engine *e, bool *due, tutti_error *err)
+{
+    const size_t n = e->layout.used;
+    const tutti_late_gradient fresh = { .step = e->progress.step, .lr = e->m.lr, .scale = e->scaler.now.scale };
+    tutti_late_slot *s = slot_of(e, fresh.step);
+    tutti_late_gradient *of = &e->late.now.of[s->index];
+
+    *due = e->late.now.pending == (uint64_t)e->late.steps;
+    if (*due) {
+        join(s);
+        TUTTI_TRY(ended(s, err));
+        swap(e->m.device, n, e->m.g, e->late.g[s->index]);
+        apply(e, of);
+    } else {
+        tutti_copy(e->m.device, n, e->m.g, e->late.g[s->index]);
+        e->late.now.pending++;
+        e->late.now.lag++;
+    }
+    *of = fresh;
+    e->late.now.first = fresh.step + 1 - e->late.now.pending;
+    start(s, fresh.lr);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_late_drain(tutti_engine *e, bool *due, tutti_error *err)
+{
+    tutti_late_slot *s;
+
+    *due = e->late.drains && e->late.now.pending > 0;
+    if (!*due) {
+        TUTTI_TRY(rest(e, err));
+        e->late.now.pending = 0;
+        return TUTTI_OK;
+    }
+    s = slot_of(e, e->late.now.first);
+    join(s);
+    TUTTI_TRY(ended(s, err));
+    tutti_copy(e->m.device, e->layout.used, e->late.g[s->index], e->m.g);
+    apply(e, &e->late.now.of[s->index]);
+    e->late.now.first++;
+    e->late.now.pending--;
+    e->late.ends = true;
+    return TUTTI_OK;
+}
+
+void tutti_engine_late_end(tutti_engine *e)
+{
+    if (e->late.applies && e->late.ends) /* an update without a step of its own */
+        e->late.now.lag--;
+    e->late.applies = false;
+}

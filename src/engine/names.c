@@ -1,0 +1,62 @@
+/* names.c: passes whose method names their samples, and asks for each one's loss (tutti_pass.ids,
+   .losses). What the method says is looked at before the client computes by it. What the client
+   writes is looked at after: one that says at open that it tells losses, and does not, would else
+   train by whatever stood in that memory. */
+#include <math.h>
+
+#include "engine_internal.h"
+
+tutti_status tutti_names_declare(tutti_method *m, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+
+    if (!e->options.names)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' chooses samples by their losses, for which the client takes samples by name "
+                          "and tells the loss of each (engine_options.names; in Python prepare(sampler=...) and "
+                          "step(losses=...))",
+                          m->ops->name);
+    if (e->options.data_samples == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' chooses among the samples of the training set, and nobody says how many there "
+                          "are; give data_samples when opening the engine",
+                          m->ops->name);
+    if (e->options.parts != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' chooses among all samples, but each worker has samples of its own that stay "
+                          "with it; leave partition at iid or take another method",
+                          m->ops->name);
+    m->names = true;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_names_check(const tutti_engine *e, const tutti_pass *p, tutti_error *err)
+{
+    if ((p->ids != NULL || p->losses != NULL) && !e->m.names)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s' names samples or asks for losses in a pass; that is legal after "
+                          "tutti_names_declare (method.h)",
+                          e->m.ops->name);
+    for (int64_t i = 0; p->ids != NULL && i < p->samples; i++)
+        if (p->ids[i] >= e->share.samples)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "method '%s' names sample %llu in a pass; the training set has %llu", e->m.ops->name,
+                              (unsigned long long)p->ids[i], (unsigned long long)e->share.samples);
+    for (int64_t i = 0; p->losses != NULL && i < p->samples; i++)
+        p->losses[i] = NAN;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_losses_check(const tutti_engine *e, double loss_sum, tutti_error *err)
+{
+    const tutti_pass *p = &e->pass;
+
+    for (int64_t i = 0; p->losses != NULL && isfinite(loss_sum) && i < p->samples; i++)
+        if (isnan(p->losses[i]))
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "the loss of sample %lld of %lld was not told in step %llu; a client that is opened with "
+                              "names writes tutti_pass.losses before it calls passed (in PyTorch: "
+                              "optimizer.step(losses=...))",
+                              (long long)i, (long long)p->samples, (unsigned long long)e->progress.step);
+    return TUTTI_OK;
+}

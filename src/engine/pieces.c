@@ -1,0 +1,238 @@
+/* pieces.c: the pieces of a step: when each is exchanged, on which thread, and what waits for it.
+   Without an order of the method's own they start in index order, whatever order gradients come in,
+   so that all workers hold the same collectives in the same order (Li et al. 2020, section 3.2.3).
+   With one (m->order) each starts as soon as it is complete, and the lane orders them. */
+#include "engine_internal.h"
+
+/* Below this a hand-over to the lane costs more than it hides (35 to 47 us, measured). The last
+   piece has nothing left to hide behind. What the lane is not given waits for the end of the step,
+   where the workers wait for each other once instead of once a piece. */
+static const size_t lane_bytes = 256 * 1024;
+
+/* ---- a piece ---- */
+
+/* p->g becomes this worker's gradient of the update. */
+static void take_in(tutti_engine *e, tutti_piece *p)
+{
+    tutti_engine_unscale(e, p, e->scaler.now.scale);
+    tutti_engine_take_scale(e, p);
+    if (!e->merge.waits)
+        tutti_engine_merge_take(e, p);
+}
+
+void tutti_engine_take_in(tutti_engine *e)
+{
+    for (int k = 0; k < e->layout.n_pieces && !e->taken_in && !e->exchanged; k++)
+        take_in(e, &e->pieces[k]);
+    e->taken_in = true;
+}
+
+/* TUTTI_CLOSED: another has failed. */
+static tutti_status look(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
+{
+    if (e->broken)
+        return TUTTI_CLOSED;
+    if (!e->m.whole && !e->m.by_piece) /* by piece there is nothing to take in, and the next step may have begun */
+        take_in(e, p);
+    return e->m.whole ? TUTTI_OK : tutti_engine_look(e, p, &s->bad, err);
+}
+
+/* This worker does not come to the piece. Others may wait for it there while it waits for one of
+   them in another piece, in which that one has failed. So they hear of it at once, and not when it
+   leaves; and if they hear of both, each of the two tells its own failure. */
+static void give_up(tutti_engine *e, tutti_piece *p, tutti_status status, const tutti_error *err)
+{
+    if (status != TUTTI_CLOSED && !atomic_exchange(&e->own_failure.claimed, true)) {
+        e->own_failure.status = status;
+        if (err != NULL)
+            e->own_failure.error = *err;
+        e->own_failure.told = true;
+    }
+    if (e->m.lane_width > 1)
+        tutti_group_give_up(&p->group, status == TUTTI_CLOSED ? (int)e->broken_by : e->m.rank);
+}
+
+tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err)
+{
+    if (!e->own_failure.told)
+        return TUTTI_OK;
+    if (err != NULL)
+        *err = e->own_failure.error;
+    return e->own_failure.status;
+}
+
+static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
+{
+    tutti_status status = look(e, s, p, err);
+
+    if (status != TUTTI_OK)
+        give_up(e, p, status, err);
+    TUTTI_TRY(status);
+    if (p->rows != NULL)
+        e->rows[p->first_tensor].summed = false;
+    status = e->m.ops->exchange(&e->m, p, err);
+    if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* otherwise than by rows: the others' are not known */
+        tutti_engine_rows_all(e, p->first_tensor);
+    return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
+}
+
+/* Lane thread or client thread: touches only this piece. TUTTI_CLOSED: another has failed. */
+static tutti_status exchange(tutti_job *job, tutti_error *err)
+{
+    tutti_engine_piece *s = job->owner;
+    tutti_engine *e = s->engine;
+    const tutti_status status = exchange_piece(e, s, &e->pieces[job->index], err);
+
+    if (status != TUTTI_OK && status != TUTTI_CLOSED)
+        e->broken_by = (uint32_t)(status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank);
+    if (status != TUTTI_OK)
+        e->broken = true;
+    s->exchanged_ns = tutti_now_ns(e->rt);
+    if (status == TUTTI_OK && e->m.by_piece)
+        tutti_engine_by_piece_exchanged(e, job->index);
+    return status;
+}
+
+/* ---- starting ---- */
+
+static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
+{
+    if (e->m.lane_width == 0)
+        return false;
+    if (e->m.by_piece || e->m.order != TUTTI_ORDER_READY)
+        return true;
+    if (e->m.all_on_lane)
+        return e->layout.n_pieces > 1;
+    return p->count * sizeof(float) >= lane_bytes && p->index + 1 < e->layout.n_pieces;
+}
+
+static void start_piece(tutti_engine *e, int k)
+{
+    tutti_engine_piece *s = &e->piece_state[k];
+    tutti_piece *p = &e->pieces[k];
+
+    p->group = tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->steps_here);
+    p->group.algorithm = e->collective;
+    p->step = e->progress.step;
+    p->weight = e->m.weight;
+    s->job.run = exchange;
+    s->job.owner = s;
+    s->job.index = k;
+    s->job.bytes = p->count * sizeof(float);
+    s->job.priority = e->m.forward_first ? (uint64_t)s->unit << 32 | (uint32_t)k : 0; /* as they were started */
+    s->pending = true;
+    s->rate = e->by_piece.rate;
+    s->on_lane = goes_to_lane(e, p);
+    if (s->on_lane)
+        tutti_lane_start(e->lane, &s->job);
+}
+
+void tutti_engine_start_ready(tutti_engine *e)
+{
+    while (e->next_piece < e->layout.n_pieces && e->piece_state[e->next_piece].missing == 0)
+        start_piece(e, e->next_piece++);
+}
+
+void tutti_engine_piece_gets(tutti_engine *e, int tensor)
+{
+    for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++)
+        if (--e->piece_state[k].missing == 0 && e->pass.exchange && e->m.order != TUTTI_ORDER_READY)
+            start_piece(e, k);
+    if (e->pass.exchange && e->m.order == TUTTI_ORDER_READY)
+        tutti_engine_start_ready(e);
+}
+
+void tutti_credit(tutti_method *m, size_t bytes)
+{
+    const tutti_engine *e = m->engine;
+
+    m->credit = bytes;
+    if (m->order != TUTTI_ORDER_READY && m->lane_width > 0)
+        tutti_lane_credit(e->lane, bytes);
+}
+
+/* ---- the end of a step ---- */
+
+/* Where the method wants the whole gradient before the first piece is exchanged (m->whole). */
+static tutti_status look_at_all(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+
+    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && e->m.whole; k++)
+        if (e->piece_state[k].pending) {
+            take_in(e, &e->pieces[k]);
+            status = tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
+        }
+    return status;
+}
+
+void tutti_engine_piece_rests(tutti_engine *e, int k)
+{
+    tutti_engine_piece *s = &e->piece_state[k];
+
+    s->pending = false;
+    s->held = e->pieces[k].tensors;
+    s->exchanged = false;
+}
+
+void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
+{
+    const tutti_engine_piece *s = &e->piece_state[k];
+    const uint64_t step = e->pieces[k].step;
+
+    if (status != TUTTI_OK) { /* it may never have begun */
+        tutti_engine_piece_rests(e, k);
+        return;
+    }
+    e->clock.comm_ns += s->exchanged_ns - s->job.started_ns;
+    if (s->on_lane && e->m.order != TUTTI_ORDER_READY)
+        tutti_engine_mark_step(e, "queue", k, true, step, s->job.queued_ns, s->job.started_ns);
+    tutti_engine_mark_step(e, "exchange", k, s->on_lane, step, s->job.started_ns, s->exchanged_ns);
+    if (e->m.by_piece)
+        tutti_engine_mark_step(e, "update", k, !s->updated_here, step, s->updating_ns, s->updated_ns);
+    tutti_engine_piece_rests(e, k);
+}
+
+/* What the lane was not given, in index order. */
+static tutti_status exchange_here(tutti_engine *e, tutti_status status, tutti_error *err)
+{
+    for (int k = 0; k < e->layout.n_pieces; k++) {
+        tutti_engine_piece *s = &e->piece_state[k];
+        tutti_status one;
+        if (!s->pending || s->on_lane)
+            continue;
+        if (status != TUTTI_OK) { /* one before it has failed */
+            tutti_engine_piece_rests(e, k);
+            continue;
+        }
+        s->job.started_ns = tutti_now_ns(e->rt);
+        one = exchange(&s->job, err);
+        tutti_engine_piece_over(e, k, one);
+        status = one != TUTTI_CLOSED ? one : status;
+    }
+    return status;
+}
+
+static tutti_status wait_for_lane(tutti_engine *e, tutti_status status, tutti_error *err)
+{
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        if (e->piece_state[k].pending) {
+            const tutti_status one = tutti_job_wait(e->lane, &e->piece_state[k].job, status == TUTTI_OK ? err : NULL);
+            tutti_engine_piece_over(e, k, one);
+            status = status == TUTTI_OK && one != TUTTI_CLOSED ? one : status;
+        }
+    return status;
+}
+
+tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err)
+{
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    tutti_status status = exchange_here(e, look_at_all(e, err), err); /* beside the lane */
+
+    if (!e->m.by_piece)
+        status = wait_for_lane(e, status, err);
+    else if (status == TUTTI_OK)
+        status = tutti_engine_by_piece_go_on(e, err);
+    tutti_engine_doing(e, was);
+    return tutti_engine_with_team(e, status, err);
+}

@@ -1,0 +1,232 @@
+/* take_file.c: how many samples each worker took in each step, written down and read again. Lines
+   of JSON, in this form and no other, so that a run of a million steps is read in one go:
+
+     {"workers":4,"pass":8,"most":512,"seed":1}
+     {"step":0,"took":[64,32,16,16]}
+     {"step":1,"took":[64,32,16,16],"cut":true}
+
+   In a step that was cut where its epoch ends each worker's samples stand behind the other's
+   (take.c), which does not follow from the counts.
+
+   A run that is resumed goes on behind the lines of the steps that its checkpoint has. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+static size_t line_bytes(const tutti_engine *e)
+{
+    return 128 + 21 * (size_t)e->m.workers;
+}
+
+static int first_line(const tutti_engine *e, char *line, size_t bytes)
+{
+    return snprintf(line, bytes, "{\"workers\":%d,\"pass\":%lld,\"most\":%lld,\"seed\":%llu}\n", e->m.workers,
+                    (long long)e->take.pass, (long long)e->take.most, (unsigned long long)e->options.seed);
+}
+
+/* The text at *at begins with `word`, which is passed over. */
+static bool skip(const char **at, const char *word)
+{
+    const size_t n = strlen(word);
+
+    if (strncmp(*at, word, n) != 0)
+        return false;
+    *at += n;
+    return true;
+}
+
+static bool number(const char **at, int64_t *value)
+{
+    char *end;
+
+    if (**at < '0' || **at > '9')
+        return false;
+    errno = 0;
+    *value = strtoll(*at, &end, 10);
+    *at = end;
+    return errno == 0;
+}
+
+/* A line of a step: mine is worker `rank`'s count, as take.replay has it. Past its end. */
+static bool read_line(const char **at, uint64_t step, int workers, int rank, int64_t *mine)
+{
+    int64_t value;
+
+    if (!skip(at, "{\"step\":") || !number(at, &value) || (uint64_t)value != step || !skip(at, ",\"took\":["))
+        return false;
+    for (int r = 0; r < workers; r++) {
+        if ((r > 0 && !skip(at, ",")) || !number(at, &value))
+            return false;
+        if (r == rank)
+            *mine = value;
+    }
+    if (skip(at, "],\"cut\":true}\n")) {
+        *mine = -1 - *mine;
+        return true;
+    }
+    return skip(at, "]}\n");
+}
+
+/* All of a text file; tutti_free *text. */
+static tutti_status read_file(tutti_runtime *rt, const char *path, char **text, tutti_error *err)
+{
+    tutti_file *f;
+    tutti_status status;
+    size_t bytes;
+
+    *text = NULL;
+    TUTTI_TRY(tutti_file_open(&f, rt, path, TUTTI_FILE_READ, err));
+    bytes = (size_t)tutti_file_bytes(f);
+    *text = tutti_alloc(bytes + 1, 1);
+    status = *text != NULL ? tutti_file_read(f, 0, *text, bytes, err)
+                           : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%zu bytes)", path, bytes);
+    tutti_file_close(f, NULL);
+    return status;
+}
+
+static tutti_status read_replay(tutti_engine *e, const char *text, tutti_error *err)
+{
+    char wanted[128];
+    const char *at = text;
+    size_t lines = 0;
+
+    first_line(e, wanted, sizeof wanted);
+    if (!skip(&at, wanted))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "replay is '%.200s', which begins with %.*s; it must be the record of a run with %.*s",
+                          e->take.replay_path, (int)strcspn(text, "\n") < 120 ? (int)strcspn(text, "\n") : 120, text,
+                          (int)strcspn(wanted, "\n"), wanted);
+    for (const char *c = at; *c != 0; c++)
+        lines += *c == '\n';
+    e->take.replay = tutti_alloc(lines + 1, sizeof *e->take.replay);
+    if (e->take.replay == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %zu steps of %s", lines, e->take.replay_path);
+    for (; *at != 0; e->take.replay_steps++)
+        if (!read_line(&at, e->take.replay_steps, e->m.workers, e->m.rank, &e->take.replay[e->take.replay_steps]))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "replay is '%.200s', whose line %llu is not that of step %llu with %d counts; it must be "
+                              "as record has written it",
+                              e->take.replay_path, (unsigned long long)e->take.replay_steps + 2,
+                              (unsigned long long)e->take.replay_steps, e->m.workers);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_take_file_open(tutti_engine *e, tutti_error *err)
+{
+    char *text;
+    tutti_status status;
+
+    if (e->take.record_path[0] != 0) {
+        e->take.line_bytes = line_bytes(e);
+        e->take.line = tutti_alloc(e->take.line_bytes, 1);
+        if (e->take.line == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing %s", e->take.record_path);
+    }
+    if (e->take.record_path[0] != 0 && e->m.rank == 0) { /* can it be written? */
+        tutti_file *f;
+        status = tutti_file_begin(&f, e->rt, e->take.record_path, true, err);
+        if (status != TUTTI_OK)
+            return tutti_fail_within(err, TUTTI_ERR_USAGE, "method '%s': record", e->m.ops->name);
+        tutti_file_end(f, TUTTI_CLOSED, NULL);
+    }
+    if (e->take.replay_path[0] == 0)
+        return TUTTI_OK;
+    status = read_file(e->rt, e->take.replay_path, &text, err);
+    if (status == TUTTI_OK)
+        status = read_replay(e, text, err);
+    tutti_free(text);
+    return status == TUTTI_ERR_IO ? tutti_fail_within(err, TUTTI_ERR_USAGE, "method '%s': replay", e->m.ops->name)
+                                  : status;
+}
+
+void tutti_take_file_close(tutti_engine *e)
+{
+    tutti_file_close(e->take.record, NULL);
+    e->take.record = NULL;
+    tutti_free(e->take.replay);
+    tutti_free(e->take.line);
+    e->take.replay = NULL;
+    e->take.line = NULL;
+}
+
+tutti_status tutti_take_file_count(const tutti_engine *e, int64_t *count, bool *cut, tutti_error *err)
+{
+    *count = -1;
+    *cut = false;
+    if (e->take.replay == NULL)
+        return TUTTI_OK;
+    if (e->progress.step >= e->take.replay_steps)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "replay is '%.200s', which has %llu steps, and this run has more; it ends there",
+                          e->take.replay_path, (unsigned long long)e->take.replay_steps);
+    *count = e->take.replay[e->progress.step];
+    *cut = *count < 0;
+    *count = *cut ? -1 - *count : *count;
+    return TUTTI_OK;
+}
+
+/* The lines of the steps before this one. */
+static tutti_status keep_lines(tutti_engine *e, tutti_file *to, tutti_error *err)
+{
+    const char *path = e->take.record_path, *at;
+    uint64_t step = 0;
+    int64_t mine;
+    char *text;
+    tutti_status status;
+
+    if (e->progress.step == 0)
+        return TUTTI_OK;
+    status = read_file(e->rt, path, &text, err);
+    if (status == TUTTI_OK) {
+        for (at = text + strcspn(text, "\n"), at += *at != 0; step < e->progress.step; step++) {
+            const char *line = at;
+            if (!read_line(&at, step, e->m.workers, 0, &mine))
+                break;
+            status = tutti_file_write(to, line, (size_t)(at - line), err);
+            if (status != TUTTI_OK)
+                break;
+        }
+        if (status == TUTTI_OK && step < e->progress.step)
+            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                "record is '%.200s', which has %llu steps, and the run goes on from step %llu; give "
+                                "the file that it had, or leave record away",
+                                path, (unsigned long long)step, (unsigned long long)e->progress.step);
+    }
+    tutti_free(text);
+    return status;
+}
+
+/* At the first step: only then is it known where the run goes on. */
+static tutti_status open_record(tutti_engine *e, tutti_error *err)
+{
+    tutti_file *f;
+    tutti_status status;
+    const int n = first_line(e, e->take.line, e->take.line_bytes);
+
+    TUTTI_TRY(tutti_file_begin(&f, e->rt, e->take.record_path, true, err));
+    status = tutti_file_write(f, e->take.line, (size_t)n, err);
+    if (status == TUTTI_OK)
+        status = keep_lines(e, f, err);
+    TUTTI_TRY(tutti_file_end(f, status, err));
+    return tutti_file_open(&e->take.record, e->rt, e->take.record_path, TUTTI_FILE_APPEND, err);
+}
+
+tutti_status tutti_take_file_write(tutti_engine *e, tutti_error *err)
+{
+    int n;
+
+    if (e->take.record_path[0] == 0 || e->m.rank != 0)
+        return TUTTI_OK;
+    if (e->take.record == NULL)
+        TUTTI_TRY(open_record(e, err));
+    n = snprintf(e->take.line, e->take.line_bytes, "{\"step\":%llu,\"took\":[", (unsigned long long)e->progress.step);
+    for (int r = 0; r < e->m.workers; r++)
+        n += snprintf(e->take.line + n, e->take.line_bytes - (size_t)n, "%s%lld", r > 0 ? "," : "",
+                      (long long)e->take.of[r]);
+    n += snprintf(e->take.line + n, e->take.line_bytes - (size_t)n, "]%s}\n",
+                  e->take.cut ? ",\"cut\":true" : "");
+    return tutti_file_write(e->take.record, e->take.line, (size_t)n, err);
+}

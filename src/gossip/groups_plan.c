@@ -1,0 +1,172 @@
+/* groups_plan.c: who is planned with whom (groups.h).
+
+   Plans.
+     random  the worker, and others drawn from all
+     smart   all that no group is planned for (and that the filter lets in) are shuffled and cut
+             into groups: none of these conflicts with another, nor with what was planned before.
+             With machines two rounds come from one division: a head of each machine meets other
+             heads, the others of a machine meet each other; then all of each machine meet.
+   A remainder of one joins the last group, and a worker that would be alone is told to go on.
+
+   Filter. A worker that lags `filter` requests or more behind the one that asks is not planned
+   with it. It is planned for when it asks itself: who is drafted then has it waiting already, so
+   the others wait for nobody's gradient but their own. Where it asks, it is a head in the first
+   round, and not in the second, which would wait for its next gradient.
+
+   The lag is that of counts since the beginning, and two things are taken out of it.
+   1. What the foremost gains while a worker waits for its group: else who has waited for a slow
+      worker counts as slow itself, and is planned with that one from then on.
+   2. One at each request of a worker that keeps pace, whom the foremost has not left behind while
+      it computed: else one slow stretch would keep it apart for ever. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "groups_internal.h"
+
+static uint64_t draw(tutti_groups *g, uint64_t below)
+{
+    return tutti_random((tutti_rng){ g->o.seed, tutti_hash("prague", 6), 0 }, (*g->o.draws)++) % below;
+}
+
+static void shuffle(tutti_groups *g, int *list, int n)
+{
+    for (int k = n - 1; k > 0; k--) {
+        const int other = (int)draw(g, (uint64_t)k + 1), v = list[k];
+        list[k] = list[other];
+        list[other] = v;
+    }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static tutti_status plan_group(tutti_groups *g, int *list, int n, tutti_error *err)
+{
+    bool conflict = false;
+
+    if (n < 2)
+        return TUTTI_OK;
+    qsort(list, (size_t)n, sizeof *list, ascending);
+    for (int k = 0; k < n; k++) {
+        const tutti_groups_entry *const earlier = tutti_groups_planned(g, list[k]);
+        conflict = conflict || (earlier != NULL && earlier->id >> 24 <= g->before);
+    }
+    g->figures.conflicts += conflict;
+    return tutti_groups_append(g, list, n, ++g->number << 24 | (int64_t)g->o.rank << 8) != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning a group of %d workers", n);
+}
+
+/* In groups of `size`; a smaller one of what is left, but never of one. */
+static tutti_status cut(tutti_groups *g, int *list, int n, int size, tutti_error *err)
+{
+    for (int at = 0; at < n;) {
+        int some = n - at < size ? n - at : size;
+        some += n - at - some == 1;
+        TUTTI_TRY(plan_group(g, list + at, some, err));
+        at += some;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status plan_random(tutti_groups *g, int w, tutti_error *err)
+{
+    int n = 0, some;
+
+    for (int v = 0; v < g->o.workers; v++)
+        if (v != w && tutti_groups_is_free(g, v))
+            g->pick[n++] = v;
+    shuffle(g, g->pick, n);
+    some = n < g->o.size - 1 ? n : g->o.size - 1;
+    g->pick[some] = w;
+    return plan_group(g, g->pick, some + 1, err);
+}
+
+/* Moves those of the machine of list[at] to the front of list + at. Gives how many. */
+static int gather_machine(const tutti_groups *g, int *list, int at, int n)
+{
+    int there = at + 1;
+
+    for (int k = at + 1; k < n; k++)
+        if (g->o.machine[list[k]] == g->o.machine[list[at]]) {
+            const int v = list[k];
+            memmove(list + there + 1, list + there, (size_t)(k - there) * sizeof *list);
+            list[there++] = v;
+        }
+    return there - at;
+}
+
+/* pick: n workers, shuffled, w first. */
+static tutti_status plan_rounds(tutti_groups *g, int n, bool behind, tutti_error *err)
+{
+    const int w = g->pick[0];
+    int heads = 0;
+
+    for (int at = 0; at < n;) { /* w is the head of its machine where it is behind: then it meets somebody now */
+        const int there = gather_machine(g, g->pick, at, n);
+        const int head = at == 0 && behind ? 0 : (int)draw(g, (uint64_t)there), v = g->pick[at + head];
+        memmove(g->pick + at + 1, g->pick + at, (size_t)head * sizeof *g->pick);
+        g->pick[at] = v;
+        g->deal[heads++] = v;
+        memcpy(g->taken, g->pick + at + 1, (size_t)(there - 1) * sizeof *g->taken);
+        TUTTI_TRY(plan_group(g, g->taken, there - 1, err));
+        at += there;
+    }
+    shuffle(g, g->deal, heads);
+    TUTTI_TRY(cut(g, g->deal, heads, g->o.size, err));
+    for (int at = 0; at < n;) {
+        const int there = gather_machine(g, g->pick, at, n);
+        int some = 0;
+        for (int k = 0; k < there; k++)
+            if (g->pick[at + k] != w || !behind)
+                g->taken[some++] = g->pick[at + k];
+        TUTTI_TRY(plan_group(g, g->taken, some, err));
+        at += there;
+    }
+    return TUTTI_OK;
+}
+
+/* Several machines, one of them with several of these workers. */
+static bool has_rounds(const tutti_groups *g, const int *list, int n)
+{
+    bool several = false, beside = false;
+
+    for (int k = 1; k < n && g->o.machine != NULL; k++) {
+        several = several || g->o.machine[list[k]] != g->o.machine[list[0]];
+        for (int j = 0; j < k; j++)
+            beside = beside || g->o.machine[list[k]] == g->o.machine[list[j]];
+    }
+    return several && beside;
+}
+
+static bool lags(const tutti_groups *g, int v, int behind)
+{
+    return g->o.filter > 0 && g->o.count[behind] - g->o.count[v] >= g->o.filter;
+}
+
+static tutti_status plan_division(tutti_groups *g, int w, tutti_error *err)
+{
+    bool behind = false;
+    int n = 1;
+
+    g->pick[0] = w;
+    for (int v = 0; v < g->o.workers; v++) {
+        if (v == w || !tutti_groups_is_free(g, v) || tutti_groups_planned(g, v) != NULL || lags(g, v, w))
+            continue;
+        behind = behind || lags(g, w, v);
+        g->pick[n++] = v;
+    }
+    shuffle(g, g->pick + 1, n - 1);
+    if (has_rounds(g, g->pick, n))
+        return plan_rounds(g, n, behind, err);
+    shuffle(g, g->pick, n);
+    return cut(g, g->pick, n, g->o.size, err);
+}
+
+tutti_status tutti_groups_plan(tutti_groups *g, int w, tutti_error *err)
+{
+    return g->o.kind == TUTTI_GROUPS_SMART ? plan_division(g, w, err) : plan_random(g, w, err);
+}

@@ -1,0 +1,230 @@
+/* groups_verdict.c: what becomes of groups that have started when workers are lost, or the
+   generator that started them (groups.h).
+
+   Losses. A worker that is lost leaves all groups. One that is lost within a P-Reduce may have
+   spoilt it for some members and not for others. Each member says how its part ended and is told
+   the verdict when all have said: all well, and it counts, with what the lost one gave; else
+   nobody's counts, and those that are left make it again. A member that accuses a worker that this
+   generator has not lost cannot reach it: of the two the accused, or the one more accuse, averages
+   with nobody any more in this phase. At its end all agree on who stays (members.c). */
+#include <errno.h>
+#include <string.h>
+
+#include "groups_internal.h"
+
+enum { ATTEMPTS_MOST = 250 }; /* at one tutti_groups_entry */
+
+/* ---- verdicts ---- */
+
+/* Members that cannot reach each other, though both are there: of each two one goes, the one that
+   most accuse, of equals the highest rank (as members.c does). */
+static void part(tutti_groups *g, tutti_groups_entry *p)
+{
+    for (;;) {
+        int worst = -1, most = 0;
+        for (int k = 0; k < p->n; k++) {
+            int accusers = 0;
+            for (int j = 0; j < p->n && p->state[k] != OUT; j++)
+                accusers += p->state[j] == SPOILT && p->blame[j] == p->member[k];
+            if (accusers > 0 && accusers >= most) {
+                most = accusers;
+                worst = k;
+            }
+        }
+        if (worst < 0)
+            return;
+        p->state[worst] = OUT;
+        g->w[p->member[worst]].shunned = true;
+    }
+}
+
+static tutti_status judge(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns, tutti_error *err)
+{
+    const bool again = tutti_groups_count_of(p, SPOILT) > 0 && !p->kept;
+    tutti_groups_entry *next = NULL;
+    int n = 0;
+
+    if (tutti_groups_count_of(p, RUNS) + tutti_groups_count_of(p, TO_JOIN) > 0)
+        return TUTTI_OK;
+    if (again) {
+        g->figures.again++;
+        part(g, p);
+        for (int k = 0; k < p->n; k++)
+            if (p->state[k] != OUT)
+                g->taken[n++] = p->member[k];
+        if (n > 1 && (p->id & 255) < ATTEMPTS_MOST) {
+            next = tutti_groups_append(g, g->taken, n, p->id + 1);
+            if (next == NULL)
+                return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "making a group of %d again", n);
+            next->started = true;
+        }
+    }
+    for (int k = 0; k < p->n; k++) {
+        const int v = p->member[k];
+        tutti_groups_peer *const w = &g->w[v];
+        const bool stays = next != NULL && p->state[k] != OUT;
+        if (stays)
+            next->state[tutti_groups_place(next, v)] = RUNS;
+        if (w->in == p)
+            w->in = stays ? next : NULL;
+        if (w->last == p->id) {
+            w->kept = !again;
+            w->last = stays ? next->id : w->last;
+        }
+        if (w->says && w->about == p->id)
+            TUTTI_TRY(tutti_groups_tell(
+                g, v, !again ? TUTTI_GROUPS_KEEP : stays ? TUTTI_GROUPS_AGAIN : TUTTI_GROUPS_UNDO, next, err));
+        if (w->shunned)
+            tutti_groups_forget(g, v);
+    }
+    tutti_groups_take_out(g, p);
+    return tutti_groups_settle(g, now_ns, err);
+}
+
+/* ---- what happens ---- */
+
+/* Is that a later attempt at the group of id? */
+static bool supersedes(int64_t later, int64_t id)
+{
+    return later >> 8 == id >> 8 && later > id;
+}
+
+/* A group that another generator, or the schedule, has started. */
+static tutti_status take_over(tutti_groups *g, int64_t id, const int *member, int n, tutti_groups_entry **out,
+                              tutti_error *err)
+{
+    tutti_groups_entry *const p = tutti_groups_append(g, member, n, id);
+
+    *out = p;
+    if (p == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "taking over a group of %d workers", n);
+    p->started = true;
+    for (int k = 0; k < n; k++) {
+        tutti_groups_peer *const w = &g->w[member[k]];
+        const bool past = w->last > id || (w->last == id && w->kept), knows = w->last == id ||
+                                (g->o.kind == TUTTI_GROUPS_STATIC && !supersedes(id, w->last));
+        p->state[k] = w->lost ? OUT : past ? WELL : knows ? RUNS : TO_JOIN;
+        p->kept = p->kept || past;
+        if (p->state[k] == RUNS || p->state[k] == TO_JOIN)
+            w->in = p;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_groups_entry *started(const tutti_groups *g, int64_t id)
+{
+    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next)
+        if (p->started && p->id == id)
+            return p;
+    return NULL;
+}
+
+/* Of a generator that was lost when it had told some of the members to make it again: the others
+   hear it now. */
+static bool is_superseded(const tutti_groups *g, int64_t id, const int *member, int n, tutti_groups_entry **by)
+{
+    *by = NULL;
+    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next)
+        *by = p->started && supersedes(p->id, id) ? p : *by;
+    for (int k = 0; k < n && *by == NULL; k++)
+        if (supersedes(g->w[member[k]].last, id))
+            return true;
+    return *by != NULL;
+}
+
+tutti_status tutti_groups_over(tutti_groups *g, int v, int64_t id, const int *member, int n, int blame, int64_t now_ns,
+                               tutti_error *err)
+{
+    tutti_groups_entry *p = started(g, id), *by;
+    int k;
+
+    g->w[v].says = true;
+    g->w[v].about = id;
+    if (p == NULL && is_superseded(g, id, member, n, &by)) {
+        k = by != NULL ? tutti_groups_place(by, v) : -1;
+        if (k < 0)
+            return tutti_groups_tell(g, v, TUTTI_GROUPS_UNDO, NULL, err);
+        by->state[k] = RUNS;
+        g->w[v].in = by;
+        g->w[v].last = by->id;
+        g->w[v].kept = false;
+        return tutti_groups_tell(g, v, TUTTI_GROUPS_AGAIN, by, err);
+    }
+    if (p == NULL) {
+        g->w[v].last = id > g->w[v].last ? id : g->w[v].last;
+        g->w[v].kept = false;
+        TUTTI_TRY(take_over(g, id, member, n, &p, err));
+    }
+    k = tutti_groups_place(p, v);
+    if (k < 0)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, v, "worker %d has made a P-Reduce of a group that it is not in",
+                               v);
+    g->w[v].in = p;
+    p->state[k] = blame < 0 ? WELL : SPOILT;
+    p->blame[k] = blame;
+    return judge(g, p, now_ns, err);
+}
+
+/* Of the groups that have started, the first that still counts on v. */
+static tutti_groups_entry *counts_on(const tutti_groups *g, int v, int *k)
+{
+    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next) {
+        *k = p->started ? tutti_groups_place(p, v) : -1;
+        if (*k >= 0 && p->state[*k] != OUT)
+            return p;
+    }
+    return NULL;
+}
+
+tutti_status tutti_groups_lost(tutti_groups *g, int v, int64_t now_ns, tutti_error *err)
+{
+    tutti_groups_entry *p;
+    int k;
+
+    g->w[v].lost = g->apart = true;
+    g->w[v].asks = g->w[v].says = false;
+    g->w[v].in = NULL;
+    tutti_groups_forget(g, v);
+    while ((p = counts_on(g, v, &k)) != NULL) {
+        p->state[k] = OUT;
+        if (tutti_groups_count_of(p, OUT) == p->n)
+            tutti_groups_take_out(g, p);
+        else
+            TUTTI_TRY(judge(g, p, now_ns, err));
+    }
+    return tutti_groups_settle(g, now_ns, err);
+}
+
+tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *member, int n, bool kept,
+                                 tutti_error *err)
+{
+    tutti_groups_entry *p = started(g, id);
+    const int64_t number = id >> 24;
+    bool superseded = false;
+
+    g->w[v].last = id;
+    g->w[v].kept = kept;
+    g->apart = true;
+    g->number = number > g->number ? number : g->number;
+    /* what others have said of the groups that it is in */
+    for (tutti_groups_entry *q = g->line, *next; q != NULL; q = next) {
+        const int k = tutti_groups_place(q, v);
+        next = q->next;
+        if (k < 0 || !q->started || g->w[v].lost)
+            continue;
+        superseded = superseded || supersedes(q->id, id);
+        if (supersedes(id, q->id)) /* it was spoilt, and not all have heard of it */
+            tutti_groups_take_out(g, q);
+        else if (supersedes(q->id, id))
+            q->state[k] = TO_JOIN;
+        else if (id > q->id || (id == q->id && kept)) {
+            q->kept = true;
+            q->state[k] = WELL;
+            g->w[v].in = g->w[v].in == q ? NULL : g->w[v].in;
+        } else if (id == q->id)
+            q->state[k] = RUNS;
+    }
+    if (p != NULL || superseded || id == 0 || kept || n < 2)
+        return TUTTI_OK;
+    return take_over(g, id, member, n, &p, err);
+}

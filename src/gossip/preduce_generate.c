@@ -1,0 +1,323 @@
+/* preduce_generate.c: the group generator's side of partial all-reduce (preduce.c): it answers what
+   all workers ask, and who it is.
+
+   1. It is the lowest worker that is not dismissed: all below it are.
+   2. A worker that loses the generator dismisses it, and tells all others, once, who generates now,
+      and the group that it was told of last. They do the same. So all follow whoever has dismissed
+      most, also where only one connection has failed and the dismissed one lives.
+   3. The new one begins when all that are there have told it, and knows then which groups have
+      started: a member that has not heard of its group, because the answer was lost with the old
+      generator, hears of it from the new one. What was planned and not started is forgotten.
+   4. An answer of a dismissed generator is not taken (ask of preduce.c).
+   5. A dismissed generator that lives sends whoever waits to the next. */
+#include <errno.h>
+#include <string.h>
+
+#include "preduce_internal.h"
+
+enum { ROOMS_MOST = 64 };
+
+static tutti_status no_memory(const tutti_preduce *p, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", p->m->ops->name);
+}
+
+/* ---- who generates ---- */
+
+void tutti_preduce_dismiss(tutti_preduce *p, int below)
+{
+    bool news;
+
+    tutti_lock(p->door);
+    below = below > p->view ? below : p->view;
+    while (below < p->m->workers && tutti_engine_misses(p->m->engine, below))
+        below++;
+    news = below > p->view;
+    p->view = below;
+    tutti_unlock(p->door);
+    if (news)
+        tutti_owe(p->m, p->service[TELL], 1);
+}
+
+int tutti_preduce_view(tutti_preduce *p)
+{
+    int now;
+
+    tutti_lock(p->door);
+    now = p->view;
+    tutti_unlock(p->door);
+    return now;
+}
+
+static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
+{
+    tutti_method *m = p->m;
+    tutti_note word = { .kind = WORD };
+    int n;
+
+    tutti_lock(p->door);
+    p->spread = p->view;
+    word.a = p->last.id;
+    word.b = (int64_t)p->view << 1 | p->last.kept;
+    n = p->last.n;
+    memcpy(p->word, p->last.member, (size_t)n * sizeof *p->word);
+    tutti_unlock(p->door);
+    for (int r = 0; r < m->workers; r++) {
+        tutti_note note = word;
+        tutti_status status;
+        if (tutti_engine_misses(m->engine, r)) /* to myself, too: what generates here hears of it */
+            continue;
+        status = tutti_call(m, p->service[GENERATE], r, &note, tutti_host(p->word, (size_t)n, TUTTI_I32),
+                            tutti_nothing(), err);
+        if (status != TUTTI_OK && !tutti_is_left_out(m, status, err))
+            return status;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_preduce_tell(tutti_preduce *p, tutti_error *err)
+{
+    tutti_status status;
+
+    if (p->groups == NULL)
+        return TUTTI_OK;
+    while ((status = tutti_round(p->m, p->service[TELL], false, err)) == TUTTI_OK) {
+        if (tutti_preduce_view(p) < p->m->workers && tutti_engine_misses(p->m->engine, tutti_preduce_view(p)))
+            tutti_preduce_dismiss(p, tutti_preduce_view(p) + 1);
+        if (tutti_preduce_view(p) > p->spread)
+            TUTTI_TRY(tell_all(p, err));
+    }
+    return status;
+}
+
+/* ---- the generator ---- */
+
+static tutti_engine_desk *desk_of(const tutti_preduce *p)
+{
+    return tutti_engine_desk_of(p->m->engine, p->service[GENERATE]);
+}
+
+static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_note *note, const int *member, int n,
+                                tutti_error *err)
+{
+    const tutti_note request = p->held[worker].note;
+
+    p->held[worker].note.kind = 0;
+    tutti_engine_answered(p->m->engine, &request);
+    return tutti_desk_answer(desk_of(p), &request, note, 1, tutti_host((void *)member, (size_t)n, TUTTI_I32), NULL,
+                             err);
+}
+
+static tutti_status answer(void *to, const tutti_groups_answer *a, tutti_error *err)
+{
+    const tutti_note note = { .kind = a->word, .a = a->id, .b = a->n + (a->apart ? APART : 0) };
+    return send_answer(to, a->worker, &note, a->member, a->n, err);
+}
+
+/* A worker's list of members, of a request's payload. */
+static tutti_status copy_members(tutti_preduce *p, int **to, int *n, const tutti_note *note, const int *in,
+                                 tutti_error *err)
+{
+    if (*to == NULL && (*to = tutti_alloc((size_t)p->m->workers, sizeof **to)) == NULL)
+        return no_memory(p, err);
+    *n = (int)(note->bytes / sizeof *in);
+    for (int k = 0; k < *n; k++)
+        if (in[k] < 0 || in[k] >= p->m->workers)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                                   "worker %d tells of a group with member %d of %d workers; all workers must run one "
+                                   "version", note->from, in[k], p->m->workers);
+    if (*n > 0)
+        memcpy(*to, in, note->bytes);
+    return TUTTI_OK;
+}
+
+static tutti_status serve_held(tutti_preduce *p, int worker, tutti_error *err)
+{
+    const tutti_preduce_held *h = &p->held[worker];
+    const int64_t now_ns = tutti_now_ns(p->m->rt);
+
+    if (h->note.kind == 0)
+        return TUTTI_OK;
+    if (h->note.kind == OVER)
+        return tutti_groups_over(p->groups, worker, h->note.a, h->member, h->n, (int)h->note.b - 1, now_ns, err);
+    return tutti_groups_request(p->groups, worker, h->note.a, h->note.kind == LEAVE, now_ns, err);
+}
+
+/* Whoever I miss leaves all groups. */
+static tutti_status hear_losses(tutti_preduce *p, tutti_error *err)
+{
+    for (int r = 0; r < p->m->workers; r++)
+        if (!p->known[r] && tutti_engine_misses(p->m->engine, r)) {
+            p->known[r] = true;
+            if (p->held[r].note.kind != 0)
+                tutti_engine_answered(p->m->engine, &p->held[r].note);
+            p->held[r].note.kind = 0;
+            if (p->generates)
+                TUTTI_TRY(tutti_groups_lost(p->groups, r, tutti_now_ns(p->m->rt), err));
+        }
+    return TUTTI_OK;
+}
+
+/* This worker generates once all that are there have told it what they know. */
+static tutti_status take_over(tutti_preduce *p, tutti_error *err)
+{
+    tutti_method *m = p->m;
+
+    if (p->generates || tutti_preduce_view(p) != m->rank)
+        return TUTTI_OK;
+    for (int r = 0; r < m->workers; r++)
+        if (!p->known[r] && p->heard[r] < m->rank)
+            return TUTTI_OK;
+    tutti_groups_clear(p->groups);
+    p->generates = true;
+    for (int r = 0; r < m->workers; r++)
+        if (p->known[r])
+            TUTTI_TRY(tutti_groups_lost(p->groups, r, tutti_now_ns(m->rt), err));
+    for (int r = 0; r < m->workers; r++)
+        if (!p->known[r])
+            TUTTI_TRY(tutti_groups_report(p->groups, r, p->report[r].id, p->report[r].member, p->report[r].n,
+                                          p->report[r].kept, err));
+    for (int r = 0; r < m->workers; r++)
+        TUTTI_TRY(serve_held(p, r, err));
+    return TUTTI_OK;
+}
+
+/* Dismissed: whoever waits asks the next. */
+static tutti_status step_down(tutti_preduce *p, tutti_error *err)
+{
+    const tutti_note moved = { .kind = MOVED, .a = tutti_preduce_view(p) };
+
+    if (moved.a <= p->m->rank)
+        return TUTTI_OK;
+    p->generates = false;
+    for (int r = 0; r < p->m->workers; r++)
+        if (p->held[r].note.kind != 0)
+            TUTTI_TRY(send_answer(p, r, &moved, NULL, 0, err));
+    return TUTTI_OK;
+}
+
+static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
+{
+    const int from = note->from;
+
+    if (note->bytes % sizeof *in != 0 || note->kind < ASK || note->kind > WORD)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from,
+                               "worker %d asks for something that is no group; all workers must run one version", from);
+    if (p->known[from]) { /* lost since it was served: it has no part in anything any more */
+        tutti_engine_answered(p->m->engine, note);
+        return TUTTI_OK;
+    }
+    if (note->kind == WORD) {
+        tutti_preduce_told *const r = &p->report[from];
+        r->id = note->a;
+        r->kept = note->b & 1;
+        TUTTI_TRY(copy_members(p, &r->member, &r->n, note, in, err));
+        p->heard[from] = (int)(note->b >> 1);
+        tutti_preduce_dismiss(p, p->heard[from]);
+        return tutti_reply(p->m, note, NULL, err);
+    }
+    p->held[from].note = *note;
+    TUTTI_TRY(copy_members(p, &p->held[from].member, &p->held[from].n, note, in, err));
+    tutti_preduce_dismiss(p, p->m->rank); /* whoever asks me has dismissed all below */
+    return p->generates && tutti_preduce_view(p) == p->m->rank ? serve_held(p, from, err) : TUTTI_OK;
+}
+
+tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err)
+{
+    tutti_engine *e = p->m->engine;
+    tutti_note note;
+    void *in;
+    tutti_status status;
+
+    if (p->groups == NULL)
+        return TUTTI_OK;
+    for (;;) {
+        const int64_t due_ns = p->generates ? tutti_groups_due(p->groups) : TUTTI_FOREVER;
+        status = tutti_engine_serve(e, p->service[GENERATE], &note, &in, due_ns, err);
+        if (status != TUTTI_OK && status != TUTTI_TIMEOUT)
+            return status;
+        TUTTI_TRY(hear_losses(p, err));
+        if (status == TUTTI_TIMEOUT)
+            TUTTI_TRY(p->generates ? tutti_groups_late(p->groups, tutti_now_ns(p->m->rt), err) : TUTTI_OK);
+        else if (!tutti_engine_is_owed(e, &note))
+            TUTTI_TRY(hear_request(p, &note, in, err));
+        TUTTI_TRY(step_down(p, err));
+        TUTTI_TRY(take_over(p, err));
+    }
+}
+
+/* ---- a phase ---- */
+
+tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err)
+{
+    tutti_method *m = p->m;
+    const size_t n = (size_t)m->workers;
+
+    p->rooms = m->workers < ROOMS_MOST ? m->workers : ROOMS_MOST;
+    p->known = tutti_alloc(n, sizeof *p->known);
+    p->held = tutti_alloc(n, sizeof *p->held);
+    p->heard = tutti_alloc(n, sizeof *p->heard);
+    p->report = tutti_alloc(n, sizeof *p->report);
+    p->word = tutti_alloc(n, sizeof *p->word);
+    p->in = tutti_alloc((size_t)p->rooms * n, sizeof *p->in);
+    p->out = tutti_alloc((size_t)p->rooms * n, sizeof *p->out);
+    if (p->known == NULL || p->held == NULL || p->heard == NULL || p->report == NULL || p->word == NULL ||
+        p->in == NULL || p->out == NULL)
+        return no_memory(p, err);
+    TUTTI_TRY(tutti_groups_open(&p->groups,
+                                &(tutti_groups_setup){
+                                    .workers = m->workers,
+                                    .kind = (tutti_groups_kind)p->o->generator,
+                                    .size = p->size,
+                                    .filter = p->o->filter_threshold,
+                                    .machine = p->machine,
+                                    .timeout_ns = (int64_t)(p->o->group_timeout * 1e9),
+                                    .rank = m->rank,
+                                    .seed = m->rng.seed,
+                                    .draws = &p->draws,
+                                    .count = p->count,
+                                    .answer = answer,
+                                    .to = p,
+                                },
+                                err));
+    return tutti_desk_open(tutti_engine_desk_of(m->engine, p->service[GENERATE]), m->engine, p->service[GENERATE],
+                           &(tutti_desk_setup){ .rooms = p->rooms, .copies = p->rooms, .in = p->in, .out = p->out,
+                                                .in_bytes = n * sizeof *p->in, .out_bytes = n * sizeof *p->out,
+                                                .at_once = true },
+                           err);
+}
+
+void tutti_preduce_generator_close(tutti_preduce *p)
+{
+    tutti_groups_close(p->groups);
+    for (int r = 0; r < p->m->workers; r++) {
+        if (p->held != NULL)
+            tutti_free(p->held[r].member);
+        if (p->report != NULL)
+            tutti_free(p->report[r].member);
+    }
+    tutti_free(p->known);
+    tutti_free(p->held);
+    tutti_free(p->heard);
+    tutti_free(p->report);
+    tutti_free(p->word);
+    tutti_free(p->in);
+    tutti_free(p->out);
+}
+
+tutti_status tutti_preduce_generator_begin(tutti_preduce *p, tutti_error *err)
+{
+    tutti_engine *e = p->m->engine;
+
+    p->view = p->spread = tutti_engine_first(e);
+    p->generates = p->view == p->m->rank;
+    tutti_groups_clear(p->groups);
+    for (int r = 0; r < p->m->workers; r++) {
+        p->known[r] = !tutti_engine_has(e, r);
+        p->heard[r] = -1;
+        p->held[r].note.kind = 0;
+        if (p->known[r])
+            TUTTI_TRY(tutti_groups_lost(p->groups, r, 0, err));
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,349 @@
+/* dabmd: each worker takes as many samples as it manages in the time of a round, makes a step of
+   mirror descent, and averages with its neighbours. Eshraghi, Liang, "Distributed Online
+   Optimization over a Heterogeneous Network with Any-Batch Mirror Descent", ICML 2020 (PMLR 119,
+   2933-2942). The paper's body could not be read; equations are in the form such a method has.
+
+     compute   until T_c is over:  s_i += grad of the next micro-batch at x_i;  b_i samples in all
+     weigh     sample:  g_i = n (b_i / b) (s_i / b_i) = s_i n / b,  b = sum_j b_j
+               node:    g_i = s_i / b_i
+     step      y_i = argmin_{u in X} alpha <g_i, u> + D_r(u, x_i)
+                 euclidean  r = |x|^2 / 2:  the run's optimiser; set=simplex: projected onto it
+                 entropy    r = sum x ln x on the simplex:  y ~ x exp(-alpha g)
+                 pnorm      r = |x|_p^2 / 2, p = 1 + 1 / ln d:  y = grad r*(grad r(x) - alpha g)
+     average   K times:  x_i <- sum_j W_ij y_j
+
+   With weighting=sample the mean of the g_i is the gradient over all b samples, whoever took them.
+   So without a graph (all average) and without momentum a round is minibatch SGD with batch b, and
+   the variance of its gradient is that of b samples. weighting=node takes every worker's own mean
+   as it is: for workers whose samples are unlike.
+
+   Time is each worker's own clock, looked at before each micro-batch. The one that is under way is
+   finished, so a round takes T_c, at most one micro-batch more, and the averaging. Longer only to
+   come to min_batch, and in the run's last step, in which all that is left is taken. compute_ms=0
+   measures T_c: what the median worker needs for the run's batch, which is what each takes in the
+   first round. Two more correct it, for a first one is slow by itself. target makes T_c follow a
+   number of samples of all workers.
+
+   Counts are the engine's (method.h, free sample counts): which samples, epochs, the run's end,
+   record and replay.
+
+   Differs from the paper, or is chosen here (docs/methods/dabmd.md):
+   1. alpha is the run's learning rate, whatever b.
+   2. Any optimiser for the euclidean map; adam's is the map 1/2 x'Hx with a diagonal H.
+   3. A worker that has taken nothing weighs nothing; it repeats no gradient.
+   4. b is known to all by one all-gather of the counts, also on sparse graphs.
+   5. With a graph that changes, each of the K averagings is a round of it. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mirror.h"
+#include "tutti/engine.h"
+#include "tutti/gossip.h"
+
+typedef struct dabmd {
+    double compute_ms;
+    int64_t microbatch, min_batch, most, consensus, target;
+    int weighting, mirror, set;
+    const char *graph, *record, *replay;
+    tutti_mixer *mixer;          /* NULL: all average */
+    int64_t reference;           /* samples of the first round, where T_c is measured */
+    struct { int64_t compute_ns; } round; /* T_c; 0: not known yet; declared, the same on all */
+    struct { double seconds; } best; /* declared: for `reference`, the least of what was measured */
+    struct { double inverse; } sum; /* declared: of 1 / b_i over my rounds with samples */
+    int64_t *taken;              /* workers: in the whole run; declared, the same on all */
+    int64_t *of;                 /* workers: of this round */
+    float *told;                 /* workers: seconds, or what all tell at the end */
+
+    /* this round */
+    int64_t began_ns, computed_ns;
+} dabmd;
+enum { SAMPLE, NODE };
+enum { EUCLIDEAN, ENTROPY, PNORM };
+enum { ANYWHERE, SIMPLEX };
+enum { MEASURED = 3, MOST = 16 }; /* rounds that are measured; of the run's batch, a round's most */
+static const double sum_within = 1e-4;
+
+static const tutti_option dabmd_options[] = {
+    { "compute_ms", TUTTI_REAL, TUTTI_AT(dabmd, compute_ms), 0, 0, 1e9, NULL,
+      "T_c: milliseconds of computing in a round; 0: what the median worker needs for the run's batch" },
+    { "microbatch", TUTTI_INT, TUTTI_AT(dabmd, microbatch), 8, 1, 1 << 20, NULL,
+      "samples of a pass: the clock is looked at before each" },
+    { "min_batch", TUTTI_INT, TUTTI_AT(dabmd, min_batch), 1, 1, 1 << 20, NULL,
+      "samples that a worker takes in a round, however late it is" },
+    { "most", TUTTI_INT, TUTTI_AT(dabmd, most), 0, 0, 1 << 30, NULL,
+      "samples that a worker takes in a round at most; 0: 16 times the run's batch" },
+    { "target", TUTTI_INT, TUTTI_AT(dabmd, target), 0, 0, 1 << 30, NULL,
+      "samples of a round that T_c is kept to, all workers together; 0: T_c stays" },
+    { "weighting", TUTTI_CHOICE, TUTTI_AT(dabmd, weighting), SAMPLE, 0, 1, "sample|node",
+      "sample: every sample counts the same; node: every worker, for unlike samples" },
+    { "mirror", TUTTI_CHOICE, TUTTI_AT(dabmd, mirror), EUCLIDEAN, 0, 2, "euclidean|entropy|pnorm",
+      "the map: the run's optimiser; exponentiated gradients on the simplex; a norm close to the 1-norm" },
+    { "set", TUTTI_CHOICE, TUTTI_AT(dabmd, set), ANYWHERE, 0, 1, "all|simplex",
+      "simplex: each step is projected onto the probability simplex", "mirror=euclidean" },
+    { "graph", TUTTI_SPEC, TUTTI_AT(dabmd, graph), 0, 0, 0, "",
+      "who averages with whom; `tutti topology` lists them; none: all, by one all-reduce" },
+    { "consensus", TUTTI_INT, TUTTI_AT(dabmd, consensus), 1, 1, 1024, NULL,
+      "K: averagings a round, with a graph" },
+    TUTTI_TAKE_RECORD(TUTTI_AT(dabmd, record)),
+    TUTTI_TAKE_REPLAY(TUTTI_AT(dabmd, replay)),
+    { 0 }
+};
+
+/* ---- opening ---- */
+
+/* A map of the method's own takes the rate alone from the optimiser. */
+static tutti_status check_optimizer(const tutti_method *m, tutti_error *err)
+{
+    const tutti_optim *o = m->optim;
+    const tutti_option *decay;
+
+    if (o == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is 'client', but method 'dabmd' with mirror=entropy or pnorm makes the step "
+                          "itself; take mirror=euclidean, or give sgd(lr=0.1) (in Python tutti.torch.prepare has "
+                          "mirror=euclidean)");
+    decay = tutti_option_find(o->ops->options, "weight_decay");
+    if (strcmp(o->ops->name, "sgd") == 0 && o->ops->slots(o->self) == 0 &&
+        (decay == NULL || *(const double *)(const void *)((const char *)o->self + decay->offset) == 0))
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "method 'dabmd': mirror=entropy and pnorm make the step themselves and take the learning rate "
+                      "alone from the optimizer; give sgd(lr=...) without momentum and weight_decay, or take "
+                      "mirror=euclidean");
+}
+
+static tutti_status check(const tutti_method *m, const dabmd *s, tutti_error *err)
+{
+    if (s->consensus > 1 && s->graph[0] == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'dabmd': consensus is %lld, but without a graph all average with all, and once is "
+                          "enough; give a graph (graph=ring), or leave consensus at 1",
+                          (long long)s->consensus);
+    if (s->most > 0 && s->most < s->min_batch)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'dabmd': min_batch is %lld, and most %lld; a round cannot have both",
+                          (long long)s->min_batch, (long long)s->most);
+    return s->mirror == EUCLIDEAN ? TUTTI_OK : check_optimizer(m, err);
+}
+
+static tutti_status dabmd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    dabmd *s = m->self;
+    const size_t n = (size_t)m->workers;
+    const tutti_state of = { .name = "dabmd.of", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+                      told = { .name = "dabmd.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n },
+                      taken = { .name = "dabmd.taken", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = n,
+                                .of_workers = true };
+    int64_t pass, most;
+
+    TUTTI_TRY(check(m, s, err));
+    s->reference = m->share->batch * m->share->accumulate;
+    pass = s->microbatch < s->reference ? s->microbatch : s->reference;
+    most = s->most > 0 ? s->most : MOST * s->reference;
+    most = most > s->min_batch ? most : s->min_batch;
+    tutti_declare(plan, &of, &s->of);
+    tutti_declare(plan, &told, &s->told);
+    tutti_declare(plan, &taken, &s->taken);
+    tutti_declare_value(plan, "dabmd.round", TUTTI_SAME, &s->round, sizeof s->round);
+    tutti_declare_value(plan, "dabmd.best", TUTTI_OWN_ZERO, &s->best, sizeof s->best);
+    tutti_declare_value(plan, "dabmd.sum", TUTTI_OWN_ZERO, &s->sum, sizeof s->sum);
+    if (s->graph[0] != 0 && m->workers > 1)
+        TUTTI_TRY(tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph }, err));
+    return tutti_take_declare(m, plan,
+                              &(tutti_take_options){ .pass = pass < most ? pass : most,
+                                                     .most = most,
+                                                     .lent = true,
+                                                     .record = s->record,
+                                                     .replay = s->replay },
+                              err);
+}
+
+static tutti_status dabmd_open(tutti_method *m, tutti_error *err)
+{
+    dabmd *s = m->self;
+    double sum = 0;
+    bool inside = true;
+
+    s->round.compute_ns = (int64_t)(s->compute_ms * 1e6);
+    if (s->mirror != ENTROPY)
+        return TUTTI_OK;
+    for (size_t k = 0; k < m->layout->used; k++) {
+        sum += (double)m->x[k];
+        inside = inside && m->x[k] > 0;
+    }
+    if (inside && fabs(sum - 1) <= sum_within)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "method 'dabmd': mirror=entropy is for a model that is one point of the probability simplex, and "
+                      "the first values %s; take mirror=euclidean, or a problem like quadratic(simplex=on)",
+                      inside ? "do not sum to 1" : "are not all above 0");
+}
+
+/* ---- a round ---- */
+
+static bool measures(const tutti_method *m, const dabmd *s)
+{
+    return s->compute_ms == 0 && m->step < MEASURED;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* At the end of a round that is measured: T_c as far as is known. */
+static tutti_status measure(tutti_method *m, dabmd *s, tutti_error *err)
+{
+    const double seconds = m->samples == 0 ? 0
+                                           : (double)(tutti_computed_ns(m) - s->computed_ns) * 1e-9 *
+                                                 (double)s->reference / (double)m->samples;
+    float mine;
+
+    if (seconds > 0 && (s->best.seconds == 0 || seconds < s->best.seconds))
+        s->best.seconds = seconds;
+    mine = (float)s->best.seconds;
+    TUTTI_TRY(tutti_gather(m, &mine, 1, s->told, err));
+    qsort(s->told, (size_t)m->workers, sizeof *s->told, ascending);
+    s->round.compute_ns = (int64_t)((double)s->told[(m->workers - 1) / 2] * 1e9);
+    s->round.compute_ns = s->round.compute_ns > 0 ? s->round.compute_ns : 1;
+    return TUTTI_OK;
+}
+
+/* Does the round go on, as far as its time is concerned? */
+static bool wants_more(const tutti_method *m, const dabmd *s)
+{
+    if (m->samples < s->min_batch)
+        return true;
+    return s->round.compute_ns == 0 ? m->samples < s->reference
+                                    : tutti_now_ns(m->rt) - s->began_ns < s->round.compute_ns;
+}
+
+static tutti_status close_round(tutti_method *m, dabmd *s, tutti_error *err)
+{
+    int64_t all = 0;
+
+    TUTTI_TRY(tutti_take_close(m, s->of, err));
+    for (int r = 0; r < m->workers; r++) {
+        all += s->of[r];
+        s->taken[r] += s->of[r];
+    }
+    if (m->samples > 0)
+        s->sum.inverse += 1 / (double)m->samples;
+    if (s->weighting == SAMPLE && all > 0)
+        tutti_take_divide(m, (double)all / (double)m->workers);
+    if (measures(m, s))
+        return measure(m, s, err);
+    if (s->target > 0 && all > 0)
+        s->round.compute_ns =
+            (int64_t)((double)s->round.compute_ns * fmin(fmax((double)s->target / (double)all, 0.5), 2)) + 1;
+    return TUTTI_OK;
+}
+
+static tutti_status dabmd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    dabmd *s = m->self;
+
+    if (p->index == 0) {
+        s->began_ns = tutti_now_ns(m->rt);
+        s->computed_ns = tutti_computed_ns(m);
+    }
+    if (tutti_take_another(m, wants_more(m, s)))
+        return TUTTI_OK;
+    TUTTI_TRY(close_round(m, s, err));
+    return TUTTI_CLOSED;
+}
+
+static tutti_status mirror_step(tutti_method *m, const dabmd *s, tutti_error *err)
+{
+    const size_t n = m->layout->used;
+    tutti_rate rate;
+    bool skip;
+
+    if (s->mirror == EUCLIDEAN) {
+        TUTTI_TRY(tutti_base_step(m, err));
+        if (s->set == SIMPLEX)
+            mirror_project(n, m->x);
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    if (!skip)
+        (s->mirror == ENTROPY ? mirror_entropy : mirror_pnorm)(n, rate.lr * rate.scale, m->g, m->x);
+    tutti_device_charge(m->device, 40 * (double)n, 4 * sizeof(float) * (double)n);
+    return TUTTI_OK;
+}
+
+static tutti_status dabmd_step(tutti_method *m, tutti_error *err)
+{
+    dabmd *s = m->self;
+
+    TUTTI_TRY(mirror_step(m, s, err));
+    if (m->workers == 1)
+        return TUTTI_OK;
+    if (s->mixer == NULL)
+        return tutti_average(m, m->x, err);
+    for (int64_t k = 0; k < s->consensus; k++)
+        TUTTI_TRY(tutti_mix(s->mixer, m->step * (uint64_t)s->consensus + (uint64_t)k, m->x, m->x, NULL, err));
+    return TUTTI_OK;
+}
+
+/* ---- the agreed model, figures ---- */
+
+/* What is told is not the method's traffic. */
+static tutti_status tell(tutti_method *m, dabmd *s, tutti_error *err)
+{
+    const tutti_doing was = tutti_engine_doing(m->engine, TUTTI_DOING_OUTSIDE);
+    const float mine = (float)s->sum.inverse;
+    const tutti_status status = tutti_gather(m, &mine, 1, s->told, err);
+
+    tutti_engine_doing(m->engine, was);
+    if (status != TUTTI_OK)
+        return status;
+    tutti_metric(m, "compute_ms", -1, (double)s->round.compute_ns * 1e-6);
+    for (int r = 0; r < m->workers; r++) {
+        tutti_metric(m, "samples", r, (double)s->taken[r]);
+        if (m->step > 0) {
+            tutti_metric(m, "batch_mean", r, (double)s->taken[r] / (double)m->step);
+            tutti_metric(m, "batch_inverse_mean", r, (double)s->told[r] / (double)m->step);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* The mean of the models, which without a graph are equal. */
+static tutti_status dabmd_agree(tutti_method *m, tutti_error *err)
+{
+    dabmd *s = m->self;
+
+    if (s->mixer != NULL)
+        TUTTI_TRY(tutti_average(m, m->x, err));
+    return tell(m, s, err);
+}
+
+static const char *const dabmd_constraints[] = {
+    "counts follow from the clock, so runs differ in their bits, except simulated ones and replayed ones (replay)",
+    "the counts of a round are gathered from all workers, also with a graph; a lost worker ends the run (exit code 3)",
+    "a worker is lent samples ahead: those of an epoch may be taken in the next one, and all are by the end of the run",
+    ("mirror=entropy is for a model that is one point of the simplex (quadratic(simplex=on)); it and pnorm take plain "
+     "sgd, and no client's optimiser"),
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_dabmd = {
+    .name = "dabmd",
+    .title = "Any-batch mirror descent",
+    .authors = "Eshraghi, Liang",
+    .year = 2020,
+    .family = "periodic",
+    .axes = { "all-reduce or graph", "fixed time a round", "none", "none", "a model each", "any, or a mirror map" },
+    .constraints = dabmd_constraints,
+    .options = dabmd_options,
+    .self_bytes = sizeof(dabmd),
+    .declare = dabmd_declare,
+    .open = dabmd_open,
+    .pass = dabmd_pass,
+    .step = dabmd_step,
+    .agree = dabmd_agree,
+};

@@ -1,0 +1,322 @@
+/* herring: synchronous data parallelism by servers that all have the same to do: gradients are
+   flattened into fusion buffers of equal bytes, and each buffer is cut over the servers alike,
+   whatever the tensors are. Thangakrishnan, Cavdar, Karakus, Ghai, Selivonchyk, Pruce, "Herring:
+   Rethinking the Parameter Server at Scale for the Cloud", SC 2020. The form with rails is that of
+   Fairring, its open re-implementation.
+     N nodes of G workers; R rails, the first workers of each node; S bytes of a buffer
+     1. inside a node   reduce-scatter of the weighted gradients: rail u holds slot u, S/R bytes,
+                        summed over the node
+     2. worker u        cuts its slot in a shard for each of N' servers, and sends all at once
+     3. server (j, u)   sum := the shards j of slot u of all nodes, to all of them at once
+     4. inside a node   all-gather of the slots
+   Two hops between nodes whatever N is, 2 (N - 1) messages a rail, node and buffer. Up to `slots`
+   buffers are under way at a time. Buffers are cut at every `fusion_mb`, inside tensors, and shards
+   at multiples of 16 bytes, so servers differ by 16 bytes a buffer at most.
+   Differs from the paper, whose text was not at hand, and from Fairring:
+   1. Servers sum in the one order of summation, and not as shards arrive: the bits are ddp's. So G
+      is a power of two, or there is one node. A buffer's shards are summed in the senders' memory
+      where that is shared.
+   2. The weights of unequal shares of a step are in the sums, so nothing is divided at the end.
+   3. Tables go by rows from every worker to all servers (src/server/slice.c), where Herring's first
+      release made them dense. A table is a buffer by itself, and servers' bytes of it follow the
+      rows.
+   4. There is no proxy: threads of the lane and of the server do what the paper gives a process.
+   5. wire=fp16 is between workers and servers alone; inside a node sums travel as floats.
+   6. A worker that is lost is parameter-server's loss (docs/methods/herring.md). */
+#include <stdio.h>
+#include <string.h>
+
+#include "tutti/server.h"
+
+typedef struct herring {
+    double fusion, shard;
+    int64_t slots, servers, rails;
+    int placement, wire;
+    const char *node;
+    tutti_server_sums *sums;
+    int workers_of_node; /* G */
+    double *figures;     /* FIGURES of each worker */
+    char why[300];       /* node=auto: why workers are nodes of their own; "": nothing to tell */
+} herring;
+enum { SERVE };                      /* service */
+enum { AUTO, COLOCATED, DEDICATED }; /* placement */
+enum { FUSION_BYTES = 25 << 20, SHARD_LEAST = 16 };
+enum { MOST, MEAN, TRIP, TRIP_MOST, BUSY, HIDDEN, SERVER, BYTES, SHARDS, FIGURES }; /* of a worker */
+
+static const tutti_option herring_options[] = {
+    { "fusion_mb", TUTTI_REAL, TUTTI_AT(herring, fusion), 0, 0, 65536, NULL,
+      "S: size of a fusion buffer in MiB; 0: 25, or more if servers would get less than min_shard_kb of a buffer",
+      NULL },
+    { "slots", TUTTI_INT, TUTTI_AT(herring, slots), 4, 1, 64, NULL, "buffers that are under way at a time, at most",
+      NULL },
+    { "placement", TUTTI_CHOICE, TUTTI_AT(herring, placement), AUTO, 0, 2, "auto|colocated|dedicated",
+      "servers are threads of workers (colocated), or ranks of their own (dedicated; --servers); auto: as the run has "
+      "them",
+      NULL },
+    { "servers", TUTTI_INT, TUTTI_AT(herring, servers), 0, 0, 65536, NULL,
+      "N': how many nodes serve as well, of each host in turn; 0: all", NULL },
+    { "node", TUTTI_TEXT, TUTTI_AT(herring, node), 0, 0, 0, "auto",
+      "who sums before anything is sent: the workers of a machine, that many workers of consecutive ranks, or none; "
+      "auto: of a machine if machines are equal and have 2, 4, 8, ...",
+      NULL },
+    { "rails", TUTTI_INT, TUTTI_AT(herring, rails), 0, 0, 65536, NULL,
+      "R: how many workers of a node send, each its slot of a buffer; 0: all of them", NULL },
+    { "wire", TUTTI_CHOICE, TUTTI_AT(herring, wire), 0, 0, 1, "fp32|fp16",
+      "what gradients and means travel as to servers and back; sums are fp32", NULL },
+    { "min_shard_kb", TUTTI_REAL, TUTTI_AT(herring, shard), 64, 0, 1048576, NULL,
+      "least part of a full buffer, in KiB, that goes to a server in one message; a smaller one is refused", NULL },
+    { 0 }
+};
+
+/* ---- nodes, servers, rails ---- */
+
+/* Sums of a node must be subtrees of the one order of summation. */
+static tutti_status check_node(const tutti_method *m, int node, tutti_error *err)
+{
+    if ((node & (node - 1)) == 0 || node == m->workers)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "node has %d workers, and sums of so many are no part of the order in which all methods sum; "
+                      "nodes have 1, 2, 4, 8, ... workers, or all of them: give node=none, or another number",
+                      node);
+}
+
+/* One machine whose workers share memory needs no servers, unless somebody has asked for some. */
+static tutti_status choose_node(tutti_method *m, tutti_error *err)
+{
+    herring *s = m->self;
+    const bool asked = m->servers > 0 || s->servers > 0;
+    tutti_error why = { .rank = -1 };
+    int node = 1;
+
+    if (strcmp(s->node, "auto") != 0) {
+        TUTTI_TRY(tutti_team_parse(m, "node", s->node, &s->workers_of_node, err));
+        return check_node(m, s->workers_of_node, err);
+    }
+    if (tutti_team_parse(m, "node", "machine", &node, &why) != TUTTI_OK || check_node(m, node, &why) != TUTTI_OK) {
+        snprintf(s->why, sizeof s->why, "%.299s", why.text);
+        node = 1;
+    }
+    if (node == m->workers && (asked || !tutti_world_shares(m->world)))
+        node = 1;
+    s->workers_of_node = node;
+    return TUTTI_OK;
+}
+
+static tutti_status check_placement(const tutti_method *m, tutti_error *err)
+{
+    const herring *s = m->self;
+
+    if (s->placement == DEDICATED && m->servers == 0)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'herring': placement is dedicated, but no rank only serves; give --servers N, say one "
+            "for each machine");
+    if (s->placement == COLOCATED && m->servers > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'herring': placement is colocated, but %d ranks only serve (--servers); leave one of "
+                          "the two away",
+                          m->servers);
+    return TUTTI_OK;
+}
+
+/* Every buffer is cut in so many shards. */
+static tutti_status set_buffers(tutti_method *m, int shards, tutti_error *err)
+{
+    const herring *s = m->self;
+    double bytes = s->fusion * 1048576, least = s->shard * 1024;
+
+    if (least < SHARD_LEAST)
+        least = SHARD_LEAST;
+    if (bytes == 0)
+        bytes = least * shards > FUSION_BYTES ? least * shards : FUSION_BYTES;
+    if (shards > 1 && bytes < least * shards)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'herring': fusion_mb is %g, of which each of %d shards has %.0f bytes, fewer than "
+                          "%.0f (min_shard_kb): messages that small waste the network; give fusion_mb=0, which takes "
+                          "what is enough, fewer servers, or a lower min_shard_kb",
+                          s->fusion, shards, bytes / shards, least);
+    m->piece_bytes = m->first_piece_bytes = ((size_t)bytes + 63) / 64 * 64;
+    m->cut_bytes = true;
+    return TUTTI_OK;
+}
+
+static tutti_status herring_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    herring *s = m->self;
+    tutti_server_sums_options options = {
+        .service = SERVE, .servers = (int)s->servers, .even = true, .slots = (int)s->slots
+    };
+    int nodes, places;
+
+    TUTTI_TRY(check_placement(m, err));
+    TUTTI_TRY(tutti_fail_within(err, choose_node(m, err), "method 'herring'"));
+    if (s->rails > s->workers_of_node)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'herring': rails is %d, but a node has %d workers, each of which is one rail at most; "
+            "leave rails away, or make nodes larger (node)",
+            (int)s->rails, s->workers_of_node);
+    nodes = m->workers / s->workers_of_node;
+    places = m->servers > 0 ? m->servers : s->servers > 0 ? (int)s->servers : nodes;
+    options.node = s->workers_of_node;
+    options.rails = s->rails > 0 ? (int)s->rails : s->workers_of_node;
+    options.wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16;
+    TUTTI_TRY(set_buffers(m, nodes == 1 ? 1 : places * options.rails, err));
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "herring.figures",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F64,
+                                  .count = (size_t)m->workers * FIGURES },
+                  &s->figures);
+    return tutti_server_sums_declare(&s->sums, m, plan, &options, err);
+}
+
+static tutti_status herring_open(tutti_method *m, tutti_error *err)
+{
+    const herring *s = m->self;
+
+    (void)err;
+    if (m->rank == 0 && s->why[0] != 0)
+        tutti_event(m, "nodes", "every worker is a node by itself and sends to the servers what it has: %s", s->why);
+    if (m->rank == 0 && m->workers > 1 && s->workers_of_node == m->workers)
+        tutti_event(m, "one node",
+                    "all %d workers are one node, which sums by itself and sends nothing to servers; node=none lets "
+                    "each of them send",
+                    m->workers);
+    return TUTTI_OK;
+}
+
+/* ---- a step ---- */
+
+static tutti_status herring_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    (void)p;
+    (void)err;
+    tutti_server_sums_watch(((herring *)m->self)->sums, false);
+    return TUTTI_OK;
+}
+
+static tutti_status herring_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
+{
+    return tutti_server_sums_exchange(((herring *)m->self)->sums, p, err);
+}
+
+static tutti_status herring_step(tutti_method *m, tutti_error *err)
+{
+    tutti_server_sums_watch(((herring *)m->self)->sums, true);
+    return tutti_base_step(m, err);
+}
+
+/* ---- figures, of this process ---- */
+
+static void take_figures(const herring *s, double of[FIGURES])
+{
+    tutti_server_sums_figures f;
+
+    tutti_server_sums_tell(s->sums, &f);
+    of[MOST] = f.under_way_most;
+    of[MEAN] = f.under_way_mean;
+    of[TRIP] = f.trip_seconds;
+    of[TRIP_MOST] = f.trip_seconds_most;
+    of[BUSY] = f.busy_seconds;
+    of[HIDDEN] = f.hidden_seconds;
+    of[SERVER] = f.server;
+    of[BYTES] = (double)f.served_bytes;
+    of[SHARDS] = (double)f.sums;
+}
+
+static void tell_server(tutti_method *m, const double of[FIGURES])
+{
+    if (of[SHARDS] == 0)
+        return;
+    tutti_metric_at(m, "server_bytes", -1, (int64_t)of[SERVER], of[BYTES]);
+    tutti_metric_at(m, "server_shards", -1, (int64_t)of[SERVER], of[SHARDS]);
+}
+
+static void tell_worker(tutti_method *m, int rank, const double of[FIGURES])
+{
+    static const char *const names[] = { [MOST] = "slots_most",       [MEAN] = "slots_mean",
+                                         [TRIP] = "two_hops_seconds", [TRIP_MOST] = "two_hops_seconds_most",
+                                         [BUSY] = "exchange_seconds", [HIDDEN] = "hidden_seconds" };
+
+    for (int k = 0; k <= HIDDEN && of[MOST] > 0; k++)
+        tutti_metric(m, names[k], rank, of[k]);
+    tell_server(m, of);
+}
+
+/* All have the same model. Whoever writes the summary is to know the figures of all. */
+static tutti_status herring_agree(tutti_method *m, tutti_error *err)
+{
+    herring *s = m->self;
+    const int nodes = m->workers / s->workers_of_node;
+    tutti_group all = tutti_group_keyed(&m->all, tutti_port_of("herring figures", 0, 0), (uint32_t)m->step);
+    double mine[FIGURES];
+
+    take_figures(s, mine);
+    if (m->rank >= m->workers) { /* what ranks that only serve tell comes to all */
+        tell_server(m, mine);
+        return TUTTI_OK;
+    }
+    if (m->workers == 1)
+        return TUTTI_OK;
+    all.uncounted = true;
+    TUTTI_TRY(tutti_allgather(&all, tutti_host(mine, FIGURES, TUTTI_F64),
+                              tutti_host(s->figures, (size_t)all.size * FIGURES, TUTTI_F64), err));
+    for (int i = 0; i < all.size; i++)
+        tell_worker(m, tutti_group_rank(&m->all, i), s->figures + (size_t)i * FIGURES);
+    tutti_metric(m, "fusion_bytes", -1, (double)m->piece_bytes);
+    tutti_metric(m, "nodes", -1, nodes);
+    tutti_metric(m, "rails", -1, s->rails > 0 ? (double)s->rails : s->workers_of_node);
+    return TUTTI_OK;
+}
+
+static tutti_status serve(tutti_method *m, tutti_error *err)
+{
+    return tutti_server_sums_run(((herring *)m->self)->sums, err);
+}
+
+/* ---- the row ---- */
+
+enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+
+static unsigned herring_traits(const void *self)
+{
+    return tutti_server_traits(TRAITS, ((const herring *)self)->servers == 0);
+}
+
+static const tutti_service herring_services[] = { [SERVE] = { "server", serve }, { 0 } };
+
+static const char *const herring_constraints[] = {
+    "the bits of ddp with wire=fp32, with every optimiser, clip-norm, nonfinite and batch-share",
+    "nodes have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there is one node; where "
+    "machines are not so node=auto takes every worker as a node, and says so",
+    "of tables (ctr, wordlm) rows go from every worker to the servers, and the rows of all workers come back",
+    "servers is at most the number of nodes; with --servers ranks of their own serve, and no worker",
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
+    "nodes, or --servers) the step takes the mean of those who are left, and the rest of its node leaves with it, "
+    "unless nonfinite=skip or loss-scale asks all in every step",
+    NULL
+};
+
+const tutti_method_ops tutti_method_herring = {
+    .name = "herring",
+    .title = "Herring: a balanced parameter server",
+    .authors = "Thangakrishnan, Cavdar, Karakus, Ghai, Selivonchyk, Pruce",
+    .year = 2020,
+    .family = "server",
+    .axes = { "servers, machines first", "every step", "fp32 or fp16", "equal buffers, several under way",
+              "replicated, sums at servers", "any" },
+    .constraints = herring_constraints,
+    .options = herring_options,
+    .self_bytes = sizeof(herring),
+    .traits = TRAITS,
+    .traits_of = herring_traits,
+    .services = herring_services,
+    .declare = herring_declare,
+    .open = herring_open,
+    .pass = herring_pass,
+    .exchange = herring_exchange,
+    .step = herring_step,
+    .agree = herring_agree,
+};

@@ -1,0 +1,89 @@
+/* mirror.h: steps of mirror descent, y = argmin_{u in X} alpha <g, u> + D_r(u, x) with D_r the
+   Bregman divergence of r, and the projection of the Euclidean step. In double, rounded once. x
+   becomes y. */
+#ifndef TUTTI_METHOD_MIRROR_H
+#define TUTTI_METHOD_MIRROR_H
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* r = sum_k x_k ln x_k on the probability simplex: y_k ~ x_k exp(-alpha g_k). The exponents'
+   largest is 0, so nothing overflows. An element that is 0 stays 0. */
+static inline void mirror_entropy(size_t n, double alpha, const float *g, float *x)
+{
+    double most = -INFINITY, sum = 0;
+
+    for (size_t k = 0; k < n; k++)
+        if (x[k] > 0)
+            most = fmax(most, log((double)x[k]) - alpha * (double)g[k]);
+    for (size_t k = 0; k < n; k++)
+        if (x[k] > 0)
+            sum += exp(log((double)x[k]) - alpha * (double)g[k] - most);
+    for (size_t k = 0; k < n; k++)
+        if (x[k] > 0)
+            x[k] = (float)(exp(log((double)x[k]) - alpha * (double)g[k] - most) / sum);
+}
+
+/* p of a vector of n: 1 + 1 / ln n, where its divergence is all but that of the entropy, and 2 for
+   so few elements that it would be above. */
+static inline double mirror_p(size_t n)
+{
+    return n < 3 ? 2 : 1 + 1 / log((double)n);
+}
+
+/* The p-norm's gradient, of |v|_p^2 / 2: sign(v_k) |v_k|^(p-1) |v|_p^(2-p), element k; norm:
+   |v|_p. */
+static inline double mirror_link(double v, double p, double norm)
+{
+    return norm > 0 ? copysign(norm * pow(fabs(v) / norm, p - 1), v) : 0;
+}
+
+/* |v|_p of v(k) = link of x in p1, minus alpha g; without overflow. */
+static inline double mirror_norm(size_t n, const float *x, double p1, double norm, double alpha,
+                                 const float *g, double p)
+{
+    double most = 0, sum = 0;
+
+    for (size_t k = 0; k < n; k++)
+        most = fmax(most, fabs((p1 > 0 ? mirror_link(x[k], p1, norm) : (double)x[k]) -
+                               (g != NULL ? alpha * (double)g[k] : 0)));
+    for (size_t k = 0; k < n && most > 0; k++)
+        sum += pow(fabs((p1 > 0 ? mirror_link(x[k], p1, norm) : (double)x[k]) -
+                        (g != NULL ? alpha * (double)g[k] : 0)) / most, p);
+    return most > 0 ? most * pow(sum, 1 / p) : 0;
+}
+
+/* r = |x|_p^2 / 2 on R^n: y = grad r*(grad r(x) - alpha g), r* that of q with 1/p + 1/q = 1. */
+static inline void mirror_pnorm(size_t n, double alpha, const float *g, float *x)
+{
+    const double p = mirror_p(n), q = p / (p - 1), norm = mirror_norm(n, x, 0, 0, 0, NULL, p),
+                 dual = mirror_norm(n, x, p, norm, alpha, g, q);
+
+    for (size_t k = 0; k < n; k++)
+        x[k] = (float)mirror_link(mirror_link(x[k], p, norm) - alpha * (double)g[k], q, dual);
+}
+
+/* The point of the probability simplex nearest to x: max(x_k - t, 0) with the t for which they sum
+   to 1 (Michelot's algorithm: t only rises, and ends after finitely many rounds). */
+static inline void mirror_project(size_t n, float *x)
+{
+    double t = -INFINITY;
+    bool moved = true;
+
+    while (moved) {
+        double sum = 0, next;
+        size_t inside = 0;
+        for (size_t k = 0; k < n; k++)
+            if ((double)x[k] > t) {
+                sum += (double)x[k];
+                inside++;
+            }
+        next = inside > 0 ? (sum - 1) / (double)inside : t;
+        moved = inside > 0 && next > t;
+        t = moved ? next : t;
+    }
+    for (size_t k = 0; k < n; k++)
+        x[k] = (double)x[k] > t ? (float)((double)x[k] - t) : 0;
+}
+#endif

@@ -1,0 +1,59 @@
+/* neighbours.h: a local step and an average with the neighbours of a graph, in one of two orders.
+   Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv 1705.09056, algorithm 1. Shared by the
+   methods whose steps are that (d-psgd), or begin with it (slowmo).
+
+     awc    x_i <- sum_j W_ij x_j - eta opt(g_i(x_i)): models travel while the gradient is computed
+     atc    x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))) */
+#ifndef TUTTI_METHOD_NEIGHBOURS_H
+#define TUTTI_METHOD_NEIGHBOURS_H
+#include "tutti/gossip.h"
+
+typedef struct neighbours {
+    const char *graph;           /* options */
+    int order;
+    bool overlap;
+    double gamma;
+
+    tutti_mixer *mixer;
+    float *mixed;                /* n; awc only: sum_j W_ij x_j, while x is still read */
+} neighbours;
+enum { NEIGHBOURS_AWC, NEIGHBOURS_ATC };
+
+#define NEIGHBOURS_ORDER(at, when) \
+    { "order", TUTTI_CHOICE, at, NEIGHBOURS_AWC, 0, 1, "awc|atc", \
+      "awc: average the models the gradients were taken at; atc: update, then average", when }
+
+/* Within declare(). */
+static inline tutti_status neighbours_declare(neighbours *s, tutti_method *m, tutti_plan *plan,
+                                              tutti_error *err)
+{
+    if (s->order == NEIGHBOURS_AWC && m->workers > 1)
+        tutti_declare_vector(plan, "d-psgd.mixed", TUTTI_SCRATCH, &s->mixed);
+    return tutti_mixer_declare(
+        &s->mixer, m, plan,
+        &(tutti_mixer_options){ .graph = s->graph,
+                                .encode = true,
+                                .ahead = s->order == NEIGHBOURS_AWC && s->overlap,
+                                .gamma = s->gamma },
+        err);
+}
+
+/* Within pass(). */
+static inline void neighbours_pass(neighbours *s, const tutti_method *m, const tutti_pass *p)
+{
+    if (s->mixed != NULL && p->index == 0)
+        tutti_mix_start(s->mixer, m->step, m->x, s->mixed, NULL);
+}
+
+/* Within step(). */
+static inline tutti_status neighbours_step(neighbours *s, tutti_method *m, tutti_error *err)
+{
+    if (s->mixed != NULL) {
+        TUTTI_TRY(tutti_mix_wait(s->mixer, err));
+        tutti_copy(m->device, m->layout->used, s->mixed, m->x); /* a = sum_j W_ij x_j */
+    }
+    TUTTI_TRY(tutti_base_step(m, err));                         /* a - eta opt(g)     */
+    return s->order == NEIGHBOURS_ATC ? tutti_mix(s->mixer, m->step, m->x, m->x, NULL, err)
+                                      : TUTTI_OK;
+}
+#endif

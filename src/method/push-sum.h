@@ -1,0 +1,200 @@
+/* push-sum.h: SGD on push-sum: each worker keeps a model and a weight, and decides alone how to
+   split both. Assran, Loizou, Ballas, Rabbat, ICML 2019, arXiv 1811.10792, algorithms 1 and 2.
+   Shared by the methods whose steps are that (sgp), or begin with it (slowmo).
+
+     overlap=0    x_i <- x_i - eta opt(g_i(z_i));  (x_i, w_i) <- sum_j P_ij (x_j, w_j);
+                  z_i = x_i / w_i
+     overlap=tau  at the beginning of every tau-th step what was sent tau steps ago is added, then
+                  (x, w) is split and sent again; gradients are taken and applied meanwhile
+
+   What is kept is z and w; x = w z is never formed (src/gossip/mixer.c). So a step on x is one of
+   eta / w on z. */
+#ifndef TUTTI_METHOD_PUSH_SUM_H
+#define TUTTI_METHOD_PUSH_SUM_H
+#include "tutti/gossip.h"
+
+typedef struct push_sum {
+    const char *graph;           /* options */
+    int64_t overlap;
+
+    uint64_t period;             /* steps from one push_sum_settle to the next; 0: there is none */
+    tutti_mixer *mixer;
+    tutti_mass mass;             /* w; overlapping: the mixer's until what was started has come,
+                                    then of both. Declared */
+    bool whole;                  /* this process has seen the run from its beginning */
+    float *agreed;               /* numerator, digits of the weight, whether it is whole: summed
+                                    over all at once */
+    /* overlapping only; declared */
+    tutti_mass kept;             /* w meanwhile */
+    float *sent, *mixed;         /* n each: z as it was split; what the round made of it */
+} push_sum;
+
+/* A weight as floats whose sums over up to 2^14 workers are exact. */
+enum { PUSH_SUM_DIGITS = 6, PUSH_SUM_DIGIT_BITS = 10 };
+
+#define PUSH_SUM_OVERLAP(at, when) \
+    { "overlap", TUTTI_INT, at, 0, 0, 1e6, NULL, \
+      "steps that an exchange may take, hidden behind their gradients; 0: exchange after each " \
+      "step", when }
+
+static inline bool push_sum_overlaps(const push_sum *s, const tutti_method *m)
+{
+    return s->overlap > 0 && m->workers > 1;
+}
+
+/* Within declare(). */
+static inline tutti_status push_sum_declare(push_sum *s, tutti_method *m, tutti_plan *plan,
+                                            tutti_error *err)
+{
+    s->mass = s->kept = TUTTI_MASS_ONE;
+    tutti_declare_value(plan, "sgp.mass", TUTTI_OWN_SUM, &s->mass, sizeof s->mass);
+    if (m->workers > 1)
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "sgp.agreed", .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32, .count = m->n + PUSH_SUM_DIGITS + 1 },
+                      &s->agreed);
+    if (push_sum_overlaps(s, m)) {
+        tutti_declare_value(plan, "sgp.kept", TUTTI_OWN_ZERO, &s->kept, sizeof s->kept);
+        tutti_declare_vector(plan, "sgp.sent", TUTTI_OWN_ZERO, &s->sent);
+        tutti_declare_vector(plan, "sgp.mixed", TUTTI_OWN_ZERO, &s->mixed);
+    }
+    return tutti_mixer_declare(&s->mixer, m, plan,
+                               &(tutti_mixer_options){ .graph = s->graph, .push = true,
+                                                       .ahead = push_sum_overlaps(s, m) },
+                               err);
+}
+
+static inline tutti_status push_sum_check(const push_sum *s, const tutti_method *m, tutti_mass mass,
+                                          tutti_error *err)
+{
+    if (mass >= TUTTI_MASS_ONE / 1000000)
+        return TUTTI_OK;
+    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
+                           "worker %d is starved: its push-sum weight has fallen to %g in step "
+                           "%llu, since graph '%s' brings it less than it gives away; use a graph "
+                           "that sends it more (`tutti topology` shows the weights)",
+                           m->rank, tutti_mass_real(mass), (unsigned long long)m->step, s->graph);
+}
+
+/* Steps since the weights were last one, after `done` of the run. */
+static inline uint64_t push_sum_since(const push_sum *s, uint64_t done)
+{
+    return s->period > 0 ? done % s->period : done;
+}
+
+/* The exchange that begins in this step. Those of a period are over with it. */
+static inline uint64_t push_sum_round(const push_sum *s, uint64_t step)
+{
+    const uint64_t every = s->overlap > 0 ? (uint64_t)s->overlap : 1,
+                   of_period = (s->period + every - 1) / every,
+                   periods = s->period > 0 ? step / s->period : 0;
+
+    return periods * of_period + push_sum_since(s, step) / every;
+}
+
+/* The model once what has come is added: mixed is (kept sent + what came) / mass, and z has moved
+   since by what its own kept share weighs. */
+static inline void push_sum_merge(const push_sum *s, const tutti_method *m, float *z)
+{
+    const size_t n = m->layout->used;
+    const double share = tutti_mass_real(s->kept) / tutti_mass_real(s->mass);
+
+    tutti_diff(m->device, n, (float)share, z, s->sent, z);
+    tutti_add(m->device, n, s->mixed, z);
+}
+
+/* What is under way is taken into x. */
+static inline tutti_status push_sum_take(push_sum *s, tutti_method *m, tutti_error *err)
+{
+    TUTTI_TRY(tutti_mix_wait(s->mixer, err));
+    TUTTI_TRY(push_sum_check(s, m, s->mass, err));
+    push_sum_merge(s, m, m->x);
+    return TUTTI_OK;
+}
+
+/* Within pass(). */
+static inline tutti_status push_sum_pass(push_sum *s, tutti_method *m, const tutti_pass *p,
+                                         tutti_error *err)
+{
+    const uint64_t since = push_sum_since(s, m->step);
+
+    if (p->index > 0)
+        return TUTTI_OK;
+    s->whole = s->whole || m->step == 0;
+    if (!push_sum_overlaps(s, m) || since % (uint64_t)s->overlap != 0)
+        return TUTTI_OK;
+    if (since > 0)
+        TUTTI_TRY(push_sum_take(s, m, err));
+    tutti_copy(m->device, m->layout->used, m->x, s->sent);
+    tutti_mix_start(s->mixer, push_sum_round(s, m->step), s->sent, s->mixed, &s->mass);
+    s->kept = s->mass;
+    return push_sum_check(s, m, s->kept, err);
+}
+
+/* Within step(). */
+static inline tutti_status push_sum_step(push_sum *s, tutti_method *m, tutti_error *err)
+{
+    const bool ahead = push_sum_overlaps(s, m);
+
+    TUTTI_TRY(tutti_base_step_on(m, m->x, NULL, 1 / tutti_mass_real(ahead ? s->kept : s->mass),
+                                 err));
+    if (ahead)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_mix(s->mixer, push_sum_round(s, m->step), m->x, m->x, &s->mass, err));
+    return push_sum_check(s, m, s->mass, err);
+}
+
+/* x := the sum of all numerators over the sum of all weights, in one collective: of two a loss may
+   end the first on some workers only, and the others would wait in the second. */
+static inline tutti_status push_sum_mean(push_sum *s, tutti_method *m, tutti_error *err)
+{
+    const size_t n = m->layout->used;
+    tutti_mass all = 0;
+    int whole;
+
+    tutti_copy(m->device, n, m->x, s->agreed);
+    tutti_scale(m->device, n, (float)(tutti_mass_real(s->mass) / m->workers), s->agreed);
+    for (int k = 0; k < PUSH_SUM_DIGITS; k++)
+        s->agreed[n + (size_t)k] =
+            (float)(s->mass >> PUSH_SUM_DIGIT_BITS * k & ((1 << PUSH_SUM_DIGIT_BITS) - 1));
+    /* not all need to have heard of a loss */
+    s->agreed[n + PUSH_SUM_DIGITS] =
+        s->whole && tutti_world_events(m->world, 0, NULL, 0) == 0;
+    TUTTI_TRY(tutti_sum(m, s->agreed, n + PUSH_SUM_DIGITS + 1, err));
+    whole = (int)s->agreed[n + PUSH_SUM_DIGITS];
+    for (int k = 0; k < PUSH_SUM_DIGITS; k++)
+        all += (tutti_mass)s->agreed[n + (size_t)k] << PUSH_SUM_DIGIT_BITS * k;
+    if (whole == m->workers && all != m->workers * TUTTI_MASS_ONE)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "the workers' push-sum weights sum to %.15g instead of %d after step "
+                          "%llu, so a model was lost or counted twice; this is a fault of the "
+                          "program: please report it",
+                          tutti_mass_real(all), m->workers, (unsigned long long)m->step);
+    tutti_copy(m->device, n, s->agreed, m->x);
+    tutti_scale(m->device, n, (float)(m->workers / tutti_mass_real(all)), m->x);
+    return TUTTI_OK;
+}
+
+/* Within agree(). */
+static inline tutti_status push_sum_agree(push_sum *s, tutti_method *m, tutti_error *err)
+{
+    if (m->workers == 1)
+        return TUTTI_OK;
+    if (push_sum_overlaps(s, m) && push_sum_since(s, m->step) > 0)
+        push_sum_merge(s, m, m->x);
+    return push_sum_mean(s, m, err);
+}
+
+/* Within the step that ends a period: all go on from push-sum's mean, with nothing under way and
+   weights of one, exactly. */
+static inline tutti_status push_sum_settle(push_sum *s, tutti_method *m, tutti_error *err)
+{
+    if (m->workers == 1)
+        return TUTTI_OK;
+    if (push_sum_overlaps(s, m))
+        TUTTI_TRY(push_sum_take(s, m, err));
+    TUTTI_TRY(push_sum_mean(s, m, err));
+    s->mass = s->kept = TUTTI_MASS_ONE;
+    return TUTTI_OK;
+}
+#endif

@@ -1,0 +1,498 @@
+/* sums.c: servers that add up gradients and keep no values (server.h). A server takes what workers
+   send of a piece in any order, and when all have sent sums it and answers all at once.
+
+   Memory. Where ranks share memory what is sent stays in the senders' windows, and the sum is
+   written over all of them. Else each contribution is copied out of the room that it came in, since
+   that room is the next request's. All but the last: it is summed where it is.
+
+   The step of a piece is not over before all have sent theirs, so a worker cannot be a step ahead
+   in one piece. It may be in others: what a piece has is its own, and no order of pieces is asked
+   for.
+
+   Slots. With Q of them, sums of Q pieces at most have begun and not ended at a server. Each worker
+   begins its pieces in their order and has Q under way at most. So the ones that it has sent and
+   has no answer to are among its first Q that are not over. A sum that has not ended is over for
+   nobody, so those that have begun are among the first Q of these. Nobody is ever waited for in a
+   circle: the first piece that is not over is under way at everybody, with one slot, too. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "server_internal.h"
+
+enum { TREE_MOST = 4096 }; /* tutti_tree_sum's */
+
+/* Of a piece, or of what one rail sends of it. Contributors: workers, or nodes. */
+typedef struct sum {
+    int contributors, rail;      /* rail: -1: workers */
+    int arrived;
+    uint64_t step;
+    bool *has;                   /* contributors, as the next three */
+    tutti_note *note;
+    float *weight;
+    float **part;
+    int place;                   /* of its contributions: a slot; -1: none */
+    size_t at;                   /* without slots, its part in each contributor's */
+} sum;
+
+struct tutti_server_sums {
+    tutti_method *m;
+    tutti_server *server;
+    tutti_server_sums_options options;
+    float *contributions;        /* of all contributors, `room` words each, in each slot; NULL: they
+                                    stay with those that sent them */
+    size_t room;
+    int places;                  /* slots; 0: room has my parts of all pieces */
+
+    /* the client's, and its lane's */
+    int *mates;                  /* node: ranks of this one */
+    tutti_group inside;
+    size_t *slot_of;             /* node for each piece: elements of each member's slot */
+    tutti_monitor *monitor;      /* of what follows */
+    int under_way, most;
+    int64_t since_ns, busy_ns, trip_ns, trip_most_ns;
+    double held_ns;              /* of all pieces together */
+    uint64_t trips;
+    int64_t hidden_ns, busy_before_ns, exposed_before_ns;
+
+    /* the server's, of its thread */
+    int n_sums, rails;           /* rails: sums a piece */
+    sum *sums;
+    bool *taken;                 /* places */
+    float **present;             /* workers: contributions of those that sent */
+    float *share;                /* workers: what each counts */
+    uint64_t served_bytes, ended;
+};
+
+/* ---- from declare to close ---- */
+
+static int nodes_of(const tutti_server_sums *s)
+{
+    return s->m->workers / s->options.node;
+}
+
+/* More than my parts of all pieces can be, however they are cut. */
+static size_t room_of_all(const tutti_server_sums *s)
+{
+    const double pieces = tutti_engine_most_pieces(s->m->engine);
+    return s->m->layout->used / (size_t)tutti_server_count(s->server) + 32 * (size_t)s->rails * (size_t)pieces +
+           tutti_server_slack(s->m);
+}
+
+/* Where contributions are kept: for each sum a place of its own, or a place a slot if that is
+   less. */
+static void declare_places(tutti_server_sums *s, tutti_plan *plan)
+{
+    const tutti_method *m = s->m;
+    const bool tables = tutti_server_slack(m) > 0;
+    const size_t all = room_of_all(s), one = tutti_server_room(s->server),
+                 contributors = (size_t)(tables ? m->workers : nodes_of(s)),
+                 slots = (size_t)(s->options.slots * s->rails);
+    const bool keeps = tutti_server_index(s->server) >= 0 && m->workers > 1 && tutti_server_keeps(s->server);
+
+    s->places = slots > 0 && slots * one < all ? (int)slots : 0;
+    s->room = s->places > 0 ? one : all;
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "server.contributions",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = keeps ? (s->places > 0 ? slots : 1) * contributors * s->room : 0 },
+                  &s->contributions);
+}
+
+static tutti_status check(const tutti_method *m, const tutti_server_sums_options *o, tutti_error *err)
+{
+    const int lane = tutti_engine_lane(m->engine);
+
+    if (m->workers > TREE_MOST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': %d workers; a server sums the gradients of at most %d", m->ops->name,
+                          m->workers, TREE_MOST);
+    if (o->slots > 0 && lane > o->slots)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': lane is %d, but %d buffers are under way at a time (slots); leave lane away, "
+                          "and give slots=%d",
+                          m->ops->name, lane, o->slots, lane);
+    return TUTTI_OK;
+}
+
+static const tutti_facility_ops facility; /* at the end */
+
+tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m, tutti_plan *plan,
+                                       const tutti_server_sums_options *options, tutti_error *err)
+{
+    const tutti_server_setup setup = { .service = options->service, .servers = options->servers, .pieces = true,
+                                       .wire = options->wire, .even = options->even, .node = options->node,
+                                       .rails = options->rails };
+    tutti_server_sums *s;
+    tutti_server *server;
+
+    *out = NULL;
+    TUTTI_TRY(check(m, options, err));
+    if (options->slots > 0) {
+        m->lane_width = options->slots;
+        m->all_on_lane = true;
+    }
+    TUTTI_TRY(tutti_server_declare(&server, m, plan, &setup, err)); /* opened before this, closed after it */
+    s = *out = server->sums = tutti_alloc(1, sizeof *s);
+    if (s == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'", m->ops->name);
+    s->m = m;
+    s->server = server;
+    s->options = *options;
+    s->options.node = server->setup.node;
+    s->options.rails = server->setup.rails;
+    s->rails = m->servers > 0 ? s->options.rails : 1;
+    tutti_facility_add(m, &facility, s);
+    declare_places(s, plan);
+    return TUTTI_OK;
+}
+
+/* Who sums with me before anything is sent, and what each of us has of each piece. */
+static tutti_status open_node(tutti_server_sums *s, tutti_error *err)
+{
+    const tutti_method *m = s->m;
+    const size_t node = (size_t)s->options.node;
+
+    if (node == 1 || m->rank >= m->workers)
+        return TUTTI_OK;
+    s->mates = tutti_alloc(node, sizeof *s->mates);
+    s->slot_of = tutti_alloc((size_t)m->layout->n_pieces * node, sizeof *s->slot_of);
+    if (s->mates == NULL || s->slot_of == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'", m->ops->name);
+    for (int k = 0; k < m->layout->n_pieces; k++)
+        for (int u = 0; u < s->options.node; u++) {
+            const tutti_piece *p = &m->layout->piece[k];
+            size_t first;
+            s->slot_of[(size_t)k * node + (size_t)u] = tutti_server_slot(s->server, u, p->first, p->count, &first);
+        }
+    for (int u = 0; u < s->options.node; u++)
+        s->mates[u] = m->rank / s->options.node * s->options.node + u;
+    s->inside = tutti_group_of(m->world, s->mates, s->options.node, tutti_port_of("sums inside a node", 0, 0));
+    return TUTTI_OK;
+}
+
+/* My part of a piece, of what one rail sends of it. */
+static size_t part_of(const tutti_server_sums *s, const tutti_piece *p, int rail, size_t *first)
+{
+    return tutti_server_part_of(s->server, tutti_server_index(s->server), rail, p->first, p->count, first);
+}
+
+static bool open_sum(tutti_server_sums *s, sum *of, const tutti_piece *p, int rail, size_t *at)
+{
+    size_t first, n;
+    const bool flat = s->options.node == 1 || p->rows != NULL;
+    tutti_slice slice;
+
+    if (flat && rail > 0) /* there is one */
+        return true;
+    of->rail = flat ? -1 : s->m->servers > 0 ? rail : tutti_server_index(s->server) % s->options.rails;
+    of->contributors = flat ? s->m->workers : nodes_of(s);
+    of->place = -1;
+    of->at = *at;
+    n = (size_t)of->contributors;
+    of->has = tutti_alloc(n, sizeof *of->has);
+    of->note = tutti_alloc(n, sizeof *of->note);
+    of->weight = tutti_alloc(n, sizeof *of->weight);
+    of->part = tutti_alloc(n, sizeof *of->part);
+    n = part_of(s, p, of->rail, &first);
+    slice = tutti_slice_of(s->m, first, n);
+    *at += (tutti_slice_room(&slice) + 15) / 16 * 16;
+    return of->has != NULL && of->note != NULL && of->weight != NULL && of->part != NULL;
+}
+
+static tutti_status open_sums(void *self, tutti_error *err)
+{
+    tutti_server_sums *s = self;
+    const tutti_layout *l = s->m->layout;
+    const size_t workers = (size_t)s->m->workers;
+    size_t at = 0;
+    bool enough;
+
+    TUTTI_TRY(tutti_monitor_open(&s->monitor, s->m->rt, err));
+    TUTTI_TRY(open_node(s, err));
+    if (tutti_server_index(s->server) < 0 || workers == 1)
+        return TUTTI_OK;
+    s->sums = tutti_alloc((size_t)(l->n_pieces * s->rails), sizeof *s->sums);
+    s->taken = tutti_alloc((size_t)s->places + 1, sizeof *s->taken);
+    s->present = tutti_alloc(workers, sizeof *s->present);
+    s->share = tutti_alloc(workers, sizeof *s->share);
+    enough = s->sums != NULL && s->taken != NULL && s->present != NULL && s->share != NULL;
+    for (; s->n_sums < l->n_pieces * s->rails && enough; s->n_sums++)
+        enough = open_sum(s, &s->sums[s->n_sums], &l->piece[s->n_sums / s->rails], s->n_sums % s->rails, &at);
+    return enough ? TUTTI_OK
+                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'", s->m->ops->name);
+}
+
+static void close_sums(void *self)
+{
+    tutti_server_sums *s = self;
+
+    for (int k = 0; k < s->n_sums; k++) {
+        tutti_free(s->sums[k].has);
+        tutti_free(s->sums[k].note);
+        tutti_free(s->sums[k].weight);
+        tutti_free(s->sums[k].part);
+    }
+    tutti_free(s->sums);
+    tutti_free(s->taken);
+    tutti_free(s->present);
+    tutti_free(s->share);
+    tutti_free(s->mates);
+    tutti_free(s->slot_of);
+    tutti_monitor_close(s->monitor);
+    tutti_free(s);
+}
+
+/* ---- figures ---- */
+
+/* The monitor is held. */
+static void pass_time(tutti_server_sums *s)
+{
+    const int64_t now_ns = tutti_now_ns(s->m->rt);
+
+    if (s->under_way > 0) {
+        s->busy_ns += now_ns - s->since_ns;
+        s->held_ns += (double)s->under_way * (double)(now_ns - s->since_ns);
+    }
+    s->since_ns = now_ns;
+}
+
+static void count(tutti_server_sums *s, int more)
+{
+    tutti_lock(s->monitor);
+    pass_time(s);
+    s->under_way += more;
+    s->most = s->under_way > s->most ? s->under_way : s->most;
+    tutti_unlock(s->monitor);
+}
+
+/* Exchanges of a step begin after pass() and are over before step(): what the client has not waited
+   for of the time that they took is hidden. */
+void tutti_server_sums_watch(tutti_server_sums *s, bool step)
+{
+    const int64_t exposed_ns = tutti_engine_exposed_ns(s->m->engine);
+    int64_t hidden_ns;
+
+    tutti_lock(s->monitor);
+    pass_time(s);
+    hidden_ns = s->busy_ns - s->busy_before_ns - (exposed_ns - s->exposed_before_ns);
+    s->hidden_ns += step && hidden_ns > 0 ? hidden_ns : 0;
+    s->busy_before_ns = s->busy_ns;
+    s->exposed_before_ns = exposed_ns;
+    tutti_unlock(s->monitor);
+}
+
+void tutti_server_sums_tell(const tutti_server_sums *s, tutti_server_sums_figures *f)
+{
+    *f = (tutti_server_sums_figures){ .under_way_most = s->most,
+                                      .under_way_mean = s->busy_ns > 0 ? s->held_ns / (double)s->busy_ns : 0,
+                                      .trip_seconds = s->trips > 0 ? 1e-9 * (double)s->trip_ns / (double)s->trips : 0,
+                                      .trip_seconds_most = 1e-9 * (double)s->trip_most_ns,
+                                      .busy_seconds = 1e-9 * (double)s->busy_ns,
+                                      .hidden_seconds = 1e-9 * (double)s->hidden_ns,
+                                      .server = tutti_server_index(s->server),
+                                      .served_bytes = s->served_bytes,
+                                      .sums = s->ended };
+}
+
+/* ---- the client ---- */
+
+/* In b: the step, and the weight as the float that it is multiplied with. */
+static int64_t pack(uint64_t step, float weight)
+{
+    uint32_t bits;
+    memcpy(&bits, &weight, sizeof bits);
+    return (int64_t)(step << 32 | bits);
+}
+
+static tutti_status go(tutti_server_sums *s, tutti_piece *p, float weight, tutti_error *err)
+{
+    const int64_t begin_ns = tutti_now_ns(s->m->rt);
+    int64_t took_ns;
+    const tutti_status status = tutti_server_exchange(s->server, p, pack(p->step, weight), err);
+
+    tutti_lock(s->monitor);
+    took_ns = tutti_now_ns(s->m->rt) - begin_ns;
+    s->trip_ns += took_ns;
+    s->trip_most_ns = took_ns > s->trip_most_ns ? took_ns : s->trip_most_ns;
+    s->trips++;
+    tutti_unlock(s->monitor);
+    return status;
+}
+
+/* Of all samples of the step, those of this node. */
+static float weight_of_node(const tutti_server_sums *s, uint64_t step)
+{
+    const int64_t all = tutti_share_step(s->m->share, step, -1);
+    int64_t mine = 0;
+
+    for (int u = 0; u < s->options.node; u++)
+        mine += tutti_share_step(s->m->share, step, s->mates[u]);
+    return all > 0 ? (float)((double)mine / (double)all) : 0;
+}
+
+/* Without one of them no sum of theirs comes about any more. */
+static tutti_status with_mates(const tutti_server_sums *s, tutti_status status, tutti_error *err)
+{
+    tutti_error why;
+
+    if (!tutti_is_left_out(s->m, status, err))
+        return status;
+    why = *err;
+    return tutti_fail_rank(err, TUTTI_ERR_STATE, s->m->rank,
+                           "worker %d leaves the run: the workers of its node have lost worker %d (%.240s)", s->m->rank,
+                           why.rank, why.text);
+}
+
+static tutti_status exchange_of_node(tutti_server_sums *s, tutti_piece *p, tutti_error *err)
+{
+    const tutti_method *m = s->m;
+    const int mine = m->rank % s->options.node;
+    const size_t *counts = s->slot_of + (size_t)p->index * (size_t)s->options.node;
+    const uint64_t key = 2 * (uint64_t)p->index + 1;
+    tutti_group sums = tutti_group_keyed(&s->inside, key, p->group.sequence),
+                spread = tutti_group_keyed(&s->inside, key + 1, p->group.sequence);
+    const tutti_buffer all = tutti_f32(m->device, p->g, p->count);
+    tutti_buffer slot;
+    size_t first;
+
+    tutti_server_slot(s->server, mine, 0, p->count, &first);
+    slot = tutti_f32(m->device, p->g + first, counts[mine]);
+    tutti_scale(m->device, p->count, (float)p->weight, p->g);
+    TUTTI_TRY(with_mates(s, tutti_reduce_scatter_v(&sums, TUTTI_SUM, counts, all, slot, err), err));
+    if (nodes_of(s) > 1 && counts[mine] > 0)
+        TUTTI_TRY(go(s, p, weight_of_node(s, p->step), err));
+    return with_mates(s, tutti_allgather_v(&spread, counts, slot, all, err), err);
+}
+
+tutti_status tutti_server_sums_exchange(tutti_server_sums *s, tutti_piece *p, tutti_error *err)
+{
+    tutti_status status;
+
+    count(s, 1);
+    if (s->options.node == 1 || p->rows != NULL)
+        status = go(s, p, (float)p->weight, err);
+    else
+        status = exchange_of_node(s, p, err);
+    count(s, -1);
+    return status;
+}
+
+/* ---- the server's thread ---- */
+
+tutti_status tutti_server_sums_run(tutti_server_sums *s, tutti_error *err)
+{
+    return s->m->workers == 1 ? TUTTI_OK : tutti_server_run(s->server, err);
+}
+
+static int rank_of(const tutti_server_sums *s, const sum *of, int contributor)
+{
+    return of->rail < 0 ? contributor : contributor * s->options.node + of->rail;
+}
+
+static bool everybody_sent(const tutti_server_sums *s, const sum *of)
+{
+    for (int i = 0; i < of->contributors && of->arrived < of->contributors; i++)
+        if (!of->has[i] && tutti_server_has(s->server, rank_of(s, of, i)))
+            return false;
+    return true;
+}
+
+/* Of those that sent, by rank, and what each counts: its weight, or, of a node's sum, which has the
+   weights in it, 1. Without workers that were lost before, weights are theirs anew. */
+static void choose_present(const tutti_server_sums *s, const sum *of)
+{
+    const bool left_out = of->arrived < of->contributors;
+    double all = 0;
+    int n = 0;
+
+    for (int i = 0; i < of->contributors; i++)
+        all += of->has[i] ? (double)of->weight[i] : 0;
+    for (int i = 0; i < of->contributors; i++)
+        if (of->has[i]) {
+            const double one = of->rail < 0 ? (double)of->weight[i] : 1;
+            s->present[n] = of->part[i];
+            s->share[n++] = (float)(!left_out ? one : all > 0 ? one / all : 0);
+        }
+}
+
+static tutti_status end_sum(tutti_server_sums *s, sum *of, size_t first, size_t count, tutti_error *err)
+{
+    const tutti_server_request part = { .first = first, .count = count };
+    const int n = of->arrived;
+
+    choose_present(s, of);
+    for (int i = 0; i < of->contributors; i++)
+        of->has[i] = false;
+    of->arrived = 0;
+    if (of->place >= 0)
+        s->taken[of->place] = false;
+    of->place = -1;
+    s->served_bytes += count * tutti_dtype_bytes(s->options.wire);
+    s->ended++;
+    return tutti_server_answer_sum(s->server, &part, of->note, n, 0, s->present, s->share, err);
+}
+
+/* Where this contribution is kept; NULL: more have begun than there are slots. */
+static float *place_of(tutti_server_sums *s, sum *of, int contributor)
+{
+    const size_t most = (size_t)(tutti_server_slack(s->m) > 0 ? s->m->workers : nodes_of(s));
+
+    if (s->places == 0)
+        return s->contributions + (size_t)contributor * s->room + of->at;
+    for (int k = 0; k < s->places && of->place < 0; k++)
+        if (!s->taken[k]) {
+            s->taken[k] = true;
+            of->place = k;
+        }
+    return of->place < 0 ? NULL : s->contributions + ((size_t)of->place * most + (size_t)contributor) * s->room;
+}
+
+static tutti_status out_of_turn(const tutti_server_request *r, tutti_error *err)
+{
+    return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                           "worker %d sent its part of bucket %lu of step %llu out of turn; all workers must run one "
+                           "version and one checkpoint",
+                           r->worker, (unsigned long)r->kind, (unsigned long long)r->b >> 32);
+}
+
+tutti_status tutti_server_sums_rule(tutti_server_sums *s, const tutti_server_request *r, tutti_error *err)
+{
+    const int rail = tutti_server_rail(s->server, r->worker, &s->m->layout->piece[r->kind]),
+              who = rail < 0 ? r->worker : r->worker / s->options.node;
+    sum *of = &s->sums[(int)r->kind * s->rails + (s->rails > 1 && rail > 0 ? rail : 0)];
+    const uint32_t bits = (uint32_t)r->b;
+    const uint64_t step = (uint64_t)r->b >> 32;
+
+    if (r->in == NULL || of->has[who] || (of->arrived > 0 && of->step != step))
+        return out_of_turn(r, err);
+    of->part[who] = r->in;
+    memcpy(&of->weight[who], &bits, sizeof bits);
+    of->has[who] = true;
+    of->step = step;
+    of->note[of->arrived++] = r->note;
+    if (everybody_sent(s, of))
+        return end_sum(s, of, r->first, r->count, err); /* the last is summed where it is */
+    if (r->stays)
+        return TUTTI_OK;
+    of->part[who] = place_of(s, of, who);
+    if (of->part[who] == NULL)
+        return out_of_turn(r, err);
+    tutti_copy(s->m->device, r->words, r->in, of->part[who]);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_server_sums_lost(tutti_server_sums *s, tutti_error *err)
+{
+    for (int k = 0; k < s->n_sums; k++) {
+        sum *of = &s->sums[k];
+        size_t first;
+        const size_t count = part_of(s, &s->m->layout->piece[k / s->rails], of->rail, &first);
+        if (of->arrived > 0 && everybody_sent(s, of))
+            TUTTI_TRY(end_sum(s, of, first, count, err));
+    }
+    return TUTTI_OK;
+}
+
+static const tutti_facility_ops facility = { .open = open_sums, .close = close_sums };

@@ -1,0 +1,371 @@
+/* Goal: pieces that are updated as soon as they are exchanged train the bits of an update at the
+   end of the step. A unit sees the values of the step before, all of them and no others, and they
+   stay while it computes, whatever the optimiser, the number of workers, passes, tables, lanes and
+   transports. A failure is told and nothing hangs. What needs all gradients first is refused.
+   Method: pieces.h; the reference waits at the end of the step (by_piece=no). When things happen is
+   in tests/sim/by_piece_test.c. */
+#include "pieces.h"
+#include "scratch.h"
+
+/* Both run as `like`, and see the same. */
+static void same(const job *like, const char *options, const char *transport, int n)
+{
+    job *a = job_of("", NULL), *b = job_of("", NULL);
+
+    memcpy(a, like, sizeof *a);
+    memcpy(b, like, sizeof *b);
+    snprintf(a->method, sizeof a->method, "cut(bytes=512%s)", options);
+    snprintf(b->method, sizeof b->method, "cut(bytes=512,by_piece=yes%s)", options);
+    job_run(a, "shm", n);
+    job_run(b, transport, n);
+    job_same(a, b, n, 0);
+    assert_int_equal(a->figures[n - 1].samples, b->figures[n - 1].samples);
+    assert_int_equal(a->figures[n - 1].steps, b->figures[n - 1].steps);
+    assert_true(a->bytes[n - 1] == b->bytes[n - 1] && a->messages[n - 1] == b->messages[n - 1]);
+    drop(a);
+    drop(b);
+}
+
+static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,nesterov=true)", "adamw(lr=0.01)", "sgd(lr=0.05)" };
+
+static void it_trains_the_bits_of_an_update_at_the_end_of_the_step(void **state)
+{
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
+        for (int n = 1; n <= RANKS; n++) {
+            job *j = job_of("", optimizers[o]);
+            same(j, "", "shm", n);
+            same(j, ",width=3", "shm", n);
+            drop(j);
+        }
+}
+
+static void in_any_order_and_with_any_credit(void **state)
+{
+    static const char *const orders[] = { ",order=led,forward=yes", ",order=led,width=3,credit=1024",
+                                          ",order=led,width=3,forward=yes,credit=512" };
+
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(orders); o++)
+        for (int n = 1; n <= RANKS; n++) {
+            job *j = job_of("", optimizers[o]);
+            same(j, orders[o], "shm", n);
+            drop(j);
+        }
+}
+
+/* Values are still in use after the gradient of their unit is ready, and until it is done. */
+static void nothing_is_updated_while_it_is_in_use(void **state)
+{
+    job *j = job_of("", optimizers[0]);
+
+    (void)state;
+    j->dawdles = true;
+    same(j, "", "shm", 3);
+    same(j, ",inside=no", "shm", 2); /* a piece meets several units */
+    drop(j);
+}
+
+static void without_threads_it_happens_within_the_step(void **state)
+{
+    job *j = job_of("", optimizers[0]);
+
+    (void)state;
+    j->options.lane = -1;
+    for (int n = 1; n <= 3; n++) {
+        same(j, "", "shm", n);
+        same(j, ",order=led,forward=yes", "shm", n);
+    }
+    drop(j);
+}
+
+static void passes_schedules_and_short_steps_are_as_ever(void **state)
+{
+    job *j = job_of("", optimizers[1]);
+
+    (void)state;
+    j->options.accumulate = 3;
+    j->options.lr_schedule = "cosine(warmup=2)";
+    j->options.steps = STEPS;
+    for (int n = 1; n <= 3; n++)
+        same(j, "", "shm", n);
+    j->options.accumulate = 1;
+    j->options.data_samples = 9; /* in short steps some have no samples */
+    for (int n = 2; n <= RANKS; n++)
+        same(j, "", "shm", n);
+    drop(j);
+}
+
+static void what_has_no_gradient_or_is_not_even_needed_is_updated_too(void **state)
+{
+    job *j = job_of("", optimizers[1]); /* weights decay without a gradient */
+
+    (void)state;
+    j->unused = 3;
+    same(j, "", "shm", 3);
+    same(j, ",inside=no", "shm", 2);
+    j->unused = -1;
+    for (int u = 0; u < UNITS; u++) {
+        j->frozen = u;
+        same(j, ",order=led,forward=yes", "shm", 2);
+    }
+    drop(j);
+}
+
+static void a_client_with_memory_of_its_own_has_the_values_when_it_needs_them(void **state)
+{
+    job *j = job_of("", optimizers[0]);
+
+    (void)state;
+    j->own_memory = true;
+    for (int n = 1; n <= 3; n++)
+        same(j, "", "shm", n);
+    j->shows = 2;
+    j->options.accumulate = 2;
+    same(j, "", "shm", 2);
+    drop(j);
+}
+
+static void a_client_that_does_not_say_what_it_needs_finds_everything(void **state)
+{
+    job *j = job_of("", optimizers[0]);
+
+    (void)state;
+    j->forgets = true;
+    for (int own = 0; own < 2; own++) {
+        j->own_memory = own == 1;
+        for (int n = 1; n <= 3; n++)
+            same(j, "", "shm", n);
+    }
+    drop(j);
+}
+
+static void tables_are_updated_by_rows(void **state)
+{
+    static const char *const rules[] = { "sgd(lr=0.1)", "adam(lr=0.01,lazy=on)", "adamw(lr=0.01)" };
+
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(rules); o++)
+        for (int n = 1; n <= 3; n++) {
+            job *j = job_of("", rules[o]);
+            j->table[1] = j->table[5] = true;
+            j->by_rows = o != 2 || n != 2;
+            j->own_memory = n == 2;
+            j->options.accumulate = 1 + n % 2;
+            same(j, "", "shm", n);
+            drop(j);
+        }
+}
+
+static void looking_at_the_model_waits_for_all_of_it_and_disturbs_nothing(void **state)
+{
+    job *a = job_of("cut(bytes=512,by_piece=yes)", optimizers[0]), *b = job_of(a->method, optimizers[0]);
+
+    (void)state;
+    b->shows = 1;
+    job_run(a, "shm", 3);
+    job_run(b, "shm", 3);
+    job_same(a, b, 3, 0);
+    drop(a);
+    drop(b);
+}
+
+static void pieces_may_be_cut_anew_while_others_are_under_way(void **state)
+{
+    job *j = job_of("", optimizers[1]);
+
+    (void)state;
+    for (int n = 2; n <= 3; n++) {
+        same(j, ",least=64,recut_step=2,recut_bytes=64", "shm", n);
+        same(j, ",least=64,order=led,forward=yes,width=2,recut_step=3,recut_bytes=2000", "shm", n);
+    }
+    drop(j);
+}
+
+static void over_sockets_too(void **state)
+{
+    job *j = job_of("", optimizers[0]);
+
+    (void)state;
+    same(j, "", "tcp", 3);
+    same(j, ",order=led,forward=yes,width=2", "tcp(local=tcp)", 2);
+    drop(j);
+}
+
+/* ---- resuming ---- */
+
+static void it_is_resumed_to_the_bit_by_any_number_of_workers(void **state)
+{
+    char directory[SCRATCH_PATH];
+
+    (void)state;
+    scratch_make(directory);
+    for (int n = 1; n <= 3; n++) {
+        job *a = job_of("cut(bytes=512,by_piece=yes,order=led,forward=yes)", optimizers[1]),
+            *b = job_of("cut(bytes=704,by_piece=yes)", optimizers[1]);
+        a->save_at = b->load_at = 3;
+        a->directory = b->directory = directory;
+        a->options.data_samples = b->options.data_samples = 0;
+        job_run(a, "shm", n);
+        job_run(b, "shm", n);
+        job_same(a, b, n, 3);
+        job_run(b, "shm", n % 3 + 1); /* that it can */
+        drop(a);
+        drop(b);
+    }
+    scratch_remove(directory);
+}
+
+/* ---- failures ---- */
+
+static void a_gradient_that_is_not_finite_ends_the_run_wherever_it_is(void **state)
+{
+    static const char *const orders[] = { "", ",order=led,forward=yes,width=3", ",order=led,credit=512" };
+    static const char *const names[TENSORS] = { "g", "f", "e", "d", "c", "b", "a" };
+
+    (void)state;
+    for (int n = 1; n <= 3; n += 2)
+        for (int k = 0; k < TENSORS; k++)
+            for (int step = 0; step < STEPS; step += STEPS - 1) { /* the last one is told by finish */
+                job *j = job_of("", optimizers[0]);
+                char start[80];
+                tutti_error err;
+                snprintf(j->method, sizeof j->method, "cut(bytes=512,by_piece=yes%s)", orders[k % 3]);
+                j->bad_rank = n - 1, j->bad_tensor = k, j->bad_step = step, j->bad_element = j->count[k] - 1;
+                assert_int_equal(job_try(j, "shm", n, &err), TUTTI_ERR_NUMBER);
+                snprintf(start, sizeof start, "worker %d: the gradient of %s is nan at element %zu in step %d", n - 1,
+                         names[k], j->bad_element, step);
+                if (strstr(err.text, start) == NULL)
+                    fail_msg("%s: %s", j->method, err.text);
+                drop(j);
+            }
+}
+
+static void a_worker_that_leaves_in_the_middle_ends_the_run_of_all(void **state)
+{
+    static const char *const orders[] = { "", ",width=3", ",order=led,forward=yes,width=2,credit=1024" };
+
+    (void)state;
+    for (int o = 0; o < 3; o++)
+        for (int unit = -1; unit < UNITS; unit += 3) {
+            job *j = job_of("", optimizers[0]);
+            tutti_error err;
+            snprintf(j->method, sizeof j->method, "cut(bytes=512,by_piece=yes%s)", orders[o]);
+            j->quits_rank = o, j->quits_step = 2, j->quits_unit = unit;
+            assert_int_equal(job_try(j, "shm", 3, &err), TUTTI_ERR_STATE);
+            if (strstr(err.text, "that is enough") == NULL)
+                fail_msg("%s: %s", j->method, err.text);
+            drop(j);
+        }
+}
+
+/* ---- what is refused ---- */
+
+static void refuse_as_it_is(job *j, const char *sentence)
+{
+    tutti_error err;
+
+    assert_int_equal(job_try(j, "shm", 2, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, sentence);
+    drop(j);
+}
+
+static void refuse(job *j, const char *options, const char *sentence)
+{
+    snprintf(j->method, sizeof j->method, "cut(by_piece=yes%s)", options);
+    refuse_as_it_is(j, sentence);
+}
+
+static job *plain(void)
+{
+    return job_of("", "sgd(lr=0.1)");
+}
+
+static tutti_status no_update(void *user, double factor, tutti_error *err)
+{
+    (void)user, (void)factor, (void)err;
+    return TUTTI_OK;
+}
+
+static void what_needs_all_gradients_first_is_refused_in_a_sentence(void **state)
+{
+    static const struct { const char *name, *why; } methods[] = {
+        { "cut-step", "has a step hook, which comes after all exchanges" },
+        { "cut-direction", "has an update of its own" },
+        { "cut-apart", "keeps models that differ" },
+        { "cut-alone", "exchanges no gradients" },
+    };
+    job *j = plain();
+
+    (void)state;
+    j->options.clip_norm = 2;
+    refuse(j, "",
+           "clip-norm is 2, but method 'cut' updates each piece as soon as it is exchanged, before the norm of "
+           "the whole gradient is known; leave clip-norm at 0, or have the method update at the end of a step");
+    j = plain();
+    j->options.nonfinite = TUTTI_NONFINITE_SKIP;
+    refuse(j, "",
+           "nonfinite=skip may leave out a step, but method 'cut' updates each piece as soon as it is "
+           "exchanged, before it is known of the others whether they are finite; leave nonfinite at stop, or "
+           "have the method update at the end of a step");
+    j = plain();
+    j->options.loss_scale = "dynamic";
+    refuse(j, "",
+           "loss-scale may leave out a step, but method 'cut' updates each piece as soon as it is exchanged, "
+           "before it is known of the others whether they are finite; leave it off, or have the method update "
+           "at the end of a step");
+    for (int by_itself = 0; by_itself < 2; by_itself++) {
+        j = job_of("", "client");
+        j->options.update = by_itself ? NULL : no_update;
+        refuse(j, "",
+               "optimizer is 'client', whose update is one call for the whole model, but method 'cut' updates "
+               "each piece as soon as it is exchanged; give the optimizer's rule, as "
+               "sgd(lr=0.05,momentum=0.9), or have the method update at the end of a step");
+    }
+    j = plain();
+    j->options.codec = "fp16";
+    refuse(j, ",inside=no",
+           "codec is 'fp16', whose step begins when the exchange of the one before is over, but "
+           "method 'cut' lets them overlap; leave codec away, or have the method update at the end "
+           "of a step");
+    refuse(plain(), ",whole=yes",
+           "method 'cut' would update each piece as soon as it is exchanged, but it looks at the whole gradient before "
+           "the first piece is exchanged");
+    refuse(plain(), ",late=yes",
+           "method 'cut' would update each piece as soon as it is exchanged, but it applies gradients some steps late");
+    refuse(plain(), ",merge=yes",
+           "method 'cut' would update each piece as soon as it is exchanged, but it makes one update of several steps");
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        char sentence[200];
+        snprintf(sentence, sizeof sentence,
+                 "method '%s' would update each piece as soon as it is exchanged, but it %s", methods[k].name,
+                 methods[k].why);
+        j = plain();
+        snprintf(j->method, sizeof j->method, "%s(by_piece=yes)", methods[k].name);
+        refuse_as_it_is(j, sentence);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_trains_the_bits_of_an_update_at_the_end_of_the_step),
+        cmocka_unit_test(in_any_order_and_with_any_credit),
+        cmocka_unit_test(nothing_is_updated_while_it_is_in_use),
+        cmocka_unit_test(without_threads_it_happens_within_the_step),
+        cmocka_unit_test(passes_schedules_and_short_steps_are_as_ever),
+        cmocka_unit_test(what_has_no_gradient_or_is_not_even_needed_is_updated_too),
+        cmocka_unit_test(a_client_with_memory_of_its_own_has_the_values_when_it_needs_them),
+        cmocka_unit_test(a_client_that_does_not_say_what_it_needs_finds_everything),
+        cmocka_unit_test(tables_are_updated_by_rows),
+        cmocka_unit_test(looking_at_the_model_waits_for_all_of_it_and_disturbs_nothing),
+        cmocka_unit_test(pieces_may_be_cut_anew_while_others_are_under_way),
+        cmocka_unit_test(over_sockets_too),
+        cmocka_unit_test(it_is_resumed_to_the_bit_by_any_number_of_workers),
+        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_wherever_it_is),
+        cmocka_unit_test(a_worker_that_leaves_in_the_middle_ends_the_run_of_all),
+        cmocka_unit_test(what_needs_all_gradients_first_is_refused_in_a_sentence),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,209 @@
+/* Pieces: updates by piece. A unit has the values of the step before when it is needed, all of
+   them, and they stay until it is done, in whatever order and pieces they are exchanged. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../engine/cut.h"
+#include "explore.h"
+
+enum { STEPS = 4, TENSORS = 5, UNITS = 3 };
+static const size_t counts[TENSORS] = { 40, 5, 33, 3, 50 };
+static const int units[TENSORS] = { 2, 2, 1, 0, 0 };
+
+/* The rate of a step, which the client tells before it. */
+static double rate(int step)
+{
+    return 0.125 * (1 + step);
+}
+
+/* At least 1, so that a step moves every value. */
+static float gradient(int rank, int step, int tensor, size_t i)
+{
+    return 1 + (float)((rank * 5 + step * 7 + tensor * 3 + (int)i) % 16) / 4;
+}
+
+/* After so many steps. */
+static double value(int ranks, int steps, int tensor, size_t i)
+{
+    double x = 0;
+
+    for (int s = 0; s < steps; s++)
+        for (int r = 0; r < ranks; r++)
+            x -= rate(s) * (double)gradient(r, s, tensor, i) / ranks;
+    return x;
+}
+
+static tutti_status look(const explore_case *c, tutti_engine *e, int unit, int step, tutti_error *err)
+{
+    for (int k = 0; k < TENSORS; k++)
+        for (size_t i = 0; i < counts[k] && units[k] == unit; i++) {
+            const double x = (double)tutti_engine_values(e, k)[i], want = value(c->ranks, step, k, i);
+            EXPLORE_EXPECT(fabs(x - want) < 1e-3, "unit %d in step %d: element %zu of tensor %d is %g, not %g", unit,
+                           step, i, k, x, want);
+        }
+    return TUTTI_OK;
+}
+
+/* In the piece with a judge two ranks, or one, have a number that is not finite, in tensors of one
+   step: pieces that may be under way at the same time. */
+static bool is_bad(const explore_case *c, int rank, int step, int tensor)
+{
+    const int first = (int)explore_draw(c, "first", (uint64_t)c->ranks),
+              second = (int)explore_draw(c, "second", (uint64_t)c->ranks);
+
+    if (c->piece->judge == NULL || step != 1)
+        return false;
+    return (rank == first && tensor == (int)explore_draw(c, "its tensor", TENSORS)) ||
+           (rank == second && tensor == (int)explore_draw(c, "the other's", TENSORS));
+}
+
+static tutti_status judge_breaks(const explore_case *c, tutti_error *err)
+{
+    int broken = 0;
+
+    for (int r = 0; r < c->ranks; r++) {
+        const tutti_error *why = &c->rank[r].err;
+        const bool mine = c->rank[r].status == TUTTI_ERR_NUMBER && strstr(why->text, ": the gradient of ") != NULL;
+        bool bad = false;
+        for (int k = 0; k < TENSORS; k++)
+            bad = bad || is_bad(c, r, 1, k) || (why->rank >= 0 && is_bad(c, why->rank, 1, k));
+        broken += mine;
+        EXPLORE_EXPECT((mine || c->rank[r].status == TUTTI_ERR_PEER) && bad, "worker %d ended with '%s', rank %d: %s",
+                       r, tutti_status_name(c->rank[r].status), why->rank, why->text);
+    }
+    EXPLORE_EXPECT(broken > 0, "no worker says what was not finite");
+    return TUTTI_OK;
+}
+
+static tutti_status backward(const explore_case *c, tutti_engine *e, int step, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(e);
+
+    for (int u = UNITS - 1; u >= 0; u--) {
+        TUTTI_TRY(tutti_engine_need(e, u, true, err));
+        for (int k = 0; k < TENSORS; k++)
+            if (units[k] == u) {
+                for (size_t i = 0; i < counts[k]; i++)
+                    tutti_engine_gradient(e, k)[i] = is_bad(c, m->rank, step, k) ? INFINITY
+                                                                                 : gradient(m->rank, step, k, i);
+                TUTTI_TRY(tutti_engine_ready(e, k, err));
+            }
+        explore_dawdle(2000000);
+        TUTTI_TRY(look(c, e, u, step, err));
+        TUTTI_TRY(tutti_engine_done(e, u, true, err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status one_step(const explore_case *c, tutti_engine *e, int step, tutti_error *err)
+{
+    tutti_pass p;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_engine_lr(e, rate(step), err));
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        for (int u = 0; u < UNITS; u++) {
+            TUTTI_TRY(tutti_engine_need(e, u, false, err));
+            TUTTI_TRY(look(c, e, u, step, err));
+            TUTTI_TRY(tutti_engine_done(e, u, false, err));
+        }
+        TUTTI_TRY(backward(c, e, step, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+/* Of a method of `methods`. */
+static tutti_status steps(tutti_world *world, explore_case *c, const char *method,
+                          const tutti_method_ops *const *methods, tutti_error *err)
+{
+    tutti_param params[TENSORS];
+    const tutti_engine_options options = { .method = method, .optimizer = "sgd(lr=0.125)", .batch = 1, .needs = true };
+    tutti_group all = tutti_group_workers(world, 77);
+    tutti_engine *e = NULL;
+    tutti_status status;
+
+    for (int k = 0; k < TENSORS; k++)
+        params[k] = (tutti_param){
+            .name = (const char *[]){ "e", "d", "c", "b", "a" }[k], .dims = 1, .dim = { counts[k] }, .unit = units[k]
+        };
+    status = tutti_engine_open_from(&e, world, params, TENSORS, &options, methods, err);
+    for (int step = 0; step < STEPS && status == TUTTI_OK; step++)
+        status = one_step(c, e, step, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(e, err);
+    for (int u = 0; u < UNITS && status == TUTTI_OK; u++)
+        status = look(c, e, u, STEPS, err);
+    if (status == TUTTI_OK) /* with servers nobody leaves while another is still in finish */
+        status = tutti_barrier(&all, err);
+    tutti_engine_close(e);
+    return status;
+}
+
+static tutti_status by_piece(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const orders[] = { "", ",order=led", ",order=led,forward=yes",
+                                          ",order=led,forward=yes,credit=256" };
+    char method[200], recut[80] = "";
+
+    if (explore_draw(c, "recut", 3) == 0)
+        snprintf(recut, sizeof recut, ",least=64,recut_step=%d,recut_bytes=%d", 1 + (int)explore_draw(c, "when", 3),
+                 64 + 64 * (int)explore_draw(c, "to", 6));
+    snprintf(method, sizeof method, "cut(by_piece=yes,bytes=%d,width=%d%s%s)",
+             64 + 64 * (int)explore_draw(c, "bytes", 6), 1 + (int)explore_draw(c, "width", 3),
+             orders[explore_draw(c, "order", TUTTI_LENGTH(orders))], recut);
+    return steps(world, c, method, cut_methods, err);
+}
+
+/* bytescheduler.md: whatever part, credit and priority, by all-reduce and over servers. */
+static tutti_status bytescheduler(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const forms[] = { "", ",fuse_mb=0", ",priority=fifo", ",cross_barrier=off" };
+    const int part = 64 + 64 * (int)explore_draw(c, "part", 4);
+    const int servers = (int)explore_draw(c, "servers", 4) - 1;
+    char method[200], over[40] = "";
+
+    if (servers >= 0)
+        snprintf(over, sizeof over, ",over=servers,servers=%d", servers < c->ranks ? servers : 0);
+    snprintf(method, sizeof method, "bytescheduler(partition_mb=%.17g,credit_mb=%.17g%s%s)", part / 1048576.0,
+             part * (1 + (int)explore_draw(c, "credit", 3)) / 1048576.0,
+             forms[explore_draw(c, "form", TUTTI_LENGTH(forms))], over);
+    return steps(world, c, method, tutti_methods, err);
+}
+
+const explore_piece explore_by_piece_pieces[] = {
+    { .name = "by-piece",
+      .help = "updates by piece: a unit has the values of the step before when it is needed, and keeps them until it "
+              "is done",
+      .least = 2,
+      .most = 4,
+      .rank_main = by_piece },
+    { .name = "by-piece-dies",
+      .help = "a rank is killed while pieces of two steps are under way: all others end",
+      .least = 2,
+      .most = 4,
+      .rank_main = by_piece,
+      .deaths = true,
+      .steps = 6000 },
+    { .name = "by-piece-breaks",
+      .help = "two ranks have numbers that are not finite in different pieces of a step: all end",
+      .least = 2,
+      .most = 4,
+      .rank_main = by_piece,
+      .judge = judge_breaks },
+    { .name = "bytescheduler",
+      .help = "bytescheduler: parts by priority within a credit, by all-reduce and over servers: a unit has the values "
+              "of the step before when it is needed",
+      .least = 2,
+      .most = 4,
+      .rank_main = bytescheduler },
+    { .name = "bytescheduler-dies",
+      .help = "a rank is killed while parts of two steps are under way, or wait for their turn: all others end",
+      .least = 2,
+      .most = 4,
+      .rank_main = bytescheduler,
+      .deaths = true,
+      .steps = 6000 },
+    { 0 }
+};

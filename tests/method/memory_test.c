@@ -1,0 +1,99 @@
+/* Goal: what gossip methods keep beside the model, its gradient and the optimiser's, on every
+   worker, is what their pages and sheets say (prague.md 11, qg-dsgdm.md 8, gut.md 4, hop.md's
+   queues). All memory that grows with the model is declared, so the declarations are counted.
+   Method: the plan of an open engine, in vectors of the model's size. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "engine/engine_internal.h"
+
+enum { RANKS = 8, ELEMENTS = 1 << 16 };
+
+typedef struct row {
+    const char *method;
+    int workers;
+    int vectors;                 /* all of them */
+    int kept;                    /* those that outlive a step */
+} row;
+typedef struct job { const row *row; double vectors[RANKS], kept[RANKS]; } job;
+
+static tutti_status count_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const char *const others[] = { "x", "g", "engine.", "optim." };
+    const tutti_param param = { .name = "a", .dims = 1, .dim = { ELEMENTS } };
+    job *j = arg;
+    const int rank = tutti_world_rank(world);
+    tutti_engine *e;
+    const tutti_status status = tutti_engine_open(
+        &e, world, &param, 1,
+        &(tutti_engine_options){ .method = j->row->method, .optimizer = "sgd(lr=0.1,momentum=0.9)", .batch = 2 }, err);
+
+    for (size_t i = 0; status == TUTTI_OK && i < tutti_plan_count(e->plan); i++) {
+        const tutti_state *s = tutti_plan_state(e->plan, i, NULL);
+        const double vectors = (double)(s->count * tutti_dtype_bytes(s->dtype)) / (double)(e->m.n * sizeof(float));
+        bool other = false;
+        for (size_t k = 0; k < TUTTI_LENGTH(others); k++)
+            other = other || (k < 2 ? strcmp(s->name, others[k]) == 0 : strncmp(s->name, others[k], 6) == 0);
+        j->vectors[rank] += other ? 0 : vectors;
+        j->kept[rank] += other || s->keep == TUTTI_SCRATCH ? 0 : vectors;
+    }
+    tutti_engine_close(e);
+    return status;
+}
+
+static void a_worker_keeps_as_many_vectors_as_its_page_says(void **state)
+{
+    static const row rows[] = {
+        /* s, what is sent, the mean; whatever the groups */
+        { "prague", 5, 3, 0 },
+        { "prague(generator=random,group_size=5)", 5, 3, 0 },
+        { "prague(generator=static,group_size=2,inter_intra=2,overlap=on)", 8, 3, 0 },
+        { "prague", 1, 1, 0 },
+        /* what comes from neighbours: 2 of a ring, 4 of a complete graph */
+        { "d-psgd(order=atc)", 5, 2, 0 },
+        { "d-psgd(order=atc,graph=complete)", 5, 4, 0 },
+        /* two more, and one with a period */
+        { "qg-dsgdm", 5, 4, 0 },
+        { "qg-dsgdm(period=2)", 5, 5, 1 },
+        /* three more. No copy of a neighbour outlives a step: two vectors do, whatever the graph */
+        { "gut", 5, 5, 2 },
+        { "gut(graph=complete)", 5, 7, 2 },
+        { "gut(scaling=0)", 5, 3, 0 },
+        /* qg-dsgdm and one more; 3 + 2 d */
+        { "saddle", 5, 5, 0 },
+        { "saddle(variant=n)", 5, 7, 0 },
+        { "saddle(variant=n,graph=complete)", 5, 11, 0 },
+        /* the average, 3 that come, slots, copies to send from */
+        { "hop", 6, 1 + 3 + 3 * 2 + 2, 0 },
+        { "hop(order=serial,graph=ring)", 6, 2 + 2 * 2 + 2, 0 },
+        { "hop(mode=notify-ack)", 6, 1 + 3 + 3 + 1, 0 },
+        { "hop(staleness=2)", 6, 1 + 3 + 3 * 2 + 4, 0 },
+        { "hop(backup=1,max_gap=4)", 6, 1 + 3 + 3 * 5 + 5, 0 },
+        { "hop(backup=1,max_gap=12)", 6, 1 + 3 + 3 * 13 + 8, 0 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        job j = { .row = &rows[k] };
+        tutti_error err = { .rank = -1 };
+        if (tutti_world_run("shm", rows[k].workers, count_rank, &j, &err) != TUTTI_OK)
+            fail_msg("%s: %s", rows[k].method, err.text);
+        for (int r = 0; r < rows[k].workers; r++) /* numbers of their own are few beside a vector */
+            if (!(j.vectors[r] >= rows[k].vectors && j.vectors[r] < rows[k].vectors + 0.05) ||
+                !(j.kept[r] >= rows[k].kept && j.kept[r] < rows[k].kept + 0.05))
+                fail_msg("%s on %d: worker %d has %.3f vectors and keeps %.3f, expected %d and %d", rows[k].method,
+                         rows[k].workers, r, j.vectors[r], j.kept[r], rows[k].vectors, rows[k].kept);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_worker_keeps_as_many_vectors_as_its_page_says),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
