@@ -94,6 +94,9 @@ tutti_status tutti_lane_open_ordered(tutti_lane **out, tutti_runtime *rt, const 
 /* Blocks: runs out what was started, of a led lane what was admitted. Takes NULL. */
 void tutti_lane_close(tutti_lane *lane);
 
+/* How many jobs have been admitted since it was opened; any thread. */
+uint64_t tutti_lane_turns(tutti_lane *lane);
+
 /* From now on; any thread. Jobs under way count as before, so a change admits nothing twice. Of a
    led lane each member's is its own, and member 0's decides how many run ahead. */
 void tutti_lane_credit(tutti_lane *lane, size_t credit);

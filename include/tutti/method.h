@@ -190,14 +190,15 @@ typedef struct tutti_method tutti_method;
 /* In which order a lane exchanges the pieces of a step (m->order).
 
    READY: by index, so a piece waits for those before it. Small ones stay on the client's thread.
-   OWN: each worker by itself: of its complete pieces the first by priority. For exchanges through
-   servers (TUTTI_THROUGH_SERVERS).
-   LED: likewise, but worker 0 decides and tells the others (lane.h), so that collectives match.
-   That is a message without payload to each other worker for each piece.
+   LED: of worker 0's complete pieces the first by priority, and it tells the others (lane.h). That
+   is a message without payload to each other worker for each piece.
 
-   Under OWN and LED all pieces go to the lane as soon as they are complete, whatever their index.
-   Without threads (engine_options.lane -1) pieces go by index at the end of the step. */
-typedef enum tutti_order { TUTTI_ORDER_READY, TUTTI_ORDER_OWN, TUTTI_ORDER_LED } tutti_order;
+   Exchanges through servers want one order too: two workers that each go by their own fill their
+   threads, or their credit, with pieces that wait for each other.
+
+   Under LED all pieces go to the lane as soon as they are complete, whatever their index. Without
+   threads (engine_options.lane -1) pieces go by index at the end of the step. */
+typedef enum tutti_order { TUTTI_ORDER_READY, TUTTI_ORDER_LED } tutti_order;
 
 /* A thread of the method's on every worker, from the first step to the end: an averager, a server.
    Between steps the engine may bring all services of all workers to rest, with no message of theirs

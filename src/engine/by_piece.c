@@ -100,11 +100,6 @@ tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
                           "codec is '%.80s', which encodes whole tensors, but method '%s' cuts pieces inside of them; "
                           "leave codec away, or take a method whose pieces end between tensors (ddp)",
                           tutti_exchange_codec(m), m->ops->name);
-    if (m->order == TUTTI_ORDER_OWN && (m->traits & TUTTI_THROUGH_SERVERS) == 0 && m->workers > 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' lets each worker order its exchanges by itself, but they are collectives, which "
-                          "all must begin in one order",
-                          m->ops->name);
     if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->own_pace || e->late.steps > 0 || m->whole))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' orders the exchanges of a step's pieces, but it has none that begin beside the "

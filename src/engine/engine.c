@@ -448,8 +448,7 @@ static tutti_status open_lane(tutti_engine *e, tutti_error *err)
     if (m->order == TUTTI_ORDER_READY || m->lane_width == 0)
         return tutti_lane_open(&e->lane, e->rt, "lane", m->lane_width, err);
     e->lead = tutti_group_keyed(&m->all, tutti_port_of("lane", 0, 0), 0);
-    if (m->order == TUTTI_ORDER_LED)
-        order.lead = &e->lead;
+    order.lead = &e->lead;
     return tutti_lane_open_ordered(&e->lane, e->rt, "lane", m->lane_width, &order, err);
 }
 
@@ -811,6 +810,14 @@ const tutti_share *tutti_engine_share(const tutti_engine *e)
     return &e->share;
 }
 
+/* Who has finished may close its world at once. To another whose services still watch it that would
+   be a loss, while that one is on its way here. */
+static tutti_status leave_together(tutti_engine *e, tutti_error *err)
+{
+    TUTTI_TRY(tutti_engine_part(e, err));
+    return e->members == NULL && e->services.n > 0 ? tutti_barrier(&e->services.group, err) : TUTTI_OK;
+}
+
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
 {
     tutti_status status;
@@ -824,7 +831,7 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
     if (status == TUTTI_OK)
         status = meet(e, true, err);
     if (status == TUTTI_OK)
-        status = tutti_engine_part(e, err);
+        status = leave_together(e, err);
     if (status == TUTTI_OK)
         tutti_engine_services_close(e);
     if (e->clock.running)

@@ -309,6 +309,16 @@ void tutti_lane_close(tutti_lane *lane)
     tutti_free(lane);
 }
 
+uint64_t tutti_lane_turns(tutti_lane *lane)
+{
+    uint64_t turns;
+
+    tutti_lock(lane->monitor);
+    turns = lane->turns;
+    tutti_unlock(lane->monitor);
+    return turns;
+}
+
 void tutti_lane_credit(tutti_lane *lane, size_t credit)
 {
     tutti_lock(lane->monitor);

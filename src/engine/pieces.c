@@ -37,10 +37,26 @@ static tutti_status look(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p,
     return e->m.whole ? TUTTI_OK : tutti_engine_look(e, p, &s->bad, err);
 }
 
+/* May another be waiting there? Of the pieces that this worker does not come to the other's lane is
+   in the first, one a thread. After its failure this worker comes to none that had no turn then. So
+   of those that are told here some had one, and of the others as many are told as there are
+   threads. A word of every piece would be more than groups can keep (collective/board.h). */
+static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
+{
+    uint64_t first = 0;
+
+    if (!s->on_lane)
+        return true;
+    if (atomic_load(&e->turns_at_failure) == 0) /* another thread's number is as good */
+        atomic_compare_exchange_strong(&e->turns_at_failure, &first, tutti_lane_turns(e->lane));
+    return s->job.turn < atomic_load(&e->turns_at_failure) + (uint64_t)e->m.lane_width;
+}
+
 /* This worker does not come to the piece. Others may wait for it there while it waits for one of
    them in another piece, in which that one has failed. So they hear of it at once, and not when it
    leaves; and if they hear of both, each of the two tells its own failure. */
-static void give_up(tutti_engine *e, tutti_piece *p, tutti_status status, const tutti_error *err)
+static void give_up(tutti_engine *e, const tutti_engine_piece *s, tutti_piece *p, tutti_status status,
+                    const tutti_error *err)
 {
     if (status != TUTTI_CLOSED && !atomic_exchange(&e->own_failure.claimed, true)) {
         e->own_failure.status = status;
@@ -48,7 +64,7 @@ static void give_up(tutti_engine *e, tutti_piece *p, tutti_status status, const 
             e->own_failure.error = *err;
         e->own_failure.told = true;
     }
-    if (e->m.lane_width > 1)
+    if (e->m.lane_width > 0 && (status != TUTTI_CLOSED || may_be_waited_for(e, s)))
         tutti_group_give_up(&p->group, status == TUTTI_CLOSED ? (int)e->broken_by : e->m.rank);
 }
 
@@ -66,7 +82,7 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     tutti_status status = look(e, s, p, err);
 
     if (status != TUTTI_OK)
-        give_up(e, p, status, err);
+        give_up(e, s, p, status, err);
     TUTTI_TRY(status);
     if (p->rows != NULL)
         e->rows[p->first_tensor].summed = false;
@@ -196,18 +212,21 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
 /* What the lane was not given, in index order. */
 static tutti_status exchange_here(tutti_engine *e, tutti_status status, tutti_error *err)
 {
+    bool fails = status != TUTTI_OK;
+
     for (int k = 0; k < e->layout.n_pieces; k++) {
         tutti_engine_piece *s = &e->piece_state[k];
         tutti_status one;
         if (!s->pending || s->on_lane)
             continue;
-        if (status != TUTTI_OK) { /* one before it has failed */
+        if (fails) { /* one before it has; nobody is beyond that one here */
             tutti_engine_piece_rests(e, k);
             continue;
         }
         s->job.started_ns = tutti_now_ns(e->rt);
         one = exchange(&s->job, err);
         tutti_engine_piece_over(e, k, one);
+        fails = one != TUTTI_OK;
         status = one != TUTTI_CLOSED ? one : status;
     }
     return status;

@@ -24,7 +24,7 @@ static const tutti_option cut_options[] = {
     { "whole", TUTTI_BOOL, TUTTI_AT(cut, whole), 0, 0, 1, NULL, "whole" },
     { "late", TUTTI_BOOL, TUTTI_AT(cut, late), 0, 0, 1, NULL, "gradients are applied late" },
     { "merge", TUTTI_BOOL, TUTTI_AT(cut, merge), 0, 0, 1, NULL, "steps are merged" },
-    { "order", TUTTI_CHOICE, TUTTI_AT(cut, order), 0, 0, 0, "ready|own|led", "order" },
+    { "order", TUTTI_CHOICE, TUTTI_AT(cut, order), 0, 0, 0, "ready|led", "order" },
     { 0 }
 };
 

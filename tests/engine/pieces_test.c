@@ -211,9 +211,6 @@ static void what_does_not_go_with_a_cut_is_refused_in_a_sentence(void **state)
     refused("cut(inside=no,least=64,recut_step=1,recut_bytes=128)", "fp16",
             "method 'cut' cannot cut its pieces anew: a codec's memory is for those that there were when the run "
             "began");
-    refused("cut(order=own)", NULL,
-            "method 'cut' lets each worker order its exchanges by itself, but they are collectives, which all must "
-            "begin in one order");
     refused("cut(order=led,whole=yes)", NULL,
             "method 'cut' orders the exchanges of a step's pieces, but it has none that begin beside the computation "
             "of the step");

@@ -120,7 +120,6 @@ static tutti_status steps(tutti_world *world, explore_case *c, const char *metho
 {
     tutti_param params[TENSORS];
     const tutti_engine_options options = { .method = method, .optimizer = "sgd(lr=0.125)", .batch = 1, .needs = true };
-    tutti_group all = tutti_group_workers(world, 77);
     tutti_engine *e = NULL;
     tutti_status status;
 
@@ -135,8 +134,6 @@ static tutti_status steps(tutti_world *world, explore_case *c, const char *metho
         status = tutti_engine_finish(e, err);
     for (int u = 0; u < UNITS && status == TUTTI_OK; u++)
         status = look(c, e, u, STEPS, err);
-    if (status == TUTTI_OK) /* with servers nobody leaves while another is still in finish */
-        status = tutti_barrier(&all, err);
     tutti_engine_close(e);
     return status;
 }

@@ -7,8 +7,8 @@
    the running clock between readings of its own; figures are read after every round; identities
    with ddp to the bit. */
 #include <time.h>
-#include <unistd.h>
 
+#include "../scratch.h"
 #include "trial.h"
 
 enum { RANKS = 4, ROUNDS = 24, PART = 60, SET = RANKS * PART, COUNT = 24, BYTES = 9, FIGURES = 5 };
@@ -330,13 +330,13 @@ static void so_it_is_on_the_running_clock_and_nobody_waits_beyond_the_window(voi
 static void what_was_recorded_is_replayed_to_the_bit(void **state)
 {
     static const char *const options = "batch_max=5,batch_min=2,inject_alpha=0.5,inject_beta=0.5,compress_ratio=0.3";
-    static const char path[] = "/tmp/scadles-record-XXXXXX";
-    char file[sizeof path], method[2][300];
+    char folder[SCRATCH_PATH], file[SCRATCH_PATH + 8], method[2][SCRATCH_PATH + 300];
     streams *recorded, *replayed;
     int taken = 0, less = 0;
 
     (void)state;
-    close(mkstemp(strcpy(file, path)));
+    scratch_make(folder);
+    snprintf(file, sizeof file, "%s/record", folder);
     for (int k = 0; k < 2; k++)
         snprintf(method[k], sizeof method[k], "scadles(%s,%s=%s,%s)", options, k == 0 ? "record" : "replay", file,
                  k == 0 ? "rates=300:900:500:150,window_s=0.01" : "rates=0.001,window_s=1000");
@@ -359,7 +359,7 @@ static void what_was_recorded_is_replayed_to_the_bit(void **state)
     assert_true(taken > 0 && less > 0);
     free(recorded);
     free(replayed);
-    unlink(file);
+    scratch_remove(folder);
 }
 
 /* By many seeds: what is drawn, and that samples come at it. */

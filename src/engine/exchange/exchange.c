@@ -291,8 +291,7 @@ void tutti_engine_exchange_close(tutti_engine *e)
     tutti_exchange_report_close(x);
     tutti_monitor_close(x->monitor);
     tutti_codec_close(x->codec);
-    tutti_free(x->inside_ranks);
-    tutti_free(x->first_ranks);
+    tutti_leaders_close(&x->leaders);
     tutti_free(x->tensor);
     tutti_free(x->name);
     tutti_free(x->payload);
@@ -675,20 +674,18 @@ static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight
 {
     tutti_engine *e = m->engine;
     const float scale = (float)(weight * e->exchange->space.workers);
-    tutti_group inside, between;
+    tutti_leaders leaders;
 
     if (e->exchange->team == 1) {
         if (scale != 1)
             tutti_scale(m->device, p->count, scale, p->g);
         return mean_of(e, p, &p->group, moves, err);
     }
-    inside = tutti_exchange_team_group(p, &e->exchange->inside);
-    TUTTI_TRY(tutti_allreduce_weighted(&inside, scale, tutti_f32(m->device, p->g, p->count), err));
-    if (tutti_exchange_leads(e)) {
-        between = tutti_exchange_team_group(p, &e->exchange->between);
-        TUTTI_TRY(mean_of(e, p, &between, moves, err));
-    }
-    return tutti_broadcast(&inside, 0, tutti_f32(m->device, p->g, p->count), err);
+    leaders = tutti_leaders_keyed(&e->exchange->leaders, (uint64_t)(p->index + 1), p->group.sequence);
+    TUTTI_TRY(tutti_allreduce_weighted(&leaders.inside, scale, tutti_f32(m->device, p->g, p->count), err));
+    if (leaders.between.index >= 0)
+        TUTTI_TRY(mean_of(e, p, &leaders.between, moves, err));
+    return tutti_leaders_give(&leaders, tutti_f32(m->device, p->g, p->count), err);
 }
 
 tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err)

@@ -43,8 +43,7 @@ typedef struct tutti_engine_exchange {
     const char **name;           /* space.name */
     int team;                    /* workers whose gradients are summed as they are, so that what
                                     they send is one's; 1: each sends its own */
-    int *inside_ranks, *first_ranks; /* of the world: this worker's team; the first of each */
-    tutti_group inside, between; /* copies to be keyed; between: for the first of a team alone */
+    tutti_leaders leaders;       /* to be keyed */
     size_t first_state, n_states; /* the codec's, in the plan */
     uint8_t *kept;               /* declared where steps may be left out: those states, but scratch,
                                     as they were when the step began; NULL: not needed */
@@ -108,8 +107,6 @@ void tutti_checksum_tell(tutti_engine *e);
 /* Which is this worker's team, and the space as the teams' codecs see it. */
 tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err);
 bool tutti_exchange_leads(const tutti_engine *e); /* this worker encodes, for its team */
-/* `inside` or `between`, for a piece of its step. */
-tutti_group tutti_exchange_team_group(const tutti_piece *p, const tutti_group *group);
 
 /* ---- message.c ---- */
 

@@ -81,12 +81,12 @@ tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     tutti_engine_exchange *x = e->exchange;
-    const int team = e->codec_team, teams = m->workers / team, mine = m->rank / team;
+    const int team = e->codec_team;
 
     x->team = team;
     if (team == 1)
         return TUTTI_OK;
-    if (teams == 1)
+    if (team == m->workers)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "codec-hierarchy is '%.40s', and all %d workers are one team, so that nothing is left for codec '%.80s'; "
@@ -97,18 +97,7 @@ tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
                           "codec-cost predicts exchanges among all workers, and with teams of %d (codec-hierarchy) the "
                           "first of each alone take part; leave codec-cost off",
                           team);
-    x->inside_ranks = tutti_alloc((size_t)team, sizeof *x->inside_ranks);
-    x->first_ranks = tutti_alloc((size_t)teams, sizeof *x->first_ranks);
-    if (x->inside_ranks == NULL || x->first_ranks == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for teams of %d workers", team);
-    for (int j = 0; j < team; j++)
-        x->inside_ranks[j] = mine * team + j;
-    for (int k = 0; k < teams; k++)
-        x->first_ranks[k] = k * team;
-    x->inside = tutti_group_of(e->world, x->inside_ranks, team, tutti_port_of("codec team", 0, 0));
-    if (m->rank % team == 0)
-        x->between = tutti_group_of(e->world, x->first_ranks, teams, tutti_port_of("codec between teams", 0, 0));
-    return TUTTI_OK;
+    return tutti_leaders_open(&x->leaders, &m->all, team, "codec team", err);
 }
 
 tutti_status tutti_exchange_teams(tutti_method *m, const char *option, int team, tutti_error *err)
@@ -131,11 +120,6 @@ tutti_status tutti_exchange_teams(tutti_method *m, const char *option, int team,
 bool tutti_exchange_leads(const tutti_engine *e)
 {
     return e->m.rank % e->exchange->team == 0;
-}
-
-tutti_group tutti_exchange_team_group(const tutti_piece *p, const tutti_group *group)
-{
-    return tutti_group_keyed(group, (uint64_t)(p->index + 1), p->group.sequence); /* of the step, before any use */
 }
 
 int tutti_exchange_team(const tutti_engine *e)
