@@ -18,21 +18,21 @@ target   time to the loss that ddp has after its steps: how many times sooner da
 simplex  the dynamic regret on quadratic(simplex=on,drift=0.3) with noise: entropy's, of that of
          projected Euclidean steps. Both at their best of one grid of rates.
 graph    eight workers on a ring: how far apart models are with K averagings a round, of K = 1."""
-import os, statistics, sys, tempfile
+import os, statistics, sys
 
 sys.dont_write_bytecode = True
-from gossip import Diverged, Gossip, last, main  # noqa: E402
-from command import small_mnist  # noqa: E402
+from gossip import Diverged, Papers, last, main  # noqa: E402
 
 N, BATCH, STEPS, LONG, GRAIN, TIMES = 4, 16, 96, 400, 4, 4
 SPEEDS = "1:2,2:4,3:4"
 RATES = [0.025 * 2 ** k for k in range(6)]
 MIRROR_RATES = [0.00390625 * 4 ** k for k in range(8)]
 SIMPLEX = "quadratic(dim=400,condition=1,simplex=on,drift=0.3,noise=0.05)"
-FIGURES = ("pace", "equal", "target", "simplex", "graph")
 
 
-class AnyBatch(Gossip):
+class AnyBatch(Papers):
+    FIGURES = ("pace", "equal", "target", "simplex", "graph")
+
     def words(self, method, rate, seed, steps, slow=SPEEDS):
         return ("--model", "mlp(hidden=16)", "--data", self.data, "-n", N, "--batch", BATCH, "--transport", "sim",
                 "--step-time", 0.01, *(("--slow", slow) if slow else ()), "--threads", 1, "--steps", steps, "--seed",
@@ -122,14 +122,6 @@ class AnyBatch(Gossip):
                 self.row(f"dabmd, ring of 8, K = {k}: the models' distance from their mean, of that with K = 1",
                          apart[k] / apart[1], "", got[-1][2])
 
-    def run(self):
-        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
-            self.places[folder] = "DIR"
-            self.data = small_mnist(os.path.join(folder, "data"), 12000, 2000)
-            for figure in FIGURES:
-                if self.chosen(figure):
-                    getattr(self, figure)()
-
 
 if __name__ == "__main__":
-    main(__doc__, "anybatch", AnyBatch, FIGURES)
+    main(__doc__, "anybatch", AnyBatch, AnyBatch.FIGURES)

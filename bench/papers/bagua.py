@@ -18,11 +18,10 @@ networks  8 workers on equal links: 100 Mbit/s to 10 Gbit/s, 0.05 to 5 ms. How m
           a second each algorithm makes as gradient_allreduce. What a step is worth is not looked at.
 tuned     4 machines of 2 workers, links as above: a step after autotune is over, in multiples of one
           of the default; the part of the search that the tuner itself has taken."""
-import os, subprocess, sys, tempfile
+import os, subprocess, sys
 
 sys.dont_write_bytecode = True
-from gossip import Gossip, main  # noqa: E402
-from command import small_mnist  # noqa: E402
+from gossip import Papers, main  # noqa: E402
 
 MACHINES, EACH, COMPUTE, BUCKET = 4, 2, 0.01, 0.25
 N = MACHINES * EACH
@@ -33,10 +32,12 @@ ABLATED = ("gradient_allreduce", "bytegrad", "decentralized")
 ALGORITHMS = ("bytegrad", "decentralized", "decentralized,peer_selection=shift_one", "low_precision_decentralized",
               "async,sync_interval_ms=0")
 RATES, LATENCIES = ("100Mbps", "1Gbps", "10Gbps"), ("50us", "1ms", "5ms")
-FIGURES = ("ablation", "networks", "tuned")
 
 
-class Bagua(Gossip):
+class Bagua(Papers):
+    FIGURES = ("ablation", "networks", "tuned")
+    SAMPLES = 2000, 200
+
     def platform(self, spec):
         path = os.path.join(self.folder, f"{abs(hash(spec))}.xml")
         with open(path, "w") as f:
@@ -117,15 +118,6 @@ class Bagua(Gossip):
                          chosen={name: figures.get("tune_" + name) for name in ("bucket_mb", "hierarchical")},
                          tune_share=figures["tune_seconds"] / got["wall_seconds"])
 
-    def run(self):
-        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
-            self.folder = folder
-            self.places[folder] = "DIR"
-            self.data = small_mnist(os.path.join(folder, "data"), 2000, 200)
-            for figure in FIGURES:
-                if self.chosen(figure):
-                    getattr(self, figure)()
-
 
 if __name__ == "__main__":
-    main(__doc__, "bagua", Bagua, FIGURES)
+    main(__doc__, "bagua", Bagua, Bagua.FIGURES)

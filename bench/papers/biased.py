@@ -14,11 +14,10 @@ loss     test loss at their end, against local-sgd's without the slow worker, at
          samples and so, as `time` says, after about as many seconds: with bias_ratio 4 and 16, with
          1 (its positions of the common order) and with weights by samples. Each has the same grid
          of five learning rates; three seeds, the mean."""
-import os, statistics, sys, tempfile
+import os, statistics, sys
 
 sys.dont_write_bytecode = True
-from gossip import Diverged, Gossip, last, main  # noqa: E402
-from command import small_mnist  # noqa: E402
+from gossip import Diverged, Papers, last, main  # noqa: E402
 
 FAST, BATCH, EPOCHS = 7, 16, 12
 RATES = [0.05 * 2 ** k for k in range(5)]
@@ -26,10 +25,11 @@ SLOW = "%d:32" % FAST
 ALONE = "local-sgd(period=32)"
 FORMS = ("biased-local-sgd", "biased-local-sgd(bias_ratio=16)", "biased-local-sgd(bias_ratio=1)",
          "biased-local-sgd(agg_mix=1)")
-FIGURES = ("time", "loss")
 
 
-class Biased(Gossip):
+class Biased(Papers):
+    FIGURES = ("time", "loss")
+
     def one(self, method, n, rate, seed):
         """Its loss at the end (by a step, as `tuned` takes them), seconds, command."""
         try:
@@ -65,14 +65,6 @@ class Biased(Gossip):
                      best[1][self.seeds[-1]][2], losses=mine, alone=theirs, rate=best[0], base_rate=base[0],
                      means=best[2])
 
-    def run(self):
-        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
-            self.places[folder] = "DIR"
-            self.data = small_mnist(os.path.join(folder, "data"), 12000, 2000)
-            for figure in FIGURES:
-                if self.chosen(figure):
-                    getattr(self, figure)()
-
 
 if __name__ == "__main__":
-    main(__doc__, "biased", Biased, FIGURES)
+    main(__doc__, "biased", Biased, Biased.FIGURES)

@@ -28,8 +28,8 @@ netlab   two hosts of a lab of tools/netlab (root) at 100 Mbit/s and at 1 Gbit/s
 import json, os, statistics, subprocess, sys, tempfile
 
 sys.dont_write_bytecode = True
-from gossip import Gossip, main  # noqa: E402
-from command import small_mnist, tensors  # noqa: E402
+from gossip import Papers, main  # noqa: E402
+from command import tensors  # noqa: E402
 from net import HERE, Bench  # noqa: E402
 import schedule  # noqa: E402
 
@@ -40,10 +40,12 @@ DDP = ("ddp", *(f"ddp(bucket_mb={mb:g},first_bucket_mb={mb:g})" for mb in (0.062
 SIZES = [(part, part * parts, fuse) for part in (0.0625, 0.125, 0.25, 0.5) for parts in (1, 2, 4)
          for fuse in (0.0625,)]
 FORM = "bytescheduler(partition_mb=%g,credit_mb=%g,fuse_mb=%g%s)"
-FIGURES = ("step", "times", "inside", "servers", "tuned", "netlab")
 
 
-class ByteScheduler(Gossip):
+class ByteScheduler(Papers):
+    FIGURES = ("step", "times", "inside", "servers", "tuned", "netlab")
+    SAMPLES = 2000, 200
+
     def __init__(self, *args, **words):
         super().__init__(*args, **words)
         self.seeds = self.seeds[:1]
@@ -228,14 +230,8 @@ class ByteScheduler(Gossip):
             ratio = statistics.median(a / b for a, b in zip(found["ours"], found[who]))
             self.record.row(f"{title}, against {against}", rates, "1/s", ratio=ratio, against=against, **facts)
 
-    def run(self):
-        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
-            self.folder = folder
-            self.places[folder] = "DIR"
-            self.data, self.text = small_mnist(os.path.join(folder, "data"), 2000, 200), self.tokens()
-            for figure in FIGURES:
-                if self.chosen(figure):
-                    getattr(self, figure)()
+    def prepare(self):
+        self.text = self.tokens()
 
     def tokens(self):
         """Moby Dick in byte pairs, windows of 16."""
@@ -270,4 +266,4 @@ def read_layers(events, sizes):
 
 
 if __name__ == "__main__":
-    main(__doc__, "bytescheduler", ByteScheduler, FIGURES)
+    main(__doc__, "bytescheduler", ByteScheduler, ByteScheduler.FIGURES)

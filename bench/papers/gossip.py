@@ -454,6 +454,24 @@ class Gossip:
                 getattr(self, figure)()
 
 
+class Papers(Gossip):
+    """One whose figures are methods, run in a folder of their own on samples of MNIST: FIGURES, SAMPLES
+    (train, test), and what `prepare` makes there."""
+    SAMPLES = 12000, 2000
+
+    def prepare(self):
+        pass
+
+    def run(self):
+        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as self.folder:
+            self.places[self.folder] = "DIR"
+            self.data = small_mnist(os.path.join(self.folder, "data"), *self.SAMPLES)
+            self.prepare()
+            for figure in self.FIGURES:
+                if self.chosen(figure):
+                    getattr(self, figure)()
+
+
 FIGURES = ("contraction", "steady", "target", "throughput", "slow", "asr", "prague", "order", "real")
 
 

@@ -22,14 +22,12 @@ slots     4 machines of 4, buffers of 256 KiB: an exchange of 5 MB with one slot
           with 2, 4 and 8.
 shards    the same with 4 slots and buffers of 1 MiB to 4 KiB, so that a server gets 64 KiB to 256 bytes
           of one: an exchange, in multiples of the quickest."""
-import os, subprocess, sys, tempfile
+import os, subprocess, sys
 
 sys.dont_write_bytecode = True
-from gossip import Gossip, main  # noqa: E402
-from command import small_mnist  # noqa: E402
+from gossip import Papers, main  # noqa: E402
 
 STEPS = 4
-FIGURES = ("latency", "balance", "rails", "size", "slots", "shards")
 RING = ("ddp(bucket_mb=1024,first_bucket_mb=1024)", "--collective", "ring(order=any)")
 CHOSEN = ("ddp(bucket_mb=1024,first_bucket_mb=1024)",)
 FLAT = ("herring(node=none,fusion_mb=1024)",)
@@ -56,7 +54,10 @@ def machines(n, each):
     return "\n".join(lines + ["  </zone>", "</platform>", ""])
 
 
-class Herring(Gossip):
+class Herring(Papers):
+    FIGURES = ("latency", "balance", "rails", "size", "slots", "shards")
+    SAMPLES = 2000, 500
+
     def exchange(self, n, model, platform, method, *more):
         """Seconds of an exchange; the figures; the command."""
         data = {"quad": model, "gpt(": "moby-dick"}.get(model[:4], self.data)
@@ -135,19 +136,12 @@ class Herring(Gossip):
             self.row(f"herring, 4 machines of 4, shards of {64 * kib} bytes: an exchange, of the quickest",
                      took / quickest, "", command, ms=1e3 * took)
 
-    def run(self):
-        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
-            self.folder = folder
-            self.places[folder] = "DIR"
-            self.data = small_mnist(os.path.join(folder, "data"), 2000, 500)
-            self.model = "mlp(hidden=800)"
-            self.wide = os.path.join(folder, "machines.xml")
-            with open(self.wide, "w") as f:
-                f.write(machines(4, 4))
-            for figure in FIGURES:
-                if self.chosen(figure):
-                    getattr(self, figure)()
+    def prepare(self):
+        self.model = "mlp(hidden=800)"
+        self.wide = os.path.join(self.folder, "machines.xml")
+        with open(self.wide, "w") as f:
+            f.write(machines(4, 4))
 
 
 if __name__ == "__main__":
-    main(__doc__, "herring", Herring, FIGURES)
+    main(__doc__, "herring", Herring, Herring.FIGURES)

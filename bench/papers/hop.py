@@ -17,11 +17,10 @@ late       each gradient takes 6 times as long with probability 1/16. Time to th
 rate       the same slow-downs: iterations a second, of those of the plain form.
 straggler  one worker is 4 times slower for ever: iterations a second of the others, of those without
            it. Only jumps help: without them the others wait at max_gap."""
-import os, statistics, sys, tempfile
+import os, statistics, sys
 
 sys.dont_write_bytecode = True
-from gossip import Gossip, last, main  # noqa: E402
-from command import small_mnist  # noqa: E402
+from gossip import Papers, last, main  # noqa: E402
 
 N, BATCH, STEPS, LONG, GRAIN, TIMES = 16, 16, 96, 400, 8, 4
 RATES = [0.025 * 2 ** k for k in range(5)]
@@ -29,10 +28,11 @@ LATE, STRAGGLER = "*:6:0.0625", "3:4"
 PLAIN = "hop"
 FORMS = ("hop(backup=1)", "hop(staleness=5)", "ddp", "d-psgd(graph=ring-based)", "ad-psgd(graph=ring-based)")
 JUMPS = ("hop(backup=1,skip=on)", "hop(staleness=5,skip=on)")
-FIGURES = ("late", "rate", "straggler")
 
 
-class Hop(Gossip):
+class Hop(Papers):
+    FIGURES = ("late", "rate", "straggler")
+
     def __init__(self, *args, **words):
         super().__init__(*args, **words)
         self.seeds = self.seeds[:2]
@@ -93,14 +93,6 @@ class Hop(Gossip):
             self.row(f"{method}, 16 workers, one 4 times slower: what the others keep of their pace",
                      100 * pace / self.pace(method, "")[0], "%", command)
 
-    def run(self):
-        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
-            self.places[folder] = "DIR"
-            self.data = small_mnist(os.path.join(folder, "data"), 12000, 2000)
-            for figure in FIGURES:
-                if self.chosen(figure):
-                    getattr(self, figure)()
-
 
 if __name__ == "__main__":
-    main(__doc__, "hop", Hop, FIGURES)
+    main(__doc__, "hop", Hop, Hop.FIGURES)

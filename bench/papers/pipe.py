@@ -21,11 +21,10 @@ loss     virtual time, 4 workers, communication as long as computation: time to 
 netlab   two hosts of a lab of tools/netlab (root) at 100 Mbit/s: the batch is chosen so that computing
          takes as long as communicating, measured under ddp; the same figure as `step`. It needs a
          machine on which nothing else runs."""
-import json, os, statistics, subprocess, sys, tempfile
+import json, os, statistics, subprocess, sys
 
 sys.dont_write_bytecode = True
-from gossip import Gossip, last, main  # noqa: E402
-from command import small_mnist  # noqa: E402
+from gossip import Papers, last, main  # noqa: E402
 from net import Bench  # noqa: E402
 
 N, STEPS, COMPUTE, GRAIN, TIMES = 4, 200, 0.01, 8, 3
@@ -35,10 +34,11 @@ RATES = [0.0015625 * 2 ** k for k in range(7)]
 PIPES = ("pipe-sgd(warmup=0)", "pipe-sgd(width=3,warmup=0)")
 FORMS = ("pipe-sgd(warmup=8)", "pipe-sgd(width=3,warmup=8)")
 CODECS = ("trunc16", "int8(bucket=0)", "qsgd(bits=4)")
-FIGURES = ("step", "codec", "loss", "netlab")
 
 
-class Pipe(Gossip):
+class Pipe(Papers):
+    FIGURES = ("step", "codec", "loss", "netlab")
+
     def __init__(self, *args, **words):
         super().__init__(*args, **words)
         self.seeds = self.seeds[:2]
@@ -135,15 +135,6 @@ class Pipe(Gossip):
         self.record.row(f"{PIPES[0]}, {name}", pipe / max(computing, talking), "", command=command,
                         ddp_over_pipe=ddp / pipe, **facts)
 
-    def run(self):
-        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
-            self.folder = folder
-            self.places[folder] = "DIR"
-            self.data = small_mnist(os.path.join(folder, "data"), 12000, 2000)
-            for figure in FIGURES:
-                if self.chosen(figure):
-                    getattr(self, figure)()
-
 
 if __name__ == "__main__":
-    main(__doc__, "pipe", Pipe, FIGURES)
+    main(__doc__, "pipe", Pipe, Pipe.FIGURES)

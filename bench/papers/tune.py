@@ -16,11 +16,10 @@ virtual  virtual time, 4 workers: communication is 1/4 to 4 times as long as com
 pairs    this machine, 2 workers, shm: runs with and without tuning in turns. A step of the last
          quarter, of the default's median, beside the range of the default's own runs. It needs a
          machine on which nothing else runs."""
-import json, os, statistics, subprocess, sys, tempfile
+import json, os, statistics, subprocess, sys
 
 sys.dont_write_bytecode = True
-from gossip import Gossip, main  # noqa: E402
-from command import small_mnist  # noqa: E402
+from gossip import Papers, main  # noqa: E402
 
 N, COMPUTE, POINTS, WINDOW, AFTER = 4, 0.01, 15, 20, 150
 MODEL, PARAMS = "mlp(hidden=128)", 784 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10
@@ -29,14 +28,15 @@ METHODS = [("bagua(bucket_mb=0.02)", f"autotune=on,max_samples={POINTS},sample_s
            ("bagua(bucket_mb=10)", f"autotune=on,max_samples={POINTS},sample_steps={WINDOW}"),
            ("bytescheduler(partition_mb=0.02,credit_mb=0.04)", f"tune=both,tune_points={POINTS},tune_steps={WINDOW}"),
            ("bytescheduler(partition_mb=4,credit_mb=16)", f"tune=both,tune_points={POINTS},tune_steps={WINDOW}")]
-FIGURES = ("ask", "virtual", "pairs")
 
 
 def tuning(method, options):
     return method[:-1] + "," + options + ")"
 
 
-class Tune(Gossip):
+class Tune(Papers):
+    FIGURES = ("ask", "virtual", "pairs")
+
     def ask(self):
         build = os.path.dirname(os.path.dirname(self.tutti))
         subprocess.run(["cmake", "--build", build, "--target", "tune_bench"], check=True, stdout=subprocess.DEVNULL)
@@ -101,15 +101,6 @@ class Tune(Gossip):
             self.record.row(f"{method}, 2 workers, shm, tuned: what asking and broadcasts took of the run",
                             statistics.median(took), "%", command=command, pairs=len(plain), timed=True)
 
-    def run(self):
-        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
-            self.folder = folder
-            self.places[folder] = "DIR"
-            self.data = small_mnist(os.path.join(folder, "data"), 12000, 2000)
-            for figure in FIGURES:
-                if self.chosen(figure):
-                    getattr(self, figure)()
-
 
 if __name__ == "__main__":
-    main(__doc__, "tune", Tune, FIGURES)
+    main(__doc__, "tune", Tune, Tune.FIGURES)

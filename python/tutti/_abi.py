@@ -80,8 +80,7 @@ TUTTI_AGAIN = 1024
 TUTTI_HISTOGRAM_EXACT = 1024
 TUTTI_HISTOGRAM_BINS = 1081
 TUTTI_ORDER_READY = 0
-TUTTI_ORDER_OWN = 1
-TUTTI_ORDER_LED = 2
+TUTTI_ORDER_LED = 1
 TUTTI_SERVICES_MOST = 4
 TUTTI_METHOD_DEFAULT_BYTES = 256
 TUTTI_NORM_BLOCK = 4096
@@ -1375,6 +1374,7 @@ FUNCTIONS = {
     "tutti_lane_open_ordered": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_int,
         POINTER(tutti_lane_order), POINTER(tutti_error)]),
     "tutti_lane_start": (None, [c_void_p, POINTER(tutti_job)]),
+    "tutti_lane_turns": (c_ulong, [c_void_p]),
     "tutti_late_age": (c_ulong, [POINTER(tutti_method)]),
     "tutti_late_declare": (c_int, [POINTER(tutti_method), c_void_p, c_int, c_ulong, c_bool, POINTER(tutti_error)]),
     "tutti_late_overlaps": (c_bool, [POINTER(tutti_method)]),

@@ -74,6 +74,11 @@ class Ctr(unittest.TestCase):
                    "--servers", 2)
         self.assertEqual(read(os.path.join(self.out("ps-own"), "model.safetensors")),
                          read(os.path.join(self.out("ps-ddp"), "model.safetensors")))
+        for k, over in enumerate(("", ",over=servers")): # an update and an exchange of rows, part by part
+            self.train("parts%d" % k, *how, "--optimizer", "adam(lr=0.005,lazy=on)",
+                       "--method", "bytescheduler(partition_mb=0.01,credit_mb=0.03,fuse_mb=0.01%s)" % over)
+            self.assertEqual(read(os.path.join(self.out("parts%d" % k), "model.safetensors")),
+                             read(os.path.join(self.out("ps-ddp"), "model.safetensors")))
         for method, transport in (("asgd", "shm"), ("asgd(softsync=2,servers=1)", "tcp"), ("ssp(staleness=2)", "tcp"),
                                   ("asgd(hogwild=on)", "shm")):
             s = self.train("async", *how[:4], "--steps", 300, "--method", method, "--transport", transport,

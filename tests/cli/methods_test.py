@@ -77,6 +77,24 @@ class Methods(Case):
         self.assertLess(seconds[1], 0.9 * seconds[0])
         self.assertGreater(seconds[2], 0.95 * seconds[0])
 
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_with_overlap_buckets_travel_beside_backward_and_without_it_after(self):
+        links = ("--platform", unequal_links(self.out("cnn.xml"), [540] * 4))
+        common = ("--model", "cnn", "--data", self.data, "-n", 4, "--batch", 2, "--steps", 3, "--transport", "sim",
+                  "--step-time", 0.02, "--final-eval", "off", "--trace", *links)
+        models, early = [], []
+        for k, switch in enumerate(("on", "off")):
+            out = self.train(switch, *common, "--method", "bagua(bucket_mb=0.0625,overlap=%s)" % switch)
+            with open(os.path.join(out, "trace.json")) as f:
+                events = [e for e in json.load(f) if e["pid"] == 0 and e["ph"] == "X"]
+            backward = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["cat"] == "backward"]
+            begun = [e["ts"] for e in events if e["cat"] == "exchange"]
+            self.assertEqual(len(begun), 9)
+            early.append(sum(any(start < at < end - 1 for start, end in backward) for at in begun))
+            models.append(model(out))
+        self.assertEqual(models[0], models[1])
+        self.assertEqual(early, [3, 0])
+
     def test_what_a_schedule_allows_is_the_optimum(self):
         import schedule
         schedule.check(40, 1)

@@ -9,7 +9,7 @@ COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optim
 # every checkpoint.
 OWN_PACE = ("ad-psgd(exchanges=2,outstanding=3)", "rand-psgd(pace=own)", "asgd(softsync=2)", "ssp(staleness=0)",
             "ringmaster-asgd(max_delay=2,stops=on)", "dude-asgd(table=worker,group=2)",
-            "lasgd(local_steps=4,max_delay=3)", "oscars(interval=3)")
+            "lasgd(local_steps=4,max_delay=3)", "oscars(interval=3)", "bagua(algorithm=async,sync_interval_ms=3)")
 
 
 # Methods with a state for each of their workers, and ranks that only serve.
@@ -225,6 +225,29 @@ class Resume(Case):
                 self.assertEqual(before[key], after[key], (method, n, name, where))
             self.assertEqual(*([(w["steps"], w["staleness"]) for w in s["by_worker"]] for s in (before, after)),
                              (method, n, name, where))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_tuned_run_goes_on_with_what_its_tuner_knows(self):
+        """In virtual time a setting takes as long whenever it is tried, so all later decisions are the same."""
+        common = ("--model", "mlp(hidden=48)", "--data", self.data, "-n", 4, "--batch", 8, "--steps", 60, "--seed", 3,
+                  "--checkpoint-every", 13, "--checkpoint-keep", 9, "--transport", "sim", "--step-time", 0.01,
+                  "--final-eval", "off", "--quiet")
+        for k, method in enumerate(
+                ("bagua(autotune=on,sample_steps=3,max_samples=8,bucket_mb=0.02,hierarchical=2)",
+                 "bytescheduler(partition_mb=0.02,credit_mb=0.04,tune=both,tune_points=8,tune_steps=4)")):
+            whole = self.train("tuned%d" % k, *common, "--method", method)
+            for at in (13, 26):
+                checkpoint = os.path.join(whole, "checkpoints", "step-%08d" % at)
+                resumed = self.train("again%d-%d" % (k, at), *common, "--method", method, "--resume", checkpoint)
+                self.assertEqual(self.model(resumed), self.model(whole), (method, at))
+                before = sum(e["step"] < at for e in summary(whole)["events"] if e["text"].startswith("point "))
+                decided, again = ([e["text"] for e in summary(out)["events"] if e["kind"] == "tune" and e["step"] > least]
+                                  for out, least in ((whole, 0), (resumed, at)))
+                self.assertGreater(before, 0)
+                # the setting that was being tried is tried anew, beside no exchange of a step before it
+                self.assertTrue(again[0].startswith("point %d of 8" % (before + 1)), again[0])
+                if method.startswith("bagua"):
+                    self.assertEqual(again, decided[before:][:len(again)], (method, at))
 
     def other_workers(self, k, method, checkpoint, n, batch):
         """Goes on from there with n workers, to the model as it was, to the end, and to there

@@ -281,6 +281,7 @@ static void over_servers_they_are_too(void **state)
         { "bytescheduler(over=servers,partition_mb=0.002,servers=2,priority=fifo)", 3, 0 },
         { "bytescheduler(over=servers,partition_mb=0.003,credit_mb=0.003)", 2, 1 },
         { "bytescheduler(over=servers,partition_mb=0.001,cross_barrier=off)", 2, 2 },
+        { "bytescheduler(over=servers,partition_mb=0.00006103515625,credit_mb=0.0002,fuse_mb=0)", 3, 0 }, /* 64 bytes */
         { "bytescheduler(over=servers)", 1, 0 },
     };
 
