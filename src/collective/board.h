@@ -30,9 +30,9 @@
 
 #define TUTTI_BOARD_ENTRIES 32
 #define TUTTI_ABANDONED UINT32_MAX
-#define TUTTI_FORSAKEN 256                       /* groups that a rank has given up last: engine/pieces.c
-                                                    gives up three a thread of a lane at most, and
-                                                    engine/members.c three a loss */
+/* Groups that a rank has given up last: engine/pieces.c gives up three a thread of a lane at most,
+   and engine/members.c three a loss. */
+#define TUTTI_FORSAKEN 256
 #define TUTTI_STAGES 2                           /* collectives on foreign memory at one time; more
                                                     go over messages */
 #define TUTTI_STAGE_BYTES ((size_t)256 << 10)    /* of one half; see window.c */

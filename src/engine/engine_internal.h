@@ -220,7 +220,8 @@ struct tutti_engine {
         tutti_status status;
         tutti_error error;
     } own_failure;
-    _Atomic uint64_t turns_at_failure; /* of the lane, when the first piece after it was left out; 0: none yet */
+    _Atomic uint64_t turns_at_failure; /* of the lane, when the first piece after it was left out;
+                                          0: none yet */
     int next_piece;              /* the only one that may start next */
     bool *announced;             /* n_tensors, in this pass */
     double loss_sum;

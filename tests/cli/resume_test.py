@@ -240,11 +240,11 @@ class Resume(Case):
                 checkpoint = os.path.join(whole, "checkpoints", "step-%08d" % at)
                 resumed = self.train("again%d-%d" % (k, at), *common, "--method", method, "--resume", checkpoint)
                 self.assertEqual(self.model(resumed), self.model(whole), (method, at))
-                before = sum(e["step"] < at for e in summary(whole)["events"] if e["text"].startswith("point "))
-                decided, again = ([e["text"] for e in summary(out)["events"] if e["kind"] == "tune" and e["step"] > least]
-                                  for out, least in ((whole, 0), (resumed, at)))
+                decisions = [e for e in summary(whole)["events"] if e["kind"] == "tune" and e["step"] > 0]
+                decided, before = [e["text"] for e in decisions], sum(e["step"] < at for e in decisions)
+                again = [e["text"] for e in summary(resumed)["events"] if e["kind"] == "tune" and e["step"] > at]
                 self.assertGreater(before, 0)
-                # the setting that was being tried is tried anew, beside no exchange of a step before it
+                # the setting under way is tried anew, with no exchange of a step before it
                 self.assertTrue(again[0].startswith("point %d of 8" % (before + 1)), again[0])
                 if method.startswith("bagua"):
                     self.assertEqual(again, decided[before:][:len(again)], (method, at))
