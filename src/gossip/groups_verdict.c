@@ -200,7 +200,7 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
 {
     tutti_groups_entry *p = started(g, id);
     const int64_t number = id >> 24;
-    bool superseded = false;
+    tutti_groups_entry *by;
 
     g->w[v].last = id;
     g->w[v].kept = kept;
@@ -212,7 +212,6 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
         next = q->next;
         if (k < 0 || !q->started || g->w[v].lost)
             continue;
-        superseded = superseded || supersedes(q->id, id);
         if (supersedes(id, q->id)) /* it was spoilt, and not all have heard of it */
             tutti_groups_take_out(g, q);
         else if (supersedes(q->id, id))
@@ -224,7 +223,7 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
         } else if (id == q->id)
             q->state[k] = RUNS;
     }
-    if (p != NULL || superseded || id == 0 || kept || n < 2)
+    if (p != NULL || id == 0 || kept || n < 2 || is_superseded(g, id, member, n, &by))
         return TUTTI_OK;
     return take_over(g, id, member, n, &p, err);
 }
