@@ -22,7 +22,8 @@
 
    Ranks that only serve (engine_options.servers, tutti train --servers; Li et al.'s server nodes).
    Then each of them is a server, with whatever `servers` the method asks for at 0 or at just as
-   many, and no worker is one. Its method is declared, opened, held, released and asked to agree
+   many, and no worker is one, unless the method mixes: then they come behind the workers that
+   serve, and parts need not be equal (setup.parts; Jiang et al., OSDI 2020). Its method is declared, opened, held, released and asked to agree
    there too, and its services run. State of the server's own that is no range of x belongs to the
    rank that serves (tutti_server_index), as a SLICE, so that it goes with the server and not with a
    worker. What it tells with tutti_metric comes to all at the end of the run.
@@ -90,6 +91,10 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    u of a piece, cut as a range is over servers. `servers` is how many nodes serve, and of each its
    rails: a rail's slots go between its workers only. Ranks that only serve serve all rails. Tables
    are sent by every worker as without nodes. 0: 1.
+   mixed: where ranks only serve, `servers` workers do so too, as if there were none. Not with rails.
+   parts: what each server has of all bytes, in the order of their ranks: numbers that are in
+   proportion, in all from 1 to 2^24 - 1; 0: it has nothing, and nobody asks it. Each range is cut
+   so, at the multiples above. NULL: each has as much. Read within declare(). Not with rails.
    anew: of a checkpoint of other workers, be they as many as have saved it, all begin at the
    servers' model: what they had is nothing to the rule any more. */
 typedef struct tutti_server_setup {
@@ -109,6 +114,8 @@ typedef struct tutti_server_setup {
     tutti_dtype wire;
     bool even;
     int node, rails;             /* rails <= node, which divides the workers */
+    bool mixed;
+    const uint32_t *parts;
     bool anew;
     bool tells;                  /* its rule calls tutti_server_tell */
     tutti_server_loss lost;      /* NULL: the rule waits for nobody */
@@ -207,9 +214,11 @@ typedef struct tutti_server_sums tutti_server_sums;
 typedef struct tutti_server_sums_options {
     int service;                 /* index of the method's service whose run() is
                                     tutti_server_sums_run */
-    int servers;                 /* as in tutti_server_setup, as are the next four */
+    int servers;                 /* as in tutti_server_setup, as are the next six */
     bool even;
     int node, rails;
+    bool mixed;
+    const uint32_t *parts;
     tutti_dtype wire;            /* sums are of floats whatever it is */
     int slots;                   /* 0: as many as come */
 } tutti_server_sums_options;

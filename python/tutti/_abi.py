@@ -972,6 +972,8 @@ class tutti_server_setup(Structure):
         ("even", c_bool),
         ("node", c_int),
         ("rails", c_int),
+        ("mixed", c_bool),
+        ("parts", POINTER(c_uint)),
         ("anew", c_bool),
         ("tells", c_bool),
         ("lost", CFUNCTYPE(c_int, POINTER(tutti_method), c_int, POINTER(tutti_error))),
@@ -985,6 +987,8 @@ class tutti_server_sums_options(Structure):
         ("even", c_bool),
         ("node", c_int),
         ("rails", c_int),
+        ("mixed", c_bool),
+        ("parts", POINTER(c_uint)),
         ("wire", c_int),
         ("slots", c_int),
     ]

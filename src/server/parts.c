@@ -1,7 +1,8 @@
 /* parts.c: which ranks serve, and which part of a range of the flat space is whose.
 
-   Where ranks only serve (--servers), they have all slices, one each, and no worker serves. To
-   place them is the launcher's business: it starts them behind the workers, on each host in turn.
+   Where ranks only serve (--servers), they have all slices, one each, and workers serve only if the
+   method mixes (setup.mixed). To place them is the launcher's business: it starts them behind the
+   workers, on each host in turn.
    If only some of the workers serve, they are taken from each host in turn, in order of rank, so
    that servers share as few links as possible. Which slice is whose follows their ranks, so that
    the slices of all, in order of rank, are x.
@@ -9,30 +10,70 @@
    With nodes and rails (tutti_server_setup) a piece is cut twice: in slots, one a rail, and each
    slot over the nodes that serve. There server k is of rail k mod rails. A rank that only serves
    has a part of every slot. Slots and parts differ by a unit at most, so parts of all slots do. */
+#include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 
 #include "server_internal.h"
 
-/* Part k of n of a range. Between rows of tables: a row is read and written by one server. */
-static size_t cut(const tutti_server *s, int k, int n, size_t first, size_t count)
+/* Of a range, where the part begins before which `before` of `all` come. Between rows of tables: a
+   row is read and written by one server. */
+static size_t cut(const tutti_server *s, size_t before, size_t all, size_t first, size_t count)
 {
     const size_t unit = s->setup.even ? TUTTI_SERVER_EVEN : TUTTI_SERVER_ALIGNMENT,
                  units = s->setup.even ? (count + unit - 1) / unit : count / unit;
 
-    return k == n ? count : tutti_slice_cut(s->m, first + units * (size_t)k / (size_t)n * unit) - first;
+    return before == all ? count : tutti_slice_cut(s->m, first + units * before / all * unit) - first;
 }
 
-static size_t part(const tutti_server *s, int k, int n, size_t first, size_t count, size_t *part_first)
+static size_t between(const tutti_server *s, size_t before, size_t after, size_t all, size_t first, size_t count,
+                      size_t *part_first)
 {
-    const size_t begin = cut(s, k, n, first, count);
+    const size_t begin = cut(s, before, all, first, count);
 
     *part_first = first + begin;
-    return cut(s, k + 1, n, first, count) - begin;
+    return cut(s, after, all, first, count) - begin;
+}
+
+/* Part k of n that are as large. */
+static size_t part(const tutti_server *s, int k, int n, size_t first, size_t count, size_t *part_first)
+{
+    return between(s, (size_t)k, (size_t)k + 1, (size_t)n, first, count, part_first);
 }
 
 size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count, size_t *part_first)
 {
+    if (s->before != NULL)
+        return between(s, s->before[k], s->before[k + 1], s->before[s->servers], first, count, part_first);
     return part(s, k, s->servers, first, count, part_first);
+}
+
+size_t tutti_server_most(const tutti_server *s, size_t count)
+{
+    size_t largest = 0;
+
+    if (s->before == NULL)
+        return count / (size_t)s->servers;
+    for (int k = 0; k < s->servers; k++)
+        largest = s->before[k + 1] - s->before[k] > largest ? s->before[k + 1] - s->before[k] : largest;
+    return (size_t)((double)count * (double)largest / (double)s->before[s->servers]) + 1;
+}
+
+tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err)
+{
+    const uint32_t *parts = s->setup.parts;
+
+    if (parts == NULL)
+        return TUTTI_OK;
+    assert(s->setup.rails == 1);
+    s->before = tutti_alloc((size_t)s->servers + 1, sizeof *s->before);
+    if (s->before == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
+    for (int k = 0; k < s->servers; k++)
+        s->before[k + 1] = s->before[k] + parts[k];
+    assert(s->before[s->servers] > 0 && s->before[s->servers] < 1 << 24); /* units of a model are below 2^40 */
+    s->setup.parts = NULL; /* it was the caller's */
+    return TUTTI_OK;
 }
 
 /* ---- rails ---- */
@@ -55,8 +96,8 @@ size_t tutti_server_part_of(const tutti_server *s, int k, int rail, size_t first
     if (rail < 0)
         return tutti_server_part(s, k, first, count, part_first);
     count = tutti_server_slot(s, rail, first, count, &first);
-    if (s->m->servers > 0)
-        return part(s, k, s->servers, first, count, part_first);
+    if (s->m->servers > 0 || rails == 1)
+        return tutti_server_part(s, k, first, count, part_first);
     *part_first = first;
     return k % rails == rail ? part(s, k / rails, s->servers / rails, first, count, part_first) : 0;
 }
@@ -125,16 +166,13 @@ static void choose_nodes(tutti_server *s, int wanted)
 void tutti_server_place(tutti_server *s)
 {
     const tutti_method *m = s->m;
-    const int rails = s->setup.rails;
+    const int rails = s->setup.rails, only = m->servers, workers = s->servers - only; /* that serve */
 
-    if (m->servers > 0)
-        for (int k = 0; k < s->servers; k++)
-            s->member[k] = m->workers + k;
-    else {
-        choose_nodes(s, s->servers / rails);
-        for (int k = s->servers - 1; k > 0; k--) /* a node's rails are its first workers */
-            s->member[k] = s->member[k / rails] + k % rails;
-    }
+    choose_nodes(s, workers / rails);
+    for (int k = workers - 1; k > 0; k--) /* a node's rails are its first workers */
+        s->member[k] = s->member[k / rails] + k % rails;
+    for (int k = 0; k < only; k++)
+        s->member[workers + k] = m->workers + k;
     s->index = -1;
     for (int k = 0; k < s->servers; k++)
         if (s->member[k] == m->rank)
@@ -146,7 +184,7 @@ bool tutti_server_is_at(const tutti_server *s, int rank)
     bool serves = false;
 
     for (int k = 0; k < s->servers; k++)
-        serves = serves || s->member[k] == rank;
+        serves = serves || (s->member[k] == rank && (s->before == NULL || s->before[k + 1] > s->before[k]));
     return serves;
 }
 

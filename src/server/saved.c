@@ -38,12 +38,15 @@ bool tutti_server_recuts(const void *self, const tutti_saved_run *run, const voi
     return memory != NULL && one_of_them && begins_anew(s, run);
 }
 
-/* Of each slice the greatest of those that it overlaps. old: n. */
+/* Of each slice the greatest of those that it overlaps; of all, where parts are not equal: which
+   they were is not saved. old: n. */
 static int64_t of_slice(const tutti_server *s, const int64_t *old, int64_t n, int64_t k)
 {
+    const bool equal = s->before == NULL;
+    const int64_t first = equal ? k * n / s->servers : 0, last = equal ? ((k + 1) * n - 1) / s->servers : n - 1;
     int64_t most = 0;
 
-    for (int64_t j = k * n / s->servers; j <= ((k + 1) * n - 1) / s->servers; j++)
+    for (int64_t j = first; j <= last; j++)
         most = old[j] > most ? old[j] : most;
     return most;
 }

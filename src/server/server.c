@@ -56,8 +56,8 @@ static size_t asked_about(const tutti_server *s)
 
 size_t tutti_server_room(const tutti_server *s)
 {
-    const size_t servers = (size_t)s->servers, table = largest(s, true) / servers,
-                 other = asked_about(s) / (s->m->servers > 0 ? servers * (size_t)s->setup.rails : servers);
+    const size_t rails = s->m->servers > 0 ? (size_t)s->setup.rails : 1, /* else servers are of one rail each */
+                 table = tutti_server_most(s, largest(s, true)), other = tutti_server_most(s, asked_about(s)) / rails;
 
     return (table > other ? table : other) + 2 * TUTTI_SERVER_ALIGNMENT + tutti_server_slack(s->m);
 }
@@ -106,7 +106,7 @@ void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *n
 /* Servers of their own are as many as the run has; a method that has one asks for one. */
 static tutti_status check_servers(const tutti_method *m, const tutti_server_setup *setup, tutti_error *err)
 {
-    if (m->servers == 0 || setup->servers == 0 || setup->servers == m->servers)
+    if (m->servers == 0 || setup->servers == 0 || setup->servers == m->servers || setup->mixed)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "method '%s' has %d server%s, but %d ranks only serve (servers); give --servers %d, or leave it "
@@ -219,13 +219,17 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     s->setup = *setup;
     s->setup.node = node;
     s->setup.rails = rails;
-    s->servers = m->servers > 0 ? m->servers : (setup->servers == 0 ? nodes : setup->servers) * rails;
+    s->servers = m->servers;
+    if (m->servers == 0 || setup->mixed)
+        s->servers += (setup->servers == 0 ? nodes : setup->servers) * rails;
+    assert(rails == 1 || m->servers == 0 || !setup->mixed);
     tutti_facility_add(m, &facility, s);
     s->wake_at_ns = TUTTI_FOREVER;
     s->member = tutti_alloc((size_t)s->servers, sizeof *s->member);
     if (s->member == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
     tutti_server_place(s);
+    TUTTI_TRY(tutti_server_weigh(s, err));
     if (setup->whole)
         tutti_engine_rows_whole(m->engine);
     if (setup->pieces)
@@ -339,6 +343,7 @@ static void close_server(void *self)
     tutti_free(s->from);
     tutti_free(s->no_row);
     tutti_free(s->member);
+    tutti_free(s->before);
     tutti_free(s->part_of);
     tutti_free(s->delay);
     tutti_free(s->asks);

@@ -36,6 +36,8 @@ struct tutti_server {
     tutti_server_sums *sums;     /* in place of the method's rule; NULL: none */
     int servers, index;          /* index: mine, or -1 */
     int *member;                 /* servers: ranks; ascending */
+    size_t *before;              /* servers + 1: parts of those before each; the last: of all.
+                                    NULL: each has as much */
     size_t *part_of;             /* members of everyone: elements of x that each serves */
     bool in_windows;             /* what workers send and get may stay in their windows */
 
@@ -113,8 +115,11 @@ static inline tutti_engine_desk *tutti_server_desk(const tutti_server *s)
 
 /* Elements: slices begin at multiples, and with setup.even at those of fewer. */
 enum { TUTTI_SERVER_ALIGNMENT = 16, TUTTI_SERVER_EVEN = 4 };
-/* Which ranks serve: s->member, s->index. */
+/* Which ranks serve: s->member, s->index. / How much each has. */
 void tutti_server_place(tutti_server *s);
+tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err);
+/* The largest part of so many elements, but for where cuts fall. */
+size_t tutti_server_most(const tutti_server *s, size_t count);
 /* The rail by which a worker sends that piece: from setup.rails on, by none; -1: there are no
    rails, and the piece goes to all servers. / Its slot of a range. / tutti_server_part of what
    comes by a rail: 0 of a server of another rail. */

@@ -75,7 +75,7 @@ static int nodes_of(const tutti_server_sums *s)
 static size_t room_of_all(const tutti_server_sums *s)
 {
     const double pieces = tutti_engine_most_pieces(s->m->engine);
-    return s->m->layout->used / (size_t)tutti_server_count(s->server) + 32 * (size_t)s->rails * (size_t)pieces +
+    return tutti_server_most(s->server, s->m->layout->used) + 32 * (size_t)s->rails * (size_t)pieces +
            tutti_server_slack(s->m);
 }
 
@@ -123,7 +123,7 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
 {
     const tutti_server_setup setup = { .service = options->service, .servers = options->servers, .pieces = true,
                                        .wire = options->wire, .even = options->even, .node = options->node,
-                                       .rails = options->rails };
+                                       .rails = options->rails, .mixed = options->mixed, .parts = options->parts };
     tutti_server_sums *s;
     tutti_server *server;
 
@@ -142,6 +142,7 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
     s->options = *options;
     s->options.node = server->setup.node;
     s->options.rails = server->setup.rails;
+    s->options.parts = NULL;
     s->rails = m->servers > 0 ? s->options.rails : 1;
     tutti_facility_add(m, &facility, s);
     declare_places(s, plan);
