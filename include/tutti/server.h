@@ -23,10 +23,11 @@
    Ranks that only serve (engine_options.servers, tutti train --servers; Li et al.'s server nodes).
    Then each of them is a server, with whatever `servers` the method asks for at 0 or at just as
    many, and no worker is one, unless the method mixes: then they come behind the workers that
-   serve, and parts need not be equal (setup.parts; Jiang et al., OSDI 2020). Its method is declared, opened, held, released and asked to agree
-   there too, and its services run. State of the server's own that is no range of x belongs to the
-   rank that serves (tutti_server_index), as a SLICE, so that it goes with the server and not with a
-   worker. What it tells with tutti_metric comes to all at the end of the run.
+   serve, and parts need not be equal (setup.parts; Jiang et al., OSDI 2020). Its method is
+   declared, opened, held, released and asked to agree there too, and its services run. State of the
+   server's own that is no range of x belongs to the rank that serves (tutti_server_index), as a
+   SLICE, so that it goes with the server and not with a worker. What it tells with tutti_metric
+   comes to all at the end of the run.
 
    Checkpoints. Values, slots and versions are read by any number of servers, beside the workers or
    not. With another number of slices or of workers than there were, each worker begins at the
@@ -91,7 +92,7 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    u of a piece, cut as a range is over servers. `servers` is how many nodes serve, and of each its
    rails: a rail's slots go between its workers only. Ranks that only serve serve all rails. Tables
    are sent by every worker as without nodes. 0: 1.
-   mixed: where ranks only serve, `servers` workers do so too, as if there were none. Not with rails.
+   mixed: where ranks only serve, `servers` workers do so too, as without those. Not with rails.
    parts: what each server has of all bytes, in the order of their ranks: numbers that are in
    proportion, in all from 1 to 2^24 - 1; 0: it has nothing, and nobody asks it. Each range is cut
    so, at the multiples above. NULL: each has as much. Read within declare(). Not with rails.
