@@ -73,7 +73,8 @@ tutti_status tutti_groups_late(tutti_groups *g, int64_t now_ns, tutti_error *err
 int64_t tutti_groups_due(const tutti_groups *g);
 
 /* A generator that takes over from a lost one, before anybody has asked it: the last group that
-   worker was told of, and whether it has been told that it counts. */
+   worker was told of, and whether it has been told that it counts; n 0 and not kept: that it does
+   not. */
 tutti_status tutti_groups_report(tutti_groups *g, int worker, int64_t id, const int *member,
                                  int n, bool kept, tutti_error *err);
 

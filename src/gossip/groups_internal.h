@@ -11,7 +11,8 @@ enum { TO_JOIN = 1, RUNS, WELL, SPOILT, OUT };
 typedef struct tutti_groups_entry {
     struct tutti_groups_entry *next;
     int64_t id;
-    bool started, kept;          /* kept: a member was told already that it counts */
+    bool started, kept, undone;  /* kept: a member was told already that it counts; undone: that it
+                                    does not */
     int64_t since_ns;            /* since when somebody waits in it */
     int n;
     int *member;                 /* n, ascending */
@@ -30,6 +31,7 @@ typedef struct tutti_groups_peer {
     int64_t lead;                /* the foremost's count when it asked, or was told; 0: not known */
     int64_t last;                /* the last group that it was told of */
     bool kept;                   /* and that it counts */
+    int64_t undone;              /* the last that it was told does not count; 0: none */
 } tutti_groups_peer;
 
 struct tutti_groups {

@@ -40,7 +40,7 @@ static void part(tutti_groups *g, tutti_groups_entry *p)
 
 static tutti_status judge(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns, tutti_error *err)
 {
-    const bool again = tutti_groups_count_of(p, SPOILT) > 0 && !p->kept;
+    const bool again = (tutti_groups_count_of(p, SPOILT) > 0 || p->undone) && !p->kept;
     tutti_groups_entry *next = NULL;
     int n = 0;
 
@@ -103,8 +103,9 @@ static tutti_status take_over(tutti_groups *g, int64_t id, const int *member, in
         tutti_groups_peer *const w = &g->w[member[k]];
         const bool past = w->last > id || (w->last == id && w->kept), knows = w->last == id ||
                                 (g->o.kind == TUTTI_GROUPS_STATIC && !supersedes(id, w->last));
-        p->state[k] = w->lost ? OUT : past ? WELL : knows ? RUNS : TO_JOIN;
+        p->state[k] = w->lost || w->undone == id ? OUT : past ? WELL : knows ? RUNS : TO_JOIN;
         p->kept = p->kept || past;
+        p->undone = p->undone || w->undone == id;
         if (p->state[k] == RUNS || p->state[k] == TO_JOIN)
             w->in = p;
     }
@@ -204,6 +205,7 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
 
     g->w[v].last = id;
     g->w[v].kept = kept;
+    g->w[v].undone = n == 0 && !kept ? id : 0;
     g->apart = true;
     g->number = number > g->number ? number : g->number;
     /* what others have said of the groups that it is in */
@@ -219,6 +221,10 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
         else if (id > q->id || (id == q->id && kept)) {
             q->kept = true;
             q->state[k] = WELL;
+            g->w[v].in = g->w[v].in == q ? NULL : g->w[v].in;
+        } else if (id == q->id && g->w[v].undone == id) {
+            q->undone = true;
+            q->state[k] = OUT;
             g->w[v].in = g->w[v].in == q ? NULL : g->w[v].in;
         } else if (id == q->id)
             q->state[k] = RUNS;

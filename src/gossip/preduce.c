@@ -324,6 +324,8 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
             memcpy(p->last.member, p->next, (size_t)p->last.n * sizeof *p->last.member);
         }
         p->last.kept = p->last.kept || (!moved && note.kind == TUTTI_GROUPS_KEEP);
+        if (!moved && note.kind == TUTTI_GROUPS_UNDO)
+            p->last.n = 0; /* it is over, and does not count */
         tutti_unlock(p->door);
         if (moved)
             continue;

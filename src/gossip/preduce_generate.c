@@ -9,7 +9,9 @@
       started: a member that has not heard of its group, because the answer was lost with the old
       generator, hears of it from the new one. What was planned and not started is forgotten.
    4. An answer of a dismissed generator is not taken (ask of preduce.c).
-   5. A dismissed generator that lives sends whoever waits to the next. */
+   5. A dismissed generator that lives sends whoever waits to the next.
+   6. When all are dismissed nobody hears of a group any more. Who has heard of one may wait in it
+      for a member that has not, since each cannot reach another generator: that one gives it up. */
 #include <errno.h>
 #include <string.h>
 
@@ -196,6 +198,33 @@ static tutti_status step_down(tutti_preduce *p, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* A group that is told of, with this worker in it, which has not begun it and never will. A
+   schedule's first attempts need no generator. */
+static bool is_stillborn(tutti_preduce *p, const tutti_preduce_told *t)
+{
+    bool mine = false, begun;
+
+    tutti_lock(p->door);
+    begun = p->last.id >= t->id;
+    tutti_unlock(p->door);
+    for (int k = 0; k < t->n; k++)
+        mine = mine || t->member[k] == p->m->rank;
+    return mine && t->n > 1 && !t->kept && !begun && (!p->fixed || t->id % 256 > 0);
+}
+
+static void give_up_groups(tutti_preduce *p)
+{
+    for (int r = 0; r < p->m->workers && tutti_preduce_view(p) == p->m->workers; r++) {
+        tutti_preduce_told *const t = &p->report[r];
+        tutti_group group;
+        if (!is_stillborn(p, t))
+            continue;
+        group = tutti_group_of(p->m->world, t->member, t->n, tutti_port_of("preduce", (uint64_t)t->id, 0));
+        tutti_group_give_up(&group, p->m->rank);
+        t->n = 0; /* once is enough */
+    }
+}
+
 static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
 {
     const int from = note->from;
@@ -243,6 +272,7 @@ tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err)
             TUTTI_TRY(hear_request(p, &note, in, err));
         TUTTI_TRY(step_down(p, err));
         TUTTI_TRY(take_over(p, err));
+        give_up_groups(p);
     }
 }
 
@@ -316,6 +346,7 @@ tutti_status tutti_preduce_generator_begin(tutti_preduce *p, tutti_error *err)
         p->known[r] = !tutti_engine_has(e, r);
         p->heard[r] = -1;
         p->held[r].note.kind = 0;
+        p->report[r].n = 0;
         if (p->known[r])
             TUTTI_TRY(tutti_groups_lost(p->groups, r, 0, err));
     }
