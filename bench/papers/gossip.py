@@ -462,6 +462,11 @@ class Papers(Gossip):
     def prepare(self):
         pass
 
+    def after(self, method, rate, seed, steps):
+        """The last loss of a run of so many steps, its seconds, the command. words: what it is trained with."""
+        losses, seconds, command = self.losses(self.words(method, rate, seed, steps), steps)
+        return last(losses), seconds, command
+
     def run(self):
         with tempfile.TemporaryDirectory(prefix="tutti-bench-") as self.folder:
             self.places[self.folder] = "DIR"

@@ -42,10 +42,6 @@ class Hop(Papers):
                 "--step-time", 0.01, "--slow", LATE, "--threads", 1, "--steps", steps, "--seed", seed, "--method",
                 method, "--optimizer", f"sgd(lr={rate:g})", "--report-every", steps)
 
-    def after(self, method, rate, seed, steps):
-        losses, seconds, command = self.losses(self.words(method, rate, seed, steps), steps)
-        return last(losses), seconds, command
-
     def best(self, method):
         return self.tuned(f"{method}, late", RATES,
                           lambda rate, seed: self.losses(self.words(method, rate, seed, STEPS), STEPS))

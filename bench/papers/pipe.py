@@ -84,10 +84,6 @@ class Pipe(Papers):
                 self.links, "--step-time", COMPUTE, "--threads", 1, "--steps", steps, "--seed", seed, "--method",
                 method, "--optimizer", f"sgd(lr={rate:g},momentum=0.9)", "--report-every", steps)
 
-    def after(self, method, rate, seed, steps):
-        losses, seconds, command = self.losses(self.words(method, rate, seed, steps), steps)
-        return last(losses), seconds, command
-
     def best(self, method):
         return self.tuned(f"{method}, loss", RATES,
                           lambda rate, seed: self.losses(self.words(method, rate, seed, STEPS), STEPS))

@@ -177,7 +177,7 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
                           "every batch once; take a method that needs one pass, or a client that can (tutti train, "
                           "tutti.torch.prepare with a closure)",
                           m->ops->name);
-    if (m->servers > 0) /* then no worker has a slice */
+    if (m->servers > 0) /* then workers need not have slices; of one that has, the server says so */
         m->traits |= m->ops->traits & TUTTI_GOES_ON;
     return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0
                ? TUTTI_OK

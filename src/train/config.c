@@ -211,7 +211,7 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
     method = tutti_method_find(name);
-    if (known && method != NULL && c->servers > 0) /* with servers of their own no worker has a slice */
+    if (known && method != NULL && c->servers > 0) /* with servers of their own workers need not have slices */
         traits |= method->traits & TUTTI_GOES_ON;
     votes = (traits & TUTTI_THROUGH_SERVERS) != 0 &&
             (c->nonfinite == TUTTI_NONFINITE_SKIP || (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
