@@ -245,6 +245,9 @@ class Runs(Case):
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.model(out), self.model(whole), arguments)
 
+    # Not with SimGrid's actors as OS threads, which the address sanitizer needs: there so many
+    # interrupts end in its own locks (all actors in begin_.acquire(), maestro in end_.acquire()).
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_handlers_of_signals_leave_the_computation_alone(self):
         """The alarm of --checkpoint-on-signal only notes the time: as often as can be, in the
         middle of everything, it changes no bit."""
@@ -254,7 +257,9 @@ class Runs(Case):
         out, rung = self.out("rung"), 0
         run = subprocess.Popen([TUTTI, "train", *map(str, common), "--out", out], stderr=subprocess.PIPE, text=True,
                                env=clean_environment())
+        until = time.monotonic() + 100
         while run.poll() is None:
+            self.assertLess(time.monotonic(), until, "%d signals" % rung)
             if lines_told(out) > 0: # from then on it is heard
                 run.send_signal(signal.SIGALRM)
                 rung += 1
