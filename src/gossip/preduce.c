@@ -229,13 +229,13 @@ static tutti_status release(void *self, tutti_error *err)
 {
     tutti_preduce *p = self;
 
+    (void)err;
     tutti_copy(p->m->device, p->m->n, p->m->x, p->s);
     p->leaves = false;
     p->due = 0;
-    if (p->groups == NULL)
-        return TUTTI_OK;
-    p->last = (tutti_preduce_told){ .member = p->last.member };
-    return tutti_preduce_generator_begin(p, err);
+    if (p->groups != NULL)
+        tutti_preduce_generator_begin(p);
+    return TUTTI_OK;
 }
 
 void tutti_preduce_read(tutti_preduce *p)

@@ -10,7 +10,10 @@
       generator, hears of it from the new one. What was planned and not started is forgotten.
    4. An answer of a dismissed generator is not taken (ask of preduce.c).
    5. A dismissed generator that lives sends whoever waits to the next.
-   6. When all are dismissed nobody hears of a group any more. Who has heard of one may wait in it
+   6. Words are of a phase, which begins when all are quiet. A loss that is learnt then makes words
+      while others begin the next: of what is over they are none, of what has not begun here yet
+      they are kept for it.
+   7. When all are dismissed nobody hears of a group any more. Who has heard of one may wait in it
       for a member that has not, since each cannot reach another generator: that one gives it up. */
 #include <errno.h>
 #include <string.h>
@@ -26,19 +29,33 @@ static tutti_status no_memory(const tutti_preduce *p, tutti_error *err)
 
 /* ---- who generates ---- */
 
-void tutti_preduce_dismiss(tutti_preduce *p, int below)
+/* The door is held. */
+static void dismiss(tutti_preduce *p, int below)
 {
-    bool news;
-
-    tutti_lock(p->door);
     below = below > p->view ? below : p->view;
     while (below < p->m->workers && tutti_engine_misses(p->m->engine, below))
         below++;
-    news = below > p->view;
     p->view = below;
+}
+
+/* The door is held, and let go. */
+static void tell_what_is_new(tutti_preduce *p, int before)
+{
+    const bool news = p->view > before;
+
     tutti_unlock(p->door);
     if (news)
         tutti_owe(p->m, p->service[TELL], 1);
+}
+
+void tutti_preduce_dismiss(tutti_preduce *p, int below)
+{
+    int before;
+
+    tutti_lock(p->door);
+    before = p->view;
+    dismiss(p, below);
+    tell_what_is_new(p, before);
 }
 
 int tutti_preduce_view(tutti_preduce *p)
@@ -51,20 +68,23 @@ int tutti_preduce_view(tutti_preduce *p)
     return now;
 }
 
+/* If there is anything that they have not been told. */
 static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
 {
     tutti_method *m = p->m;
     tutti_note word = { .kind = WORD };
+    bool news;
     int n;
 
     tutti_lock(p->door);
+    news = p->view > p->spread;
     p->spread = p->view;
     word.a = p->last.id;
-    word.b = (int64_t)p->view << 1 | p->last.kept;
+    word.b = p->phase << 32 | (int64_t)p->view << 1 | p->last.kept;
     n = p->last.n;
     memcpy(p->word, p->last.member, (size_t)n * sizeof *p->word);
     tutti_unlock(p->door);
-    for (int r = 0; r < m->workers; r++) {
+    for (int r = 0; r < m->workers && news; r++) {
         tutti_note note = word;
         tutti_status status;
         if (tutti_engine_misses(m->engine, r)) /* to myself, too: what generates here hears of it */
@@ -84,10 +104,8 @@ tutti_status tutti_preduce_tell(tutti_preduce *p, tutti_error *err)
     if (p->groups == NULL)
         return TUTTI_OK;
     while ((status = tutti_round(p->m, p->service[TELL], false, err)) == TUTTI_OK) {
-        if (tutti_preduce_view(p) < p->m->workers && tutti_engine_misses(p->m->engine, tutti_preduce_view(p)))
-            tutti_preduce_dismiss(p, tutti_preduce_view(p) + 1);
-        if (tutti_preduce_view(p) > p->spread)
-            TUTTI_TRY(tell_all(p, err));
+        tutti_preduce_dismiss(p, 0);
+        TUTTI_TRY(tell_all(p, err));
     }
     return status;
 }
@@ -160,6 +178,17 @@ static tutti_status hear_losses(tutti_preduce *p, tutti_error *err)
     return TUTTI_OK;
 }
 
+static bool all_have_told(tutti_preduce *p)
+{
+    bool all = true;
+
+    tutti_lock(p->door);
+    for (int r = 0; r < p->m->workers; r++)
+        all = all && (p->known[r] || (p->word_phase[r] == p->of_phase && p->heard[r] >= p->m->rank));
+    tutti_unlock(p->door);
+    return all;
+}
+
 /* This worker generates once all that are there have told it what they know. */
 static tutti_status take_over(tutti_preduce *p, tutti_error *err)
 {
@@ -167,9 +196,8 @@ static tutti_status take_over(tutti_preduce *p, tutti_error *err)
 
     if (p->generates || tutti_preduce_view(p) != m->rank)
         return TUTTI_OK;
-    for (int r = 0; r < m->workers; r++)
-        if (!p->known[r] && p->heard[r] < m->rank)
-            return TUTTI_OK;
+    if (!all_have_told(p))
+        return TUTTI_OK;
     tutti_groups_clear(p->groups);
     p->generates = true;
     for (int r = 0; r < m->workers; r++)
@@ -225,6 +253,29 @@ static void give_up_groups(tutti_preduce *p)
     }
 }
 
+static tutti_status hear_word(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
+{
+    tutti_preduce_told *const t = &p->report[note->from];
+    const int64_t phase = note->b >> 32;
+    int before;
+
+    if (phase == p->of_phase) {
+        t->id = note->a;
+        t->kept = note->b & 1;
+        TUTTI_TRY(copy_members(p, &t->member, &t->n, note, in, err));
+    }
+    tutti_lock(p->door);
+    before = p->view;
+    if (phase >= p->phase) {
+        p->word_phase[note->from] = phase;
+        p->heard[note->from] = (int)(note->b >> 1 & INT32_MAX);
+    }
+    if (phase == p->phase)
+        dismiss(p, p->heard[note->from]);
+    tell_what_is_new(p, before);
+    return tutti_reply(p->m, note, NULL, err);
+}
+
 static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
 {
     const int from = note->from;
@@ -236,19 +287,39 @@ static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const
         tutti_engine_answered(p->m->engine, note);
         return TUTTI_OK;
     }
-    if (note->kind == WORD) {
-        tutti_preduce_told *const r = &p->report[from];
-        r->id = note->a;
-        r->kept = note->b & 1;
-        TUTTI_TRY(copy_members(p, &r->member, &r->n, note, in, err));
-        p->heard[from] = (int)(note->b >> 1);
-        tutti_preduce_dismiss(p, p->heard[from]);
-        return tutti_reply(p->m, note, NULL, err);
-    }
+    if (note->kind == WORD)
+        return hear_word(p, note, in, err);
     p->held[from].note = *note;
     TUTTI_TRY(copy_members(p, &p->held[from].member, &p->held[from].n, note, in, err));
     tutti_preduce_dismiss(p, p->m->rank); /* whoever asks me has dismissed all below */
     return p->generates && tutti_preduce_view(p) == p->m->rank ? serve_held(p, from, err) : TUTTI_OK;
+}
+
+/* What this thread knows is of the phase that the client is in, in which nobody has asked yet. */
+static tutti_status follow_phase(tutti_preduce *p, tutti_error *err)
+{
+    bool is_new;
+    int first = p->m->workers;
+
+    tutti_lock(p->door);
+    is_new = p->phase > p->of_phase;
+    p->of_phase = p->phase;
+    for (int r = p->m->workers - 1; r >= 0 && is_new; r--) {
+        p->known[r] = p->gone[r];
+        first = p->gone[r] ? first : r;
+    }
+    tutti_unlock(p->door);
+    if (!is_new)
+        return TUTTI_OK;
+    p->generates = first == p->m->rank;
+    tutti_groups_clear(p->groups);
+    for (int r = 0; r < p->m->workers; r++) {
+        p->held[r].note.kind = 0;
+        p->report[r] = (tutti_preduce_told){ .member = p->report[r].member };
+        if (p->known[r])
+            TUTTI_TRY(tutti_groups_lost(p->groups, r, 0, err));
+    }
+    return TUTTI_OK;
 }
 
 tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err)
@@ -265,6 +336,7 @@ tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err)
         status = tutti_engine_serve(e, p->service[GENERATE], &note, &in, due_ns, err);
         if (status != TUTTI_OK && status != TUTTI_TIMEOUT)
             return status;
+        TUTTI_TRY(follow_phase(p, err));
         TUTTI_TRY(hear_losses(p, err));
         if (status == TUTTI_TIMEOUT)
             TUTTI_TRY(p->generates ? tutti_groups_late(p->groups, tutti_now_ns(p->m->rt), err) : TUTTI_OK);
@@ -284,15 +356,17 @@ tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err)
     const size_t n = (size_t)m->workers;
 
     p->rooms = m->workers < ROOMS_MOST ? m->workers : ROOMS_MOST;
+    p->gone = tutti_alloc(n, sizeof *p->gone);
     p->known = tutti_alloc(n, sizeof *p->known);
     p->held = tutti_alloc(n, sizeof *p->held);
     p->heard = tutti_alloc(n, sizeof *p->heard);
+    p->word_phase = tutti_alloc(n, sizeof *p->word_phase);
     p->report = tutti_alloc(n, sizeof *p->report);
     p->word = tutti_alloc(n, sizeof *p->word);
     p->in = tutti_alloc((size_t)p->rooms * n, sizeof *p->in);
     p->out = tutti_alloc((size_t)p->rooms * n, sizeof *p->out);
-    if (p->known == NULL || p->held == NULL || p->heard == NULL || p->report == NULL || p->word == NULL ||
-        p->in == NULL || p->out == NULL)
+    if (p->gone == NULL || p->known == NULL || p->held == NULL || p->heard == NULL || p->word_phase == NULL ||
+        p->report == NULL || p->word == NULL || p->in == NULL || p->out == NULL)
         return no_memory(p, err);
     TUTTI_TRY(tutti_groups_open(&p->groups,
                                 &(tutti_groups_setup){
@@ -326,29 +400,29 @@ void tutti_preduce_generator_close(tutti_preduce *p)
         if (p->report != NULL)
             tutti_free(p->report[r].member);
     }
+    tutti_free(p->gone);
     tutti_free(p->known);
     tutti_free(p->held);
     tutti_free(p->heard);
+    tutti_free(p->word_phase);
     tutti_free(p->report);
     tutti_free(p->word);
     tutti_free(p->in);
     tutti_free(p->out);
 }
 
-tutti_status tutti_preduce_generator_begin(tutti_preduce *p, tutti_error *err)
+void tutti_preduce_generator_begin(tutti_preduce *p)
 {
-    tutti_engine *e = p->m->engine;
+    const int first = tutti_engine_first(p->m->engine);
 
-    p->view = p->spread = tutti_engine_first(e);
-    p->generates = p->view == p->m->rank;
-    tutti_groups_clear(p->groups);
+    tutti_lock(p->door);
+    p->phase++;
+    p->last = (tutti_preduce_told){ .member = p->last.member };
+    p->view = p->spread = first;
     for (int r = 0; r < p->m->workers; r++) {
-        p->known[r] = !tutti_engine_has(e, r);
-        p->heard[r] = -1;
-        p->held[r].note.kind = 0;
-        p->report[r].n = 0;
-        if (p->known[r])
-            TUTTI_TRY(tutti_groups_lost(p->groups, r, 0, err));
+        p->gone[r] = !tutti_engine_has(p->m->engine, r);
+        if (p->word_phase[r] == p->phase)
+            dismiss(p, p->heard[r]);
     }
-    return TUTTI_OK;
+    tell_what_is_new(p, first);
 }

@@ -10,7 +10,7 @@
 enum { REDUCE, GENERATE, TELL }; /* of the three services */
 /* Kinds of requests. ASK: a = number of the request. LEAVE: likewise; no more steps. OVER: a = id,
    b = 1 + whom the member lost, 0: it went well; its payload the members. WORD: a = id of the last
-   group, b = who generates now << 1 | it counts; its payload the members. Of answers:
+   group, b = phase << 32 | who generates now << 1 | it counts; its payload the members. Of answers:
    tutti_groups_word, with a = id, b = members, and MOVED: a = who generates now. */
 enum { ASK = 1, LEAVE, OVER, WORD };
 enum { MOVED = 16, APART = 1 << 24 };
@@ -61,7 +61,11 @@ struct tutti_preduce {
     tutti_preduce_told last;     /* only `reduce` changes it, under door */
     int *next;                   /* workers: members, as an answer brings them */
     int view;                    /* who generates; workers: nobody; under door */
-    int spread;                  /* the last that I have told of; of `tell` */
+    int spread;                  /* the last that I have told of; under door */
+    int64_t phase;               /* how many have begun here; under door */
+    bool *gone;                  /* workers: not in this phase; under door */
+    int *heard;                  /* workers: who generates now, by its last word; under door */
+    int64_t *word_phase;         /* workers: the phase that it was of; under door */
     int *word;                   /* workers: members, as `tell` sends them */
 
     tutti_preduce_entry *log;    /* under door */
@@ -71,10 +75,10 @@ struct tutti_preduce {
     tutti_groups *groups;
     uint64_t draws;              /* declared */
     int64_t *count;              /* declared; workers */
+    int64_t of_phase;            /* that what follows is of */
     bool generates;
     bool *known;                 /* workers: that it is lost */
     tutti_preduce_held *held;    /* workers */
-    int *heard;                  /* workers: who generates now, by their word */
     tutti_preduce_told *report;  /* workers */
     int *in, *out;               /* rooms of requests, copies of answers: rooms x workers */
     int rooms;
@@ -85,8 +89,8 @@ struct tutti_preduce {
 /* Within open: the generator and what waits for it, on every worker. close takes what open left. */
 tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err);
 void tutti_preduce_generator_close(tutti_preduce *p);
-/* A phase begins: the lowest worker generates, and nobody has asked. */
-tutti_status tutti_preduce_generator_begin(tutti_preduce *p, tutti_error *err);
+/* A phase begins: the lowest worker generates that nobody has dismissed in it. Client thread. */
+void tutti_preduce_generator_begin(tutti_preduce *p);
 /* Who generates, as far as this worker knows; workers: nobody. */
 int tutti_preduce_view(tutti_preduce *p);
 /* All below are dismissed, and whoever this worker misses. */
