@@ -15,9 +15,7 @@
    worker makes one thing after the other; in runs that go on after losses with the verdict on that
    group.
 
-   Who is planned with whom is groups_plan.c; losses are groups_verdict.c.
-
-   ids: number of the group << 24 | generator << 8 | attempt. */
+   Who is planned with whom is groups_plan.c; losses are groups_verdict.c. */
 #include <errno.h>
 #include <string.h>
 

@@ -31,6 +31,32 @@ typedef struct tutti_groups_answer {
     bool apart;                  /* somebody is lost: use no memory in common */
 } tutti_groups_answer;
 
+/* ids: number of the group << 33 | who has planned it << 20 | attempt << 13 | who has decided on that
+   attempt. A generator that others have dismissed may decide too, and otherwise: its attempt is
+   another one. */
+enum { TUTTI_GROUPS_WORKERS_MOST = 1 << 13, TUTTI_GROUPS_ATTEMPTS_MOST = 120 };
+static inline int64_t tutti_groups_id(int64_t number, int planner)
+{
+    return number << 33 | (int64_t)planner << 20;
+}
+static inline int64_t tutti_groups_number(int64_t id)
+{
+    return id >> 33;
+}
+static inline int tutti_groups_attempt(int64_t id)
+{
+    return (int)(id >> 13 & 127);
+}
+static inline int64_t tutti_groups_id_again(int64_t id, int rank)
+{
+    return ((id >> 13) + 1) << 13 | rank;
+}
+/* A later attempt at the same group, or the same by a later generator. */
+static inline bool tutti_groups_supersedes(int64_t later, int64_t id)
+{
+    return later >> 20 == id >> 20 && later > id;
+}
+
 typedef enum { TUTTI_GROUPS_RANDOM, TUTTI_GROUPS_STATIC, TUTTI_GROUPS_SMART } tutti_groups_kind;
 typedef struct tutti_groups_setup {
     int workers;

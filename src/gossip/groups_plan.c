@@ -52,10 +52,10 @@ static tutti_status plan_group(tutti_groups *g, int *list, int n, tutti_error *e
     qsort(list, (size_t)n, sizeof *list, ascending);
     for (int k = 0; k < n; k++) {
         const tutti_groups_entry *const earlier = tutti_groups_planned(g, list[k]);
-        conflict = conflict || (earlier != NULL && earlier->id >> 24 <= g->before);
+        conflict = conflict || (earlier != NULL && tutti_groups_number(earlier->id) <= g->before);
     }
     g->figures.conflicts += conflict;
-    return tutti_groups_append(g, list, n, ++g->number << 24 | (int64_t)g->o.rank << 8) != NULL
+    return tutti_groups_append(g, list, n, tutti_groups_id(++g->number, g->o.rank)) != NULL
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning a group of %d workers", n);
 }

@@ -12,8 +12,6 @@
 
 #include "groups_internal.h"
 
-enum { ATTEMPTS_MOST = 250 }; /* at one tutti_groups_entry */
-
 /* ---- verdicts ---- */
 
 /* Members that cannot reach each other, though both are there: of each two one goes, the one that
@@ -52,8 +50,8 @@ static tutti_status judge(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns
         for (int k = 0; k < p->n; k++)
             if (p->state[k] != OUT)
                 g->taken[n++] = p->member[k];
-        if (n > 1 && (p->id & 255) < ATTEMPTS_MOST) {
-            next = tutti_groups_append(g, g->taken, n, p->id + 1);
+        if (n > 1 && tutti_groups_attempt(p->id) < TUTTI_GROUPS_ATTEMPTS_MOST) {
+            next = tutti_groups_append(g, g->taken, n, tutti_groups_id_again(p->id, g->o.rank));
             if (next == NULL)
                 return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "making a group of %d again", n);
             next->started = true;
@@ -83,12 +81,6 @@ static tutti_status judge(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns
 
 /* ---- what happens ---- */
 
-/* Is that a later attempt at the group of id? */
-static bool supersedes(int64_t later, int64_t id)
-{
-    return later >> 8 == id >> 8 && later > id;
-}
-
 /* A group that another generator, or the schedule, has started. */
 static tutti_status take_over(tutti_groups *g, int64_t id, const int *member, int n, tutti_groups_entry **out,
                               tutti_error *err)
@@ -102,7 +94,7 @@ static tutti_status take_over(tutti_groups *g, int64_t id, const int *member, in
     for (int k = 0; k < n; k++) {
         tutti_groups_peer *const w = &g->w[member[k]];
         const bool past = w->last > id || (w->last == id && w->kept), knows = w->last == id ||
-                                (g->o.kind == TUTTI_GROUPS_STATIC && !supersedes(id, w->last));
+                                (g->o.kind == TUTTI_GROUPS_STATIC && !tutti_groups_supersedes(id, w->last));
         p->state[k] = w->lost || w->undone == id ? OUT : past ? WELL : knows ? RUNS : TO_JOIN;
         p->kept = p->kept || past;
         p->undone = p->undone || w->undone == id;
@@ -126,9 +118,9 @@ static bool is_superseded(const tutti_groups *g, int64_t id, const int *member, 
 {
     *by = NULL;
     for (tutti_groups_entry *p = g->line; p != NULL; p = p->next)
-        *by = p->started && supersedes(p->id, id) ? p : *by;
+        *by = p->started && tutti_groups_supersedes(p->id, id) ? p : *by;
     for (int k = 0; k < n && *by == NULL; k++)
-        if (supersedes(g->w[member[k]].last, id))
+        if (tutti_groups_supersedes(g->w[member[k]].last, id))
             return true;
     return *by != NULL;
 }
@@ -200,7 +192,7 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
                                  tutti_error *err)
 {
     tutti_groups_entry *p = started(g, id);
-    const int64_t number = id >> 24;
+    const int64_t number = tutti_groups_number(id);
     tutti_groups_entry *by;
 
     g->w[v].last = id;
@@ -214,9 +206,9 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
         next = q->next;
         if (k < 0 || !q->started || g->w[v].lost)
             continue;
-        if (supersedes(id, q->id)) /* it was spoilt, and not all have heard of it */
+        if (tutti_groups_supersedes(id, q->id)) /* it was spoilt, and not all have heard of it */
             tutti_groups_take_out(g, q);
-        else if (supersedes(q->id, id))
+        else if (tutti_groups_supersedes(q->id, id))
             q->state[k] = TO_JOIN;
         else if (id > q->id || (id == q->id && kept)) {
             q->kept = true;

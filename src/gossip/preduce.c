@@ -127,6 +127,9 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': group_size is %d and there are %d workers; ask for no more than that, or for "
                           "0", m->ops->name, p->size, m->workers);
+    if (m->workers > TUTTI_GROUPS_WORKERS_MOST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': there are %d workers, and groups are of %d at most",
+                          m->ops->name, m->workers, TUTTI_GROUPS_WORKERS_MOST);
     tutti_declare_vector(plan, "preduce.s", TUTTI_SCRATCH, &p->s); /* x has it when all is quiet */
     tutti_declare_value(plan, "preduce.gradients", TUTTI_OWN_ZERO, &p->gradients, sizeof p->gradients);
     if (m->workers == 1)
@@ -329,6 +332,7 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
         tutti_unlock(p->door);
         if (moved)
             continue;
+        tutti_preduce_give_up(p);
         *word = note.kind;
         return TUTTI_OK;
     }
@@ -438,7 +442,7 @@ static tutti_status make_row(tutti_preduce *p, int64_t sync, tutti_error *err)
             p->last.member[n++] = row[k];
     if (n > 1) {
         p->last.n = n;
-        p->last.id = sync << 24 | (int64_t)p->last.member[0] << 8;
+        p->last.id = tutti_groups_id(sync, p->last.member[0]);
         p->last.kept = false;
         p->last.apart = n < p->row_n[phase];
     }

@@ -13,8 +13,9 @@
    6. Words are of a phase, which begins when all are quiet. A loss that is learnt then makes words
       while others begin the next: of what is over they are none, of what has not begun here yet
       they are kept for it.
-   7. When all are dismissed nobody hears of a group any more. Who has heard of one may wait in it
-      for a member that has not, since each cannot reach another generator: that one gives it up. */
+   7. A generator that only some have dismissed may have told the others to make a group again, and
+      they wait in it for members that the next has told so otherwise: those give it up. Likewise
+      when all are dismissed, so that nobody hears of a group any more. */
 #include <errno.h>
 #include <string.h>
 
@@ -226,46 +227,48 @@ static tutti_status step_down(tutti_preduce *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* A group that is told of, with this worker in it, which has not begun it and never will. A
+/* The door is held. A group that another was told of, with this worker in it, which has not begun it
+   and never will: another generator has told it of another attempt; or nobody generates any more. A
    schedule's first attempts need no generator. */
-static bool is_stillborn(tutti_preduce *p, const tutti_preduce_told *t)
+static bool is_stillborn(const tutti_preduce *p, const tutti_preduce_told *t)
 {
-    bool mine = false, begun;
+    const bool silent = p->view == p->m->workers && p->last.id < t->id &&
+                        !(p->fixed && tutti_groups_attempt(t->id) == 0);
+    bool mine = false;
 
-    tutti_lock(p->door);
-    begun = p->last.id >= t->id;
-    tutti_unlock(p->door);
     for (int k = 0; k < t->n; k++)
         mine = mine || t->member[k] == p->m->rank;
-    return mine && t->n > 1 && !t->kept && !begun && (!p->fixed || t->id % 256 > 0);
+    return mine && t->n > 1 && !t->kept && !t->given_up && (silent || tutti_groups_supersedes(p->last.id, t->id));
 }
 
-static void give_up_groups(tutti_preduce *p)
+void tutti_preduce_give_up(tutti_preduce *p)
 {
-    for (int r = 0; r < p->m->workers && tutti_preduce_view(p) == p->m->workers; r++) {
+    tutti_lock(p->door);
+    for (int r = 0; r < p->m->workers; r++) {
         tutti_preduce_told *const t = &p->report[r];
         tutti_group group;
         if (!is_stillborn(p, t))
             continue;
         group = tutti_group_of(p->m->world, t->member, t->n, tutti_port_of("preduce", (uint64_t)t->id, 0));
         tutti_group_give_up(&group, p->m->rank);
-        t->n = 0; /* once is enough */
+        t->given_up = true; /* once is enough */
     }
+    tutti_unlock(p->door);
 }
 
 static tutti_status hear_word(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
 {
     tutti_preduce_told *const t = &p->report[note->from];
     const int64_t phase = note->b >> 32;
+    tutti_status status = TUTTI_OK;
     int before;
 
-    if (phase == p->of_phase) {
-        t->id = note->a;
-        t->kept = note->b & 1;
-        TUTTI_TRY(copy_members(p, &t->member, &t->n, note, in, err));
-    }
     tutti_lock(p->door);
     before = p->view;
+    if (phase == p->of_phase) {
+        *t = (tutti_preduce_told){ .id = note->a, .kept = note->b & 1, .member = t->member };
+        status = copy_members(p, &t->member, &t->n, note, in, err);
+    }
     if (phase >= p->phase) {
         p->word_phase[note->from] = phase;
         p->heard[note->from] = (int)(note->b >> 1 & INT32_MAX);
@@ -273,7 +276,7 @@ static tutti_status hear_word(tutti_preduce *p, const tutti_note *note, const in
     if (phase == p->phase)
         dismiss(p, p->heard[note->from]);
     tell_what_is_new(p, before);
-    return tutti_reply(p->m, note, NULL, err);
+    return status == TUTTI_OK ? tutti_reply(p->m, note, NULL, err) : status;
 }
 
 static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
@@ -306,6 +309,7 @@ static tutti_status follow_phase(tutti_preduce *p, tutti_error *err)
     p->of_phase = p->phase;
     for (int r = p->m->workers - 1; r >= 0 && is_new; r--) {
         p->known[r] = p->gone[r];
+        p->report[r] = (tutti_preduce_told){ .member = p->report[r].member };
         first = p->gone[r] ? first : r;
     }
     tutti_unlock(p->door);
@@ -315,7 +319,6 @@ static tutti_status follow_phase(tutti_preduce *p, tutti_error *err)
     tutti_groups_clear(p->groups);
     for (int r = 0; r < p->m->workers; r++) {
         p->held[r].note.kind = 0;
-        p->report[r] = (tutti_preduce_told){ .member = p->report[r].member };
         if (p->known[r])
             TUTTI_TRY(tutti_groups_lost(p->groups, r, 0, err));
     }
@@ -344,7 +347,7 @@ tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err)
             TUTTI_TRY(hear_request(p, &note, in, err));
         TUTTI_TRY(step_down(p, err));
         TUTTI_TRY(take_over(p, err));
-        give_up_groups(p);
+        tutti_preduce_give_up(p);
     }
 }
 

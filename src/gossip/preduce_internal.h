@@ -21,6 +21,7 @@ typedef struct tutti_preduce_told {
     int n;
     int *member;                 /* workers */
     bool kept, apart;
+    bool given_up;               /* by this worker: another was told of it */
 } tutti_preduce_told;
 
 /* what a worker has asked, and the generator has not answered */
@@ -79,7 +80,7 @@ struct tutti_preduce {
     bool generates;
     bool *known;                 /* workers: that it is lost */
     tutti_preduce_held *held;    /* workers */
-    tutti_preduce_told *report;  /* workers */
+    tutti_preduce_told *report;  /* workers: changed by that thread only, under door */
     int *in, *out;               /* rooms of requests, copies of answers: rooms x workers */
     int rooms;
 };
@@ -93,6 +94,8 @@ void tutti_preduce_generator_close(tutti_preduce *p);
 void tutti_preduce_generator_begin(tutti_preduce *p);
 /* Who generates, as far as this worker knows; workers: nobody. */
 int tutti_preduce_view(tutti_preduce *p);
+/* A group that another waits in, and this worker will never begin, is given up: it hears of it. */
+void tutti_preduce_give_up(tutti_preduce *p);
 /* All below are dismissed, and whoever this worker misses. */
 void tutti_preduce_dismiss(tutti_preduce *p, int below);
 #pragma GCC visibility pop

@@ -318,6 +318,10 @@ void x_depart(x_run *run, int rank, x_state state, const tutti_error *why)
     for (int o = 0; o < run->size && run->losses && state >= X_FAILED; o++)
         if (o != rank && run->ranks[o].loses_at[rank] == 0)
             run->ranks[o].loses_at[rank] = r->noticed_at + (state == X_LOST ? x_duration(run, 20) : 0);
+    /* who has lost its connection to it sees that end, and not a good one */
+    for (int o = 0; o < run->size && run->losses && state == X_LEFT; o++)
+        if (run->ranks[o].loses_at[rank] > r->noticed_at)
+            run->ranks[o].loses_at[rank] = r->noticed_at;
     run->due_at = run->now;
 }
 
