@@ -182,6 +182,18 @@ void tutti_groups_forget(tutti_groups *g, int v)
     }
 }
 
+tutti_groups_entry *tutti_groups_to_join(const tutti_groups *g, int v)
+{
+    tutti_groups_entry *first = NULL;
+
+    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next) {
+        const int k = p->started ? tutti_groups_place(p, v) : -1;
+        if (k >= 0 && p->state[k] == TO_JOIN && (first == NULL || p->id < first->id))
+            first = p;
+    }
+    return first;
+}
+
 /* ---- starts ---- */
 
 /* The foremost's count. */
@@ -282,7 +294,7 @@ static void count_request(tutti_groups *g, int v, int64_t count)
 tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, bool leaves, int64_t now_ns, tutti_error *err)
 {
     tutti_groups_peer *const w = &g->w[v];
-    tutti_groups_entry *const in = w->in;
+    tutti_groups_entry *in = w->in;
 
     if (!leaves)
         count_request(g, v, count);
@@ -291,18 +303,19 @@ tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, bool le
     w->gone = w->gone || leaves;
     w->absent = false;
     w->asked_ns = now_ns;
-    if (in != NULL) { /* started: what it was told of is over, or it has not heard of it */
-        const int k = tutti_groups_place(in, v);
-        if (in->state[k] == TO_JOIN) {
-            in->state[k] = RUNS;
-            w->last = in->id;
-            w->kept = false;
-            return tutti_groups_tell(g, v, TUTTI_GROUPS_GO, in, err);
-        }
-        in->state[k] = WELL;
+    if (in != NULL && in->state[tutti_groups_place(in, v)] != TO_JOIN) { /* what it was told of is over */
+        in->state[tutti_groups_place(in, v)] = WELL;
         w->in = NULL;
         if (tutti_groups_count_of(in, RUNS) == 0)
             tutti_groups_take_out(g, in);
+    }
+    in = g->apart ? tutti_groups_to_join(g, v) : NULL;
+    if (in != NULL) { /* it has not heard of it */
+        in->state[tutti_groups_place(in, v)] = RUNS;
+        w->in = in;
+        w->last = in->id;
+        w->kept = false;
+        return tutti_groups_tell(g, v, TUTTI_GROUPS_GO, in, err);
     }
     TUTTI_TRY(serve(g, v, err));
     return start_all(g, now_ns, err);

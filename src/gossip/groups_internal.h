@@ -63,6 +63,9 @@ void tutti_groups_forget(tutti_groups *g, int v);
 tutti_status tutti_groups_settle(tutti_groups *g, int64_t now_ns, tutti_error *err);
 /* Members in that state. */
 int tutti_groups_count_of(const tutti_groups_entry *p, int state);
+/* Of the groups that have started and wait for v, the first by id: several generators may have told
+   others of one. NULL: none. */
+tutti_groups_entry *tutti_groups_to_join(const tutti_groups *g, int v);
 
 /* ---- groups_plan.c ---- */
 /* Groups at the end of the line, of w, which has asked and has none planned, and of others; none if

@@ -64,7 +64,7 @@ static tutti_status judge(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns
         if (stays)
             next->state[tutti_groups_place(next, v)] = RUNS;
         if (w->in == p)
-            w->in = stays ? next : NULL;
+            w->in = stays ? next : tutti_groups_to_join(g, v);
         if (w->last == p->id) {
             w->kept = !again;
             w->last = stays ? next->id : w->last;
@@ -98,7 +98,7 @@ static tutti_status take_over(tutti_groups *g, int64_t id, const int *member, in
         p->state[k] = w->lost || w->undone == id ? OUT : past ? WELL : knows ? RUNS : TO_JOIN;
         p->kept = p->kept || past;
         p->undone = p->undone || w->undone == id;
-        if (p->state[k] == RUNS || p->state[k] == TO_JOIN)
+        if (p->state[k] == RUNS || (p->state[k] == TO_JOIN && w->in == NULL))
             w->in = p;
     }
     return TUTTI_OK;
@@ -213,11 +213,11 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
         else if (id > q->id || (id == q->id && kept)) {
             q->kept = true;
             q->state[k] = WELL;
-            g->w[v].in = g->w[v].in == q ? NULL : g->w[v].in;
+            g->w[v].in = g->w[v].in == q ? tutti_groups_to_join(g, v) : g->w[v].in;
         } else if (id == q->id && g->w[v].undone == id) {
             q->undone = true;
             q->state[k] = OUT;
-            g->w[v].in = g->w[v].in == q ? NULL : g->w[v].in;
+            g->w[v].in = g->w[v].in == q ? tutti_groups_to_join(g, v) : g->w[v].in;
         } else if (id == q->id)
             q->state[k] = RUNS;
     }

@@ -325,6 +325,7 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
             p->last.apart = note.b >= APART;
             p->last.kept = false;
             memcpy(p->last.member, p->next, (size_t)p->last.n * sizeof *p->last.member);
+            tutti_preduce_note(p);
         }
         p->last.kept = p->last.kept || (!moved && note.kind == TUTTI_GROUPS_KEEP);
         if (!moved && note.kind == TUTTI_GROUPS_UNDO)
@@ -445,6 +446,7 @@ static tutti_status make_row(tutti_preduce *p, int64_t sync, tutti_error *err)
         p->last.id = tutti_groups_id(sync, p->last.member[0]);
         p->last.kept = false;
         p->last.apart = n < p->row_n[phase];
+        tutti_preduce_note(p);
     }
     tutti_unlock(p->door);
     return n > 1 ? make(p, err) : TUTTI_OK;

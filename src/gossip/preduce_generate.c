@@ -13,9 +13,10 @@
    6. Words are of a phase, which begins when all are quiet. A loss that is learnt then makes words
       while others begin the next: of what is over they are none, of what has not begun here yet
       they are kept for it.
-   7. A generator that only some have dismissed may have told the others to make a group again, and
-      they wait in it for members that the next has told so otherwise: those give it up. Likewise
-      when all are dismissed, so that nobody hears of a group any more. */
+   7. A generator that only some have dismissed may have told the others of a group, or to make one
+      again, and they wait in it for members that the next has told of another. Groups are begun by
+      ascending id: who has begun a later one gives it up. Likewise when all are dismissed, so that
+      nobody hears of a group any more. */
 #include <errno.h>
 #include <string.h>
 
@@ -227,8 +228,27 @@ static tutti_status step_down(tutti_preduce *p, tutti_error *err)
     return TUTTI_OK;
 }
 
+void tutti_preduce_note(tutti_preduce *p)
+{
+    p->made[p->n_made++ % MADE] = p->last.id;
+}
+
+/* The door is held. It has begun a later group, and not this one. What it does not remember it may
+   have begun. */
+static bool is_passed_over(const tutti_preduce *p, int64_t id)
+{
+    const uint64_t n = p->n_made < MADE ? p->n_made : MADE;
+    bool begun = false, remembers = p->n_made <= MADE;
+
+    for (uint64_t k = 0; k < n; k++) {
+        begun = begun || p->made[k] == id;
+        remembers = remembers || p->made[k] < id;
+    }
+    return id < p->last.id && remembers && !begun;
+}
+
 /* The door is held. A group that another was told of, with this worker in it, which has not begun it
-   and never will: another generator has told it of another attempt; or nobody generates any more. A
+   and never will: another generator has told it of a later one; or nobody generates any more. A
    schedule's first attempts need no generator. */
 static bool is_stillborn(const tutti_preduce *p, const tutti_preduce_told *t)
 {
@@ -238,7 +258,7 @@ static bool is_stillborn(const tutti_preduce *p, const tutti_preduce_told *t)
 
     for (int k = 0; k < t->n; k++)
         mine = mine || t->member[k] == p->m->rank;
-    return mine && t->n > 1 && !t->kept && !t->given_up && (silent || tutti_groups_supersedes(p->last.id, t->id));
+    return mine && t->n > 1 && !t->kept && !t->given_up && (silent || is_passed_over(p, t->id));
 }
 
 void tutti_preduce_give_up(tutti_preduce *p)
@@ -420,6 +440,7 @@ void tutti_preduce_generator_begin(tutti_preduce *p)
 
     tutti_lock(p->door);
     p->phase++;
+    p->n_made = 0;
     p->last = (tutti_preduce_told){ .member = p->last.member };
     p->view = p->spread = first;
     for (int r = 0; r < p->m->workers; r++) {

@@ -14,6 +14,7 @@ enum { REDUCE, GENERATE, TELL }; /* of the three services */
    tutti_groups_word, with a = id, b = members, and MOVED: a = who generates now. */
 enum { ASK = 1, LEAVE, OVER, WORD };
 enum { MOVED = 16, APART = 1 << 24 };
+enum { MADE = 16 }; /* groups that a worker remembers */
 
 /* a group that a worker was told of */
 typedef struct tutti_preduce_told {
@@ -59,6 +60,8 @@ struct tutti_preduce {
     int64_t syncs;               /* declared: asked for; under door */
     int64_t due;                 /* of them, not begun; under door */
     bool leaves;                 /* under door */
+    int64_t made[MADE];          /* the last groups that it has begun, the n-th at n % MADE; under door */
+    uint64_t n_made;
     tutti_preduce_told last;     /* only `reduce` changes it, under door */
     int *next;                   /* workers: members, as an answer brings them */
     int view;                    /* who generates; workers: nobody; under door */
@@ -94,6 +97,8 @@ void tutti_preduce_generator_close(tutti_preduce *p);
 void tutti_preduce_generator_begin(tutti_preduce *p);
 /* Who generates, as far as this worker knows; workers: nobody. */
 int tutti_preduce_view(tutti_preduce *p);
+/* The door is held: this worker begins p->last. */
+void tutti_preduce_note(tutti_preduce *p);
 /* A group that another waits in, and this worker will never begin, is given up: it hears of it. */
 void tutti_preduce_give_up(tutti_preduce *p);
 /* All below are dismissed, and whoever this worker misses. */
