@@ -31,9 +31,9 @@ typedef struct tutti_groups_answer {
     bool apart;                  /* somebody is lost: use no memory in common */
 } tutti_groups_answer;
 
-/* ids: number of the group << 33 | who has planned it << 20 | attempt << 13 | who has decided on that
-   attempt. A generator that others have dismissed may decide too, and otherwise: its attempt is
-   another one. */
+/* ids: number of the group << 33 | who has planned it << 20 | attempt << 13 | who has decided on
+   that attempt. A generator that others have dismissed may decide too, and otherwise: its attempt
+   is another one. */
 enum { TUTTI_GROUPS_WORKERS_MOST = 1 << 13, TUTTI_GROUPS_ATTEMPTS_MOST = 120 };
 static inline int64_t tutti_groups_id(int64_t number, int planner)
 {

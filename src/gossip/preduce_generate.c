@@ -247,8 +247,8 @@ static bool is_passed_over(const tutti_preduce *p, int64_t id)
     return id < p->last.id && remembers && !begun;
 }
 
-/* The door is held. A group that another was told of, with this worker in it, which has not begun it
-   and never will: another generator has told it of a later one; or nobody generates any more. A
+/* The door is held. A group that another was told of, with this worker in it, which has not begun
+   it and never will: another generator has told it of a later one; or nobody generates any more. A
    schedule's first attempts need no generator. */
 static bool is_stillborn(const tutti_preduce *p, const tutti_preduce_told *t)
 {

@@ -60,8 +60,8 @@ struct tutti_preduce {
     int64_t syncs;               /* declared: asked for; under door */
     int64_t due;                 /* of them, not begun; under door */
     bool leaves;                 /* under door */
-    int64_t made[MADE];          /* the last groups that it has begun, the n-th at n % MADE; under door */
-    uint64_t n_made;
+    int64_t made[MADE];          /* the last groups that it has begun, the n-th at n % MADE */
+    uint64_t n_made;             /* under door, too */
     tutti_preduce_told last;     /* only `reduce` changes it, under door */
     int *next;                   /* workers: members, as an answer brings them */
     int view;                    /* who generates; workers: nobody; under door */
