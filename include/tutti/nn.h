@@ -219,7 +219,8 @@ typedef struct tutti_nn_options {
     /* "onednn" (default, NULL) or "reference"; quadratic: the same bits on both. */
     const char *backend;
     /* Samples of a full pass, 1 to 2^20. Smaller passes are legal. Their plans are made at first
-       use; those of eight sizes are kept. Only these first uses and evaluation's allocate. */
+       use; those of eight sizes are kept. Only these first uses, evaluation's, and that of `add` in
+       a pass of several blocks allocate. */
     int64_t batch;
     /* Of the backend, for the calling thread; 0: 1. Part of what fixes the bits. */
     int threads;
@@ -286,7 +287,8 @@ typedef struct tutti_nn_hooks {
    Loss: softmax cross-entropy, or the quadratic's. *loss_sum: sum of the samples' losses. Gradient:
    of (sum of the samples' losses) / divisor, written, or added if `add`. It is the binary tree sum
    over blocks of 64 samples: a batch of 256 gives the bits of four batches of 64 added in that
-   tree.
+   tree. For n blocks that takes floor(log2(n)) gradient sets, the caller's among them (with `add`
+   one more), and room for the gradients of the largest layer.
 
    same_weights: values have not changed since the last call. Otherwise weights are prepared anew
    (blocked copies of convolutions). samples = 0: writes zero gradients (unless add) and announces

@@ -5,7 +5,7 @@
 #include "image.h"
 #include "sequence.h"
 
-/* a block of one sample: 2^20 blocks, 20 sets and one for a pass that adds */
+/* a block of one sample: 2^20 blocks, 20 sets and the leaf */
 enum { NN_SETS_MAX = 21, NN_BATCH_MAX = 1 << 20 };
 
 typedef struct nn_part { /* a unit */
@@ -26,10 +26,14 @@ struct tutti_nn {
     int64_t block, piece;  /* samples of a block of a pass, of a run of an evaluation */
     int sets;              /* own gradient sets */
     float *set_memory;     /* sets x values: the parameters one after another, as in the table */
-    float **set_pointers;  /* sets x params, into it */
+    float **set_pointers;  /* of `bottom`, then of each set: params */
+    float *bottom;         /* one more set, of passes that add; NULL: none has come */
+    float *leaf;           /* gradients of a unit on their way to a set */
+    float **leaf_pointers;
+    size_t leaf_values;
     size_t values;         /* of a set: of all parameters but tables */
     nn_rows *tables;       /* levels of the stack x params: the rows of tables; width 0: not one */
-    int levels;
+    int levels;            /* of the stack, the leaf included */
     uint64_t *named;       /* a bit a row of the largest table; 0 between calls */
     bool ends;             /* the block that runs is the pass's last */
     float *const *given;   /* the gradients of the pass that runs; does it add? */
@@ -58,24 +62,28 @@ static inline nn_sample_kind nn_kind_of(const tutti_nn *nn)
 
 /* ---- sums.c ---- */
 typedef struct nn_stack {
-    float *const *set[NN_SETS_MAX + 1]; /* gradient pointers of each set, bottom first */
+    float *const *set[NN_SETS_MAX + 1]; /* gradient pointers of each set, bottom first; of the leaf
+                                           behind them while a block writes it */
     float *const *total;                /* where a pass that adds wants it; NULL: the bottom is the
                                            caller's */
-    int top;                            /* set[top - 1] is being written */
+    int top;                            /* where the block writes: sets below it */
+    int falls;                          /* levels that fall with the block; 0: it becomes a set */
+    bool last;
 } nn_stack;
 
 /* Sets and lists for passes of nn->batch samples. */
 tutti_status tutti_nn_sums_open(tutti_nn *nn, tutti_error *err);
 void tutti_nn_sums_close(tutti_nn *nn);
+size_t tutti_nn_sums_bytes(const tutti_nn *nn);
 /* Of a pass of several blocks, which `run` is the whole of. */
-nn_stack tutti_nn_stack_begin(tutti_nn *nn, const nn_run *run);
-/* Where the next block writes: run->gradients and run->tables. */
-void tutti_nn_stack_push(tutti_nn *nn, nn_stack *s, nn_run *run);
-/* After the block'th block, from 0, unless it is the last: as many levels fall together as its
-   number says. */
-void tutti_nn_stack_carry(tutti_nn *nn, nn_stack *s, int64_t block);
-/* The parameter's final sum: the stack falls together from its top; then what the caller had. */
-void tutti_nn_stack_collapse(const tutti_nn *nn, const nn_stack *s, int param);
+tutti_status tutti_nn_stack_begin(nn_stack *s, tutti_nn *nn, const nn_run *run, tutti_error *err);
+/* Where the block'th block writes, from 0: run->gradients and run->tables. */
+void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t block, bool last);
+/* The block has given this parameter: it falls as far as the block's number says; with the last
+   block to the final sum, and then onto what the caller had. */
+void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param);
+/* After the block. */
+void tutti_nn_stack_pop(const tutti_nn *nn, nn_stack *s);
 /* Tells which rows of each table the pass reads. */
 tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks,
                                 tutti_error *err);

@@ -380,8 +380,7 @@ size_t tutti_nn_bytes(const tutti_nn *nn)
 {
     const size_t table = (size_t)nn->units * sizeof *nn->unit + (size_t)nn->params * sizeof *nn->count;
     return sizeof *nn + table + nn->statistics * (2 * sizeof(float) + sizeof(double)) +
-           (size_t)nn->sets * (nn->values * sizeof(float) + (size_t)nn->params * sizeof *nn->set_pointers) +
-           nn->ops->bytes(nn->backend);
+           tutti_nn_sums_bytes(nn) + nn->ops->bytes(nn->backend);
 }
 
 bool tutti_nn_widens(const tutti_nn *nn)

@@ -124,7 +124,7 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
     }
     if (last && sums != NULL)
         for (int k = 0; k < nn->unit[unit].params; k++)
-            tutti_nn_stack_collapse(nn, sums, nn->unit[unit].param + k);
+            tutti_nn_stack_fall(nn, sums, nn->unit[unit].param + k);
     for (int k = nn->unit[unit].param; k < nn->unit[unit].param + nn->unit[unit].params && last && nn->ends; k++)
         if (nn->width[k] > 0)
             tutti_nn_give_rows(nn, k, hooks);
@@ -140,7 +140,7 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
     return TUTTI_OK;
 }
 
-/* sums: the stack, in the last of several blocks; hooks NULL in those before. */
+/* sums: the stack of several blocks; hooks NULL in all but the last. */
 static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack *sums, const tutti_nn_hooks *hooks,
                                   tutti_error *err)
 {
@@ -222,9 +222,10 @@ static void skip(const tutti_nn *nn, nn_run *run, int64_t first)
 static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double divisor, const tutti_nn_hooks *hooks,
                                    double *loss_sum, tutti_error *err)
 {
-    nn_stack s = tutti_nn_stack_begin(nn, whole);
+    nn_stack s;
     double total = 0;
 
+    TUTTI_TRY(tutti_nn_stack_begin(&s, nn, whole, err));
     for (int64_t first = 0, block = 0; first < whole->samples; first += nn->block, block++) {
         const bool last = first + nn->block >= whole->samples;
         nn_run run = *whole;
@@ -234,7 +235,7 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         skip(nn, &run, first);
         run.samples = last ? whole->samples - first : nn->block;
         run.same_weights = first > 0 || whole->same_weights;
-        tutti_nn_stack_push(nn, &s, &run);
+        tutti_nn_stack_push(nn, &s, &run, block, last);
         nn->ends = last;
         nn->prepared = false;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
@@ -242,9 +243,8 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         nn->ops->loss(nn->backend, divisor, &sum, &correct);
         total += sum;
         count_statistics(nn, run.samples);
-        TUTTI_TRY(backward_pass(nn, run.samples, last ? &s : NULL, last ? hooks : NULL, err));
-        if (!last)
-            tutti_nn_stack_carry(nn, &s, block);
+        TUTTI_TRY(backward_pass(nn, run.samples, &s, last ? hooks : NULL, err));
+        tutti_nn_stack_pop(nn, &s);
     }
     nn->prepared = true;
     move_statistics(nn, whole->samples);

@@ -5,38 +5,114 @@
    blocks. So four workers with 64 samples each and one worker with 256 compute the same gradient
    to the bit (their common divisor is a power of two apart, which is exact). Without it a single
    ReLU that rounding turns over sends two such runs apart within a hundred steps. Blocks also
-   bound the activations by 64 samples. The tree is a binary counter over a stack of gradient sets:
-   the caller's at the bottom, floor(log2(blocks)) of our own above it.
+   bound the activations by 64 samples.
+
+   The tree is a binary counter over a stack of gradient sets, the caller's at the bottom. Every
+   second block falls onto the one before it, and the last onto all there is. Such a block needs no
+   set: each unit's gradients go into one room, the *leaf*, and fall from there as soon as the
+   backend has given them, while they are in the cache. So a pass of n blocks has floor(log2(n))
+   sets, of which floor(log2(n)) - 1 are our own, and the room of its largest unit. A pass of two or
+   three blocks has the caller's set alone.
+
+   A pass that adds takes the caller's at the end, and needs one more of our own. It is made when
+   the first such pass comes.
 
    A table's gradient (row_sparse) is a list of rows in each of these sets, merged in the same
    tree. It goes into the caller's memory once, when it is final: a row that a block has not
    touched is a 0 that need not be added. */
+#include "arena.h"
 #include "driver.h"
 #include <string.h>
 
 enum { WORD = 64 }; /* bits */
 
+/* The parameters of a set, one after another; those of tables, which are lists, have none. */
+static void point(const tutti_nn *nn, float *at, float **pointers)
+{
+    for (int k = 0; k < nn->params; k++) {
+        pointers[k] = nn->width[k] == 0 ? at : NULL;
+        at += nn->width[k] == 0 ? nn->count[k] : 0;
+    }
+}
+
+/* Values of parameters [first, first + count); each begins on a line. */
+static size_t values_of_leaf(const tutti_nn *nn, int first, int count)
+{
+    const size_t line = NN_ARENA_LINE / sizeof(float);
+    size_t values = 0;
+
+    for (int k = first; k < first + count; k++)
+        values += nn->width[k] == 0 ? (nn->count[k] + line - 1) / line * line : 0;
+    return values;
+}
+
+static void point_leaf(tutti_nn *nn, int first, int count, float *at)
+{
+    for (int k = first; k < first + count; k++) {
+        nn->leaf_pointers[k] = nn->width[k] == 0 ? at : NULL;
+        at += values_of_leaf(nn, k, 1);
+    }
+}
+
+/* Units take the same place, one after another. Those of convolutions are one, as they run in
+   turns. A tied matrix begins with the last unit and ends with the first: it has a place of its
+   own. */
+static tutti_status open_leaf(tutti_nn *nn, tutti_error *err)
+{
+    const int tiled = nn->convs > 0 ? nn->unit[nn->convs - 1].param : nn->params;
+    const size_t tied = nn->tied ? values_of_leaf(nn, nn->unit[0].param, nn->unit[0].params) : 0;
+    size_t most = values_of_leaf(nn, tiled, nn->params - tiled);
+
+    for (int u = nn->convs; u < nn->units; u++) {
+        const size_t values = values_of_leaf(nn, nn->unit[u].param, nn->unit[u].params);
+        most = values > most && (u > 0 || !nn->tied) ? values : most;
+    }
+    nn->leaf_values = tied + most;
+    nn->leaf = tutti_alloc(nn->leaf_values, sizeof *nn->leaf);
+    nn->leaf_pointers = tutti_alloc((size_t)nn->params, sizeof *nn->leaf_pointers);
+    if ((nn->leaf == NULL && nn->leaf_values > 0) || nn->leaf_pointers == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for %zu gradients of a layer; use a batch of at most %lld", nn->leaf_values,
+                          (long long)nn->block);
+    point_leaf(nn, tiled, nn->params - tiled, nn->leaf + tied);
+    for (int u = nn->convs; u < nn->units; u++)
+        point_leaf(nn, nn->unit[u].param, nn->unit[u].params, nn->leaf + (u > 0 || !nn->tied ? tied : 0));
+    return TUTTI_OK;
+}
+
 /* Gradient sets for the tree over blocks. */
 static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
 {
+    int levels = 0;
+
     for (int64_t blocks = (nn->batch + nn->block - 1) / nn->block; blocks > 1; blocks /= 2)
-        nn->sets++;
-    if (nn->sets == 0)
+        levels++;
+    nn->levels = levels + 1;
+    if (levels == 0)
         return TUTTI_OK;
-    nn->sets++; /* for a pass that adds: the caller's then takes the sum at the end */
+    nn->sets = levels - 1;
     nn->set_memory = tutti_alloc((size_t)nn->sets, nn->values * sizeof(float));
-    nn->set_pointers = tutti_alloc((size_t)nn->sets * (size_t)nn->params, sizeof *nn->set_pointers);
-    if (nn->set_memory == NULL || nn->set_pointers == NULL)
+    nn->set_pointers = tutti_alloc((size_t)nn->sets + 1, (size_t)nn->params * sizeof *nn->set_pointers);
+    if ((nn->set_memory == NULL && nn->sets > 0 && nn->values > 0) || nn->set_pointers == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                           "no memory for %d sets of %zu gradients; use a batch of at most %lld", nn->sets, nn->values,
                           (long long)nn->block);
-    for (int set = 0; set < nn->sets; set++) {
-        float *at = nn->set_memory + (size_t)set * nn->values;
-        for (int k = 0; k < nn->params; k++) {
-            nn->set_pointers[set * nn->params + k] = nn->width[k] == 0 ? at : NULL;
-            at += nn->width[k] == 0 ? nn->count[k] : 0;
-        }
-    }
+    for (int set = 0; set < nn->sets; set++)
+        point(nn, nn->set_memory + (size_t)set * nn->values, nn->set_pointers + (set + 1) * nn->params);
+    return open_leaf(nn, err);
+}
+
+/* The bottom of passes that add. */
+static tutti_status open_bottom(tutti_nn *nn, tutti_error *err)
+{
+    if (nn->bottom != NULL || nn->values == 0)
+        return TUTTI_OK;
+    nn->bottom = tutti_alloc(nn->values, sizeof *nn->bottom);
+    if (nn->bottom == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for a set of %zu gradients beside those that a pass adds to; "
+                          "use a batch of at most %lld", nn->values, (long long)nn->block);
+    point(nn, nn->bottom, nn->set_pointers);
     return TUTTI_OK;
 }
 
@@ -50,7 +126,6 @@ static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
     size_t most = 0;
     bool enough;
 
-    nn->levels = nn->sets > 0 ? nn->sets : 1;
     nn->tables = tutti_alloc((size_t)nn->levels * (size_t)nn->params, sizeof *nn->tables);
     enough = nn->tables != NULL;
     for (int i = 0; i < nn->levels * nn->params && enough; i++) {
@@ -94,6 +169,16 @@ void tutti_nn_sums_close(tutti_nn *nn)
     tutti_free(nn->named);
     tutti_free(nn->set_memory);
     tutti_free(nn->set_pointers);
+    tutti_free(nn->bottom);
+    tutti_free(nn->leaf);
+    tutti_free(nn->leaf_pointers);
+}
+
+size_t tutti_nn_sums_bytes(const tutti_nn *nn)
+{
+    const size_t sets = (size_t)nn->sets + (nn->bottom != NULL);
+    return (sets * nn->values + nn->leaf_values) * sizeof(float) +
+           (nn->set_pointers != NULL ? (size_t)nn->sets + 2 : 0) * (size_t)nn->params * sizeof *nn->set_pointers;
 }
 
 static void add_row(size_t width, const float *restrict x, float *restrict y)
@@ -194,45 +279,43 @@ static void add_sets(const tutti_nn *nn, float *const *from, float *const *to, i
             y[i] += x[i];
 }
 
-/* A level of the stack onto the one below it. */
-static void add_level(const tutti_nn *nn, const nn_stack *s, int level, int param)
+tutti_status tutti_nn_stack_begin(nn_stack *s, tutti_nn *nn, const nn_run *run, tutti_error *err)
 {
-    if (nn->width[param] > 0)
-        add_rows(nn, &nn->tables[level * nn->params + param], &nn->tables[(level - 1) * nn->params + param]);
-    else
-        add_sets(nn, s->set[level], s->set[level - 1], param);
+    *s = (nn_stack){ .total = run->add ? run->gradients : NULL };
+    if (run->add)
+        TUTTI_TRY(open_bottom(nn, err));
+    s->set[0] = run->add ? nn->set_pointers : run->gradients;
+    for (int k = 1; k <= nn->sets; k++)
+        s->set[k] = nn->set_pointers + k * nn->params;
+    return TUTTI_OK;
 }
 
-void tutti_nn_stack_collapse(const tutti_nn *nn, const nn_stack *s, int param)
+void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t block, bool last)
 {
-    for (int k = s->top; k > 1; k--)
-        add_level(nn, s, k - 1, param);
-    if (s->total != NULL && nn->width[param] == 0)
+    s->falls = last ? s->top : __builtin_ctzll((uint64_t)block + 1);
+    s->last = last;
+    if (s->falls > 0)
+        s->set[s->top] = nn->leaf_pointers;
+    run->add = false;
+    run->gradients = s->set[s->top];
+    run->tables = nn->tables + s->top * nn->params;
+}
+
+/* From the top each level onto the one below it. */
+void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param)
+{
+    for (int k = s->top; k > s->top - s->falls; k--)
+        if (nn->width[param] > 0)
+            add_rows(nn, &nn->tables[k * nn->params + param], &nn->tables[(k - 1) * nn->params + param]);
+        else
+            add_sets(nn, s->set[k], s->set[k - 1], param);
+    if (s->last && s->total != NULL && nn->width[param] == 0)
         add_sets(nn, s->set[0], s->total, param);
 }
 
-nn_stack tutti_nn_stack_begin(tutti_nn *nn, const nn_run *run)
+void tutti_nn_stack_pop(const tutti_nn *nn, nn_stack *s)
 {
-    nn_stack s = { .total = run->add ? run->gradients : NULL };
-    int bottom = 0;
-
-    if (!run->add)
-        s.set[bottom++] = run->gradients;
-    for (int k = 0; k < nn->sets && bottom < (int)TUTTI_LENGTH(s.set); k++)
-        s.set[bottom++] = nn->set_pointers + (size_t)k * (size_t)nn->params;
-    return s;
-}
-
-void tutti_nn_stack_push(tutti_nn *nn, nn_stack *s, nn_run *run)
-{
-    run->add = false;
-    run->tables = nn->tables + s->top * nn->params;
-    run->gradients = s->set[s->top++];
-}
-
-void tutti_nn_stack_carry(tutti_nn *nn, nn_stack *s, int64_t block)
-{
-    for (int64_t pairs = block + 1; pairs % 2 == 0; pairs /= 2, s->top--)
-        for (int param = 0; param < nn->params; param++)
-            add_level(nn, s, s->top - 1, param);
+    if (s->falls > 0 && s->top <= nn->sets)
+        s->set[s->top] = nn->set_pointers + s->top * nn->params;
+    s->top += 1 - s->falls;
 }

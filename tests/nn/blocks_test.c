@@ -1,7 +1,7 @@
 /* Goal: a pass of many blocks of 64 samples gives the bits of its blocks' gradients added in the
-   binary tree, so that splitting a batch over workers changes nothing; and hooks are called once a
-   unit whatever the number of blocks. Method: random small networks, passes of 1 to 5 blocks with
-   tails, both backends, written and added. */
+   binary tree, so that splitting a batch over workers changes nothing; hooks are called once a unit
+   whatever the number of blocks; and no more gradient sets are held than the tree needs. Method:
+   random small networks, passes of 2 to 8 blocks with tails, both backends, written and added. */
 #include "nn_test.h"
 
 enum { BLOCK = 64 };
@@ -83,7 +83,7 @@ static void check(const char *model, const tutti_nn_task *task, const char *back
 
 static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
 {
-    static const int64_t samples[] = { 65, 128, 150, 192, 256, 300 };
+    static const int64_t samples[] = { 65, 128, 150, 192, 256, 300, 384, 448, 500 };
     const tutti_nn_task task = { 1, 12, 12, 5 };
 
     (void)state;
@@ -134,6 +134,42 @@ static void four_workers_of_64_are_one_of_256(void **state)
     tutti_nn_close(one);
     tutti_nn_close(four);
     example_free(&e);
+}
+
+/* What a pass of so many blocks needs beside activations: of whole sets one less than the tree has
+   levels, for the caller's is one of them, and the room of the largest layer. */
+static void sets_are_as_few_as_the_tree_allows(void **state)
+{
+    static const struct { int64_t batch; size_t sets; } rows[] = {
+        { 128, 0 }, { 192, 0 }, { 256, 1 }, { 448, 1 }, { 512, 2 }, { 1024, 3 }
+    };
+    const tutti_nn_task task = { 1, 12, 12, 5 };
+    const size_t layer = 160 * 160 + 160, all = 144 * 160 + 160 + layer + 160 * 5 + 5, slack = 4096;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(rows); i++) {
+        tutti_nn *one, *nn;
+        nn_net net;
+        double loss;
+        assert_int_equal(tutti_nn_open(&one, "mlp(hidden=160)", &task, &(tutti_nn_options){ .batch = 64 }, NULL),
+                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_open(&nn, "mlp(hidden=160)", &task, &(tutti_nn_options){ .batch = rows[i].batch }, NULL),
+            TUTTI_OK);
+        const size_t bytes = tutti_nn_bytes(nn);
+        assert_in_range(bytes - tutti_nn_bytes(one), (rows[i].sets * all + layer) * 4,
+                        (rows[i].sets * all + layer) * 4 + slack);
+        /* what a pass adds to is there beside them */
+        assert_int_equal(tutti_nn_net_model(&net, "mlp(hidden=160)", &task, NULL), TUTTI_OK);
+        example e = example_of(&net, rows[i].batch, 5);
+        assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, rows[i].batch, 1, true, false, (const float *const *)e.values,
+                                       e.gradients, NULL, &loss, NULL),
+                         TUTTI_OK);
+        assert_int_equal(tutti_nn_bytes(nn), bytes + all * 4);
+        example_free(&e);
+        tutti_nn_close(one);
+        tutti_nn_close(nn);
+    }
 }
 
 typedef struct calls { char text[512]; } calls;
@@ -187,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pass_is_the_tree_of_its_blocks_bit_for_bit),
         cmocka_unit_test(four_workers_of_64_are_one_of_256),
+        cmocka_unit_test(sets_are_as_few_as_the_tree_allows),
         cmocka_unit_test(hooks_are_called_once_however_many_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
