@@ -80,6 +80,12 @@ typedef struct tutti_layer {
        layers; its gradient is the sum. */
     bool tied;
     bool both;                   /* lstm: in both directions */
+    /* A segment begins here (activation checkpointing, Chen et al. 2016). So do layers before the
+       first such. Of all segments but the last, only what goes to the next is kept from forward,
+       and backward computes again what it reads. The bits are the same. Only a norm or an lstm can,
+       of images a conv2d, of chains of plain convolutions the first linear layer. What goes into it
+       is all that goes on: a branch is joined before it or stands directly before it. */
+    bool segment;
     /* Of tokens: its matrix starts normal with this deviation. 0: linear layers as
        tutti_nn_initialise says, tables with 1. */
     double deviation;
@@ -262,7 +268,10 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count);
    Networks with batch norms or branches run unit by unit, convolutions too, each needed and done by
    itself; a batch norm is a unit. A pass of more than 64 samples runs in blocks of 64: a unit is
    needed in the first block's forward and done in the last one's, and backward calls come in the
-   last block. */
+   last block.
+
+   Before backward of a segment whose values are computed again, those of its units that take part
+   in that are needed, the first first. Each stays so until it is done in backward. */
 typedef struct tutti_nn_hooks {
     void *user;
     tutti_status (*need)(void *user, int unit, bool backward, tutti_error *err);

@@ -11,6 +11,9 @@ enum { NN_SETS_MAX = 21, NN_BATCH_MAX = 1 << 20 };
 typedef struct nn_part { /* a unit */
     int param, params; /* the first of its parameters, how many */
     double flops;      /* a forward of a sample */
+    double flops_again; /* what of it backward computes again, in a segment that was dropped */
+    bool again;        /* it does */
+    int segment;       /* the first unit of such a segment, -1: in none */
 } nn_part;
 
 struct tutti_nn {

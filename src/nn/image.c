@@ -242,6 +242,50 @@ static void describe_params(nn_image *image, int i)
     }
 }
 
+static tutti_status check_segment(const builder *b, int i, tutti_error *err)
+{
+    const nn_map *m = &b->image->maps[i];
+    int first = i;
+
+    while (first > 0 && b->image->maps[first - 1].layer.kind == TUTTI_LAYER_BRANCH)
+        first--;
+    if (b->depth > 0 && b->open[0] < first)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (conv2d) begins a segment within the branch of layer %d; "
+                          "it must stand outside, or directly behind the branch",
+                          m->index, b->image->maps[b->open[0]].index);
+    return TUTTI_OK;
+}
+
+/* Does backward of the layer read what it was given? What it has computed: its output, if that does
+   not end its segment, or what it has computed beside it? */
+static bool reads_input(const nn_map *m)
+{
+    return m->layer.kind == TUTTI_LAYER_CONV2D || m->layer.kind == TUTTI_LAYER_LINEAR ||
+           m->layer.kind == TUTTI_LAYER_BATCH_NORM;
+}
+
+static bool reads_own(const nn_map *m, bool ends)
+{
+    return (m->relu && !ends) || m->layer.kind == TUTTI_LAYER_BATCH_NORM || m->layer.kind == TUTTI_LAYER_MAXPOOL2D;
+}
+
+/* What a segment computes again is its beginning, as far as backward reads. Behind its end there
+   may be a branch, in which nothing moves. */
+static void find_segments(nn_image *image)
+{
+    const int last = nn_image_segment_first(image, image->map_count - 1);
+    bool ends = true;
+
+    for (int i = last - 1; i >= 0; i--) {
+        nn_map *m = &image->maps[i];
+        ends = m[1].layer.segment || (ends && m[1].layer.kind == TUTTI_LAYER_BRANCH);
+        m->dropped = true;
+        m->again = reads_own(m, ends) || (!m[1].layer.segment && (m[1].again || reads_input(&m[1])));
+        image->recomputes = image->recomputes || m->again;
+    }
+}
+
 /* Linear layers take maps as flat vectors: a flatten that the list has not. */
 static bool must_flatten(const builder *b, const tutti_layer *layer)
 {
@@ -255,6 +299,9 @@ static tutti_status build(builder *b, const tutti_layer *layers, int count, tutt
     const nn_map *last;
 
     for (int i = 0; i < count; i++) {
+        if (layers[i].segment && layers[i].kind != TUTTI_LAYER_CONV2D)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) begins a segment; of images only a conv2d can", i,
+                              tutti_nn_layer_name(layers[i].kind));
         if (layers[i].kind == TUTTI_LAYER_RELU) {
             TUTTI_TRY(add_relu(image, i, err));
             continue;
@@ -262,6 +309,8 @@ static tutti_status build(builder *b, const tutti_layer *layers, int count, tutt
         for (int flatten = must_flatten(b, &layers[i]); flatten >= 0; flatten--) {
             nn_map *m = &image->maps[image->map_count];
             *m = (nn_map){ .layer = flatten ? (tutti_layer){ .kind = TUTTI_LAYER_FLATTEN } : layers[i], .index = i };
+            if (m->layer.segment)
+                TUTTI_TRY(check_segment(b, image->map_count, err));
             TUTTI_TRY(infer(b, image->map_count, err));
             b->shape = m->out;
             b->rows = m->rows;
@@ -290,6 +339,7 @@ static tutti_status build(builder *b, const tutti_layer *layers, int count, tutt
         describe_params(image, image->unit_map[u]);
     }
     image->param_count = param;
+    find_segments(image);
     return TUTTI_OK;
 }
 

@@ -22,6 +22,8 @@ typedef struct nn_map {          /* a layer after shape inference */
     int partner;                 /* of a branch its join, of a join its branch; else -1 */
     int stride;                  /* join: the branch is taken at every stride-th place */
     int param, params;           /* the first in the table; how many: 0, 1 or 2 (weight, bias) */
+    bool dropped;                /* of a segment whose outputs are not kept */
+    bool again;                  /* backward reads what it has computed, so it is computed again */
     size_t weights, fan_in;      /* values in the weight tensor */
     size_t running;              /* batch norm: where its mean stands among the running statistics;
                                     its variance follows */
@@ -33,11 +35,20 @@ typedef struct nn_image {
     int classes;
     int map_count, unit_count, param_count, norm_count;
     size_t running;              /* floats of running statistics */
+    bool recomputes;             /* some layer has `again` */
     nn_map *maps;
     int *unit_map;               /* each unit's first map, which has the parameters; [unit_count]:
                                     map_count */
     tutti_nn_param *params;      /* ready order */
 } nn_image;
+
+/* The first layer of the segment that map i is in. */
+static inline int nn_image_segment_first(const nn_image *image, int i)
+{
+    while (i > 0 && !image->maps[i].layer.segment)
+        i--;
+    return i;
+}
 
 /* Does the list have a layer that the path of plain chains does not know? */
 bool tutti_nn_image_needed(const tutti_layer *layers, int count);

@@ -241,7 +241,7 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 /* ---- lives ---- */
 static void take(image_layout *l, int i, enum thing thing, int moment)
 {
-    l->map[i].at[thing] = tutti_nn_life(&l->lives, l->map[i].bytes[thing], moment);
+    l->place[i].at[thing] = tutti_nn_life(&l->lives, l->map[i].bytes[thing], moment);
 }
 
 /* Does the layer write its output over its input? What backward needs must stay: the output of a
@@ -256,35 +256,36 @@ static bool in_place(const image *b, int i, bool train)
            (m->layer.kind == TUTTI_LAYER_BATCH_NORM && !train && m[-1].layer.kind == TUTTI_LAYER_CONV2D);
 }
 
-static void forward_lives(const image *b, image_layout *l, int i, bool train)
+static void forward_lives(const image *b, image_layout *l, int i, bool train, int now)
 {
     static const enum thing own[] = { STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH };
     const nn_map *m = &b->net->maps[i];
-    image_room *r = &l->map[i];
+    image_place *r = &l->place[i];
 
-    if (in_place(b, i, train))
+    if (r->at[OUT] != NN_NONE)
+        ; /* the segment's end, which has its place */
+    else if (in_place(b, i, train))
         r->at[OUT] = r[-1].at[OUT];
     else
-        take(l, i, OUT, i);
+        take(l, i, OUT, now);
     for (size_t k = 0; k < TUTTI_LENGTH(own); k++)
-        take(l, i, own[k], i);
-    tutti_nn_touch(&l->lives, r->at[OUT], i);
+        take(l, i, own[k], now);
+    tutti_nn_touch(&l->lives, r->at[OUT], now);
     if (i > 0)
-        tutti_nn_touch(&l->lives, r[-1].at[OUT], i);
+        tutti_nn_touch(&l->lives, r[-1].at[OUT], now);
     if (m->layer.kind == TUTTI_LAYER_JOIN)
-        tutti_nn_touch(&l->lives, l->map[m->partner].at[OUT], i);
+        tutti_nn_touch(&l->lives, l->place[m->partner].at[OUT], now);
 }
 
 /* slope: of the map's output. Gives that of its input. */
-static int back_lives(const image *b, image_layout *l, int i, int slope)
+static int back_lives(const image *b, image_layout *l, int i, int slope, int now)
 {
     static const enum thing own[] = { WINPUT,    WSLOPE, GRADIENT, PLAIN,        BIAS,
                                       DATA_COPY, DSLOPE, DRESULT,  BACK_SCRATCH, MASKED };
     const nn_map *m = &b->net->maps[i];
-    const int now = 2 * b->net->map_count - i;
     /* the slope is also the branch's: not to be written */
     const bool held = i + 1 < b->net->map_count && m[1].layer.kind == TUTTI_LAYER_JOIN;
-    image_room *r = &l->map[i];
+    image_place *r = &l->place[i];
 
     r->at[SLOPE] = r->at[BACK] = slope;
     tutti_nn_touch(&l->lives, slope, now);
@@ -305,7 +306,7 @@ static int back_lives(const image *b, image_layout *l, int i, int slope)
         if (held)
             take(l, i, BACK, now);
         break;
-    case TUTTI_LAYER_JOIN: l->map[m->partner].at[RESIDUAL] = slope; break;
+    case TUTTI_LAYER_JOIN: l->place[m->partner].at[RESIDUAL] = slope; break;
     case TUTTI_LAYER_BRANCH: tutti_nn_touch(&l->lives, r->at[RESIDUAL], now); break;
     default: take(l, i, BACK, now); break;
     }
@@ -313,23 +314,54 @@ static int back_lives(const image *b, image_layout *l, int i, int slope)
     return r->at[BACK];
 }
 
+static void nowhere(image_place *p)
+{
+    for (int k = 0; k < THINGS; k++)
+        p->at[k] = NN_NONE;
+}
+
+/* The last segment is as forward left it. Of the others only the end is there. */
+static void begin_back(const image *b, image_layout *l)
+{
+    bool ends = true;
+
+    for (int i = b->net->map_count - 1; i >= 0 && l->back != l->forward; i--) {
+        const nn_map *m = &b->net->maps[i];
+        ends = m->dropped && (m[1].layer.segment || (ends && m[1].layer.kind == TUTTI_LAYER_BRANCH));
+        if (m->dropped)
+            nowhere(&l->back[i]);
+        else
+            l->back[i] = l->forward[i];
+        if (ends)
+            l->back[i].at[OUT] = l->forward[i].at[OUT];
+    }
+    l->place = l->back;
+}
+
 static void lay_out(void *self, bool train)
 {
     image *b = self;
     image_layout *l = &b->layouts[train];
     const int n = b->net->map_count;
+    int now = n, slope;
 
+    l->place = l->forward;
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < THINGS; k++)
-            l->map[i].at[k] = NN_NONE;
+        nowhere(&l->place[i]);
     l->filled = tutti_nn_life(&l->lives, train ? 0 : map_bytes(b->net->sample, b->base.piece), 0);
     for (int i = 0; i < n; i++)
-        forward_lives(b, l, i, train);
-    tutti_nn_touch(&l->lives, l->map[n - 1].at[OUT], n);
-    if (train) {
-        l->last_slope = tutti_nn_life(&l->lives, l->map[n - 1].bytes[SLOPE], n);
-        for (int i = n - 1, slope = l->last_slope; i >= 0; i--)
-            slope = back_lives(b, l, i, slope);
+        forward_lives(b, l, i, train, i);
+    tutti_nn_touch(&l->lives, l->place[n - 1].at[OUT], n);
+    if (!train)
+        return;
+    slope = l->last_slope = tutti_nn_life(&l->lives, l->map[n - 1].bytes[SLOPE], n);
+    begin_back(b, l);
+    for (int end = n, first; end > 0; end = first) { /* segment by segment, the last first */
+        first = nn_image_segment_first(b->net, end - 1);
+        for (int i = first; i < end && b->net->maps[i].again; i++)
+            forward_lives(b, l, i, true, ++now);
+        for (int i = end - 1; i >= first; i--)
+            slope = back_lives(b, l, i, slope, ++now);
     }
 }
 

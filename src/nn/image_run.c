@@ -26,7 +26,7 @@ static void *in_arena(const image *b, int buffer)
 
 static void *at(const image *b, int i, enum thing thing)
 {
-    return in_arena(b, b->layout->map[i].at[thing]);
+    return in_arena(b, b->layout->place[i].at[thing]);
 }
 
 /* ---- a run ---- */
@@ -39,6 +39,7 @@ static tutti_status image_begin(void *self, const nn_run *run, tutti_error *err)
     b->run = *run;
     tutti_nn_dn_copies_begin(&b->core, run->values, run->same_weights);
     b->layout = &b->layouts[run->train];
+    b->layout->place = b->layout->forward;
     if (b->samples > run->samples) {
         float *filled = in_arena(b, b->layout->filled);
         memcpy(filled, run->x, (size_t)run->samples * values * sizeof *filled);
@@ -186,10 +187,24 @@ static tutti_status image_forward(void *self, int unit, int64_t first, int64_t c
     return tutti_nn_dn_leave(before, status);
 }
 
+static tutti_status image_again(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    image *b = self;
+    const int before = tutti_nn_dn_enter(&b->core);
+    tutti_status status = TUTTI_OK;
+
+    (void)first, (void)count;
+    for (int i = b->net->unit_map[unit]; i < b->net->unit_map[unit + 1] && status == TUTTI_OK; i++)
+        if (b->net->maps[i].again)
+            status = forward_map(b, i, err);
+    return tutti_nn_dn_leave(before, status);
+}
+
 static void image_loss(void *self, double divisor, double *sum, int64_t *correct)
 {
     const image *b = self;
 
+    b->layout->place = b->layout->back; /* from here on */
     tutti_nn_dn_entropy(&b->run, (size_t)b->net->classes, at(b, b->net->map_count - 1, OUT), divisor,
                         b->run.train ? in_arena(b, b->layout->last_slope) : NULL, sum, correct);
 }
@@ -355,8 +370,12 @@ static void image_close(void *self)
     if (b == NULL)
         return;
     tutti_nn_layered_close(&b->base);
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
         tutti_free(b->layouts[k].map);
+        if (b->layouts[k].back != b->layouts[k].forward)
+            tutti_free(b->layouts[k].back);
+        tutti_free(b->layouts[k].forward);
+    }
     tutti_free(b);
 }
 
@@ -395,12 +414,15 @@ static tutti_status image_open(void **out, const nn_net *net, const nn_settings 
                             .piece = settings->piece,
                             .lives = { &b->layouts[false].lives, &b->layouts[true].lives } };
     for (int k = 0; k < 2; k++) {
-        b->layouts[k].map = tutti_alloc(n, sizeof *b->layouts[k].map);
-        if (b->layouts[k].map == NULL)
+        image_layout *l = &b->layouts[k];
+        l->map = tutti_alloc(n, sizeof *l->map);
+        l->forward = tutti_alloc(n, sizeof *l->forward);
+        l->back = k == true && b->net->recomputes ? tutti_alloc(n, sizeof *l->back) : l->forward;
+        if (l->map == NULL || l->forward == NULL || l->back == NULL)
             status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %zu layers", n);
     }
     if (status == TUTTI_OK)
-        status = tutti_nn_layered_open(&b->base, settings, THINGS * n + 2, err);
+        status = tutti_nn_layered_open(&b->base, settings, (b->net->recomputes ? 2 : 1) * THINGS * n + 2, err);
     if (status == TUTTI_OK)
         status = open_copies(b, err);
     if (status == TUTTI_OK)
@@ -423,7 +445,10 @@ static bool image_widens(const void *self)
 static size_t image_bytes(const void *self)
 {
     const image *b = self;
-    return sizeof *b + 2 * (size_t)b->net->map_count * sizeof(image_room) + tutti_nn_layered_bytes(&b->base);
+    return sizeof *b +
+           (size_t)b->net->map_count *
+               (2 * sizeof(image_room) + (b->net->recomputes ? 3 : 2) * sizeof(image_place)) +
+           tutti_nn_layered_bytes(&b->base);
 }
 
 static int image_describe(const void *self, char *text, size_t bytes)
@@ -450,6 +475,7 @@ const nn_backend tutti_nn_image = {
     .begin = image_begin,
     .forward = image_forward,
     .loss = image_loss,
+    .again = image_again,
     .weights = image_weights,
     .data = image_data,
     .evaluated = image_evaluated,

@@ -10,7 +10,8 @@
      that writes the output of a batch norm or join. Its mask is that output.
    - Slopes: a join hands its slope to its branch and keeps it, so what stands before the join in
      the body must not write it and gets a new buffer. The branch adds it to what the body gave.
-   - Moments of the arena: forward of map i is i, the loss n, backward of map i 2n - i.
+   - Moments of the arena: forward of map i is i, the loss n, then backward, map by map. Segments
+     are as in sequence_run.h.
    - Training is laid out for the full block. An evaluation runs pieces of PIECE samples filled up
      with zeros, so that no sample's loss depends on how many there are (as DN_PIECE).
    - Own loops run on the calling thread; oneDNN on as many as were asked for.
@@ -46,13 +47,15 @@ enum thing {
     THINGS
 };
 
-/* the most that any plan needed; buffers by index */
-typedef struct image_room { size_t bytes[THINGS]; int at[THINGS]; } image_room;
+typedef struct image_room { size_t bytes[THINGS]; } image_room; /* the most that any plan needed */
+typedef struct image_place { int at[THINGS]; } image_place;     /* buffers by index */
 
 typedef struct image_layout {
     nn_lives lives;
     int filled, last_slope;
     image_room *map;
+    image_place *forward, *back; /* by map; the same but in training with segments */
+    image_place *place;          /* of the half that runs: one of the two */
 } image_layout;
 
 typedef struct image {

@@ -22,15 +22,16 @@ static void add(list *l, tutti_layer layer)
     l->count++;
 }
 
-/* 3x3 convolution and batch norm, called `prefix`c`k` and `prefix`n`k`. */
-static void conv_norm(list *l, const char *prefix, int k, int channels, int stride)
+/* 3x3 convolution and batch norm, called `prefix`c`k` and `prefix`n`k`. segment: begins one. */
+static void conv_norm(list *l, const char *prefix, int k, int channels, int stride, bool segment)
 {
     tutti_layer conv = { .kind = TUTTI_LAYER_CONV2D,
                          .out = channels,
                          .kernel = 3,
                          .stride = stride,
                          .padding = 1,
-                         .bare = true },
+                         .bare = true,
+                         .segment = segment },
                 norm = { .kind = TUTTI_LAYER_BATCH_NORM };
 
     snprintf(conv.name, sizeof conv.name, "%.10sc%d", prefix, k % 100);
@@ -43,10 +44,12 @@ static void relu(list *l) { add(l, (tutti_layer){ .kind = TUTTI_LAYER_RELU }); }
 
 /* ---- resnet ---- */
 enum { DEPTH_MAX = 110, STAGES = 3 };
-typedef struct resnet { int64_t depth; } resnet;
+typedef struct resnet { int64_t depth; bool recompute; } resnet;
 static const tutti_option resnet_options[] = {
     { "depth", TUTTI_INT, TUTTI_AT(resnet, depth), 20, 8, DEPTH_MAX, NULL,
       "layers with weights: 6n + 2, that is 8, 14, 20, ..." },
+    { "recompute", TUTTI_BOOL, TUTTI_AT(resnet, recompute), 0, 0, 1, NULL,
+      "keep what goes into each block alone, and compute the rest again in backward: less memory, the same bits" },
     { 0 },
 };
 
@@ -54,6 +57,7 @@ static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, t
                                   int *count, tutti_error *err)
 {
     const int64_t depth = ((const resnet *)self)->depth;
+    const bool segments = ((const resnet *)self)->recompute;
     const int blocks = (int)((depth - 2) / 6);
     list l = { layers, room, 0 };
     char prefix[16];
@@ -64,15 +68,15 @@ static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, t
                           "resnet of depth %lld: it must be 6n + 2, for %d stages of n blocks of two convolutions; "
                           "near are %lld and %lld",
                           (long long)depth, STAGES, (long long)(6 * blocks + 2), (long long)(6 * blocks + 8));
-    conv_norm(&l, "", 0, 16, 1);
+    conv_norm(&l, "", 0, 16, 1, false);
     relu(&l);
     for (int stage = 0; stage < STAGES; stage++)
         for (int block = 0; block < blocks; block++) {
             snprintf(prefix, sizeof prefix, "s%d.%d.", stage, block);
             add(&l, (tutti_layer){ .kind = TUTTI_LAYER_BRANCH });
-            conv_norm(&l, prefix, 1, 16 << stage, stage > 0 && block == 0 ? 2 : 1);
+            conv_norm(&l, prefix, 1, 16 << stage, stage > 0 && block == 0 ? 2 : 1, segments);
             relu(&l);
-            conv_norm(&l, prefix, 2, 16 << stage, 1);
+            conv_norm(&l, prefix, 2, 16 << stage, 1, false);
             add(&l, (tutti_layer){ .kind = TUTTI_LAYER_JOIN });
             relu(&l);
         }
@@ -92,20 +96,22 @@ const tutti_model_ops tutti_nn_resnet = {
 
 /* ---- vgg ---- */
 enum { VGG_SIDE_MIN = 1 << STAGES };
-typedef struct vgg { int size; } vgg;
+typedef struct vgg { int size; bool recompute; } vgg;
 static const tutti_option vgg_options[] = {
     { "size", TUTTI_CHOICE, TUTTI_AT(vgg, size), 0, 0, 0, "small",
       "small: three pairs of convolutions of 32, 64 and 128 channels" },
+    { "recompute", TUTTI_BOOL, TUTTI_AT(vgg, recompute), 0, 0, 1, NULL,
+      "keep what goes into each pair alone, and compute the rest again in backward: less memory, the same bits" },
     { 0 },
 };
 
 static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
                                tutti_error *err)
 {
+    const bool segments = ((const vgg *)self)->recompute; /* there is one size */
     list l = { layers, room, 0 };
     char prefix[16];
 
-    (void)self; /* there is one size */
     *count = 0;
     if (task->height < VGG_SIDE_MIN || task->width < VGG_SIDE_MIN)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -114,7 +120,7 @@ static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutt
     for (int stage = 0; stage < STAGES; stage++) {
         snprintf(prefix, sizeof prefix, "s%d.", stage);
         for (int k = 1; k <= 2; k++) {
-            conv_norm(&l, prefix, k, 32 << stage, 1);
+            conv_norm(&l, prefix, k, 32 << stage, 1, segments && k == 1);
             relu(&l);
         }
         add(&l, (tutti_layer){ .kind = TUTTI_LAYER_MAXPOOL2D, .kernel = 2 });

@@ -59,10 +59,12 @@ const tutti_model_ops tutti_nn_wordlm = {
 
 /* ---- blstm: nn.LSTM(num_layers=layers, bidirectional=True), the mean over the frames, a linear
    layer. An image is taken row by row, so it runs on any samples of one channel ---- */
-typedef struct blstm { int64_t layers, hidden; } blstm;
+typedef struct blstm { int64_t layers, hidden; bool recompute; } blstm;
 static const tutti_option blstm_options[] = {
     { "layers", TUTTI_INT, TUTTI_AT(blstm, layers), 2, 1, 100, NULL, "of LSTMs, each in both directions" },
     { "hidden", TUTTI_INT, TUTTI_AT(blstm, hidden), 128, 1, 65536, NULL, "values of a direction" },
+    { "recompute", TUTTI_BOOL, TUTTI_AT(blstm, recompute), 0, 0, 1, NULL,
+      "keep what goes into each LSTM alone, and compute the rest again in backward: less memory, the same bits" },
     { 0 },
 };
 
@@ -89,7 +91,9 @@ static tutti_status blstm_layers(const void *self, const tutti_nn_task *task, tu
         else if (i == *count - 2)
             layers[i] = (tutti_layer){ .kind = TUTTI_LAYER_MEAN };
         else
-            layers[i] = (tutti_layer){ .kind = TUTTI_LAYER_LSTM, .out = (int)m->hidden, .both = true };
+            layers[i] = (tutti_layer){
+                .kind = TUTTI_LAYER_LSTM, .out = (int)m->hidden, .both = true, .segment = m->recompute && i > 1
+            };
         if (layers[i].kind == TUTTI_LAYER_LSTM)
             snprintf(layers[i].name, sizeof layers[i].name, "lstm.%d", (i - 1) % 1000);
     }

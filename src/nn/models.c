@@ -42,7 +42,13 @@ static const tutti_model_ops mlp_ops = {
 
 /* ---- cnn: two convolutions with pooling, two linear layers ---- */
 enum { CNN_SIDE_MIN = 10 }; /* -2 for the first window, halved, -2, halved: ((10 - 2) / 2 - 2) / 2 = 1 */
-static const tutti_option cnn_options[] = { { 0 } };
+typedef struct cnn { bool recompute; } cnn;
+static const tutti_option cnn_options[] = {
+    { "recompute", TUTTI_BOOL, TUTTI_AT(cnn, recompute), 0, 0, 1, NULL,
+      "keep what the convolutions give the linear layers alone, and compute the rest again in backward: less memory, "
+      "the same bits" },
+    { 0 },
+};
 
 static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
                                tutti_error *err)
@@ -51,11 +57,11 @@ static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutt
         { TUTTI_LAYER_CONV2D, 32, 3 }, { TUTTI_LAYER_RELU, 0, 0 }, { TUTTI_LAYER_MAXPOOL2D, 0, 2 },
         { TUTTI_LAYER_CONV2D, 64, 3 }, { TUTTI_LAYER_RELU, 0, 0 }, { TUTTI_LAYER_MAXPOOL2D, 0, 2 },
         { TUTTI_LAYER_FLATTEN, 0, 0 },
-        { TUTTI_LAYER_LINEAR, 128, 0 }, { TUTTI_LAYER_RELU, 0, 0 },
+        { .kind = TUTTI_LAYER_LINEAR, .out = 128, .segment = ((const cnn *)self)->recompute },
+        { TUTTI_LAYER_RELU, 0, 0 },
         { TUTTI_LAYER_LINEAR, task->classes, 0 },
     };
 
-    (void)self;
     *count = 0;
     if (task->height < CNN_SIDE_MIN || task->width < CNN_SIDE_MIN)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -66,7 +72,7 @@ static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutt
 
 static const tutti_model_ops cnn_ops = {
     .name = "cnn", .title = "two 3x3 convolutions of 32 and 64 channels with pooling, two linear layers",
-    .options = cnn_options, .self_bytes = 1, .layers = cnn_layers,
+    .options = cnn_options, .self_bytes = sizeof(cnn), .layers = cnn_layers,
 };
 
 /* ---- the models of the synthetic problems ---- */
@@ -108,7 +114,12 @@ static const tutti_model_ops logistic_ops = {
    what a block adds, but not on the weights of attention, which exist a tile at a time ---- */
 enum { GPT_LEARNED, GPT_ROTARY };
 enum { GPT_LAYER_NORM, GPT_RMS_NORM };
-typedef struct gpt { int64_t layers, dim, heads, context, vocab; double dropout; int positions, norm; bool tied; } gpt;
+typedef struct gpt {
+    int64_t layers, dim, heads, context, vocab;
+    double dropout;
+    int positions, norm;
+    bool tied, recompute;
+} gpt;
 static const tutti_option gpt_options[] = {
     { "layers", TUTTI_INT, TUTTI_AT(gpt, layers), 4, 1, 1000, NULL, "blocks of attention and linear layers" },
     { "dim", TUTTI_INT, TUTTI_AT(gpt, dim), 256, 1, 65536, NULL, "values of a token's row" },
@@ -121,6 +132,8 @@ static const tutti_option gpt_options[] = {
       "a table added to the embedding, or queries and keys turned by their places" },
     { "norm", TUTTI_CHOICE, TUTTI_AT(gpt, norm), GPT_LAYER_NORM, 0, 0, "layer|rms", "layer norm, or RMS norm" },
     { "tied", TUTTI_BOOL, TUTTI_AT(gpt, tied), 0, 0, 1, NULL, "the output matrix is the embedding's" },
+    { "recompute", TUTTI_BOOL, TUTTI_AT(gpt, recompute), 0, 0, 1, NULL,
+      "keep what goes into each block alone, and compute the rest again in backward: less memory, the same bits" },
     { 0 },
 };
 
@@ -159,7 +172,7 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
         optional(!rotary, (tutti_layer){ .kind = TUTTI_LAYER_POSITIONS, .deviation = deviation, .name = "pe" }), drop,
     }, block[] = {
         { .kind = TUTTI_LAYER_BRANCH },
-        { .kind = norm, .name = "l1" },
+        { .kind = norm, .name = "l1", .segment = g->recompute },
         { .kind = TUTTI_LAYER_LINEAR, .out = 3 * dim, .deviation = deviation, .name = "qkv" },
         optional(rotary, (tutti_layer){ .kind = TUTTI_LAYER_ROTARY, .heads = heads }),
         { .kind = TUTTI_LAYER_ATTENTION, .heads = heads },

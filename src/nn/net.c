@@ -77,6 +77,12 @@ static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *e
     if (layer->out < 1 || layer->out > OUT_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has %d outputs; it must have from 1 to %d", i,
                           tutti_nn_layer_name(layer->kind), layer->out, OUT_MAX);
+    if (layer->segment && (layer->kind != TUTTI_LAYER_LINEAR || net->unit_count == 0 ||
+                           net->unit_count != net->conv_count))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (%s) begins a segment; behind plain convolutions only the first linear layer can",
+                          i, tutti_nn_layer_name(layer->kind));
+    net->recomputes = net->recomputes || layer->segment;
     *u =
         (nn_unit){ .kind = layer->kind, .index = i, .first = net->unit_count == 0 ? 0 : i, .end = i + 1, .in = *shape };
     if (layer->kind == TUTTI_LAYER_LINEAR) {
@@ -118,6 +124,9 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
     const tutti_layer *layer = &net->layers[i];
     nn_unit *u = net->unit_count > 0 ? &net->units[net->unit_count - 1] : NULL;
 
+    if (layer->segment)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) begins a segment; it has no parameters", i,
+                          tutti_nn_layer_name(layer->kind));
     if (layer->kind == TUTTI_LAYER_FLATTEN) {
         *shape = (nn_shape){ nn_values(*shape), 1, 1 };
         if (u != NULL)

@@ -60,15 +60,32 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table of %d layers with parameters", nn->units);
     for (int u = 0; u < nn->units && im != NULL; u++) {
         const nn_map *m = &im->maps[im->unit_map[u]];
-        nn->unit[u] = (nn_part){ m->param, m->params, m->flops };
+        nn->unit[u] = (nn_part){ m->param, m->params, m->flops, .segment = -1 };
+        for (int i = im->unit_map[u]; i < im->unit_map[u + 1]; i++) {
+            nn->unit[u].flops_again += im->maps[i].again ? im->maps[i].flops : 0;
+            nn->unit[u].again = nn->unit[u].again || im->maps[i].again;
+        }
+        if (m->dropped)
+            nn->unit[u].segment = u == 0 || m->layer.segment ? u : nn->unit[u - 1].segment;
     }
     for (int u = 0; u < nn->units && s == NULL && im == NULL; u++)
-        nn->unit[u] =
-            (nn_part){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net), net->units[u].flops };
+        nn->unit[u] = (nn_part){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net),
+                                 net->units[u].flops, .segment = -1 };
+    for (int u = 0; u < nn->convs && net->recomputes; u++) {
+        nn->unit[u].segment = 0;
+        nn->unit[u].again = true;
+        nn->unit[u].flops_again = nn->unit[u].flops;
+    }
     for (int u = 0; u < nn->units && s != NULL; u++) {
-        nn->unit[u] = (nn_part){ s->nodes[nn_unit_own(s, u)].param, s->nodes[nn_unit_own(s, u)].params, .flops = 0 };
-        for (int i = s->unit_node[u]; i < s->unit_node[u + 1]; i++)
+        const nn_node *own = &s->nodes[nn_unit_own(s, u)];
+        nn->unit[u] = (nn_part){ own->param, own->params, .segment = -1 };
+        for (int i = s->unit_node[u]; i < s->unit_node[u + 1]; i++) {
             nn->unit[u].flops += s->nodes[i].flops;
+            nn->unit[u].flops_again += s->nodes[i].again ? s->nodes[i].flops : 0;
+            nn->unit[u].again = nn->unit[u].again || s->nodes[i].again;
+        }
+        if (own->dropped)
+            nn->unit[u].segment = u == 0 || own->layer.segment ? u : nn->unit[u - 1].segment;
     }
     for (int k = 0; k < nn->params; k++) {
         nn->count[k] = s != NULL ? s->params[k].count : im != NULL ? im->params[k].count : nn_param_values(net, k);
@@ -341,7 +358,7 @@ void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward)
     *forward = *backward = 0;
     for (int u = 0; u < nn->units; u++) {
         *forward += nn->unit[u].flops;
-        *backward += nn->unit[u].flops * (u > 0 ? 2 : 1);
+        *backward += nn->unit[u].flops * (u > 0 ? 2 : 1) + nn->unit[u].flops_again;
     }
 }
 

@@ -46,6 +46,7 @@ typedef struct nn_net {
     int layer_count;
     nn_unit units[NN_UNITS_MAX];
     int unit_count, conv_count;  /* units [0, conv_count) are convolutions, the others linear */
+    bool recomputes;             /* they are a segment that is not kept */
 } nn_net;
 
 static inline int64_t nn_values(nn_shape s) { return s.channels * s.height * s.width; }
@@ -169,6 +170,9 @@ typedef struct nn_backend {
        train, the gradient of the sum / divisor and what run->losses wants. Ties go to the lowest
        class; a sample whose loss is not finite is never right. */
     void (*loss)(void *self, double divisor, double *sum, int64_t *correct);
+    /* Forward again of the unit's layers whose output was not kept and backward wants. Of a segment
+       units ascend; then follow their `weights` and `data`. NULL: it keeps all there is. */
+    tutti_status (*again)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
     /* Gradients of the unit's parameters: final with the tile that ends the run. Units descend; the
        tile's `data` call of the unit above came before. */
     tutti_status (*weights)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);

@@ -55,8 +55,17 @@ static tutti_status onednn_forward(void *self, int unit, int64_t first, int64_t 
     const int before = tutti_nn_dn_enter(&b->core);
 
     b->core.scratch = dn_at(b, unit, DN_FORWARD_SCRATCH);
-    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_forward(b, unit, first, count, err)
+    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_forward(b, unit, first, count, false, err)
                                                       : tutti_nn_dn_linear_forward(b, unit, err));
+}
+
+static tutti_status onednn_again(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    onednn *b = self;
+    const int before = tutti_nn_dn_enter(&b->core);
+
+    b->core.scratch = dn_at(b, unit, DN_AGAIN_SCRATCH);
+    return tutti_nn_dn_leave(before, tutti_nn_dn_conv_forward(b, unit, first, count, true, err));
 }
 
 static tutti_status onednn_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
@@ -217,6 +226,7 @@ const nn_backend tutti_nn_onednn = {
     .begin = onednn_begin,
     .forward = onednn_forward,
     .loss = onednn_loss,
+    .again = onednn_again,
     .weights = onednn_weights,
     .data = onednn_data,
     .evaluated = onednn_evaluated,

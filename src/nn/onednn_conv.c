@@ -16,7 +16,8 @@
    - oneDNN fills the channels of the network's input up to a block of its own and multiplies zeros:
      eight times the work where an image is grey and vectors are of eight. The gradients of such
      weights are our own loops' (loops.h).
-   - Of every tile only the pooled output and the place of each maximum stay until backward.
+   - Of every tile only the pooled output and the place of each maximum stay until backward. With
+     `recomputes` they do not either: a tile goes forward again before it goes back.
    - Gradients of weights are summed over the tiles of one size in their blocked layout, then
      brought to the plain gradient. */
 #include "onednn_internal.h"
@@ -357,15 +358,15 @@ static tutti_status copy_weights(onednn *b, dn_op *give, int unit, void *copy, u
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
+tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_t count, bool again, tutti_error *err)
 {
     const nn_unit *u = &b->net->units[unit];
     dn_conv *c = unit_of(b, unit, count);
     void *copy = b->arena + c->forward_copy, *out = act_of(b, unit, first),
-         *wide = u->pool > 0 ? dn_at(b, unit, DN_WIDE) : out;
+         *wide = u->pool > 0 ? dn_at(b, unit, again ? DN_AGAIN_WIDE : DN_WIDE) : out;
     void *x = input_of(b, unit, first, count);
 
-    TUTTI_TRY(turn(b, &c->conv_input, dn_at(b, unit, DN_INPUT), &x, err));
+    TUTTI_TRY(turn(b, &c->conv_input, dn_at(b, unit, again ? DN_AGAIN_INPUT : DN_INPUT), &x, err));
     TUTTI_TRY(copy_weights(b, &c->give_forward, unit, copy, &c->forward_version, err));
     {
         void *const pointers[] = { x, copy, (void *)b->run.values[nn_bias(b->net, unit)], wide };
@@ -374,7 +375,7 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
     if (u->pool > 0)
         tutti_nn_pool(b->loops, b->core.threads, &c->wide, (size_t)u->pool, wide, out,
                       b->run.train ? workspace_of(b, unit, first) : NULL, u->relu);
-    if (c->flatten.primitive != NULL) {
+    if (c->flatten.primitive != NULL && !again) {
         void *const pointers[] = { out, (float *)dn_at(b, unit, DN_ROWS) + first * nn_values(u->out) };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->flatten, pointers, err));
     }

@@ -90,8 +90,8 @@ typedef struct dn_linear_plan {
 } dn_linear_plan;
 
 /* What a run keeps for a unit, each with a place of its own in the arena. All float32 but the
-   workspace. DN_ACT and DN_WORKSPACE of convolutions have a place a tile in training, DN_ACT one in
-   an evaluation. */
+   workspace. DN_ACT and DN_WORKSPACE of convolutions have a place a tile in training, or one if
+   tiles are computed again. DN_ACT has one in an evaluation. */
 enum dn_thing {
     DN_ACT,            /* the unit's output; of convolutions in conv's or pooling's layout */
     DN_WORKSPACE,      /* where the largest value of each of pooling's windows stood */
@@ -113,6 +113,9 @@ enum dn_thing {
     DN_SUM, DN_PART,   /* of the weights: over the tiles of one size, of one tile */
     DN_BIAS_SUM, DN_BIAS_PART,
     DN_PLAIN,          /* of the weights in plain order */
+
+    /* DN_INPUT, DN_WIDE and DN_FORWARD_SCRATCH of a tile that is computed again. */
+    DN_AGAIN_INPUT, DN_AGAIN_WIDE, DN_AGAIN_SCRATCH,
     DN_THINGS
 };
 enum { DN_SCRATCHES = DN_DATA_SCRATCH - DN_FORWARD_SCRATCH + 1 };
@@ -333,8 +336,9 @@ tutti_status tutti_nn_dn_lstm_data(dn_core *core, dn_lstm *l, const dn_lstm_run 
 /* ---- onednn_conv.c ---- */
 tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err);
 void tutti_nn_dn_conv_close(onednn *b, dn_conv_plan *plan);
+/* again: in backward, for what `weights` reads; what linear units read is still there. */
 tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_t count,
-                                      tutti_error *err);
+                                      bool again, tutti_error *err);
 tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_t count,
                                       tutti_error *err);
 tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t count,

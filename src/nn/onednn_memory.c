@@ -3,7 +3,8 @@
 
      0 .. U-1       forward of unit u (U units)
      U              the loss
-     U+1, U+2 ..    for u from U-1 down to 0: weights, then data
+     U+1, U+2 ..    for u from U-1 down to 0: weights, then data. If tiles are computed again, the
+                    forwards of convolutions stand before their first weights
 
    Each thing of dn_thing lives from the call that writes it to the last one that reads it.
    Convolutions run these calls in tiles. What belongs to the tile alone lives from call to call.
@@ -20,7 +21,9 @@ typedef struct lives { onednn *b; nn_buffer *list; dn_layout *layout; int count;
 
 static int weights_at(const onednn *b, int unit)
 {
-    return b->net->unit_count + 1 + 2 * (b->net->unit_count - 1 - unit);
+    const int convs = b->net->conv_count;
+    return b->net->unit_count + 1 + 2 * (b->net->unit_count - 1 - unit) +
+           (b->net->recomputes && unit < convs ? convs : 0);
 }
 
 /* The last call that handles the gradient of what the unit's layer gives. */
@@ -54,9 +57,10 @@ static void conv_lives(lives *l, int u, bool train, int64_t rows)
 {
     const onednn *b = l->b;
     const int convs = b->net->conv_count, last = convs - 1, weights = weights_at(b, u), data = weights + 1;
-    const int block = weights_at(b, last), end = weights_at(b, 0); /* of the backward tiles */
     const bool pools = b->net->units[u].pool > 0;
-    const size_t tiles = train ? (size_t)((rows + DN_TILE - 1) / DN_TILE) : 0;
+    const bool again = b->net->recomputes;
+    const int block = weights_at(b, last) - (again ? convs : 0), end = weights_at(b, 0); /* of the backward tiles */
+    const size_t tiles = !train ? 0 : again ? 1 : (size_t)((rows + DN_TILE - 1) / DN_TILE);
     const size_t plain_rows = (size_t)rows * largest(b, u, DN_ROWS);
 
     live(l, u, DN_INPUT, largest(b, u, DN_INPUT), u, u);
@@ -67,10 +71,16 @@ static void conv_lives(lives *l, int u, bool train, int64_t rows)
         live(l, u, DN_ACT, largest(b, u, DN_ACT), u, u == last ? u : u + 1);
         return;
     }
-    l->layout->act_step[u] = lines(largest(b, u, DN_ACT));
-    l->layout->workspace_step[u] = lines(largest(b, u, DN_WORKSPACE));
-    live(l, u, DN_ACT, l->layout->act_step[u] * tiles, 0, end);
-    live(l, u, DN_WORKSPACE, l->layout->workspace_step[u] * tiles, 0, end);
+    l->layout->act_step[u] = again ? 0 : lines(largest(b, u, DN_ACT));
+    l->layout->workspace_step[u] = again ? 0 : lines(largest(b, u, DN_WORKSPACE));
+    live(l, u, DN_ACT, lines(largest(b, u, DN_ACT)) * tiles, 0, end);
+    live(l, u, DN_WORKSPACE, lines(largest(b, u, DN_WORKSPACE)) * tiles, 0, end);
+    if (again) {
+        const int now = block + u;
+        live(l, u, DN_AGAIN_INPUT, largest(b, u, DN_INPUT), now, now);
+        live(l, u, DN_AGAIN_WIDE, largest(b, u, DN_WIDE), now, now);
+        live(l, u, DN_AGAIN_SCRATCH, l->layout->scratch[u][0], now, now);
+    }
     if (u == last)
         live(l, u, DN_ROWS_SLOPE, plain_rows, weights_at(b, convs) + 1, end);
     live(l, u, DN_SLOPE, largest(b, u, DN_SLOPE), u == last ? weights : weights - 1, pools ? weights : slope_end(b, u));

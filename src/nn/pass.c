@@ -56,10 +56,10 @@ static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit,
 
 /* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left out: below 1
    % of the models here. */
-static void charge(const tutti_nn *nn, int unit, int64_t samples)
+static void charge(const tutti_nn *nn, double flops, int64_t samples)
 {
     if (nn->device != NULL)
-        tutti_device_charge(nn->device, nn->unit[unit].flops * (double)samples, 0);
+        tutti_device_charge(nn->device, flops * (double)samples, 0);
 }
 
 /* ---- the halves of a pass. samples = 0: the calls alone ---- */
@@ -82,7 +82,7 @@ static tutti_status forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t 
     TUTTI_TRY(nn->ops->forward(nn->backend, unit, first, count, err));
     if (timed_here(nn))
         nn_times_end(&nn->times, unit, false, begun);
-    charge(nn, unit, count);
+    charge(nn, nn->unit[unit].flops, count);
     return TUTTI_OK;
 }
 
@@ -118,7 +118,7 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
 
     if (count > 0) {
         TUTTI_TRY(nn->ops->weights(nn->backend, unit, first, count, err));
-        charge(nn, unit, count);
+        charge(nn, nn->unit[unit].flops, count);
         if (timed_here(nn))
             nn_times_end(&nn->times, unit, true, begun);
     }
@@ -133,9 +133,42 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
     begun = nn_times_begin(&nn->times);
     if (count > 0 && unit > 0) {
         TUTTI_TRY(nn->ops->data(nn->backend, unit, first, count, err));
-        charge(nn, unit, count);
+        charge(nn, nn->unit[unit].flops, count);
         if (timed_here(nn))
             nn_times_end(&nn->times, unit, true, begun);
+    }
+    return TUTTI_OK;
+}
+
+/* Is the unit the last of a segment that was dropped? */
+static bool ends_segment(const tutti_nn *nn, int unit)
+{
+    const int segment = nn->unit[unit].segment;
+    return segment >= 0 && (unit + 1 == nn->units || nn->unit[unit + 1].segment != segment);
+}
+
+static tutti_status forward_again(tutti_nn *nn, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    const int64_t begun = nn_times_begin(&nn->times);
+
+    TUTTI_TRY(nn->ops->again(nn->backend, unit, first, count, err));
+    if (timed_here(nn))
+        nn_times_end(&nn->times, unit, true, begun);
+    charge(nn, nn->unit[unit].flops_again, count);
+    return TUTTI_OK;
+}
+
+/* Those units of a segment that are computed again, from its first to `last`. They stay needed. */
+static tutti_status segment_again(tutti_nn *nn, int last, int64_t samples, const tutti_nn_hooks *hooks,
+                                  tutti_error *err)
+{
+    for (int u = nn->unit[last].segment; u <= last; u++) {
+        if (!nn->unit[u].again)
+            continue;
+        if (u > 0 || !nn->tied)
+            TUTTI_TRY(need(hooks, u, true, err));
+        if (samples > 0 && nn->ops->again != NULL)
+            TUTTI_TRY(forward_again(nn, u, 0, samples, err));
     }
     return TUTTI_OK;
 }
@@ -150,7 +183,9 @@ static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack 
     if (nn->tied)
         TUTTI_TRY(need(hooks, 0, true, err));
     for (int u = nn->units - 1; u >= convs; u--) {
-        if (u > 0 || !nn->tied)
+        if (ends_segment(nn, u))
+            TUTTI_TRY(segment_again(nn, u, samples, hooks, err));
+        if (!nn->unit[u].again && (u > 0 || !nn->tied))
             TUTTI_TRY(need(hooks, u, true, err));
         TUTTI_TRY(backward_unit(nn, u, 0, samples, true, sums, hooks, err));
         TUTTI_TRY(done(hooks, u, true, err));
@@ -160,6 +195,9 @@ static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack 
     do { /* at least once: no samples have one empty tile */
         const int64_t count = samples > 0 ? tile_of(nn, samples, first) : 0;
         const bool last = first + count == samples;
+        for (int u = 0; u < convs && count > 0; u++)
+            if (nn->unit[u].again && nn->ops->again != NULL)
+                TUTTI_TRY(forward_again(nn, u, first, count, err));
         for (int u = convs - 1; u >= 0; u--)
             TUTTI_TRY(backward_unit(nn, u, first, count, last, sums, hooks, err));
         first += count;

@@ -153,6 +153,62 @@ static tutti_status infer_join(nn_sequence *s, int i, int branch, tutti_error *e
     return TUTTI_OK;
 }
 
+/* Of a layer that begins a segment. open: branches not yet joined. */
+static tutti_status check_segment(const nn_sequence *s, int i, const int *open, int depth, tutti_error *err)
+{
+    const tutti_layer_kind kind = s->nodes[i].layer.kind;
+    int first = i;
+
+    while (first > 0 && s->nodes[first - 1].layer.kind == TUTTI_LAYER_BRANCH)
+        first--;
+    if (kind != TUTTI_LAYER_LAYER_NORM && kind != TUTTI_LAYER_RMS_NORM && kind != TUTTI_LAYER_LSTM)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) begins a segment; only a norm or an lstm can", i,
+                          tutti_nn_layer_name(kind));
+    if (depth > 0 && open[0] < first)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (%s) begins a segment within the branch of layer %d; "
+                          "it must stand outside, or directly behind the branch",
+                          i, tutti_nn_layer_name(kind), open[0]);
+    return TUTTI_OK;
+}
+
+/* Does backward of the layer read what it was given? What it has computed: its output, if that does
+   not end its segment, or what it has computed beside it? */
+static bool reads_input(const nn_node *n)
+{
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_LINEAR: case TUTTI_LAYER_LSTM: case TUTTI_LAYER_GELU: case TUTTI_LAYER_ATTENTION:
+    case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: return true;
+    default: return false;
+    }
+}
+
+static bool reads_own(const nn_node *n, bool ends)
+{
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_LSTM: case TUTTI_LAYER_ATTENTION: case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
+        return true;
+    case TUTTI_LAYER_RELU: return !ends;
+    default: return false;
+    }
+}
+
+/* What a segment computes again is its beginning, as far as backward reads. Behind its end there
+   may be a branch, in which nothing moves. */
+static void find_segments(nn_sequence *s)
+{
+    const int last = nn_segment_first(s, s->node_count - 1);
+    bool ends = true;
+
+    for (int i = last - 1; i >= 0; i--) {
+        nn_node *n = &s->nodes[i];
+        ends = n[1].layer.segment || (ends && n[1].layer.kind == TUTTI_LAYER_BRANCH);
+        n->dropped = true;
+        n->again = reads_own(n, ends) || (!n[1].layer.segment && (n[1].again || reads_input(&n[1])));
+        s->recomputes = s->recomputes || n->again;
+    }
+}
+
 /* One layer: its output's width and what it must follow. open: branches not yet joined. */
 static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX], int *depth, tutti_error *err)
 {
@@ -392,7 +448,9 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
     for (int i = 0; i < count; i++)
         s->nodes[i].layer = layers[i];
     for (int i = 0; i < count && status == TUTTI_OK; i++) {
-        status = infer(s, i, &width, open, &depth, err);
+        status = s->nodes[i].layer.segment ? check_segment(s, i, open, depth, err) : TUTTI_OK;
+        if (status == TUTTI_OK)
+            status = infer(s, i, &width, open, &depth, err);
         s->nodes[i].reads = s->nodes[i].params;
         width = s->nodes[i].out;
         if (s->nodes[i].params > 0)
@@ -415,6 +473,7 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
         describe_params(s, i);
     }
     s->param_count = param;
+    find_segments(s);
     s->tied = layers[count - 1].tied;
     if (s->tied) {
         s->nodes[count - 1].param = s->nodes[0].param;

@@ -40,6 +40,8 @@ typedef struct nn_node {         /* a layer after shape inference */
                                     layer 0 */
     int reads;                   /* parameters whose values it reads: params, of a tied layer 1 */
     int lstm;                    /* of an lstm its index among them */
+    bool dropped;                /* of a segment whose outputs are not kept */
+    bool again;                  /* backward reads what it has computed, so it is computed again */
     double flops;                /* of a forward, a sample */
 } nn_node;
 
@@ -52,6 +54,7 @@ typedef struct nn_sequence {
     uint32_t rows;               /* of a table */
     int node_count, unit_count, param_count, lstm_count;
     bool tied;                   /* the last layer, of the last unit, reads unit 0's parameter */
+    bool recomputes;             /* some layer has `again` */
     nn_node *nodes;
     int *unit_node;              /* each unit's first node, as a rule the one with the parameters
                                     (frames have none); [unit_count]: node_count */
@@ -61,6 +64,14 @@ typedef struct nn_sequence {
 static inline bool nn_takes_tokens(const nn_net *net)
 {
     return net->sequence != NULL && net->sequence->tokens;
+}
+
+/* The first layer of the segment that node i is in. */
+static inline int nn_segment_first(const nn_sequence *s, int i)
+{
+    while (i > 0 && !s->nodes[i].layer.segment)
+        i--;
+    return i;
 }
 
 /* The unit's node that has its parameters. */

@@ -47,6 +47,8 @@ static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t col
     void *const pointers[] = { at(b, p->given), at(b, p->in), weights };
     const size_t rows = rows_of(b, i);
 
+    if (narrows_late(b, i))
+        give_operand(b, rows * (size_t)b->net->nodes[i].in, at(b, p[-1].out), p->in);
     if (bias != NULL) {
         cut c = { .b = b, .i = i, .columns = columns, .rows = slope, .sums = at(b, p->parts) };
         share_out(b, tutti_nn_dn_parts(rows), NN_ROWS * columns, bias_part, &c);
@@ -199,7 +201,7 @@ static void back_part(void *arg, size_t first, size_t count, int thread)
     case TUTTI_LAYER_RELU:
         if (back != slope)
             memcpy(back + at_row, slope + at_row, count * width * sizeof *back);
-        b->loops->mask(count * width, in + at_row, back + at_row);
+        b->loops->mask(count * width, (float *)at(b, p->out) + at_row, back + at_row);
         break;
     case TUTTI_LAYER_GELU: b->math->gelu_back(count * width, in + at_row, slope + at_row, back + at_row); break;
     case TUTTI_LAYER_BRANCH: b->math->sum(count * width, back + at_row, slope + at_row, back + at_row); break;

@@ -109,16 +109,23 @@ static size_t row_bytes(size_t rows, int values)
     return rows * (size_t)values * sizeof(float);
 }
 
-static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windows, bool train)
+/* The output's, from `moment` on. The segment's end has its place already. */
+static void output_life(seq_layout *l, seq_place *p, int kept, size_t bytes, int moment)
+{
+    p->out = kept != NN_NONE ? kept : tutti_nn_life(&l->lives, bytes, moment);
+}
+
+static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windows, bool train, int now)
 {
     const nn_node *n = &b->net->nodes[i], *before = n - 1;
     const size_t rows = room_of(windows, n->length, train);
     seq_place *p = &l->place[i];
     size_t scratch = l->scratch[2 * i];
+    const int kept = p->out;
 
     p->out = i > 0 ? p[-1].out : NN_NONE;
     if (narrows(b, i)) {
-        p[1].in = operand(b, l, rows, n->out, NN_NONE, i);
+        p[1].in = operand(b, l, rows, n->out, NN_NONE, now);
         scratch = (size_t)b->core.threads * rows_at_once(n) * (size_t)n->out * sizeof(float);
     }
     switch (n->layer.kind) {
@@ -127,44 +134,44 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
         /* whose outputs backward or the join read */
         if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH ||
                       before->layer.kind == TUTTI_LAYER_LSTM))
-            p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+            output_life(l, p, kept, row_bytes(rows, n->out), now);
         break;
     case TUTTI_LAYER_JOIN:
         /* whose output nobody else reads */
         if (before->layer.kind != TUTTI_LAYER_LINEAR && !(train && before->layer.kind == TUTTI_LAYER_DROPOUT))
-            p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+            output_life(l, p, kept, row_bytes(rows, n->out), now);
         break;
     case TUTTI_LAYER_LINEAR:
-        p->out = tutti_nn_life(&l->lives, row_bytes(rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out), i);
+        output_life(l, p, kept, row_bytes(rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out), now);
         if (!narrows(b, i - 1))
-            p->in = operand(b, l, rows, n->in, p[-1].out, i);
-        tutti_nn_touch(&l->lives, p->in, i);
+            p->in = operand(b, l, rows, n->in, p[-1].out, now);
+        tutti_nn_touch(&l->lives, p->in, now);
         break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
-        p->out = narrows(b, i) ? NN_NONE : tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
-        p->stats = tutti_nn_life(&l->lives, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), i);
+        output_life(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
+        p->stats = tutti_nn_life(&l->lives, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), now);
         break;
     case TUTTI_LAYER_LSTM:
-        p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+        output_life(l, p, kept, row_bytes(rows, n->out), now);
         p->stats =
-            tutti_nn_life(&l->lives, tutti_nn_dn_lstm_kept((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), i);
+            tutti_nn_life(&l->lives, tutti_nn_dn_lstm_kept((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), now);
         break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, windows);
-        p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
-        p->stats = tutti_nn_life(&l->lives, row_bytes(rows, n->layer.heads), i);
+        output_life(l, p, kept, row_bytes(rows, n->out), now);
+        p->stats = tutti_nn_life(&l->lives, row_bytes(rows, n->layer.heads), now);
         scratch = (size_t)b->core.threads * tutti_nn_attention_scratch(&a) * sizeof(float);
         break;
     }
     default:
-        p->out = narrows(b, i) ? NN_NONE : tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+        output_life(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
     }
-    p->forward_scratch = tutti_nn_life(&l->lives, scratch, i);
-    tutti_nn_touch(&l->lives, p->out, i);
+    p->forward_scratch = tutti_nn_life(&l->lives, scratch, now);
+    tutti_nn_touch(&l->lives, p->out, now);
     if (i > 0)
-        tutti_nn_touch(&l->lives, p[-1].out, i);
+        tutti_nn_touch(&l->lives, p[-1].out, now);
     if (n->layer.kind == TUTTI_LAYER_JOIN)
-        tutti_nn_touch(&l->lives, l->place[n->partner].out, i);
+        tutti_nn_touch(&l->lives, l->place[n->partner].out, now);
 }
 
 /* For tutti_nn_unique of n ids: its scratch, the distinct ids' order, and where their runs
@@ -175,11 +182,10 @@ static size_t unique_bytes(size_t n)
 }
 
 /* slope: of the node's output. Gives that of its input. */
-static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_t windows)
+static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_t windows, int now)
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t rows = (size_t)(windows * n->length);
-    const int now = 2 * b->net->node_count - i;
     const bool first = i == nn_unit_own(b->net, 0); /* nothing goes back from here, though the head computes it */
     /* the slope is also the stream's: not to be written */
     const bool held = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_JOIN;
@@ -190,6 +196,10 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
     tutti_nn_touch(&l->lives, slope, now);
     switch (n->layer.kind) {
     case TUTTI_LAYER_LINEAR:
+        if (n->dropped && !n->again) /* its product has not run again and made it */
+            p->in = narrows(b, i - 1) ? p->in : operand(b, l, rows, n->in, p[-1].out, now);
+        if (narrows_late(b, i))
+            tutti_nn_touch(&l->lives, p[-1].out, now);
         tutti_nn_touch(&l->lives, p->in, now);
         p->given = operand(b, l, rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out, slope, now);
         p->back = tutti_nn_life(&l->lives, first && i < head_of(b) ? 0 : row_bytes(rows, n->in), now);
@@ -257,6 +267,41 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
     return p->back;
 }
 
+static const seq_place nowhere = { NN_NONE, NN_NONE, NN_NONE, NN_NONE, NN_NONE,
+                                   NN_NONE, NN_NONE, NN_NONE, NN_NONE, NN_NONE };
+
+/* The last segment is as forward left it. Of the others only the end is there. */
+static void begin_back(const sequence *b, seq_layout *l)
+{
+    bool ends = true;
+
+    for (int i = b->net->node_count - 1; i >= 0 && l->back != l->forward; i--) {
+        const nn_node *n = &b->net->nodes[i];
+        l->back[i] = n->dropped ? nowhere : l->forward[i];
+        ends = n->dropped && (n[1].layer.segment || (ends && n[1].layer.kind == TUTTI_LAYER_BRANCH));
+        if (ends)
+            l->back[i].out = l->forward[i].out;
+    }
+    l->place = l->back;
+}
+
+/* Segment by segment, the last first. */
+static int lay_back(const sequence *b, seq_layout *l, int64_t windows)
+{
+    const int own = nn_unit_own(b->net, 0), n = b->net->node_count;
+    int now = n, slope = l->place[n - 1].out; /* the logits become their slope in place */
+
+    begin_back(b, l);
+    for (int end = n, first; end > 0; end = first) {
+        first = nn_segment_first(b->net, end - 1);
+        for (int i = first; i < end && b->net->nodes[i].again; i++)
+            forward_lives(b, l, i, windows, true, ++now);
+        for (int i = end - 1; i >= first && i >= own; i--)
+            slope = back_lives(b, l, i, slope, windows, ++now);
+    }
+    return now;
+}
+
 static void lay_out(void *self, bool train)
 {
     sequence *b = self;
@@ -266,25 +311,27 @@ static void lay_out(void *self, bool train)
     const size_t rows = room_of(windows, b->net->context, train),
                  last = room_of(windows, b->net->nodes[n - 1].length, train);
     const bool moved = b->net->by_moment || !train; /* tokens */
+    int end = n;
 
+    l->place = l->forward;
     for (int i = 0; i < n; i++)
-        forward_lives(b, l, i, windows, train);
+        l->place[i] = nowhere;
+    for (int i = 0; i < n; i++)
+        forward_lives(b, l, i, windows, train, i);
     l->state = tutti_nn_life(&l->lives, last * sizeof(nn_entropy), n - 1);
     tutti_nn_touch(&l->lives, l->state, train ? n + 1 : n);
-    l->filled = tutti_nn_life(&l->lives,
-                              b->net->tables > 0        ? ids_of(b, windows) * sizeof(uint32_t)
-                              : b->net->tokens && moved ? rows * sizeof(uint32_t)
-                                                        : 0,
-                              0);
-    tutti_nn_touch(&l->lives, l->filled, train ? 2 * n : 0);
     l->labels = tutti_nn_life(&l->lives, b->net->by_moment || b->net->tables > 0 ? last * sizeof(uint32_t) : 0, 0);
     tutti_nn_touch(&l->lives, l->labels, train ? n + 1 : n);
     l->pairs = tutti_nn_life(&l->lives, b->net->tables > 0 ? row_bytes(rows, 2) : 0, n - 1);
     tutti_nn_touch(&l->lives, l->pairs, train ? n + 1 : n - 1);
     if (train)
-        /* the logits become their slope in place */
-        for (int i = n - 1, slope = l->place[n - 1].out; i >= nn_unit_own(b->net, 0); i--)
-            slope = back_lives(b, l, i, slope, windows);
+        end = lay_back(b, l, windows);
+    l->filled = tutti_nn_life(&l->lives,
+                              b->net->tables > 0        ? ids_of(b, windows) * sizeof(uint32_t)
+                              : b->net->tokens && moved ? rows * sizeof(uint32_t)
+                                                        : 0,
+                              0);
+    tutti_nn_touch(&l->lives, l->filled, train ? end : 0);
 }
 
 const nn_layers tutti_nn_seq_layers = { .build = build_plan, .drop = drop_plan, .lay_out = lay_out };

@@ -63,6 +63,7 @@ static tutti_status sequence_begin(void *self, const nn_run *run, tutti_error *e
     b->run = *run;
     tutti_nn_dn_copies_begin(&b->core, run->values, run->same_weights);
     b->layout = &b->layouts[run->train];
+    b->layout->place = b->layout->forward;
     if (b->net->tables > 0)
         place_categories(b);
     if (b->net->tokens)
@@ -111,6 +112,8 @@ static void sequence_loss(void *self, double divisor, double *sum, int64_t *corr
     const nn_entropy *states = at(b, b->layout->state);
     double total = 0;
 
+    b->layout->place = b->layout->back; /* from here on */
+
     *correct = 0;
     if (b->run.logits != NULL)
         memcpy(b->run.logits, at(b, b->layout->place[head_of(b)].out), (size_t)b->run.samples * sizeof *b->run.logits);
@@ -124,6 +127,22 @@ static void sequence_loss(void *self, double divisor, double *sum, int64_t *corr
         each_loss(b, length, states);
     *sum = total / (double)length;
     b->scale = (float)(1 / (divisor * (double)length));
+}
+
+static tutti_status sequence_again(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    sequence *b = self;
+    const int before = tutti_nn_dn_enter(&b->core);
+    tutti_status status = TUTTI_OK;
+
+    (void)first, (void)count;
+    for (int i = b->net->unit_node[unit]; i < b->net->unit_node[unit + 1] && status == TUTTI_OK; i++) {
+        const int64_t begun = nn_times_begin(b->times);
+        if (b->net->nodes[i].again)
+            status = tutti_nn_seq_forward(b, i, err);
+        nn_times_end(b->times, i, true, begun);
+    }
+    return tutti_nn_dn_leave(before, status);
 }
 
 static tutti_status sequence_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
@@ -174,7 +193,9 @@ static void sequence_close(void *self)
         return;
     tutti_nn_layered_close(&b->base);
     for (int k = 0; k < 2; k++) {
-        tutti_free(b->layouts[k].place);
+        if (b->layouts[k].back != b->layouts[k].forward)
+            tutti_free(b->layouts[k].back);
+        tutti_free(b->layouts[k].forward);
         tutti_free(b->layouts[k].scratch);
     }
     for (int i = 0; i < b->net->node_count && b->angles != NULL; i++)
@@ -252,17 +273,18 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
                             .lives = { &b->layouts[false].lives, &b->layouts[true].lives } };
     for (int k = 0; k < 2; k++) {
         seq_layout *l = &b->layouts[k];
-        l->place = tutti_alloc(n, sizeof *l->place);
+        l->forward = tutti_alloc(n, sizeof *l->forward);
+        l->back = k == true && b->net->recomputes ? tutti_alloc(n, sizeof *l->back) : l->forward;
         l->scratch = tutti_alloc(2 * n, sizeof *l->scratch);
-        if (l->place == NULL || l->scratch == NULL)
+        if (l->forward == NULL || l->back == NULL || l->scratch == NULL)
             status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %zu layers", n);
     }
     if (status == TUTTI_OK)
         status = open_extras(b, settings, err);
     if (status == TUTTI_OK)
-        /* output, statistics, slope, two scratches, parts, two operands a node at most; state,
-           filled, labels, pairs */
-        status = tutti_nn_layered_open(&b->base, settings, 9 * n + 4, err);
+        /* output, statistics, scratch, an operand a node at most, forward and again; slope,
+           scratch, parts, an operand; state, filled, labels, pairs */
+        status = tutti_nn_layered_open(&b->base, settings, (net->sequence->recomputes ? 12 : 8) * n + 4, err);
     if (status == TUTTI_OK)
         status = open_copies(b, err);
     if (status == TUTTI_OK)
@@ -285,7 +307,8 @@ static bool sequence_widens(const void *self)
 static size_t sequence_bytes(const void *self)
 {
     const sequence *b = self;
-    return sizeof *b + 2 * (size_t)b->net->node_count * (sizeof(seq_place) + 2 * sizeof(size_t)) +
+    return sizeof *b +
+           (size_t)b->net->node_count * ((b->net->recomputes ? 3 : 2) * sizeof(seq_place) + 4 * sizeof(size_t)) +
            tutti_nn_layered_bytes(&b->base);
 }
 
@@ -312,6 +335,7 @@ const nn_backend tutti_nn_tokens = {
     .begin = sequence_begin,
     .forward = sequence_forward,
     .loss = sequence_loss,
+    .again = sequence_again,
     .weights = sequence_weights,
     .data = sequence_data,
     .evaluated = sequence_evaluated,

@@ -7,7 +7,10 @@
    - Classes are taken HEAD at a time, so logits exist for one chunk only. With several chunks
      backward multiplies once more instead of keeping rows x classes. Then each chunk gives its part
      of the input's slope along with its weights' gradient.
-   - Moments of the arena: forward of node i is i, the loss n, backward of node i 2n - i.
+   - Moments of the arena: forward of node i is i, the loss n, then backward, node by node. Before
+     that of a segment that was dropped come the forwards of its nodes that are computed again.
+   - A network with segments has two tables of places: those of forward, and those of backward with
+     what it computes again. What goes from a segment to the next has one place in both.
    - Training is laid out for the full block. An evaluation runs pieces that are filled up with
      windows of token 0, and products with further rows that nobody reads. So no window's loss
      depends on how many there are (as DN_PIECE).
@@ -59,7 +62,8 @@ typedef struct seq_layout {
     int filled, labels;          /* tokens (or ids of rows) and labels in other places than they
                                     came in, or more of them */
     int pairs;
-    seq_place *place;            /* by node */
+    seq_place *forward, *back;   /* by node; the same but in training with segments */
+    seq_place *place;            /* of the half that runs: one of the two */
     size_t *scratch;             /* bytes: forward and backward of each node's primitives, the most
                                     there was */
 } seq_layout;
@@ -167,6 +171,14 @@ static inline bool narrows(const sequence *b, int i)
     const nn_node *n = &b->net->nodes[i];
     return b->core.precision != TUTTI_F32 && i < head_of(b) && is_linear(b, i + 1) &&
            (is_norm(n) || n->layer.kind == TUTTI_LAYER_GELU);
+}
+
+/* Of a node that is not computed again, but whose product wants its input in 16 bits for the
+   gradient: they are made then. */
+static inline bool narrows_late(const sequence *b, int i)
+{
+    const nn_node *n = &b->net->nodes[i];
+    return is_linear(b, i) && n->dropped && !n->again && !narrows(b, i - 1);
 }
 
 static inline size_t rows_at_once(const nn_node *n)

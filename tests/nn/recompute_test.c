@@ -1,0 +1,388 @@
+/* Goal: a network that drops activations and computes them again has the bits of one that keeps
+   them: losses, gradients, running statistics; it holds as much less memory as the formula says;
+   it needs a segment's units before it computes them again, and charges for it. Method: each model
+   with recompute=on beside the same with off, over passes of one block and of several, precisions,
+   threads, both backends; hooks that refuse what comes in another order, and memory that is void
+   outside need and done. */
+#include "nn_test.h"
+
+enum { ROOM = 400 };
+
+/* ---- a model and its samples ---- */
+typedef struct side {
+    tutti_nn *nn;
+    float *values[ROOM], *gradients[ROOM];
+    double loss;
+} side;
+
+typedef struct subject {
+    tutti_nn_task task;
+    tutti_nn_param params[ROOM];
+    int count;
+    int64_t samples;
+    float *x;
+    uint8_t *labels;
+    uint32_t *tokens, *next;
+} subject;
+
+static subject subject_of(const char *model, tutti_nn_task task, int64_t samples)
+{
+    const size_t values = task.context > 0 ? 0 : (size_t)(samples * task.channels * task.height * task.width),
+                 n = (size_t)samples * (size_t)(task.context > 0 ? task.context : 1);
+    subject s = { .task = task, .samples = samples };
+
+    assert_int_equal(tutti_nn_params(model, &task, s.params, ROOM, &s.count, NULL), TUTTI_OK);
+    assert_in_range(s.count, 1, ROOM);
+    s.x = calloc(values + 1, sizeof *s.x);
+    for (size_t i = 0; i < values; i++)
+        s.x[i] = (float)tutti_normal((tutti_rng){ 1, 2, 3 }, i);
+    s.labels = calloc(n, 1);
+    s.tokens = calloc(n, sizeof *s.tokens);
+    s.next = calloc(n, sizeof *s.next);
+    for (size_t i = 0; i < n; i++) {
+        s.labels[i] = (uint8_t)(tutti_random((tutti_rng){ 1, 3, 0 }, i) % (uint64_t)task.classes);
+        s.tokens[i] = (uint32_t)(tutti_random((tutti_rng){ 1, 4, 0 }, i) % (uint64_t)task.classes);
+        s.next[i] = (uint32_t)(tutti_random((tutti_rng){ 1, 5, 0 }, i) % (uint64_t)task.classes);
+    }
+    return s;
+}
+
+static void subject_free(subject *s)
+{
+    free(s->x);
+    free(s->labels);
+    free(s->tokens);
+    free(s->next);
+}
+
+static side side_of(const subject *s, const char *model, const tutti_nn_options *options)
+{
+    side d = { 0 };
+    tutti_error err;
+
+    if (tutti_nn_open(&d.nn, model, &s->task, options, &err) != TUTTI_OK)
+        fail_msg("%s: %s", model, err.text);
+    for (int k = 0; k < s->count; k++) {
+        d.values[k] = calloc(s->params[k].count, sizeof(float));
+        d.gradients[k] = calloc(s->params[k].count, sizeof(float));
+        tutti_nn_initialise(&s->params[k], 2 * s->params[k].unit + k % 2, 7, d.values[k]);
+        for (size_t i = 0; i < s->params[k].count && s->params[k].dims == 1; i++)
+            d.values[k][i] += 0.1F * (float)tutti_normal((tutti_rng){ 8, (uint64_t)k, 0 }, i);
+    }
+    return d;
+}
+
+static void side_free(const subject *s, side *d)
+{
+    tutti_nn_close(d->nn);
+    for (int k = 0; k < s->count; k++) {
+        free(d->values[k]);
+        free(d->gradients[k]);
+    }
+}
+
+static void run(const subject *s, side *d, int64_t samples, bool add, const tutti_nn_hooks *hooks)
+{
+    const float *const *values = (const float *const *)d->values;
+    tutti_error err;
+    tutti_status status;
+
+    if (s->task.context > 0)
+        status = tutti_nn_pass_tokens(d->nn, s->tokens, s->next, samples, (double)s->samples, add, false, values,
+                                      d->gradients, hooks, &d->loss, &err);
+    else
+        status = tutti_nn_pass(d->nn, s->x, s->labels, samples, (double)s->samples, add, false, values, d->gradients,
+                               hooks, &d->loss, &err);
+    if (status != TUTTI_OK)
+        fail_msg("%s", err.text);
+}
+
+static void same_bits(const char *what, const subject *s, side *a, side *b)
+{
+    size_t count;
+    const float *x = tutti_nn_running(a->nn, &count), *y = tutti_nn_running(b->nn, &count);
+
+    if (a->loss != b->loss)
+        fail_msg("%s: losses %.17g and %.17g", what, a->loss, b->loss);
+    for (int k = 0; k < s->count; k++)
+        if (memcmp(a->gradients[k], b->gradients[k], s->params[k].count * sizeof(float)) != 0)
+            fail_msg("%s: gradient of %s differs", what, s->params[k].name);
+    if (count > 0 && memcmp(x, y, count * sizeof *x) != 0)
+        fail_msg("%s: running statistics differ", what);
+}
+
+/* model: a format with one %s, for on and off. */
+static void check(const char *model, tutti_nn_task task, int64_t samples, tutti_nn_options options)
+{
+    char on[160], off[160], what[240];
+    const int64_t some[] = { samples, 1, samples / 2 + 1, samples };
+
+    snprintf(on, sizeof on, model, "on");
+    snprintf(off, sizeof off, model, "off");
+    subject s = subject_of(off, task, samples);
+    options.batch = samples;
+    side a = side_of(&s, off, &options), b = side_of(&s, on, &options);
+    for (size_t i = 0; i < TUTTI_LENGTH(some); i++) {
+        snprintf(what, sizeof what, "%s, %s, %lld samples", on, tutti_dtype_name(options.precision),
+                 (long long)some[i]);
+        tutti_nn_draw(a.nn, 5, 100 * i);
+        tutti_nn_draw(b.nn, 5, 100 * i);
+        run(&s, &a, some[i], i == 3, NULL);
+        run(&s, &b, some[i], i == 3, NULL);
+        same_bits(what, &s, &a, &b);
+    }
+    side_free(&s, &a);
+    side_free(&s, &b);
+    subject_free(&s);
+}
+
+static const char *const gpts[] = {
+    "gpt(layers=3,dim=16,heads=2,recompute=%s)",
+    "gpt(layers=1,dim=16,heads=2,recompute=%s)",
+    "gpt(layers=2,dim=24,heads=2,dropout=0.2,recompute=%s)",
+    "gpt(layers=3,dim=16,heads=2,dropout=0.1,norm=rms,positions=rotary,tied=on,recompute=%s)",
+};
+
+static void tokens_have_the_bits_of_what_is_kept(void **state)
+{
+    const tutti_nn_task task = { .classes = 19, .context = 300 }; /* blocks of two windows */
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(gpts); i++)
+        check(gpts[i], task, 5, (tutti_nn_options){ .threads = i == 0 ? 2 : 1 });
+    for (size_t i = 0; i < TUTTI_LENGTH(gpts); i += TUTTI_LENGTH(gpts) - 1) {
+        check(gpts[i], task, 2, (tutti_nn_options){ .precision = TUTTI_BF16 });
+        check(gpts[i], task, 2, (tutti_nn_options){ .precision = TUTTI_F16 });
+    }
+}
+
+static void images_have_the_bits_of_what_is_kept(void **state)
+{
+    const tutti_nn_task task = { .channels = 1, .height = 12, .width = 12, .classes = 5 };
+
+    (void)state;
+    check("resnet(depth=8,recompute=%s)", task, 70, (tutti_nn_options){ .threads = 1 });
+    check("resnet(depth=8,recompute=%s)", task, 3, (tutti_nn_options){ .precision = TUTTI_BF16 });
+    check("resnet(depth=8,recompute=%s)", task, 2, (tutti_nn_options){ .backend = "reference" });
+    check("vgg(recompute=%s)", task, 3, (tutti_nn_options){ .threads = 1 });
+    check("cnn(recompute=%s)", task, 150, (tutti_nn_options){ .threads = 1 });
+    check("cnn(recompute=%s)", task, 13, (tutti_nn_options){ .precision = TUTTI_BF16 });
+    check("cnn(recompute=%s)", task, 2, (tutti_nn_options){ .backend = "reference" });
+    check("blstm(layers=3,hidden=6,recompute=%s)", task, 70, (tutti_nn_options){ .threads = 1 });
+}
+
+/* ---- hooks ---- */
+/* What stands in the network's hands is void but from need to done. */
+typedef struct guard {
+    const subject *s;
+    side *d;
+    float *kept[ROOM];
+    char calls[1024];
+} guard;
+
+static void note(guard *g, char what, int unit, bool backward)
+{
+    const size_t at = strlen(g->calls);
+    snprintf(g->calls + at, sizeof g->calls - at, "%c%d%s ", what, unit, backward ? "" : "f");
+}
+
+static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
+{
+    guard *g = user;
+
+    (void)err;
+    note(g, 'n', unit, backward);
+    for (int k = 0; k < g->s->count; k++)
+        if (g->s->params[k].unit == unit)
+            memcpy(g->d->values[k], g->kept[k], g->s->params[k].count * sizeof(float));
+    return TUTTI_OK;
+}
+
+static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
+{
+    guard *g = user;
+
+    (void)err;
+    note(g, 'd', unit, backward);
+    for (int k = 0; k < g->s->count; k++)
+        for (size_t i = 0; g->s->params[k].unit == unit && i < g->s->params[k].count; i++)
+            g->d->values[k][i] = NAN;
+    return TUTTI_OK;
+}
+
+static void check_hooks(const char *model, tutti_nn_task task, int64_t samples, const char *calls)
+{
+    char on[160], off[160];
+
+    snprintf(on, sizeof on, model, "on");
+    snprintf(off, sizeof off, model, "off");
+    subject s = subject_of(off, task, samples);
+    side a = side_of(&s, off, &(tutti_nn_options){ .batch = samples }),
+         b = side_of(&s, on, &(tutti_nn_options){ .batch = samples });
+    guard g = { .s = &s, .d = &b };
+    const tutti_nn_hooks hooks = { .user = &g, .need = on_need, .done = on_done };
+    for (int k = 0; k < s.count; k++) {
+        g.kept[k] = calloc(s.params[k].count, sizeof(float));
+        memcpy(g.kept[k], b.values[k], s.params[k].count * sizeof(float));
+    }
+    run(&s, &a, samples, false, NULL);
+    run(&s, &b, samples, false, &hooks);
+    same_bits(on, &s, &a, &b);
+    assert_string_equal(strstr(g.calls, calls) != NULL ? calls : g.calls, calls);
+    g.calls[0] = '\0';
+    run(&s, &b, 0, false, &hooks); /* the same without any samples */
+    assert_string_equal(strstr(g.calls, calls) != NULL ? calls : g.calls, calls);
+    for (int k = 0; k < s.count; k++)
+        free(g.kept[k]);
+    side_free(&s, &a);
+    side_free(&s, &b);
+    subject_free(&s);
+}
+
+/* Units of a segment are needed, the first first, before it is computed again; the last of them,
+   whose output is not, when its turn comes. Each is needed once. */
+static void a_segment_is_needed_before_it_is_computed_again(void **state)
+{
+    const tutti_nn_task task = { .classes = 19, .context = 300 };
+
+    (void)state;
+    /* e pe | l1 qkv o l2 f1 f2 | l1 qkv o l2 f1 f2 ln head */
+    check_hooks("gpt(layers=2,dim=16,heads=2,recompute=%s)", task, 3,
+                "n15 d15 n14 d14 n13 d13 n12 d12 n11 d11 n10 d10 n9 d9 n8 d8 "
+                "n2 n3 n4 n5 n6 n7 d7 d6 d5 d4 d3 d2 n1 d1 n0 d0 ");
+    check_hooks("gpt(layers=2,dim=16,heads=2,norm=rms,positions=rotary,tied=on,recompute=%s)", task, 3,
+                "n0 n13 d13 n12 d12 n11 d11 n10 d10 n9 d9 n8 d8 n7 d7 n1 n2 n3 n4 n5 n6 d6 d5 d4 d3 d2 d1 d0 ");
+}
+
+/* ---- memory ---- */
+static size_t bytes_of(const char *model, const char *recompute, const tutti_nn_task *task, int64_t batch)
+{
+    char text[160];
+    tutti_nn *nn;
+    size_t bytes;
+
+    snprintf(text, sizeof text, model, recompute);
+    assert_int_equal(tutti_nn_open(&nn, text, task, &(tutti_nn_options){ .batch = batch }, NULL), TUTTI_OK);
+    bytes = tutti_nn_bytes(nn);
+    tutti_nn_close(nn);
+    return bytes;
+}
+
+/* gpt(L,256,4), 8 windows of 128: rows of 256 floats are 1 MiB. A block keeps 16 of them, and one
+   if it is computed again; then the last keeps all. Beside them are slopes, statistics, logits. */
+static void a_block_keeps_what_goes_into_it(void **state)
+{
+    const tutti_nn_task task = { .classes = 256, .context = 128 };
+    const size_t unit = (size_t)1 << 20, off4 = bytes_of("gpt(4,256,4,recompute=%s)", "off", &task, 8),
+                 off6 = bytes_of("gpt(6,256,4,recompute=%s)", "off", &task, 8),
+                 on4 = bytes_of("gpt(4,256,4,recompute=%s)", "on", &task, 8),
+                 on6 = bytes_of("gpt(6,256,4,recompute=%s)", "on", &task, 8);
+
+    (void)state;
+    assert_in_range(off6 - off4, 2 * 16 * unit, 2 * 16 * unit + unit / 4);
+    assert_in_range(on6 - on4, 2 * unit, 2 * unit + unit / 4);
+    assert_in_range(off4, 4 * 16 * unit, (4 * 16 + 10) * unit);
+    assert_in_range(on4, (16 + 3) * unit, (16 + 3 + 10) * unit);
+}
+
+/* Of 64 images, the outputs of both convolutions behind their pooling, and the places of what was
+   largest, a byte each. Kept is a tile of 8. Rows for the linear layers stay. */
+static void of_convolutions_a_tile_is_held(void **state)
+{
+    const tutti_nn_task task = { .channels = 1, .height = 28, .width = 28, .classes = 10 };
+    const size_t image = (13 * 13 * 32 + 5 * 5 * 64) * 5, off = bytes_of("cnn(recompute=%s)", "off", &task, 64),
+                 on = bytes_of("cnn(recompute=%s)", "on", &task, 64);
+
+    (void)state;
+    assert_in_range(off - on, (64 - 8) * image * 9 / 10, (64 - 8) * image * 11 / 10);
+}
+
+/* Depth 20 has two blocks a stage more than depth 8, of four maps each, and a stage's maps are half
+   of those before. Kept are inputs of blocks: most of them in backward of the first stage, whose
+   maps are largest, when those of later stages are gone. */
+static void of_residual_blocks_the_inputs_are_kept(void **state)
+{
+    const tutti_nn_task task = { .channels = 3, .height = 32, .width = 32, .classes = 10 };
+    const size_t map = 64 * 32 * 32 * 16 * sizeof(float), /* of the first stage */
+        off = bytes_of("resnet(depth=20,recompute=%s)", "off", &task, 64) -
+              bytes_of("resnet(depth=8,recompute=%s)", "off", &task, 64),
+                 on = bytes_of("resnet(depth=20,recompute=%s)", "on", &task, 64) -
+                      bytes_of("resnet(depth=8,recompute=%s)", "on", &task, 64);
+
+    (void)state;
+    assert_in_range(off, 14 * map, 14 * map + map / 4);
+    assert_in_range(on, 2 * map, 2 * map + map / 4);
+}
+
+/* What is computed again is charged: of a block all products but the last. */
+static void what_is_computed_again_is_charged(void **state)
+{
+    const tutti_nn_task task = { .classes = 256, .context = 128 };
+    const double rows = 128, dim = 64, attention = 4 * rows * rows * dim / 2,
+                 again = 2 * rows * dim * (3 * dim + dim + 4 * dim) + attention;
+    double forward[2], backward[2];
+    tutti_nn *nn;
+
+    (void)state;
+    for (int on = 0; on < 2; on++) {
+        assert_int_equal(tutti_nn_open(&nn, on ? "gpt(3,64,4,recompute=on)" : "gpt(3,64,4)", &task,
+                                       &(tutti_nn_options){ .batch = 1 }, NULL), TUTTI_OK);
+        tutti_nn_flops(nn, &forward[on], &backward[on]);
+        tutti_nn_close(nn);
+    }
+    assert_true(forward[0] == forward[1]);
+    assert_true(backward[1] == backward[0] + 2 * again);
+}
+
+/* ---- lists ---- */
+static void refused(const tutti_layer *layers, int count, tutti_nn_task task, const char *sentence)
+{
+    nn_net net;
+    tutti_error err;
+
+    assert_int_equal(tutti_nn_net_build(&net, layers, count, &task, &err), TUTTI_ERR_USAGE);
+    if (strstr(err.text, sentence) == NULL)
+        fail_msg("'%s' without '%s'", err.text, sentence);
+    tutti_nn_net_close(&net);
+}
+
+static void segments_begin_where_one_stream_goes_in(void **state)
+{
+    const tutti_nn_task text = { .classes = 9, .context = 4 },
+                        images = { .channels = 1, .height = 8, .width = 8, .classes = 3 };
+    const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 6 }, branch = { .kind = TUTTI_LAYER_BRANCH },
+                      join = { .kind = TUTTI_LAYER_JOIN }, to6 = { .kind = TUTTI_LAYER_LINEAR, .out = 6 },
+                      head = { .kind = TUTTI_LAYER_LINEAR, .out = 9 }, three = { .kind = TUTTI_LAYER_LINEAR, .out = 3 },
+                      norm = { .kind = TUTTI_LAYER_RMS_NORM, .segment = true },
+                      conv = { .kind = TUTTI_LAYER_CONV2D, .out = 4, .kernel = 3, .padding = 1 },
+                      batch = { .kind = TUTTI_LAYER_BATCH_NORM };
+    tutti_layer linear = to6, second = conv, normed = batch,
+                plain = { .kind = TUTTI_LAYER_CONV2D, .out = 4, .kernel = 3 },
+                relu = { .kind = TUTTI_LAYER_RELU, .segment = true };
+
+    (void)state;
+    linear.segment = second.segment = normed.segment = true;
+    refused((tutti_layer[]){ embed, branch, to6, norm, join, head }, 6, text, "within the branch of layer 1");
+    refused((tutti_layer[]){ embed, linear, head }, 3, text, "layer 1 (linear) begins a segment; only a norm or an");
+    refused((tutti_layer[]){ conv, branch, conv, second, join, three }, 6, images, "within the branch of layer 1");
+    refused((tutti_layer[]){ conv, normed, three }, 3, images, "layer 1 (batch norm) begins a segment");
+    refused((tutti_layer[]){ conv, batch, relu, three }, 4, images, "layer 2 (relu) begins a segment");
+    refused((tutti_layer[]){ plain, relu, three }, 3, images, "layer 1 (relu) begins a segment");
+    linear.out = 3;
+    refused((tutti_layer[]){ to6, linear }, 2, images, "only the first linear layer");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_have_the_bits_of_what_is_kept),
+        cmocka_unit_test(images_have_the_bits_of_what_is_kept),
+        cmocka_unit_test(a_segment_is_needed_before_it_is_computed_again),
+        cmocka_unit_test(a_block_keeps_what_goes_into_it),
+        cmocka_unit_test(of_convolutions_a_tile_is_held),
+        cmocka_unit_test(of_residual_blocks_the_inputs_are_kept),
+        cmocka_unit_test(what_is_computed_again_is_charged),
+        cmocka_unit_test(segments_begin_where_one_stream_goes_in),
+    };
+    return cmocka_run_group_tests_name("nn/recompute", tests, NULL, NULL);
+}
