@@ -58,6 +58,15 @@ class Gpt(unittest.TestCase):
         self.assertEqual(models[0], models[2])
         self.assertNotEqual(models[0], models[3])
 
+    def test_what_is_computed_again_changes_no_bit(self):
+        """Also where values are updated as soon as nobody needs them."""
+        for method in ("ddp", "bytescheduler"):
+            for on in ("off", "on"):
+                self.train(f"{method}-{on}", "-n", 2, "--batch", 64, "--steps", 4, "--method", method,
+                           model=ALL.replace("layers=1", "layers=3").replace(")", f",recompute={on})"))
+            models = [read(os.path.join(self.out(f"{method}-{on}"), "model.safetensors")) for on in ("off", "on")]
+            self.assertEqual(models[0], models[1])
+
     def test_it_is_tested_on_the_end_of_the_text_and_on_nothing_else(self):
         """Which is written in letters of its own: who has learnt the rest knows nothing of it."""
         two = os.path.join(self.folder, "two.txt")
