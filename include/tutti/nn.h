@@ -237,6 +237,14 @@ typedef struct tutti_nn_options {
     /* Kept; charged with each layer's flops; its level is that of nn's own loops. NULL: nothing is
        charged. */
     tutti_device *device;
+    /* The blocks of a pass go through the network side by side, unit by unit, not one after
+       another. A unit's gradient is then complete before the next unit's begins: gradients[k] is
+       written from its unit's first need in backward to its ready and at no other time, so units
+       may have the same memory, one after the other. The bits, and what is called when, are the
+       same. Of gradients no set is held, but a tied matrix's of each block; copies of weights in 16
+       bits are one unit's. Of activations those of all blocks are. Units with convolutions count as
+       one. */
+    bool by_unit;
     struct tutti_runtime *clock; /* kept; times layers (tutti_nn_times); NULL: they are not timed */
 } tutti_nn_options;
 tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task,

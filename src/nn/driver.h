@@ -1,5 +1,6 @@
 /* driver.h: what drives a backend. nn.c: life, accounts and the public calls; pass.c: the order of
-   calls of a pass, and the hooks; sums.c: the sum over a pass's blocks. */
+   calls of a pass, and the hooks; by_unit.c: the same where blocks go side by side; sums.c: the sum
+   over a pass's blocks. */
 #ifndef TUTTI_NN_DRIVER_H
 #define TUTTI_NN_DRIVER_H
 #include "image.h"
@@ -33,7 +34,9 @@ struct tutti_nn {
     float *bottom;         /* one more set, of passes that add; NULL: none has come */
     float *leaf;           /* gradients of a unit on their way to a set */
     float **leaf_pointers;
-    size_t leaf_values;
+    size_t leaf_values, set_values; /* of the leaf, of a set */
+    float *tied_memory;    /* by unit: a tied matrix's gradient of each block */
+    float **tied_pointers; /* and each block's gradient pointers */
     size_t values;         /* of a set: of all parameters but tables */
     nn_rows *tables;       /* levels of the stack x params: the rows of tables; width 0: not one */
     int levels;            /* of the stack, the leaf included */
@@ -42,7 +45,12 @@ struct tutti_nn {
     float *const *given;   /* the gradients of the pass that runs; does it add? */
     bool adds;
     const nn_backend *ops;
-    void *backend;
+    void *backend;         /* that which computes now */
+    void **backends;       /* one; by unit, one a block */
+    int backend_count, prepared_count; /* the first so many have copies of the values given last */
+    struct dn_copies *copies; /* by unit: where they meet */
+    bool by_unit;
+    nn_run *runs;          /* by unit: of each block */
     tutti_device *device;  /* NULL: nothing is charged */
     int64_t batch;
     size_t statistics;     /* floats of batch norms' running statistics */
@@ -72,6 +80,8 @@ typedef struct nn_stack {
     int top;                            /* where the block writes: sets below it */
     int falls;                          /* levels that fall with the block; 0: it becomes a set */
     bool last;
+    float *const *apart;                /* where the block has written, if not to set[top] (a tied
+                                           matrix's, by unit); NULL: there */
 } nn_stack;
 
 /* Sets and lists for passes of nn->batch samples. */
@@ -80,6 +90,9 @@ void tutti_nn_sums_close(tutti_nn *nn);
 size_t tutti_nn_sums_bytes(const tutti_nn *nn);
 /* Of a pass of several blocks, which `run` is the whole of. */
 tutti_status tutti_nn_stack_begin(nn_stack *s, tutti_nn *nn, const nn_run *run, tutti_error *err);
+/* By unit: where the block'th block of a tied matrix has its gradient until it falls, in pointers
+   that are `pointers` else. Those pointers, if there is none. */
+float *const *tutti_nn_stack_apart(const tutti_nn *nn, float *const *pointers, int64_t block);
 /* Where the block'th block writes, from 0: run->gradients and run->tables. */
 void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t block, bool last);
 /* The block has given this parameter: it falls as far as the block's number says; with the last
@@ -92,6 +105,35 @@ tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tut
                                 tutti_error *err);
 /* The rows of a final table into the caller's gradient. */
 void tutti_nn_give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hooks);
+
+/* ---- pass.c: what both kinds of passes are made of ---- */
+tutti_status tutti_nn_need(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err);
+tutti_status tutti_nn_done(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err);
+/* Samples of the tile of convolution units that begins with sample `first`. */
+int64_t tutti_nn_tile_of(const tutti_nn *nn, int64_t samples, int64_t first);
+tutti_status tutti_nn_forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count,
+                                   tutti_error *err);
+bool tutti_nn_ends_segment(const tutti_nn *nn, int unit);
+tutti_status tutti_nn_forward_again(tutti_nn *nn, int unit, int64_t first, int64_t count,
+                                    tutti_error *err);
+/* last: of the tiles of the run. sums: the stack, NULL: there is one block. */
+tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count,
+                                    bool last, const nn_stack *sums, const tutti_nn_hooks *hooks,
+                                    tutti_error *err);
+/* All tiles of a run through the convolution units, which are needed. */
+tutti_status tutti_nn_forward_tiles(tutti_nn *nn, int64_t samples, tutti_error *err);
+tutti_status tutti_nn_backward_tiles(tutti_nn *nn, int64_t samples, const nn_stack *sums,
+                                     const tutti_nn_hooks *hooks, tutti_error *err);
+/* The run from sample `first` on. */
+void tutti_nn_skip(const tutti_nn *nn, nn_run *run, int64_t first);
+/* After a block of `samples`; part: what it has. */
+void tutti_nn_count_statistics(tutti_nn *nn, const float *part, int64_t samples);
+
+/* ---- by_unit.c ---- */
+/* All of a pass of several blocks but what comes before and after every pass. */
+tutti_status tutti_nn_pass_by_unit(tutti_nn *nn, const nn_run *whole, double divisor,
+                                   const tutti_nn_hooks *hooks, double *loss_sum,
+                                   tutti_error *err);
 
 /* ---- pass.c ---- */
 tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks,

@@ -382,16 +382,16 @@ static void image_close(void *self)
 /* Of linear layers' weights; convolutions have theirs in layouts of their own. */
 static tutti_status open_copies(image *b, tutti_error *err)
 {
-    size_t *count = tutti_alloc((size_t)b->net->param_count, sizeof *count);
+    dn_wanted *wanted = tutti_alloc((size_t)b->net->param_count, sizeof *wanted);
     tutti_status status;
 
-    if (count == NULL)
+    if (wanted == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d parameters", b->net->param_count);
     for (int i = 0; i < b->net->map_count; i++)
         if (b->net->maps[i].layer.kind == TUTTI_LAYER_LINEAR)
-            count[b->net->maps[i].param] = b->net->maps[i].weights;
-    status = tutti_nn_dn_copies_open(&b->core, count, b->net->param_count, err);
-    tutti_free(count);
+            wanted[b->net->maps[i].param] = (dn_wanted){ b->net->maps[i].weights, b->net->maps[i].unit };
+    status = tutti_nn_dn_copies_open(&b->core, wanted, b->net->param_count, err);
+    tutti_free(wanted);
     return status;
 }
 

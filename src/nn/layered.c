@@ -131,5 +131,5 @@ void tutti_nn_layered_evaluated(nn_layered *l)
 
 size_t tutti_nn_layered_bytes(const nn_layered *l)
 {
-    return 2 * (size_t)l->lives[true]->room * sizeof(nn_buffer) + l->core->copy_bytes + l->arena_bytes;
+    return 2 * (size_t)l->lives[true]->room * sizeof(nn_buffer) + tutti_nn_dn_copies_bytes(l->core) + l->arena_bytes;
 }

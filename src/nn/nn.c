@@ -104,7 +104,7 @@ static tutti_status open_statistics(tutti_nn *nn, float *given, tutti_error *err
     if (nn->statistics == 0)
         return TUTTI_OK;
     nn->running = given != NULL ? given : (nn->own_running = tutti_alloc(nn->statistics, sizeof *nn->running));
-    nn->part_statistics = tutti_alloc(nn->statistics, sizeof *nn->part_statistics);
+    nn->part_statistics = tutti_alloc(nn->statistics, (size_t)nn->backend_count * sizeof *nn->part_statistics);
     nn->mean_statistics = tutti_alloc(nn->statistics, sizeof *nn->mean_statistics);
     if (nn->running == NULL || nn->part_statistics == NULL || nn->mean_statistics == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu running statistics", nn->statistics);
@@ -118,6 +118,21 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count)
 {
     *count = nn->statistics;
     return nn->running;
+}
+
+/* Room for as many as compute side by side. A single unit goes unit by unit as it is. */
+static tutti_status open_backends(tutti_nn *nn, bool by_unit, nn_settings *settings, tutti_error *err)
+{
+    const int64_t blocks = (nn->batch + nn->block - 1) / nn->block;
+
+    nn->by_unit = by_unit && blocks > 1;
+    nn->backend_count = nn->by_unit ? (int)blocks : 1;
+    nn->backends = tutti_alloc((size_t)nn->backend_count, sizeof *nn->backends);
+    nn->runs = tutti_alloc((size_t)nn->backend_count, sizeof *nn->runs);
+    settings->copies = nn->by_unit ? &nn->copies : NULL;
+    if (nn->backends == NULL || nn->runs == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d blocks", nn->backend_count);
+    return TUTTI_OK;
 }
 
 /* Takes what net owns. */
@@ -189,11 +204,13 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
             status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the times of %d layers", nn->times.count);
     }
     if (status == TUTTI_OK)
+        status = open_backends(nn, o.by_unit, &settings, err);
+    if (status == TUTTI_OK)
         status = tutti_nn_sums_open(nn, err);
     if (status == TUTTI_OK)
         status = open_statistics(nn, o.running, err);
-    if (status == TUTTI_OK)
-        status = ops->open(&nn->backend, &nn->net, &settings, err);
+    for (int k = 0; status == TUTTI_OK && k < nn->backend_count; k++)
+        status = ops->open(&nn->backends[k], &nn->net, &settings, err);
     if (status != TUTTI_OK) {
         tutti_nn_close(nn);
         return tutti_fail_within(err, status, "opening a network on %s for %lld samples", ops->name,
@@ -217,7 +234,10 @@ void tutti_nn_close(tutti_nn *nn)
 {
     if (nn == NULL)
         return;
-    nn->ops->close(nn->backend);
+    for (int k = 0; k < nn->backend_count && nn->backends != NULL; k++)
+        nn->ops->close(nn->backends[k]);
+    tutti_free(nn->backends);
+    tutti_free(nn->runs);
     tutti_nn_net_close(&nn->net);
     tutti_free(nn->times.spent);
     tutti_free(nn->unit);
@@ -395,19 +415,24 @@ int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int room)
 
 size_t tutti_nn_bytes(const tutti_nn *nn)
 {
-    const size_t table = (size_t)nn->units * sizeof *nn->unit + (size_t)nn->params * sizeof *nn->count;
-    return sizeof *nn + table + nn->statistics * (2 * sizeof(float) + sizeof(double)) +
-           tutti_nn_sums_bytes(nn) + nn->ops->bytes(nn->backend);
+    const size_t table = (size_t)nn->units * sizeof *nn->unit + (size_t)nn->params * sizeof *nn->count,
+                 blocks = (size_t)nn->backend_count;
+    size_t bytes = 0;
+
+    for (size_t k = 0; k < blocks; k++)
+        bytes += nn->ops->bytes(nn->backends[k]);
+    return sizeof *nn + table + blocks * (sizeof *nn->backends + sizeof *nn->runs) +
+           nn->statistics * ((1 + blocks) * sizeof(float) + sizeof(double)) + tutti_nn_sums_bytes(nn) + bytes;
 }
 
 bool tutti_nn_widens(const tutti_nn *nn)
 {
-    return nn->ops->widens != NULL && nn->ops->widens(nn->backend);
+    return nn->ops->widens != NULL && nn->ops->widens(nn->backends[0]);
 }
 
 int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes)
 {
     if (bytes > 0)
         text[0] = '\0';
-    return nn->ops->describe(nn->backend, text, bytes);
+    return nn->ops->describe(nn->backends[0], text, bytes);
 }

@@ -114,6 +114,9 @@ typedef struct nn_settings {
     int threads;                 /* at least 1 */
     tutti_cpu cpu;               /* the highest level for own loops */
     tutti_dtype precision;       /* of the products' operands: TUTTI_F32, TUTTI_BF16 or TUTTI_F16 */
+    /* Where backends of one network meet that compute unit by unit: the first leaves its copies of
+       weights there. NULL: it is alone. */
+    struct dn_copies **copies;
     const nn_times *times;       /* of tokens: to be kept and filled */
 } nn_settings;
 

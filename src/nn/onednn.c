@@ -143,11 +143,11 @@ static void onednn_close(void *self)
 /* Of linear units' weights; convolutions have theirs in layouts of their own (onednn_memory.c). */
 static tutti_status open_copies(onednn *b, tutti_error *err)
 {
-    size_t count[2 * NN_UNITS_MAX] = { 0 };
+    dn_wanted wanted[2 * NN_UNITS_MAX] = { 0 };
 
     for (int u = b->net->conv_count; u < b->net->unit_count; u++)
-        count[nn_weight(b->net, u)] = b->net->units[u].weights;
-    return tutti_nn_dn_copies_open(&b->core, count, nn_param_count(b->net), err);
+        wanted[nn_weight(b->net, u)] = (dn_wanted){ b->net->units[u].weights, u };
+    return tutti_nn_dn_copies_open(&b->core, wanted, nn_param_count(b->net), err);
 }
 
 static tutti_status onednn_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
@@ -189,7 +189,7 @@ static bool onednn_widens(const void *self)
 static size_t onednn_bytes(const void *self)
 {
     const onednn *b = self;
-    return sizeof *b + b->core.copy_bytes + b->arena_bytes;
+    return sizeof *b + tutti_nn_dn_copies_bytes(&b->core) + b->arena_bytes;
 }
 
 static int onednn_describe(const void *self, char *text, size_t bytes)

@@ -174,6 +174,7 @@ tutti_status tutti_nn_dn_core_open(dn_core *core, const nn_settings *settings, t
 
     core->threads = settings->threads;
     core->precision = settings->precision;
+    core->meet = settings->copies;
     if (core->precision != TUTTI_F32)
         TUTTI_TRY(tutti_device_open_host(&core->device, NULL, settings->cpu, err));
     before = tutti_nn_dn_enter(core);

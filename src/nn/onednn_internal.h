@@ -72,15 +72,19 @@ typedef struct dn_core {
     /* oneDNN lacks a product of such operands: it is computed in float32 */
     bool widens;
     tutti_device *device;                   /* converts; NULL if nothing is to be */
-    struct dn_copy *copies;                 /* of weights, in that precision */
-    int copy_count;
-    uint16_t *copy_memory;
-    size_t copy_bytes;
+    struct dn_copies *copies;               /* of weights, in that precision; NULL: none */
+    struct dn_copies **meet;                /* nn_settings.copies */
 } dn_core;
 
 /* A weight in 16 bits beside the float32 one, made when a product first asks for it after the
    values have changed. */
 typedef struct dn_copy { const float *from; uint16_t *to; size_t count; bool made; } dn_copy;
+typedef struct dn_copies {
+    dn_copy *list;               /* by parameter; those of several units may have one place */
+    int count, users;
+    uint16_t *memory;
+    size_t values;
+} dn_copies;
 
 typedef struct dn_linear_plan {
     int64_t rows;
@@ -231,9 +235,15 @@ tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_co
 void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void *given);
 /* to: 16 bits, nearest even. Cut among the core's threads. */
 void tutti_nn_dn_narrow(const dn_core *core, size_t n, const float *from, uint16_t *to);
-/* Copies of those parameters that products read as they stand in the table. count: values of each
-   of n parameters, 0 of one without a copy. Does nothing if the precision is float32. */
-tutti_status tutti_nn_dn_copies_open(dn_core *core, const size_t *count, int n, tutti_error *err);
+/* Copies of those parameters that products read as they stand in the table, of n parameters.
+   values: of each, 0 of one without a copy. Backends that meet (nn_settings.copies) have one place
+   for all units, as they compute unit by unit: the copies of a unit void those of another. Does
+   nothing if the precision is float32. */
+typedef struct dn_wanted { size_t values; int unit; } dn_wanted;
+tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int n,
+                                     tutti_error *err);
+/* The backend's part of them. */
+size_t tutti_nn_dn_copies_bytes(const dn_core *core);
 /* A run begins: the values are here; not `same`: and others than in the last run. */
 void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool same);
 void tutti_nn_dn_copies_close(dn_core *core);

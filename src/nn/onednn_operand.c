@@ -18,7 +18,8 @@
    every CPU, and differs between them by the order of sums.
 
    Weights are rounded once for each set of values: the copy that a product asks for is known by
-   where the weight stands. */
+   where the weight stands. Where blocks go unit by unit, copies are held of one unit at a time, and
+   made twice a pass, for all its blocks. */
 #include "onednn_internal.h"
 #include "parallel.h"
 
@@ -149,58 +150,109 @@ void tutti_nn_dn_narrow(const dn_core *core, size_t n, const float *from, uint16
 }
 
 /* ---- copies of weights ---- */
-tutti_status tutti_nn_dn_copies_open(dn_core *core, const size_t *count, int n, tutti_error *err)
+static size_t lines(size_t values)
 {
     const size_t line = NN_ARENA_LINE / sizeof(uint16_t);
-    size_t values = 0;
+    return (values + line - 1) / line * line;
+}
 
-    for (int k = 0; k < n; k++)
-        values += (count[k] + line - 1) / line * line;
-    if (core->precision == TUTTI_F32 || values == 0)
-        return TUTTI_OK;
-    core->copies = tutti_alloc((size_t)n, sizeof *core->copies);
-    core->copy_memory = tutti_alloc(values, sizeof *core->copy_memory);
-    if (core->copies == NULL || core->copy_memory == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for copies of %zu weights in 16 bits", values);
-    core->copy_count = n;
-    core->copy_bytes = values * sizeof *core->copy_memory + (size_t)n * sizeof *core->copies;
-    values = 0;
-    for (int k = 0; k < n; k++) {
-        core->copies[k] = (dn_copy){ .to = core->copy_memory + values, .count = count[k] };
-        values += (count[k] + line - 1) / line * line;
+/* One behind the other; by unit, each unit's from the beginning. Gives the values of all. */
+static size_t place_copies(dn_copies *c, const dn_wanted *wanted, bool by_unit)
+{
+    size_t most = 0, at = 0;
+    int unit = -1;
+
+    for (int k = 0; k < c->count; k++) {
+        if (wanted[k].values == 0)
+            continue;
+        at = by_unit && wanted[k].unit != unit ? 0 : at;
+        unit = wanted[k].unit;
+        c->list[k] = (dn_copy){ .to = c->memory != NULL ? c->memory + at : NULL, .count = wanted[k].values };
+        at += lines(wanted[k].values);
+        most = at > most ? at : most;
     }
+    return most;
+}
+
+tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int n, tutti_error *err)
+{
+    const bool by_unit = core->meet != NULL;
+    dn_copies *c = by_unit ? *core->meet : NULL;
+
+    if (core->precision == TUTTI_F32)
+        return TUTTI_OK;
+    if (c == NULL) {
+        c = core->copies = tutti_alloc(1, sizeof *c);
+        if (c != NULL) {
+            c->list = tutti_alloc((size_t)n, sizeof *c->list);
+            c->count = n;
+        }
+        if (c != NULL && c->list != NULL) {
+            c->values = place_copies(c, wanted, by_unit);
+            c->memory = tutti_alloc(c->values, sizeof *c->memory);
+        }
+        if (c == NULL || c->list == NULL || (c->memory == NULL && c->values > 0))
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for copies of weights in 16 bits");
+        place_copies(c, wanted, by_unit);
+        if (by_unit)
+            *core->meet = c;
+    }
+    c->users++;
+    core->copies = c;
     return TUTTI_OK;
 }
 
 void tutti_nn_dn_copies_close(dn_core *core)
 {
-    tutti_free(core->copies);
-    tutti_free(core->copy_memory);
+    dn_copies *c = core->copies;
+
     core->copies = NULL;
-    core->copy_memory = NULL;
-    core->copy_count = 0;
+    if (c == NULL || --c->users > 0)
+        return;
+    tutti_free(c->list);
+    tutti_free(c->memory);
+    tutti_free(c);
+}
+
+size_t tutti_nn_dn_copies_bytes(const dn_core *core)
+{
+    const dn_copies *c = core->copies;
+    return c == NULL ? 0
+                     : (sizeof *c + (size_t)c->count * sizeof *c->list + c->values * sizeof *c->memory) /
+                           (size_t)c->users;
 }
 
 void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool same)
 {
-    for (int k = 0; k < core->copy_count; k++) {
-        dn_copy *c = &core->copies[k];
+    for (int k = 0; core->copies != NULL && k < core->copies->count; k++) {
+        dn_copy *c = &core->copies->list[k];
         c->made = c->made && same && c->from == values[k];
         c->from = values[k];
     }
 }
 
+/* What else stands where it will is gone. */
+static void make_copy(dn_core *core, dn_copy *c)
+{
+    for (int k = 0; k < core->copies->count; k++) {
+        dn_copy *other = &core->copies->list[k];
+        if (other->made)
+            other->made = other->to + other->count <= c->to || c->to + c->count <= other->to;
+    }
+    tutti_nn_dn_narrow(core, c->count, c->from, c->to);
+    c->made = true;
+}
+
 /* Of [from, from + n), which may be a part of a weight; NULL: there is none. */
 static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
 {
-    for (int k = 0; k < core->copy_count; k++) {
-        dn_copy *c = &core->copies[k];
+    for (int k = 0; core->copies != NULL && k < core->copies->count; k++) {
+        dn_copy *c = &core->copies->list[k];
         if (c->count == 0 || (uintptr_t)from < (uintptr_t)c->from ||
             (uintptr_t)(from + n) > (uintptr_t)(c->from + c->count))
             continue;
         if (!c->made)
-            tutti_nn_dn_narrow(core, c->count, c->from, c->to);
-        c->made = true;
+            make_copy(core, c);
         return c->to + (from - c->from);
     }
     return NULL;

@@ -13,11 +13,10 @@
 static const double momentum = 0.1; /* of running statistics */
 
 /* ---- running statistics ---- */
-/* After each block of a pass, of `samples`. */
-static void count_statistics(tutti_nn *nn, int64_t samples)
+void tutti_nn_count_statistics(tutti_nn *nn, const float *part, int64_t samples)
 {
     for (size_t i = 0; i < nn->statistics; i++)
-        nn->mean_statistics[i] += (double)nn->part_statistics[i] * (double)samples;
+        nn->mean_statistics[i] += (double)part[i] * (double)samples;
 }
 
 /* After a pass that went well. What is not finite moves nothing: the step may be skipped, and a
@@ -32,12 +31,12 @@ static void move_statistics(tutti_nn *nn, int64_t samples)
 }
 
 /* ---- hooks and accounts ---- */
-static tutti_status need(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+tutti_status tutti_nn_need(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
 {
     return h != NULL && h->need != NULL ? h->need(h->user, unit, backward, err) : TUTTI_OK;
 }
 
-static tutti_status done(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+tutti_status tutti_nn_done(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
 {
     return h != NULL && h->done != NULL ? h->done(h->user, unit, backward, err) : TUTTI_OK;
 }
@@ -63,7 +62,7 @@ static void charge(const tutti_nn *nn, double flops, int64_t samples)
 }
 
 /* ---- the halves of a pass. samples = 0: the calls alone ---- */
-static int64_t tile_of(const tutti_nn *nn, int64_t samples, int64_t first)
+int64_t tutti_nn_tile_of(const tutti_nn *nn, int64_t samples, int64_t first)
 {
     const int64_t tile = nn->ops->tile > 0 ? nn->ops->tile : samples, left = samples - first;
     return tile < left ? tile : left;
@@ -75,7 +74,7 @@ static bool timed_here(const tutti_nn *nn)
     return nn->times.clock != NULL && nn->net.sequence == NULL;
 }
 
-static tutti_status forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, tutti_error *err)
+tutti_status tutti_nn_forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, tutti_error *err)
 {
     const int64_t begun = nn_times_begin(&nn->times);
 
@@ -86,6 +85,16 @@ static tutti_status forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t 
     return TUTTI_OK;
 }
 
+tutti_status tutti_nn_forward_tiles(tutti_nn *nn, int64_t samples, tutti_error *err)
+{
+    for (int64_t first = 0, count; first < samples && nn->convs > 0; first += count) {
+        count = tutti_nn_tile_of(nn, samples, first);
+        for (int u = 0; u < nn->convs; u++)
+            TUTTI_TRY(tutti_nn_forward_unit(nn, u, first, count, err));
+    }
+    return TUTTI_OK;
+}
+
 /* What is needed stays so over all blocks: `needs` in the first one, `dones` in the last. */
 static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *needs,
                                  const tutti_nn_hooks *dones, tutti_error *err)
@@ -93,26 +102,22 @@ static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_h
     const int convs = nn->convs;
 
     for (int u = 0; u < convs; u++)
-        TUTTI_TRY(need(needs, u, false, err));
-    for (int64_t first = 0, count; first < samples; first += count) {
-        count = tile_of(nn, samples, first);
-        for (int u = 0; u < convs; u++)
-            TUTTI_TRY(forward_unit(nn, u, first, count, err));
-    }
+        TUTTI_TRY(tutti_nn_need(needs, u, false, err));
+    TUTTI_TRY(tutti_nn_forward_tiles(nn, samples, err));
     for (int u = 0; u < convs; u++)
-        TUTTI_TRY(done(dones, u, false, err));
+        TUTTI_TRY(tutti_nn_done(dones, u, false, err));
     for (int u = convs; u < nn->units; u++) {
-        TUTTI_TRY(need(needs, u, false, err));
+        TUTTI_TRY(tutti_nn_need(needs, u, false, err));
         if (samples > 0)
-            TUTTI_TRY(forward_unit(nn, u, 0, samples, err));
+            TUTTI_TRY(tutti_nn_forward_unit(nn, u, 0, samples, err));
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(done(dones, u, false, err));
+            TUTTI_TRY(tutti_nn_done(dones, u, false, err));
     }
-    return nn->tied ? done(dones, 0, false, err) : TUTTI_OK;
+    return nn->tied ? tutti_nn_done(dones, 0, false, err) : TUTTI_OK;
 }
 
-static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last, const nn_stack *sums,
-                                  const tutti_nn_hooks *hooks, tutti_error *err)
+tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last,
+                                    const nn_stack *sums, const tutti_nn_hooks *hooks, tutti_error *err)
 {
     int64_t begun = nn_times_begin(&nn->times);
 
@@ -141,13 +146,13 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
 }
 
 /* Is the unit the last of a segment that was dropped? */
-static bool ends_segment(const tutti_nn *nn, int unit)
+bool tutti_nn_ends_segment(const tutti_nn *nn, int unit)
 {
     const int segment = nn->unit[unit].segment;
     return segment >= 0 && (unit + 1 == nn->units || nn->unit[unit + 1].segment != segment);
 }
 
-static tutti_status forward_again(tutti_nn *nn, int unit, int64_t first, int64_t count, tutti_error *err)
+tutti_status tutti_nn_forward_again(tutti_nn *nn, int unit, int64_t first, int64_t count, tutti_error *err)
 {
     const int64_t begun = nn_times_begin(&nn->times);
 
@@ -166,10 +171,28 @@ static tutti_status segment_again(tutti_nn *nn, int last, int64_t samples, const
         if (!nn->unit[u].again)
             continue;
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(need(hooks, u, true, err));
+            TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
         if (samples > 0 && nn->ops->again != NULL)
-            TUTTI_TRY(forward_again(nn, u, 0, samples, err));
+            TUTTI_TRY(tutti_nn_forward_again(nn, u, 0, samples, err));
     }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_backward_tiles(tutti_nn *nn, int64_t samples, const nn_stack *sums, const tutti_nn_hooks *hooks,
+                                     tutti_error *err)
+{
+    int64_t first = 0;
+
+    do { /* at least once: no samples have one empty tile */
+        const int64_t count = samples > 0 ? tutti_nn_tile_of(nn, samples, first) : 0;
+        const bool last = first + count == samples;
+        for (int u = 0; u < nn->convs && count > 0; u++)
+            if (nn->unit[u].again && nn->ops->again != NULL)
+                TUTTI_TRY(tutti_nn_forward_again(nn, u, first, count, err));
+        for (int u = nn->convs - 1; u >= 0; u--)
+            TUTTI_TRY(tutti_nn_backward_unit(nn, u, first, count, last, sums, hooks, err));
+        first += count;
+    } while (first < samples);
     return TUTTI_OK;
 }
 
@@ -178,32 +201,22 @@ static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack 
                                   tutti_error *err)
 {
     const int convs = nn->convs;
-    int64_t first = 0;
 
     if (nn->tied)
-        TUTTI_TRY(need(hooks, 0, true, err));
+        TUTTI_TRY(tutti_nn_need(hooks, 0, true, err));
     for (int u = nn->units - 1; u >= convs; u--) {
-        if (ends_segment(nn, u))
+        if (tutti_nn_ends_segment(nn, u))
             TUTTI_TRY(segment_again(nn, u, samples, hooks, err));
         if (!nn->unit[u].again && (u > 0 || !nn->tied))
-            TUTTI_TRY(need(hooks, u, true, err));
-        TUTTI_TRY(backward_unit(nn, u, 0, samples, true, sums, hooks, err));
-        TUTTI_TRY(done(hooks, u, true, err));
+            TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_backward_unit(nn, u, 0, samples, true, sums, hooks, err));
+        TUTTI_TRY(tutti_nn_done(hooks, u, true, err));
     }
     for (int u = convs - 1; u >= 0; u--)
-        TUTTI_TRY(need(hooks, u, true, err));
-    do { /* at least once: no samples have one empty tile */
-        const int64_t count = samples > 0 ? tile_of(nn, samples, first) : 0;
-        const bool last = first + count == samples;
-        for (int u = 0; u < convs && count > 0; u++)
-            if (nn->unit[u].again && nn->ops->again != NULL)
-                TUTTI_TRY(forward_again(nn, u, first, count, err));
-        for (int u = convs - 1; u >= 0; u--)
-            TUTTI_TRY(backward_unit(nn, u, first, count, last, sums, hooks, err));
-        first += count;
-    } while (first < samples);
+        TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+    TUTTI_TRY(tutti_nn_backward_tiles(nn, samples, sums, hooks, err));
     for (int u = convs - 1; u >= 0; u--)
-        TUTTI_TRY(done(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_done(hooks, u, true, err));
     return TUTTI_OK;
 }
 
@@ -236,8 +249,7 @@ static tutti_status check_labels(const tutti_nn *nn, const nn_run *run, tutti_er
     return TUTTI_OK;
 }
 
-/* The run from sample `first` on. */
-static void skip(const tutti_nn *nn, nn_run *run, int64_t first)
+void tutti_nn_skip(const tutti_nn *nn, nn_run *run, int64_t first)
 {
     const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
 
@@ -270,7 +282,7 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         int64_t correct;
         double sum;
 
-        skip(nn, &run, first);
+        tutti_nn_skip(nn, &run, first);
         run.samples = last ? whole->samples - first : nn->block;
         run.same_weights = first > 0 || whole->same_weights;
         tutti_nn_stack_push(nn, &s, &run, block, last);
@@ -280,14 +292,22 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         TUTTI_TRY(forward_pass(nn, run.samples, first == 0 ? hooks : NULL, last ? hooks : NULL, err));
         nn->ops->loss(nn->backend, divisor, &sum, &correct);
         total += sum;
-        count_statistics(nn, run.samples);
+        tutti_nn_count_statistics(nn, nn->part_statistics, run.samples);
         TUTTI_TRY(backward_pass(nn, run.samples, &s, last ? hooks : NULL, err));
         tutti_nn_stack_pop(nn, &s);
     }
-    nn->prepared = true;
-    move_statistics(nn, whole->samples);
     *loss_sum = total;
     return TUTTI_OK;
+}
+
+/* That went well. */
+static void end_pass(tutti_nn *nn, int64_t samples)
+{
+    const int blocks = nn->by_unit ? (int)((samples + nn->block - 1) / nn->block) : 1;
+
+    nn->prepared = true;
+    nn->prepared_count = blocks > nn->prepared_count ? blocks : nn->prepared_count;
+    move_statistics(nn, samples);
 }
 
 tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks, double *loss_sum,
@@ -309,6 +329,7 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     if (!run.same_weights)
         nn->prepared = false;
     run.same_weights = nn->prepared;
+    nn->prepared_count = run.same_weights ? nn->prepared_count : 0;
     run.seed = nn->seed;
     run.first = nn->first;
     run.running = nn->running;
@@ -321,6 +342,7 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     nn->given = run.gradients;
     nn->adds = run.add;
     nn->ends = true;
+    nn->backend = nn->backends[0];
     if (samples == 0) {
         TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
         for (int k = 0; k < nn->params; k++) { /* gradients are ours from `need` on */
@@ -330,16 +352,18 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
         }
         return backward_pass(nn, 0, NULL, hooks, err);
     }
-    if (samples > nn->block)
-        return pass_in_blocks(nn, &run, divisor, hooks, loss_sum, err);
+    if (samples > nn->block) {
+        TUTTI_TRY((nn->by_unit ? tutti_nn_pass_by_unit : pass_in_blocks)(nn, &run, divisor, hooks, loss_sum, err));
+        end_pass(nn, samples);
+        return TUTTI_OK;
+    }
     nn->prepared = false;
     TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
     TUTTI_TRY(forward_pass(nn, samples, hooks, hooks, err));
     nn->ops->loss(nn->backend, divisor, &sum, &correct);
-    count_statistics(nn, samples);
+    tutti_nn_count_statistics(nn, nn->part_statistics, samples);
     TUTTI_TRY(backward_pass(nn, samples, NULL, hooks, err));
-    nn->prepared = true;
-    move_statistics(nn, samples);
+    end_pass(nn, samples);
     *loss_sum = sum;
     return TUTTI_OK;
 }
@@ -352,13 +376,14 @@ tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum
     if (whole->samples < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an evaluation of %lld samples", (long long)whole->samples);
     TUTTI_TRY(check_labels(nn, whole, err));
+    nn->backend = nn->backends[0];
     nn->prepared = false; /* these values may be others than the next pass's: it prepares anew */
     for (int64_t first = 0; first < whole->samples; first += nn->piece) {
         nn_run run = *whole;
         double sum = 0;
         int64_t hits = 0;
 
-        skip(nn, &run, first);
+        tutti_nn_skip(nn, &run, first);
         run.running = nn->running;
         run.samples = whole->samples - first < nn->piece ? whole->samples - first : nn->piece;
         run.same_weights = first > 0;

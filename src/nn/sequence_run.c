@@ -238,17 +238,18 @@ static tutti_status open_extras(sequence *b, const nn_settings *settings, tutti_
 static tutti_status open_copies(sequence *b, tutti_error *err)
 {
     const nn_sequence *s = b->net;
-    size_t *count = tutti_alloc((size_t)s->param_count, sizeof *count);
+    dn_wanted *wanted = tutti_alloc((size_t)s->param_count, sizeof *wanted);
     tutti_status status;
 
-    if (count == NULL)
+    if (wanted == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d parameters", s->param_count);
     for (int i = 0; i < s->node_count; i++)
         for (int k = 0; k < s->nodes[i].reads; k += 4)
             if (s->nodes[i].layer.kind == TUTTI_LAYER_LINEAR || s->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
-                count[s->nodes[i].param + k] = s->params[s->nodes[i].param + k].count;
-    status = tutti_nn_dn_copies_open(&b->core, count, s->param_count, err);
-    tutti_free(count);
+                wanted[s->nodes[i].param + k] =
+                    (dn_wanted){ s->params[s->nodes[i].param + k].count, s->nodes[i].unit };
+    status = tutti_nn_dn_copies_open(&b->core, wanted, s->param_count, err);
+    tutti_free(wanted);
     return status;
 }
 

@@ -14,6 +14,9 @@
    sets, of which floor(log2(n)) - 1 are our own, and the room of its largest unit. A pass of two or
    three blocks has the caller's set alone.
 
+   Where blocks go side by side (by_unit.c), the sets but the caller's are of a unit, too: rooms
+   like the leaf.
+
    A pass that adds takes the caller's at the end, and needs one more of our own. It is made when
    the first such pass comes.
 
@@ -46,43 +49,90 @@ static size_t values_of_leaf(const tutti_nn *nn, int first, int count)
     return values;
 }
 
-static void point_leaf(tutti_nn *nn, int first, int count, float *at)
+static void point_leaf(const tutti_nn *nn, int first, int count, float *at, float **pointers)
 {
     for (int k = first; k < first + count; k++) {
-        nn->leaf_pointers[k] = nn->width[k] == 0 ? at : NULL;
+        pointers[k] = nn->width[k] == 0 ? at : NULL;
         at += values_of_leaf(nn, k, 1);
     }
 }
 
-/* Units take the same place, one after another. Those of convolutions are one, as they run in
-   turns. A tied matrix begins with the last unit and ends with the first: it has a place of its
-   own. */
-static tutti_status open_leaf(tutti_nn *nn, tutti_error *err)
+/* The first parameter of the convolutions, which are one unit here, as they run in turns. */
+static int tiled(const tutti_nn *nn)
 {
-    const int tiled = nn->convs > 0 ? nn->unit[nn->convs - 1].param : nn->params;
-    const size_t tied = nn->tied ? values_of_leaf(nn, nn->unit[0].param, nn->unit[0].params) : 0;
-    size_t most = values_of_leaf(nn, tiled, nn->params - tiled);
+    return nn->convs > 0 ? nn->unit[nn->convs - 1].param : nn->params;
+}
+
+static size_t tied_values(const tutti_nn *nn)
+{
+    return nn->tied ? values_of_leaf(nn, nn->unit[0].param, nn->unit[0].params) : 0;
+}
+
+/* Units take the same place, one after another. A tied matrix begins with the last unit and ends
+   with the first: it has a place of its own. */
+static void point_units(const tutti_nn *nn, float *at, float **pointers)
+{
+    const size_t tied = tied_values(nn);
+
+    point_leaf(nn, tiled(nn), nn->params - tiled(nn), at + tied, pointers);
+    for (int u = nn->convs; u < nn->units; u++)
+        point_leaf(nn, nn->unit[u].param, nn->unit[u].params, at + (u > 0 || !nn->tied ? tied : 0), pointers);
+}
+
+static size_t values_of_units(const tutti_nn *nn)
+{
+    size_t most = values_of_leaf(nn, tiled(nn), nn->params - tiled(nn));
 
     for (int u = nn->convs; u < nn->units; u++) {
         const size_t values = values_of_leaf(nn, nn->unit[u].param, nn->unit[u].params);
         most = values > most && (u > 0 || !nn->tied) ? values : most;
     }
-    nn->leaf_values = tied + most;
+    return tied_values(nn) + most;
+}
+
+static tutti_status open_leaf(tutti_nn *nn, tutti_error *err)
+{
+    nn->leaf_values = values_of_units(nn);
     nn->leaf = tutti_alloc(nn->leaf_values, sizeof *nn->leaf);
     nn->leaf_pointers = tutti_alloc((size_t)nn->params, sizeof *nn->leaf_pointers);
     if ((nn->leaf == NULL && nn->leaf_values > 0) || nn->leaf_pointers == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                           "no memory for %zu gradients of a layer; use a batch of at most %lld", nn->leaf_values,
                           (long long)nn->block);
-    point_leaf(nn, tiled, nn->params - tiled, nn->leaf + tied);
-    for (int u = nn->convs; u < nn->units; u++)
-        point_leaf(nn, nn->unit[u].param, nn->unit[u].params, nn->leaf + (u > 0 || !nn->tied ? tied : 0));
+    point_units(nn, nn->leaf, nn->leaf_pointers);
     return TUTTI_OK;
 }
 
-/* Gradient sets for the tree over blocks. */
+/* Of a tied matrix no block's gradient can fall before the first unit: each block has its own. */
+static tutti_status open_tied(tutti_nn *nn, tutti_error *err)
+{
+    const size_t blocks = (size_t)nn->backend_count, values = tied_values(nn);
+
+    if (!nn->by_unit || !nn->tied || values == 0)
+        return TUTTI_OK;
+    nn->tied_memory = tutti_alloc(blocks, values * sizeof *nn->tied_memory);
+    nn->tied_pointers = tutti_alloc(blocks, (size_t)nn->params * sizeof *nn->tied_pointers);
+    return nn->tied_memory != NULL && nn->tied_pointers != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                            "no memory for the gradients of a tied matrix in %zu blocks; use a smaller batch", blocks);
+}
+
+float *const *tutti_nn_stack_apart(const tutti_nn *nn, float *const *pointers, int64_t block)
+{
+    float **own = nn->tied_pointers + block * nn->params;
+
+    if (nn->tied_pointers == NULL)
+        return pointers;
+    memcpy(own, pointers, (size_t)nn->params * sizeof *own);
+    point_leaf(nn, nn->unit[0].param, nn->unit[0].params, nn->tied_memory + (size_t)block * tied_values(nn), own);
+    return own;
+}
+
+/* Gradient sets for the tree over blocks; by unit, of a unit. */
 static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
 {
+    const size_t values = nn->set_values = nn->by_unit ? values_of_units(nn) : nn->values;
     int levels = 0;
 
     for (int64_t blocks = (nn->batch + nn->block - 1) / nn->block; blocks > 1; blocks /= 2)
@@ -91,28 +141,30 @@ static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
     if (levels == 0)
         return TUTTI_OK;
     nn->sets = levels - 1;
-    nn->set_memory = tutti_alloc((size_t)nn->sets, nn->values * sizeof(float));
+    nn->set_memory = tutti_alloc((size_t)nn->sets, values * sizeof(float));
     nn->set_pointers = tutti_alloc((size_t)nn->sets + 1, (size_t)nn->params * sizeof *nn->set_pointers);
-    if ((nn->set_memory == NULL && nn->sets > 0 && nn->values > 0) || nn->set_pointers == NULL)
+    if ((nn->set_memory == NULL && nn->sets > 0 && values > 0) || nn->set_pointers == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "no memory for %d sets of %zu gradients; use a batch of at most %lld", nn->sets, nn->values,
+                          "no memory for %d sets of %zu gradients; use a batch of at most %lld", nn->sets, values,
                           (long long)nn->block);
     for (int set = 0; set < nn->sets; set++)
-        point(nn, nn->set_memory + (size_t)set * nn->values, nn->set_pointers + (set + 1) * nn->params);
+        (nn->by_unit ? point_units : point)(nn, nn->set_memory + (size_t)set * values,
+                                            nn->set_pointers + (set + 1) * nn->params);
+    TUTTI_TRY(open_tied(nn, err));
     return open_leaf(nn, err);
 }
 
 /* The bottom of passes that add. */
 static tutti_status open_bottom(tutti_nn *nn, tutti_error *err)
 {
-    if (nn->bottom != NULL || nn->values == 0)
+    if (nn->bottom != NULL || nn->set_values == 0)
         return TUTTI_OK;
-    nn->bottom = tutti_alloc(nn->values, sizeof *nn->bottom);
+    nn->bottom = tutti_alloc(nn->set_values, sizeof *nn->bottom);
     if (nn->bottom == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                           "no memory for a set of %zu gradients beside those that a pass adds to; "
-                          "use a batch of at most %lld", nn->values, (long long)nn->block);
-    point(nn, nn->bottom, nn->set_pointers);
+                          "use a batch of at most %lld", nn->set_values, (long long)nn->block);
+    (nn->by_unit ? point_units : point)(nn, nn->bottom, nn->set_pointers);
     return TUTTI_OK;
 }
 
@@ -172,12 +224,15 @@ void tutti_nn_sums_close(tutti_nn *nn)
     tutti_free(nn->bottom);
     tutti_free(nn->leaf);
     tutti_free(nn->leaf_pointers);
+    tutti_free(nn->tied_memory);
+    tutti_free(nn->tied_pointers);
 }
 
 size_t tutti_nn_sums_bytes(const tutti_nn *nn)
 {
     const size_t sets = (size_t)nn->sets + (nn->bottom != NULL);
-    return (sets * nn->values + nn->leaf_values) * sizeof(float) +
+    const size_t tied = nn->tied_memory != NULL ? (size_t)nn->backend_count * tied_values(nn) : 0;
+    return (sets * nn->set_values + nn->leaf_values + tied) * sizeof(float) +
            (nn->set_pointers != NULL ? (size_t)nn->sets + 2 : 0) * (size_t)nn->params * sizeof *nn->set_pointers;
 }
 
@@ -304,6 +359,8 @@ void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t b
 /* From the top each level onto the one below it. */
 void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param)
 {
+    if (s->apart != NULL && s->apart[param] != s->set[s->top][param])
+        memcpy(s->set[s->top][param], s->apart[param], nn->count[param] * sizeof(float));
     for (int k = s->top; k > s->top - s->falls; k--)
         if (nn->width[param] > 0)
             add_rows(nn, &nn->tables[k * nn->params + param], &nn->tables[(k - 1) * nn->params + param]);

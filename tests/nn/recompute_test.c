@@ -4,112 +4,7 @@
    with recompute=on beside the same with off, over passes of one block and of several, precisions,
    threads, both backends; hooks that refuse what comes in another order, and memory that is void
    outside need and done. */
-#include "nn_test.h"
-
-enum { ROOM = 400 };
-
-/* ---- a model and its samples ---- */
-typedef struct side {
-    tutti_nn *nn;
-    float *values[ROOM], *gradients[ROOM];
-    double loss;
-} side;
-
-typedef struct subject {
-    tutti_nn_task task;
-    tutti_nn_param params[ROOM];
-    int count;
-    int64_t samples;
-    float *x;
-    uint8_t *labels;
-    uint32_t *tokens, *next;
-} subject;
-
-static subject subject_of(const char *model, tutti_nn_task task, int64_t samples)
-{
-    const size_t values = task.context > 0 ? 0 : (size_t)(samples * task.channels * task.height * task.width),
-                 n = (size_t)samples * (size_t)(task.context > 0 ? task.context : 1);
-    subject s = { .task = task, .samples = samples };
-
-    assert_int_equal(tutti_nn_params(model, &task, s.params, ROOM, &s.count, NULL), TUTTI_OK);
-    assert_in_range(s.count, 1, ROOM);
-    s.x = calloc(values + 1, sizeof *s.x);
-    for (size_t i = 0; i < values; i++)
-        s.x[i] = (float)tutti_normal((tutti_rng){ 1, 2, 3 }, i);
-    s.labels = calloc(n, 1);
-    s.tokens = calloc(n, sizeof *s.tokens);
-    s.next = calloc(n, sizeof *s.next);
-    for (size_t i = 0; i < n; i++) {
-        s.labels[i] = (uint8_t)(tutti_random((tutti_rng){ 1, 3, 0 }, i) % (uint64_t)task.classes);
-        s.tokens[i] = (uint32_t)(tutti_random((tutti_rng){ 1, 4, 0 }, i) % (uint64_t)task.classes);
-        s.next[i] = (uint32_t)(tutti_random((tutti_rng){ 1, 5, 0 }, i) % (uint64_t)task.classes);
-    }
-    return s;
-}
-
-static void subject_free(subject *s)
-{
-    free(s->x);
-    free(s->labels);
-    free(s->tokens);
-    free(s->next);
-}
-
-static side side_of(const subject *s, const char *model, const tutti_nn_options *options)
-{
-    side d = { 0 };
-    tutti_error err;
-
-    if (tutti_nn_open(&d.nn, model, &s->task, options, &err) != TUTTI_OK)
-        fail_msg("%s: %s", model, err.text);
-    for (int k = 0; k < s->count; k++) {
-        d.values[k] = calloc(s->params[k].count, sizeof(float));
-        d.gradients[k] = calloc(s->params[k].count, sizeof(float));
-        tutti_nn_initialise(&s->params[k], 2 * s->params[k].unit + k % 2, 7, d.values[k]);
-        for (size_t i = 0; i < s->params[k].count && s->params[k].dims == 1; i++)
-            d.values[k][i] += 0.1F * (float)tutti_normal((tutti_rng){ 8, (uint64_t)k, 0 }, i);
-    }
-    return d;
-}
-
-static void side_free(const subject *s, side *d)
-{
-    tutti_nn_close(d->nn);
-    for (int k = 0; k < s->count; k++) {
-        free(d->values[k]);
-        free(d->gradients[k]);
-    }
-}
-
-static void run(const subject *s, side *d, int64_t samples, bool add, const tutti_nn_hooks *hooks)
-{
-    const float *const *values = (const float *const *)d->values;
-    tutti_error err;
-    tutti_status status;
-
-    if (s->task.context > 0)
-        status = tutti_nn_pass_tokens(d->nn, s->tokens, s->next, samples, (double)s->samples, add, false, values,
-                                      d->gradients, hooks, &d->loss, &err);
-    else
-        status = tutti_nn_pass(d->nn, s->x, s->labels, samples, (double)s->samples, add, false, values, d->gradients,
-                               hooks, &d->loss, &err);
-    if (status != TUTTI_OK)
-        fail_msg("%s", err.text);
-}
-
-static void same_bits(const char *what, const subject *s, side *a, side *b)
-{
-    size_t count;
-    const float *x = tutti_nn_running(a->nn, &count), *y = tutti_nn_running(b->nn, &count);
-
-    if (a->loss != b->loss)
-        fail_msg("%s: losses %.17g and %.17g", what, a->loss, b->loss);
-    for (int k = 0; k < s->count; k++)
-        if (memcmp(a->gradients[k], b->gradients[k], s->params[k].count * sizeof(float)) != 0)
-            fail_msg("%s: gradient of %s differs", what, s->params[k].name);
-    if (count > 0 && memcmp(x, y, count * sizeof *x) != 0)
-        fail_msg("%s: running statistics differ", what);
-}
+#include "subject.h"
 
 /* model: a format with one %s, for on and off. */
 static void check(const char *model, tutti_nn_task task, int64_t samples, tutti_nn_options options)
@@ -166,9 +61,87 @@ static void images_have_the_bits_of_what_is_kept(void **state)
     check("resnet(depth=8,recompute=%s)", task, 2, (tutti_nn_options){ .backend = "reference" });
     check("vgg(recompute=%s)", task, 3, (tutti_nn_options){ .threads = 1 });
     check("cnn(recompute=%s)", task, 150, (tutti_nn_options){ .threads = 1 });
+    check("cnn(recompute=%s)", (tutti_nn_task){ .channels = 1, .height = 28, .width = 28, .classes = 10 }, 64,
+          (tutti_nn_options){ .threads = 1 });
     check("cnn(recompute=%s)", task, 13, (tutti_nn_options){ .precision = TUTTI_BF16 });
     check("cnn(recompute=%s)", task, 2, (tutti_nn_options){ .backend = "reference" });
     check("blstm(layers=3,hidden=6,recompute=%s)", task, 70, (tutti_nn_options){ .threads = 1 });
+}
+
+/* Lists that no model has. A product that ends a segment behind attention is not computed again,
+   but in 16 bits its gradient wants what attention has given rounded. */
+static void check_list(const tutti_layer *list, int count, tutti_nn_task task, tutti_dtype precision)
+{
+    enum { MOST = 24, SAMPLES = 3, VALUES = 4096 };
+    static float values[MOST][VALUES], gradients[2][MOST][VALUES];
+    const float *pointers[MOST];
+    uint32_t tokens[SAMPLES * 8], next[SAMPLES * 8];
+    int params = 0;
+    double loss[2];
+
+    for (size_t i = 0; i < TUTTI_LENGTH(tokens); i++) {
+        tokens[i] = (uint32_t)(i * 5) % (uint32_t)task.classes;
+        next[i] = (uint32_t)(i * 7) % (uint32_t)task.classes;
+    }
+    memset(gradients, 0, sizeof gradients);
+    for (int on = 0; on < 2; on++) {
+        tutti_layer layers[MOST];
+        tutti_nn_param of[MOST];
+        float *to[MOST];
+        nn_net net;
+        tutti_nn *nn;
+        for (int i = 0; i < count; i++) {
+            layers[i] = list[i];
+            layers[i].segment = on && list[i].segment;
+        }
+        assert_int_equal(tutti_nn_net_build(&net, layers, count, &task, NULL), TUTTI_OK);
+        params = tutti_nn_net_param_count(&net);
+        tutti_nn_net_params(&net, of, MOST);
+        for (int k = 0; k < params; k++) {
+            assert_in_range(of[k].count, 1, VALUES);
+            for (size_t i = 0; i < of[k].count; i++)
+                values[k][i] = 0.3F * (float)tutti_normal((tutti_rng){ 3, (uint64_t)k, 0 }, i);
+            pointers[k] = values[k];
+            to[k] = gradients[on][k];
+        }
+        assert_int_equal(
+            tutti_nn_open_net(&nn, &net, &(tutti_nn_options){ .batch = SAMPLES, .precision = precision }, NULL),
+            TUTTI_OK);
+        assert_int_equal(tutti_nn_pass_tokens(nn, tokens, next, SAMPLES, 1, false, false, pointers, to, NULL, &loss[on],
+                                              NULL),
+                         TUTTI_OK);
+        tutti_nn_close(nn);
+    }
+    assert_true(loss[0] == loss[1]);
+    for (int k = 0; k < params; k++)
+        assert_memory_equal(gradients[0][k], gradients[1][k], sizeof gradients[0][k]);
+}
+
+static void segments_may_end_anywhere(void **state)
+{
+    static const tutti_dtype precisions[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16 };
+    const tutti_nn_task text = { .classes = 9, .context = 8 };
+    const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 12 }, branch = { .kind = TUTTI_LAYER_BRANCH },
+                      join = { .kind = TUTTI_LAYER_JOIN }, to36 = { .kind = TUTTI_LAYER_LINEAR, .out = 36 },
+                      to12 = { .kind = TUTTI_LAYER_LINEAR, .out = 12 }, relu = { .kind = TUTTI_LAYER_RELU },
+                      gelu = { .kind = TUTTI_LAYER_GELU }, head = { .kind = TUTTI_LAYER_LINEAR, .out = 9 },
+                      attention = { .kind = TUTTI_LAYER_ATTENTION, .heads = 2 },
+                      drop = { .kind = TUTTI_LAYER_DROPOUT, .rate = 0.25 },
+                      norm = { .kind = TUTTI_LAYER_LAYER_NORM, .segment = true },
+                      lstm = { .kind = TUTTI_LAYER_LSTM, .out = 12, .segment = true };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(precisions); k++) {
+        check_list((tutti_layer[]){ embed, norm, to36, attention, to12, norm, head }, 7, text, precisions[k]);
+        check_list((tutti_layer[]){ embed, branch, norm, to36, attention, to12, join, norm, head }, 9, text,
+                   precisions[k]);
+        check_list((tutti_layer[]){ embed, to36, attention, norm, to12, relu, norm, head }, 8, text, precisions[k]);
+        check_list((tutti_layer[]){ embed, drop, branch, norm, to12, gelu, join, branch, norm, to12, relu, join, norm,
+                                    head }, 14, text, precisions[k]);
+        check_list((tutti_layer[]){ embed, lstm, drop, lstm, branch, lstm, join, norm, gelu, lstm, head }, 11, text,
+                   precisions[k]);
+        check_list((tutti_layer[]){ embed, to12, gelu, norm, norm, drop, norm, head }, 8, text, precisions[k]);
+    }
 }
 
 /* ---- hooks ---- */
@@ -310,7 +283,7 @@ static void of_residual_blocks_the_inputs_are_kept(void **state)
                       bytes_of("resnet(depth=8,recompute=%s)", "on", &task, 64);
 
     (void)state;
-    assert_in_range(off, 14 * map, 14 * map + map / 4);
+    assert_in_range(off, 13 * map, 14 * map + map / 4);
     assert_in_range(on, 2 * map, 2 * map + map / 4);
 }
 
@@ -377,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_have_the_bits_of_what_is_kept),
         cmocka_unit_test(images_have_the_bits_of_what_is_kept),
+        cmocka_unit_test(segments_may_end_anywhere),
         cmocka_unit_test(a_segment_is_needed_before_it_is_computed_again),
         cmocka_unit_test(a_block_keeps_what_goes_into_it),
         cmocka_unit_test(of_convolutions_a_tile_is_held),
