@@ -127,6 +127,10 @@ typedef struct tutti_nn_task {
                                 channels) and pooling; fc 256, ReLU, fc classes
      ctr(tables,rows,dim,...)   for categories: tables and linear layers with ReLU to one logit
 
+   With recompute=on (cnn, gpt, blstm, resnet, vgg) each block begins a segment (tutti_layer) and
+   keeps what goes into it alone; of cnn the convolutions do. mlp and wordlm would hold no less:
+   where backward needs most, it needs all that they have.
+
    Indexes of parameters of mlp (0, 2, 4) and cnn (0, 3, 7, 9) are those of peers/train.py's
    Sequential. ---- */
 typedef struct tutti_model_ops {

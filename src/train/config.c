@@ -12,7 +12,8 @@
 #define AT(member) TUTTI_AT(tutti_train_config, member)
 const tutti_option tutti_train_options[] = {
     { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp",
-      "network: mlp, cnn, resnet, vgg, gpt, wordlm, blstm, ctr, logistic, quadratic, with options; "
+      "network: mlp, cnn, resnet, vgg, gpt, wordlm, blstm, ctr, logistic, quadratic, with options, "
+      "as cnn(recompute=on), which keeps fewer activations and computes them again; "
       "naming a problem (logistic, quadratic) names its data too" },
     { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist",
       "mnist, mnist(distort=0.5), quadratic, logistic, moby-dick, speech, a text's path, "
