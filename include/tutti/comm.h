@@ -108,14 +108,15 @@ tutti_status tutti_world_common(tutti_world *world, const char *name, size_t byt
    on every rank. */
 bool tutti_world_shares(const tutti_world *world);
 
-/* Where `rank` has in its window what I have at [mine, mine + bytes) in mine. Of my own rank: mine.
-   NULL: that lies in no shared window, or the window of that rank has not so many bytes. Any
+/* Where `rank` has [offset, offset + bytes) of its window of that name, whatever I have of mine.
+   NULL: there is no such window, or it is not shared, or that rank's has not so many bytes. Any
    thread.
 
    Reads and writes there need messages that order them. They count as sent by nobody unless
    sent_there says so: bytes that `to` has read from a window of mine, or that I have written into
    one of its, in place of a message. */
-void *tutti_world_there(tutti_world *world, const void *mine, size_t bytes, int rank);
+void *tutti_world_there(tutti_world *world, const char *window, size_t offset, size_t bytes,
+                        int rank);
 void tutti_world_sent_there(tutti_world *world, int to, uint64_t bytes);
 
 /* ---- ports: point to point. A port number names a conversation. Both ends derive it, nobody

@@ -175,7 +175,8 @@ typedef enum {
    servers: so many ranks, the last of the world, only serve (method: TUTTI_SERVERS). They have no
    samples and make no steps, and whatever is counted by workers leaves them out. Their clients make
    the calls that workers make between steps. They also call tutti_engine_more, which says that
-   there is no step for them.
+   there is no step for them. They have neither the model nor a gradient, but the slices that they
+   serve: their clients' memory of parameters is not written, not read, and may be NULL.
 
    own_values: floats of client state: what the client computes along with gradients, such as
    running statistics of batch norms. They are no parameters, and no step exchanges them. The same
@@ -265,7 +266,8 @@ void tutti_engine_close(tutti_engine *e);
 /* The method's layout and counters. Read only. */
 const tutti_method *tutti_engine_method(const tutti_engine *e);
 
-/* Where the engine put the values and the gradient of a tensor. NULL: there is no such tensor. */
+/* Where the engine put the values and the gradient of a tensor. NULL: there is no such tensor, or
+   this rank only serves. */
 float *tutti_engine_values(tutti_engine *e, int tensor);
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
 

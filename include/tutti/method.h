@@ -165,7 +165,9 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_THROUGH_SERVERS = 256,
     /* Its values are at servers (server.h), which may be ranks of their own
        (engine_options.servers). There it declares, opens, serves, agrees, holds and releases as on
-       workers, and nothing else of it is called. */
+       workers, and nothing else of it is called. There is no x and no g, no vector of theirs
+       (tutti_declare_vector), and what else is only the workers' should have no memory: a server
+       has its slices (server.h). Collectives of `all` are not its. */
     TUTTI_SERVERS = 512,
     /* Its passes may look at the samples of the pass before again (tutti_pass). Refused where the
        client says that it computes every batch once (engine_options.once). */
@@ -243,7 +245,7 @@ typedef struct tutti_method_ops {
     /* Declares state and facilities, sets m->piece_bytes, m->first_piece_bytes, m->lane_width and
        m->team, and refuses bad combinations. No memory, no messages yet. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);
-    /* All members; x is rank 0's on all; may communicate. */
+    /* All members; x is rank 0's on all workers; may communicate. */
     tutti_status (*open)(tutti_method *m, tutti_error *err);
     /* Called whatever has failed: self may be NULL, or half built. */
     void (*close)(tutti_method *m);
@@ -261,9 +263,9 @@ typedef struct tutti_method_ops {
     tutti_status (*exchange)(tutti_method *m, tutti_piece *p, tutti_error *err);
     /* After the last pass and all exchanges. Default: tutti_base_step. */
     tutti_status (*step)(tutti_method *m, tutti_error *err);
-    /* Leave the same model in x of all workers, which all call it: at the end, before an evaluation
-       or an export. When it is not the end it must not change what training goes on from: the
-       engine keeps x for it. Default: mean of x unless REPLICAS_EQUAL. */
+    /* Leave the same model in x of all workers. All members call it: at the end, before an
+       evaluation or an export. When it is not the end it must not change what training goes on
+       from: the engine keeps x for it. Default: mean of x unless REPLICAS_EQUAL. */
     tutti_status (*agree)(tutti_method *m, tutti_error *err);
     /* This worker makes no more steps until release; services run, and the others may still
        compute. Default: nothing. For a rule that waits for several workers: it would else wait for
@@ -296,7 +298,7 @@ struct tutti_method {
     tutti_world *world; tutti_runtime *rt; tutti_device *device;
     const tutti_layout *layout;
     size_t n;                    /* = layout->n */
-    float *x, *g;                /* n each */
+    float *x, *g;                /* n each. NULL on a rank that only serves */
     tutti_group all;             /* the workers; client thread's copy. Under GOES_ON those that are
                                     left, by rank. On a rank that only serves its index is -1 */
     tutti_group everyone;        /* the workers and, behind them, ranks that only serve: what is
@@ -865,7 +867,7 @@ typedef struct tutti_saved_run {         /* how the run that saved a checkpoint 
     bool changed;                        /* or as many, but others: some were lost */
 } tutti_saved_run;
 typedef struct tutti_facility_ops {
-    /* All members; x is rank 0's on all; may communicate. */
+    /* All members; x is rank 0's on all workers; may communicate. */
     tutti_status (*open)(void *self, tutti_error *err);
     /* Services have ended, and the lane. Once for each that was added, however far it came. */
     void (*close)(void *self);

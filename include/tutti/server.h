@@ -27,7 +27,8 @@
    declared, opened, held, released and asked to agree there too, and its services run. State of the
    server's own that is no range of x belongs to the rank that serves (tutti_server_index), as a
    SLICE, so that it goes with the server and not with a worker. What it tells with tutti_metric
-   comes to all at the end of the run.
+   comes to all at the end of the run. They have no x and no g: of the first values each gets its
+   slice from a worker.
 
    Checkpoints. Values, slots and versions are read by any number of servers, beside the workers or
    not. With another number of slices or of workers than there were, each worker begins at the
@@ -145,7 +146,8 @@ tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, d
                                      const char *mend, tutti_error *err);
 /* The service's run(). Returns at once where nothing is served. */
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err);
-/* Within agree(): x := the values of all servers, on all workers. */
+/* Within agree(): x := the values of all servers, on all workers. Where ranks only serve, the first
+   worker gathers them and hands them to the others. */
 tutti_status tutti_server_agree(tutti_server *s, tutti_error *err);
 
 /* May an `in` come that does not stay? From declare() on: else a rule needs no memory to keep

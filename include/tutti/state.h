@@ -61,7 +61,8 @@ typedef struct tutti_plan tutti_plan;
    Failures (a name twice, no memory) are kept in the plan and come out when it is carried out. */
 void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot);
 
-/* n of the layout, on the device. */
+/* n of the layout, on the device. On a rank that only serves there is none, and *slot stays as it
+   is. */
 void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, float **slot);
 
 /* A value in the owner's struct, kept; the second form is `late`. */
@@ -72,7 +73,7 @@ void tutti_declare_late_value(tutti_plan *plan, const char *name, tutti_keep kee
 
 /* ---- for the engine (and tests): a plan from open to close ---- */
 struct tutti_world;
-/* n: elements of the flat space. */
+/* n: elements of the flat space; 0: it has no vectors. */
 tutti_status tutti_plan_open(tutti_plan **out, size_t n, tutti_error *err);
 
 /* Frees what was given out (windows go with the world). */

@@ -459,6 +459,8 @@ class Engine(_Owner):
 
     # -- its memory --
     def _memory(self, address: Any, count: int, kind: type) -> ctypes.Array:
+        if not address:
+            raise ValueError(f"rank {self.rank} only serves, and has no such memory")
         memory = (kind * count).from_address(ctypes.addressof(address.contents))
         memory._hold = self._hold  # the engine stays while somebody can read it
         return memory

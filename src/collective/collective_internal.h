@@ -47,6 +47,7 @@ typedef struct tutti_orphan {
 #define TUTTI_CACHE_WAYS 8
 
 typedef struct tutti_shared_window { /* set at creation, constant afterwards */
+    char *name;
     void *mine;
     size_t bytes;                 /* of mine */
     void **of_rank;               /* size pointers; NULL: private memory */

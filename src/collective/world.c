@@ -313,17 +313,23 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
     return status;
 }
 
+static void drop_window(tutti_shared_window *w)
+{
+    if (w->of_rank == NULL)
+        tutti_free(w->mine);
+    tutti_free(w->of_rank);
+    tutti_free(w->name);
+    *w = (tutti_shared_window){ 0 };
+}
+
 void tutti_world_close(tutti_world *world)
 {
     if (world == NULL || world->process != (long)getpid())
         return; /* a forked child's copy: the rank, its threads and what the others see of it are the parent's */
     tutti_board_close(world);
     /* relaxed: nobody else is left */
-    for (uint32_t k = 0; k < atomic_load_explicit(&world->n_windows, memory_order_relaxed); k++) {
-        if (world->windows[k].of_rank == NULL)
-            tutti_free(world->windows[k].mine);
-        tutti_free(world->windows[k].of_rank);
-    }
+    for (uint32_t k = 0; k < atomic_load_explicit(&world->n_windows, memory_order_relaxed); k++)
+        drop_window(&world->windows[k]);
     tutti_orphans_close(world);
     if (world->transport != NULL)
         world->ops->close(world->transport);
@@ -488,21 +494,22 @@ static tutti_status make_window(tutti_world *world, const char *name, size_t byt
                           "there is room for %d; put several vectors into one window",
                           name, TUTTI_WINDOWS + 1, TUTTI_WINDOWS);
     w->bytes = bytes;
-    if (!shared) {
+    w->name = tutti_copy_text(name);
+    if (!shared)
         w->mine = bytes > 0 ? tutti_alloc(bytes, 1) : NULL;
-        if (bytes > 0 && w->mine == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of window '%s'", bytes, name);
-    } else {
-        tutti_status status;
+    else
         w->of_rank = tutti_alloc((size_t)world->size, sizeof *w->of_rank);
-        if (w->of_rank == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for window '%s'", name);
+    if (w->name == NULL || (shared ? w->of_rank == NULL : bytes > 0 && w->mine == NULL)) {
+        drop_window(w);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of window '%s'", bytes, name);
+    }
+    if (shared) {
+        tutti_status status;
         if (world->ops->publish != NULL)
             tutti_board_window(world, n, bytes);
         status = world->ops->window(world->transport, name, bytes, w->of_rank, err);
         if (status != TUTTI_OK) {
-            tutti_free(w->of_rank);
-            w->of_rank = NULL;
+            drop_window(w);
             return status;
         }
         w->mine = bytes > 0 ? w->of_rank[world->rank] : NULL;
@@ -546,16 +553,18 @@ bool tutti_world_shares(const tutti_world *world)
     return world->ops->publish != NULL;
 }
 
-void *tutti_world_there(tutti_world *world, const void *mine, size_t bytes, int rank)
+void *tutti_world_there(tutti_world *world, const char *window, size_t offset, size_t bytes, int rank)
 {
-    uint64_t offset, room;
-    const int window = tutti_windows_find(world, mine, bytes, &offset);
+    const uint32_t n = atomic_load_explicit(&world->n_windows, memory_order_acquire);
+    uint32_t k = 0;
+    uint64_t room;
 
-    if (window < 0)
+    while (k < n && (world->windows[k].of_rank == NULL || strcmp(world->windows[k].name, window) != 0))
+        k++;
+    if (k == n)
         return NULL;
-    room = rank == world->rank ? world->windows[window].bytes : tutti_board_window_of(world, rank, (uint32_t)window);
-    return offset <= room && bytes <= room - offset ? (unsigned char *)world->windows[window].of_rank[rank] + offset
-                                                    : NULL;
+    room = rank == world->rank ? world->windows[k].bytes : tutti_board_window_of(world, rank, k);
+    return offset <= room && bytes <= room - offset ? (unsigned char *)world->windows[k].of_rank[rank] + offset : NULL;
 }
 
 void tutti_world_sent_there(tutti_world *world, int to, uint64_t bytes)

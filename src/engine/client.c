@@ -28,7 +28,7 @@ void tutti_engine_deliver(tutti_engine *e, int tensor, size_t first, size_t coun
     const tutti_param *p = &e->params[tensor];
     tutti_device *d = e->m.device;
 
-    if (p->values != NULL)
+    if (p->values != NULL && e->m.x != NULL)
         tutti_cast(d, tutti_f32(d, e->m.x + e->tensors[tensor].first + first, count),
                    (tutti_buffer){ d, place_of(p, p->values, first), count, p->dtype });
 }
@@ -49,7 +49,7 @@ void tutti_engine_read_values(tutti_engine *e, int tensor)
     const tutti_tensor *t = &e->tensors[tensor];
     tutti_device *d = e->m.device;
 
-    if (p->values != NULL)
+    if (p->values != NULL && e->m.x != NULL)
         tutti_cast(d, (tutti_buffer){ d, p->values, t->count, p->dtype }, tutti_f32(d, e->m.x + t->first, t->count));
 }
 

@@ -299,16 +299,17 @@ void tutti_engine_declare_history(tutti_engine *e)
         tutti_declare_late_value(e->plan, "engine.history", TUTTI_OWN_ZERO, &e->history, sizeof e->history);
 }
 
-/* The engine's own. */
+/* The engine's own. A rank that only serves has no part in windows that all open together. */
 static void declare_own(tutti_engine *e)
 {
     tutti_method *m = &e->m;
     const bool equal = m->traits & TUTTI_REPLICAS_EQUAL, several = m->everyone.size > 1;
     const bool pushes = tutti_engine_pushes(m);
+    const size_t n = m->rank < m->workers ? m->n : 0;
     const tutti_state x = { .name = "x", .keep = equal ? TUTTI_SAME : TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
-                            .count = m->n, .placed = true, .shared = pushes };
+                            .count = n, .placed = true, .shared = pushes };
     const tutti_state g = { .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                            .count = m->n, .placed = true, .shared = m->ops->exchange != NULL || pushes };
+                            .count = n, .placed = true, .shared = m->ops->exchange != NULL || pushes };
     const tutti_state shares = { .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64,
                                  .count = (size_t)m->workers, .of_workers = true };
     const tutti_state client = { .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
@@ -332,6 +333,8 @@ static void declare_own(tutti_engine *e)
         tutti_declare(e->plan, &client, &e->own_state);
     if (e->options.own_values > 0 && several)
         tutti_declare(e->plan, &kept, &e->own_kept);
+    if (n == 0)
+        return;
     if (!equal && several)
         tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
     if (!equal && e->client.updates)
@@ -349,7 +352,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     m->first_piece_bytes = (size_t)1 << 20;
     m->lane_width = 1;
     m->team = 1;
-    TUTTI_TRY(tutti_plan_open(&e->plan, m->n, err));
+    TUTTI_TRY(tutti_plan_open(&e->plan, m->rank < m->workers ? m->n : 0, err));
     declare_own(e);
     if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES)))
         TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0,
@@ -381,12 +384,16 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     return TUTTI_OK;
 }
 
-/* Rank 0's values everywhere (Li et al. 2020: replicas start equal, so
-   parameters are never sent again). */
+/* Rank 0's values at all workers (Li et al. 2020: replicas start equal, so parameters are never
+   sent again). A rank that only serves gets of them what its facilities take as they open. */
 static tutti_status initial_values(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
+    tutti_group apart = m->all, *workers = m->servers > 0 ? &apart : &e->opening;
 
+    if (m->rank >= m->workers)
+        return TUTTI_OK;
+    apart.context = tutti_port_of("initial values", 0, 0);
     if (m->rank == 0)
         for (int i = 0; i < e->layout.n_tensors; i++) {
             const tutti_tensor *t = &e->tensors[i];
@@ -396,8 +403,7 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
                 e->options.initial(e->options.user, i, m->x + t->first);
         }
     e->values_changed = true;
-    return m->everyone.size > 1 ? tutti_broadcast(&e->opening, 0, tutti_f32(m->device, m->x, e->layout.used), err)
-                                : TUTTI_OK;
+    return m->workers > 1 ? tutti_broadcast(workers, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
 }
 
 /* Of the whole run, as far as it is known. */
@@ -455,6 +461,8 @@ static tutti_status open_lane(tutti_engine *e, tutti_error *err)
 static tutti_status build(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
+    if (e->m.rank >= e->m.workers) /* nothing is there */
+        e->m.x = e->m.g = NULL;
     TUTTI_TRY(tutti_engine_cut(e, err));
     if (e->client.kept == NULL) /* x is never kept for two reasons at a time */
         e->client.kept = e->kept;
@@ -581,14 +589,19 @@ const tutti_method *tutti_engine_method(const tutti_engine *e)
     return &e->m;
 }
 
+static float *of_tensor(const tutti_engine *e, float *flat, int tensor)
+{
+    return flat != NULL && tensor >= 0 && tensor < e->layout.n_tensors ? flat + e->tensors[tensor].first : NULL;
+}
+
 float *tutti_engine_values(tutti_engine *e, int tensor)
 {
-    return tensor >= 0 && tensor < e->layout.n_tensors ? e->m.x + e->tensors[tensor].first : NULL;
+    return of_tensor(e, e->m.x, tensor);
 }
 
 float *tutti_engine_gradient(tutti_engine *e, int tensor)
 {
-    return tensor >= 0 && tensor < e->layout.n_tensors ? e->m.g + e->tensors[tensor].first : NULL;
+    return of_tensor(e, e->m.g, tensor);
 }
 
 float *tutti_engine_own(tutti_engine *e)
@@ -643,7 +656,8 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
     e->values_changed = true;
     if (m->ops->agree != NULL)
         return m->ops->agree(m, err);
-    return m->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 ? TUTTI_OK : tutti_average(m, m->x, err);
+    return m->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 || m->rank >= m->workers ? TUTTI_OK
+                                                                                       : tutti_average(m, m->x, err);
 }
 
 /* The mean of client state over those who have had samples; nobody has: each keeps its own. */

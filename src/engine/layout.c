@@ -155,7 +155,8 @@ static void cut(tutti_engine *e)
             if (p == NULL) {
                 p = &e->pieces[n];
                 *p = (tutti_piece){ .index = n, .first = t->first + at, .first_tensor = i,
-                                    .g = e->m.g + t->first + at, .x = e->m.x + t->first + at,
+                                    .g = e->m.g != NULL ? e->m.g + t->first + at : NULL,
+                                    .x = e->m.x != NULL ? e->m.x + t->first + at : NULL,
                                     .rows = table ? &e->rows[i].known : NULL, .group.algorithm = e->collective };
                 e->piece_state[n++].unit = t->unit;
             }

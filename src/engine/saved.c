@@ -110,7 +110,7 @@ static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_st
 }
 
 /* What this rank saves, or (by) what it needs of those savers, but for what facilities read
-   themselves. A rank that only serves has slices and nothing of its own, and x as it was.
+   themselves. A rank that only serves has slices, and neither x nor anything of its own.
    checkpoint: theirs; NULL: they have all that this run declares. */
 static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint, const savers *by,
                             tutti_error *err)
@@ -358,7 +358,7 @@ static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         if (memory == (void *)e->own_state || (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN) ||
-            tutti_facilities_recut(e, &by->run, memory))
+            (s->count == 0 && e->m.rank >= e->m.workers) || tutti_facilities_recut(e, &by->run, memory))
             continue;
         if (!s->placed || s->dtype != TUTTI_F32 || s->first != 0 || s->count != e->m.n)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -449,7 +449,8 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
                                                           .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 },
                                    err));
     if (s->wire == FP16)
-        tutti_declare_vector(plan, "hermes.start", TUTTI_SAME, &s->start);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.start", .keep = TUTTI_SAME, .dtype = TUTTI_F32,
+                                            .count = m->n, .placed = true }, &s->start);
     if (tutti_server_index(s->server) >= 0) {
         tutti_declare_value(plan, "hermes.global", TUTTI_SLICE, &s->global, sizeof s->global);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
@@ -480,7 +481,7 @@ static tutti_status hermes_open(tutti_method *m, tutti_error *err)
     if (s->line == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'hermes'");
     if (s->start != NULL)
-        tutti_copy(m->device, m->n, m->x, s->start);
+        tutti_copy(m->device, m->layout->used, m->x != NULL ? m->x : tutti_server_values(s->server), s->start);
     if (m->rank == 0 && m->workers > 1 && s->push == ZSCORE && sqrt((double)(s->window - 1)) < -s->alpha)
         tutti_event(m, "never-pushed",
                     "with a window of %lld losses no z is below %.3g, so until alpha, %g, has given way nobody pushes; "
@@ -720,8 +721,6 @@ static tutti_status merge_unpushed(tutti_method *m, tutti_error *err)
         mine = sum[0] > 0 ? mine / sum[0] : 1 / sum[1];
         TUTTI_TRY(tutti_allreduce_weighted(&m->all, (float)mine, tutti_f32(m->device, m->x, m->layout->used), err));
     }
-    if (m->servers > 0)
-        TUTTI_TRY(tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, m->layout->used), err));
     if (m->all.index == 0 && !s->said && (m->steps == 0 || m->step >= m->steps)) {
         s->said = true;
         tutti_event(m, "never-pushed", "method 'hermes': nobody has pushed a model in %llu steps, since no worker's"
@@ -739,8 +738,7 @@ static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
     bool pushed;
 
     if (m->workers == 1) /* it has the model */
-        return m->servers > 0 ? tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, m->layout->used), err)
-                              : TUTTI_OK;
+        return TUTTI_OK;
     if (tutti_server_index(s->server) >= 0 && s->global.least > 0) {
         tutti_metric(m, "loss", -1, s->global.loss);
         tutti_metric(m, "loss_min", -1, s->global.least);

@@ -441,7 +441,8 @@ static tutti_status oscars_release(tutti_method *m, tutti_error *err)
     oscars *s = m->self;
 
     (void)err;
-    tutti_copy(m->device, m->n, m->x, s->base);
+    if (m->x != NULL)
+        tutti_copy(m->device, m->n, m->x, s->base);
     s->counted_ns = tutti_computed_ns(m);
     return TUTTI_OK;
 }
@@ -494,8 +495,7 @@ static tutti_status oscars_leave(tutti_method *m, tutti_error *err)
     return hand_in(m, true, err);
 }
 
-/* All have the server's model since they left, and where a rank
-   only serves it has taken it in hold. */
+/* All have the server's model since they left. */
 static tutti_status oscars_agree(tutti_method *m, tutti_error *err)
 {
     (void)m, (void)err;
@@ -509,7 +509,8 @@ static tutti_status oscars_hold(tutti_method *m, tutti_error *err)
     (void)err;
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
-    tutti_copy(m->device, m->layout->used, tutti_server_values(s->server), m->x);
+    if (m->x != NULL)
+        tutti_copy(m->device, m->layout->used, tutti_server_values(s->server), m->x);
     for (int i = 0; i < m->workers; i++) {
         const person *p = &s->person[i];
         tutti_metric(m, "quota", i, p->quota);

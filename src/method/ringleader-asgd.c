@@ -432,7 +432,7 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
     }
     if (s->table == AT_WORKER) {
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.entry", .keep = TUTTI_OWN_ZERO, .dtype = dtype_of(s),
-                                            .count = m->n }, &s->mine);
+                                            .count = m->rank < m->workers ? m->n : 0 }, &s->mine);
         tutti_declare_value(plan, "ringleader.mine_filled", TUTTI_OWN_ZERO, &s->mine_filled, sizeof s->mine_filled);
     }
     return TUTTI_OK;
@@ -459,7 +459,7 @@ static tutti_status ringleader_resized(tutti_method *m, int began, int left, tut
     const size_t room = (size_t)m->workers * sizeof *s->filled;
 
     (void)began, (void)left, (void)err;
-    if (s->mine != NULL) {
+    if (s->mine != NULL && m->rank < m->workers) {
         memset(s->mine, 0, m->n * tutti_dtype_bytes(dtype_of(s)));
         s->mine_filled = 0;
     }

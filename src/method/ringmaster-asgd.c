@@ -226,6 +226,8 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status = TUTTI_OK;
 
+    if (m->rank >= m->workers) /* it computes nothing that could be stopped */
+        return TUTTI_OK;
     while (s->stops && (status = tutti_serve(m, HEED, &note, tutti_f32(m->device, s->got, m->layout->used),
                                              TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_lock(s->door);

@@ -6,10 +6,10 @@
 
 #include "server_internal.h"
 
-/* A slice from `first` on in the window of a worker. */
-static float *in_window(const tutti_server *s, float *flat, int worker, size_t first, size_t count)
+/* A slice from `first` on in a worker's window, that of its x or of its g. */
+static float *in_window(const tutti_server *s, const char *window, int worker, size_t first, size_t count)
 {
-    return tutti_world_there(s->m->world, flat + first, count * sizeof *flat, worker);
+    return tutti_world_there(s->m->world, window, first * sizeof(float), count * sizeof(float), worker);
 }
 
 /* My part of what a worker sends of a piece. */
@@ -62,7 +62,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
                                "all workers must run one version",
                                worker);
     if ((note->kind & FROM_WINDOW) != 0) {
-        r->in = in_window(s, m->g, worker, r->first, r->count);
+        r->in = in_window(s, "g", worker, r->first, r->count);
         r->words = r->count;
         r->stays = true;
     } else if (slice.tables > 0 && r->in != NULL)
@@ -96,14 +96,13 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
 /* Where a request wants its answer of so many floats; NULL: in a message. */
 static float *place_of(const tutti_server *s, const tutti_note *request, size_t count)
 {
-    const tutti_method *m = s->m;
     size_t first = s->first;
 
     if ((request->kind & TO_WINDOW) == 0 || request->kind == (uint32_t)KIND_ROWS)
         return NULL;
     if (s->setup.pieces)
         part_of_piece(s, request->from, request->kind & ~(uint32_t)KINDS, &first);
-    return in_window(s, s->setup.pieces ? m->g : m->x, request->from, first, count);
+    return in_window(s, s->setup.pieces ? "g" : "x", request->from, first, count);
 }
 
 enum { CHUNK = 1 << 14 }; /* floats that stay in the second cache while they go to several windows */
@@ -169,7 +168,7 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const u
             "worker %d asks for rows of parameter %lld, of which none is served here; all workers must run one version",
             note->from, (long long)note->b);
     if (note->kind == (uint32_t)KIND_ROWS_TO_WINDOW &&
-        (!s->in_windows || (to = in_window(s, s->m->x, note->from, begin, end - begin)) == NULL))
+        (!s->in_windows || (to = in_window(s, "x", note->from, begin, end - begin)) == NULL))
         return tutti_fail_rank(
             err, TUTTI_ERR_CORRUPT, note->from,
             "worker %d wants rows of %s in its window, which this one is not; all workers must run one version",

@@ -6,11 +6,10 @@
 
 #include "server_internal.h"
 
-/* What the worker was given: the model that all begin with. */
 void tutti_server_read_first(tutti_server *s)
 {
     for (int w = 0; s->read != NULL && w < s->m->workers; w++)
-        tutti_copy(s->m->device, s->count, s->m->x + s->first, s->read + (size_t)w * s->count);
+        tutti_copy(s->m->device, s->count, s->values, s->read + (size_t)w * s->count);
 }
 
 int64_t tutti_server_slices(const void *self)
@@ -78,7 +77,7 @@ static tutti_status read_model(const tutti_server *s, tutti_checkpoint *checkpoi
 {
     const tutti_layout *l = s->m->layout;
 
-    for (int i = 0; i < l->n_tensors; i++) {
+    for (int i = 0; i < l->n_tensors && s->m->x != NULL; i++) {
         const tutti_tensor *t = &l->tensor[i];
         const tutti_saved item = { .state = "server.values",
                                    .tensor = t->name,

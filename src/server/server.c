@@ -297,6 +297,29 @@ static bool open_sums(tutti_server *s)
     return s->summand != NULL && s->from != NULL && s->no_row != NULL;
 }
 
+/* What servers begin with: their part of x. A rank that only serves gets it from a worker, each in
+   turn. */
+static tutti_status take_values(tutti_server *s, tutti_error *err)
+{
+    const tutti_method *m = s->m;
+
+    if (m->x != NULL)
+        tutti_copy(m->device, s->count, m->x + s->first, s->values);
+    for (int k = s->servers - m->servers; k < s->servers; k++) {
+        const int from = k % m->workers;
+        const tutti_port port = tutti_port_of("server.values", (uint64_t)k, 0);
+        size_t first;
+        const size_t count = tutti_server_part(s, k, 0, m->layout->used, &first);
+        if (count > 0 && k == s->index)
+            TUTTI_TRY(tutti_recv(m->world, from, port, NULL, tutti_f32(m->device, s->values, count), TUTTI_FOREVER,
+                                 err));
+        else if (count > 0 && from == m->rank)
+            TUTTI_TRY(tutti_send(m->world, s->member[k], port, NULL, tutti_f32(m->device, m->x + first, count), err));
+    }
+    tutti_server_read_first(s);
+    return TUTTI_OK;
+}
+
 static tutti_status open_server(void *self, tutti_error *err)
 {
     tutti_server *s = self;
@@ -305,8 +328,7 @@ static tutti_status open_server(void *self, tutti_error *err)
     bool enough;
 
     if (!s->setup.pieces)
-        tutti_copy(s->m->device, s->count, s->m->x + s->first, s->values);
-    tutti_server_read_first(s);
+        TUTTI_TRY(take_values(s, err));
     s->delay = tutti_alloc(workers, sizeof *s->delay);
     s->asks = tutti_alloc(workers, sizeof *s->asks);
     s->given_ns = tutti_alloc(workers, sizeof *s->given_ns);
@@ -364,6 +386,7 @@ tutti_status tutti_server_agree(tutti_server *s, tutti_error *err)
     float *const kept = tutti_engine_kept(e);
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(s->m->rt);
+    tutti_buffer mine, all;
     tutti_status status;
 
     for (int i = 0, k = 0; i < m->everyone.size; i++) { /* both ascend */
@@ -374,8 +397,15 @@ tutti_status tutti_server_agree(tutti_server *s, tutti_error *err)
         s->part_of[i] =
             k < s->servers && s->member[k] == rank ? tutti_server_part(s, k, 0, m->layout->used, &first) : 0;
     }
-    status = tutti_allgather_v(&m->everyone, s->part_of, tutti_f32(m->device, s->values, s->count),
-                               tutti_f32(m->device, m->x, m->layout->used), err);
+    mine = tutti_f32(m->device, s->values, s->count);
+    all = m->x != NULL ? tutti_f32(m->device, m->x, m->layout->used) : tutti_nothing();
+    if (m->servers == 0)
+        status = tutti_allgather_v(&m->everyone, s->part_of, mine, all, err);
+    else { /* ranks that only serve have no room for it: the first worker gathers it for the others */
+        status = tutti_gather_parts_v(&m->everyone, 0, s->part_of, mine, all, err);
+        if (status == TUTTI_OK && m->x != NULL)
+            status = tutti_broadcast(&m->all, 0, all, err);
+    }
 
     /* rows that a worker asks for are nobody's own: what it has of them is old, and no model of
        its */

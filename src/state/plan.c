@@ -97,8 +97,10 @@ void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot)
 
 void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, float **slot)
 {
-    tutti_declare(
-        plan, &(tutti_state){ .name = name, .keep = keep, .dtype = TUTTI_F32, .count = plan->n, .placed = true }, slot);
+    const tutti_state state = { .name = name, .keep = keep, .dtype = TUTTI_F32, .count = plan->n, .placed = true };
+
+    if (plan->n > 0)
+        tutti_declare(plan, &state, slot);
 }
 
 static void declare_value(tutti_plan *plan, const char *name, tutti_keep keep, bool late, void *value, size_t bytes)

@@ -317,7 +317,8 @@ static tutti_status end_of_all(tutti_engine *e, explore_case *c, tutti_error *er
     const tutti_method *const m = tutti_engine_method(e);
 
     TUTTI_TRY(tutti_engine_finish(e, err));
-    fate_of(c)->model[m->rank] = tutti_hash(m->x, m->layout->used * sizeof(float));
+    if (m->x != NULL) /* who only serves has none */
+        fate_of(c)->model[m->rank] = tutti_hash(m->x, m->layout->used * sizeof(float));
     return tutti_engine_part(e, err);
 }
 
@@ -364,7 +365,7 @@ static tutti_status until_one_is_left(tutti_engine *e, explore_case *c, tutti_er
             mine += more;
         }
         TUTTI_TRY(tutti_engine_show(e, err));
-        for (size_t i = 0; i < COUNT; i++) {
+        for (size_t i = 0; i < COUNT && m->x != NULL; i++) {
             const float then = shown[i] - (float)mine / 16 * constant(m->rank, i);
             EXPLORE_EXPECT(alone < 2 || m->x[i] == then,
                            "worker %d, alone: %d gradients have brought x[%zu] from %g to %g, not to %g", m->rank, mine,

@@ -203,7 +203,7 @@ static tutti_status rank_of(tutti_world *world, void *arg, tutti_error *err)
         r->bytes[m->rank][to] -= bytes[to];
         r->messages[m->rank][to] -= messages[to];
     }
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && m->x != NULL)
         memcpy(r->seen[m->rank][r->steps], m->x, SIZE * sizeof(float));
     if (status == TUTTI_OK && m->rank == 0)
         keep_what_is_told(r, e);

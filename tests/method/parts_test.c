@@ -251,7 +251,7 @@ static void a_model_in_unequal_slices_loses_no_gradient(void **state)
                 double want = trial_initial_value(i);
                 for (int r = 0; r < n; r++)
                     want -= 0.0625 * t.done[r] * (double)trial_constant(r, 0, i, 0);
-                for (int r = 0; r < ranks; r++)
+                for (int r = 0; r < n; r++)
                     if (t.x[r][8][i] != (float)want)
                         fail_msg("%s on %d and %d, rank %d, element %zu: %.9g, expected %.9g", t.method, n,
                                  cases[c].servers, r, i, (double)t.x[r][8][i], want);

@@ -107,7 +107,8 @@ static tutti_status train(scene *s, tutti_engine *e, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
-    memcpy(s->x[m->rank], m->x, sizeof s->x[0]);
+    if (m->x != NULL) /* who only serves has none */
+        memcpy(s->x[m->rank], m->x, sizeof s->x[0]);
     tutti_engine_figures(e, &s->figures[m->rank]);
     for (int k = 0, n = tutti_engine_events(e, &events); k < n; k++)
         snprintf(s->events[m->rank] + strlen(s->events[m->rank]), sizeof s->events[0] - strlen(s->events[m->rank]),

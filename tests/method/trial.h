@@ -222,8 +222,9 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
         t->bytes[rank][to] -= bytes[to];
         t->messages[rank][to] -= messages[to];
     }
-    memcpy(t->x[rank][t->steps], m->x, trial_size(t) * sizeof(float));
-    if (m->by_piece && t->steps > 0)
+    if (m->x != NULL) /* who only serves has none */
+        memcpy(t->x[rank][t->steps], m->x, trial_size(t) * sizeof(float));
+    if (m->by_piece && m->x != NULL && t->steps > 0)
         memcpy(t->x[rank][t->steps - 1], m->x, trial_size(t) * sizeof(float));
     tutti_engine_figures(e, &t->figures[rank]);
     if (rank == 0) {
