@@ -30,6 +30,22 @@
    comes to all at the end of the run. They have no x and no g: of the first values each gets its
    slice from a worker.
 
+   Memory. A server has the values and the optimiser's slots of its slice, what its rule declares,
+   and room for what is under way: n R bytes for n workers, where R is a request's largest part. A
+   request stays in its room until it is answered, and the answer goes from there. So a worker has
+   one room, be it for what it sends or for what it gets. Of pieces it has one for each thread that
+   sends them, or for each piece if those are fewer. R is then of the largest piece.
+
+     values   4 d_k (1 + slots) + n R; R = 4 d_k. Rules that answer each request before the next
+              have room for 1 GiB of requests at most, but for two
+     sums     n min(t, pieces) R, where t = 1 + the lane's threads (m->all_on_lane: those alone).
+              With nodes n is the number of their rails
+     besides  with `reads` 4 d_k n; with `tells` n R more; of tables R more, and 4 d_k more where the
+              optimiser wants every row; with a wire of halves n R / 2 in place of n R, and 2 R
+
+   Where ranks share memory and what is sent is floats without tables, R is 0: what is under way
+   stays in the workers' windows.
+
    Checkpoints. Values, slots and versions are read by any number of servers, beside the workers or
    not. With another number of slices or of workers than there were, each worker begins at the
    servers' model, with delays from there.
@@ -48,8 +64,8 @@ typedef struct tutti_server tutti_server;
 
 /* A request, as a rule gets it.
 
-   in: the slice of what was sent, `words` floats, the rule's own until it returns. NULL: nothing
-   was. It is `count` elements as they are. Where the method knows rows and a table lies within, it
+   in: the slice of what was sent, `words` floats, the rule's own until it returns. Where it `stays`
+   it is so until the request is answered, and answers may be written over it. NULL: nothing was. It is `count` elements as they are. Where the method knows rows and a table lies within, it
    is the table's rows only (src/server/slice.h), for tutti_server_update, _collect and _sum. */
 typedef struct tutti_server_request {
     tutti_note note;             /* what is to be answered: copied by a rule that answers later */
@@ -61,8 +77,7 @@ typedef struct tutti_server_request {
                                     with `pieces` */
     float *in;
     size_t words;
-    bool stays;                  /* `in` lies in the worker's own memory, so that it is the rule's
-                                    until the request is answered */
+    bool stays;                  /* as floats do, and rows of tables */
     size_t first, count;         /* this server's part: where in the flat space */
 } tutti_server_request;
 /* On the server's thread, once for each request. Every request gets one answer, now or on the
@@ -120,7 +135,8 @@ typedef struct tutti_server_setup {
     const uint32_t *parts;
     bool anew;
     bool tells;                  /* its rule calls tutti_server_tell */
-    tutti_server_loss lost;      /* NULL: the rule waits for nobody */
+    tutti_server_loss lost;      /* NULL: the rule waits for nobody: it answers each request before
+                                    it returns */
 } tutti_server_setup;
 /* For traits_of: `traits`, without TUTTI_GOES_ON where every worker serves, since each is missed
    then. Ranks that only serve bring it back (method.h). */
@@ -150,8 +166,8 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err);
    worker gathers them and hands them to the others. */
 tutti_status tutti_server_agree(tutti_server *s, tutti_error *err);
 
-/* May an `in` come that does not stay? From declare() on: else a rule needs no memory to keep
-   any. */
+/* May an `in` come that does not stay, as halves do not? From declare() on: else a rule needs no
+   memory to keep any. */
 bool tutti_server_keeps(const tutti_server *s);
 int tutti_server_count(const tutti_server *s); /* S */
 int tutti_server_index(const tutti_server *s); /* which of them I am; -1: I serve nothing */
@@ -200,8 +216,7 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
 
    A worker may have as many pieces under way as its lane has threads, in any order. The next
    exchange of a piece begins when the last one is over. With `slots` they are at most so many,
-   begun in their order: it sets m->lane_width and m->all_on_lane. Then a server needs memory for
-   the contributions to so many, in place of all.
+   begun in their order: it sets m->lane_width and m->all_on_lane.
 
    Nodes. With `node` above 1 the workers of a node first sum their weighted gradients of a piece
    (reduce-scatter), its rails send the slots that they have of that, and what comes back goes to

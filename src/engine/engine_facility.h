@@ -27,6 +27,9 @@ bool tutti_engine_has_lanes(const tutti_engine *e);
 void tutti_engine_keep_pieces(tutti_engine *e);
 /* From declare() on, once the method has said how pieces are cut: how many there may be. */
 double tutti_engine_most_pieces(const tutti_engine *e);
+/* Likewise: how many there will be, as long as nobody cuts them anew. *largest: elements of the
+   largest that is no table whose rows are known. */
+int tutti_engine_pieces(const tutti_engine *e, size_t *largest);
 /* Whole gradients go to servers, which read g and write x where they are: both are windows then.
    It follows from the method's traits. */
 static inline bool tutti_engine_pushes(const tutti_method *m)
@@ -150,7 +153,7 @@ bool tutti_engine_wait_idle(tutti_engine *e, int index, int64_t until_ns);
    request. Is it that? Then nobody is to be answered. */
 bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note);
 /* tutti_serve of a service whose desk is open. *in (may be NULL): the room of the request, the
-   service's until it asks for the next. */
+   service's until it asks for the next; with `keeps` until it answers that request. */
 tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in,
                                 int64_t deadline_ns, tutti_error *err);
 /* The request is about to be answered at the desk. Gives the service that took it. */
@@ -168,6 +171,9 @@ typedef struct tutti_desk_setup {
     void *in, *out;                      /* rooms x in_bytes, copies x out_bytes: the owner's */
     size_t in_bytes, out_bytes;
     bool stays;                          /* what answers carry is left as it is until taken */
+    bool keeps;                          /* a room is its request's until that is answered, and
+                                            what answers carry is sent from there: no copies but
+                                            for tutti_desk_tell */
     bool at_once;                        /* no answer waits for its turn: there are few */
 } tutti_desk_setup;
 /* Of that service. */

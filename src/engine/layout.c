@@ -138,6 +138,44 @@ double tutti_engine_most_pieces(const tutti_engine *e)
     return (double)full + 2 * tables + 3 + (e->m.close_bytes > 0 ? e->layout.n_tensors : 0);
 }
 
+/* Is the piece whole with this part of that tensor, which ends it or not? */
+static bool is_full(const tutti_engine *e, bool first, size_t count, bool ends)
+{
+    const tutti_method *m = &e->m;
+    const size_t bytes = first ? m->first_piece_bytes : m->piece_bytes;
+
+    if (!m->cut_bytes)
+        return count * sizeof(float) >= bytes;
+    return count == cut_of(bytes) || (ends && m->close_bytes > 0 && count * sizeof(float) >= m->close_bytes);
+}
+
+int tutti_engine_pieces(const tutti_engine *e, size_t *largest)
+{
+    size_t count = 0; /* of the one that is being filled */
+    int n = 0;
+
+    *largest = 0;
+    for (int i = 0; i < e->layout.n_tensors; i++) {
+        const size_t of = e->tensors[i].count;
+        if (e->rows[i].knows) {
+            n += (count > 0) + (of > 0);
+            count = 0;
+            continue;
+        }
+        for (size_t at = 0, some; at < of; at += some) {
+            const size_t room = cut_of(n == 0 ? e->m.first_piece_bytes : e->m.piece_bytes) - count;
+            some = !e->m.cut_bytes || of - at < room ? of - at : room;
+            count += some;
+            *largest = count > *largest ? count : *largest;
+            if (is_full(e, n == 0, count, at + some == of)) {
+                n++;
+                count = 0;
+            }
+        }
+    }
+    return n + (count > 0);
+}
+
 static void cut(tutti_engine *e)
 {
     tutti_piece *p = NULL;
@@ -165,10 +203,7 @@ static void cut(tutti_engine *e)
             p->tensors++;
             if (t->unit < e->piece_state[p->index].unit)
                 e->piece_state[p->index].unit = t->unit;
-            if (table || (e->m.cut_bytes ? some == room : p->count * sizeof(float) >= bytes))
-                p = NULL;
-            else if (e->m.cut_bytes && e->m.close_bytes > 0 && p->count * sizeof(float) >= e->m.close_bytes &&
-                     at + some == t->count)
+            if (table || is_full(e, p->index == 0, p->count, at + some == t->count))
                 p = NULL;
         }
         e->pieces_of[i].end = n;

@@ -37,7 +37,7 @@ typedef struct backup_workers {
     int arrived;          /* of its gradients */
     bool *has;            /* workers: pushed in this step, */
     tutti_note *note;     /* and its request */
-    float *contributions; /* workers x my slice, as it was sent */
+    float **sent;         /* workers: what each has sent, where it lies */
     float **part, *weight; /* workers */
     bool *waits;          /* workers: waits for a step's values, */
     uint64_t *wants;      /* which, */
@@ -61,12 +61,6 @@ static const tutti_option backup_workers_options[] = {
 static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
 static tutti_status backup_workers_lost(tutti_method *m, int worker, tutti_error *err);
 
-/* Of a contribution. */
-static size_t room_of(const tutti_method *m, const backup_workers *s)
-{
-    return tutti_server_words(s->server, 0, m->layout->used);
-}
-
 static tutti_status backup_workers_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     backup_workers *s = m->self;
@@ -85,11 +79,7 @@ static tutti_status backup_workers_declare(tutti_method *m, tutti_plan *plan, tu
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'backup-workers': %d workers; a server sums the gradients of at most %d", m->workers,
                           TREE_MOST);
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
-    tutti_declare(plan, &(tutti_state){ .name = "backup-workers.contributions", .keep = TUTTI_SCRATCH,
-                                        .dtype = TUTTI_F32, .count = (size_t)m->workers * room_of(m, s) },
-                  &s->contributions);
-    return TUTTI_OK;
+    return tutti_server_declare(&s->server, m, plan, &setup, err);
 }
 
 static tutti_status backup_workers_open(tutti_method *m, tutti_error *err)
@@ -98,14 +88,15 @@ static tutti_status backup_workers_open(tutti_method *m, tutti_error *err)
     const size_t workers = (size_t)m->workers;
 
     s->has = tutti_alloc(workers, sizeof *s->has);
+    s->sent = tutti_alloc(workers, sizeof *s->sent);
     s->note = tutti_alloc(workers, sizeof *s->note);
     s->part = tutti_alloc(workers, sizeof *s->part);
     s->weight = tutti_alloc(workers, sizeof *s->weight);
     s->waits = tutti_alloc(workers, sizeof *s->waits);
     s->wants = tutti_alloc(workers, sizeof *s->wants);
     s->waiting = tutti_alloc(workers, sizeof *s->waiting);
-    if (s->has == NULL || s->note == NULL || s->part == NULL || s->weight == NULL || s->waits == NULL ||
-        s->wants == NULL || s->waiting == NULL)
+    if (s->has == NULL || s->sent == NULL || s->note == NULL || s->part == NULL || s->weight == NULL ||
+        s->waits == NULL || s->wants == NULL || s->waiting == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'backup-workers'");
     return TUTTI_OK;
 }
@@ -117,6 +108,7 @@ static void backup_workers_close(tutti_method *m)
     if (s == NULL)
         return;
     tutti_free(s->has);
+    tutti_free(s->sent);
     tutti_free(s->note);
     tutti_free(s->part);
     tutti_free(s->weight);
@@ -200,7 +192,7 @@ static bool mean(tutti_method *m, backup_workers *s, const tutti_server_request 
             samples += (double)tutti_share_step(m->share, s->step, i);
     for (int i = 0; i < m->workers; i++)
         if (s->has[i]) {
-            s->part[n] = s->contributions + (size_t)i * room_of(m, s);
+            s->part[n] = s->sent[i];
             s->weight[n++] = samples > 0 ? (float)((double)tutti_share_step(m->share, s->step, i) / samples) : 0;
         }
     *of = tutti_server_sum(s->server, r, n, s->part, s->weight, words);
@@ -262,7 +254,7 @@ static tutti_status take(tutti_method *m, backup_workers *s, const tutti_server_
                                "worker %d sent a gradient of step %lld when step %llu was due; all workers must run "
                                "one version and one checkpoint",
                                r->worker, (long long)r->b, (unsigned long long)s->step);
-    tutti_copy(m->device, r->words, r->in, s->contributions + (size_t)r->worker * room_of(m, s));
+    s->sent[r->worker] = r->in; /* it stays: floats do */
     s->has[r->worker] = true;
     s->note[s->arrived++] = r->note;
     return s->arrived == m->workers - (int)s->backup ? end_step(m, s, r, err) : end_without_the_lost(m, s, err);

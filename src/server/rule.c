@@ -53,6 +53,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
                                "workers must run one version",
                                worker, (unsigned long)kind);
     r->in = note->bytes > 0 ? in : NULL;
+    r->stays = r->in != NULL;
     r->words = (size_t)note->bytes / sizeof(float);
     slice = tutti_slice_of(m, r->first, r->count);
     if ((note->kind & KINDS) != 0 &&
@@ -74,6 +75,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
     if (note->bytes > 0 && !tutti_server_is_float(s) && slice.tables == 0) {
         tutti_cast(m->device, tutti_server_half(s, in, 0, r->count), tutti_f32(m->device, s->wide, r->count));
         r->in = s->wide;
+        r->stays = false;
         r->words = r->count;
     }
     if (s->setup.pieces)

@@ -27,37 +27,33 @@
 
 #include "server_internal.h"
 
-enum { AT_ONCE_BYTES = 1 << 30 }; /* of requests that come at a time, and of answers that go */
+enum { AT_ONCE_BYTES = 1 << 30 }; /* of requests that wait for no other, and of what is told */
 
-/* Elements of the largest tensor, or of the largest table whose rows are known. */
-static size_t largest(const tutti_server *s, bool tables)
+/* Elements of the largest table whose rows are known. */
+static size_t largest_table(const tutti_server *s)
 {
     const tutti_method *m = s->m;
     size_t count = 0;
 
     for (int i = 0; i < m->layout->n_tensors; i++)
-        if (m->layout->tensor[i].count > count && (!tables || tutti_engine_rows_known(m->engine, i) != NULL))
+        if (m->layout->tensor[i].count > count && tutti_engine_rows_known(m->engine, i) != NULL)
             count = m->layout->tensor[i].count;
     return count;
 }
 
-/* Elements that a request is about, at most: a piece is cut once it is full, however large its last
-   tensor is, if it is not cut by bytes. A table may be larger. */
+/* Elements that a request is about, at most. A table may be larger. */
 static size_t asked_about(const tutti_server *s)
 {
-    const tutti_method *m = s->m;
-    const double bytes = (double)(m->first_piece_bytes > m->piece_bytes ? m->first_piece_bytes : m->piece_bytes);
-    const size_t last = s->setup.pieces && !m->cut_bytes ? largest(s, false) : 0;
+    size_t piece;
 
-    if (!s->setup.pieces || bytes / sizeof(float) + (double)last >= (double)m->layout->used)
-        return m->layout->used;
-    return (size_t)(bytes / sizeof(float)) + last;
+    tutti_engine_pieces(s->m->engine, &piece);
+    return s->setup.pieces ? piece : s->m->layout->used;
 }
 
 size_t tutti_server_room(const tutti_server *s)
 {
     const size_t rails = s->m->servers > 0 ? (size_t)s->setup.rails : 1, /* else servers are of one rail each */
-                 table = tutti_server_most(s, largest(s, true)), other = tutti_server_most(s, asked_about(s)) / rails;
+                 table = tutti_server_most(s, largest_table(s)), other = tutti_server_most(s, asked_about(s)) / rails;
 
     return (table > other ? table : other) + 2 * TUTTI_SERVER_ALIGNMENT + tutti_server_slack(s->m);
 }
@@ -79,9 +75,33 @@ static int as_many(const tutti_server *s, int wanted)
     return fit >= (size_t)wanted ? wanted : fit > 2 ? (int)fit : 2;
 }
 
-bool tutti_server_keeps(const tutti_server *s)
+/* Do requests or answers come with their numbers, and not in windows? */
+static bool has_rooms(const tutti_server *s)
 {
     return !s->in_windows || tutti_server_slack(s->m) > 0;
+}
+
+/* Requests that may be unanswered at a time: a worker has one on each thread that asks, and of
+   pieces no more than there are. */
+static int unanswered(const tutti_server *s)
+{
+    const tutti_method *m = s->m;
+    const int asked = tutti_engine_lane(m->engine), lane = asked == 0 ? m->lane_width : asked > 0 ? asked : 0,
+              nodes = m->workers / s->setup.node * (m->servers > 0 ? s->setup.rails : 1),
+              senders = s->setup.node == 1 || tutti_server_slack(m) > 0 ? m->workers : nodes;
+    size_t largest;
+    int threads = 1;
+
+    if (s->setup.pieces) {
+        threads = lane > 0 && m->all_on_lane ? lane : lane + 1;
+        threads = threads > tutti_engine_pieces(m->engine, &largest) ? tutti_engine_pieces(m->engine, &largest) : threads;
+    }
+    return senders * threads;
+}
+
+bool tutti_server_keeps(const tutti_server *s)
+{
+    return !tutti_server_is_float(s);
 }
 
 /* ---- from declare to close ---- */
@@ -114,19 +134,18 @@ static tutti_status check_servers(const tutti_method *m, const tutti_server_setu
                       m->ops->name, setup->servers, setup->servers > 1 ? "s" : "", m->servers, setup->servers);
 }
 
-/* Room for as many requests as may come at a time, one from each thread that asks, and for what as
-   many answers carry. Answers about a piece share one: a worker that waits for it keeps the others
-   from the next about it. With one worker nothing changes until it has its answer. */
+/* Room for as many requests as may be unanswered at a time, from which the answers go, too. A rule
+   that answers each before the next needs fewer where they are large: then some wait for room. With
+   one worker nothing changes until it has its answer. */
 static void declare_desk(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
-    const int threads = s->setup.pieces ? 1 + m->lane_width : 1;
-    const size_t words = tutti_server_keeps(s) ? tutti_server_room(s) : 0,
-                 told = s->setup.tells ? tutti_server_room(s) : words;
+    const bool waits = s->setup.pieces || s->setup.lost != NULL;
+    const size_t words = has_rooms(s) ? tutti_server_room(s) : 0, told = s->setup.tells ? tutti_server_room(s) : 0;
     tutti_state in = { .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = room_type(s) }, out = in, wide = in;
 
-    s->rooms = as_many(s, m->workers * threads);
-    s->copies = m->workers == 1 ? 0 : as_many(s, s->setup.pieces ? threads + 1 : m->workers);
+    s->rooms = s->index < 0 ? 0 : waits && words > 0 ? unanswered(s) : as_many(s, unanswered(s));
+    s->copies = m->workers == 1 || !s->setup.tells ? 0 : as_many(s, m->workers);
     in.count = (size_t)s->rooms * words;
     out.name = "server.out";
     out.count = (size_t)s->copies * told;
@@ -349,7 +368,8 @@ static tutti_status open_server(void *self, tutti_error *err)
                                         .copies = s->copies,
                                         .out = s->desk_out,
                                         .out_bytes = s->out_bytes,
-                                        .stays = s->copies == 0 };
+                                        .stays = workers == 1,
+                                        .keeps = s->in_bytes > 0 };
         TUTTI_TRY(tutti_desk_open(tutti_server_desk(s), e, s->setup.service, &desk, err));
     }
     return tutti_monitor_open(&s->monitor, s->m->rt, err);

@@ -1,9 +1,10 @@
 /* sums.c: servers that add up gradients and keep no values (server.h). A server takes what workers
    send of a piece in any order, and when all have sent sums it and answers all at once.
 
-   Memory. Where ranks share memory what is sent stays in the senders' windows, and the sum is
-   written over all of them. Else each contribution is copied out of the room that it came in, since
-   that room is the next request's. All but the last: it is summed where it is.
+   Memory. What is sent stays where it is until it is answered: in the senders' windows where ranks
+   share memory, and the sum is written over all of them; else in the rooms that it came in. The sum
+   is written over the first and goes from there. Only halves are made floats, each as it comes, and
+   are copied out of where that is done. All but the last: it is summed there.
 
    The step of a piece is not over before all have sent theirs, so a worker cannot be a step ahead
    in one piece. It may be in others: what a piece has is its own, and no order of pieces is asked
@@ -79,8 +80,8 @@ static size_t room_of_all(const tutti_server_sums *s)
            tutti_server_slack(s->m);
 }
 
-/* Where contributions are kept: for each sum a place of its own, or a place a slot if that is
-   less. */
+/* Where contributions that do not stay are kept: for each sum a place of its own, or a place a slot
+   if that is less. */
 static void declare_places(tutti_server_sums *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;

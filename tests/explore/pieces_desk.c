@@ -1,12 +1,13 @@
 /* Pieces: where services take requests and answer them (src/engine/service/desk.c), with few rooms
-   and fewer copies, so that services wait for both. Who asks knows what it must get. */
+   and fewer copies, so that services wait for both; or with rooms that are kept, as few as do. Who
+   asks knows what it must get. */
 #include "engine/engine_internal.h"
 #include "explore.h"
 
 enum { COUNT = 40, STEPS = 6, ROOMS_MOST = 3, COPIES_MOST = 2, HELD_MOST = 4 };
 
 typedef struct toy {
-    float in[ROOMS_MOST * COUNT], out[COPIES_MOST * COUNT], values[COUNT], mine[COUNT], got[EXPLORE_RANKS][COUNT];
+    float in[EXPLORE_RANKS * COUNT], out[COPIES_MOST * COUNT], values[COUNT], mine[COUNT], got[EXPLORE_RANKS][COUNT];
     tutti_note held[HELD_MOST];
     int n_held;
     tutti_engine_call call[EXPLORE_RANKS];
@@ -103,10 +104,12 @@ static tutti_status open_desk(tutti_method *m, tutti_error *err)
 {
     toy *t = m->self;
     tutti_engine *e = m->engine;
+    const bool keeps = explore_draw(the_case, "keeps", 2) == 0, two = explore_draw(the_case, "two", 2) == 0;
+    const int few = 1 + (int)explore_draw(the_case, "rooms", ROOMS_MOST);
     const tutti_desk_setup setup = {
-        .rooms = 1 + (int)explore_draw(the_case, "rooms", ROOMS_MOST),
-        .copies = 1 + (int)explore_draw(the_case, "copies", COPIES_MOST), .in = t->in, .out = t->out,
-        .in_bytes = sizeof t->values, .out_bytes = sizeof t->values,
+        .rooms = keeps && two ? m->workers : few, /* of those that are answered two by two none may wait for room */
+        .copies = keeps ? 0 : 1 + (int)explore_draw(the_case, "copies", COPIES_MOST), .in = t->in, .out = t->out,
+        .in_bytes = sizeof t->values, .out_bytes = sizeof t->values, .keeps = keeps,
     };
     return tutti_desk_open(&e->services.at[0].desk, e, 0, &setup, err);
 }

@@ -11,6 +11,12 @@
    theirs. Only where none is free, or too many answers are on their way, does the service wait: for
    the first of them, whichever it is. An answer to a rank that is lost is none.
 
+   Rooms that are kept (setup.keeps) are in place of copies. A request stays in its room until it is
+   answered. What answers carry is copied into the room of one of those requests, if it does not lie
+   in one already, and is sent from there. The room takes requests again when all have been taken. So
+   who asks has one room, be it for what it sends or for what it gets: as many rooms as requests that
+   may be unanswered at a time are enough, and fewer only if each is answered before the next.
+
    Turns. Answers that are given one by one wait while as many are on their way as fill the link.
    Where this worker's own link is the bottleneck they so go one after the other. The next
    gradients then come one after the other, too, while other answers go out: full duplex. All at
@@ -46,7 +52,7 @@ static tutti_status post_room(desk *d, int room, tutti_error *err)
 
     if (d->in_bytes > 0)
         into = tutti_host(d->in + (size_t)room * d->in_bytes, d->in_bytes, TUTTI_U8);
-    d->lined[room] = false;
+    d->lined[room] = d->over[room] = false;
     d->posted[room] = d->turns++;
     return tutti_post_recv(d->engine->world, &d->request[room], d->of[room], tutti_service_port(d->index), into, err);
 }
@@ -72,18 +78,21 @@ tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_de
     d->in_bytes = setup->in_bytes;
     d->out_bytes = setup->out_bytes;
     d->stays = setup->stays;
+    d->keeps = setup->keeps;
     d->at_once = setup->at_once;
     d->taken = -1;
     d->request = tutti_alloc(rooms, sizeof *d->request);
     d->lined = tutti_alloc(rooms, sizeof *d->lined);
+    d->over = tutti_alloc(rooms, sizeof *d->over);
+    d->held = tutti_alloc(rooms, sizeof *d->held);
     d->posted = tutti_alloc(rooms, sizeof *d->posted);
     d->line = tutti_alloc(rooms, sizeof *d->line);
     d->of = tutti_alloc(rooms, sizeof *d->of);
     d->answer = tutti_alloc(answers, sizeof *d->answer);
-    d->users = tutti_alloc(setup->copies > 0 ? (size_t)setup->copies : 1, sizeof *d->users);
+    d->users = tutti_alloc(rooms + (size_t)setup->copies, sizeof *d->users);
     d->wanted = tutti_alloc(rooms + answers + 1, sizeof *d->wanted);
     d->seen = tutti_alloc((size_t)ranks, sizeof *d->seen);
-    enough = d->request != NULL && d->lined != NULL && d->posted != NULL && d->line != NULL && d->of != NULL &&
+    enough = d->request != NULL && d->lined != NULL && d->over != NULL && d->held != NULL && d->posted != NULL && d->line != NULL && d->of != NULL &&
              d->answer != NULL;
     if (!enough || d->users == NULL || d->wanted == NULL || d->seen == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': taking %zu requests at a time",
@@ -106,6 +115,8 @@ void tutti_desk_close(desk *d)
         tutti_cancel(d->engine->world, &d->word);
     tutti_free(d->request);
     tutti_free(d->lined);
+    tutti_free(d->over);
+    tutti_free(d->held);
     tutti_free(d->posted);
     tutti_free(d->line);
     tutti_free(d->of);
@@ -175,8 +186,8 @@ static void measure(desk *d, const sent *a, int64_t now_ns, int others)
 
 static void release(desk *d, sent *a)
 {
-    if (a->copy >= 0)
-        d->users[a->copy]--;
+    if (a->place >= 0)
+        d->users[a->place]--;
     a->state = FREE;
     d->released++;
 }
@@ -346,21 +357,56 @@ static tutti_status take_answer(desk *d, sent **out, tutti_error *err)
     }
 }
 
-/* A copy of the payload, with one user. */
-static tutti_status take_copy(desk *d, tutti_buffer *payload, int *copy, tutti_error *err)
+/* A place of the payload's own, with one user: a copy (behind the rooms); or, in `to`, a room. */
+static void copy_to(desk *d, tutti_buffer *payload, int place, unsigned char *to)
 {
-    const size_t bytes = payload->count * tutti_dtype_bytes(payload->dtype);
+    memcpy(to, payload->data, payload->count * tutti_dtype_bytes(payload->dtype));
+    payload->data = to;
+    d->users[place] = 1;
+}
 
+static tutti_status take_copy(desk *d, tutti_buffer *payload, int *place, tutti_error *err)
+{
     for (;;) {
         for (int k = 0; k < d->copies; k++)
-            if (d->users[k] == 0) {
-                unsigned char *const to = d->out + (size_t)k * d->out_bytes;
-                memcpy(to, payload->data, bytes);
-                payload->data = to;
-                d->users[k] = 1;
-                *copy = k;
+            if (d->users[d->rooms + k] == 0) {
+                *place = d->rooms + k;
+                copy_to(d, payload, *place, d->out + (size_t)k * d->out_bytes);
                 return TUTTI_OK;
             }
+        TUTTI_TRY(wait_for_answers(d, err));
+    }
+}
+
+/* The room that keeps the request; -1: none does. */
+static int room_of(const desk *d, const tutti_note *request)
+{
+    for (int k = 0; k < d->rooms; k++)
+        if (d->held[k] && d->request[k].note.ticket == request->ticket)
+            return k;
+    return -1;
+}
+
+/* Of those that n requests are in. One whose payload is sent already, for others, may not be
+   written. */
+static tutti_status take_room(desk *d, const tutti_note *requests, int n, tutti_buffer *payload, int *place,
+                              tutti_error *err)
+{
+    const size_t at = (size_t)((uintptr_t)payload->data - (uintptr_t)d->in);
+
+    if ((uintptr_t)payload->data >= (uintptr_t)d->in && at < (size_t)d->rooms * d->in_bytes) {
+        *place = (int)(at / d->in_bytes);
+        d->users[*place]++;
+        return TUTTI_OK;
+    }
+    for (;;) {
+        for (int k = 0; k < n; k++) {
+            *place = room_of(d, &requests[k]);
+            if (*place >= 0 && d->users[*place] == 0) {
+                copy_to(d, payload, *place, d->in + (size_t)*place * d->in_bytes);
+                return TUTTI_OK;
+            }
+        }
         TUTTI_TRY(wait_for_answers(d, err));
     }
 }
@@ -381,8 +427,8 @@ static bool is_new(desk *d, int rank)
     return !seen;
 }
 
-/* copy: of its payload; -1: none. */
-static tutti_status send_one(desk *d, const sent *what, int copy, bool at_once, tutti_error *err)
+/* place: of its payload; -1: none. */
+static tutti_status send_one(desk *d, const sent *what, int place, bool at_once, tutti_error *err)
 {
     const uint64_t turn = d->turns++;
     sent *a;
@@ -391,9 +437,9 @@ static tutti_status send_one(desk *d, const sent *what, int copy, bool at_once, 
     *a = *what;
     a->state = WAITS;
     a->turn = turn;
-    a->copy = bytes_of(a) > 0 ? copy : -1;
-    if (a->copy >= 0)
-        d->users[a->copy]++;
+    a->place = bytes_of(a) > 0 ? place : -1;
+    if (a->place >= 0)
+        d->users[a->place]++;
     return at_once || bytes_of(a) == 0 || is_new(d, a->to) ? go(d, a, err) : TUTTI_OK;
 }
 
@@ -403,24 +449,27 @@ tutti_status tutti_desk_answer(desk *d, const tutti_note *requests, const tutti_
     tutti_status status = TUTTI_OK;
     bool carries = false;
     int64_t due_ns;
-    int copy = -1;
+    int place = -1, room;
 
     TUTTI_TRY(begin(d, err));
     TUTTI_TRY(tend(d, &due_ns, err));
     for (int k = 0; k < n && payload.count > 0; k++)
         carries = carries || in_window == NULL || in_window[k] == 0;
     if (carries && !d->stays)
-        TUTTI_TRY(take_copy(d, &payload, &copy, err));
+        TUTTI_TRY(d->keeps ? take_room(d, requests, n, &payload, &place, err) : take_copy(d, &payload, &place, err));
+    for (int k = 0; k < n && d->keeps; k++)
+        if ((room = room_of(d, &requests[k])) >= 0)
+            d->held[room] = false;
     for (int k = 0; k < n && status == TUTTI_OK; k++) {
         const sent one = { .to = requests[k].from,
                            .port = tutti_engine_reply_port(&requests[k]),
                            .note = answers[k],
                            .payload = payload,
                            .in_window = in_window != NULL ? in_window[k] : 0 };
-        status = send_one(d, &one, copy, n > 1 || d->at_once, err);
+        status = send_one(d, &one, place, n > 1 || d->at_once, err);
     }
-    if (copy >= 0)
-        d->users[copy]--; /* it has those that were sent from it */
+    if (place >= 0)
+        d->users[place]--; /* it has those that were sent from it */
     return status == TUTTI_OK ? tend(d, &due_ns, err) : status;
 }
 
@@ -430,7 +479,7 @@ tutti_status tutti_desk_tell(desk *d, tutti_engine_call *call, int service, int 
     tutti_engine *e = d->engine;
     sent one = { .to = member, .port = tutti_service_port(service), .note = *note, .payload = payload };
     int64_t due_ns;
-    int copy = -1;
+    int place = -1;
 
     *told = false;
     if (call->pending) {
@@ -444,14 +493,14 @@ tutti_status tutti_desk_tell(desk *d, tutti_engine_call *call, int service, int 
     TUTTI_TRY(begin(d, err));
     TUTTI_TRY(tend(d, &due_ns, err));
     if (payload.count > 0 && !d->stays)
-        TUTTI_TRY(take_copy(d, &one.payload, &copy, err));
+        TUTTI_TRY(take_copy(d, &one.payload, &place, err));
     one.note.ticket = tutti_service_count_call(e, service, member);
     TUTTI_TRY(
         tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(&one.note), tutti_nothing(), err));
     call->pending = *told = true;
-    TUTTI_TRY(send_one(d, &one, copy, false, err));
-    if (copy >= 0)
-        d->users[copy]--;
+    TUTTI_TRY(send_one(d, &one, place, false, err));
+    if (place >= 0)
+        d->users[place]--;
     return tend(d, &due_ns, err);
 }
 
@@ -493,24 +542,37 @@ static void look(desk *d)
 static tutti_status take(desk *d, tutti_note *note, tutti_error *err)
 {
     d->taken = d->line[0];
+    d->over[d->taken] = true;
+    d->held[d->taken] = d->keeps;
     memmove(d->line, d->line + 1, (size_t)--d->waiting * sizeof *d->line);
     *note = d->request[d->taken].note;
     return end_of(d, &d->request[d->taken], err);
 }
 
-/* All receives are posted but those whose requests stand in line: at first, and
-   of the request that was worked at. */
+/* Rooms whose requests are over with, and of which nothing is sent any more, take others. */
+static tutti_status post_free(desk *d, tutti_error *err)
+{
+    for (int k = 0; k < d->begun; k++)
+        if (d->over[k] && !d->held[k] && d->users[k] == 0)
+            TUTTI_TRY(post_room(d, k, err));
+    return TUTTI_OK;
+}
+
+/* All receives are posted but those whose requests stand in line, or are kept. */
 static tutti_status make_ready(desk *d, tutti_error *err)
 {
-    const int room = d->taken;
-
     TUTTI_TRY(begin(d, err));
     d->taken = -1;
-    if (room >= 0)
-        return post_room(d, room, err);
+    TUTTI_TRY(post_free(d, err));
     for (; d->begun < d->rooms; d->begun++)
         TUTTI_TRY(post_room(d, d->begun, err));
     return TUTTI_OK;
+}
+
+void tutti_desk_pass_over(desk *d)
+{
+    if (d->taken >= 0)
+        d->held[d->taken] = false;
 }
 
 tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tutti_error *err)
@@ -522,6 +584,7 @@ tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tut
         tutti_status status;
         TUTTI_TRY(make_ready(d, err));
         TUTTI_TRY(tend(d, &due_ns, err));
+        TUTTI_TRY(post_free(d, err));
         look(d);
         if (d->woken || tutti_request_done(&d->word)) {
             *note = d->woken ? (tutti_note){ .kind = (uint32_t)KIND_OWED, .from = e->m.rank } : d->word.note;
@@ -535,6 +598,7 @@ tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tut
             status = take(d, note, err);
             if (!tutti_is_left_out(&e->m, status, err))
                 return status;
+            tutti_desk_pass_over(d);
             d->of[d->taken] = tutti_world_rank(e->world); /* whoever asked there is gone: now itself only */
             continue;
         }

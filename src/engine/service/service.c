@@ -498,7 +498,9 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, vo
         if (again && s->owed > 0 && !e->services.quiet && tutti_engine_is_owed(e, note)) {
             take_owed(s, note);
             again = false;
-        } else if (!closing && !again) {
+        } else if (again) {
+            tutti_desk_pass_over(&s->desk);
+        } else if (!closing) {
             s->resting = false; /* also when its time has come: what it does now is work */
             e->services.received[status == TUTTI_OK ? note->from : m->rank] += status == TUTTI_OK;
             if (status == TUTTI_OK && !remember(s, note))

@@ -13,7 +13,8 @@ typedef struct tutti_engine_sent {
     tutti_buffer payload;
     size_t in_window;            /* bytes that stand in a window, in place of the payload */
     uint64_t turn;
-    int copy;                    /* that it is sent from; -1: none */
+    int place;                   /* that it is sent from: a room, or behind those a copy; -1:
+                                    none */
     int64_t began_ns;            /* to go; 0: it carries nothing, or was done at once */
     int beside;                  /* young ones that were on their way then */
 } tutti_engine_sent;
@@ -32,7 +33,10 @@ struct tutti_engine_desk {
                                     not copied */
     tutti_request *request;      /* rooms */
     uint64_t *posted;            /* rooms: in which order */
-    bool *lined;                 /* rooms: its request stands in line, or is worked at */
+    bool keeps;                  /* rooms keep their requests until these are answered */
+    bool *lined;                 /* rooms: its request stands in line, or did */
+    bool *over;                  /* rooms: its request was taken out of the line, */
+    bool *held;                  /* and is kept */
     int *line, waiting;          /* rooms whose requests are here, in order of arrival */
     int taken;                   /* the room of the request that is worked at; -1: none */
     int begun;                   /* rooms posted at first */
@@ -43,7 +47,7 @@ struct tutti_engine_desk {
     bool careless;               /* the service has failed: what becomes of its answers is no
                                     failure any more */
     tutti_engine_sent *answer;
-    int *users;                  /* copies: answers to be sent from each */
+    int *users;                  /* rooms + copies: answers to be sent from each */
     tutti_request **wanted;      /* scratch of waits */
     uint64_t turns, released;    /* answers that were given, that were taken */
     double quick, all;           /* bytes a ns: of one message, of all together */

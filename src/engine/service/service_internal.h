@@ -43,6 +43,8 @@ uint64_t tutti_service_count_call(tutti_engine *e, int index, int member);
 /* The next request, in room `taken`, or a word of this worker's own. */
 tutti_status tutti_desk_next(tutti_engine_desk *d, tutti_note *note, int64_t deadline_ns,
                              tutti_error *err);
+/* The request that it has given is not to be answered: its room takes another. */
+void tutti_desk_pass_over(tutti_engine_desk *d);
 /* The service has failed: whatever waits for its turn goes, and what
    becomes of it is no failure any more. */
 tutti_status tutti_desk_hurry(tutti_engine_desk *d, tutti_error *err);
