@@ -40,8 +40,9 @@
               have room for 1 GiB of requests at most, but for two
      sums     n min(t, pieces) R, where t = 1 + the lane's threads (m->all_on_lane: those alone).
               With nodes n is the number of their rails
-     besides  with `reads` 4 d_k n; with `tells` n R more; of tables R more, and 4 d_k more where the
-              optimiser wants every row; with a wire of halves n R / 2 in place of n R, and 2 R
+     besides  with `reads` 4 d_k n; with `tells` n R more; of tables R more, and 4 d_k more where
+              the optimiser wants every row; with a wire of halves n R / 2 in place of n R, 2 R
+              more, and of sums all contributions that wait as floats: n R a slot, or 4 d_k n
 
    Where ranks share memory and what is sent is floats without tables, R is 0: what is under way
    stays in the workers' windows.
@@ -64,9 +65,10 @@ typedef struct tutti_server tutti_server;
 
 /* A request, as a rule gets it.
 
-   in: the slice of what was sent, `words` floats, the rule's own until it returns. Where it `stays`
-   it is so until the request is answered, and answers may be written over it. NULL: nothing was. It is `count` elements as they are. Where the method knows rows and a table lies within, it
-   is the table's rows only (src/server/slice.h), for tutti_server_update, _collect and _sum. */
+   in: the slice of what was sent, `words` floats, the rule's own until it returns; where it `stays`
+   until the request is answered, and the answer may be written over it. NULL: nothing was. It is
+   `count` elements as they are. Where the method knows rows and a table lies within, it is the
+   table's rows only (src/server/slice.h), for tutti_server_update, _collect and _sum. */
 typedef struct tutti_server_request {
     tutti_note note;             /* what is to be answered: copied by a rule that answers later */
     int worker;                  /* that asks: index among the workers */

@@ -90,13 +90,10 @@ static int unanswered(const tutti_server *s)
               nodes = m->workers / s->setup.node * (m->servers > 0 ? s->setup.rails : 1),
               senders = s->setup.node == 1 || tutti_server_slack(m) > 0 ? m->workers : nodes;
     size_t largest;
-    int threads = 1;
+    const int pieces = tutti_engine_pieces(m->engine, &largest),
+              threads = lane > 0 && m->all_on_lane ? lane : lane + 1;
 
-    if (s->setup.pieces) {
-        threads = lane > 0 && m->all_on_lane ? lane : lane + 1;
-        threads = threads > tutti_engine_pieces(m->engine, &largest) ? tutti_engine_pieces(m->engine, &largest) : threads;
-    }
-    return senders * threads;
+    return senders * (!s->setup.pieces ? 1 : threads < pieces ? threads : pieces);
 }
 
 bool tutti_server_keeps(const tutti_server *s)

@@ -136,6 +136,31 @@ class Servers(Case):
             self.assertIn("worker %d was lost: process %d was killed by signal 9 (SIGKILL)" % (victim, workers[victim]),
                           err)
 
+    def test_a_rank_that_only_serves_needs_what_is_under_way_and_its_slices(self):
+        """Its peak of memory against that of a run with a small model, in MiB. Over shared memory it has mapped what
+        it has read and written of the workers' windows: g, and x where values are kept."""
+        if os.environ.get("TUTTI_SIMULATED") == "off":
+            narrowed("peaks of memory: a sanitizer has its own")
+            return
+        n, hidden = 2, 2000
+        model = (784 * hidden + hidden + hidden * hidden + hidden + hidden * 10 + 10) * 4 / 2 ** 20
+        first = (hidden * hidden + hidden + hidden * 10 + 10) * 4 / 2 ** 20 # the larger of two buckets
+
+        def peak(method, transport, hidden):
+            out = self.train("p%d%s%s" % (hidden, transport, method[:4]), "--model", "mlp(hidden=%d)" % hidden, "--data",
+                             self.data, "--batch", 4, "--steps", 3, "--final-eval", "off", "-n", n, "--servers", 1,
+                             "--method", method, "--transport", transport, "--optimizer", "sgd(lr=0.01,momentum=0.9)")
+            return summary(out)["by_server"][0]["peak_rss_bytes"] / 2 ** 20
+
+        least = {transport: peak("parameter-server", transport, 16) for transport in ("tcp", "shm")}
+        for method, room, windows in (("parameter-server", n * 2 * first, n * model),
+                                      ("bytescheduler(over=servers,partition_mb=1,credit_mb=2)", n * 3, n * model),
+                                      ("asgd", (1 + 1 + n) * model, (1 + 1 + 2 * n) * model),
+                                      ("backup-workers(backup=0)", (1 + 1 + n) * model, (1 + 1 + 2 * n) * model)):
+            for transport, most in (("tcp", room), ("shm", windows)):
+                beyond = peak(method, transport, hidden) - least[transport]
+                self.assertLess(beyond, 1.05 * most + 4, (method, transport, beyond, most))
+
     def test_ranks_that_only_serve_leave_the_workers_bits_as_they_are(self):
         common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 3, "--clip-norm", 2,
                   "--optimizer", "adamw(lr=0.003)", "--eval-every", 40, "--partition", "dirichlet(alpha=0.5)")

@@ -1,7 +1,8 @@
 /* Goal: what gossip methods keep beside the model, its gradient and the optimiser's, on every
    worker, is what their pages and sheets say (prague.md 11, qg-dsgdm.md 8, gut.md 4, hop.md's
-   queues). All memory that grows with the model is declared, so the declarations are counted.
-   Method: the plan of an open engine, in vectors of the model's size. */
+   queues). And what a rank that only serves has is what server.h says: its slices and room for what
+   is under way, no x and no g. All memory that grows with the model is declared, so the
+   declarations are counted. Method: the plan of an open engine, in vectors of the model's size. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,10 +91,87 @@ static void a_worker_keeps_as_many_vectors_as_its_page_says(void **state)
     }
 }
 
+/* ---- ranks that only serve ---- */
+
+typedef struct served {
+    const char *transport, *method;
+    int workers, servers;
+    double vectors;              /* of the model's size, on all of them */
+} served;
+typedef struct served_job { const served *row; double vectors[RANKS]; } served_job;
+
+static tutti_status count_server(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_param param = { .name = "a", .dims = 1, .dim = { ELEMENTS } };
+    served_job *j = arg;
+    const int rank = tutti_world_rank(world);
+    tutti_engine *e;
+    tutti_status status = tutti_engine_open(&e, world, &param, 1,
+                                            &(tutti_engine_options){ .method = j->row->method,
+                                                                     .optimizer = "sgd(lr=0.1,momentum=0.9)",
+                                                                     .batch = 2, .servers = j->row->servers },
+                                            err);
+
+    if (status == TUTTI_OK && rank >= j->row->workers) {
+        for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
+            const tutti_state *s = tutti_plan_state(e->plan, i, NULL);
+            if (strncmp(s->name, "engine.", 7) == 0) /* figures, few beside a model */
+                continue;
+            j->vectors[rank] += (double)(s->count * tutti_dtype_bytes(s->dtype)) / (double)(ELEMENTS * sizeof(float));
+        }
+        if (e->m.x != NULL || e->m.g != NULL || tutti_engine_values(e, 0) != NULL || tutti_engine_gradient(e, 0) != NULL)
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d, which only serves, has x or g", rank);
+    }
+    tutti_engine_close(e);
+    return status;
+}
+
+/* Values and a momentum: 2, where values are kept. n R, and what the rule asks for. */
+static void a_server_has_its_slices_and_room_for_what_is_under_way(void **state)
+{
+    static const served rows[] = {
+        { "tcp", "asgd", 3, 1, 2 + 3 },
+        { "tcp", "asgd", 3, 3, 2 + 3 },
+        { "tcp", "asgd(compensate=constant)", 3, 1, 2 + 3 + 3 },
+        { "tcp", "asgd(softsync=2)", 3, 2, 2 + 3 + 1 },
+        { "tcp", "ssp", 4, 1, 2 + 4 },
+        { "tcp", "backup-workers(backup=1)", 4, 2, 2 + 4 },
+        { "tcp", "ringmaster-asgd(stops=on)", 3, 1, 2 + 3 + 3 },
+        { "tcp", "oscars", 3, 1, 1 + 3 + 1 },
+        /* one bucket; eight parts, of which a thread each is under way; buffers in turn */
+        { "tcp", "parameter-server", 3, 1, 3 },
+        { "tcp", "parameter-server", 2, 3, 2 },
+        { "tcp", "bytescheduler(over=servers,partition_mb=0.03125,credit_mb=0.0625)", 2, 1, 2 * 3 / 8.0 },
+        { "tcp", "herring(node=none,fusion_mb=0.03125,min_shard_kb=0,slots=2)", 3, 1, 3 * 2 / 8.0 },
+        { "tcp", "parameter-server", 1, 1, 1 },
+        /* what is under way stays in the workers' windows */
+        { "shm", "asgd", 3, 1, 2 },
+        { "shm", "ssp", 3, 2, 2 },
+        { "shm", "backup-workers(backup=1)", 4, 1, 2 },
+        { "shm", "parameter-server", 3, 1, 0 },
+        { "shm", "herring(node=none,fusion_mb=0.03125,min_shard_kb=0,slots=2)", 3, 1, 0 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        served_job j = { .row = &rows[k] };
+        tutti_error err = { .rank = -1 };
+        double all = 0;
+        if (tutti_world_run(rows[k].transport, rows[k].workers + rows[k].servers, count_server, &j, &err) != TUTTI_OK)
+            fail_msg("%s: %s", rows[k].method, err.text);
+        for (int r = rows[k].workers; r < rows[k].workers + rows[k].servers; r++)
+            all += j.vectors[r];
+        if (!(all >= rows[k].vectors && all < rows[k].vectors + 0.05))
+            fail_msg("%s over %s, %d workers: %d servers have %.3f vectors, expected %.3f", rows[k].method,
+                     rows[k].transport, rows[k].workers, rows[k].servers, all, rows[k].vectors);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker_keeps_as_many_vectors_as_its_page_says),
+        cmocka_unit_test(a_server_has_its_slices_and_room_for_what_is_under_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,9 @@
 
    Rooms that are kept (setup.keeps) are in place of copies. A request stays in its room until it is
    answered. What answers carry is copied into the room of one of those requests, if it does not lie
-   in one already, and is sent from there. The room takes requests again when all have been taken. So
-   who asks has one room, be it for what it sends or for what it gets: as many rooms as requests that
-   may be unanswered at a time are enough, and fewer only if each is answered before the next.
+   in one already, and is sent from there. The room takes requests again when all have been taken.
+   So there need be as many rooms as requests that may be unanswered at a time, and fewer only if
+   each is answered before the next.
 
    Turns. Answers that are given one by one wait while as many are on their way as fill the link.
    Where this worker's own link is the bottleneck they so go one after the other. The next
@@ -92,9 +92,9 @@ tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_de
     d->users = tutti_alloc(rooms + (size_t)setup->copies, sizeof *d->users);
     d->wanted = tutti_alloc(rooms + answers + 1, sizeof *d->wanted);
     d->seen = tutti_alloc((size_t)ranks, sizeof *d->seen);
-    enough = d->request != NULL && d->lined != NULL && d->over != NULL && d->held != NULL && d->posted != NULL && d->line != NULL && d->of != NULL &&
-             d->answer != NULL;
-    if (!enough || d->users == NULL || d->wanted == NULL || d->seen == NULL)
+    enough = d->request != NULL && d->lined != NULL && d->over != NULL && d->held != NULL && d->posted != NULL &&
+             d->line != NULL && d->of != NULL && d->answer != NULL && d->users != NULL;
+    if (!enough || d->wanted == NULL || d->seen == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': taking %zu requests at a time",
                           e->services.at[index].name, rooms);
     for (size_t k = 0; k < rooms; k++)
@@ -357,7 +357,7 @@ static tutti_status take_answer(desk *d, sent **out, tutti_error *err)
     }
 }
 
-/* A place of the payload's own, with one user: a copy (behind the rooms); or, in `to`, a room. */
+/* The payload gets a place of its own, with one user. */
 static void copy_to(desk *d, tutti_buffer *payload, int place, unsigned char *to)
 {
     memcpy(to, payload->data, payload->count * tutti_dtype_bytes(payload->dtype));
