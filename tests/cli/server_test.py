@@ -147,9 +147,10 @@ class Servers(Case):
         first = (hidden * hidden + hidden + hidden * 10 + 10) * 4 / 2 ** 20 # the larger of two buckets
 
         def peak(method, transport, hidden):
-            out = self.train("p%d%s%s" % (hidden, transport, method[:4]), "--model", "mlp(hidden=%d)" % hidden, "--data",
-                             self.data, "--batch", 4, "--steps", 3, "--final-eval", "off", "-n", n, "--servers", 1,
-                             "--method", method, "--transport", transport, "--optimizer", "sgd(lr=0.01,momentum=0.9)")
+            out = self.train("p%d%s%s" % (hidden, transport, method[:4]), "--model", "mlp(hidden=%d)" % hidden,
+                             "--data", self.data, "--batch", 4, "--steps", 3, "--final-eval", "off", "-n", n,
+                             "--servers", 1, "--method", method, "--transport", transport, "--optimizer",
+                             "sgd(lr=0.01,momentum=0.9)")
             return summary(out)["by_server"][0]["peak_rss_bytes"] / 2 ** 20
 
         least = {transport: peak("parameter-server", transport, 16) for transport in ("tcp", "shm")}
