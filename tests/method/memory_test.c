@@ -119,7 +119,8 @@ static tutti_status count_server(tutti_world *world, void *arg, tutti_error *err
                 continue;
             j->vectors[rank] += (double)(s->count * tutti_dtype_bytes(s->dtype)) / (double)(ELEMENTS * sizeof(float));
         }
-        if (e->m.x != NULL || e->m.g != NULL || tutti_engine_values(e, 0) != NULL || tutti_engine_gradient(e, 0) != NULL)
+        if (e->m.x != NULL || e->m.g != NULL || tutti_engine_values(e, 0) != NULL ||
+            tutti_engine_gradient(e, 0) != NULL)
             status = tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d, which only serves, has x or g", rank);
     }
     tutti_engine_close(e);
