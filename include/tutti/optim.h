@@ -51,8 +51,11 @@ struct tutti_optim {
     void *self;
     tutti_spec *spec;
     tutti_device *device;
-    size_t first, count;               /* what its slots cover */
-    float *slot[TUTTI_SLOTS_MAX];      /* element `first` */
+    /* What its slots cover: ranges that ascend and do not overlap, one behind the other in each
+       slot. count: of all. at[k]: where range k begins in a slot. */
+    tutti_range *ranges;
+    size_t n_ranges, count, *at;
+    float *slot[TUTTI_SLOTS_MAX];      /* the first element of range 0 */
 };
 extern const tutti_optim_ops *const tutti_optims[]; /* registry; NULL-ended */
 const tutti_optim_ops *tutti_optim_find(const char *name);
@@ -62,12 +65,16 @@ const tutti_optim_ops *tutti_optim_find(const char *name);
 tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec,
                                  const char *prefix, size_t first, size_t count, tutti_keep keep,
                                  tutti_device *device, tutti_error *err);
+/* The same over several ranges, which are copied; kept as TUTTI_SLICE. */
+tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan, const char *spec,
+                                        const char *prefix, const tutti_range *ranges,
+                                        size_t n_ranges, tutti_device *device, tutti_error *err);
 void tutti_optim_close(tutti_optim *o);
 double tutti_optim_lr(const tutti_optim *o);
 bool tutti_optim_by_rows(const tutti_optim *o); /* false for NULL */
 bool tutti_optim_lazy(const tutti_optim *o);    /* likewise */
 
-/* Updates a range that lies within what the slots cover. w, g: its element `first`. */
+/* Updates a range that lies within one of those that the slots cover. w, g: its element `first`. */
 void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g,
                   const tutti_rate *rate);
 

@@ -18,10 +18,9 @@ extern "C" {
 typedef enum tutti_keep {
     /* Bit-identical on all workers: saved once, hashed, any survivor's copy heals. */
     TUTTI_SAME,
-    /* This worker holds elements [first, first+count) of one global vector: re-cut exactly. */
+    /* This worker holds elements of one global vector, [first, first+count) or those of `ranges`:
+       re-cut exactly, whatever ranges whoever loads it has. */
     TUTTI_SLICE,
-    /* My 1/workers of every piece, in piece order (count = n / workers): re-cut exactly. */
-    TUTTI_SHARD,
     /* One a worker; what must survive is the mean: models, residuals of a mean. All get it (N = M:
        as it was). */
     TUTTI_OWN_MEAN,
@@ -40,6 +39,7 @@ const char *tutti_keep_name(tutti_keep keep);
      - SLICE: the part of each worker that is still there goes along with it. New workers' parts
        stay as they are.
      - SAME: all parts stay as they are, so what they say is learnt anew. */
+typedef struct tutti_range { size_t first, count; } tutti_range;
 typedef struct tutti_state {
     const char *name;            /* copied; unique with the engine: "optim.momentum" */
     tutti_keep keep;
@@ -47,6 +47,10 @@ typedef struct tutti_state {
     /* Place in the flat parameter space. Where it has none first = 0, unless `of` says of what it
        is a part. */
     size_t first, count;
+    /* SLICE that is placed: elements of several ranges of the flat space, which ascend and do not
+       overlap, one behind the other. Then count is their sum and first is not looked at. Empty ones
+       are legal. The owner's memory, until the plan is closed. NULL: the one range above. */
+    const tutti_range *ranges; size_t n_ranges;
     /* SLICE without a place: elements of the whole vector, of which [first, first + count) are
        mine. 0: all are, and no other worker has any. */
     size_t of;

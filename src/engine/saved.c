@@ -46,9 +46,10 @@ static tutti_status add(items *list, const tutti_saved *item, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The part [low, high) of the flat space of one placed vector, cut at tensors. */
-static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_state *s, char *memory, int owner,
-                               size_t low, size_t high, tutti_error *err)
+/* Of one placed vector, whose element `first` of the flat space is at `memory`, the part [low, high)
+   of it, cut at tensors. */
+static tutti_status add_range(const tutti_engine *e, items *list, const tutti_state *s, char *memory, size_t first,
+                              int owner, size_t low, size_t high, tutti_error *err)
 {
     const size_t size = tutti_dtype_bytes(s->dtype);
 
@@ -66,8 +67,22 @@ static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_s
                                           .count = t->count,
                                           .begin = from - t->first,
                                           .end = to - t->first,
-                                          .data = memory + (from - s->first) * size },
+                                          .data = memory + (from - first) * size },
                           err));
+    }
+    return TUTTI_OK;
+}
+
+/* The part [low, high) of a placed vector of one range, or all of one of several. */
+static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_state *s, char *memory, int owner,
+                               size_t low, size_t high, tutti_error *err)
+{
+    if (s->ranges == NULL)
+        return add_range(e, list, s, memory, s->first, owner, low, high, err);
+    for (size_t k = 0; k < s->n_ranges; k++) {
+        const tutti_range *r = &s->ranges[k];
+        TUTTI_TRY(add_range(e, list, s, memory, r->first, owner, r->first, r->first + r->count, err));
+        memory += r->count * tutti_dtype_bytes(s->dtype);
     }
     return TUTTI_OK;
 }

@@ -24,8 +24,26 @@ static tutti_status unknown(const char *name, tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown optimizer '%.60s'%s (there are %s)", name, near, all);
 }
 
-tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
-                                 size_t first, size_t count, tutti_keep keep, tutti_device *device, tutti_error *err)
+/* What the slots cover. */
+static tutti_status cover(tutti_optim *o, const tutti_range *ranges, size_t n, tutti_error *err)
+{
+    o->ranges = tutti_alloc(n + 1, sizeof *o->ranges);
+    o->at = tutti_alloc(n + 1, sizeof *o->at);
+    if (o->ranges == NULL || o->at == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for an optimizer over %zu ranges", n);
+    for (size_t k = 0; k < n; k++) {
+        assert(k == 0 || ranges[k].first >= ranges[k - 1].first + ranges[k - 1].count);
+        o->ranges[k] = ranges[k];
+        o->at[k] = o->count;
+        o->count += ranges[k].count;
+    }
+    o->n_ranges = n;
+    return TUTTI_OK;
+}
+
+static tutti_status declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
+                            const tutti_range *ranges, size_t n_ranges, bool several, tutti_keep keep,
+                            tutti_device *device, tutti_error *err)
 {
     tutti_status status;
     tutti_optim *o = tutti_alloc(1, sizeof *o);
@@ -37,8 +55,9 @@ tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char
         goto out;
     }
     o->device = device;
-    o->first = first;
-    o->count = count;
+    status = cover(o, ranges, n_ranges, err);
+    if (status != TUTTI_OK)
+        goto out;
     status = tutti_fail_within(err, tutti_spec_open(&o->spec, spec, err), "optimizer");
     if (status != TUTTI_OK)
         goto out;
@@ -70,7 +89,9 @@ tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char
     for (int k = 0; k < o->ops->slots(o->self); k++) {
         char name[PREFIX_MAX + 32];
         const tutti_state state = {
-            .name = name, .keep = keep, .dtype = TUTTI_F32, .first = first, .count = count, .placed = true,
+            .name = name, .keep = keep, .dtype = TUTTI_F32, .count = o->count, .placed = true,
+            .first = several ? 0 : ranges[0].first,
+            .ranges = several ? o->ranges : NULL, .n_ranges = several ? n_ranges : 0,
         };
         snprintf(name, sizeof name, "%s.%s", prefix, o->ops->slot_names[k]);
         tutti_declare(plan, &state, &o->slot[k]);
@@ -83,10 +104,25 @@ out:
     return status;
 }
 
+tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
+                                 size_t first, size_t count, tutti_keep keep, tutti_device *device, tutti_error *err)
+{
+    return declare(out, plan, spec, prefix, &(tutti_range){ first, count }, 1, false, keep, device, err);
+}
+
+tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
+                                        const tutti_range *ranges, size_t n_ranges, tutti_device *device,
+                                        tutti_error *err)
+{
+    return declare(out, plan, spec, prefix, ranges, n_ranges, true, TUTTI_SLICE, device, err);
+}
+
 void tutti_optim_close(tutti_optim *o)
 {
     if (o == NULL)
         return;
+    tutti_free(o->ranges);
+    tutti_free(o->at);
     tutti_free(o->self);
     tutti_spec_close(o->spec);
     tutti_free(o);
@@ -107,14 +143,33 @@ bool tutti_optim_lazy(const tutti_optim *o)
     return o != NULL && o->ops->lazy(o->self);
 }
 
+/* The last range that begins at `first` or before it. */
+static size_t range_at(const tutti_optim *o, size_t first)
+{
+    size_t low = 0, high = o->n_ranges;
+
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (o->ranges[middle].first <= first)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g, const tutti_rate *rate)
 {
     float *slot[TUTTI_SLOTS_MAX];
+    const tutti_range *r;
+    size_t k;
 
     if (count == 0)
-        return; /* an empty shard has no slots */
-    assert(first >= o->first && count <= o->count && first - o->first <= o->count - count);
-    for (int k = 0; k < TUTTI_SLOTS_MAX; k++)
-        slot[k] = o->slot[k] == NULL ? NULL : o->slot[k] + (first - o->first);
+        return; /* an empty part has no slots */
+    k = range_at(o, first);
+    r = &o->ranges[k];
+    assert(first >= r->first && count <= r->count && first - r->first <= r->count - count);
+    for (int s = 0; s < TUTTI_SLOTS_MAX; s++)
+        slot[s] = o->slot[s] == NULL ? NULL : o->slot[s] + o->at[k] + (first - r->first);
     o->ops->apply(o, count, w, g, slot, rate);
 }

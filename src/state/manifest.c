@@ -42,21 +42,18 @@ int tutti_state_order(const char *state, const char *tensor, const char *other_s
     return order != 0 ? order : strcmp(tensor, other_tensor);
 }
 
-/* Whether state kept so can belong to `owner`: -1 is everybody. A shard may be listed by
-   its place or as its worker's own. */
+/* Whether state kept so can belong to `owner`: -1 is everybody. */
 static bool owner_fits(tutti_keep keep, int owner, int world)
 {
     switch (keep) {
     case TUTTI_SAME: case TUTTI_SLICE: return owner == -1;
-    case TUTTI_SHARD: return owner >= -1 && owner < world;
     default: return owner >= 0 && owner < world;
     }
 }
 
 static bool keep_of(const char *name, tutti_keep *keep)
 {
-    static const tutti_keep known[] = { TUTTI_SAME,     TUTTI_SLICE,   TUTTI_SHARD,
-                                        TUTTI_OWN_MEAN, TUTTI_OWN_SUM, TUTTI_OWN_ZERO };
+    static const tutti_keep known[] = { TUTTI_SAME, TUTTI_SLICE, TUTTI_OWN_MEAN, TUTTI_OWN_SUM, TUTTI_OWN_ZERO };
 
     for (size_t k = 0; k < TUTTI_LENGTH(known); k++)
         if (strcmp(name, tutti_keep_name(known[k])) == 0) {

@@ -28,7 +28,7 @@ struct tutti_plan {
 
 const char *tutti_keep_name(tutti_keep keep)
 {
-    static const char *const names[] = { "same", "slice", "shard", "own-mean", "own-sum", "own-zero", "scratch" };
+    static const char *const names[] = { "same", "slice", "own-mean", "own-sum", "own-zero", "scratch" };
     return (size_t)keep < TUTTI_LENGTH(names) ? names[keep] : "?";
 }
 

@@ -342,6 +342,56 @@ static void slots_are_declared_as_state(void **state)
     tutti_device_close(d);
 }
 
+/* Whoever has parts of a vector updates them as whoever has all, and says of which it has slots. */
+static void slots_of_several_ranges_are_those_of_the_whole(void **state)
+{
+    static const tutti_range ranges[] = { { 16, 48 }, { 64, 0 }, { 100, 1 }, { 160, 33 }, { 200, 56 } };
+    enum { N = 256 };
+    float w[2][N], g[N];
+    tutti_device *d;
+    tutti_plan *plan;
+    tutti_optim *whole, *part;
+    size_t at = 0;
+    (void)state;
+
+    assert_int_equal(tutti_device_open_host(&d, NULL, TUTTI_CPU_SCALAR, NULL), TUTTI_OK);
+    assert_int_equal(tutti_plan_open(&plan, N, NULL), TUTTI_OK);
+    assert_int_equal(tutti_optim_declare(&whole, plan, "adam", "whole", 0, N, TUTTI_SAME, d, NULL), TUTTI_OK);
+    assert_int_equal(tutti_optim_declare_ranges(&part, plan, "adam", "part", ranges, TUTTI_LENGTH(ranges), d, NULL),
+                     TUTTI_OK);
+    assert_int_equal(tutti_plan_carry_out(plan, NULL, NULL), TUTTI_OK);
+    for (size_t k = 2; k < 4; k++) {
+        const tutti_state *s = tutti_plan_state(plan, k, NULL);
+        assert_true(s->keep == TUTTI_SLICE && s->placed && s->n_ranges == TUTTI_LENGTH(ranges) && s->count == 138);
+        assert_memory_equal(s->ranges, ranges, sizeof ranges);
+    }
+    for (size_t i = 0; i < N; i++)
+        w[0][i] = w[1][i] = (float)i / 7;
+    for (int t = 1; t <= 3; t++) {
+        const tutti_rate rate = { 0.1, 1, (uint64_t)t };
+        for (size_t i = 0; i < N; i++)
+            g[i] = (float)((i * 31 + (size_t)t * 17) % 23) - 11;
+        tutti_update(whole, 0, N, w[0], g, &rate);
+        for (size_t k = TUTTI_LENGTH(ranges); k-- > 0;) { /* in any order, and in two */
+            const tutti_range *r = &ranges[k];
+            const size_t half = r->count / 2;
+            tutti_update(part, r->first + half, r->count - half, w[1] + r->first + half, g + r->first + half, &rate);
+            tutti_update(part, r->first, half, w[1] + r->first, g + r->first, &rate);
+        }
+    }
+    for (size_t k = 0; k < TUTTI_LENGTH(ranges); k++) {
+        const tutti_range *r = &ranges[k];
+        assert_memory_equal(w[0] + r->first, w[1] + r->first, r->count * sizeof(float));
+        for (int s = 0; s < 2; s++)
+            assert_memory_equal(whole->slot[s] + r->first, part->slot[s] + at, r->count * sizeof(float));
+        at += r->count;
+    }
+    tutti_optim_close(whole);
+    tutti_optim_close(part);
+    tutti_plan_close(plan);
+    tutti_device_close(d);
+}
+
 static void an_empty_shard_is_updated_to_nothing(void **state)
 {
     bench b = bench_open("sgd(momentum=0.9)", 64, 0, TUTTI_CPU_AVX512);
@@ -482,6 +532,7 @@ int main(void)
         cmocka_unit_test(a_thousand_steps_stay_near_double_arithmetic),
         cmocka_unit_test(opening_survives_any_failed_allocation),
         cmocka_unit_test(slots_are_declared_as_state),
+        cmocka_unit_test(slots_of_several_ranges_are_those_of_the_whole),
         cmocka_unit_test(an_empty_shard_is_updated_to_nothing),
         cmocka_unit_test(the_defaults_are_pytorchs),
         cmocka_unit_test(what_makes_no_sense_is_refused_with_a_sentence),

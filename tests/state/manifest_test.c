@@ -39,7 +39,7 @@ static void manifests_that_keep_the_rules_are_taken(void **state)
         M(""),
         M(STATE("x", "w", "same", 10, RANGE(0, 4, 0, -1) "," RANGE(4, 10, 1, -1))),
         M(STATE("r", "w", "own-sum", 10, RANGE(0, 10, 0, 0) "," RANGE(0, 10, 1, 2))),
-        M(STATE("s", "w", "shard", 10, RANGE(0, 10, 0, 0)) "," STATE("t", "w", "shard", 10, RANGE(0, 10, 0, -1))),
+        M(STATE("s", "w", "slice", 10, RANGE(0, 4, 0, -1) "," RANGE(4, 10, 1, -1))),
         M(STATE("x", "a", "same", 0, "") "," STATE("x", "b", "same", 1, RANGE(0, 1, 0, -1))),
         WHOLE("[]", "", "9223372036854775807", "99999"),
     };
