@@ -336,6 +336,9 @@ struct tutti_method {
     tutti_order order;
     bool forward_first;
     size_t credit;
+    bool beside;                 /* from open() on: pieces may be under way when the next step has
+                                    begun (by_piece, shards), so x of a unit is whole between need
+                                    and done of that unit, and nowhere else */
     tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for
                                     shared draws */
     uint64_t step, epoch;        /* steps done, by all workers on average under OWN_PACE (rng.step:
@@ -761,6 +764,35 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
 /* m->credit from now on. Under LED worker 0's decides how much is under way. Client thread; where
    pieces have no order or no thread it changes nothing. */
 void tutti_credit(tutti_method *m, size_t bytes);
+
+/* ---- shards: each worker updates a part of every piece (src/engine/shards.c) ---- */
+
+/* Every piece is cut in a shard for each worker, by rank, at multiples of 16 elements (a line of 64
+   bytes) from its first on: as even as lines go, the first workers have one more. Nothing is
+   padded, and a small piece may leave the last workers nothing. What an optimiser has for an
+   element is on one worker, and the update of all is as many elements as one worker's alone.
+
+     declare    m->optim is the run's --optimizer, with slots for this worker's shards. They are
+                placed: any number of workers, with or without shards, goes on from a checkpoint
+     exchange   tutti_shards_exchange: p->g becomes, where it is this worker's shard, the mean, with
+                the bits of tutti_base_exchange. Elsewhere it is undefined
+     step       tutti_shards_step: the vote, the norm and the scale of tutti_base_step, with its
+                bits; then the update of the own shards. Then x goes to all, pieces from the last
+                to the first, beside the next step: need(unit) waits for those that meet the unit.
+                So x is as m->beside says
+     sent       of a piece, in a step: to each worker its shard of g, and the own shard of x. With
+                clip-norm besides 8 bytes a block of TUTTI_NORM_BLOCK elements to all, by whoever
+                has its first element, which gets the others of it
+
+   declare: within declare(), under TUTTI_UPDATES_SLICES, once the method has said how pieces are
+   cut. TUTTI_ERR_USAGE: a method whose replicas differ, whose tables go by rows, or that does
+   something else with pieces (order, by_piece, tutti_late_declare, tutti_merge_declare); an
+   optimiser that is the client's, or lazy.
+   count: elements of that worker's shards, from declare() on. */
+tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
+tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error *err);
+tutti_status tutti_shards_step(tutti_method *m, tutti_error *err);
+size_t tutti_shards_count(const tutti_method *m, int worker);
 
 /* ---- late exchange: beside the computation of the next steps (src/engine/late.c) ---- */
 

@@ -105,9 +105,11 @@ tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
                           "method '%s' orders the exchanges of a step's pieces, but it has none that begin beside the "
                           "computation of the step",
                           m->ops->name);
-    if (!m->by_piece)
+    m->beside = m->by_piece || e->shards.on;
+    if (!m->beside)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_by_piece_check(m, err));
+    if (m->by_piece)
+        TUTTI_TRY(tutti_by_piece_check(m, err));
     e->by_piece.through = tutti_alloc((size_t)e->layout.n_tensors, sizeof *e->by_piece.through);
     e->by_piece.stale = tutti_alloc((size_t)e->layout.n_tensors, sizeof *e->by_piece.stale);
     if (e->by_piece.through == NULL || e->by_piece.stale == NULL)
@@ -156,7 +158,7 @@ void tutti_engine_by_piece_exchanged(tutti_engine *e, int k)
    goes through it has first spent what it has computed. */
 static void is_through(tutti_engine *e, int tensor)
 {
-    if (e->by_piece.through[tensor])
+    if (!e->m.by_piece || e->by_piece.through[tensor])
         return;
     e->by_piece.through[tensor] = true;
     for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
@@ -211,7 +213,7 @@ tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_expose(e);
 
-    for (int k = 0; k < e->layout.n_pieces && e->m.by_piece; k++)
+    for (int k = 0; k < e->layout.n_pieces && e->m.beside; k++)
         if (e->piece_state[k].pending && e->piece_state[k].on_lane)
             wait_for_piece(e, k);
     tutti_engine_doing(e, was);

@@ -158,19 +158,6 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
                           "clip-norm is %g, but method '%s' updates along a direction of its own and never has the "
                           "mean gradient; leave clip-norm at 0",
                           e->options.clip_norm, m->ops->name);
-    if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
-        e->options.clip_norm > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the "
-                          "mean gradient; leave clip-norm at 0",
-                          e->options.clip_norm, m->ops->name);
-    if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
-        (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "%s may leave out a step, but method '%s' updates slice by slice without a word among all workers; %s",
-            e->scaler.on ? "loss-scale" : "nonfinite=skip", m->ops->name,
-            e->scaler.on ? "leave it off" : "leave nonfinite at stop");
     if ((m->traits & TUTTI_AGAIN) != 0 && e->options.once)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' computes the samples of a step again at other values, but this client computes "
@@ -304,10 +291,11 @@ static void declare_own(tutti_engine *e)
 {
     tutti_method *m = &e->m;
     const bool equal = m->traits & TUTTI_REPLICAS_EQUAL, several = m->everyone.size > 1;
-    const bool pushes = tutti_engine_pushes(m);
+    const bool pushes = tutti_engine_pushes(m),
+               gathers = equal && (m->traits & TUTTI_UPDATES_SLICES) != 0 && m->ops->exchange != NULL;
     const size_t n = m->rank < m->workers ? m->n : 0;
     const tutti_state x = { .name = "x", .keep = equal ? TUTTI_SAME : TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
-                            .count = n, .placed = true, .shared = pushes };
+                            .count = n, .placed = true, .shared = pushes || gathers };
     const tutti_state g = { .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                             .count = n, .placed = true, .shared = m->ops->exchange != NULL || pushes };
     const tutti_state shares = { .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64,
@@ -343,6 +331,28 @@ static void declare_own(tutti_engine *e)
         tutti_declare_vector(e->plan, "engine.update-kept", TUTTI_SCRATCH, &e->client.kept);
 }
 
+/* Servers that update slices of equal replicas have no word with each other. */
+static tutti_status check_slices(const tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+    const unsigned both = TUTTI_UPDATES_SLICES | TUTTI_REPLICAS_EQUAL;
+
+    if ((m->traits & both) != both || e->shards.on)
+        return TUTTI_OK;
+    if (e->options.clip_norm > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the "
+                          "mean gradient; leave clip-norm at 0",
+                          e->options.clip_norm, m->ops->name);
+    if (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s may leave out a step, but method '%s' updates slice by slice without a word among all workers; %s",
+            e->scaler.on ? "loss-scale" : "nonfinite=skip", m->ops->name,
+            e->scaler.on ? "leave it off" : "leave nonfinite at stop");
+    return TUTTI_OK;
+}
+
 /* Everything that outlives a step, in one place. */
 static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
@@ -361,6 +371,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
+    TUTTI_TRY(check_slices(e, err));
     if (e->own_pace)
         TUTTI_TRY(make_team(e, err));
     if (e->options.codec[0] != 0)

@@ -36,14 +36,16 @@ typedef struct tutti_engine_piece {
     bool exchanged;              /* likewise */
     bool updated_here;           /* on the client's thread */
     int64_t updating_ns, updated_ns;
+
+    bool gathers;                /* shards: what is pending is its values */
 } tutti_engine_piece;
 /* Pieces that a tensor meets. */
 typedef struct tutti_engine_span { int first, end; } tutti_engine_span;
 
-/* Updates by piece (by_piece.c); the client's thread. */
+/* What is under way of pieces when the next step begins (by_piece.c); the client's thread. */
 typedef struct tutti_engine_by_piece {
     tutti_monitor *door;         /* of what decides who updates a piece */
-    tutti_rate rate;             /* of this step */
+    tutti_rate rate;             /* of this step; of m->by_piece */
     int left;                    /* pieces of the step before that were not waited for */
     bool *through;               /* n_tensors: its unit's backward is over, in this step */
     bool *stale;                 /* n_tensors: the client's memory is older than x is about to be */
@@ -120,6 +122,22 @@ typedef struct tutti_engine_given {
     uint8_t *in, *out;           /* declared: most x sample_bytes each */
     tutti_request *receives, **wanted; /* workers */
 } tutti_engine_given;
+
+/* Each worker's shard of every piece (shards.c). */
+typedef struct tutti_engine_shards {
+    bool on;
+    tutti_range *mine;           /* n_pieces: in the flat space */
+    size_t *counts;              /* n_pieces x workers: elements of each worker's shard */
+    /* of the norm, with clip-norm: */
+    size_t blocks;
+    int *adder;                  /* blocks: who adds each up */
+    size_t *blocks_of;           /* workers: how many each does */
+    size_t *moved;               /* 2 workers: elements to each, and of each */
+    size_t n_out, n_in;          /* their sums */
+    size_t *cursor;              /* workers: scratch */
+    float *out, *in;
+    double *sums, *all_sums;     /* of my blocks; of all, worker by worker */
+} tutti_engine_shards;
 
 /* The client's optimiser (client.c). */
 typedef struct tutti_engine_client {
@@ -232,6 +250,7 @@ struct tutti_engine {
     tutti_engine_take take;
     tutti_engine_given given;
     tutti_engine_client client;
+    tutti_engine_shards shards;
     double lr, lr_factor;        /* base rate; the schedule's, of this step */
     bool at_servers;             /* which update slices by the run's optimiser */
     tutti_engine_scaler scaler;
@@ -272,7 +291,8 @@ struct tutti_engine {
 
 /* ---- layout.c ---- */
 
-/* Tensors get their places. / Pieces are cut. */
+/* Tensors get their places. / Pieces are cut: within declare() too, by what has to know of them
+   before there is memory. */
 tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int n,
                                 tutti_error *err);
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
@@ -289,6 +309,8 @@ void tutti_engine_start_ready(tutti_engine *e);
 /* Within step(): exchanges what the lane was not given, and waits for what it has, unless updates
    go by piece. */
 tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err);
+/* Within step(): its values go to all, beside the next step. */
+void tutti_engine_start_gather(tutti_engine *e, int k);
 /* It was waited for, and has ended so. / It is as before its start. */
 void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status);
 void tutti_engine_piece_rests(tutti_engine *e, int k);
@@ -296,14 +318,15 @@ void tutti_engine_piece_rests(tutti_engine *e, int k);
    nothing. */
 tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err);
 
-/* ---- by_piece.c: nothing happens where the method does not update by piece, unless noted ---- */
+/* ---- by_piece.c: nothing happens where no pieces are under way beside the next step (m->beside),
+   unless noted ---- */
 
 /* After declare(), of all methods: what m->by_piece, cut_bytes and order do not go with. */
 tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err);
 void tutti_engine_by_piece_close(tutti_engine *e);
 /* The piece is exchanged; on the thread that did it. */
 void tutti_engine_by_piece_exchanged(tutti_engine *e, int k);
-/* What follows is of such methods only, and the client's. A pass begins. / A unit's backward is
+/* What follows is the client's. A pass begins. / A unit's backward is
    over. / The pass is. / The step: what was started goes on beside the next. */
 tutti_status tutti_engine_by_piece_pass(tutti_engine *e, const tutti_pass *next, tutti_error *err);
 void tutti_engine_by_piece_done(tutti_engine *e, int unit);
@@ -316,6 +339,13 @@ tutti_status tutti_engine_by_piece_need_table(tutti_engine *e, int tensor, tutti
 tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_error *err);
 /* Waits for all; of any method. What has failed is told by each call. */
 tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err);
+
+/* ---- shards.c ---- */
+
+/* Of the mean gradient, once it is exchanged; collective. clip-norm is on. */
+tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_error *err);
+/* p->x := everybody's shards of it. On the thread that the job is on. */
+tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_error *err);
 
 /* ---- facility.c: as method.h says when ---- */
 

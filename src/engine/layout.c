@@ -193,8 +193,6 @@ static void cut(tutti_engine *e)
             if (p == NULL) {
                 p = &e->pieces[n];
                 *p = (tutti_piece){ .index = n, .first = t->first + at, .first_tensor = i,
-                                    .g = e->m.g != NULL ? e->m.g + t->first + at : NULL,
-                                    .x = e->m.x != NULL ? e->m.x + t->first + at : NULL,
                                     .rows = table ? &e->rows[i].known : NULL, .group.algorithm = e->collective };
                 e->piece_state[n++].unit = t->unit;
             }
@@ -212,6 +210,10 @@ static void cut(tutti_engine *e)
     e->layout.n_pieces = n;
     for (int k = 0; k < n; k++)
         tutti_engine_piece_rests(e, k);
+    for (int k = 0; k < n && e->m.x != NULL; k++) { /* else there is no memory yet */
+        e->pieces[k].g = e->m.g + e->pieces[k].first;
+        e->pieces[k].x = e->m.x + e->pieces[k].first;
+    }
 }
 
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
@@ -223,6 +225,10 @@ tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' cuts %zu values into up to %.0f pieces; take larger ones, %d are possible",
                           e->m.ops->name, e->layout.used, most, INT_MAX);
+    if (e->pieces != NULL) { /* they are known, and now where they are */
+        cut(e);
+        return TUTTI_OK;
+    }
     e->pieces = tutti_alloc(room, sizeof *e->pieces);
     e->piece_state = tutti_alloc(room, sizeof *e->piece_state);
     if (e->pieces == NULL || e->piece_state == NULL)

@@ -92,6 +92,16 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
 }
 
+/* A failure is told to those that come later. */
+static void ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
+{
+    if (status != TUTTI_OK && status != TUTTI_CLOSED)
+        e->broken_by = (uint32_t)(status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank);
+    if (status != TUTTI_OK)
+        e->broken = true;
+    s->exchanged_ns = tutti_now_ns(e->rt);
+}
+
 /* Lane thread or client thread: touches only this piece. TUTTI_CLOSED: another has failed. */
 static tutti_status exchange(tutti_job *job, tutti_error *err)
 {
@@ -99,13 +109,23 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
     tutti_engine *e = s->engine;
     const tutti_status status = exchange_piece(e, s, &e->pieces[job->index], err);
 
-    if (status != TUTTI_OK && status != TUTTI_CLOSED)
-        e->broken_by = (uint32_t)(status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank);
-    if (status != TUTTI_OK)
-        e->broken = true;
-    s->exchanged_ns = tutti_now_ns(e->rt);
+    ended(e, s, status, err);
     if (status == TUTTI_OK && e->m.by_piece)
         tutti_engine_by_piece_exchanged(e, job->index);
+    return status;
+}
+
+/* Likewise. */
+static tutti_status gather(tutti_job *job, tutti_error *err)
+{
+    tutti_engine_piece *s = job->owner;
+    tutti_engine *e = s->engine;
+    tutti_piece *p = &e->pieces[job->index];
+    const tutti_status status = e->broken ? TUTTI_CLOSED : tutti_engine_shards_gather(e, p, err);
+
+    if (status == TUTTI_CLOSED)
+        give_up(e, s, p, status, err);
+    ended(e, s, status, err);
     return status;
 }
 
@@ -141,6 +161,20 @@ static void start_piece(tutti_engine *e, int k)
     s->on_lane = goes_to_lane(e, p);
     if (s->on_lane)
         tutti_lane_start(e->lane, &s->job);
+}
+
+/* Its group and its job are those of its exchange, which is over. Without threads it is over on
+   return. */
+void tutti_engine_start_gather(tutti_engine *e, int k)
+{
+    tutti_engine_piece *s = &e->piece_state[k];
+    const tutti_doing was = tutti_engine_doing(e, e->m.lane_width == 0 ? TUTTI_DOING_EXPOSED : e->clock.doing);
+
+    s->job.run = gather;
+    s->pending = s->on_lane = s->gathers = true;
+    e->by_piece.left++;
+    tutti_lane_start(e->lane, &s->job);
+    tutti_engine_doing(e, was);
 }
 
 void tutti_engine_start_ready(tutti_engine *e)
@@ -186,7 +220,7 @@ void tutti_engine_piece_rests(tutti_engine *e, int k)
 {
     tutti_engine_piece *s = &e->piece_state[k];
 
-    s->pending = false;
+    s->pending = s->gathers = false;
     s->held = e->pieces[k].tensors;
     s->exchanged = false;
 }
@@ -203,7 +237,7 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
     e->clock.comm_ns += s->exchanged_ns - s->job.started_ns;
     if (s->on_lane && e->m.order != TUTTI_ORDER_READY)
         tutti_engine_mark_step(e, "queue", k, true, step, s->job.queued_ns, s->job.started_ns);
-    tutti_engine_mark_step(e, "exchange", k, s->on_lane, step, s->job.started_ns, s->exchanged_ns);
+    tutti_engine_mark_step(e, s->gathers ? "gather" : "exchange", k, s->on_lane, step, s->job.started_ns, s->exchanged_ns);
     if (e->m.by_piece)
         tutti_engine_mark_step(e, "update", k, !s->updated_here, step, s->updating_ns, s->updated_ns);
     tutti_engine_piece_rests(e, k);

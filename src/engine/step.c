@@ -236,7 +236,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     next.exchange = next.exchange && e->m.ops->exchange != NULL && !e->merge.waits && !tutti_engine_late_is(e);
     e->exchanged = e->exchanged || next.exchange;
     e->values_changed = e->values_changed || !next.same_values;
-    if (e->m.by_piece)
+    if (e->m.beside)
         TUTTI_TRY(failed(e, tutti_engine_by_piece_pass(e, &next, err), err));
     else
         tutti_engine_hand_out(e);
@@ -270,7 +270,7 @@ tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_e
 
     if (e->stage != STAGE_PASS || unit < 0 || unit >= e->layout.n_units)
         return wrong(err, "need", e->stage != STAGE_PASS ? "outside a pass" : "for a unit that no parameter is in");
-    if (e->m.by_piece)
+    if (e->m.beside)
         TUTTI_TRY(failed(e, tutti_engine_by_piece_need(e, unit, err), err));
     if (e->m.ops->need != NULL) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
@@ -291,7 +291,7 @@ tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_e
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward),
                           tutti_now_ns(e->rt));
-    if (backward && e->m.by_piece)
+    if (backward && e->m.beside)
         tutti_engine_by_piece_done(e, unit);
     if (e->m.ops->done == NULL || e->abandoned)
         return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
@@ -321,7 +321,7 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
                           tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name : "");
     t = &e->tensors[tensor];
     TUTTI_TRY(tutti_engine_rows_need(e, tensor, ids, n, err));
-    if (e->m.by_piece)
+    if (e->m.beside)
         TUTTI_TRY(failed(e, tutti_engine_by_piece_need_table(e, tensor, err), err));
     if (!t->asked || n == 0)
         return TUTTI_OK;
@@ -345,7 +345,7 @@ static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
             "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
             "its gradient is complete",
             e->tensors[tensor].name);
-    return e->m.by_piece ? failed(e, tutti_engine_by_piece_tensor(e, tensor, err), err) : TUTTI_OK;
+    return e->m.beside ? failed(e, tutti_engine_by_piece_tensor(e, tensor, err), err) : TUTTI_OK;
 }
 
 static tutti_status announce(tutti_engine *e, int tensor)
@@ -451,13 +451,13 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
                 tutti_event(&e->m, "unused-parameter", "%s had no gradient in step %llu; it counts as zero (said once)",
                             e->tensors[i].name, (unsigned long long)e->progress.step);
             e->told_unused = true;
-            if (e->m.by_piece)
+            if (e->m.beside)
                 TUTTI_TRY(failed(e, tutti_engine_by_piece_tensor(e, i, err), err));
             if (!e->pass.keep && !e->tensors[i].row_sparse) /* a table's is 0 already */
                 tutti_fill(e->m.device, e->tensors[i].count, 0, e->m.g + e->tensors[i].first);
             tutti_engine_piece_gets(e, i);
         }
-    if (e->m.by_piece)
+    if (e->m.beside)
         tutti_engine_by_piece_passed(e);
     if (e->own_state != NULL && e->pass.samples > 0)
         e->own_state[e->options.own_values] = 1;
@@ -536,7 +536,10 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     if (*skip)
         return TUTTI_OK;
     if (e->options.clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
-        const double norm = sqrt(tutti_engine_norm2(e)), coefficient = e->options.clip_norm / (norm + 1e-6);
+        double norm2 = e->shards.on ? 0 : tutti_engine_norm2(e), coefficient;
+        if (e->shards.on)
+            TUTTI_TRY(tutti_engine_shards_norm2(e, &norm2, err));
+        coefficient = e->options.clip_norm / (sqrt(norm2) + 1e-6);
         if (coefficient < 1)
             rate->scale = coefficient;
     }

@@ -1,0 +1,327 @@
+/* shards.c: each worker updates its shard of every piece (method.h). Rajbhandari, Rasley, Ruwase,
+   He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, section 5:
+   what all replicas have alike is cut over them, and an all-reduce is a reduce-scatter with an
+   all-gather behind it, so that the update fits in between.
+
+     exchange   reduce-scatter of a piece: its shards' sums, each at its worker
+     step       the checks, and each worker's update of its shards
+     beside     all-gather of x, piece by piece, while the next step's forward computes: need(unit)
+                waits for the pieces that meet the unit (by_piece.c), and for no others
+
+   Every piece is cut, and not the flat space once (as the paper does): so each reduce-scatter has
+   all links busy, and none sends a whole piece to one owner. Cuts are those of an all-reduce that
+   does the same (collective/builder.c), at lines of 64 bytes, and whoever counts a pair's bytes
+   finds them equal.
+
+   The norm of the gradient, for clip-norm, has the bits of whoever has all of it (norm.c). Its
+   blocks are 4096 elements of the flat space, and borders of shards lie anywhere. So of a block
+   that has several owners the one of its first element, who adds it up, gets the others' elements:
+   N - 1 borders of a piece, 16 KiB each at most. Then all get the sums, 8 bytes a block, and add
+   them in order. */
+#include <errno.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+enum { LINE = 64 / sizeof(float) };
+
+/* ---- who has what ---- */
+
+/* Where shard w begins in `count` elements that `workers` share; workers: their end. */
+static size_t shard_at(size_t count, int workers, int w)
+{
+    const size_t lines = (count + LINE - 1) / LINE, base = lines / (size_t)workers, more = lines % (size_t)workers,
+                 k = (size_t)w, first = (k * base + (k < more ? k : more)) * LINE;
+    return first < count ? first : count;
+}
+
+/* What a worker has of a block of the norm: elements of one piece. */
+typedef struct stretch {
+    int piece, worker;
+    size_t first, count, block;
+} stretch;
+
+/* The next one, in the order of the flat space; false: it was the last. Zeroed at first. */
+static bool next_stretch(const tutti_engine *e, stretch *s)
+{
+    const int workers = e->m.workers;
+    const size_t at = s->first + s->count;
+
+    while (s->piece < e->layout.n_pieces) {
+        const tutti_piece *p = &e->pieces[s->piece];
+        const size_t end = p->first + shard_at(p->count, workers, s->worker + 1),
+                     block = at / TUTTI_NORM_BLOCK, until = (block + 1) * TUTTI_NORM_BLOCK;
+        if (at < end) {
+            s->first = at;
+            s->count = (end < until ? end : until) - at;
+            s->block = block;
+            return true;
+        }
+        s->worker = (s->worker + 1) % workers;
+        s->piece += s->worker == 0;
+    }
+    return false;
+}
+
+size_t tutti_shards_count(const tutti_method *m, int worker)
+{
+    const tutti_engine *e = m->engine;
+    size_t count = 0;
+
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        count += shard_at(e->pieces[k].count, m->workers, worker + 1) - shard_at(e->pieces[k].count, m->workers, worker);
+    return count;
+}
+
+/* The gradient of my shard of a piece, once it is exchanged. */
+static float *gradient_of(const tutti_engine *e, int piece)
+{
+    return e->m.g + e->shards.mine[piece].first;
+}
+
+/* ---- declare, open, close ---- */
+
+static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the shards of %d pieces", e->layout.n_pieces);
+}
+
+/* Who adds up which block, and what it gets of whom. */
+static tutti_status plan_norm(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_shards *s = &e->shards;
+    const size_t workers = (size_t)e->m.workers, me = (size_t)e->m.rank;
+    size_t out = 0, in = 0;
+    int adds = 0;
+    stretch at = { 0 };
+
+    s->blocks = (e->layout.used + TUTTI_NORM_BLOCK - 1) / TUTTI_NORM_BLOCK;
+    s->adder = tutti_alloc(s->blocks, sizeof *s->adder);
+    s->moved = tutti_alloc(2 * workers, sizeof *s->moved);
+    s->blocks_of = tutti_alloc(workers, sizeof *s->blocks_of);
+    s->cursor = tutti_alloc(workers, sizeof *s->cursor);
+    s->sums = tutti_alloc(s->blocks, sizeof *s->sums);
+    s->all_sums = tutti_alloc(s->blocks, sizeof *s->all_sums);
+    if (s->adder == NULL || s->moved == NULL || s->blocks_of == NULL || s->cursor == NULL || s->sums == NULL ||
+        s->all_sums == NULL)
+        return no_memory(e, err);
+    while (next_stretch(e, &at)) {
+        if (at.first % TUTTI_NORM_BLOCK == 0) {
+            adds = at.worker;
+            s->adder[at.block] = adds;
+            s->blocks_of[adds]++;
+        }
+        if (adds == at.worker)
+            continue;
+        if (adds == (int)me)
+            s->moved[workers + (size_t)at.worker] += at.count;
+        if (at.worker == (int)me)
+            s->moved[adds] += at.count;
+    }
+    for (size_t w = 0; w < workers; w++) {
+        out += s->moved[w];
+        in += s->moved[workers + w];
+    }
+    s->n_out = out;
+    s->n_in = in;
+    s->out = tutti_alloc(out + 1, sizeof *s->out);
+    s->in = tutti_alloc(in + 1, sizeof *s->in);
+    return s->out != NULL && s->in != NULL ? TUTTI_OK : no_memory(e, err);
+}
+
+static void close_shards(void *self)
+{
+    tutti_engine_shards *s = &((tutti_engine *)self)->shards;
+
+    tutti_free(s->mine);
+    tutti_free(s->counts);
+    tutti_free(s->adder);
+    tutti_free(s->moved);
+    tutti_free(s->blocks_of);
+    tutti_free(s->cursor);
+    tutti_free(s->sums);
+    tutti_free(s->all_sums);
+    tutti_free(s->out);
+    tutti_free(s->in);
+}
+
+static const tutti_facility_ops facility = { .close = close_shards };
+
+static tutti_status refuse(const tutti_method *m, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+    const char *why = (m->traits & TUTTI_UPDATES_SLICES) == 0 ? "has slots of the optimiser for all of the model"
+                      : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->own_pace ? "keeps models that differ"
+                      : m->ops->exchange == NULL                           ? "exchanges no gradients"
+                      : (m->traits & TUTTI_KNOWS_ROWS) != 0 ? "exchanges tables by rows"
+                      : m->by_piece                         ? "updates each piece as soon as it is exchanged"
+                      : m->order != TUTTI_ORDER_READY       ? "has an order of its own for pieces"
+                      : e->merge.declared                   ? "makes one update of several steps"
+                      : e->late.steps > 0                   ? "applies gradients some steps late"
+                                                            : NULL;
+
+    return why == NULL ? TUTTI_OK
+                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                    "method '%s' would update a shard of each piece on each worker, but it %s",
+                                    m->ops->name, why);
+}
+
+tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_shards *s = &e->shards;
+    const int workers = m->workers;
+
+    TUTTI_TRY(refuse(m, err));
+    if (e->client.updates)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is 'client', whose buffers are whole on each worker, but method '%s' cuts them "
+                          "over the workers; give its rule, as sgd(lr=0.05,momentum=0.9) (in Python "
+                          "tutti.torch.prepare does so for SGD, Adam and AdamW), or take ddp",
+                          m->ops->name);
+    TUTTI_TRY(tutti_engine_cut(e, err));
+    tutti_facility_add(m, &facility, e);
+    s->on = true;
+    s->mine = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->mine);
+    s->counts = tutti_alloc((size_t)e->layout.n_pieces * (size_t)workers, sizeof *s->counts);
+    if (s->mine == NULL || s->counts == NULL)
+        return no_memory(e, err);
+    for (int k = 0; k < e->layout.n_pieces; k++) {
+        const tutti_piece *p = &e->pieces[k];
+        for (int w = 0; w < workers; w++)
+            s->counts[k * workers + w] = shard_at(p->count, workers, w + 1) - shard_at(p->count, workers, w);
+        s->mine[k] = (tutti_range){ p->first + shard_at(p->count, workers, m->rank), s->counts[k * workers + m->rank] };
+    }
+    TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, "optim", s->mine,
+                                         (size_t)e->layout.n_pieces, m->device, err));
+    if (tutti_optim_lazy(m->optim))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "
+                          "step has touched is not known; leave lazy away, or take ddp",
+                          m->ops->name);
+    e->lr = tutti_optim_lr(m->optim);
+    return e->options.clip_norm > 0 ? plan_norm(e, err) : TUTTI_OK;
+}
+
+/* ---- a step ---- */
+
+tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+    const tutti_range *mine = &e->shards.mine[p->index];
+    const tutti_buffer whole = tutti_f32(m->device, p->g, p->count),
+                       part = tutti_f32(m->device, p->g + (mine->first - p->first), mine->count);
+
+    if ((float)p->weight != 1)
+        tutti_scale(m->device, p->count, (float)p->weight, p->g);
+    return tutti_reduce_scatter_v(&p->group, TUTTI_SUM, e->shards.counts + p->index * m->workers, whole, part, err);
+}
+
+/* The elements that others add up go to them, and theirs come here. */
+static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *err)
+{
+    tutti_engine_shards *s = &e->shards;
+    size_t at = 0;
+    stretch of = { 0 };
+
+    for (int w = 0; w < e->m.workers; w++) {
+        s->cursor[w] = at;
+        at += s->moved[w];
+    }
+    while (next_stretch(e, &of)) {
+        const int adds = s->adder[of.block];
+        if (of.worker != e->m.rank || adds == e->m.rank)
+            continue;
+        memcpy(s->out + s->cursor[adds], gradient_of(e, of.piece) + (of.first - s->mine[of.piece].first),
+               of.count * sizeof *s->out);
+        s->cursor[adds] += of.count;
+    }
+    return tutti_alltoall_v(g, s->moved, tutti_f32(e->m.device, s->out, s->n_out),
+                            tutti_f32(e->m.device, s->in, s->n_in), err);
+}
+
+/* Of the blocks that I add up, in their order. */
+static void add_blocks(tutti_engine *e)
+{
+    tutti_engine_shards *s = &e->shards;
+    float block[TUTTI_NORM_BLOCK];
+    size_t at = 0, held = 0, n = 0;
+    stretch of = { 0 };
+
+    for (int w = 0; w < e->m.workers; w++) {
+        s->cursor[w] = at;
+        at += s->moved[e->m.workers + w];
+    }
+    for (bool more = next_stretch(e, &of); more;) {
+        const stretch was = of;
+        const float *from = s->adder[of.block] != e->m.rank ? NULL
+                            : of.worker == e->m.rank        ? gradient_of(e, of.piece) + (of.first - s->mine[of.piece].first)
+                                                            : s->in + s->cursor[of.worker];
+        more = next_stretch(e, &of);
+        if (from == NULL)
+            continue;
+        if (was.worker != e->m.rank)
+            s->cursor[was.worker] += was.count;
+        if (held == 0 && (!more || of.block != was.block)) { /* it is all mine */
+            s->sums[n++] = tutti_norm2(e->m.device, was.count, from);
+            continue;
+        }
+        memcpy(block + held, from, was.count * sizeof *block);
+        held += was.count;
+        if (more && of.block == was.block)
+            continue;
+        s->sums[n++] = tutti_norm2(e->m.device, held, block);
+        held = 0;
+    }
+}
+
+tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_error *err)
+{
+    tutti_engine_shards *s = &e->shards;
+    tutti_group g = tutti_group_keyed(tutti_engine_together(e), tutti_port_of("norm", 0, 0), (uint32_t)e->steps_here);
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    size_t at = 0;
+    tutti_status status = move_borders(e, &g, err);
+
+    if (status == TUTTI_OK) {
+        add_blocks(e);
+        status = tutti_allgather_v(&g, s->blocks_of, tutti_host(s->sums, s->blocks_of[e->m.rank], TUTTI_F64),
+                                   tutti_host(s->all_sums, s->blocks, TUTTI_F64), err);
+    }
+    tutti_engine_doing(e, was);
+    TUTTI_TRY(status);
+    for (int w = 0; w < e->m.workers; w++) {
+        s->cursor[w] = at;
+        at += s->blocks_of[w];
+    }
+    *norm2 = 0;
+    for (size_t b = 0; b < s->blocks; b++)
+        *norm2 += s->all_sums[s->cursor[s->adder[b]]++];
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_error *err)
+{
+    const tutti_range *mine = &e->shards.mine[p->index];
+
+    return tutti_allgather_v(&p->group, e->shards.counts + p->index * e->m.workers,
+                             tutti_f32(e->m.device, p->x + (mine->first - p->first), mine->count),
+                             tutti_f32(e->m.device, p->x, p->count), err);
+}
+
+tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_rate rate;
+    bool skip;
+
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    if (skip)
+        return TUTTI_OK;
+    for (int k = e->layout.n_pieces - 1; k >= 0; k--) { /* the last is needed first */
+        const tutti_range *mine = &e->shards.mine[k];
+        tutti_update(m->optim, mine->first, mine->count, m->x + mine->first, gradient_of(e, k), &rate);
+        tutti_engine_start_gather(e, k);
+    }
+    return TUTTI_OK;
+}
