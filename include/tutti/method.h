@@ -171,7 +171,11 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_SERVERS = 512,
     /* Its passes may look at the samples of the pass before again (tutti_pass). Refused where the
        client says that it computes every batch once (engine_options.once). */
-    TUTTI_AGAIN = 1024
+    TUTTI_AGAIN = 1024,
+    /* Its steps are ddp's, to the bit: the run's optimiser, on the exact mean of a step's
+       gradients, and nothing of the method's own outlives a step. So a run goes on from a
+       checkpoint of any method of which this is true (--resume). */
+    TUTTI_EXACT = 2048
 };
 
 /* Counts of whole numbers from 0 on: one by one up to TUTTI_HISTOGRAM_EXACT, above that four bins

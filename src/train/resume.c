@@ -1,6 +1,7 @@
 /* resume.c: what a checkpoint says of the run that wrote it, and going on from one. What decides
-   the numbers must be the same (model, data, method, seed, samples a step); everything else, such
-   as the number of epochs or the directories, may change. */
+   the numbers must be the same (model, data, method, seed, samples a step), but for methods whose
+   steps have the same bits. Everything else, such as the number of epochs or the directories, may
+   change. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,10 +88,24 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
                       run->own_pace ? ", or batch x accumulate must" : "");
 }
 
+/* Methods whose steps are the same bits, and which keep nothing of their own (TUTTI_EXACT). */
+static bool same_steps(const char *method, const char *other)
+{
+    unsigned one, two;
+
+    return method != NULL && other != NULL && tutti_method_traits(method, &one) && tutti_method_traits(other, &two) &&
+           (one & two & TUTTI_EXACT) != 0;
+}
+
+static const json_t *in_config(const json_t *facts, const char *key)
+{
+    return json_object_get(json_object_get(facts, "config"), key);
+}
+
 static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, tutti_error *err)
 {
     static const char *const keys[] = {
-        "model", "method", "seed", "partition", "validation", "precision", "loss-scale"
+        "model", "seed", "partition", "validation", "precision", "loss-scale"
     };
     static const char *const facts_keys[] = { "data_hash", "parameters" };
     char *now_text = tutti_train_facts(run);
@@ -99,12 +114,12 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
 
     if (now == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
+    if (status == TUTTI_OK && !same_steps(json_string_value(in_config(saved, "method")), run->config->method))
+        status = must_equal(path, "method", in_config(saved, "method"), in_config(now, "method"), err);
     for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(keys); i++)
-        status = must_equal(path, keys[i], json_object_get(json_object_get(saved, "config"), keys[i]),
-                            json_object_get(json_object_get(now, "config"), keys[i]), err);
+        status = must_equal(path, keys[i], in_config(saved, keys[i]), in_config(now, keys[i]), err);
     if (status == TUTTI_OK && of_config(saved, "n") == run->workers) /* else it is for others, a number each */
-        status = must_equal(path, "batch-share", json_object_get(json_object_get(saved, "config"), "batch-share"),
-                            json_object_get(json_object_get(now, "config"), "batch-share"), err);
+        status = must_equal(path, "batch-share", in_config(saved, "batch-share"), in_config(now, "batch-share"), err);
     for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(facts_keys); i++)
         status = must_equal(path, facts_keys[i], json_object_get(saved, facts_keys[i]),
                             json_object_get(now, facts_keys[i]), err);
@@ -133,7 +148,7 @@ static void other_optimizer(const tutti_run *run, const char *saved_text, char *
 
 /* Another optimizer may go on if it needs nothing that was not saved, as plain sgd;
    what the old one knew is lost, so
- * that is said. */
+   that is said. */
 static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     const char *now = run->config->optimizer;
