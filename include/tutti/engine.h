@@ -267,7 +267,8 @@ void tutti_engine_close(tutti_engine *e);
 const tutti_method *tutti_engine_method(const tutti_engine *e);
 
 /* Where the engine put the values and the gradient of a tensor. NULL: there is no such tensor, or
-   this rank only serves. */
+   this rank only serves; or, of gradients, the method holds them by piece (method.h): hand them
+   over by tutti_engine_ready_from. */
 float *tutti_engine_values(tutti_engine *e, int tensor);
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
 

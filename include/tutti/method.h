@@ -193,6 +193,9 @@ typedef struct tutti_axes {
 } tutti_axes;
 typedef struct tutti_method tutti_method;
 
+/* What there is of the gradient (m->held). */
+typedef enum tutti_held { TUTTI_HELD_WHOLE, TUTTI_HELD_BY_PIECE } tutti_held;
+
 /* In which order a lane exchanges the pieces of a step (m->order).
 
    READY: by index, so a piece waits for those before it. Small ones stay on the client's thread.
@@ -302,7 +305,8 @@ struct tutti_method {
     tutti_world *world; tutti_runtime *rt; tutti_device *device;
     const tutti_layout *layout;
     size_t n;                    /* = layout->n */
-    float *x, *g;                /* n each. NULL on a rank that only serves */
+    float *x, *g;                /* n each. NULL on a rank that only serves; g also where it is
+                                    held by piece */
     tutti_group all;             /* the workers; client thread's copy. Under GOES_ON those that are
                                     left, by rank. On a rank that only serves its index is -1 */
     tutti_group everyone;        /* the workers and, behind them, ranks that only serve: what is
@@ -340,6 +344,9 @@ struct tutti_method {
     tutti_order order;
     bool forward_first;
     size_t credit;
+    /* declare() may set: BY_PIECE: there is no gradient of the whole model, g is NULL; "held by
+       piece" below. */
+    tutti_held held;
     bool beside;                 /* from open() on: pieces may be under way when the next step has
                                     begun (by_piece, shards), so x of a unit is whole between need
                                     and done of that unit, and nowhere else */
@@ -797,6 +804,23 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
 tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error *err);
 tutti_status tutti_shards_step(tutti_method *m, tutti_error *err);
 size_t tutti_shards_count(const tutti_method *m, int worker);
+
+/* ---- held by piece: no gradient of the whole model (src/engine/held.c) ---- */
+
+/* m->held BY_PIECE, which declare() sets before tutti_shards_declare: of the gradient there are the
+   own shards and a buffer for each piece under way. A piece has its buffer, p->g, from the first
+   tensor's gradient on until its exchange is over. Nobody reads it but that exchange, and m->g is
+   NULL. So the memory of gradients is n/N and two buffers of the largest piece. Where gradients
+   come in another order than parameters stand, pieces that are not complete need more, and take it.
+
+   pieces     all go to the lane, and start by index. Without threads each is exchanged as soon as
+              it is complete and those before it are
+   client     hands gradients over, in memory of its own: tutti_engine_ready_from, or ready with
+              tutti_param's gradient. tutti_engine_gradient gives NULL
+   passes     a step has one: accumulate above 1 is refused, since passes that are added up need the
+              whole gradient, and their sum has other bits after each was exchanged
+   bytes: of gradients that are not shards, so far in this process. */
+size_t tutti_held_bytes(const tutti_method *m);
 
 /* ---- late exchange: beside the computation of the next steps (src/engine/late.c) ---- */
 

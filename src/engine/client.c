@@ -111,18 +111,43 @@ static void take(tutti_device *d, const void *from, tutti_dtype dtype, size_t co
         }
 }
 
+/* `count` elements of the tensor from `begin` on, of which piece k has these: in its memory. */
+static float *within(const tutti_engine *e, int tensor, int k, size_t begin, size_t count, size_t *at, size_t *n)
+{
+    const tutti_piece *p = &e->pieces[k];
+    const size_t first = e->tensors[tensor].first + begin, end = first + count, until = p->first + p->count,
+                 from = first > p->first ? first : p->first, to = end < until ? end : until;
+
+    *at = from - first;
+    *n = to > from ? to - from : 0;
+    return p->g + (from - p->first);
+}
+
+/* Elements of a tensor's gradient := what lies at `from`, or that much more; NULL: := 0. */
+static void put(tutti_engine *e, int tensor, size_t begin, size_t count, const void *from, tutti_dtype dtype, bool add)
+{
+    tutti_device *d = e->m.device;
+
+    for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
+        size_t at, n;
+        float *g = within(e, tensor, k, begin, count, &at, &n);
+        if (n > 0 && from == NULL)
+            tutti_fill(d, n, 0, g);
+        else if (n > 0)
+            take(d, (const char *)from + at * tutti_dtype_bytes(dtype), dtype, n, add, g);
+    }
+}
+
 void tutti_engine_take_gradient(tutti_engine *e, int tensor, const void *from, tutti_dtype dtype)
 {
-    const tutti_tensor *t = &e->tensors[tensor];
-    tutti_device *d = e->m.device;
-    float *g = e->m.g + t->first;
+    const size_t count = e->tensors[tensor].count;
 
-    if (from == (const void *)g)
+    if (from != NULL && from == (const void *)tutti_engine_gradient(e, tensor))
         return;
     if (from != NULL && e->pass.samples > 0)
-        take(d, from, dtype, t->count, e->pass.keep, g);
+        put(e, tensor, 0, count, from, dtype, e->pass.keep);
     else if (!e->pass.keep)
-        tutti_fill(d, t->count, 0, g);
+        put(e, tensor, 0, count, NULL, dtype, false);
 }
 
 void tutti_engine_take_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, const void *from,
@@ -131,9 +156,10 @@ void tutti_engine_take_rows(tutti_engine *e, int tensor, const uint32_t *ids, si
     const tutti_tensor *t = &e->tensors[tensor];
     const size_t bytes = t->cols * tutti_dtype_bytes(dtype);
 
-    for (size_t k = 0; k < n && from != NULL && e->pass.samples > 0; k++) /* what is not kept is 0 by now */
-        take(e->m.device, (const char *)from + (whole ? ids[k] : k) * bytes, dtype, t->cols, true,
-             e->m.g + t->first + ids[k] * t->cols);
+    if (e->m.held == TUTTI_HELD_BY_PIECE) /* else what is not kept is 0 by now */
+        put(e, tensor, 0, t->count, NULL, dtype, false);
+    for (size_t k = 0; k < n && from != NULL && e->pass.samples > 0; k++)
+        put(e, tensor, ids[k] * t->cols, t->cols, (const char *)from + (whole ? ids[k] : k) * bytes, dtype, true);
 }
 
 /* ---- the client's optimiser ---- */

@@ -296,8 +296,6 @@ static void declare_own(tutti_engine *e)
     const size_t n = m->rank < m->workers ? m->n : 0;
     const tutti_state x = { .name = "x", .keep = equal ? TUTTI_SAME : TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
                             .count = n, .placed = true, .shared = pushes || gathers };
-    const tutti_state g = { .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                            .count = n, .placed = true, .shared = m->ops->exchange != NULL || pushes };
     const tutti_state shares = { .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64,
                                  .count = (size_t)m->workers, .of_workers = true };
     const tutti_state client = { .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
@@ -306,7 +304,6 @@ static void declare_own(tutti_engine *e)
                                .count = e->options.own_values + 1 };
 
     tutti_declare(e->plan, &x, &m->x);
-    tutti_declare(e->plan, &g, &m->g);
     if (e->options.batch_of != NULL)
         tutti_declare(e->plan, &shares, &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
@@ -329,6 +326,19 @@ static void declare_own(tutti_engine *e)
         tutti_declare_vector(e->plan, "engine.update-before", TUTTI_SCRATCH, &e->client.before);
     if (!equal && e->client.updates && !several)
         tutti_declare_vector(e->plan, "engine.update-kept", TUTTI_SCRATCH, &e->client.kept);
+}
+
+/* The gradient, which a method may hold by piece. */
+static tutti_status declare_gradient(tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+    const tutti_state g = { .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                            .count = m->rank < m->workers ? m->n : 0, .placed = true,
+                            .shared = m->ops->exchange != NULL || tutti_engine_pushes(m) };
+
+    if (m->held == TUTTI_HELD_WHOLE)
+        tutti_declare(e->plan, &g, &e->m.g);
+    return tutti_engine_held_check(e, err);
 }
 
 /* Servers that update slices of equal replicas have no word with each other. */
@@ -372,6 +382,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
     TUTTI_TRY(check_slices(e, err));
+    TUTTI_TRY(declare_gradient(e, err));
     if (e->own_pace)
         TUTTI_TRY(make_team(e, err));
     if (e->options.codec[0] != 0)
@@ -475,6 +486,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     if (e->m.rank >= e->m.workers) /* nothing is there */
         e->m.x = e->m.g = NULL;
     TUTTI_TRY(tutti_engine_cut(e, err));
+    tutti_engine_held_open(e);
     if (e->client.kept == NULL) /* x is never kept for two reasons at a time */
         e->client.kept = e->kept;
     if (e->batch_of != NULL) {
@@ -585,6 +597,7 @@ void tutti_engine_close(tutti_engine *e)
     tutti_free(e->piece_state);
     tutti_free(e->pieces_of);
     tutti_engine_by_piece_close(e);
+    tutti_engine_held_close(e);
     tutti_free(e->announced);
     tutti_engine_rows_close(e);
     tutti_free(e->tensors);

@@ -123,11 +123,27 @@ typedef struct tutti_engine_given {
     tutti_request *receives, **wanted; /* workers */
 } tutti_engine_given;
 
+/* Gradients that are held by piece (held.c). */
+typedef struct tutti_engine_held {
+    float *memory;               /* declared */
+    size_t room;                 /* of a buffer: elements of the largest piece */
+    int buffers;                 /* in all */
+    float **more;                /* n_more: those that were taken besides; n_pieces are enough */
+    int n_more;
+    tutti_monitor *door;         /* of what follows */
+    float **free;                /* n_free */
+    int n_free;
+    int under_way;               /* pieces that are to be exchanged, and then give theirs back */
+} tutti_engine_held;
+
 /* Each worker's shard of every piece (shards.c). */
 typedef struct tutti_engine_shards {
     bool on;
     tutti_range *mine;           /* n_pieces: in the flat space */
     size_t *counts;              /* n_pieces x workers: elements of each worker's shard */
+    float *g;                    /* declared, where gradients are held by piece: my shards, one
+                                    behind the other; else they are in m->g */
+    size_t *at;                  /* n_pieces: where each is in it */
     /* of the norm, with clip-norm: */
     size_t blocks;
     int *adder;                  /* blocks: who adds each up */
@@ -251,6 +267,7 @@ struct tutti_engine {
     tutti_engine_given given;
     tutti_engine_client client;
     tutti_engine_shards shards;
+    tutti_engine_held held;
     double lr, lr_factor;        /* base rate; the schedule's, of this step */
     bool at_servers;             /* which update slices by the run's optimiser */
     tutti_engine_scaler scaler;
@@ -340,6 +357,19 @@ tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_err
 /* Waits for all; of any method. What has failed is told by each call. */
 tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err);
 
+/* ---- held.c: nothing happens where gradients are held whole ---- */
+
+/* After declare(). / Memory is there. */
+tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err);
+void tutti_engine_held_open(tutti_engine *e);
+void tutti_engine_held_close(tutti_engine *e);
+/* Before the gradient of a tensor is written: pieces that it meets have memory. May wait, and take
+   more. */
+tutti_status tutti_engine_hold(tutti_engine *e, int tensor, tutti_error *err);
+/* A piece is about to go to the lane. / Its exchange is over; on the thread that did it. */
+void tutti_engine_held_starts(tutti_engine *e);
+void tutti_engine_let_go(tutti_engine *e, int k);
+
 /* ---- shards.c ---- */
 
 /* Of the mean gradient, once it is exchanged; collective. clip-norm is on. */
@@ -385,7 +415,7 @@ void tutti_engine_hand_out(tutti_engine *e);
 /* x := what stands in the client's memory. / Of all tensors, where the model is there. */
 void tutti_engine_read_values(tutti_engine *e, int tensor);
 void tutti_engine_collect(tutti_engine *e);
-/* g takes a tensor's gradient from there; NULL: 0. / Rows of a table's, out of the whole table or
+/* g, or what its pieces have, takes a tensor's gradient from there; NULL: 0. / Rows of a table's, out of the whole table or
    as they stand one behind the other; NULL: they are in g. */
 void tutti_engine_take_gradient(tutti_engine *e, int tensor, const void *from, tutti_dtype dtype);
 void tutti_engine_take_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,

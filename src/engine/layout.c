@@ -211,7 +211,7 @@ static void cut(tutti_engine *e)
     for (int k = 0; k < n; k++)
         tutti_engine_piece_rests(e, k);
     for (int k = 0; k < n && e->m.x != NULL; k++) { /* else there is no memory yet */
-        e->pieces[k].g = e->m.g + e->pieces[k].first;
+        e->pieces[k].g = e->m.g != NULL ? e->m.g + e->pieces[k].first : NULL;
         e->pieces[k].x = e->m.x + e->pieces[k].first;
     }
 }

@@ -110,6 +110,7 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
     const tutti_status status = exchange_piece(e, s, &e->pieces[job->index], err);
 
     ended(e, s, status, err);
+    tutti_engine_let_go(e, job->index);
     if (status == TUTTI_OK && e->m.by_piece)
         tutti_engine_by_piece_exchanged(e, job->index);
     return status;
@@ -133,6 +134,8 @@ static tutti_status gather(tutti_job *job, tutti_error *err)
 
 static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
 {
+    if (e->m.held == TUTTI_HELD_BY_PIECE) /* without threads it is exchanged as it is started */
+        return true;
     if (e->m.lane_width == 0)
         return false;
     if (e->m.by_piece || e->m.order != TUTTI_ORDER_READY)
@@ -140,6 +143,15 @@ static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
     if (e->m.all_on_lane)
         return e->layout.n_pieces > 1;
     return p->count * sizeof(float) >= lane_bytes && p->index + 1 < e->layout.n_pieces;
+}
+
+/* Without threads it is over on return, and the time is the client's. */
+static void give_to_lane(tutti_engine *e, tutti_engine_piece *s)
+{
+    const tutti_doing was = tutti_engine_doing(e, e->m.lane_width == 0 ? TUTTI_DOING_EXPOSED : e->clock.doing);
+
+    tutti_lane_start(e->lane, &s->job);
+    tutti_engine_doing(e, was);
 }
 
 static void start_piece(tutti_engine *e, int k)
@@ -159,22 +171,21 @@ static void start_piece(tutti_engine *e, int k)
     s->pending = true;
     s->rate = e->by_piece.rate;
     s->on_lane = goes_to_lane(e, p);
-    if (s->on_lane)
-        tutti_lane_start(e->lane, &s->job);
+    if (s->on_lane) {
+        tutti_engine_held_starts(e);
+        give_to_lane(e, s);
+    }
 }
 
-/* Its group and its job are those of its exchange, which is over. Without threads it is over on
-   return. */
+/* Its group and its job are those of its exchange, which is over. */
 void tutti_engine_start_gather(tutti_engine *e, int k)
 {
     tutti_engine_piece *s = &e->piece_state[k];
-    const tutti_doing was = tutti_engine_doing(e, e->m.lane_width == 0 ? TUTTI_DOING_EXPOSED : e->clock.doing);
 
     s->job.run = gather;
     s->pending = s->on_lane = s->gathers = true;
     e->by_piece.left++;
-    tutti_lane_start(e->lane, &s->job);
-    tutti_engine_doing(e, was);
+    give_to_lane(e, s);
 }
 
 void tutti_engine_start_ready(tutti_engine *e)

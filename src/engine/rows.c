@@ -91,9 +91,10 @@ void tutti_engine_rows_clear(tutti_engine *e)
     for (int i = 0; i < e->layout.n_tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
         tutti_engine_rows *r = &e->rows[i];
-        float *g = e->m.g + t->first;
-        if (!t->row_sparse)
+        float *g;
+        if (!t->row_sparse || e->m.held == TUTTI_HELD_BY_PIECE)
             continue;
+        g = e->m.g + t->first;
         if (!r->knows || r->known.all)
             tutti_fill(e->m.device, t->count, 0, g);
         else

@@ -73,10 +73,10 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
     return count;
 }
 
-/* The gradient of my shard of a piece, once it is exchanged. */
+/* Where the mean of my shard of a piece is, from its exchange on. */
 static float *gradient_of(const tutti_engine *e, int piece)
 {
-    return e->m.g + e->shards.mine[piece].first;
+    return e->m.held == TUTTI_HELD_BY_PIECE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
 }
 
 /* ---- declare, open, close ---- */
@@ -134,6 +134,7 @@ static void close_shards(void *self)
     tutti_engine_shards *s = &((tutti_engine *)self)->shards;
 
     tutti_free(s->mine);
+    tutti_free(s->at);
     tutti_free(s->counts);
     tutti_free(s->adder);
     tutti_free(s->moved);
@@ -171,6 +172,7 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
     tutti_engine *e = m->engine;
     tutti_engine_shards *s = &e->shards;
     const int workers = m->workers;
+    size_t all = 0;
 
     TUTTI_TRY(refuse(m, err));
     if (e->client.updates)
@@ -184,14 +186,19 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
     s->on = true;
     s->mine = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->mine);
     s->counts = tutti_alloc((size_t)e->layout.n_pieces * (size_t)workers, sizeof *s->counts);
-    if (s->mine == NULL || s->counts == NULL)
+    s->at = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->at);
+    if (s->mine == NULL || s->counts == NULL || s->at == NULL)
         return no_memory(e, err);
     for (int k = 0; k < e->layout.n_pieces; k++) {
         const tutti_piece *p = &e->pieces[k];
         for (int w = 0; w < workers; w++)
             s->counts[k * workers + w] = shard_at(p->count, workers, w + 1) - shard_at(p->count, workers, w);
         s->mine[k] = (tutti_range){ p->first + shard_at(p->count, workers, m->rank), s->counts[k * workers + m->rank] };
+        s->at[k] = all;
+        all += s->mine[k].count;
     }
+    if (m->held == TUTTI_HELD_BY_PIECE)
+        tutti_declare(plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all }, &s->g);
     TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, "optim", s->mine,
                                          (size_t)e->layout.n_pieces, m->device, err));
     if (tutti_optim_lazy(m->optim))
@@ -210,7 +217,7 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
     const tutti_engine *e = m->engine;
     const tutti_range *mine = &e->shards.mine[p->index];
     const tutti_buffer whole = tutti_f32(m->device, p->g, p->count),
-                       part = tutti_f32(m->device, p->g + (mine->first - p->first), mine->count);
+                       part = tutti_f32(m->device, gradient_of(e, p->index), mine->count);
 
     if ((float)p->weight != 1)
         tutti_scale(m->device, p->count, (float)p->weight, p->g);

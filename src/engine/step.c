@@ -345,7 +345,20 @@ static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
             "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
             "its gradient is complete",
             e->tensors[tensor].name);
-    return e->m.beside ? failed(e, tutti_engine_by_piece_tensor(e, tensor, err), err) : TUTTI_OK;
+    if (e->m.beside)
+        TUTTI_TRY(failed(e, tutti_engine_by_piece_tensor(e, tensor, err), err));
+    return failed(e, tutti_engine_hold(e, tensor, err), err);
+}
+
+/* Where gradients are held by piece the client has none of the engine's memory. */
+static tutti_status check_handed(const tutti_engine *e, const char *call, int tensor, tutti_error *err)
+{
+    if (e->m.held == TUTTI_HELD_WHOLE || e->params[tensor].gradient != NULL)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "%s was called for %s, but method '%s' holds gradients by piece and the client has none of its "
+                      "memory; hand the gradient over by %s_from",
+                      call, e->tensors[tensor].name, e->m.ops->name, call);
 }
 
 static tutti_status announce(tutti_engine *e, int tensor)
@@ -375,6 +388,7 @@ static tutti_status check_whole(tutti_engine *e, int tensor, tutti_error *err)
 tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
 {
     TUTTI_TRY(check_whole(e, tensor, err));
+    TUTTI_TRY(check_handed(e, "ready", tensor, err));
     if (e->params[tensor].gradient != NULL)
         tutti_engine_take_gradient(e, tensor, e->params[tensor].gradient, e->params[tensor].dtype);
     return announce(e, tensor);
@@ -425,6 +439,8 @@ tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t
 {
     const bool known = tensor >= 0 && tensor < e->layout.n_tensors;
 
+    if (known)
+        TUTTI_TRY(check_handed(e, "ready_rows", tensor, err));
     return announce_rows(e, tensor, ids, n, known ? e->params[tensor].gradient : NULL,
                          known ? e->params[tensor].dtype : TUTTI_F32, true, err);
 }
@@ -453,8 +469,9 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
             e->told_unused = true;
             if (e->m.beside)
                 TUTTI_TRY(failed(e, tutti_engine_by_piece_tensor(e, i, err), err));
-            if (!e->pass.keep && !e->tensors[i].row_sparse) /* a table's is 0 already */
-                tutti_fill(e->m.device, e->tensors[i].count, 0, e->m.g + e->tensors[i].first);
+            TUTTI_TRY(failed(e, tutti_engine_hold(e, i, err), err));
+            if (e->m.held == TUTTI_HELD_BY_PIECE || !e->tensors[i].row_sparse) /* else a table's is 0 already */
+                tutti_engine_take_gradient(e, i, NULL, TUTTI_F32);
             tutti_engine_piece_gets(e, i);
         }
     if (e->m.beside)

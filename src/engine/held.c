@@ -1,0 +1,144 @@
+/* held.c: gradients that are held by piece (m->held): there is no g of the whole model. A piece has
+   memory of its gradient from the first tensor's that it gets until its exchange is over, which
+   puts what this worker keeps elsewhere (shards.c). "Pos+g" of Rajbhandari et al. 2020 (section
+   5.2), whose buckets of constant size are these buffers.
+
+   Two buffers are enough where gradients come in the order of the parameters: one fills while the
+   other is exchanged. The client waits for the older one when both are taken. Where none is under
+   way nobody would give one back: gradients have come in another order, and pieces that are not
+   complete have all of them. Then one more is taken, and stays. */
+#include <errno.h>
+
+#include "engine_internal.h"
+
+enum { BUFFERS = 2 };
+
+static tutti_status refuse(const tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+    const char *why = !e->shards.on                       ? "has no place for what its exchange leaves"
+                      : m->whole                          ? "looks at the whole gradient before it is exchanged"
+                      : (m->traits & TUTTI_AGAIN) != 0    ? "may look at a step's samples again"
+                      : e->take.on                        ? "decides how many samples a step has"
+                      : tutti_exchange_codec(m) != NULL   ? "sends gradients through a codec"
+                                                          : NULL;
+
+    return why == NULL ? TUTTI_OK
+                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                    "method '%s' would hold gradients by piece, but it %s", m->ops->name, why);
+}
+
+tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+
+    if (m->held == TUTTI_HELD_WHOLE)
+        return TUTTI_OK;
+    TUTTI_TRY(refuse(e, err));
+    if (e->options.accumulate > 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "accumulate is %lld, but method '%s' frees a gradient as soon as it is exchanged, and "
+                          "passes that are added up would need all of it until the last; leave accumulate at 1 with a "
+                          "larger batch, or have gradients held whole (of zero: stage=1)",
+                          (long long)e->options.accumulate, m->ops->name);
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        if (e->pieces[k].count > e->held.room)
+            e->held.room = e->pieces[k].count;
+    e->held.room = (e->held.room + 15) / 16 * 16;
+    e->held.buffers = e->layout.n_pieces < BUFFERS ? e->layout.n_pieces : BUFFERS;
+    e->held.free = tutti_alloc((size_t)e->layout.n_pieces, sizeof *e->held.free);
+    e->held.more = tutti_alloc((size_t)e->layout.n_pieces, sizeof *e->held.more);
+    if (e->held.free == NULL || e->held.more == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the gradients of %d pieces", e->layout.n_pieces);
+    tutti_declare(e->plan,
+                  &(tutti_state){ .name = "g.buffers", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                  .count = (size_t)e->held.buffers * e->held.room, .shared = true },
+                  &e->held.memory);
+    return tutti_monitor_open(&e->held.door, e->rt, err);
+}
+
+void tutti_engine_held_open(tutti_engine *e)
+{
+    for (int i = 0; i < e->held.buffers && e->m.held != TUTTI_HELD_WHOLE; i++)
+        e->held.free[e->held.n_free++] = e->held.memory + (size_t)i * e->held.room;
+}
+
+void tutti_engine_held_close(tutti_engine *e)
+{
+    tutti_monitor_close(e->held.door);
+    for (int i = 0; i < e->held.n_more; i++)
+        tutti_free(e->held.more[i]);
+    tutti_free(e->held.more);
+    tutti_free(e->held.free);
+}
+
+/* One more than there were. */
+static tutti_status another(tutti_engine *e, tutti_piece *p, tutti_error *err)
+{
+    float *one = tutti_alloc(e->held.room, sizeof *one);
+
+    if (one == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the gradients of another piece (%zu values)",
+                          e->held.room);
+    e->held.more[e->held.n_more++] = p->g = one;
+    e->held.buffers++;
+    return TUTTI_OK;
+}
+
+static tutti_status hold(tutti_engine *e, int k, tutti_error *err)
+{
+    tutti_piece *p = &e->pieces[k];
+    tutti_status status = TUTTI_OK;
+
+    if (p->g != NULL)
+        return TUTTI_OK;
+    tutti_lock(e->held.door);
+    if (e->held.n_free == 0 && e->held.under_way > 0) {
+        const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+        while (e->held.n_free == 0 && e->held.under_way > 0 && status == TUTTI_OK)
+            status = tutti_wait(e->held.door, TUTTI_FOREVER, err);
+        tutti_engine_doing(e, was);
+    }
+    if (status == TUTTI_OK && e->held.n_free > 0)
+        p->g = e->held.free[--e->held.n_free];
+    tutti_unlock(e->held.door);
+    return status != TUTTI_OK || p->g != NULL ? status : another(e, p, err);
+}
+
+tutti_status tutti_engine_hold(tutti_engine *e, int tensor, tutti_error *err)
+{
+    for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end && e->m.held != TUTTI_HELD_WHOLE; k++)
+        TUTTI_TRY(hold(e, k, err));
+    return TUTTI_OK;
+}
+
+void tutti_engine_held_starts(tutti_engine *e)
+{
+    if (e->m.held == TUTTI_HELD_WHOLE)
+        return;
+    tutti_lock(e->held.door);
+    e->held.under_way++;
+    tutti_unlock(e->held.door);
+}
+
+void tutti_engine_let_go(tutti_engine *e, int k)
+{
+    tutti_piece *p = &e->pieces[k];
+
+    if (e->m.held == TUTTI_HELD_WHOLE)
+        return;
+    tutti_lock(e->held.door);
+    e->held.under_way--;
+    e->held.free[e->held.n_free++] = p->g;
+    p->g = NULL;
+    tutti_wake(e->held.door);
+    tutti_unlock(e->held.door);
+}
+
+size_t tutti_held_bytes(const tutti_method *m)
+{
+    const tutti_engine *e = m->engine;
+
+    return m->held == TUTTI_HELD_WHOLE ? m->n * sizeof(float)
+                                       : (size_t)e->held.buffers * e->held.room * sizeof(float);
+}
