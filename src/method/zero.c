@@ -3,7 +3,8 @@
    Models", SC 2020, arXiv 1910.02054, section 5. With N workers, p bytes of a parameter's value, g
    of its gradient and k of what the optimiser keeps of it:
 
-     stage 1   p + g + k/N    each worker has the optimiser's buffers of its shards, and updates them
+     stage 1   p + g + k/N     each worker has the optimiser's buffers of its shards, and updates them
+     stage 2   p + (g + k)/N   and of the gradient its shards, with a buffer for each bucket under way
 
      backward   reduce-scatter of each bucket as it is ready: shard w's sum to worker w
      step       vote, norm and clip as ddp has them; each worker updates its shards, n/N elements
@@ -31,9 +32,11 @@ typedef struct zero {
     double bucket, first_bucket;
 } zero;
 
+enum { OPTIMIZER, GRADIENTS }; /* stage */
+
 static const tutti_option zero_options[] = {
-    { "stage", TUTTI_CHOICE, TUTTI_AT(zero, stage), 0, 0, 0, "1",
-      "what is cut over the workers: 1: what the optimiser keeps of each parameter" },
+    { "stage", TUTTI_CHOICE, TUTTI_AT(zero, stage), 0, 0, 1, "1|2",
+      "what is cut over the workers: 1: what the optimiser keeps of each parameter; 2: the gradient besides" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(zero, bucket), 25, 1.0 / 1048576, 65536, NULL,
       "bucket size in MiB; a bucket's gradients are summed as soon as it is full" },
     { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(zero, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
@@ -52,19 +55,23 @@ static tutti_status zero_declare(tutti_method *m, tutti_plan *plan, tutti_error 
                           z->first_bucket, z->bucket);
     m->piece_bytes = (size_t)(z->bucket * 1048576);
     m->first_piece_bytes = (size_t)((z->first_bucket < z->bucket ? z->first_bucket : z->bucket) * 1048576);
+    m->held = z->stage == GRADIENTS ? TUTTI_HELD_BY_PIECE : TUTTI_HELD_WHOLE;
     return tutti_shards_declare(m, plan, err);
 }
 
 /* What a parameter takes on each worker. */
 static tutti_status zero_open(tutti_method *m, tutti_error *err)
 {
-    const double used = (double)m->layout->used, slots = m->optim->ops->slots(m->optim->self);
+    const zero *z = m->self;
+    const double used = (double)m->layout->used, slots = m->optim->ops->slots(m->optim->self),
+                 held = (double)tutti_held_bytes(m);
 
     (void)err;
     for (int w = 0; w < m->workers && m->rank == 0; w++) {
         const double mine = (double)tutti_shards_count(m, w);
         tutti_metric(m, "updated_elements", w, mine);
-        tutti_metric(m, "state_bytes_per_parameter", w, sizeof(float) * (2 * used + slots * mine) / used);
+        tutti_metric(m, "state_bytes_per_parameter", w,
+                     (sizeof(float) * (used + (slots + z->stage) * mine) + held) / used);
     }
     return TUTTI_OK;
 }
@@ -73,6 +80,7 @@ static const char *const zero_constraints[] = {
     "the bits of ddp with optimizers of the run's own; the client's is refused, whose buffers are whole",
     "an optimizer that is lazy is refused: tables' gradients travel whole",
     "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
+    "stage=2 has one pass a step (accumulate 1): a gradient is freed as soon as it is exchanged",
     "first_bucket_mb may not exceed bucket_mb",
     "a lost worker ends the run (exit code 3): nobody else has its shard of the optimiser's buffers",
     NULL
@@ -80,7 +88,7 @@ static const char *const zero_constraints[] = {
 
 const tutti_method_ops tutti_method_zero = {
     .name = "zero",
-    .title = "ZeRO: optimiser state cut over the workers",
+    .title = "ZeRO: optimiser state, and gradients, cut over the workers",
     .authors = "Rajbhandari, Rasley, Ruwase, He",
     .year = 2020,
     .family = "all-reduce",
@@ -88,7 +96,7 @@ const tutti_method_ops tutti_method_zero = {
     .options = zero_options,
     .self_bytes = sizeof(zero),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT,
-    .axes = { "all-reduce", "every step", "fp32", "buckets, overlap", "optimiser's state in shards", "any" },
+    .axes = { "all-reduce", "every step", "fp32", "buckets, overlap", "state in shards", "any" },
     .declare = zero_declare,
     .open = zero_open,
     .exchange = tutti_shards_exchange,
