@@ -5,7 +5,7 @@
 
 typedef struct cut {
     int64_t bytes, first, close, least, width, credit, recut_step, recut_bytes;
-    bool inside, by_piece, forward, whole, late, merge;
+    bool inside, by_piece, forward, whole, late, merge, held;
     int order;
 } cut;
 
@@ -24,6 +24,7 @@ static const tutti_option cut_options[] = {
     { "whole", TUTTI_BOOL, TUTTI_AT(cut, whole), 0, 0, 1, NULL, "whole" },
     { "late", TUTTI_BOOL, TUTTI_AT(cut, late), 0, 0, 1, NULL, "gradients are applied late" },
     { "merge", TUTTI_BOOL, TUTTI_AT(cut, merge), 0, 0, 1, NULL, "steps are merged" },
+    { "held", TUTTI_BOOL, TUTTI_AT(cut, held), 0, 0, 1, NULL, "gradients are held by piece" },
     { "order", TUTTI_CHOICE, TUTTI_AT(cut, order), 0, 0, 0, "ready|led", "order" },
     { 0 }
 };
@@ -45,7 +46,14 @@ static tutti_status cut_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     m->order = (tutti_order)s->order;
     if (s->merge)
         TUTTI_TRY(tutti_merge_declare(m, plan, err));
+    m->held = s->held ? TUTTI_HELD_BY_PIECE : TUTTI_HELD_WHOLE;
     return tutti_late_declare(m, plan, s->late, 0, true, err);
+}
+
+static tutti_status cut_declare_shards(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    TUTTI_TRY(cut_declare(m, plan, err));
+    return tutti_shards_declare(m, plan, err);
 }
 
 static tutti_status cut_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -78,8 +86,30 @@ static const tutti_method_ops cut_direction = {
 };
 static const tutti_method_ops cut_apart = { CUT("cut-apart", 0), .exchange = tutti_base_exchange };
 static const tutti_method_ops cut_alone = { CUT("cut-alone", TUTTI_REPLICAS_EQUAL) };
+/* Each worker updates its part of each piece; and what may not. */
+#define SHARDS(name_, traits_) \
+    .name = name_, .title = "Shards", .family = "baseline", .options = cut_options, \
+    .self_bytes = sizeof(cut), .traits = traits_, .declare = cut_declare_shards, .step = tutti_shards_step
+static const tutti_method_ops cut_shards = {
+    SHARDS("cut-shards", TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES),
+    .exchange = tutti_shards_exchange,
+};
+static const tutti_method_ops cut_shards_whole = {
+    SHARDS("cut-shards-whole", TUTTI_REPLICAS_EQUAL), .exchange = tutti_shards_exchange,
+};
+static const tutti_method_ops cut_shards_apart = {
+    SHARDS("cut-shards-apart", TUTTI_UPDATES_SLICES), .exchange = tutti_shards_exchange,
+};
+static const tutti_method_ops cut_shards_alone = {
+    SHARDS("cut-shards-alone", TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES),
+};
+static const tutti_method_ops cut_shards_rows = {
+    SHARDS("cut-shards-rows", TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS),
+    .exchange = tutti_shards_exchange,
+};
 static const tutti_method_ops *const cut_methods[] = {
-    &cut_method, &cut_blind, &cut_step, &cut_direction, &cut_apart, &cut_alone, NULL
+    &cut_method, &cut_blind, &cut_step, &cut_direction, &cut_apart, &cut_alone, &cut_shards, &cut_shards_whole,
+    &cut_shards_apart, &cut_shards_alone, &cut_shards_rows, NULL
 };
 
 #endif

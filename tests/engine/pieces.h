@@ -25,7 +25,7 @@
 
 /* ---- the client ---- */
 
-enum { RANKS = 4, STEPS = 6, TENSORS = 7, UNITS = 4, TOTAL = 4096, COLS = 5 };
+enum { RANKS = 4, STEPS = 6, TENSORS = 7, UNITS = 4, TOTAL = 20000, COLS = 5 };
 
 typedef struct job job;
 struct job {

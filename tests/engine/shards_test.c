@@ -1,0 +1,402 @@
+/* Goal: workers that update a shard of each piece train the bits of workers that update all of it,
+   with gradients held whole or by piece: whatever the sizes, the optimiser, the number of workers,
+   clipping, steps that are left out, lanes and transports. Values are there when they are needed.
+   Any number of workers resumes from any other, with shards and without. A failure is told and
+   nothing hangs. What does not go together is refused.
+   Method: pieces.h; the reference is the same method without shards. */
+#include "pieces.h"
+#include "scratch.h"
+
+static void compare(const job *like, const char *options, const char *transport, int n, const char *held)
+{
+    job *a = job_of("", NULL), *b = job_of("", NULL);
+
+    memcpy(a, like, sizeof *a);
+    memcpy(b, like, sizeof *b);
+    snprintf(a->method, sizeof a->method, "cut(bytes=512)");
+    snprintf(b->method, sizeof b->method, "cut-shards(%s%s%s)", strstr(options, "bytes=") != NULL ? "close=0" : "bytes=512",
+             options, held);
+    if (held[0] != 0)
+        b->own_memory = true;
+    job_run(a, "shm", n);
+    job_run(b, transport, n);
+    job_same(a, b, n, 0);
+    assert_int_equal(a->figures[n - 1].samples, b->figures[n - 1].samples);
+    assert_int_equal(a->figures[n - 1].skipped, b->figures[n - 1].skipped);
+    drop(a);
+    drop(b);
+}
+
+/* Both run as `like`, and see the same; gradients are held whole, and by piece. */
+static void same(const job *like, const char *options, const char *transport, int n)
+{
+    compare(like, options, transport, n, "");
+    compare(like, options, transport, n, ",held=yes");
+}
+
+static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,nesterov=true)", "adamw(lr=0.01)", "sgd(lr=0.05)" };
+
+/* Several blocks of the norm, and sizes that no number of workers divides. */
+static job *large(const char *optimizer)
+{
+    static const size_t count[TENSORS] = { 10, 9001, 33, 5003, 1, 130, 250 };
+    job *j = job_of("", optimizer);
+
+    memcpy(j->count, count, sizeof count);
+    return j;
+}
+
+static void it_trains_the_bits_of_workers_that_have_all(void **state)
+{
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
+        for (int n = 1; n <= RANKS; n++) {
+            job *j = job_of("", optimizers[o]);
+            same(j, "", "shm", n);
+            same(j, ",inside=no,width=3", "shm", n);
+            same(j, ",bytes=40", "shm", n); /* less than a line for each */
+            drop(j);
+        }
+}
+
+static void clipping_has_the_bits_of_whoever_has_all_of_the_gradient(void **state)
+{
+    static const char *const cuts[] = { "", ",bytes=832", ",bytes=16384", ",bytes=30000,inside=no", ",bytes=100000" };
+
+    (void)state;
+    for (int n = 1; n <= RANKS; n++)
+        for (size_t c = 0; c < TUTTI_LENGTH(cuts); c++) {
+            job *j = large(optimizers[c % 2]);
+            j->options.clip_norm = 0.25;
+            same(j, cuts[c], "shm", n);
+            j->options.clip_norm = 1e9; /* it is asked for, and does nothing */
+            compare(j, cuts[c], "shm", n, "");
+            drop(j);
+        }
+}
+
+static void steps_are_left_out_by_all(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        job *j = job_of("", optimizers[1]);
+        j->options.nonfinite = TUTTI_NONFINITE_SKIP;
+        j->options.clip_norm = 0.5;
+        j->bad_rank = n - 1, j->bad_tensor = 3, j->bad_step = 2, j->bad_element = 7;
+        same(j, "", "shm", n);
+        j->options.nonfinite = TUTTI_NONFINITE_STOP;
+        j->options.loss_scale = "dynamic(init=1024)";
+        same(j, "", "shm", n);
+        drop(j);
+    }
+}
+
+static void values_stay_while_they_are_in_use(void **state)
+{
+    job *j = job_of("", optimizers[0]);
+
+    (void)state;
+    j->dawdles = true;
+    same(j, "", "shm", 3);
+    same(j, ",inside=no", "shm", 2);
+    drop(j);
+}
+
+static void without_threads_it_happens_within_the_step(void **state)
+{
+    job *j = job_of("", optimizers[0]);
+
+    (void)state;
+    j->options.lane = -1;
+    j->options.clip_norm = 0.5;
+    for (int n = 1; n <= 3; n++)
+        same(j, "", "shm", n);
+    drop(j);
+}
+
+static void passes_schedules_and_short_steps_are_as_ever(void **state)
+{
+    job *j = job_of("", optimizers[1]);
+
+    (void)state;
+    j->options.lr_schedule = "cosine(warmup=2)";
+    j->options.steps = STEPS;
+    j->options.accumulate = 3;
+    for (int n = 1; n <= 3; n++)
+        compare(j, "", "shm", n, "");
+    j->options.accumulate = 1;
+    j->options.data_samples = 9; /* in short steps some have no samples */
+    for (int n = 2; n <= RANKS; n++)
+        same(j, "", "shm", n);
+    drop(j);
+}
+
+/* Announced later than their place, too: then pieces that are not complete have all buffers. */
+static void what_has_no_gradient_or_comes_late_is_updated_too(void **state)
+{
+    static const int units[2][TENSORS] = { { 0, 1, 2, 3, 0, 1, 2 }, { 0, 0, 1, 1, 2, 3, 3 } };
+    job *j = job_of("", optimizers[1]); /* weights decay without a gradient */
+
+    (void)state;
+    j->unused = 3;
+    same(j, "", "shm", 3);
+    same(j, ",inside=no", "shm", 2);
+    j->unused = -1;
+    for (int u = 0; u < UNITS; u++) {
+        j->frozen = u;
+        same(j, "", "shm", 2);
+    }
+    j->frozen = -1;
+    for (int o = 0; o < 2; o++) {
+        memcpy(j->unit, units[o], sizeof units[o]);
+        same(j, "", "shm", 3);
+        same(j, ",bytes=2000,inside=no", "shm", 2);
+    }
+    drop(j);
+}
+
+static void clients_of_all_kinds_have_the_values_when_they_need_them(void **state)
+{
+    job *j = job_of("", optimizers[0]);
+
+    (void)state;
+    for (int own = 0; own < 2; own++)
+        for (int forgets = 0; forgets < 2; forgets++) {
+            j->own_memory = own == 1;
+            j->forgets = forgets == 1;
+            for (int n = 1; n <= 3; n++)
+                same(j, "", "shm", n);
+        }
+    j->shows = 2;
+    same(j, "", "shm", 2);
+    drop(j);
+}
+
+static void tables_are_like_anything_else(void **state)
+{
+    static const char *const rules[] = { "sgd(lr=0.1)", "adam(lr=0.01)", "adamw(lr=0.01)" };
+
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(rules); o++)
+        for (int n = 1; n <= 3; n++) {
+            job *j = job_of("", rules[o]);
+            j->table[1] = j->table[5] = true;
+            j->by_rows = o != 2;
+            j->own_memory = n == 2;
+            same(j, "", "shm", n);
+            same(j, ",inside=no", "shm", n);
+            drop(j);
+        }
+}
+
+static void over_sockets_too(void **state)
+{
+    job *j = large(optimizers[0]);
+
+    (void)state;
+    j->options.clip_norm = 0.5;
+    same(j, "", "tcp", 3);
+    same(j, ",width=2", "tcp(local=tcp)", 2);
+    drop(j);
+}
+
+/* ---- resuming ---- */
+
+static void any_number_of_workers_resumes_from_any_other(void **state)
+{
+    static const char *const methods[] = { "cut(bytes=512)", "cut-shards(bytes=700)",
+                                           "cut-shards(bytes=300,held=yes)" };
+    char directory[SCRATCH_PATH];
+
+    (void)state;
+    for (size_t from = 0; from < TUTTI_LENGTH(methods); from++)
+        for (int n = 1; n <= RANKS; n++) {
+            job *saves = job_of(methods[from], optimizers[1]);
+            scratch_make(directory);
+            saves->save_at = 3;
+            saves->directory = directory;
+            saves->options.data_samples = 0;
+            saves->own_memory = true;
+            job_run(saves, "shm", n);
+            for (int to = 1; to <= RANKS; to++) {
+                job *goes[TUTTI_LENGTH(methods)];
+                for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+                    goes[k] = job_of(methods[k], optimizers[1]);
+                    goes[k]->load_at = 3;
+                    goes[k]->directory = directory;
+                    goes[k]->options.data_samples = 0;
+                    goes[k]->own_memory = true;
+                    job_run(goes[k], "shm", to);
+                    job_same(goes[0], goes[k], to, 3);
+                }
+                if (to == n)
+                    job_same(saves, goes[0], n, 3);
+                for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+                    drop(goes[k]);
+            }
+            drop(saves);
+            scratch_remove(directory);
+        }
+}
+
+/* ---- failures ---- */
+
+static void a_gradient_that_is_not_finite_ends_the_run_wherever_it_is(void **state)
+{
+    static const char *const names[TENSORS] = { "g", "f", "e", "d", "c", "b", "a" };
+
+    (void)state;
+    for (int n = 1; n <= 3; n += 2)
+        for (int k = 0; k < TENSORS; k++) {
+            job *j = job_of("", optimizers[0]);
+            char start[80];
+            tutti_error err;
+            snprintf(j->method, sizeof j->method, "cut-shards(bytes=512%s)", k % 2 == 1 ? ",held=yes" : "");
+            j->own_memory = k % 2 == 1;
+            j->bad_rank = n - 1, j->bad_tensor = k, j->bad_step = k % 3, j->bad_element = j->count[k] - 1;
+            assert_int_equal(job_try(j, "shm", n, &err), TUTTI_ERR_NUMBER);
+            snprintf(start, sizeof start, "worker %d: the gradient of %s is nan at element %zu in step %d", n - 1,
+                     names[k], j->bad_element, k % 3);
+            if (strstr(err.text, start) == NULL)
+                fail_msg("%s: %s", j->method, err.text);
+            drop(j);
+        }
+}
+
+static void a_worker_that_leaves_in_the_middle_ends_the_run_of_all(void **state)
+{
+    static const char *const cuts[] = { "", ",width=3", ",held=yes" };
+
+    (void)state;
+    for (int o = 0; o < 3; o++)
+        for (int unit = -1; unit < UNITS; unit += 3) {
+            job *j = job_of("", optimizers[0]);
+            tutti_error err;
+            snprintf(j->method, sizeof j->method, "cut-shards(bytes=512%s)", cuts[o]);
+            j->own_memory = true;
+            j->quits_rank = o, j->quits_step = 2, j->quits_unit = unit;
+            assert_int_equal(job_try(j, "shm", 3, &err), TUTTI_ERR_STATE);
+            if (strstr(err.text, "that is enough") == NULL)
+                fail_msg("%s: %s", j->method, err.text);
+            drop(j);
+        }
+}
+
+/* ---- what is refused ---- */
+
+static void refuse(job *j, const char *method, const char *sentence)
+{
+    tutti_error err;
+
+    snprintf(j->method, sizeof j->method, "%s", method);
+    assert_int_equal(job_try(j, "shm", 2, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, sentence);
+    drop(j);
+}
+
+static job *plain(void)
+{
+    return job_of("", "sgd(lr=0.1)");
+}
+
+static void what_does_not_go_together_is_refused_in_a_sentence(void **state)
+{
+    static const struct { const char *method, *why; } methods[] = {
+        { "cut-shards-whole", "has slots of the optimiser for all of the model" },
+        { "cut-shards-apart", "keeps models that differ" },
+        { "cut-shards-alone", "exchanges no gradients" },
+        { "cut-shards-rows", "exchanges tables by rows" },
+        { "cut-shards(by_piece=yes)", "updates each piece as soon as it is exchanged" },
+        { "cut-shards(order=led)", "has an order of its own for pieces" },
+        { "cut-shards(merge=yes)", "makes one update of several steps" },
+        { "cut-shards(late=yes)", "applies gradients some steps late" },
+    };
+    job *j;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        char sentence[200];
+        snprintf(sentence, sizeof sentence,
+                 "method '%.*s' would update a shard of each piece on each worker, but it %s",
+                 (int)strcspn(methods[k].method, "("), methods[k].method, methods[k].why);
+        j = plain();
+        refuse(j, methods[k].method, sentence);
+    }
+    j = job_of("", "client");
+    refuse(j, "cut-shards",
+           "optimizer is 'client', whose buffers are whole on each worker, but method 'cut-shards' cuts them over the "
+           "workers; give its rule, as sgd(lr=0.05,momentum=0.9) (in Python tutti.torch.prepare does so for SGD, Adam "
+           "and AdamW), or take ddp");
+    j = job_of("", "adam(lazy=on)");
+    refuse(j, "cut-shards",
+           "optimizer is lazy, but under method 'cut-shards' tables' gradients travel whole, and which rows a step has "
+           "touched is not known; leave lazy away, or take ddp");
+    refuse(plain(), "cut(held=yes)",
+           "method 'cut' would hold gradients by piece, but it has no place for what its exchange leaves");
+    refuse(plain(), "cut-shards(held=yes,whole=yes)",
+           "method 'cut-shards' would hold gradients by piece, but it looks at the whole gradient before it is "
+           "exchanged");
+    j = plain();
+    j->options.accumulate = 2;
+    refuse(j, "cut-shards(held=yes)",
+           "accumulate is 2, but method 'cut-shards' frees a gradient as soon as it is exchanged, and passes that are "
+           "added up would need all of it until the last; leave accumulate at 1 with a larger batch, or have gradients "
+           "held whole (of zero: stage=1)");
+}
+
+/* tests/engine/misuse_test.c has the others. */
+static tutti_status misuse(tutti_world *world, void *arg, tutti_error *err)
+{
+    static float memory[3];
+    const tutti_engine_options options = { .method = "cut-shards(held=yes)", .optimizer = "sgd(lr=0.1)" };
+    const tutti_param params[] = { { .name = "w", .dims = 1, .dim = { 3 } } };
+    tutti_error said;
+    tutti_engine *e;
+    tutti_pass pass;
+
+    (void)arg;
+    TUTTI_TRY(tutti_engine_open_from(&e, world, params, 1, &options, cut_methods, err));
+    CHECK(tutti_engine_gradient(e, 0) == NULL && tutti_engine_values(e, 0) != NULL);
+    TUTTI_TRY(tutti_engine_pass(e, &pass, err));
+    CHECK(tutti_engine_ready(e, 0, &said) == TUTTI_ERR_USAGE);
+    CHECK(strcmp(said.text, "ready was called for w, but method 'cut-shards' holds gradients by piece and the client "
+                            "has none of its memory; hand the gradient over by ready_from") == 0);
+    TUTTI_TRY(tutti_engine_ready_from(e, 0, memory, TUTTI_F32, err));
+    TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    TUTTI_TRY(tutti_engine_step(e, err));
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    tutti_engine_close(e);
+    return TUTTI_OK;
+}
+
+static void who_has_no_memory_is_told_to_hand_gradients_over(void **state)
+{
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    if (tutti_world_run("shm", 1, misuse, NULL, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_trains_the_bits_of_workers_that_have_all),
+        cmocka_unit_test(clipping_has_the_bits_of_whoever_has_all_of_the_gradient),
+        cmocka_unit_test(steps_are_left_out_by_all),
+        cmocka_unit_test(values_stay_while_they_are_in_use),
+        cmocka_unit_test(without_threads_it_happens_within_the_step),
+        cmocka_unit_test(passes_schedules_and_short_steps_are_as_ever),
+        cmocka_unit_test(what_has_no_gradient_or_comes_late_is_updated_too),
+        cmocka_unit_test(clients_of_all_kinds_have_the_values_when_they_need_them),
+        cmocka_unit_test(tables_are_like_anything_else),
+        cmocka_unit_test(over_sockets_too),
+        cmocka_unit_test(any_number_of_workers_resumes_from_any_other),
+        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_wherever_it_is),
+        cmocka_unit_test(a_worker_that_leaves_in_the_middle_ends_the_run_of_all),
+        cmocka_unit_test(what_does_not_go_together_is_refused_in_a_sentence),
+        cmocka_unit_test(who_has_no_memory_is_told_to_hand_gradients_over),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
