@@ -79,15 +79,15 @@ static tutti_status judge_breaks(const explore_case *c, tutti_error *err)
 static tutti_status backward(const explore_case *c, tutti_engine *e, int step, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
+    float mine[64];
 
     for (int u = UNITS - 1; u >= 0; u--) {
         TUTTI_TRY(tutti_engine_need(e, u, true, err));
         for (int k = 0; k < TENSORS; k++)
             if (units[k] == u) {
                 for (size_t i = 0; i < counts[k]; i++)
-                    tutti_engine_gradient(e, k)[i] = is_bad(c, m->rank, step, k) ? INFINITY
-                                                                                 : gradient(m->rank, step, k, i);
-                TUTTI_TRY(tutti_engine_ready(e, k, err));
+                    mine[i] = is_bad(c, m->rank, step, k) ? INFINITY : gradient(m->rank, step, k, i);
+                TUTTI_TRY(tutti_engine_ready_from(e, k, mine, TUTTI_F32, err));
             }
         explore_dawdle(2000000);
         TUTTI_TRY(look(c, e, u, step, err));
@@ -116,10 +116,12 @@ static tutti_status one_step(const explore_case *c, tutti_engine *e, int step, t
 
 /* Of a method of `methods`. */
 static tutti_status steps(tutti_world *world, explore_case *c, const char *method,
-                          const tutti_method_ops *const *methods, tutti_error *err)
+                          const tutti_method_ops *const *methods, double clip_norm, tutti_error *err)
 {
     tutti_param params[TENSORS];
-    const tutti_engine_options options = { .method = method, .optimizer = "sgd(lr=0.125)", .batch = 1, .needs = true };
+    const tutti_engine_options options = {
+        .method = method, .optimizer = "sgd(lr=0.125)", .batch = 1, .needs = true, .clip_norm = clip_norm
+    };
     tutti_engine *e = NULL;
     tutti_status status;
 
@@ -150,7 +152,7 @@ static tutti_status by_piece(tutti_world *world, explore_case *c, tutti_error *e
     snprintf(method, sizeof method, "cut(by_piece=yes,bytes=%d,width=%d%s%s)",
              64 + 64 * (int)explore_draw(c, "bytes", 6), 1 + (int)explore_draw(c, "width", 3),
              orders[explore_draw(c, "order", TUTTI_LENGTH(orders))], recut);
-    return steps(world, c, method, cut_methods, err);
+    return steps(world, c, method, cut_methods, 0, err);
 }
 
 /* bytescheduler.md: whatever part, credit and priority, by all-reduce and over servers. */
@@ -166,7 +168,34 @@ static tutti_status bytescheduler(tutti_world *world, explore_case *c, tutti_err
     snprintf(method, sizeof method, "bytescheduler(partition_mb=%.17g,credit_mb=%.17g%s%s)", part / 1048576.0,
              part * (1 + (int)explore_draw(c, "credit", 3)) / 1048576.0,
              forms[explore_draw(c, "form", TUTTI_LENGTH(forms))], over);
-    return steps(world, c, method, tutti_methods, err);
+    return steps(world, c, method, tutti_methods, 0, err);
+}
+
+/* A norm that no gradient has: it is asked for, and clips nothing. */
+static double far(const explore_case *c)
+{
+    return explore_draw(c, "clip", 2) == 0 ? 0 : 1e9;
+}
+
+/* zero.md: whatever the buckets, with gradients held whole and by piece. */
+static tutti_status zero(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6);
+    char method[200];
+
+    snprintf(method, sizeof method, "zero(stage=%d,bucket_mb=%.17g,first_bucket_mb=%.17g)",
+             1 + (int)explore_draw(c, "stage", 2), bucket / 1048576.0, 64 / 1048576.0);
+    return steps(world, c, method, tutti_methods, far(c), err);
+}
+
+/* Shards of pieces that end inside tensors, on several threads. */
+static tutti_status shards(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    char method[200];
+
+    snprintf(method, sizeof method, "cut-shards(bytes=%d,width=%d%s)", 64 + 64 * (int)explore_draw(c, "bytes", 6),
+             1 + (int)explore_draw(c, "width", 3), explore_draw(c, "held", 2) == 0 ? "" : ",held=yes");
+    return steps(world, c, method, cut_methods, far(c), err);
 }
 
 const explore_piece explore_by_piece_pieces[] = {
@@ -202,5 +231,28 @@ const explore_piece explore_by_piece_pieces[] = {
       .rank_main = bytescheduler,
       .deaths = true,
       .steps = 6000 },
+    { .name = "zero",
+      .help = "zero, stages 1 and 2: a unit has the values of the step before when it is needed, everybody's shards",
+      .least = 1,
+      .most = 4,
+      .rank_main = zero },
+    { .name = "zero-dies",
+      .help = "a rank is killed while values of one step and gradients of the next are under way: all others end",
+      .least = 2,
+      .most = 4,
+      .rank_main = zero,
+      .deaths = true,
+      .steps = 6000 },
+    { .name = "shards",
+      .help = "shards of pieces that end inside tensors, gradients held whole or by piece",
+      .least = 1,
+      .most = 4,
+      .rank_main = shards },
+    { .name = "shards-break",
+      .help = "two ranks have numbers that are not finite in different pieces of a step under shards: all end",
+      .least = 2,
+      .most = 4,
+      .rank_main = shards,
+      .judge = judge_breaks },
     { 0 }
 };

@@ -1,7 +1,8 @@
 /* trial.h: a run whose gradients are a formula of (rank, step, element, value). So a test can
    compute what a method must make of them. Ranks are threads. Each leaves its model after every
-   step, and how much it sent to whom. Under a method that updates by piece its units are needed and
-   done one by one, and its models are kept as the next step finds them (not with `together`).
+   step, and how much it sent to whom. Under a method that has pieces under way beside the next step
+   its units are needed and done one by one, and its models are kept as the next step finds them
+   (not with `together`).
 
    A test fills in a `trial` (trial_of gives one), runs it (trial_run, or trial_try where it should
    fail), looks at what it left, and frees that (trial_drop). */
@@ -111,7 +112,7 @@ static inline void trial_fill(void *user, int tensor, float *values)
         values[i] = trial_initial_value(first + i);
 }
 
-/* Of a method that updates by piece: what a step has left of a unit, which is one tensor, is there
+/* Of a method that has pieces under way beside it: what a step has left of a unit, which is one tensor, is there
    when the next step needs it. */
 static inline tutti_status trial_forward(trial *t, tutti_engine *e, int unit, tutti_error *err)
 {
@@ -138,11 +139,11 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
             memcpy(t->x[m->rank][t->done[m->rank]], m->x, trial_size(t) * sizeof(float));
             TUTTI_TRY(tutti_barrier(&all, err));
         }
-        for (int u = 0; u < TRIAL_TENSORS && m->by_piece; u++)
+        for (int u = 0; u < TRIAL_TENSORS && m->beside; u++)
             TUTTI_TRY(trial_forward(t, e, u, err));
         for (int k = 0; k < TRIAL_TENSORS; k++) {
             const tutti_tensor *tensor = &m->layout->tensor[k];
-            if (m->by_piece)
+            if (m->beside)
                 TUTTI_TRY(tutti_engine_need(e, tensor->unit, true, err));
             for (size_t i = 0; i < tensor->count; i++)
                 m->g[tensor->first + i] =
@@ -151,7 +152,7 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
                                                        m->x[tensor->first + i])
                         : 0;
             TUTTI_TRY(tutti_engine_ready(e, k, err));
-            if (m->by_piece)
+            if (m->beside)
                 TUTTI_TRY(tutti_engine_done(e, tensor->unit, true, err));
         }
         for (int64_t k = 0; p.losses != NULL && k < p.samples; k++)
@@ -206,7 +207,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
             break;
         TUTTI_TRY(trial_step(t, e, err));
         t->done[rank]++;
-        if (!t->asks && !t->together && !m->by_piece)
+        if (!t->asks && !t->together && !m->beside)
             memcpy(t->x[rank][s], m->x, trial_size(t) * sizeof(float));
         if (t->show) {
             TUTTI_TRY(tutti_engine_show(e, err));
@@ -224,7 +225,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
     }
     if (m->x != NULL) /* who only serves has none */
         memcpy(t->x[rank][t->steps], m->x, trial_size(t) * sizeof(float));
-    if (m->by_piece && m->x != NULL && t->steps > 0)
+    if (m->beside && m->x != NULL && t->steps > 0)
         memcpy(t->x[rank][t->steps - 1], m->x, trial_size(t) * sizeof(float));
     tutti_engine_figures(e, &t->figures[rank]);
     if (rank == 0) {
