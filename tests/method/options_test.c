@@ -21,6 +21,8 @@ static const struct also {
     { "ddp", "first_bucket_mb", ">", { "bucket_mb=65536" } },
     { "parameter-server", "bucket_mb", "<", { "first_bucket_mb=9.5367431640625e-07" } },
     { "parameter-server", "first_bucket_mb", ">", { "bucket_mb=65536" } },
+    { "zero", "bucket_mb", "<", { "first_bucket_mb=9.5367431640625e-07" } },
+    { "zero", "first_bucket_mb", ">", { "bucket_mb=65536" } },
     { "lasgd", "max_delay", NULL, { "local_steps=1000000000" } },
     { "slowmo", "gamma", NULL, { "base=d-psgd" }, "topk(ratio=0.1)" },
     { "d-psgd", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },

@@ -127,6 +127,28 @@ static inline tutti_status trial_forward(trial *t, tutti_engine *e, int unit, tu
     return tutti_engine_done(e, unit, false, err);
 }
 
+/* In the engine's memory, or handed over where that has none. */
+static inline tutti_status trial_announce(trial *t, tutti_engine *e, const tutti_pass *p, int k,
+                                          tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(e);
+    const tutti_tensor *tensor = &m->layout->tensor[k];
+    float *const own = m->g == NULL ? tutti_alloc(tensor->count, sizeof *own) : NULL,
+                 *const g = m->g == NULL ? own : m->g + tensor->first;
+    tutti_status status;
+
+    if (g == NULL)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < tensor->count; i++)
+        g[i] = p->samples > 0 ? (float)p->scale * t->gradient(m->rank, m->step, tensor->first + i,
+                                                              m->x[tensor->first + i])
+                              : 0;
+    status = own == NULL ? tutti_engine_ready(e, k, err)
+                         : tutti_engine_ready_from(e, k, own, TUTTI_F32, err);
+    tutti_free(own);
+    return status;
+}
+
 static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -145,13 +167,7 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
             const tutti_tensor *tensor = &m->layout->tensor[k];
             if (m->beside)
                 TUTTI_TRY(tutti_engine_need(e, tensor->unit, true, err));
-            for (size_t i = 0; i < tensor->count; i++)
-                m->g[tensor->first + i] =
-                    p.samples > 0
-                        ? (float)p.scale * t->gradient(m->rank, m->step, tensor->first + i,
-                                                       m->x[tensor->first + i])
-                        : 0;
-            TUTTI_TRY(tutti_engine_ready(e, k, err));
+            TUTTI_TRY(trial_announce(t, e, &p, k, err));
             if (m->beside)
                 TUTTI_TRY(tutti_engine_done(e, tensor->unit, true, err));
         }
