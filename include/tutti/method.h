@@ -759,7 +759,8 @@ tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan,
      a failure   of an exchange ends the run. The next call that waits for it, or pass, tells it
 
    A client says that it calls need and done as it must (engine_options.needs). Under one that does
-   not, a step waits for all pieces of the one before when it begins.
+   not, a step waits for all of its pieces before it ends, since that client reads values when it
+   likes.
 
    tutti_by_piece_check: within declare(): TUTTI_OK, or TUTTI_ERR_USAGE and the sentence with which
    the engine refuses by_piece in this run: it needs an exchange, equal replicas and the run's
@@ -790,7 +791,7 @@ void tutti_credit(tutti_method *m, size_t bytes);
      step       tutti_shards_step: the vote, the norm and the scale of tutti_base_step, with its
                 bits; then the update of the own shards. Then x goes to all, pieces from the last
                 to the first, beside the next step: need(unit) waits for those that meet the unit.
-                So x is as m->beside says
+                So x is as m->beside says. Without engine_options.needs a step waits for all
      sent       of a piece, in a step: to each worker its shard of g, and the own shard of x. With
                 clip-norm besides 8 bytes a block of TUTTI_NORM_BLOCK elements to all, by whoever
                 has its first element, which gets the others of it

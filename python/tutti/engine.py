@@ -469,8 +469,10 @@ class Engine(_Owner):
         """The values of a tensor in the engine's memory, float32. It keeps the engine open."""
         return self._memory(_c.tutti_engine_values(self._at, tensor), self._count(tensor), ctypes.c_float)
 
-    def gradient(self, tensor: int) -> ctypes.Array:
-        return self._memory(_c.tutti_engine_gradient(self._at, tensor), self._count(tensor), ctypes.c_float)
+    def gradient(self, tensor: int) -> ctypes.Array | None:
+        """None: the method holds gradients by piece, and they are handed over (ready_from)."""
+        address = _c.tutti_engine_gradient(self._at, tensor)
+        return self._memory(address, self._count(tensor), ctypes.c_float) if address else None
 
     def gradients(self) -> ctypes.Array:
         """All gradients, one tensor behind the other."""

@@ -8,14 +8,15 @@
    have happened: the piece is exchanged, and all units that it meets are through with their
    backward (tutti_engine_done). Whichever comes last updates: the thread that has exchanged, or the
    client's in `done`. A client that does not say when it needs what (engine_options.needs) is
-   through when its pass is, and waits for everything when the next begins.
+   through when its pass is, and waits for everything before its step is over.
 
    Who waits for what of the step before:
-     pass        gradients of tables, since it clears them; all, without engine_options.needs
+     pass        gradients of tables, since it clears them
      need        the unit's pieces; then the client's own memory of them is written
      need_rows   the table's
      ready       the tensor's, which only a client has not asked for that does not use its values
      passed      those of tensors that had no gradient
+     step        all of its own, without engine_options.needs
      arrive      all: before a checkpoint, a look at the model, the end
    So by the end of a step's first pass nothing of the step before is left, and a piece never starts
    anew before it is over.
@@ -269,7 +270,7 @@ tutti_status tutti_engine_by_piece_pass(tutti_engine *e, const tutti_pass *next,
 {
     bool by_unit;
 
-    if (e->broken || (!e->options.needs && e->by_piece.left > 0))
+    if (e->broken)
         TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
     by_unit = e->by_piece.left > 0;
     for (int i = 0; i < e->layout.n_tensors && !next->keep; i++)

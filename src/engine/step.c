@@ -708,6 +708,8 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     if (e->take.on)
         TUTTI_TRY(failed(e, tutti_engine_take_end(e, err), err));
     tutti_engine_pace_end(e);
+    if (m->beside && !e->options.needs) /* its client may read values as soon as the step is over */
+        TUTTI_TRY(failed(e, tutti_engine_by_piece_rest(e, err), err));
     tutti_engine_watch(e);
     e->stage = STAGE_READY;
     return TUTTI_OK;

@@ -36,7 +36,7 @@ class Bound:
     apart: bool  # its values have memory of their own
     dense: bool  # which lies densely, in the order above
     x: torch.Tensor | None = None  # its values in the engine, float32, shaped as the parameter
-    g: torch.Tensor | None = None  # its gradient there
+    g: torch.Tensor | None = None  # its gradient there; None, too, where gradients are handed over
     at: int = 0  # the address of g
     host: torch.Tensor | None = None  # of a parameter on a device: its values as the engine hands them out and in
 
@@ -198,8 +198,10 @@ class Binding:
         with torch.no_grad():
             for b in self.bound:
                 b.x = b.view(engine.values(b.index))
-                b.g = b.view(engine.gradient(b.index))
-                b.at = b.g.data_ptr()
+                memory = engine.gradient(b.index)
+                if memory is not None:
+                    b.g = b.view(memory)
+                    b.at = b.g.data_ptr()
                 if b.apart:
                     b.param.copy_(b.x)
                     if b.host is not None:

@@ -26,7 +26,7 @@ from .._library import library as _c
 from ..engine import Engine, World
 from ..errors import StateError
 from . import _saved, _serve, _state, _translate
-from ._bind import Binding, Bound, device_of
+from ._bind import DTYPES, Binding, Bound, device_of
 from ._cuda import Cuda, Device, Ferry
 from ._meet import Meetings
 from .sampler import BatchSampler
@@ -302,6 +302,9 @@ class Run:
     def _announce(self, tensor: int, grad: torch.Tensor) -> None:
         """It is in the memory of the host."""
         now, b = self._pass, self.binding.bound[tensor]
+        if b.g is None:
+            self._hand_over(b, grad)
+            return
         with torch.no_grad():
             if now.keep and self._factor != 0:
                 b.g.add_(grad, alpha=self._factor)
@@ -313,6 +316,14 @@ class Run:
             elif grad.data_ptr() != b.at:
                 b.g.copy_(grad)
         self.engine.ready(tensor)
+
+    def _hand_over(self, b: Bound, grad: torch.Tensor) -> None:
+        """The engine has no memory of gradients but of those under way, and copies it there."""
+        with torch.no_grad():
+            one = grad if self._factor == 1 else grad * self._factor if self._factor != 0 else torch.zeros_like(grad)
+            if one.dtype not in DTYPES or one.stride() != b.strides:
+                one = torch.empty_strided(b.param.shape, b.strides, dtype=torch.float32).copy_(one)
+        self.engine.ready_from(b.index, one.data_ptr(), DTYPES[one.dtype])
 
     def _arrived(self) -> None:
         """All gradients that were given have been announced, and no other thread calls the engine."""
