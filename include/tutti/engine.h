@@ -167,10 +167,10 @@ typedef enum {
    model of arrivals of their own refuse that.
 
    needs: the client reads the values of a unit, and writes its gradients, between tutti_engine_need
-   and tutti_engine_done of that unit and nowhere else, in every pass. Under a method that has pieces
-   under way beside the next step (method.h, m->beside) a unit then waits for its own parameters
-   only, and between steps the values are there in show and finish. Without, all have been waited
-   for when tutti_engine_step returns.
+   and tutti_engine_done of that unit and nowhere else, in every pass. Under a method that has
+   pieces under way beside the next step (method.h, m->beside) a unit then waits for its own
+   parameters only, and between steps the values are there in show and finish. Without, all have
+   been waited for when tutti_engine_step returns.
 
    servers: so many ranks, the last of the world, only serve (method: TUTTI_SERVERS). They have no
    samples and make no steps, and whatever is counted by workers leaves them out. Their clients make

@@ -415,8 +415,8 @@ void tutti_engine_hand_out(tutti_engine *e);
 /* x := what stands in the client's memory. / Of all tensors, where the model is there. */
 void tutti_engine_read_values(tutti_engine *e, int tensor);
 void tutti_engine_collect(tutti_engine *e);
-/* g, or what its pieces have, takes a tensor's gradient from there; NULL: 0. / Rows of a table's, out of the whole table or
-   as they stand one behind the other; NULL: they are in g. */
+/* g, or what its pieces have, takes a tensor's gradient from there; NULL: 0. / Rows of a table's,
+   out of the whole table or as they stand one behind the other; NULL: they are in g. */
 void tutti_engine_take_gradient(tutti_engine *e, int tensor, const void *from, tutti_dtype dtype);
 void tutti_engine_take_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
                             const void *from, tutti_dtype dtype, bool whole);

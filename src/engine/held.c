@@ -16,16 +16,16 @@ enum { BUFFERS = 2 };
 static tutti_status refuse(const tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = &e->m;
-    const char *why = !e->shards.on                       ? "has no place for what its exchange leaves"
-                      : m->whole                          ? "looks at the whole gradient before it is exchanged"
-                      : (m->traits & TUTTI_AGAIN) != 0    ? "may look at a step's samples again"
-                      : e->take.on                        ? "decides how many samples a step has"
-                      : tutti_exchange_codec(m) != NULL   ? "sends gradients through a codec"
-                                                          : NULL;
+    const char *why = !e->shards.on                     ? "has no place for what its exchange leaves"
+                      : m->whole                        ? "looks at the whole gradient before it is exchanged"
+                      : (m->traits & TUTTI_AGAIN) != 0  ? "may look at a step's samples again"
+                      : e->take.on                      ? "decides how many samples a step has"
+                      : tutti_exchange_codec(m) != NULL ? "sends gradients through a codec"
+                                                        : NULL;
 
     return why == NULL ? TUTTI_OK
-                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                    "method '%s' would hold gradients by piece, but it %s", m->ops->name, why);
+                       : tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' would hold gradients by piece, but it %s",
+                                    m->ops->name, why);
 }
 
 tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err)
@@ -51,8 +51,11 @@ tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err)
     if (e->held.free == NULL || e->held.more == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the gradients of %d pieces", e->layout.n_pieces);
     tutti_declare(e->plan,
-                  &(tutti_state){ .name = "g.buffers", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                  .count = (size_t)e->held.buffers * e->held.room, .shared = true },
+                  &(tutti_state){ .name = "g.buffers",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = (size_t)e->held.buffers * e->held.room,
+                                  .shared = true },
                   &e->held.memory);
     return tutti_monitor_open(&e->held.door, e->rt, err);
 }
@@ -139,6 +142,5 @@ size_t tutti_held_bytes(const tutti_method *m)
 {
     const tutti_engine *e = m->engine;
 
-    return m->held == TUTTI_HELD_WHOLE ? m->n * sizeof(float)
-                                       : (size_t)e->held.buffers * e->held.room * sizeof(float);
+    return m->held == TUTTI_HELD_WHOLE ? m->n * sizeof(float) : (size_t)e->held.buffers * e->held.room * sizeof(float);
 }

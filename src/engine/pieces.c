@@ -248,7 +248,8 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
     e->clock.comm_ns += s->exchanged_ns - s->job.started_ns;
     if (s->on_lane && e->m.order != TUTTI_ORDER_READY)
         tutti_engine_mark_step(e, "queue", k, true, step, s->job.queued_ns, s->job.started_ns);
-    tutti_engine_mark_step(e, s->gathers ? "gather" : "exchange", k, s->on_lane, step, s->job.started_ns, s->exchanged_ns);
+    tutti_engine_mark_step(e, s->gathers ? "gather" : "exchange", k, s->on_lane, step, s->job.started_ns,
+                           s->exchanged_ns);
     if (e->m.by_piece)
         tutti_engine_mark_step(e, "update", k, !s->updated_here, step, s->updating_ns, s->updated_ns);
     tutti_engine_piece_rests(e, k);

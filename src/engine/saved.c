@@ -46,8 +46,8 @@ static tutti_status add(items *list, const tutti_saved *item, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Of one placed vector, whose element `first` of the flat space is at `memory`, the part [low, high)
-   of it, cut at tensors. */
+/* Of one placed vector, whose element `first` of the flat space is at `memory`, the part
+   [low, high) of it, cut at tensors. */
 static tutti_status add_range(const tutti_engine *e, items *list, const tutti_state *s, char *memory, size_t first,
                               int owner, size_t low, size_t high, tutti_error *err)
 {

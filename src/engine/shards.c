@@ -49,8 +49,8 @@ static bool next_stretch(const tutti_engine *e, stretch *s)
 
     while (s->piece < e->layout.n_pieces) {
         const tutti_piece *p = &e->pieces[s->piece];
-        const size_t end = p->first + shard_at(p->count, workers, s->worker + 1),
-                     block = at / TUTTI_NORM_BLOCK, until = (block + 1) * TUTTI_NORM_BLOCK;
+        const size_t end = p->first + shard_at(p->count, workers, s->worker + 1), block = at / TUTTI_NORM_BLOCK,
+                     until = (block + 1) * TUTTI_NORM_BLOCK;
         if (at < end) {
             s->first = at;
             s->count = (end < until ? end : until) - at;
@@ -69,17 +69,22 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
     size_t count = 0;
 
     for (int k = 0; k < e->layout.n_pieces; k++)
-        count += shard_at(e->pieces[k].count, m->workers, worker + 1) - shard_at(e->pieces[k].count, m->workers, worker);
+        count += e->shards.counts[k * m->workers + worker];
     return count;
 }
 
-/* Where the mean of my shard of a piece is, from its exchange on. */
+/* Where the mean of my shard of a piece is, from its exchange on. / Of a stretch of it. */
 static float *gradient_of(const tutti_engine *e, int piece)
 {
     return e->m.held == TUTTI_HELD_BY_PIECE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
 }
 
-/* ---- declare, open, close ---- */
+static float *gradient_at(const tutti_engine *e, const stretch *s)
+{
+    return gradient_of(e, s->piece) + (s->first - e->shards.mine[s->piece].first);
+}
+
+/* ---- declare and close ---- */
 
 static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 {
@@ -154,12 +159,12 @@ static tutti_status refuse(const tutti_method *m, tutti_error *err)
     const char *why = (m->traits & TUTTI_UPDATES_SLICES) == 0 ? "has slots of the optimiser for all of the model"
                       : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->own_pace ? "keeps models that differ"
                       : m->ops->exchange == NULL                           ? "exchanges no gradients"
-                      : (m->traits & TUTTI_KNOWS_ROWS) != 0 ? "exchanges tables by rows"
-                      : m->by_piece                         ? "updates each piece as soon as it is exchanged"
-                      : m->order != TUTTI_ORDER_READY       ? "has an order of its own for pieces"
-                      : e->merge.declared                   ? "makes one update of several steps"
-                      : e->late.steps > 0                   ? "applies gradients some steps late"
-                                                            : NULL;
+                      : (m->traits & TUTTI_KNOWS_ROWS) != 0                ? "exchanges tables by rows"
+                      : m->by_piece                   ? "updates each piece as soon as it is exchanged"
+                      : m->order != TUTTI_ORDER_READY ? "has an order of its own for pieces"
+                      : e->merge.declared             ? "makes one update of several steps"
+                      : e->late.steps > 0             ? "applies gradients some steps late"
+                                                      : NULL;
 
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -198,7 +203,8 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
         all += s->mine[k].count;
     }
     if (m->held == TUTTI_HELD_BY_PIECE)
-        tutti_declare(plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all }, &s->g);
+        tutti_declare(plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all },
+                      &s->g);
     TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, "optim", s->mine,
                                          (size_t)e->layout.n_pieces, m->device, err));
     if (tutti_optim_lazy(m->optim))
@@ -239,8 +245,7 @@ static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *e
         const int adds = s->adder[of.block];
         if (of.worker != e->m.rank || adds == e->m.rank)
             continue;
-        memcpy(s->out + s->cursor[adds], gradient_of(e, of.piece) + (of.first - s->mine[of.piece].first),
-               of.count * sizeof *s->out);
+        memcpy(s->out + s->cursor[adds], gradient_at(e, &of), of.count * sizeof *s->out);
         s->cursor[adds] += of.count;
     }
     return tutti_alltoall_v(g, s->moved, tutti_f32(e->m.device, s->out, s->n_out),
@@ -262,7 +267,7 @@ static void add_blocks(tutti_engine *e)
     for (bool more = next_stretch(e, &of); more;) {
         const stretch was = of;
         const float *from = s->adder[of.block] != e->m.rank ? NULL
-                            : of.worker == e->m.rank        ? gradient_of(e, of.piece) + (of.first - s->mine[of.piece].first)
+                            : of.worker == e->m.rank        ? gradient_at(e, &of)
                                                             : s->in + s->cursor[of.worker];
         more = next_stretch(e, &of);
         if (from == NULL)

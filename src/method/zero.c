@@ -3,8 +3,8 @@
    Models", SC 2020, arXiv 1910.02054, section 5. With N workers, p bytes of a parameter's value, g
    of its gradient and k of what the optimiser keeps of it:
 
-     stage 1   p + g + k/N     each worker has the optimiser's buffers of its shards, and updates them
-     stage 2   p + (g + k)/N   and of the gradient its shards, with a buffer for each bucket under way
+     stage 1   p + g + k/N     a worker has the optimiser's buffers of its shards, and updates them
+     stage 2   p + (g + k)/N   of the gradient its shards, and a buffer for each bucket under way
 
      backward   reduce-scatter of each bucket as it is ready: shard w's sum to worker w
      step       vote, norm and clip as ddp has them; each worker updates its shards, n/N elements

@@ -191,8 +191,8 @@ double tutti_train_left(const tutti_run *run)
     return done > 0 && all > done ? (double)(all - done) / (double)done : 0;
 }
 
-/* The network adds up what its blocks make of all layers, so it needs memory of all gradients, where
-   the engine has none: they are handed over. */
+/* The network adds up what its blocks make of all layers, so it needs memory of all gradients.
+   Where the engine has none they are handed over. */
 static tutti_status own_gradients(tutti_run *run, tutti_error *err)
 {
     size_t at = 0;
@@ -388,8 +388,8 @@ static uint64_t first_of_run(const tutti_run *run, const tutti_pass *pass)
                                     : pass->epoch * tutti_train_samples(run) + pass->position;
 }
 
-/* Rows of a table that is ours: they move together, and all of it is 0 again, as the next pass needs
-   it. */
+/* Rows of a table that is ours: they move together, and all of it is 0 again, as the next pass
+   needs it. */
 static tutti_status hand_rows_over(tutti_run *run, int param, const uint32_t *ids, size_t n, tutti_error *err)
 {
     const size_t cols = run->params[param].count / (size_t)run->params[param].dim[0];

@@ -89,7 +89,8 @@ static const tutti_method_ops cut_alone = { CUT("cut-alone", TUTTI_REPLICAS_EQUA
 /* Each worker updates its part of each piece; and what may not. */
 #define SHARDS(name_, traits_) \
     .name = name_, .title = "Shards", .family = "baseline", .options = cut_options, \
-    .self_bytes = sizeof(cut), .traits = traits_, .declare = cut_declare_shards, .step = tutti_shards_step
+    .self_bytes = sizeof(cut), .traits = traits_, .declare = cut_declare_shards, \
+    .step = tutti_shards_step
 static const tutti_method_ops cut_shards = {
     SHARDS("cut-shards", TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES),
     .exchange = tutti_shards_exchange,
@@ -108,8 +109,8 @@ static const tutti_method_ops cut_shards_rows = {
     .exchange = tutti_shards_exchange,
 };
 static const tutti_method_ops *const cut_methods[] = {
-    &cut_method, &cut_blind, &cut_step, &cut_direction, &cut_apart, &cut_alone, &cut_shards, &cut_shards_whole,
-    &cut_shards_apart, &cut_shards_alone, &cut_shards_rows, NULL
+    &cut_method, &cut_blind, &cut_step, &cut_direction, &cut_apart, &cut_alone, &cut_shards,
+    &cut_shards_whole, &cut_shards_apart, &cut_shards_alone, &cut_shards_rows, NULL
 };
 
 #endif

@@ -14,8 +14,8 @@ static void compare(const job *like, const char *options, const char *transport,
     memcpy(a, like, sizeof *a);
     memcpy(b, like, sizeof *b);
     snprintf(a->method, sizeof a->method, "cut(bytes=512)");
-    snprintf(b->method, sizeof b->method, "cut-shards(%s%s%s)", strstr(options, "bytes=") != NULL ? "close=0" : "bytes=512",
-             options, held);
+    snprintf(b->method, sizeof b->method, "cut-shards(%s%s%s)",
+             strstr(options, "bytes=") != NULL ? "close=0" : "bytes=512", options, held);
     if (held[0] != 0)
         b->own_memory = true;
     job_run(a, "shm", n);
@@ -302,7 +302,9 @@ static job *plain(void)
 
 static void what_does_not_go_together_is_refused_in_a_sentence(void **state)
 {
-    static const struct { const char *method, *why; } methods[] = {
+    static const struct {
+        const char *method, *why;
+    } methods[] = {
         { "cut-shards-whole", "has slots of the optimiser for all of the model" },
         { "cut-shards-apart", "keeps models that differ" },
         { "cut-shards-alone", "exchanges no gradients" },

@@ -112,8 +112,8 @@ static inline void trial_fill(void *user, int tensor, float *values)
         values[i] = trial_initial_value(first + i);
 }
 
-/* Of a method that has pieces under way beside it: what a step has left of a unit, which is one tensor, is there
-   when the next step needs it. */
+/* Of a method that has pieces under way beside the next step: what a step has left of a unit, which
+   is one tensor, is there when the next one needs it. */
 static inline tutti_status trial_forward(trial *t, tutti_engine *e, int unit, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);

@@ -194,7 +194,7 @@ static void each_updates_its_part_and_keeps_what_its_stage_says(void **state)
                 most = r.piece_count[k] > most ? r.piece_count[k] : most;
             most = (most + 15) / 16 * 16;
             for (int w = 0; w < n; w++) {
-                const size_t mine = shards(&r, n, w), padded = (SIZE + 64 * (size_t)n - 1) / (64 * (size_t)n) * 64 * (size_t)n;
+                const size_t mine = shards(&r, n, w), pad = 64 * (size_t)n, padded = (SIZE + pad - 1) / pad * pad;
                 const double want = stage == 1 ? 4.0 * (double)(SIZE + padded + 2 * mine)
                                                : 4.0 * (double)(SIZE + 3 * mine + (r.pieces > 1 ? 2 : 1) * most);
                 assert_true(r.updated[w] == (double)mine);
@@ -289,7 +289,8 @@ static void what_is_not_possible_is_refused_in_a_sentence(void **state)
     r = run_of("zero(stage=3)");
     refuse(&r, "stage");
     r = run_of("zero(bucket_mb=1,first_bucket_mb=2)");
-    refuse(&r, "method 'zero': first_bucket_mb is 2 but bucket_mb is only 1; the first bucket may not be the larger one");
+    refuse(&r, "method 'zero': first_bucket_mb is 2 but bucket_mb is only 1; the first bucket may not be the larger "
+               "one");
     r = run_of("zero");
     r.options.optimizer = "client";
     refuse(&r, "optimizer is 'client', whose buffers are whole on each worker, but method 'zero' cuts them over the "

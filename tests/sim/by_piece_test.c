@@ -19,13 +19,14 @@ static tutti_status in_child(void *arg, tutti_error *err)
 
 /* flops: of a unit forward; backward takes twice as long. A piece takes about as long as FLOPS. */
 enum { FLOPS = 20000000 };
-static job *run(const char *options, double flops, int n)
+static job *run_of(const char *method, const char *options, double flops, int n, bool own_memory)
 {
     job *j = job_of("", "sgd(lr=0.1,momentum=0.9)");
     call c = { j, n };
     tutti_error err = { .rank = -1 };
 
-    snprintf(j->method, sizeof j->method, "cut(bytes=%d%s)", PIECE * (int)sizeof(float), options);
+    snprintf(j->method, sizeof j->method, "%s(bytes=%d%s)", method, PIECE * (int)sizeof(float), options);
+    j->own_memory = own_memory;
     j->flops = flops;
     j->options.trace_events = TUTTI_LENGTH(j->trace);
     j->options.data_samples = 0;
@@ -34,6 +35,11 @@ static job *run(const char *options, double flops, int n)
     assert_true(j->n_trace < (int)TUTTI_LENGTH(j->trace));
     assert_int_equal(j->pieces, PIECES);
     return j;
+}
+
+static job *run(const char *options, double flops, int n)
+{
+    return run_of("cut", options, flops, n, false);
 }
 
 static const tutti_trace_event *event(const job *j, const char *what, int index, uint64_t step)
@@ -79,6 +85,36 @@ static void a_unit_waits_for_its_own_parameters_and_no_others(void **state)
         assert_true(ahead >= 2 * (STEPS - 1));
         drop(j);
     }
+}
+
+/* Of shards: everybody's values are there when a unit begins, and the first begins while those of
+   others are under way. Gradients travel beside the backward. */
+static void values_of_shards_go_to_all_beside_the_next_forward(void **state)
+{
+    (void)state;
+    for (int held = 0; held < 2; held++)
+        for (int n = 2; n <= RANKS; n++) {
+            job *j = run_of("cut-shards", held == 1 ? ",held=yes" : "", 0.25 * FLOPS, n, held == 1);
+            int ahead = 0, beside = 0;
+            for (uint64_t step = 0; step + 1 < STEPS; step++)
+                for (int u = 0; u < UNITS; u++) {
+                    const int64_t begin = event(j, "forward", u, step + 1)->begin_ns,
+                                  end = event(j, "backward", 0, step)->end_ns;
+                    for (int k = 0; k < PIECES; k++) {
+                        const tutti_trace_event *x = event(j, "exchange", k, step), *o = event(j, "gather", k, step);
+                        assert_true(x->begin_ns < x->end_ns && x->end_ns <= o->begin_ns && o->begin_ns < o->end_ns);
+                        if (meets(j, k, u))
+                            assert_true(o->end_ns <= begin);
+                        else if (u == 0)
+                            ahead += o->end_ns > begin;
+                        beside += x->end_ns < end;
+                    }
+                }
+            assert_true(ahead >= 2 * (STEPS - 1));
+            if (held == 1) /* small ones are not given to the lane else */
+                assert_true(beside > 0);
+            drop(j);
+        }
 }
 
 static void a_piece_is_updated_once_its_units_are_through(void **state)
@@ -158,6 +194,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_unit_waits_for_its_own_parameters_and_no_others),
+        cmocka_unit_test(values_of_shards_go_to_all_beside_the_next_forward),
         cmocka_unit_test(a_piece_is_updated_once_its_units_are_through),
         cmocka_unit_test(the_leader_admits_by_unit),
         cmocka_unit_test(its_bits_are_those_of_the_barrier_and_its_schedule_is_one),
