@@ -102,6 +102,14 @@ static const json_t *in_config(const json_t *facts, const char *key)
     return json_object_get(json_object_get(facts, "config"), key);
 }
 
+/* "": none. */
+static const char *codec_of(const json_t *facts)
+{
+    const char *codec = json_string_value(in_config(facts, "codec"));
+
+    return codec == NULL || strcmp(codec, "none") == 0 ? "" : codec;
+}
+
 static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, tutti_error *err)
 {
     static const char *const keys[] = {
@@ -116,6 +124,9 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
     if (status == TUTTI_OK && !same_steps(json_string_value(in_config(saved, "method")), run->config->method))
         status = must_equal(path, "method", in_config(saved, "method"), in_config(now, "method"), err);
+    else if (status == TUTTI_OK && !json_equal(in_config(saved, "method"), in_config(now, "method")) &&
+             strcmp(codec_of(saved), codec_of(now)) != 0) /* what a codec keeps would be lost */
+        status = must_equal(path, "codec", in_config(saved, "codec"), in_config(now, "codec"), err);
     for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(keys); i++)
         status = must_equal(path, keys[i], in_config(saved, keys[i]), in_config(now, keys[i]), err);
     if (status == TUTTI_OK && of_config(saved, "n") == run->workers) /* else it is for others, a number each */

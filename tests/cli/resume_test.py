@@ -249,6 +249,28 @@ class Resume(Case):
                 if method.startswith("bagua"):
                     self.assertEqual(again, decided[before:][:len(again)], (method, at))
 
+    def test_methods_with_the_same_steps_go_on_from_each_other(self):
+        """ddp and zero, with any number of workers; what a codec has kept would be lost, and others' own states."""
+        methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)")
+        common = ("--model", "mlp(hidden=24)", "--data", self.data, "--steps", 6, "--seed", 3, "--checkpoint-every", 3,
+                  "--optimizer", "adam(lr=0.01)", "--clip-norm", 0.5, "--final-eval", "off", "--quiet")
+        for k, (method, n) in enumerate(zip(methods, (1, 3, 2))):
+            whole = self.train("same%d" % k, *common, "--method", method, "-n", n, "--batch", 12 // n)
+            half = os.path.join(whole, "checkpoints", "step-00000003")
+            for to in (n, n % 3 + 1):
+                ends = {self.model(self.train("go%d-%d-%d" % (k, to, i), *common, "--method", other, "-n", to,
+                                              "--batch", 12 // to, "--resume", half))
+                        for i, other in enumerate(methods)}
+                self.assertEqual(len(ends), 1, (method, n, to))
+                if to == n:
+                    self.assertEqual(ends, {self.model(whole)}, (method, n))
+        coded = self.train("coded", *common, "--codec", "ef(topk(ratio=0.1))", "-n", 2, "--batch", 6)
+        for other, sentence in (("zero", 'its run has codec "ef(topk(ratio=0.1))", this one "none"'),
+                                ("bagua", 'its run has method "ddp", this one "bagua"')):
+            self.refused(sentence, "train", *common, "--method", other, "--codec", "none", "-n", 2, "--batch", 6,
+                         "--out", self.out("no-" + other), "--resume",
+                         os.path.join(coded, "checkpoints", "step-00000003"))
+
     def other_workers(self, k, method, checkpoint, n, batch):
         """Goes on from there with n workers, to the model as it was, to the end, and to there
         again; checks that this is a run of n workers from there."""
