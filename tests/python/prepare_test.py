@@ -177,6 +177,12 @@ def through_c(method):
     return [x["a"], x["b"]]
 
 
+@pytest.mark.parametrize("method", cases("zero", "zero(stage=2)"))
+def test_shards_give_the_bits_of_workers_that_have_all(method):
+    """Where gradients are handed over, too. What ddp's optimizer does is torch's own, and sgd's bits are the same."""
+    assert alone(through_torch, method, n=2) == alone(through_torch, "ddp", n=2)
+
+
 @pytest.mark.parametrize("method", cases(*EXCHANGING))
 def test_gradients_through_torch_and_through_c_give_the_same_bits(method):
     assert alone(through_torch, method, n=2) == alone(through_c, method, n=2)
@@ -319,7 +325,7 @@ def saving(method, folder, how):
     return values(model)
 
 
-@pytest.mark.parametrize("method", cases("ddp", "powersgd(rank=1)", "d-psgd", "parameter-server"))
+@pytest.mark.parametrize("method", cases("ddp", "powersgd(rank=1)", "d-psgd", "parameter-server", "zero(stage=2)"))
 def test_a_checkpoint_goes_on_to_the_same_bits(method, tmp_path):
     through = alone(saving, method, str(tmp_path), "through", n=2)
     alone(saving, method, str(tmp_path), "first", n=2)

@@ -81,6 +81,7 @@ SAME = [
     ("sgp", {}),
     ("sgp(overlap=1)", {}),
     ("backup-workers(backup=0)", {"plain": True}),  # else whoever is late is left out
+    ("zero", {}),
     ("pipe-sgd(width=3,warmup=1)", {}),  # two gradients are pending
     ("pipe-sgd(width=2,warmup=0)", {"codec": "ef(topk(ratio=0.2))"}),
     ("slowmo(period=2)", {}),
