@@ -114,6 +114,7 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    parts: what each server has of all bytes, in the order of their ranks: numbers that are in
    proportion, in all from 1 to 2^24 - 1; 0: it has nothing, and nobody asks it. Each range is cut
    so, at the multiples above. NULL: each has as much. Read within declare(). Not with rails.
+   tables: with `pieces`: requests are about tables (tutti_server_tables_declare).
    anew: of a checkpoint of other workers, be they as many as have saved it, all begin at the
    servers' model: what they had is nothing to the rule any more. */
 typedef struct tutti_server_setup {
@@ -126,7 +127,7 @@ typedef struct tutti_server_setup {
     bool reads;                  /* its rule asks what a worker has read (tutti_server_compensate):
                                     a copy of the slice for each worker */
     bool times;                  /* its rule asks how long workers take (tutti_server_seconds) */
-    bool pieces;
+    bool pieces, tables;
     /* On the server's thread, when the time of tutti_server_wake_at has come; as a rule may. NULL:
        it is not called. */
     tutti_status (*due)(tutti_method *m, tutti_error *err);
@@ -266,6 +267,51 @@ typedef struct tutti_server_sums_figures {
 } tutti_server_sums_figures;
 void tutti_server_sums_watch(tutti_server_sums *s, bool step);
 void tutti_server_sums_tell(const tutti_server_sums *s, tutti_server_sums_figures *f);
+
+/* ---- tables at servers (src/server/tables.c) ----
+
+   What methods share that send tables by rows to servers, which keep and update them, and exchange
+   all other tensors among the workers. A table is at the servers if its rows are asked for
+   (need_rows) and there are several workers: then server k keeps its part of the table's values and
+   of the run's optimiser. x and m->optim of a worker have the table all the same, as it was when
+   all was last quiet, but for the rows that were asked for since. An update at the workers
+   (tutti_base_step) leaves it alone.
+
+     lane       tutti_server_push_rows: the rows of a table's gradient, to the servers of each
+     server     once all have pushed: their sum, in the one order of summation, and one step of the
+                optimiser along it. Only then are they answered
+     client     tutti_server_need_rows, before a pass reads them
+
+   So who reads has pushed, and reads what all have pushed in the step before and nothing of this
+   one. The bits are those of tutti_exchange and tutti_base_step, however rows are cut.
+
+   Checkpoints. Before one the servers' parts go into x and m->optim of all workers, and servers
+   take theirs from there: what is saved has no servers in it, and any number of workers and servers
+   loads it. Likewise before a look at the model and at the end.
+
+   A push and a pull have one answer from each server that has a part. Every loss ends the run. */
+typedef struct tutti_server_tables tutti_server_tables;
+enum { TUTTI_SERVER_CHUNKS = 64 };
+/* Within declare(), for tutti_server_run, tutti_server_count and _index. node: workers of
+   consecutive ranks that push as one (push_rows); a power of two, or all.
+   TUTTI_ERR_USAGE: more servers than workers; and where a table is at servers: what needs the whole
+   gradient, or a word of all workers, before an update (clip-norm, nonfinite=skip, loss-scale), or
+   an optimiser of the client's. */
+tutti_status tutti_server_tables_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
+                                         int service, int servers, int node, tutti_error *err);
+/* Is it at servers? From declare() on. */
+bool tutti_server_has_table(const tutti_server *s, int tensor);
+/* An exchange hook's, of a piece that is such a table: its rows of g, times p's `weight`, to the
+   servers. chunks: how many parts each server's part is sent in, of whole rows, from 1 to
+   TUTTI_SERVER_CHUNKS, the same at all workers in a step; at most one a row. Workers of a node sum
+   their rows among themselves, the first pushes, and the others wait for it. Blocks until the
+   servers have updated. */
+tutti_status tutti_server_push_rows(tutti_server *s, tutti_piece *p, float weight, int chunks,
+                                    tutti_error *err);
+/* Within pass(), of a step's first pass, on all workers in the same step: the table is not at
+   servers any more. x and m->optim get it from there, and the workers exchange and update it from
+   this step on. Blocks; exposed time. It is kept in checkpoints. */
+tutti_status tutti_server_take_table(tutti_server *s, int tensor, tutti_error *err);
 
 /* ---- within a rule, on its thread ---- */
 

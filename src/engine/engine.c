@@ -135,6 +135,24 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Servers that update parts of the model have no word with each other. */
+static tutti_status check_slices(const tutti_engine *e, tutti_error *err)
+{
+    const bool skips = e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on;
+
+    if (e->options.clip_norm > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the "
+                          "mean gradient; leave clip-norm at 0",
+                          e->options.clip_norm, e->m.ops->name);
+    return !skips ? TUTTI_OK
+                  : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                               "%s may leave out a step, but method '%s' updates slice by slice without a word among "
+                               "all workers; %s",
+                               e->scaler.on ? "loss-scale" : "nonfinite=skip", e->m.ops->name,
+                               e->scaler.on ? "leave it off" : "leave nonfinite at stop");
+}
+
 static tutti_status open_method(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -280,6 +298,13 @@ tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t f
     return TUTTI_OK;
 }
 
+tutti_status tutti_engine_updates_elsewhere(tutti_engine *e, tutti_error *err)
+{
+    TUTTI_TRY(check_slices(e, err));
+    e->at_servers = true;
+    return e->client.updates ? tutti_engine_refuse_slices(e, err) : TUTTI_OK;
+}
+
 void tutti_engine_declare_history(tutti_engine *e)
 {
     if ((e->m.traits & TUTTI_REPLICAS_EQUAL) == 0)
@@ -341,28 +366,6 @@ static tutti_status declare_gradient(tutti_engine *e, tutti_error *err)
     return tutti_engine_held_check(e, err);
 }
 
-/* Servers that update slices of equal replicas have no word with each other. */
-static tutti_status check_slices(const tutti_engine *e, tutti_error *err)
-{
-    const tutti_method *m = &e->m;
-    const unsigned both = TUTTI_UPDATES_SLICES | TUTTI_REPLICAS_EQUAL;
-
-    if ((m->traits & both) != both || e->shards.on)
-        return TUTTI_OK;
-    if (e->options.clip_norm > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the "
-                          "mean gradient; leave clip-norm at 0",
-                          e->options.clip_norm, m->ops->name);
-    if (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "%s may leave out a step, but method '%s' updates slice by slice without a word among all workers; %s",
-            e->scaler.on ? "loss-scale" : "nonfinite=skip", m->ops->name,
-            e->scaler.on ? "leave it off" : "leave nonfinite at stop");
-    return TUTTI_OK;
-}
-
 /* Everything that outlives a step, in one place. */
 static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
@@ -381,7 +384,8 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
-    TUTTI_TRY(check_slices(e, err));
+    if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 && !e->shards.on)
+        TUTTI_TRY(check_slices(e, err));
     TUTTI_TRY(declare_gradient(e, err));
     if (e->own_pace)
         TUTTI_TRY(make_team(e, err));
@@ -638,6 +642,11 @@ float *tutti_engine_own(tutti_engine *e)
 void tutti_engine_keep_pieces(tutti_engine *e)
 {
     e->pieces_stay = true;
+}
+
+const char *tutti_engine_optimizer(const tutti_engine *e)
+{
+    return e->options.optimizer;
 }
 
 const char *tutti_engine_collective(const tutti_engine *e)

@@ -92,6 +92,17 @@ void tutti_engine_rows_add(tutti_engine *e, int tensor, const uint32_t *ids, siz
 void tutti_engine_rows_all(tutti_engine *e, int tensor);
 /* Within declare(): x has every row at any time, and none is asked for. */
 void tutti_engine_rows_whole(tutti_engine *e);
+/* Are this table's rows asked for? / It is updated elsewhere, or not any more: updates of x leave
+   it alone, and its rows are asked for. Within declare() and release(), or between steps. */
+bool tutti_engine_rows_asked(const tutti_engine *e, int tensor);
+void tutti_engine_rows_away(tutti_engine *e, int tensor, bool away);
+/* Its gradient, as far as it may be other than 0. */
+void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
+/* The run's optimiser, as a spec. */
+const char *tutti_engine_optimizer(const tutti_engine *e);
+/* Within declare(): servers update a part of the model, each by itself. TUTTI_ERR_USAGE where that
+   cannot be: with clip-norm, nonfinite=skip, loss-scale, or an optimiser of the client's. */
+tutti_status tutti_engine_updates_elsewhere(tutti_engine *e, tutti_error *err);
 
 /* ---- services: calls (service/calls.c) ---- */
 

@@ -148,6 +148,16 @@ void tutti_engine_rows_whole(tutti_engine *e)
         e->tensors[i].asked = false;
 }
 
+bool tutti_engine_rows_asked(const tutti_engine *e, int tensor)
+{
+    return e->tensors[tensor].asked;
+}
+
+void tutti_engine_rows_away(tutti_engine *e, int tensor, bool away)
+{
+    e->rows[tensor].away = e->tensors[tensor].asked = away;
+}
+
 void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, size_t n)
 {
     tutti_engine_rows *r = &e->rows[tensor];
@@ -286,14 +296,15 @@ void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate)
     tutti_optim *o = e->m.optim;
     size_t done = 0;
 
-    for (int i = 0; i < e->layout.n_tensors && tutti_optim_by_rows(o); i++) {
+    for (int i = 0; i < e->layout.n_tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
-        const tutti_engine_rows *r = known_of(e, i);
-        if (r == NULL)
+        const tutti_engine_rows *r = tutti_optim_by_rows(o) ? known_of(e, i) : NULL;
+        if (r == NULL && !e->rows[i].away)
             continue;
         if (t->first > done)
             tutti_update(o, done, t->first - done, x + done, e->m.g + done, rate);
-        update_rows(e, t, r, x, rate);
+        if (!e->rows[i].away)
+            update_rows(e, t, r, x, rate);
         done = t->first + t->count;
     }
     if (e->m.n > done)

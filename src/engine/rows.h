@@ -6,6 +6,7 @@
 /* A table. The client's thread writes it, and the lane while it exchanges the table's piece. */
 typedef struct tutti_engine_rows {
     bool knows;                  /* the method keeps rows known; else what follows is empty */
+    bool away;                   /* servers update it */
     bool summed;                 /* by tutti_engine_sum or servers, in this exchange */
     bool needs;                  /* this pass has asked; whatever the method */
     uint32_t *needed;            /* for which rows */
@@ -35,7 +36,6 @@ tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t 
 tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids,
                                            size_t n, tutti_error *err);
 bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p);
-void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
 /* Of g, by blocks (norm.c). */
 double tutti_engine_norm2(const tutti_engine *e);
 void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate);

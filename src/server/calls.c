@@ -39,7 +39,7 @@ bool tutti_server_callers_open(tutti_server *s)
     s->callers = tutti_alloc((size_t)s->n_callers, sizeof *s->callers);
     enough = s->callers != NULL;
     for (int i = 0; i < s->n_callers && enough; i++)
-        enough = open_caller(&s->callers[i], (size_t)s->servers);
+        enough = open_caller(&s->callers[i], (size_t)s->servers * (s->tables != NULL ? TUTTI_SERVER_CHUNKS : 1));
     return enough;
 }
 
@@ -388,7 +388,8 @@ tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t 
 
     for (int k = 0; k < s->servers && status == TUTTI_OK && next < n; k++) {
         size_t at, end, begin = next;
-        end = tutti_server_part(s, k, 0, s->m->layout->used, &at);
+        end = s->tables != NULL ? tutti_server_part(s, k, t->first, t->count, &at)
+                                : tutti_server_part(s, k, 0, s->m->layout->used, &at);
         end += at;
         while (next < n && t->first + ids[next] * t->cols < end)
             next++;
@@ -454,3 +455,79 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
     return status;
 }
 
+
+/* ---- tables at servers (tables.c) ---- */
+
+size_t tutti_server_chunk(size_t cols, size_t first, size_t count, int j, int n, size_t *chunk_first)
+{
+    const size_t rows = count / cols, each = rows / (size_t)n, more = rows % (size_t)n, k = (size_t)j;
+
+    *chunk_first = first + (k * each + (k < more ? k : more)) * cols;
+    return (each + (k < more)) * cols;
+}
+
+/* What goes to server k as chunk j; its rows as words. */
+static tutti_slice chunk_of(const tutti_server *s, const tutti_piece *p, int k, int j, int chunks)
+{
+    const size_t cols = s->m->layout->tensor[p->first_tensor].cols;
+    size_t first, at = 0;
+    const size_t part = tutti_server_part(s, k, p->first, p->count, &first),
+                 n = (size_t)chunks < part / cols ? (size_t)chunks : part / cols,
+                 count = (size_t)j < n ? tutti_server_chunk(cols, first, part, j, (int)n, &at) : 0;
+
+    return count > 0 ? tutti_slice_of(s->m, at, count) : (tutti_slice){ 0 };
+}
+
+tutti_status tutti_server_push_chunks(tutti_server *s, const tutti_piece *p, int chunks, tutti_error *err)
+{
+    const tutti_method *m = s->m;
+    tutti_server_caller *c = take_caller(s);
+    size_t words = 0;
+    tutti_status status;
+
+    for (int k = 0; k < s->servers; k++)
+        for (int j = 0; j < chunks; j++) {
+            const tutti_slice slice = chunk_of(s, p, k, j, chunks);
+            words += slice.count > 0 ? tutti_slice_words(m, &slice) : 0;
+        }
+    status = grow((void **)&c->out, &c->out_room, words, err);
+    for (int j = 0; j < chunks && status == TUTTI_OK; j++)
+        for (int k = 0; k < s->servers; k++) {
+            const tutti_slice slice = chunk_of(s, p, k, j, chunks);
+            float *const at = (float *)(void *)(c->out + c->out_words);
+            if (slice.count == 0)
+                continue;
+            words = tutti_slice_words(m, &slice);
+            tutti_slice_pack(m, &slice, m->g, at);
+            c->out_words += words;
+            add(s, c, k, (uint32_t)p->first_tensor, (int64_t)(p->step << 16) | chunks << 8 | j,
+                tutti_f32(m->device, at, words), tutti_nothing());
+        }
+    if (status == TUTTI_OK)
+        status = call_all(s, c, err);
+    give_back(s, c);
+    return status;
+}
+
+tutti_status tutti_server_fetch(tutti_server *s, int tensor, int64_t b, float *into, tutti_error *err)
+{
+    const tutti_tensor *t = &s->m->layout->tensor[tensor];
+    tutti_server_caller *c = take_caller(s);
+    tutti_status status;
+
+    for (int k = 0; k < s->servers; k++) {
+        size_t first;
+        const size_t part = tutti_server_part(s, k, t->first, t->count, &first);
+        if (part > 0)
+            add(s, c, k, (uint32_t)KIND_STATE, b, tutti_nothing(), tutti_f32(s->m->device, into + first, part));
+    }
+    status = call_exposed(s, c, "pull", NULL, NULL, err);
+    for (int k = 0; k < c->n && status == TUTTI_OK; k++)
+        if (c->note[k].bytes == 0)
+            status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k],
+                                     "the server at worker %d answered nothing where its part of %s was asked for; "
+                                     "all workers must run one version",
+                                     c->member[k], t->name);
+    give_back(s, c);
+    return status;
+}

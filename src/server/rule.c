@@ -100,7 +100,7 @@ static float *place_of(const tutti_server *s, const tutti_note *request, size_t 
 {
     size_t first = s->first;
 
-    if ((request->kind & TO_WINDOW) == 0 || request->kind == (uint32_t)KIND_ROWS)
+    if (!s->in_windows || (request->kind & TO_WINDOW) == 0 || request->kind == (uint32_t)KIND_ROWS)
         return NULL;
     if (s->setup.pieces)
         part_of_piece(s, request->from, request->kind & ~(uint32_t)KINDS, &first);
@@ -154,9 +154,11 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const u
     const tutti_layout *l = s->m->layout;
     const tutti_tensor *t =
         note->b >= 0 && note->b < l->n_tensors && l->tensor[note->b].asked ? &l->tensor[note->b] : NULL;
-    const size_t begin = t == NULL || t->first < s->first ? s->first : t->first,
-                 end =
-                     t == NULL || t->first + t->count > s->first + s->count ? s->first + s->count : t->first + t->count;
+    size_t first = s->first, count = s->count;
+    float *const held =
+        t == NULL || s->tables == NULL ? s->values : tutti_server_table(s, (int)note->b, &first, &count);
+    const size_t begin = t == NULL || t->first < first ? first : t->first,
+                 end = t == NULL || t->first + t->count > first + count ? first + count : t->first + t->count;
     const size_t n = (size_t)note->bytes / sizeof(uint32_t);
     size_t low, rows;
     float *mine, *to = NULL; /* who asks has read those; wants them there */
@@ -164,7 +166,7 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const u
     if (note->from < 0 || note->from >= s->m->workers)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
                                "rank %d, which only serves, asks a server; all must run one version", note->from);
-    if (t == NULL || begin >= end)
+    if (t == NULL || held == NULL || begin >= end)
         return tutti_fail_rank(
             err, TUTTI_ERR_CORRUPT, note->from,
             "worker %d asks for rows of parameter %lld, of which none is served here; all workers must run one version",
@@ -177,14 +179,14 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const u
             note->from, t->name);
     low = (begin - t->first) / t->cols;
     rows = (end - begin) / t->cols;
-    mine = s->read == NULL ? NULL : s->read + (size_t)note->from * s->count + (begin - s->first);
+    mine = s->read == NULL ? NULL : s->read + (size_t)note->from * s->count + (begin - first);
     if (n == 0) {
         if (mine != NULL)
-            tutti_copy(s->m->device, end - begin, s->values + (begin - s->first), mine);
+            tutti_copy(s->m->device, end - begin, held + (begin - first), mine);
         if (to != NULL)
-            tutti_copy(s->m->device, end - begin, s->values + (begin - s->first), to);
+            tutti_copy(s->m->device, end - begin, held + (begin - first), to);
         return to != NULL ? tell_in_window(s, note, end - begin, err)
-                          : tutti_server_answer(s, note, 1, 0, s->values + (begin - s->first), end - begin, err);
+                          : tutti_server_answer(s, note, 1, 0, held + (begin - first), end - begin, err);
     }
     for (size_t k = 0; k < n; k++)
         if (ids[k] < low || ids[k] - low >= rows || (k > 0 && ids[k] <= ids[k - 1]))
@@ -193,13 +195,13 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const u
                                    "order; all workers must run one version",
                                    note->from, (unsigned long)ids[k], t->name, low, low + rows - 1);
     for (size_t k = 0; k < n && mine != NULL; k++)
-        memcpy(mine + (ids[k] - low) * t->cols, s->values + (begin - s->first) + (ids[k] - low) * t->cols,
+        memcpy(mine + (ids[k] - low) * t->cols, held + (begin - first) + (ids[k] - low) * t->cols,
                t->cols * sizeof *mine);
     if (to != NULL) {
-        tutti_slice_copy(t->cols, n, ids, s->values + (begin - s->first), to, (uint32_t)low);
+        tutti_slice_copy(t->cols, n, ids, held + (begin - first), to, (uint32_t)low);
         return tell_in_window(s, note, n * t->cols, err);
     }
-    tutti_slice_gather(t->cols, n, ids, s->values + (begin - s->first), (uint32_t)low, s->words);
+    tutti_slice_gather(t->cols, n, ids, held + (begin - first), (uint32_t)low, s->words);
     return tutti_server_answer(s, note, 1, 0, s->words, n * t->cols, err);
 }
 
@@ -223,7 +225,8 @@ bool tutti_server_has(const tutti_server *s, int worker)
 
 static bool asks_for_rows(const tutti_server *s, const tutti_note *note)
 {
-    return !s->setup.pieces && (note->kind == (uint32_t)KIND_ROWS || note->kind == (uint32_t)KIND_ROWS_TO_WINDOW);
+    return (!s->setup.pieces || s->tables != NULL) &&
+           (note->kind == (uint32_t)KIND_ROWS || note->kind == (uint32_t)KIND_ROWS_TO_WINDOW);
 }
 
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
@@ -242,6 +245,8 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
             status = look_for_losses(s, err);
         else if (status == TUTTI_OK && asks_for_rows(s, &note))
             status = answer_rows(s, &note, in, err);
+        else if (status == TUTTI_OK && s->tables != NULL)
+            status = tutti_server_tables_rule(s->tables, &note, in, err);
         else if (status == TUTTI_OK) {
             TUTTI_TRY(understand(s, &note, in, &r, err));
             status = s->sums != NULL ? tutti_server_sums_rule(s->sums, &r, err) : s->setup.rule(s->m, &r, err);
@@ -273,7 +278,7 @@ uint64_t tutti_server_version(const tutti_server *s)
 
 void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate)
 {
-    tutti_slice_update(s->m, &s->slice, g, s->values, s->zeros, rate);
+    tutti_slice_update(s->m, s->m->optim, &s->slice, g, s->values, s->zeros, rate);
     ++*s->version;
 }
 

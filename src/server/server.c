@@ -9,6 +9,7 @@
      rule.c     the server's thread: requests, the method's rule, answers
      slice.c    what a slice with rows of tables is on its way
      sums.c     servers that sum pieces, for methods that exchange gradients
+     tables.c   servers of tables alone, for methods that exchange all other gradients
      saved.c    checkpoints of other slices or other workers
 
    Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep
@@ -46,6 +47,8 @@ static size_t asked_about(const tutti_server *s)
 {
     size_t piece;
 
+    if (s->setup.tables)
+        return 0;
     tutti_engine_pieces(s->m->engine, &piece);
     return s->setup.pieces ? piece : s->m->layout->used;
 }
@@ -137,12 +140,14 @@ static tutti_status check_servers(const tutti_method *m, const tutti_server_setu
 static void declare_desk(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
-    const bool waits = s->setup.pieces || s->setup.lost != NULL;
-    const size_t words = has_rooms(s) ? tutti_server_room(s) : 0, told = s->setup.tells ? tutti_server_room(s) : 0;
+    const bool waits = (s->setup.pieces && !s->setup.tables) || s->setup.lost != NULL;
+    const size_t words = has_rooms(s) ? tutti_server_room(s) : 0,
+                 told = s->setup.tells || s->setup.tables ? tutti_server_room(s) : 0;
+    const int answers = s->setup.tables ? m->lane_width + 2 : s->setup.tells ? m->workers : 0;
     tutti_state in = { .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = room_type(s) }, out = in, wide = in;
 
     s->rooms = s->index < 0 ? 0 : waits && words > 0 ? unanswered(s) : as_many(s, unanswered(s));
-    s->copies = m->workers == 1 || !s->setup.tells ? 0 : as_many(s, m->workers);
+    s->copies = m->workers == 1 || answers == 0 ? 0 : as_many(s, answers);
     in.count = (size_t)s->rooms * words;
     out.name = "server.out";
     out.count = (size_t)s->copies * told;
@@ -256,7 +261,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
     s->slice = tutti_slice_of(m, s->first, s->count);
     s->in_windows =
-        tutti_world_shares(m->world) && tutti_server_is_float(s) && (setup->pieces || tutti_engine_pushes(m));
+        tutti_world_shares(m->world) && tutti_server_is_float(s) && !setup->tables &&
+        (setup->pieces || tutti_engine_pushes(m));
     declare_desk(s, plan);
     tutti_declare(
         plan,
@@ -366,7 +372,7 @@ static tutti_status open_server(void *self, tutti_error *err)
                                         .out = s->desk_out,
                                         .out_bytes = s->out_bytes,
                                         .stays = workers == 1,
-                                        .keeps = s->in_bytes > 0 };
+                                        .keeps = s->in_bytes > 0 && !s->setup.tables };
         TUTTI_TRY(tutti_desk_open(tutti_server_desk(s), e, s->setup.service, &desk, err));
     }
     return tutti_monitor_open(&s->monitor, s->m->rt, err);

@@ -34,6 +34,7 @@ struct tutti_server {
     tutti_method *m;
     tutti_server_setup setup;
     tutti_server_sums *sums;     /* in place of the method's rule; NULL: none */
+    tutti_server_tables *tables; /* likewise: only tables are here. setup.pieces is set, too */
     int servers, index;          /* index: mine, or -1 */
     int *member;                 /* servers: ranks; ascending */
     size_t *before;              /* servers + 1: parts of those before each; the last: of all.
@@ -88,8 +89,9 @@ struct tutti_server {
 };
 
 /* Kinds of requests, besides those of the engine's services: rows of table b, by ids, or without
-   them its whole part; the same, wanted in the sender's x. */
-enum { KIND_ROWS = -3, KIND_ROWS_TO_WINDOW = -4 };
+   them its whole part; the same, wanted in the sender's x; of a table at servers the whole part of
+   its values or of a slot. */
+enum { KIND_ROWS = -3, KIND_ROWS_TO_WINDOW = -4, KIND_STATE = -6 };
 /* In the kind of a request. FROM: the slice of what is sent stands in the sender's g. TO: what is
    answered is wanted in the sender's x, or, of pieces, g. An answer that stands in a window says so
    by its bytes, in `ticket`. */
@@ -149,6 +151,26 @@ tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to,
 tutti_status tutti_server_sums_rule(tutti_server_sums *s, const tutti_server_request *r,
                                     tutti_error *err);
 tutti_status tutti_server_sums_lost(tutti_server_sums *s, tutti_error *err);
+
+/* ---- tables.c ---- */
+
+/* My part of that table; NULL: none is here. */
+float *tutti_server_table(const tutti_server *s, int tensor, size_t *first, size_t *count);
+/* A push, or KIND_STATE. */
+tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_note *note, void *in,
+                                      tutti_error *err);
+
+/* ---- calls.c, for tables.c ---- */
+
+/* Of the lane: rows of g that lie in each server's part of the piece, in chunks. The client's:
+   KIND_STATE `b` of all servers, into `into` (of element 0 of the flat space). */
+tutti_status tutti_server_push_chunks(tutti_server *s, const tutti_piece *p, int chunks,
+                                      tutti_error *err);
+tutti_status tutti_server_fetch(tutti_server *s, int tensor, int64_t b, float *into,
+                                tutti_error *err);
+/* Chunk j of n of a server's part of a table, of whole rows: the first get one more. */
+size_t tutti_server_chunk(size_t cols, size_t first, size_t count, int j, int n,
+                          size_t *chunk_first);
 
 /* ---- server.c ---- */
 

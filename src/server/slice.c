@@ -368,7 +368,8 @@ void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *f
 /* ---- updates ---- */
 
 /* Rows that follow each other go in one call. */
-static void update_rows(const tutti_slice_reader *r, const tutti_slice_part *p, float *values, const tutti_rate *rate)
+static void update_rows(tutti_optim *o, const tutti_slice_reader *r, const tutti_slice_part *p, float *values,
+                        const tutti_rate *rate)
 {
     const size_t cols = r->m->layout->tensor[p->tensor].cols;
     size_t asked = 0;
@@ -380,37 +381,37 @@ static void update_rows(const tutti_slice_reader *r, const tutti_slice_part *p, 
         for (; asked < k + run + AHEAD && asked < p->n; asked++)
             for (size_t c = 0; c < cols; c += LINE)
                 __builtin_prefetch(values + place(r, p, p->ids[asked]) + c, 1);
-        tutti_update(r->m->optim, r->slice->first + at, run * cols, values + at, p->values + k * cols, rate);
+        tutti_update(o, r->slice->first + at, run * cols, values + at, p->values + k * cols, rate);
     }
 }
 
 /* The optimiser wants every row: it gets zeros where there are none. */
-static void update_all(const tutti_slice_reader *r, const tutti_slice_part *p, float *values, float *zeros,
-                       const tutti_rate *rate)
+static void update_all(tutti_optim *o, const tutti_slice_reader *r, const tutti_slice_part *p, float *values,
+                       float *zeros, const tutti_rate *rate)
 {
     const size_t cols = r->m->layout->tensor[p->tensor].cols, at = p->first - r->slice->first;
 
     for (size_t k = 0; k < p->n; k++)
         memcpy(zeros + place(r, p, p->ids[k]), p->values + k * cols, cols * sizeof *zeros);
-    tutti_update(r->m->optim, p->first, p->count, values + at, zeros + at, rate);
+    tutti_update(o, p->first, p->count, values + at, zeros + at, rate);
     for (size_t k = 0; k < p->n; k++)
         memset(zeros + place(r, p, p->ids[k]), 0, cols * sizeof *zeros);
 }
 
-void tutti_slice_update(const tutti_method *m, const tutti_slice *s, const float *words, float *values, float *zeros,
-                        const tutti_rate *rate)
+void tutti_slice_update(const tutti_method *m, tutti_optim *o, const tutti_slice *s, const float *words, float *values,
+                        float *zeros, const tutti_rate *rate)
 {
-    const bool by_rows = tutti_optim_by_rows(m->optim);
+    const bool by_rows = tutti_optim_by_rows(o);
     tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
 
     while (tutti_slice_next(&r, &p))
         if (p.tensor < 0 || p.whole)
-            tutti_update(m->optim, p.first, p.count, values + (p.first - s->first), p.values, rate);
+            tutti_update(o, p.first, p.count, values + (p.first - s->first), p.values, rate);
         else if (by_rows)
-            update_rows(&r, &p, values, rate);
+            update_rows(o, &r, &p, values, rate);
         else
-            update_all(&r, &p, values, zeros, rate);
+            update_all(o, &r, &p, values, zeros, rate);
 }
 
 void tutti_slice_given(const tutti_method *m, const tutti_slice *s, const float *values, float *to)

@@ -73,10 +73,10 @@ void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float 
 /* likewise, to the same rows of `to` */
 void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *from, float *to,
                       uint32_t low);
-/* One step of the run's optimiser on values (of element s->first on). zeros: count of the slice, 0
-   before and after, for optimisers that want every row; NULL where tutti_optim_by_rows. */
-void tutti_slice_update(const tutti_method *m, const tutti_slice *s, const float *words,
-                        float *values, float *zeros, const tutti_rate *rate);
+/* One step of o, the run's optimiser, on values (of element s->first on). zeros: count of the
+   slice, 0 before and after, for optimisers that want every row; NULL where tutti_optim_by_rows. */
+void tutti_slice_update(const tutti_method *m, tutti_optim *o, const tutti_slice *s,
+                        const float *words, float *values, float *zeros, const tutti_rate *rate);
 /* What tutti_slice_whole gives: of values (of element s->first on) to the same place in `to`. */
 void tutti_slice_given(const tutti_method *m, const tutti_slice *s, const float *values, float *to);
 /* words := tutti_compensate of them, from read to values; mean may be NULL. All three of element
