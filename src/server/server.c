@@ -136,7 +136,8 @@ static tutti_status check_servers(const tutti_method *m, const tutti_server_setu
 
 /* Room for as many requests as may be unanswered at a time, from which the answers go, too. A rule
    that answers each before the next needs fewer where they are large: then some wait for room. With
-   one worker nothing changes until it has its answer. */
+   one worker nothing changes until it has its answer. Rows of tables are kept elsewhere until they
+   are summed (tables.c). */
 static void declare_desk(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;

@@ -277,12 +277,19 @@ static const char *const optimizers[] = {
 };
 static const double shares[] = { 0, 0.015, 0.3, 0.8, 1.1 };
 
+static bool updates_at_servers(const char *method)
+{
+    return strncmp(method, "backup", 6) == 0 || strncmp(method, "parallax", 8) == 0;
+}
+
 static void synchronous_methods_have_the_bits_of_ddp(void **state)
 {
     static const char *const methods[] = {
         "parameter-server", "parameter-server(servers=2)", "parameter-server(bucket_mb=0.001)",
         "backup-workers(backup=0)", "backup-workers(backup=0,servers=1)",
         "herring(servers=2,fusion_mb=0.001,min_shard_kb=0)", "herring(node=2,fusion_mb=0.001,min_shard_kb=0)",
+        "parallax", "parallax(servers=2,bucket_mb=0.001)", "parallax(node=2,partitions=9)", "parallax(profile=2)",
+        "parallax(profile=3,threshold=0.2,partitions=6)",
     };
     static const int sizes[] = { 2, 3, 8 }; /* the first of eight servers has no part of a table */
 
@@ -294,7 +301,7 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
                 run a = run_of(methods[k], optimizers[o], shares[t], k * 100 + o * 10 + t), b = a;
                 b.options.method = "ddp";
                 b.asks = false;
-                a.options.clip_norm = b.options.clip_norm = strncmp(methods[k], "backup", 6) == 0 ? 0 : 5;
+                a.options.clip_norm = b.options.clip_norm = updates_at_servers(methods[k]) ? 0 : 5;
                 a.options.accumulate = b.options.accumulate = 1 + (int64_t)t % 2;
                 a.own_memory = (k + t) % 2 == 0;
                 a.shows = o == 1;
@@ -314,6 +321,7 @@ static void one_worker_is_single_bit_for_bit(void **state)
     static const char *const methods[] = {
         "asgd", "asgd(hogwild=on)", "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)",
         "asgd(compensate=adaptive)", "ssp", "ssp(staleness=0)", "backup-workers", "parameter-server",
+        "parallax",
     };
 
     (void)state;

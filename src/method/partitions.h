@@ -1,0 +1,111 @@
+/* partitions.h: in how many parts large tables are cut, by the search of Kim et al., "Parallax",
+   EuroSys 2019, section 3.3 (the authors' partitions.py). A step with P parts takes about
+
+     T(P) = t0 + t1 / P + t2 (P - 1)
+
+   t1: what parts share among themselves, t2: what each costs. P doubles while that is faster, then
+   halves from the least tried while that is faster. Of three samples and more the model is fitted
+   by least squares, and the whole number among those tried at which it is least is taken.
+
+   Differs from the authors' code: each time is compared with the best so far, not with the one
+   before it, which on the way down is the worst of the large ones. */
+#ifndef TUTTI_METHOD_PARTITIONS_H
+#define TUTTI_METHOD_PARTITIONS_H
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PARTITION_SAMPLES = 64 };
+/* Plain numbers, so it may be declared state. */
+typedef struct partition_search {
+    int64_t now;                         /* to be timed; once it is over, the answer */
+    int64_t least, most;
+    int32_t samples, way;                /* way: 1: up, -1: down, 0: over */
+    int64_t tried[PARTITION_SAMPLES];
+    double seconds[PARTITION_SAMPLES];
+} partition_search;
+
+/* least <= first <= most */
+static inline partition_search partition_search_begin(int64_t first, int64_t least, int64_t most)
+{
+    return (partition_search){ .now = first, .least = least, .most = most, .way = least < most ? 1 : 0 };
+}
+
+/* Least squares of t0 + t1 u + t2 v, u = 1/P, v = P - 1, times over the largest: by Cramer's rule
+   on deviations from the means. false: the samples do not tell the two apart. */
+static inline bool partition_fit(const partition_search *s, double *t1, double *t2)
+{
+    double largest = 0, u = 0, v = 0, t = 0, uu = 0, uv = 0, vv = 0, ut = 0, vt = 0, determinant;
+
+    for (int i = 0; i < s->samples; i++)
+        largest = s->seconds[i] > largest ? s->seconds[i] : largest;
+    if (!(largest > 0))
+        return false;
+    for (int i = 0; i < s->samples; i++) {
+        u += 1.0 / (double)s->tried[i] / s->samples;
+        v += (double)(s->tried[i] - 1) / s->samples;
+        t += s->seconds[i] / largest / s->samples;
+    }
+    for (int i = 0; i < s->samples; i++) {
+        const double du = 1.0 / (double)s->tried[i] - u, dv = (double)(s->tried[i] - 1) - v,
+                     dt = s->seconds[i] / largest - t;
+        uu += du * du;
+        uv += du * dv;
+        vv += dv * dv;
+        ut += du * dt;
+        vt += dv * dt;
+    }
+    determinant = uu * vv - uv * uv;
+    if (!(determinant > 1e-12 * uu * vv))
+        return false;
+    *t1 = (ut * vv - vt * uv) / determinant;
+    *t2 = (vt * uu - ut * uv) / determinant;
+    return true;
+}
+
+static inline void partition_search_end(partition_search *s)
+{
+    int64_t low = s->tried[0], high = s->tried[0];
+    int best = 0;
+    double t1, t2, least;
+
+    s->way = 0;
+    for (int i = 1; i < s->samples; i++) {
+        best = s->seconds[i] < s->seconds[best] ? i : best;
+        low = s->tried[i] < low ? s->tried[i] : low;
+        high = s->tried[i] > high ? s->tried[i] : high;
+    }
+    s->now = s->tried[best];
+    if (s->samples < 3 || !partition_fit(s, &t1, &t2))
+        return;
+    least = t1 / (double)low + t2 * (double)(low - 1);
+    s->now = low;
+    for (int64_t p = low + 1; p <= high; p++) {
+        const double at = t1 / (double)p + t2 * (double)(p - 1);
+        if (at < least) {
+            least = at;
+            s->now = p;
+        }
+    }
+}
+
+/* A step with `now` parts took so long: what to time next is in `now`, until way is 0. */
+static inline void partition_search_feed(partition_search *s, double seconds)
+{
+    bool better = true;
+    int64_t low = s->now;
+
+    for (int i = 0; i < s->samples; i++) {
+        better = better && seconds < s->seconds[i];
+        low = s->tried[i] < low ? s->tried[i] : low;
+    }
+    s->tried[s->samples] = s->now;
+    s->seconds[s->samples++] = seconds;
+    if (s->way > 0 && better && 2 * s->now <= s->most && s->samples < PARTITION_SAMPLES)
+        s->now *= 2;
+    else if ((s->way > 0 || better) && low / 2 >= s->least && s->samples < PARTITION_SAMPLES) {
+        s->way = -1;
+        s->now = low / 2;
+    } else
+        partition_search_end(s);
+}
+#endif
