@@ -25,9 +25,13 @@ typedef struct partition_search {
 } partition_search;
 
 /* least <= first <= most */
-static inline partition_search partition_search_begin(int64_t first, int64_t least, int64_t most)
+static inline partition_search partition_search_begin(int64_t first, int64_t least,
+                                                      int64_t most)
 {
-    return (partition_search){ .now = first, .least = least, .most = most, .way = least < most ? 1 : 0 };
+    partition_search s = { .now = first, .least = least, .most = most };
+
+    s.way = least < most;
+    return s;
 }
 
 /* Least squares of t0 + t1 u + t2 v, u = 1/P, v = P - 1, times over the largest: by Cramer's rule
