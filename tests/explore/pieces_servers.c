@@ -18,6 +18,7 @@ typedef struct common {
     int needed;                    /* of backup-workers: gradients a step; 0: another method */
     bool table;                    /* two thirds of the model are a table, whose rows are asked for */
     bool even;                     /* all make the same steps, whose gradients have the weight 1/n */
+    bool reads;                    /* rows that are asked for are those of the step before */
 } common;
 
 static common *shared_of(explore_case *c)
@@ -79,6 +80,21 @@ static size_t rows_of(const tutti_method *m, const common *s, uint32_t *ids)
     return n;
 }
 
+/* What all have pushed in the steps before this one, and nothing else. */
+static tutti_status check_rows(const tutti_method *m, const common *s, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = TABLE + ids[k] * ROW; i < TABLE + (ids[k] + 1) * ROW; i++) {
+            double x = (double)(i % PERIOD) / 8 - 2;
+            for (int r = 0; r < m->workers; r++)
+                x -= s->done[m->rank] * (double)pull(s, r, m->workers, i) / 16 / m->workers;
+            EXPLORE_EXPECT(fabs(m->x[i] - x) <= 1e-5,
+                           "worker %d of %d reads %.9g at element %zu in step %d, where all have left %.9g", m->rank,
+                           m->workers, (double)m->x[i], i, s->done[m->rank], x);
+        }
+    return TUTTI_OK;
+}
+
 static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -99,6 +115,8 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
             TUTTI_TRY(check_steps(m, s, m->step, err));
         if (s->table)
             TUTTI_TRY(tutti_engine_need_rows(e, 1, ids, p.samples > 0 ? rows : 0, err));
+        if (s->table && s->reads && p.samples > 0)
+            TUTTI_TRY(check_rows(m, s, ids, rows, err));
         explore_dawdle(100000);
         for (size_t i = 0; i < m->layout->used; i++)
             m->g[i] = p.samples > 0 ? pull(s, m->rank, m->workers, i) : 0;
@@ -251,6 +269,23 @@ static tutti_status herring(tutti_world *world, explore_case *c, tutti_error *er
              1 + (int)explore_draw(c, "rails", (uint64_t)node), (int)explore_draw(c, "servers", 3) % (nodes + 1), slots,
              explore_draw(c, "halves", 2) == 0 && (c->ranks & (c->ranks - 1)) == 0 ? "fp16" : "fp32",
              explore_draw(c, "buffers", 3) == 0 ? "0" : "0.00015");
+    return train(world, c, method, err);
+}
+
+/* A table in several parts, which may leave its servers on the way; rows of a node go together. */
+static tutti_status parallax(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    int node = 1 << explore_draw(c, "node", 3);
+    const int servers = (int)explore_draw(c, "servers", 3) % (c->ranks + 1);
+    char method[160];
+
+    while (c->ranks % node != 0)
+        node /= 2;
+    shared_of(c)->bound = 0;
+    shared_of(c)->even = shared_of(c)->reads = true;
+    snprintf(method, sizeof method,
+             "parallax(node=%d,servers=%d,partitions=%d,profile=%d,threshold=0.5,search_warmup=0,search_steps=1)", node,
+             servers, (int)explore_draw(c, "partitions", 9), (int)explore_draw(c, "profile", 4));
     return train(world, c, method, err);
 }
 
@@ -608,6 +643,18 @@ const explore_piece explore_server_pieces[] = {
       .judge = judge_fate,
       .losses = 4,
       .steps = 3000 },
+    { .name = "parallax",
+      .help = "tables at servers, all else exchanged: a row is read as all have left it in the step before",
+      .least = 2,
+      .most = 6,
+      .rank_main = parallax },
+    { .name = "parallax-dies",
+      .help = "the same while a rank is killed: all others end",
+      .least = 2,
+      .most = 6,
+      .rank_main = parallax,
+      .deaths = true,
+      .steps = 4000 },
     { .name = "servers-die",
       .help = "a rank is killed while others wait for its slice or its gradient: all others end",
       .least = 2,
