@@ -79,6 +79,12 @@ class Ctr(unittest.TestCase):
                        "--method", "bytescheduler(partition_mb=0.01,credit_mb=0.03,fuse_mb=0.01%s)" % over)
             self.assertEqual(read(os.path.join(self.out("parts%d" % k), "model.safetensors")),
                              read(os.path.join(self.out("ps-ddp"), "model.safetensors")))
+        for k, more in enumerate((("--transport", "shm"), ("--transport", "tcp"), ("--servers", 2))): # tables alone
+            s = self.train("tables%d" % k, *how, "--optimizer", "adam(lr=0.005,lazy=on)", "--method",
+                           "parallax(profile=10)", *more)
+            self.assertEqual(read(os.path.join(self.out("tables%d" % k), "model.safetensors")),
+                             read(os.path.join(self.out("ps-ddp"), "model.safetensors")))
+            self.assertEqual(s["method_figures"]["tables_at_servers"], 1)
         for method, transport in (("asgd", "shm"), ("asgd(softsync=2,servers=1)", "tcp"), ("ssp(staleness=2)", "tcp"),
                                   ("asgd(hogwild=on)", "shm")):
             s = self.train("async", *how[:4], "--steps", 300, "--method", method, "--transport", transport,

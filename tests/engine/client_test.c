@@ -8,7 +8,7 @@
 
 /* Those that exchange gradients, and whose update is of x. */
 static const char *const exchanging[] = {
-    "ddp", "bagua", "bagua(algorithm=bytegrad)", "parameter-server",
+    "ddp", "bagua", "bagua(algorithm=bytegrad)", "parameter-server", "parallax",
     "bytescheduler(partition_mb=0.001,cross_barrier=off)", "hetero-ring(adapt_every=1000)",
     "ata(allocation=uniform)",
     "stragglar(straggler=0)", "powersgd(rank=2)", "qsgd", "nuqsgd", "alq", "amq", "gradient-sparsification",

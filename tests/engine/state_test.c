@@ -214,6 +214,7 @@ static const struct { const char *method, *optimizer; int n; const char *codec, 
     { "bagua(algorithm=low_precision_decentralized,communication_interval=2)", "adamw(lr=0.01)", 2 },
     { "bagua(algorithm=low_precision_decentralized,hierarchical=2)", "sgd(lr=0.05)", 4 },
     { "parameter-server", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "parallax", "adamw(lr=0.01)", 3 },
     { "parameter-server(servers=1)", "adamw(lr=0.01)", 2 },
     { "herring(node=2,fusion_mb=0.01,min_shard_kb=0)", "adamw(lr=0.01)", 4 },
     { "herring(servers=2,wire=fp16)", "sgd(lr=0.05,momentum=0.9)", 3 },
@@ -469,7 +470,7 @@ static void a_checkpoint_of_teams_is_resumed_by_the_same_teams(void **state)
 static void a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers(void **state)
 {
     static const char *const methods[] = {
-        "ddp", "parameter-server", "herring(node=none)", "backup-workers(backup=0)"
+        "ddp", "parameter-server", "herring(node=none)", "backup-workers(backup=0)", "parallax"
     };
 
     (void)state;

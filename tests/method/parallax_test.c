@@ -1,9 +1,9 @@
 /* Goal: parallax: dense tensors go by all-reduce and tables by servers, with ddp's bits; bytes and
    messages are the formula's from pair to pair; over the density of tables what is sent is the less
    of a gather and of servers; the search of parts finds the least of its model; a checkpoint goes
-   on with any workers and servers. Method: a client whose gradients are a formula of the rows that it
-   has asked for, so that an old row shows; two runs, one of one step, whose
-   difference is what steps send. */
+   on with any workers and servers. Method: a client whose gradients are a formula of the rows that
+   it has asked for, so that an old row shows; two runs, one of one step, whose difference is what
+   steps send. */
 #include <math.h>
 #include <string.h>
 
