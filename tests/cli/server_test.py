@@ -131,7 +131,7 @@ class Servers(Case):
 
     def test_a_killed_worker_takes_its_slice_with_it_and_is_named(self):
         for method, victim in (("parameter-server(servers=1)", 0), ("asgd", 2), ("ssp(staleness=1000000)", 2),
-                               ("backup-workers", 2)):
+                               ("backup-workers", 2), ("parallax", 2)):
             err, workers = self.killed(4, victim, "-n", 4, "--method", method)
             self.assertIn("worker %d was lost: process %d was killed by signal 9 (SIGKILL)" % (victim, workers[victim]),
                           err)
