@@ -175,7 +175,10 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     /* Its steps are ddp's, to the bit: the run's optimiser, on the exact mean of a step's
        gradients, and nothing of the method's own outlives a step. So a run goes on from a
        checkpoint of any method of which this is true (--resume). */
-    TUTTI_EXACT = 2048
+    TUTTI_EXACT = 2048,
+    /* With these options every worker is needed to the end, so that ranks that only serve bring
+       GOES_ON not back (traits_of): worker 0 leads the lane, say (TUTTI_ORDER_LED). */
+    TUTTI_NEEDS_ALL = 4096
 };
 
 /* Counts of whole numbers from 0 on: one by one up to TUTTI_HISTOGRAM_EXACT, above that four bins

@@ -166,11 +166,12 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
     TUTTI_TRY(tutti_engine_check_client(e, err));
     if (strcmp(e->options.collective, "auto") != 0 &&
-        (m->ops->exchange == NULL || (m->traits & TUTTI_THROUGH_SERVERS) != 0))
+        (m->ops->exchange == NULL || tutti_engine_pushes(m) || (m->traits & TUTTI_THROUGH_SERVERS) != 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' %s; leave it at auto",
                           e->options.collective, m->ops->name,
-                          m->ops->exchange == NULL ? "exchanges no gradients, for which it would be taken"
-                                                   : "sums at servers, by no collective");
+                          (m->traits & TUTTI_THROUGH_SERVERS) != 0
+                              ? "sums at servers, by no collective"
+                              : "exchanges no gradients, for which it would be taken");
     if ((m->traits & TUTTI_DIRECTION) != 0 && e->options.clip_norm > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "clip-norm is %g, but method '%s' updates along a direction of its own and never has the "
@@ -182,7 +183,8 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
                           "every batch once; take a method that needs one pass, or a client that can (tutti train, "
                           "tutti.torch.prepare with a closure)",
                           m->ops->name);
-    if (m->servers > 0) /* then workers need not have slices; of one that has, the server says so */
+    /* with servers of their own workers need not have slices; of one that has, the server says so */
+    if (m->servers > 0 && (m->traits & TUTTI_NEEDS_ALL) == 0)
         m->traits |= m->ops->traits & TUTTI_GOES_ON;
     return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0
                ? TUTTI_OK

@@ -34,7 +34,8 @@ int tutti_engine_pieces(const tutti_engine *e, size_t *largest);
    It follows from the method's traits. */
 static inline bool tutti_engine_pushes(const tutti_method *m)
 {
-    return (m->traits & TUTTI_SERVERS) != 0 && m->ops->exchange == NULL;
+    return (m->traits & TUTTI_SERVERS) != 0 &&
+           (m->ops->exchange == NULL || (m->traits & TUTTI_THROUGH_SERVERS) == 0);
 }
 /* Within declare(), where gradients may be late: what is told of it is of the whole run. */
 void tutti_engine_declare_history(tutti_engine *e);
@@ -129,6 +130,10 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
                                 tutti_note *notes, const tutti_buffer *requests,
                                 const size_t *in_window, const tutti_buffer *replies,
                                 tutti_engine_call *calls, tutti_request **each, tutti_error *err);
+/* Of calls that have begun, `one` among them: until all of n requests or replies of theirs have
+   ended, as tutti_engine_calls waits. TUTTI_CLOSED: this worker ends. The first failure. */
+tutti_status tutti_engine_calls_wait(tutti_engine *e, tutti_engine_call *one,
+                                     tutti_request *const *wanted, int n, tutti_error *err);
 /* The same note to several members at once, and all their answers, which say nothing. A member that
    is left out gives none, and that is well. calls, each: n, the caller's memory. */
 tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members,

@@ -212,7 +212,7 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
     method = tutti_method_find(name);
-    if (known && method != NULL && c->servers > 0) /* with servers of their own workers need not have slices */
+    if (known && method != NULL && c->servers > 0 && (traits & TUTTI_NEEDS_ALL) == 0) /* workers need no slices then */
         traits |= method->traits & TUTTI_GOES_ON;
     votes = (traits & TUTTI_THROUGH_SERVERS) != 0 &&
             (c->nonfinite == TUTTI_NONFINITE_SKIP || (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
@@ -233,7 +233,7 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
                           "of '%.60s' have a word among all in every step; leave it away, or use on-loss=stop",
                           c->nonfinite == TUTTI_NONFINITE_SKIP ? "nonfinite=skip" : "loss-scale", c->method);
     if (known && method != NULL && (method->traits & TUTTI_GOES_ON) != 0 && (method->traits & TUTTI_SERVERS) != 0 &&
-        !(traits & TUTTI_GOES_ON))
+        !(traits & (TUTTI_GOES_ON | TUTTI_NEEDS_ALL)))
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "on-loss is 'continue', but with '%.60s' every worker has a slice of the model, which is lost with it; "

@@ -114,6 +114,12 @@ static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_
     return ended ? TUTTI_CLOSED : status;
 }
 
+tutti_status tutti_engine_calls_wait(tutti_engine *e, tutti_engine_call *one, tutti_request *const *wanted, int n,
+                                     tutti_error *err)
+{
+    return wait_or_end(e, one, wanted, n, false, err);
+}
+
 tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n, int64_t deadline_ns,
                                    tutti_error *err)
 {
