@@ -110,6 +110,11 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    u of a piece, cut as a range is over servers. `servers` is how many nodes serve, and of each its
    rails: a rail's slots go between its workers only. Ranks that only serve serve all rails. Tables
    are sent by every worker as without nodes. 0: 1.
+   turns: of pieces: of those under way a worker sends one at a time, and the others wait for their
+   turn. What is sent at a time shares a link: pieces that begin together would arrive together, and
+   only then would anything come back. To a server whose part is r times the least, r at a time, but
+   half of the lane's threads at most: then all that shares a link is about as long, and the links
+   that have most to carry are never kept waiting by others.
    mixed: where ranks only serve, `servers` workers do so too, as without those. Not with rails.
    parts: what each server has of all bytes, in the order of their ranks: numbers that are in
    proportion, in all from 1 to 2^24 - 1; 0: it has nothing, and nobody asks it. Each range is cut
@@ -134,7 +139,7 @@ typedef struct tutti_server_setup {
     tutti_dtype wire;
     bool even;
     int node, rails;             /* rails <= node, which divides the workers */
-    bool mixed;
+    bool turns, mixed;
     const uint32_t *parts;
     bool anew;
     bool tells;                  /* its rule calls tutti_server_tell */
@@ -235,14 +240,21 @@ typedef struct tutti_server_sums tutti_server_sums;
 typedef struct tutti_server_sums_options {
     int service;                 /* index of the method's service whose run() is
                                     tutti_server_sums_run */
-    int servers;                 /* as in tutti_server_setup, as are the next six */
+    int servers;                 /* as in tutti_server_setup, as are the next seven */
     bool even;
     int node, rails;
-    bool mixed;
+    bool turns, mixed;
     const uint32_t *parts;
     tutti_dtype wire;            /* sums are of floats whatever it is */
     int slots;                   /* 0: as many as come */
+    const char *slots_name;      /* the method's option of that; NULL: "slots" */
+    bool told;                   /* agree() calls tutti_server_sums_agree */
 } tutti_server_sums_options;
+/* Within declare(), for `node`: how many workers count as one, as the method's option `node` says
+   it (tutti_team_parse), or "auto": the workers of a machine. TUTTI_ERR_USAGE: so many are no
+   subtree of the one order of summation. Of auto that is 1 instead, and why in `why`, else "". */
+tutti_status tutti_server_node(const tutti_method *m, const char *value, int *node, char *why,
+                               size_t bytes, tutti_error *err);
 /* Within declare(), after m->piece_bytes and the like are set. It is a facility. TUTTI_ERR_USAGE:
    more servers than nodes; too many workers; more threads asked for (--lane) than slots. */
 tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m, tutti_plan *plan,
@@ -267,6 +279,9 @@ typedef struct tutti_server_sums_figures {
 } tutti_server_sums_figures;
 void tutti_server_sums_watch(tutti_server_sums *s, bool step);
 void tutti_server_sums_tell(const tutti_server_sums *s, tutti_server_sums_figures *f);
+/* Within agree(), on all: they become figures of the run (tutti_metric), as docs/methods/herring.md
+   names them, since whoever writes the summary is to know those of all. */
+tutti_status tutti_server_sums_agree(tutti_server_sums *s, tutti_error *err);
 
 /* ---- tables at servers (src/server/tables.c) ----
 

@@ -23,7 +23,6 @@
    4. There is no proxy: threads of the lane and of the server do what the paper gives a process.
    5. wire=fp16 is between workers and servers alone; inside a node sums travel as floats.
    6. A worker that is lost is parameter-server's loss (docs/methods/herring.md). */
-#include <stdio.h>
 #include <string.h>
 
 #include "tutti/server.h"
@@ -35,13 +34,11 @@ typedef struct herring {
     const char *node;
     tutti_server_sums *sums;
     int workers_of_node; /* G */
-    double *figures;     /* FIGURES of each worker */
     char why[300];       /* node=auto: why workers are nodes of their own; "": nothing to tell */
 } herring;
 enum { SERVE };                      /* service */
 enum { AUTO, COLOCATED, DEDICATED }; /* placement */
 enum { FUSION_BYTES = 25 << 20, SHARD_LEAST = 16 };
-enum { MOST, MEAN, TRIP, TRIP_MOST, BUSY, HIDDEN, SERVER, BYTES, SHARDS, FIGURES }; /* of a worker */
 
 static const tutti_option herring_options[] = {
     { "fusion_mb", TUTTI_REAL, TUTTI_AT(herring, fusion), 0, 0, 65536, NULL,
@@ -70,34 +67,15 @@ static const tutti_option herring_options[] = {
 
 /* ---- nodes, servers, rails ---- */
 
-/* Sums of a node must be subtrees of the one order of summation. */
-static tutti_status check_node(const tutti_method *m, int node, tutti_error *err)
-{
-    if ((node & (node - 1)) == 0 || node == m->workers)
-        return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "node has %d workers, and sums of so many are no part of the order in which all methods sum; "
-                      "nodes have 1, 2, 4, 8, ... workers, or all of them: give node=none, or another number",
-                      node);
-}
-
 /* One machine whose workers share memory needs no servers, unless somebody has asked for some. */
 static tutti_status choose_node(tutti_method *m, tutti_error *err)
 {
     herring *s = m->self;
     const bool asked = m->servers > 0 || s->servers > 0;
-    tutti_error why = { .rank = -1 };
-    int node = 1;
+    int node;
 
-    if (strcmp(s->node, "auto") != 0) {
-        TUTTI_TRY(tutti_team_parse(m, "node", s->node, &s->workers_of_node, err));
-        return check_node(m, s->workers_of_node, err);
-    }
-    if (tutti_team_parse(m, "node", "machine", &node, &why) != TUTTI_OK || check_node(m, node, &why) != TUTTI_OK) {
-        snprintf(s->why, sizeof s->why, "%.299s", why.text);
-        node = 1;
-    }
-    if (node == m->workers && (asked || !tutti_world_shares(m->world)))
+    TUTTI_TRY(tutti_server_node(m, s->node, &node, s->why, sizeof s->why, err));
+    if (strcmp(s->node, "auto") == 0 && node == m->workers && (asked || !tutti_world_shares(m->world)))
         node = 1;
     s->workers_of_node = node;
     return TUTTI_OK;
@@ -145,7 +123,7 @@ static tutti_status herring_declare(tutti_method *m, tutti_plan *plan, tutti_err
 {
     herring *s = m->self;
     tutti_server_sums_options options = {
-        .service = SERVE, .servers = (int)s->servers, .even = true, .slots = (int)s->slots
+        .service = SERVE, .servers = (int)s->servers, .even = true, .slots = (int)s->slots, .told = true
     };
     int nodes, places;
 
@@ -163,12 +141,6 @@ static tutti_status herring_declare(tutti_method *m, tutti_plan *plan, tutti_err
     options.rails = s->rails > 0 ? (int)s->rails : s->workers_of_node;
     options.wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16;
     TUTTI_TRY(set_buffers(m, nodes == 1 ? 1 : places * options.rails, err));
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "herring.figures",
-                                  .keep = TUTTI_SCRATCH,
-                                  .dtype = TUTTI_F64,
-                                  .count = (size_t)m->workers * FIGURES },
-                  &s->figures);
     return tutti_server_sums_declare(&s->sums, m, plan, &options, err);
 }
 
@@ -208,65 +180,15 @@ static tutti_status herring_step(tutti_method *m, tutti_error *err)
     return tutti_base_step(m, err);
 }
 
-/* ---- figures, of this process ---- */
-
-static void take_figures(const herring *s, double of[FIGURES])
-{
-    tutti_server_sums_figures f;
-
-    tutti_server_sums_tell(s->sums, &f);
-    of[MOST] = f.under_way_most;
-    of[MEAN] = f.under_way_mean;
-    of[TRIP] = f.trip_seconds;
-    of[TRIP_MOST] = f.trip_seconds_most;
-    of[BUSY] = f.busy_seconds;
-    of[HIDDEN] = f.hidden_seconds;
-    of[SERVER] = f.server;
-    of[BYTES] = (double)f.served_bytes;
-    of[SHARDS] = (double)f.sums;
-}
-
-static void tell_server(tutti_method *m, const double of[FIGURES])
-{
-    if (of[SHARDS] == 0)
-        return;
-    tutti_metric_at(m, "server_bytes", -1, (int64_t)of[SERVER], of[BYTES]);
-    tutti_metric_at(m, "server_shards", -1, (int64_t)of[SERVER], of[SHARDS]);
-}
-
-static void tell_worker(tutti_method *m, int rank, const double of[FIGURES])
-{
-    static const char *const names[] = { [MOST] = "slots_most",       [MEAN] = "slots_mean",
-                                         [TRIP] = "two_hops_seconds", [TRIP_MOST] = "two_hops_seconds_most",
-                                         [BUSY] = "exchange_seconds", [HIDDEN] = "hidden_seconds" };
-
-    for (int k = 0; k <= HIDDEN && of[MOST] > 0; k++)
-        tutti_metric(m, names[k], rank, of[k]);
-    tell_server(m, of);
-}
-
-/* All have the same model. Whoever writes the summary is to know the figures of all. */
 static tutti_status herring_agree(tutti_method *m, tutti_error *err)
 {
-    herring *s = m->self;
-    const int nodes = m->workers / s->workers_of_node;
-    tutti_group all = tutti_group_keyed(&m->all, tutti_port_of("herring figures", 0, 0), (uint32_t)m->step);
-    double mine[FIGURES];
+    const herring *s = m->self;
 
-    take_figures(s, mine);
-    if (m->rank >= m->workers) { /* what ranks that only serve tell comes to all */
-        tell_server(m, mine);
+    TUTTI_TRY(tutti_server_sums_agree(s->sums, err));
+    if (m->rank >= m->workers || m->workers == 1)
         return TUTTI_OK;
-    }
-    if (m->workers == 1)
-        return TUTTI_OK;
-    all.uncounted = true;
-    TUTTI_TRY(tutti_allgather(&all, tutti_host(mine, FIGURES, TUTTI_F64),
-                              tutti_host(s->figures, (size_t)all.size * FIGURES, TUTTI_F64), err));
-    for (int i = 0; i < all.size; i++)
-        tell_worker(m, tutti_group_rank(&m->all, i), s->figures + (size_t)i * FIGURES);
     tutti_metric(m, "fusion_bytes", -1, (double)m->piece_bytes);
-    tutti_metric(m, "nodes", -1, nodes);
+    tutti_metric(m, "nodes", -1, m->workers / s->workers_of_node);
     tutti_metric(m, "rails", -1, s->rails > 0 ? (double)s->rails : s->workers_of_node);
     return TUTTI_OK;
 }

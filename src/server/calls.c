@@ -235,12 +235,85 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
     return TUTTI_OK;
 }
 
+/* ---- by turns (setup.turns) ----
+
+   Servers with the least part and those with more have turns of their own. What is sent to the
+   first of a piece is over before what is sent to the others, which is longer. */
+
+static void take_turn(tutti_server *s, bool large)
+{
+    tutti_server_turns *t = &s->turns[large];
+    uint64_t mine;
+
+    tutti_lock(s->monitor);
+    mine = t->taken++;
+    while (mine >= t->over + (uint64_t)t->width)
+        tutti_wait(s->monitor, TUTTI_FOREVER, NULL);
+    tutti_unlock(s->monitor);
+}
+
+static void end_turn(tutti_server *s, bool large)
+{
+    tutti_lock(s->monitor);
+    s->turns[large].over++;
+    tutti_wake(s->monitor);
+    tutti_unlock(s->monitor);
+}
+
+/* Requests, or replies, of calls to such servers that are under way. */
+static int gather(const tutti_server *s, tutti_server_caller *c, bool large, bool replies)
+{
+    int n = 0;
+
+    for (int k = 0; k < c->n; k++)
+        if (c->call[k].pending && (replies || tutti_server_is_large(s, c->server[k]) == large))
+            c->each[n++] = replies ? &c->call[k].reply : &c->call[k].request;
+    return n;
+}
+
+/* Whoever has a turn ends it: what is sent arrives, or the worker closes. */
+static tutti_status call_by_turns(tutti_server *s, tutti_server_caller *c, tutti_error *err)
+{
+    tutti_engine *e = s->m->engine;
+    tutti_status status = TUTTI_OK;
+    tutti_engine_call *one = NULL;
+    int n;
+
+    memset(c->call, 0, (size_t)c->n * sizeof *c->call);
+    for (int large = 1; large >= 0; large--) {
+        take_turn(s, large);
+        for (int k = 0; k < c->n && status == TUTTI_OK; k++)
+            if (tutti_server_is_large(s, c->server[k]) == (large != 0)) {
+                status = tutti_engine_call_start(e, &c->call[k], s->setup.service, c->member[k], &c->note[k],
+                                                 c->request[k], c->in_window[k], c->reply[k], err);
+                one = &c->call[k];
+            }
+    }
+    for (int large = 0; large < 2; large++) {
+        n = gather(s, c, large, false);
+        if (n > 0 && status == TUTTI_OK)
+            status = tutti_engine_calls_wait(e, one, c->each, n, err);
+        end_turn(s, large);
+    }
+    n = gather(s, c, false, true);
+    if (n > 0 && status == TUTTI_OK)
+        status = tutti_engine_calls_wait(e, one, c->each, n, err);
+    for (int k = 0; k < c->n; k++)
+        if (status == TUTTI_OK)
+            status = tutti_engine_call_end(e, &c->call[k], &c->note[k], err);
+        else
+            tutti_engine_call_drop(e, &c->call[k]);
+    return status;
+}
+
 /* Who waits for a server while the run ends hears why it ends. */
 static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
-    const tutti_status status = tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request,
-                                                   c->in_window, c->reply, c->call, c->each, err);
+    const tutti_status status = s->setup.turns && !s->in_windows /* there nothing is sent */
+                                    ? call_by_turns(s, c, err)
+                                    : tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request,
+                                                         c->in_window, c->reply, c->call, c->each, err);
     const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
 
     if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_server_is_at(s, err->rank) &&

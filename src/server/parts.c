@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "server_internal.h"
 
@@ -59,10 +60,17 @@ size_t tutti_server_most(const tutti_server *s, size_t count)
     return (size_t)((double)count * (double)largest / (double)s->before[s->servers]) + 1;
 }
 
+bool tutti_server_is_large(const tutti_server *s, int k)
+{
+    return s->before != NULL && s->before[k + 1] - s->before[k] > s->least;
+}
+
 tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err)
 {
     const uint32_t *parts = s->setup.parts;
+    uint32_t most = 0;
 
+    s->turns[0].width = s->turns[1].width = 1;
     if (parts == NULL)
         return TUTTI_OK;
     assert(s->setup.rails == 1);
@@ -72,11 +80,46 @@ tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err)
     for (int k = 0; k < s->servers; k++)
         s->before[k + 1] = s->before[k] + parts[k];
     assert(s->before[s->servers] > 0 && s->before[s->servers] < 1 << 24); /* units of a model are below 2^40 */
+    for (int k = 0; k < s->servers; k++) {
+        most = parts[k] > most ? parts[k] : most;
+        s->least = parts[k] > 0 && (s->least == 0 || parts[k] < s->least) ? parts[k] : s->least;
+    }
+    if (s->least > 0 && (most + s->least / 2) / s->least < (size_t)s->m->lane_width / 2)
+        s->turns[1].width = (int)((most + s->least / 2) / s->least);
+    else
+        s->turns[1].width = s->m->lane_width > 1 ? s->m->lane_width / 2 : 1;
     s->setup.parts = NULL; /* it was the caller's */
     return TUTTI_OK;
 }
 
-/* ---- rails ---- */
+/* ---- nodes and rails ---- */
+
+/* Sums of a node must be subtrees of the one order of summation. */
+static tutti_status check_node(const tutti_method *m, int node, tutti_error *err)
+{
+    if ((node & (node - 1)) == 0 || node == m->workers)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "node has %d workers, and sums of so many are no part of the order in which all methods sum; "
+                      "nodes have 1, 2, 4, 8, ... workers, or all of them: give node=none, or another number",
+                      node);
+}
+
+tutti_status tutti_server_node(const tutti_method *m, const char *value, int *node, char *why, size_t bytes,
+                               tutti_error *err)
+{
+    const bool chosen = strcmp(value, "auto") == 0;
+    tutti_error no = { .rank = -1 };
+    tutti_status status = tutti_team_parse(m, "node", chosen ? "machine" : value, node, &no);
+
+    if (status == TUTTI_OK)
+        status = check_node(m, *node, &no);
+    snprintf(why, bytes, "%.*s", chosen && status != TUTTI_OK ? (int)bytes - 1 : 0, no.text);
+    if (status != TUTTI_OK && chosen)
+        *node = 1;
+    return status == TUTTI_OK || chosen ? TUTTI_OK : tutti_fail(err, status, 0, "%s", no.text);
+}
+
 
 int tutti_server_rail(const tutti_server *s, int worker, const tutti_piece *p)
 {

@@ -28,6 +28,9 @@ typedef struct tutti_server_caller {
     bool taken;                  /* under monitor */
 } tutti_server_caller;
 
+/* Of what is sent at a time: so many turns, taken in order; of them, which are over. */
+typedef struct tutti_server_turns { int width; uint64_t taken, over; } tutti_server_turns;
+
 enum { COUNTS_MOST = 4 };
 
 struct tutti_server {
@@ -39,6 +42,7 @@ struct tutti_server {
     int *member;                 /* servers: ranks; ascending */
     size_t *before;              /* servers + 1: parts of those before each; the last: of all.
                                     NULL: each has as much */
+    size_t least;                /* the least part of those that have one */
     size_t *part_of;             /* members of everyone: elements of x that each serves */
     bool in_windows;             /* what workers send and get may stay in their windows */
 
@@ -83,7 +87,8 @@ struct tutti_server {
     /* the client's */
     int64_t *got;                /* servers: version of each slice that this worker has */
     _Atomic int64_t begun_ns;    /* since when all go on; 0: this worker's client does not yet */
-    tutti_monitor *monitor;      /* of taken */
+    tutti_monitor *monitor;      /* of taken and turns */
+    tutti_server_turns turns[2]; /* with setup.turns: to servers with the least part; to others */
     tutti_server_caller *callers;
     int n_callers;
 };
@@ -120,6 +125,8 @@ enum { TUTTI_SERVER_ALIGNMENT = 16, TUTTI_SERVER_EVEN = 4 };
 /* Which ranks serve: s->member, s->index. / How much each has. */
 void tutti_server_place(tutti_server *s);
 tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err);
+/* Has it more than the server with the least part? */
+bool tutti_server_is_large(const tutti_server *s, int k);
 /* The largest part of so many elements, but for where cuts fall. */
 size_t tutti_server_most(const tutti_server *s, size_t count);
 /* The rail by which a worker sends that piece: from setup.rails on, by none; -1: there are no
@@ -171,6 +178,11 @@ tutti_status tutti_server_fetch(tutti_server *s, int tensor, int64_t b, float *i
 /* Chunk j of n of a server's part of a table, of whole rows: the first get one more. */
 size_t tutti_server_chunk(size_t cols, size_t first, size_t count, int j, int n,
                           size_t *chunk_first);
+/* ---- told.c: numbers of all workers; told: so many ---- */
+
+size_t tutti_server_told_count(const tutti_method *m);
+tutti_status tutti_server_told(const tutti_server_sums *s, tutti_method *m, double *told,
+                               tutti_error *err);
 
 /* ---- server.c ---- */
 

@@ -44,6 +44,7 @@ struct tutti_server_sums {
                                     stay with those that sent them */
     size_t room;
     int places;                  /* slots; 0: room has my parts of all pieces */
+    double *told;                /* with options.told: tutti_server_told_count */
 
     /* the client's, and its lane's */
     int *mates;                  /* node: ranks of this one */
@@ -104,6 +105,7 @@ static void declare_places(tutti_server_sums *s, tutti_plan *plan)
 static tutti_status check(const tutti_method *m, const tutti_server_sums_options *o, tutti_error *err)
 {
     const int lane = tutti_engine_lane(m->engine);
+    const char *const slots = o->slots_name != NULL ? o->slots_name : "slots";
 
     if (m->workers > TREE_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -111,9 +113,9 @@ static tutti_status check(const tutti_method *m, const tutti_server_sums_options
                           m->workers, TREE_MOST);
     if (o->slots > 0 && lane > o->slots)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': lane is %d, but %d buffers are under way at a time (slots); leave lane away, "
-                          "and give slots=%d",
-                          m->ops->name, lane, o->slots, lane);
+                          "method '%s': lane is %d, but %d buffers are under way at a time (%s); leave lane away, "
+                          "and give %s=%d",
+                          m->ops->name, lane, o->slots, slots, slots, lane);
     return TUTTI_OK;
 }
 
@@ -124,7 +126,8 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
 {
     const tutti_server_setup setup = { .service = options->service, .servers = options->servers, .pieces = true,
                                        .wire = options->wire, .even = options->even, .node = options->node,
-                                       .rails = options->rails, .mixed = options->mixed, .parts = options->parts };
+                                       .rails = options->rails, .turns = options->turns,
+                                       .mixed = options->mixed, .parts = options->parts };
     tutti_server_sums *s;
     tutti_server *server;
 
@@ -147,6 +150,13 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
     s->rails = m->servers > 0 ? s->options.rails : 1;
     tutti_facility_add(m, &facility, s);
     declare_places(s, plan);
+    if (options->told)
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "server.told",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F64,
+                                      .count = tutti_server_told_count(m) },
+                      &s->told);
     return TUTTI_OK;
 }
 
@@ -296,6 +306,11 @@ void tutti_server_sums_tell(const tutti_server_sums *s, tutti_server_sums_figure
                                       .server = tutti_server_index(s->server),
                                       .served_bytes = s->served_bytes,
                                       .sums = s->ended };
+}
+
+tutti_status tutti_server_sums_agree(tutti_server_sums *s, tutti_error *err)
+{
+    return tutti_server_told(s, s->m, s->told, err);
 }
 
 /* ---- the client ---- */
