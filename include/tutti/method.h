@@ -338,12 +338,13 @@ struct tutti_method {
        bytes. 0: only where it is full.
        piece_bytes_least: tutti_recut may make them so small. 0: they stay.
        by_piece: each is updated as soon as it is exchanged; step() waits for none.
+       no_step: with by_piece: the method has a step hook for other options, which is not called.
        order: see there. forward_first: of those that are complete the one that meets the least unit
        goes first, of equals the least index; else as they became complete.
        credit: bytes of pieces under way at most, one at least; 0: no limit. */
     bool cut_bytes;
     size_t close_bytes, piece_bytes_least;
-    bool by_piece;
+    bool by_piece, no_step;
     tutti_order order;
     bool forward_first;
     size_t credit;
@@ -753,7 +754,8 @@ tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan,
      x           of a unit is as the last step left it between need and done of that unit, and
                  nowhere else: not in hooks, but in agree, hold and those of facilities
      g           is no hook's but exchange's
-     step        there is no such hook. What a method does once a step it does in pass
+     step        there is no such hook, or it is not called (m->no_step). What a method does once a
+                 step it does in pass
      exchange    may run when the next step has begun. It reads p (step, weight, group) in place
                  of m
      rate        that of the gradient's own step, as its exchanging pass began

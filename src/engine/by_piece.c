@@ -39,12 +39,13 @@ static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
                       : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->own_pace ? "keeps models that differ"
                       : m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES | TUTTI_DIRECTION)
                           ? "has an update of its own"
-                      : m->ops->step != NULL ? "has a step hook, which comes after all exchanges"
-                      : m->whole             ? "looks at the whole gradient before the first piece is exchanged"
-                      : e->merge.declared    ? "makes one update of several steps"
-                      : e->late.steps > 0    ? "applies gradients some steps late"
-                      : e->take.on           ? "decides how many samples a step has"
-                                             : NULL;
+                      : m->ops->step != NULL && !m->no_step ? "has a step hook, which comes after all exchanges"
+                      : m->whole                            ? "looks at the whole gradient before the first piece is "
+                                                              "exchanged"
+                      : e->merge.declared                   ? "makes one update of several steps"
+                      : e->late.steps > 0                   ? "applies gradients some steps late"
+                      : e->take.on                          ? "decides how many samples a step has"
+                                                            : NULL;
 
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
