@@ -183,7 +183,7 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
                           "every batch once; take a method that needs one pass, or a client that can (tutti train, "
                           "tutti.torch.prepare with a closure)",
                           m->ops->name);
-    /* with servers of their own workers need not have slices; of one that has, the server says so */
+    /* with servers of their own workers need no slices; of one that has, the server says so */
     if (m->servers > 0 && (m->traits & TUTTI_NEEDS_ALL) == 0)
         m->traits |= m->ops->traits & TUTTI_GOES_ON;
     return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0

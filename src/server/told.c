@@ -1,5 +1,5 @@
-/* told.c: what servers that sum pieces have measured, each worker and server in its process, becomes
-   figures of the run. */
+/* told.c: what servers that sum pieces have measured, each worker and server in its process,
+   becomes figures of the run. */
 #include "server_internal.h"
 
 enum { MOST, MEAN, TRIP, TRIP_MOST, BUSY, HIDDEN, SERVER, BYTES, SHARDS, FIGURES }; /* of a worker */

@@ -302,7 +302,7 @@ class Servers(Case):
             (("--method", "backup-workers(backup=3)"), "leaves none to wait for"),
             (("--method", "asgd", "--collective", "doubling"), "exchanges no gradients, for which it would be taken"),
             (("--method", "ddp", "--servers", 2), "servers is 2, but method 'ddp' has no servers; leave servers at 0, "
-             "or take a method that has (parameter-server, herring, asgd, ssp,"),
+             "or take a method that has (parameter-server, herring, byteps, asgd, ssp,"),
             (("--method", "asgd(hogwild=on)", "--servers", 1), "hogwild has no servers"),
             (("--method", "dude-asgd", "--servers", 2),
              "has 1 server, but 2 ranks only serve (servers); give --servers 1"),

@@ -23,6 +23,8 @@ CODECS = {"ef": ["ef(topk(ratio=0.05))", "ef(powersgd(rank=2),momentum=0.5)"], "
           "alq": ["alq(bucket=256,first=1,second=4)"], "amq": ["amq(bucket=256,first=1,second=4,coding=huffman)"],
           "qsgd": ["qsgd(bits=3,bucket=256,coding=elias)"], "randomk": ["randomk(ratio=0.1,block=8)"]}
 METHODS = {"parameter-server": ["parameter-server(servers=3)"],
+           "byteps": ["byteps(partition_bytes=20000)", "byteps(partition_bytes=20000,node=2,wire=fp16)",
+                      "byteps(partition_bytes=20000,priority=layer,cross_barrier=on)", "byteps(async=on)"],
            "herring": ["herring(node=2,fusion_mb=0.02,min_shard_kb=0)", "herring(servers=3,wire=fp16)"],
            "local-sgd": ["local-sgd(period=4)", "local-sgd(period=4,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))"],
            "bagua": ["bagua(algorithm=low_precision_decentralized,hierarchical=2)", "bagua(hierarchical=2)",
@@ -85,7 +87,7 @@ def one_server(s):
 AT_OWN_PACE = {"ad-psgd": pairs(2), "ad-psgd(graph=ring,roles=bipartite)": None, "rand-psgd(pace=own)": pairs(2),
                "asr-adpsgd": pairs(2), "asr-adpsgd(mixing=random-ring,rounds=2)": pairs(4),
                "prague": None, "prague(generator=random,overlap=on)": None, "h-adpsgd(super_learner=2)": None,
-               "asgd": pushes, "ssp": pushes, "backup-workers": None,
+               "asgd": pushes, "byteps(async=on)": pushes, "ssp": pushes, "backup-workers": None,
                "ringmaster-asgd(max_delay=-1)": one_server, "ringmaster-asgd(max_delay=2,stops=on)": None,
                "ringleader-asgd": None, "ringleader-asgd(table=worker)": None, "dude-asgd(table=worker)": one_server,
                "dude-asgd(group=2)": one_server, METHODS["hermes"][0]: None, "oscars(interval=2)": None}

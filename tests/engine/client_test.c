@@ -8,7 +8,7 @@
 
 /* Those that exchange gradients, and whose update is of x. */
 static const char *const exchanging[] = {
-    "ddp", "bagua", "bagua(algorithm=bytegrad)", "parameter-server", "parallax",
+    "ddp", "bagua", "bagua(algorithm=bytegrad)", "parameter-server", "parallax", "byteps(partition_bytes=1000)",
     "bytescheduler(partition_mb=0.001,cross_barrier=off)", "hetero-ring(adapt_every=1000)",
     "ata(allocation=uniform)",
     "stragglar(straggler=0)", "powersgd(rank=2)", "qsgd", "nuqsgd", "alq", "amq", "gradient-sparsification",
@@ -28,7 +28,7 @@ static const char *const determined[] = {
 /* Those that are asynchronous: with one worker. */
 static const char *const alone[] = {
     "ad-psgd", "rand-psgd", "asr-adpsgd", "bagua(algorithm=async)", "h-adpsgd", "hermes(minibatch=1,chunk=2)", "oscars",
-    "asgd(hogwild=on)",
+    "asgd(hogwild=on)", "byteps(async=on)",
     "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)",
 };
 

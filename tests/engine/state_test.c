@@ -218,6 +218,8 @@ static const struct { const char *method, *optimizer; int n; const char *codec, 
     { "parameter-server(servers=1)", "adamw(lr=0.01)", 2 },
     { "herring(node=2,fusion_mb=0.01,min_shard_kb=0)", "adamw(lr=0.01)", 4 },
     { "herring(servers=2,wire=fp16)", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "byteps(partition_bytes=1000)", "adamw(lr=0.01)", 3 },
+    { "byteps(partition_bytes=1000,cross_barrier=on,priority=layer)", "sgd(lr=0.05,momentum=0.9)", 4 },
     { "backup-workers(backup=0)", "sgd(lr=0.05,momentum=0.9)", 3 },
     { "backup-workers(backup=0,servers=2)", "adamw(lr=0.01)", 4 },
     { "powersgd(rank=2)", "sgd(lr=0.05,momentum=0.9)", 2 },
@@ -470,7 +472,7 @@ static void a_checkpoint_of_teams_is_resumed_by_the_same_teams(void **state)
 static void a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers(void **state)
 {
     static const char *const methods[] = {
-        "ddp", "parameter-server", "herring(node=none)", "backup-workers(backup=0)", "parallax"
+        "ddp", "parameter-server", "herring(node=none)", "byteps", "backup-workers(backup=0)", "parallax"
     };
 
     (void)state;

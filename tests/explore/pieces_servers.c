@@ -151,15 +151,41 @@ static tutti_status check_model(tutti_engine *e, explore_case *c, tutti_error *e
     return TUTTI_OK;
 }
 
+static uint64_t steps_of(explore_case *c, int phase)
+{
+    return 1 + explore_draw(c, phase == 0 ? "first" : phase == 1 ? "second" : "third", 4);
+}
+
+/* A rank that only serves. */
+static tutti_status serve_phases(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    tutti_group all = tutti_group_workers(m->world, 77);
+    uint64_t until = 0;
+    bool more;
+
+    for (int phase = 0; phase < PHASES; phase++) {
+        until += steps_of(c, phase) * (m->traits & TUTTI_OWN_PACE ? (uint64_t)m->workers : 1);
+        TUTTI_TRY(tutti_engine_more(e, until, &more, err));
+        EXPLORE_EXPECT(!more, "rank %d, which only serves, was given a step", m->rank);
+        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(tutti_barrier(&all, err));
+        TUTTI_TRY(tutti_engine_resume(e, err));
+    }
+    return tutti_engine_finish(e, err);
+}
+
 static tutti_status run_phases(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
     tutti_group all = tutti_group_workers(m->world, 77);
-    const bool asks = m->traits & TUTTI_OWN_PACE && explore_draw(c, "asks", 2) == 0;
+    const bool asks = m->traits & TUTTI_OWN_PACE && (m->servers > 0 || explore_draw(c, "asks", 2) == 0);
     uint64_t until = 0;
 
+    if (m->rank >= m->workers)
+        return serve_phases(e, c, err);
     for (int phase = 0; phase < PHASES; phase++) {
-        const uint64_t steps = 1 + explore_draw(c, phase == 0 ? "first" : phase == 1 ? "second" : "third", 4);
+        const uint64_t steps = steps_of(c, phase);
         bool more = true;
         until += steps * (uint64_t)m->workers;
         for (uint64_t k = 0; more && (asks || k < steps); k++) {
@@ -177,7 +203,7 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, tutti_error *er
     return check_model(e, c, err);
 }
 
-static tutti_status train(tutti_world *world, explore_case *c, const char *method, tutti_error *err)
+static tutti_status train_with(tutti_world *world, explore_case *c, const char *method, int servers, tutti_error *err)
 {
     const tutti_param whole = { .name = "w", .dims = 1, .dim = { COUNT } };
     const tutti_param parts[] = {
@@ -190,6 +216,7 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
                                             &(tutti_engine_options){
                                                 .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1,
                                                 .seed = c->seed, .initial = fill_initial, .user = c,
+                                                .servers = servers,
                                             },
                                             err);
 
@@ -198,6 +225,11 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
         status = run_phases(e, c, err);
     tutti_engine_close(e);
     return status;
+}
+
+static tutti_status train(tutti_world *world, explore_case *c, const char *method, tutti_error *err)
+{
+    return train_with(world, c, method, 0, err);
 }
 
 static int servers_of(explore_case *c)
@@ -287,6 +319,29 @@ static tutti_status parallax(tutti_world *world, explore_case *c, tutti_error *e
              "parallax(node=%d,servers=%d,partitions=%d,profile=%d,threshold=0.5,search_warmup=0,search_steps=1)", node,
              servers, (int)explore_draw(c, "partitions", 9), (int)explore_draw(c, "profile", 4));
     return train(world, c, method, err);
+}
+
+/* Chunks that are cut over up to six servers, beside the workers and of their own, or deltas that
+   they add: as many servers as machines, fewer, more, none. */
+static tutti_status byteps(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int servers = (int)explore_draw(c, "servers", (uint64_t)c->ranks), workers = c->ranks - servers;
+    const bool async = explore_draw(c, "async", 3) == 0, chunks = explore_draw(c, "chunks", 3) > 0,
+               halves = explore_draw(c, "halves", 2) == 0 && !async && (workers & (workers - 1)) == 0;
+    char method[200];
+
+    shared_of(c)->bound = async ? -1 : 0;
+    shared_of(c)->even = !async;
+    if (async)
+        snprintf(method, sizeof method, "byteps(async=on)");
+    else
+        snprintf(method, sizeof method,
+                 "byteps(partition_bytes=%d,credits=%d,priority=%s,cross_barrier=%s,node=%d,wire=%s)",
+                 chunks && c->ranks <= 4 ? 256 : 4096, 1 + (int)explore_draw(c, "credits", 4),
+                 explore_draw(c, "priority", 2) == 0 ? "fifo" : "layer",
+                 explore_draw(c, "crosses", 2) == 0 ? "off" : "on",
+                 workers % 2 == 0 && explore_draw(c, "node", 3) == 0 ? 2 : 1, halves ? "fp16" : "fp32");
+    return train_with(world, c, method, servers, err);
 }
 
 static tutti_status any(tutti_world *world, explore_case *c, tutti_error *err)
@@ -419,8 +474,8 @@ static tutti_status any_loss(void *user, double *loss, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* one: server, whatever the number of slices could be. */
-typedef struct served { const char *method; bool one; } served;
+/* one: server, whatever the number of slices could be. half: of all ranks at least only serve. */
+typedef struct served { const char *method; bool one, half; } served;
 
 static tutti_status with_servers(tutti_world *world, explore_case *c, const served *methods, size_t n, bool fails,
                                  tutti_status (*phases)(tutti_engine *e, explore_case *c, tutti_error *err),
@@ -434,6 +489,7 @@ static tutti_status with_servers(tutti_world *world, explore_case *c, const serv
 
     while (c->ranks - servers < 2)
         servers--;
+    servers = methods[which].half ? (c->ranks + 1) / 2 : servers;
     *fate_of(c) = (fate){
         .workers = c->ranks - servers,
         .first = servers > 0 ? c->ranks - servers : 0,
@@ -480,6 +536,17 @@ static tutti_status herring_goes_on(tutti_world *world, explore_case *c, tutti_e
         { "herring(node=none,fusion_mb=0.00015,min_shard_kb=0,slots=2)", false },
         { "herring(node=none,fusion_mb=0.00015,min_shard_kb=0,slots=1)", false },
         { "herring(node=none,wire=fp16)", false },
+    };
+    return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
+}
+
+static tutti_status byteps_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const served methods[] = {
+        { "byteps(partition_bytes=256,credits=2)", .half = true },
+        { "byteps(partition_bytes=256,credits=1)", .half = true },
+        { "byteps(wire=fp16)", .half = true },
+        { "byteps(async=on)", .half = true },
     };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
@@ -655,6 +722,26 @@ const explore_piece explore_server_pieces[] = {
       .rank_main = parallax,
       .deaths = true,
       .steps = 4000 },
+    { .name = "byteps",
+      .help = "servers beside workers and of their own with unequal parts, chunks by turns, deltas that are added",
+      .least = 2,
+      .most = 6,
+      .rank_main = byteps },
+    { .name = "byteps-dies",
+      .help = "the same while a rank is killed: all others end",
+      .least = 2,
+      .most = 6,
+      .rank_main = byteps,
+      .deaths = true,
+      .steps = 4000 },
+    { .name = "byteps-goes-on",
+      .help = "the same with as many servers as workers: all who are left train on and agree",
+      .least = 4,
+      .most = 6,
+      .rank_main = byteps_goes_on,
+      .judge = judge_fate,
+      .losses = 4,
+      .steps = 3000 },
     { .name = "servers-die",
       .help = "a rank is killed while others wait for its slice or its gradient: all others end",
       .least = 2,

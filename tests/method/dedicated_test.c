@@ -307,6 +307,8 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
         int workers;
     } cases[] = { { "parameter-server", "sgd(lr=0.1,momentum=0.9)", 3 },
                   { "herring(node=none,fusion_mb=0.001,min_shard_kb=0)", "adamw(lr=0.01)", 3 },
+                  { "byteps(partition_bytes=1000)", "adamw(lr=0.01)", 3 },
+                  { "byteps(async=on)", "sgd(lr=0.0625)", 1 },
                   { "parameter-server", "adamw(lr=0.01)", 2 },
                   { "backup-workers(backup=0)", "adamw(lr=0.01)", 3 },
                   { "asgd", "adamw(lr=0.01)", 1 },

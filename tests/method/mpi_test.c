@@ -14,6 +14,8 @@ static const struct { const char *name, *spec; bool follows;
     { "parameter-server", "parameter-server(servers=3)" },
     { "herring", "herring(node=2,fusion_mb=0.001,min_shard_kb=0)" },
     { "herring", "herring(servers=3,wire=fp16)" },
+    { "byteps", "byteps(partition_bytes=1000,wire=fp16)" },
+    { "byteps", "byteps(async=on)" },
     { "local-sgd", "local-sgd(period=4,outer=sgd(lr=0.7,momentum=0.9))" },
     { "palsgd", "palsgd(period=3,mix_prob=0.4)" },
     { "bagua", "bagua(hierarchical=2)" },

@@ -160,20 +160,27 @@ static void others_went_on(const scene *s)
                      (int)s->ended[r], s->text[r]);
 }
 
+/* Its workers have slices as long as there are fewer servers than machines. */
+static bool byteps(const char *method)
+{
+    return strncmp(method, "byteps", 6) == 0;
+}
+
 /* ---- what is computed ---- */
 
 static void a_step_is_the_mean_of_those_who_are_left(void **state)
 {
     static const char *const methods[] = {
         "parameter-server", "parameter-server(bucket_mb=0.0005)", "backup-workers(backup=0)",
-        "herring(fusion_mb=0.0003,min_shard_kb=0)", "herring(wire=fp16)",
+        "herring(fusion_mb=0.0003,min_shard_kb=0)", "herring(wire=fp16)", "byteps(partition_bytes=512)",
     };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
         for (int servers = 1; servers <= 3; servers += 2) {
             scene s = {
-                .method = methods[k], .workers = 4, .servers = servers, .steps = STEPS, .together = true,
+                .method = methods[k], .workers = 4, .servers = byteps(methods[k]) ? 4 : servers, .steps = STEPS,
+                .together = true,
                 .lost_before = { [1] = 3, [2] = 3 },
             };
             play(&s);
@@ -236,6 +243,8 @@ static void nobody_is_left_waiting(void **state)
     static const char *const methods[] = {
         "parameter-server",
         "herring(fusion_mb=0.0003,min_shard_kb=0,slots=2)",
+        "byteps(partition_bytes=512,credits=2)",
+        "byteps(async=on)",
         "ssp(staleness=1)",
         "backup-workers(backup=1)",
         "backup-workers(backup=2)",
@@ -257,9 +266,10 @@ static void nobody_is_left_waiting(void **state)
         for (int turn = 0; turn < 6; turn++) {
             const bool one = strstr(methods[k], "ring") != NULL || strstr(methods[k], "dude") != NULL ||
                              strstr(methods[k], "oscars") != NULL || strstr(methods[k], "hermes") != NULL,
-                       own = one || strstr(methods[k], "asgd") != NULL;
+                       own = one || strstr(methods[k], "asgd") != NULL || strstr(methods[k], "async") != NULL;
             scene s = {
-                .method = methods[k], .workers = 4, .servers = one ? 1 : 1 + turn % 3, .steps = STEPS, .asks = own
+                .method = methods[k], .workers = 4,
+                .servers = one ? 1 : byteps(methods[k]) ? 4 : 1 + turn % 3, .steps = STEPS, .asks = own
             };
             s.lost_before[turn % 4] = 1 + turn % 3;
             if (turn >= 3) /* two, of which one is lost later */
@@ -275,7 +285,7 @@ static void a_lost_slice_ends_the_run_and_is_named(void **state)
 {
     static const char *const methods[] = {
         "parameter-server", "herring",         "asgd",           "ssp(staleness=1)", "backup-workers",
-        "ringmaster-asgd",  "asgd(servers=2)", "ssp(servers=1)",
+        "ringmaster-asgd",  "asgd(servers=2)", "ssp(servers=1)", "byteps",
     };
 
     (void)state;

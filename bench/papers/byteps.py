@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Figures of BytePS: what the split over servers beside the workers and of their own is worth.
+
+bench/run byteps [--piece FIGURE] measures, judges and keeps them (bench/results/byteps.jsonl). This
+file alone prints them:
+
+    bench/papers/byteps.py [FIGURE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
+
+TUTTI names another command than that of the release. All is in virtual time: other work on the
+machine changes nothing. An exchange is that of all chunks of a step, from the beginning of the first
+to the end of the last. All ranks have a link of their own, 1 Gbit/s each way and 50 us.
+
+split     4 machines, 0 to 6 servers, 5.1 MB in 50 chunks: an exchange, of what a link carries by the
+          split (t_opt): 1.5, 1.333, 1.2, 1.091, 1 and 1 times the gradient. With 3 servers, whose part
+          is six times a machine's, 16 chunks are under way, as the option says of n and k, and they are
+          100; else 8 of 50.
+chunks    4 machines, 2 servers, chunks of 4 MB to 25.6 kB: an exchange, of t_opt.
+window    the same with 1 to 16 chunks under way.
+wire      4 machines, 2 servers: an exchange with fp32, in multiples of that with fp16."""
+import os, subprocess, sys
+
+sys.dont_write_bytecode = True
+from gossip import Papers, main  # noqa: E402
+
+STEPS = 2
+RATE = 1.25e8  # bytes a second of a link each way
+
+
+class BytePS(Papers):
+    FIGURES = ("split", "chunks", "window", "wire")
+    SAMPLES = 2000, 500
+
+    def exchange(self, servers, method):
+        """Seconds of an exchange; the summary; the command."""
+        path = os.path.join(self.folder, f"cluster-{servers}.xml")
+        with open(path, "w") as f:
+            subprocess.run([self.tutti, "platform", f"cluster(n={4 + servers},rate=1Gbps,latency=50us)"], check=True,
+                           stdout=f)
+        summary, _, command = self.train("--model", "mlp(hidden=800)", "--data", self.data, "-n", 4, "--servers",
+                                         servers, "--batch", 1, "--transport", "sim", "--platform", path,
+                                         "--step-time", 0.001, "--threads", 1, "--steps", STEPS, "--report-every",
+                                         STEPS, "--eval-every", 1000, "--final-eval", "off", "--seed", 1, "--method",
+                                         method)
+        figures = summary["method_figures"]
+        seconds = figures["exchange_seconds"][0] if figures else summary["comm_seconds"]
+        return seconds / STEPS, summary, command
+
+    def of_split(self, servers, spec):
+        """An exchange, of what the split lets it take; the same, of the gradient's bytes; the command."""
+        took, summary, command = self.exchange(servers, f"byteps({spec})")
+        gradient = 4 * summary["params"] / RATE
+        return took / gradient / summary["method_figures"]["share_of_link"], took / gradient, command
+
+    def split(self):
+        for servers in (0, 2) if self.quick else (0, 1, 2, 3, 4, 6):
+            ratio, of_gradient, command = self.of_split(servers, "partition_bytes=51200,credits=16" if servers == 3
+                                                        else "partition_bytes=102400")
+            self.row(f"byteps, 4 machines, {servers} servers, 5 MB: an exchange, of t_opt", ratio, "", command,
+                     of_gradient=of_gradient)
+
+    def chunks(self):
+        for size in (409600, 102400) if self.quick else (4096000, 1024000, 409600, 102400, 51200, 25600):
+            ratio, of_gradient, command = self.of_split(2, f"partition_bytes={size}")
+            self.row(f"byteps, 4 machines, 2 servers, chunks of {size} bytes: an exchange, of t_opt", ratio, "",
+                     command, of_gradient=of_gradient)
+
+    def window(self):
+        for credits in (1, 8) if self.quick else (1, 2, 4, 6, 8, 16):
+            ratio, of_gradient, command = self.of_split(2, f"partition_bytes=102400,credits={credits}")
+            self.row(f"byteps, 4 machines, 2 servers, {credits} chunks under way: an exchange, of t_opt", ratio, "",
+                     command, of_gradient=of_gradient)
+
+    def wire(self):
+        took = [self.exchange(2, f"byteps(partition_bytes={size},wire={wire})") for size, wire in
+                ((102400, "fp32"), (204800, "fp16"))]
+        self.row("byteps, 4 machines, 2 servers, fp16: an exchange with fp32, of this", took[0][0] / took[1][0], "",
+                 took[1][2])
+
+
+if __name__ == "__main__":
+    main(__doc__, "byteps", BytePS, BytePS.FIGURES)

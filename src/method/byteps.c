@@ -1,0 +1,369 @@
+/* byteps: synchronous data parallelism by servers, some beside the workers and some on machines of
+   their own, each with the part of the gradient with which all links are busy for as long. Jiang,
+   Zhu, Lan, Yi, Cui, Guo, "A Unified Architecture for Accelerating Distributed DNN Training in
+   Heterogeneous GPU/CPU Clusters", OSDI 2020.
+     n machines with workers, k that only serve, M bytes of a gradient, B bytes a second of a link
+     each way, D = n^2 + k n - 2 k, 0 <= k <= n
+     of M a machine that only serves sums   2 (n - 1) / D
+            one with workers sums           (n - k) / D
+     each link carries, each way            2 n (n - 1) M / D = B t_opt
+   With k = 0 that is the parameter server with co-located servers, which sends what an all-reduce
+   does. With k = n it is the classic one, whose workers serve nothing.
+     1. a machine       its workers sum their weighted gradients (reduce-scatter, gather at the
+                        first)
+     2. its first       cuts each chunk of the gradient over all servers by those parts, and sends
+                        them at once; up to `credits` chunks are under way
+     3. server          when all have sent theirs: the sum, to all of them
+     4. a machine       hands the sum on; every worker makes the update
+   Servers only add, so every optimiser, clipping and share of a step of ddp works, to its bits.
+   With async=on nobody waits for others, and the same machines hold the one model by those parts:
+     worker             x' := one step of its optimiser from x; sends x' - x; x := what comes back
+     server             model := model + what is sent, which begins as the initial weights; answers
+                        at once
+   A sum of all that was ever sent and of the initial weights is the model, whatever comes first.
+
+   Differs from the paper and its release (bytedance/byteps):
+   1. A chunk is cut over all servers in the proportion of the parts. The release hashes whole
+      chunks to servers, so shares are right on average over many.
+   2. Chunks are cut from the flat gradient: small tensors share one. The release cuts tensor by
+      tensor.
+   3. Push and pull are one exchange: a server answers a worker only with the sum of the round that
+      its push was for, and has the next push of a chunk only when all have been answered. In the
+      release the first push of the next round overwrites what a slow worker has yet to pull.
+   4. `credits` covers a chunk from push to pull. In the release it covers the reduction inside a
+      machine, and is off. The head of the queue is never overtaken by a smaller chunk.
+   5. With more servers than machines all of them serve, alike: time stays M / B, which is that of a
+      worker's link, and each has less to add. The release refuses it.
+   6. Sums are in the one order of summation and not in that of arrival.
+   7. A worker sends one chunk at a time, and more to servers whose part is larger (server.h,
+      turns): messages that are sent at a time share a link alike.
+   8. async=on: every worker goes at its own pace, where those of a machine wait for each other in
+      the release. Its store begins as zeros and not as the weights. */
+#include <errno.h>
+#include <string.h>
+
+#include "tutti/server.h"
+
+typedef struct byteps {
+    int64_t partition, credits;
+    int priority, wire;
+    bool cross_barrier, async;
+    const char *node;
+    tutti_server_sums *sums;          /* NULL: async */
+    tutti_server *server;             /* of async */
+    float *before;                    /* n, of async: x before the step */
+    int machines, workers_of_machine; /* n */
+    uint32_t *parts;                  /* of each server, within declare() */
+    char why[300];                    /* node=auto: why workers are machines of their own; "": nothing to tell */
+} byteps;
+enum { SERVE };                       /* service */
+enum { FIFO, LAYER };
+enum { UNIT = 64, PARTS_MOST = (1 << 24) - 1 }; /* of tutti_server_setup */
+
+static const tutti_option byteps_options[] = {
+    { "partition_bytes", TUTTI_INT, TUTTI_AT(byteps, partition), 4096000, 256, 68719476736.0, NULL,
+      "bytes of a chunk, rounded up to 64; each server that has a part gets 64 of a full one at least",
+      "async=off" },
+    { "credits", TUTTI_INT, TUTTI_AT(byteps, credits), 8, 1, 64, NULL,
+      "chunks under way at a time, from push to pull, at most; each has a thread. Links are busy all the time with 4 "
+      "(n - 1) / (n - k) or more",
+      "async=off" },
+    { "priority", TUTTI_CHOICE, TUTTI_AT(byteps, priority), FIFO, 0, 1, "fifo|layer",
+      "fifo: chunks go as they become ready; layer: of those that are ready what the next forward needs first",
+      "async=off" },
+    { "cross_barrier", TUTTI_BOOL, TUTTI_AT(byteps, cross_barrier), 0, 0, 1, NULL,
+      "a layer's forward waits for its own parameters and not for the end of the step",
+      "async=off" },
+    { "node", TUTTI_TEXT, TUTTI_AT(byteps, node), 0, 0, 0, "auto",
+      "which workers are a machine and sum first: those of a machine, that many of consecutive ranks, or none; auto: "
+      "of a machine if there are several, alike, of 2, 4, 8, ...",
+      "async=off" },
+    { "wire", TUTTI_CHOICE, TUTTI_AT(byteps, wire), 0, 0, 1, "fp32|fp16",
+      "what travels between machines, both ways; servers add in fp32" },
+    { "async", TUTTI_BOOL, TUTTI_AT(byteps, async), 0, 0, 1, NULL,
+      "nobody waits for others: a worker updates by itself, and servers add what that has changed to the one model" },
+    { 0 }
+};
+
+/* ---- the split ---- */
+
+typedef struct split { /* of M */
+    double server, machine, link; /* link: bytes each way that every link carries */
+} split;
+
+static split split_of(int machines, int servers)
+{
+    const double n = machines, k = servers, d = n * n + k * n - 2 * k;
+
+    if (machines == 1)
+        return (split){ 0 };
+    if (servers >= machines) /* a worker's own link is what all wait for */
+        return (split){ .server = 1 / k, .link = 1 };
+    return (split){ .server = k > 0 ? 2 * (n - 1) / d : 0, .machine = (n - k) / d, .link = 2 * n * (n - 1) / d };
+}
+
+/* Whole numbers in that proportion; of thousands of machines rounded. All alike: nothing to say. */
+static tutti_status set_parts(const tutti_method *m, byteps *s, tutti_error *err)
+{
+    const uint64_t n = (uint64_t)s->machines, k = (uint64_t)m->servers;
+    uint64_t server = 2 * (n - 1), machine = n - k;
+
+    if (k == 0 || k >= n)
+        return TUTTI_OK;
+    while (k * server + n * machine > PARTS_MOST) {
+        server = (server + 1) / 2;
+        machine = (machine + 1) / 2;
+    }
+    s->parts = tutti_alloc(n + k, sizeof *s->parts);
+    if (s->parts == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'byteps'");
+    for (uint64_t i = 0; i < n + k; i++)
+        s->parts[i] = (uint32_t)(i < n ? machine : server);
+    return TUTTI_OK;
+}
+
+/* ---- from declare to open ---- */
+
+/* A run on one machine is as one on many: every worker is a machine by itself. */
+static tutti_status choose_machines(tutti_method *m, byteps *s, tutti_error *err)
+{
+    const bool chosen = strcmp(s->node, "auto") == 0;
+
+    TUTTI_TRY(tutti_server_node(m, s->node, &s->workers_of_machine, s->why, sizeof s->why, err));
+    if (chosen && s->workers_of_machine == m->workers)
+        s->workers_of_machine = 1;
+    s->machines = m->workers / s->workers_of_machine;
+    return TUTTI_OK;
+}
+
+static tutti_status set_chunks(tutti_method *m, const byteps *s, tutti_error *err)
+{
+    const int servers = m->servers >= s->machines ? m->servers : s->machines + m->servers;
+
+    if (s->machines > 1 && s->partition < (int64_t)servers * UNIT)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'byteps': partition_bytes is %lld, but %d servers have a part of each chunk, of %d "
+                          "bytes at least; give %d or more, some millions as a rule",
+                          (long long)s->partition, servers, (int)UNIT, servers * UNIT);
+    m->cut_bytes = true;
+    m->piece_bytes = m->first_piece_bytes = ((size_t)s->partition + UNIT - 1) / UNIT * UNIT;
+    if (s->priority == LAYER) {
+        m->order = TUTTI_ORDER_LED;
+        m->forward_first = true;
+    }
+    m->by_piece = m->no_step = s->cross_barrier;
+    return s->cross_barrier ? tutti_by_piece_check(m, err) : TUTTI_OK;
+}
+
+static tutti_status declare_sums(tutti_method *m, byteps *s, tutti_plan *plan, tutti_error *err)
+{
+    TUTTI_TRY(set_chunks(m, s, err));
+    return tutti_server_sums_declare(&s->sums, m, plan,
+                                     &(tutti_server_sums_options){ .service = SERVE,
+                                                                   .node = s->workers_of_machine,
+                                                                   .turns = true,
+                                                                   .mixed = s->parts != NULL,
+                                                                   .parts = s->parts,
+                                                                   .wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16,
+                                                                   .slots = (int)s->credits,
+                                                                   .slots_name = "credits",
+                                                                   .told = true },
+                                     err);
+}
+
+static tutti_status async_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+
+static tutti_status declare_async(tutti_method *m, byteps *s, tutti_plan *plan, tutti_error *err)
+{
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "byteps.before",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = m->rank < m->workers ? m->n : 0 },
+                  &s->before);
+    return tutti_server_declare(&s->server, m, plan,
+                                &(tutti_server_setup){ .rule = async_rule,
+                                                       .service = SERVE,
+                                                       .mixed = s->parts != NULL,
+                                                       .parts = s->parts,
+                                                       .wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16 },
+                                err);
+}
+
+static tutti_status byteps_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    byteps *s = m->self;
+    tutti_status status;
+
+    s->workers_of_machine = 1;
+    s->machines = m->workers;
+    if (!s->async)
+        TUTTI_TRY(tutti_fail_within(err, choose_machines(m, s, err), "method 'byteps'"));
+    TUTTI_TRY(set_parts(m, s, err));
+    status = s->async ? declare_async(m, s, plan, err) : declare_sums(m, s, plan, err);
+    tutti_free(s->parts);
+    s->parts = NULL;
+    return status;
+}
+
+static tutti_status byteps_open(tutti_method *m, tutti_error *err)
+{
+    const byteps *s = m->self;
+    const split of = split_of(s->machines, m->servers);
+
+    (void)err;
+    if (m->rank > 0 || m->workers == 1)
+        return TUTTI_OK;
+    if (s->why[0] != 0)
+        tutti_event(m, "machines", "every worker is a machine by itself: %s", s->why);
+    if (s->machines == 1)
+        tutti_event(m, "split",
+                    "all %d workers are one machine, which sums by itself and sends nothing to servers; node=none lets "
+                    "each of them send",
+                    m->workers);
+    else if (m->servers > s->machines)
+        tutti_event(m, "split",
+                    "%d servers sum %.4g of the gradient each, %d machines none; each link of a machine carries all of "
+                    "it each way, as with %d servers: more do not help",
+                    m->servers, of.server, s->machines, s->machines);
+    else
+        tutti_event(m, "split",
+                    "%d servers sum %.4g of the gradient each, %d machines %.4g; each link carries %.4g of it each "
+                    "way, so a step's exchange takes %.4g of what it takes without servers",
+                    m->servers, of.server, s->machines, of.machine, of.link,
+                    of.link / split_of(s->machines, 0).link);
+    return TUTTI_OK;
+}
+
+/* ---- a step ---- */
+
+static tutti_status byteps_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    const byteps *s = m->self;
+
+    (void)err;
+    if (s->async)
+        p->exchange = false;
+    else
+        tutti_server_sums_watch(s->sums, false);
+    return TUTTI_OK;
+}
+
+static tutti_status byteps_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
+{
+    return tutti_server_sums_exchange(((byteps *)m->self)->sums, p, err);
+}
+
+/* The worker's own update, what it has changed to the servers, and what they have by then. */
+static tutti_status async_step(tutti_method *m, byteps *s, tutti_error *err)
+{
+    tutti_server_answers answers;
+
+    tutti_copy(m->device, m->n, m->x, s->before);
+    TUTTI_TRY(tutti_base_step(m, err));
+    tutti_copy(m->device, m->n, m->x, m->g);
+    tutti_axpy(m->device, m->n, -1, s->before, m->g);
+    TUTTI_TRY(tutti_server_push(s->server, 0, 0, m->g, m->x, &answers, err));
+    tutti_stale(m, answers.delay);
+    return TUTTI_OK;
+}
+
+static tutti_status byteps_step(tutti_method *m, tutti_error *err)
+{
+    byteps *s = m->self;
+
+    if (s->async)
+        return async_step(m, s, err);
+    tutti_server_sums_watch(s->sums, true);
+    return tutti_base_step(m, err);
+}
+
+/* Within this server's part: one after the other, so what it answers is of one version. */
+static tutti_status async_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    tutti_server *server = ((byteps *)m->self)->server;
+
+    tutti_server_add(server, 1, r->in);
+    return tutti_server_give(server, &r->note, 1, 0, err);
+}
+
+static tutti_status byteps_agree(tutti_method *m, tutti_error *err)
+{
+    const byteps *s = m->self;
+    const split of = split_of(s->machines, m->servers);
+
+    TUTTI_TRY(s->async ? tutti_server_agree(s->server, err) : tutti_server_sums_agree(s->sums, err));
+    if (m->rank >= m->workers || m->workers == 1)
+        return TUTTI_OK;
+    tutti_metric(m, "machines", -1, s->machines);
+    tutti_metric(m, "servers", -1, m->servers);
+    tutti_metric(m, "share_of_machine", -1, of.machine);
+    tutti_metric(m, "share_of_server", -1, of.server);
+    tutti_metric(m, "share_of_link", -1, of.link);
+    return TUTTI_OK;
+}
+
+static tutti_status serve(tutti_method *m, tutti_error *err)
+{
+    const byteps *s = m->self;
+    return s->async ? tutti_server_run(s->server, err) : tutti_server_sums_run(s->sums, err);
+}
+
+/* ---- the row ---- */
+
+enum {
+    SYNC = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_KNOWS_ROWS,
+    ASYNC = TUTTI_OWN_PACE | TUTTI_SERVERS
+};
+
+/* Workers serve, unless there are as many servers as machines: the engine adds GOES_ON then. A led
+   lane needs its leader, and what overlaps with the next step has no end at which others could go
+   on. */
+static unsigned byteps_traits(const void *self)
+{
+    const byteps *s = self;
+
+    if (s->async)
+        return ASYNC;
+    return s->priority == LAYER || s->cross_barrier ? SYNC | TUTTI_NEEDS_ALL : SYNC;
+}
+
+static const tutti_service byteps_services[] = { [SERVE] = { "server", serve }, { 0 } };
+
+static const char *const byteps_constraints[] = {
+    "the bits of ddp with wire=fp32, with every optimiser, clip-norm, nonfinite and batch-share",
+    "--servers k ranks only serve, say each on a machine of its own; as many as there are machines help at most",
+    "machines have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there is one; where they "
+    "are not so node=auto takes every worker as a machine, and says so",
+    "of tables (ctr, wordlm) rows go from every worker to the servers, and the rows of all workers come back",
+    "cross_barrier needs an optimizer of the run's own, and no clip-norm, loss-scale or nonfinite=skip",
+    "async=on: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
+    "ones; what workers change is added and not averaged, so a learning rate is divided by their number; optimizer "
+    "state is each worker's own; there is no bound on the delay (ssp has one); tables travel whole",
+    "a lost server ends the run (exit code 3), and so does a lost worker that serves; with as many servers as machines "
+    "the step takes the mean of those who are left, and the rest of a machine leaves with its worker, "
+    "unless nonfinite=skip, loss-scale, priority=layer or cross_barrier asks for all in every step",
+    NULL
+};
+
+const tutti_method_ops tutti_method_byteps = {
+    .name = "byteps",
+    .title = "BytePS: servers beside the workers and on machines of their own",
+    .authors = "Jiang, Zhu, Lan, Yi, Cui, Guo",
+    .year = 2020,
+    .family = "server",
+    .axes = { "servers, machines first", "every step, or none", "fp32 or fp16", "chunks, several under way",
+              "replicated, sums at servers", "any" },
+    .constraints = byteps_constraints,
+    .options = byteps_options,
+    .self_bytes = sizeof(byteps),
+    .traits = SYNC | ASYNC | TUTTI_NEEDS_ALL | TUTTI_GOES_ON,
+    .traits_of = byteps_traits,
+    .services = byteps_services,
+    .declare = byteps_declare,
+    .open = byteps_open,
+    .pass = byteps_pass,
+    .exchange = byteps_exchange,
+    .step = byteps_step,
+    .agree = byteps_agree,
+};

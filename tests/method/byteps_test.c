@@ -1,0 +1,451 @@
+/* Goal: what byteps.md asks of BytePS on ranks that are real threads: ddp's bits for every number
+   of servers of their own, chunk, window and machine; the paper's split, whose parts sum to all and
+   load all links alike; without servers the parameter server to the byte, with as many as machines
+   the classic one; exact traffic of every pair; chunks under way; what is refused. Times in virtual
+   time are tests/cli/byteps_test.py's, schedules tests/explore's. */
+#include "trial.h"
+
+static trial byteps_of(const char *method, const char *optimizer, int steps, int servers)
+{
+    trial t = trial_of(method, optimizer, steps);
+    t.options.servers = servers;
+    return t;
+}
+
+/* Sums of these depend on the order of adding. */
+static float rough(int rank, uint64_t step, size_t i, float x)
+{
+    const uint64_t draw = tutti_random((tutti_rng){ (uint64_t)rank, step, 3 }, i);
+
+    return x * 0.37f + (float)((double)(draw >> 11) * 0x1p-53 - 0.5) * (float)(1 + draw % 1000);
+}
+
+/* ---- bits ---- */
+
+static void check_bits(const char *method, const char *optimizer, int n, int servers, double clip, int64_t share)
+{
+    static int64_t shares[TRIAL_RANKS];
+    trial a = byteps_of(method, optimizer, 4, servers), b = trial_of("ddp", optimizer, 4);
+
+    shares[0] = 2 * n;
+    for (int r = 1; r < n; r++) {
+        shares[r] = r * share % 4;
+        shares[0] -= shares[r];
+    }
+    a.gradient = b.gradient = rough;
+    a.options.clip_norm = b.options.clip_norm = clip;
+    a.options.batch_of = b.options.batch_of = share > 0 ? shares : NULL;
+    trial_run(&a, n + servers);
+    trial_run(&b, n);
+    for (int r = 0; r < n; r++)
+        for (int s = 0; s <= 4; s++)
+            if (!trial_same(&a, a.x[r][s], b.x[r][s]))
+                fail_msg("%s with %s on %d and %d servers: after step %d worker %d differs from ddp", method, optimizer,
+                         n, servers, s, r);
+    trial_drop(&a);
+    trial_drop(&b);
+}
+
+static void every_bit_is_ddps(void **state)
+{
+    static const char *const forms[] = {
+        "byteps",
+        "byteps(partition_bytes=1000,credits=1)",
+        "byteps(partition_bytes=700,credits=3)",
+        "byteps(partition_bytes=600,priority=layer)",
+        "byteps(partition_bytes=600,cross_barrier=on)",
+        "byteps(partition_bytes=800,cross_barrier=on,priority=layer,credits=2)",
+    };
+    static const int servers[] = { 0, 1, 2, 4 };
+
+    (void)state;
+    for (size_t f = 0; f < TUTTI_LENGTH(forms); f++) {
+        const bool crosses = strstr(forms[f], "cross") != NULL;
+        for (size_t k = 0; k < TUTTI_LENGTH(servers); k++)
+            check_bits(forms[f], k % 2 == 0 ? "sgd(lr=0.1,momentum=0.9)" : "adamw(lr=0.01)", 4, servers[k],
+                       f % 2 == 1 && !crosses ? 5 : 0, (int64_t)k % 3);
+        check_bits(forms[f], "sgd(lr=0.1)", 3, 5, 0, 0);
+        check_bits(forms[f], "adamw(lr=0.01)", 2, 1, 0, 2);
+        check_bits(forms[f], "sgd(lr=0.1)", 7, 1, 0, 0);
+    }
+}
+
+static void machines_sum_first_to_the_same_bits(void **state)
+{
+    static const struct { const char *method; int n, servers; } cases[] = {
+        { "byteps(node=2,partition_bytes=1000)", 4, 0 },  { "byteps(node=2,partition_bytes=1000)", 4, 1 },
+        { "byteps(node=2,credits=2)", 6, 2 },             { "byteps(node=2,partition_bytes=700)", 4, 3 },
+        { "byteps(node=4,partition_bytes=700)", 4, 2 },   { "byteps(node=machine)", 3, 1 },
+        { "byteps(node=2,partition_bytes=700,priority=layer,cross_barrier=on)", 4, 1 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
+        check_bits(cases[k].method, "sgd(lr=0.1,momentum=0.9)", cases[k].n, cases[k].servers, 0, (int64_t)k % 2);
+}
+
+static void one_worker_is_single_and_sends_nothing(void **state)
+{
+    (void)state;
+    for (int servers = 0; servers <= 2; servers++) {
+        trial a = byteps_of("byteps", "adamw(lr=0.01)", 5, servers), b = trial_of("single", "adamw(lr=0.01)", 5);
+        trial_run(&a, 1 + servers);
+        trial_run(&b, 1);
+        for (int s = 0; s <= 5; s++)
+            assert_true(trial_same(&a, a.x[0][s], b.x[0][s]));
+        assert_int_equal(a.figures[0].bytes_sent + a.figures[0].messages_sent, 0);
+        trial_drop(&a);
+        trial_drop(&b);
+    }
+}
+
+static void a_step_that_is_not_finite_is_ddps(void **state)
+{
+    trial b = trial_of("ddp", "sgd(lr=0.0625)", 6);
+
+    (void)state;
+    b.gradient = trial_bad;
+    b.options.nonfinite = TUTTI_NONFINITE_SKIP;
+    trial_run(&b, 4);
+    for (int servers = 0; servers <= 4; servers += 2) {
+        trial a = byteps_of("byteps(partition_bytes=2000)", "sgd(lr=0.0625)", 6, servers);
+        a.gradient = trial_bad;
+        a.options.nonfinite = TUTTI_NONFINITE_SKIP;
+        trial_run(&a, 4 + servers);
+        for (int r = 0; r < 4; r++) {
+            assert_int_equal(a.figures[r].skipped, 1);
+            assert_true(trial_same(&a, a.x[r][6], b.x[0][6]));
+        }
+        trial_drop(&a);
+    }
+    trial_drop(&b);
+}
+
+/* Gradients of few bits are exact as halves, and so are their means here. */
+static void halves_are_exact_where_fp16_is_and_the_same_on_all(void **state)
+{
+    (void)state;
+    for (int servers = 0; servers <= 4; servers++)
+        for (int kind = 0; kind < 2; kind++) {
+            trial a = byteps_of("byteps(wire=fp16,partition_bytes=1000)", "sgd(lr=0.0625)", 5, servers),
+                  b = trial_of("ddp", "sgd(lr=0.0625)", 5);
+            a.gradient = b.gradient = kind == 0 ? trial_constant : trial_quadratic;
+            trial_run(&a, 4 + servers);
+            trial_run(&b, 4);
+            for (int r = 0; r < 4; r++)
+                for (int s = 0; s <= 5; s++) {
+                    assert_true(trial_same(&a, a.x[r][s], a.x[0][s]));
+                    assert_true(kind == 0 ? trial_same(&a, a.x[r][s], b.x[r][s])
+                                          : trial_apart(&a, a.x[r][s], b.x[r][s]) < 1e-3);
+                }
+            trial_drop(&a);
+            trial_drop(&b);
+        }
+}
+
+/* ---- the split ---- */
+
+/* k M_cpu + n M_gpu = M; both kinds of machines carry as much each way; without servers as in an
+   all-reduce, with n of them M / B. */
+static void the_split_is_the_papers_and_loads_all_links_alike(void **state)
+{
+    static const struct { int n, k; double server, machine, link; } table[] = { /* the sheet's */
+        { 4, 0, 0, 0.25, 1.5 }, { 4, 1, 1.0 / 3, 1.0 / 6, 4.0 / 3 }, { 4, 2, 0.3, 0.1, 1.2 }, { 4, 4, 0.25, 0, 1 },
+        { 2, 1, 0.5, 0.25, 1 }, { 3, 5, 0.2, 0, 1 },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(table); c++) {
+        const int n = table[c].n, k = table[c].k;
+        trial t = byteps_of("byteps", "sgd(lr=0.1)", 1, k);
+        double server, machine, link;
+        trial_run(&t, n + k);
+        server = trial_metric(&t, "share_of_server", -1);
+        machine = trial_metric(&t, "share_of_machine", -1);
+        link = trial_metric(&t, "share_of_link", -1);
+        assert_true(fabs(server - table[c].server) < 1e-12 && fabs(machine - table[c].machine) < 1e-12);
+        assert_true(fabs(link - table[c].link) < 1e-12);
+        assert_true(fabs(k * server + n * machine - 1) < 1e-12);
+        assert_true(fabs(1 + (n - 2) * machine - link) < 1e-12);
+        assert_true(k == 0 || k > n || fabs(n * server - link) < 1e-12);
+        trial_drop(&t);
+    }
+}
+
+/* ---- traffic ---- */
+
+enum { ALL = 1533, STEPS = 5 };
+
+/* Where part j begins of a chunk of `count` elements. */
+static uint64_t begin(const uint32_t *parts, int n, int j, uint64_t count)
+{
+    uint64_t before = 0, all = 0;
+
+    for (int i = 0; i < n; i++) {
+        all += parts[i];
+        before += i < j ? parts[i] : 0;
+    }
+    return before == all ? count : count / 16 * before / all * 16;
+}
+
+static void each_pair_sends_what_the_split_says(void **state)
+{
+    static const struct { int n, k, bytes; uint32_t parts[TRIAL_RANKS]; } cases[] = {
+        { 4, 0, 0, { 1, 1, 1, 1 } },
+        { 4, 1, 0, { 3, 3, 3, 3, 6 } },
+        { 4, 2, 0, { 2, 2, 2, 2, 6, 6 } },
+        { 4, 2, 2048, { 2, 2, 2, 2, 6, 6 } },
+        { 4, 1, 1024, { 3, 3, 3, 3, 6 } },
+        { 4, 4, 2048, { 0, 0, 0, 0, 1, 1, 1, 1 } },
+        { 2, 1, 0, { 1, 1, 2 } },
+        { 3, 5, 1024, { 0, 0, 0, 1, 1, 1, 1, 1 } },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        const int n = cases[c].n, ranks = n + cases[c].k;
+        const uint32_t *parts = cases[c].parts;
+        const uint64_t each = cases[c].bytes > 0 ? (uint64_t)cases[c].bytes / 4 : ALL;
+        char method[80];
+        trial t;
+        snprintf(method, sizeof method, "byteps(partition_bytes=%d)", cases[c].bytes > 0 ? cases[c].bytes : 4096000);
+        t = byteps_of(method, "sgd(lr=0.0625)", STEPS, cases[c].k);
+        trial_run(&t, ranks);
+        for (int i = 0; i < ranks; i++)
+            for (int j = 0; j < ranks && t.workers == n; j++) {
+                uint64_t bytes = 0, messages = 0;
+                for (uint64_t at = 0; at < ALL && i != j; at += each) {
+                    const uint64_t count = ALL - at < each ? ALL - at : each,
+                                   mine = begin(parts, ranks, i + 1, count) - begin(parts, ranks, i, count),
+                                   its = begin(parts, ranks, j + 1, count) - begin(parts, ranks, j, count);
+                    bytes += STEPS * 4 * ((i < n ? its : 0) + (j < n ? mine : 0));
+                    messages += STEPS * (uint64_t)((i < n && its > 0) + (j < n && mine > 0));
+                }
+                if (t.bytes[i][j] != bytes)
+                    fail_msg("%s on %d and %d: %d sent %d %llu bytes, expected %llu", method, n, cases[c].k, i, j,
+                             (unsigned long long)t.bytes[i][j], (unsigned long long)bytes);
+                assert_int_equal(t.messages[i][j], messages);
+            }
+        trial_drop(&t);
+    }
+}
+
+/* Of a rank each way, per step, what the formula says but for a rounding a chunk and server. */
+static void links_carry_what_the_formula_says(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++)
+        for (int k = 0; k <= n; k++) {
+            trial t = byteps_of("byteps(partition_bytes=2048)", "sgd(lr=0.0625)", 1, k);
+            double want;
+            trial_run(&t, n + k);
+            want = 4.0 * ALL * trial_metric(&t, "share_of_link", -1);
+            for (int i = 0; i < n + k; i++) {
+                uint64_t out = 0, in = 0;
+                for (int j = 0; j < n + k; j++) {
+                    out += i != j ? t.bytes[i][j] : 0;
+                    in += i != j ? t.bytes[j][i] : 0;
+                }
+                assert_int_equal(out, in);
+                assert_true(fabs((double)out - want) <= 3.0 * 64 * n);
+            }
+            trial_drop(&t);
+        }
+}
+
+static void check_same_traffic(const char *method, const char *other, int n, int servers)
+{
+    trial a = byteps_of(method, "sgd(lr=0.1)", 4, servers), b = byteps_of(other, "sgd(lr=0.1)", 4, servers);
+
+    trial_run(&a, n + servers);
+    trial_run(&b, n + servers);
+    for (int r = 0; r < n; r++)
+        assert_true(trial_same(&a, a.x[r][4], b.x[r][4]));
+    assert_memory_equal(a.bytes, b.bytes, sizeof a.bytes);
+    assert_memory_equal(a.messages, b.messages, sizeof a.messages);
+    trial_drop(&a);
+    trial_drop(&b);
+}
+
+/* In chunks as large as its buckets. */
+static void without_servers_it_is_the_parameter_server_and_with_n_the_classic_one(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 5; n++)
+        check_same_traffic("byteps", "parameter-server", n, 0);
+    for (int n = 1; n <= 4; n++)
+        check_same_traffic("byteps", "parameter-server", n, n);
+    check_same_traffic("byteps", "parameter-server", 3, 5);
+}
+
+/* Layers first: worker 0 tells each other worker every chunk, in a message without payload. */
+static void a_led_lane_sends_a_turn_for_each_chunk(void **state)
+{
+    trial a = byteps_of("byteps(partition_bytes=1024)", "sgd(lr=0.1)", STEPS, 1),
+          b = byteps_of("byteps(partition_bytes=1024,priority=layer)", "sgd(lr=0.1)", STEPS, 1);
+
+    (void)state;
+    trial_run(&a, 5);
+    trial_run(&b, 5);
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < 5; j++) {
+            assert_int_equal(a.bytes[i][j], b.bytes[i][j]);
+            assert_int_equal(b.messages[i][j] - a.messages[i][j], i == 0 && j > 0 && j < 4 ? STEPS * 6 : 0);
+        }
+    trial_drop(&a);
+    trial_drop(&b);
+}
+
+/* ---- chunks under way ---- */
+
+static void no_more_chunks_are_under_way_than_credits(void **state)
+{
+    (void)state;
+    for (int credits = 1; credits <= 8; credits *= 2)
+        for (int kind = 0; kind < 3; kind++) {
+            char method[120];
+            trial t;
+            snprintf(method, sizeof method, "byteps(credits=%d,partition_bytes=500%s)", credits,
+                     kind == 0 ? "" : kind == 1 ? ",node=2" : ",wire=fp16,priority=layer");
+            t = byteps_of(method, "sgd(lr=0.1)", 4, 1);
+            trial_run(&t, 5);
+            for (int r = 0; r < 4; r++) {
+                assert_true(trial_metric(&t, "slots_most", r) >= 1 && trial_metric(&t, "slots_most", r) <= credits);
+                assert_true(trial_metric(&t, "hidden_seconds", r) <= trial_metric(&t, "exchange_seconds", r));
+            }
+            trial_drop(&t);
+        }
+}
+
+/* ---- async ---- */
+
+/* Initial weights and all that was ever sent: in numbers that float32 has exactly. */
+static void what_workers_change_is_conserved(void **state)
+{
+    static const struct { int n, servers; } sizes[] = { { 1, 0 }, { 1, 1 }, { 2, 0 }, { 3, 1 }, { 4, 0 },
+                                                        { 4, 1 }, { 4, 2 }, { 4, 4 }, { 3, 5 } };
+
+    (void)state;
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+        for (int kind = 0; kind < 4; kind++) {
+            const int n = sizes[p].n, ranks = n + sizes[p].servers;
+            trial t = byteps_of(kind == 3 ? "byteps(async=on,wire=fp16)" : "byteps(async=on)", "sgd(lr=0.0625)", 8,
+                                sizes[p].servers);
+            t.gradient = trial_constant;
+            t.asks = kind == 1;
+            t.show = kind == 2;
+            trial_run(&t, ranks);
+            for (size_t i = 0; i < trial_size(&t); i++) {
+                double want = trial_initial_value(i);
+                for (int r = 0; r < n; r++)
+                    want -= 0.0625 * t.done[r] * (double)trial_constant(r, 0, i, 0);
+                for (int r = 0; r < ranks; r++)
+                    if (t.x[r][8][i] != (float)want)
+                        fail_msg("%s on %d and %d servers, rank %d, element %zu: %.9g, expected %.9g", t.method, n,
+                                 sizes[p].servers, r, i, (double)t.x[r][8][i], want);
+            }
+            trial_drop(&t);
+        }
+}
+
+/* x + (x' - x) is x' but for its rounding, and x' itself where numbers are few bits. */
+static void one_worker_alone_is_local_sgd(void **state)
+{
+    static const char *const optimizers[] = { "sgd(lr=0.0625)", "sgd(lr=0.1,momentum=0.9)", "adamw(lr=0.01)" };
+
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
+        for (int servers = 0; servers <= 1; servers++) {
+            trial a = byteps_of("byteps(async=on)", optimizers[o], 6, servers),
+                  b = trial_of("single", optimizers[o], 6);
+            a.gradient = b.gradient = o == 0 ? trial_constant : trial_quadratic;
+            trial_run(&a, 1 + servers);
+            trial_run(&b, 1);
+            for (int s = 0; s <= 6; s++)
+                assert_true(o == 0 ? trial_same(&a, a.x[0][s], b.x[0][s])
+                                   : trial_apart(&a, a.x[0][s], b.x[0][s]) < 1e-4);
+            trial_drop(&a);
+            trial_drop(&b);
+        }
+}
+
+/* Each pair sends what the other has of the model, once a gradient each way; the end gathers it. */
+static void async_sends_by_the_same_parts(void **state)
+{
+    static const struct { int n, k; uint32_t parts[TRIAL_RANKS]; } cases[] = {
+        { 4, 0, { 1, 1, 1, 1 } }, { 4, 2, { 2, 2, 2, 2, 6, 6 } }, { 3, 3, { 0, 0, 0, 1, 1, 1 } },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        const int n = cases[c].n, ranks = n + cases[c].k;
+        const uint32_t *parts = cases[c].parts;
+        trial t = byteps_of("byteps(async=on)", "sgd(lr=0.0625)", STEPS, cases[c].k);
+        uint64_t beyond = 0;
+        trial_run(&t, ranks);
+        for (int i = 0; i < ranks; i++)
+            for (int j = 0; j < ranks; j++) {
+                const uint64_t mine = begin(parts, ranks, i + 1, ALL) - begin(parts, ranks, i, ALL),
+                               its = begin(parts, ranks, j + 1, ALL) - begin(parts, ranks, j, ALL),
+                               want = STEPS * 4 * ((i < n ? its : 0) + (j < n ? mine : 0));
+                if (i != j && t.bytes[i][j] < want)
+                    fail_msg("%s on %d and %d: %d sent %d %llu bytes, expected %llu", t.method, n, cases[c].k, i, j,
+                             (unsigned long long)t.bytes[i][j], (unsigned long long)want);
+                beyond += i != j ? t.bytes[i][j] - want : 0;
+            }
+        assert_int_equal(beyond, (uint64_t)(ranks - 1) * 4 * ALL);
+        trial_drop(&t);
+    }
+}
+
+/* ---- what is refused ---- */
+
+static void check_refused(const char *method, int n, int servers, double clip, int lane, const char *sentence)
+{
+    trial t = byteps_of(method, "sgd(lr=0.1)", 2, servers);
+    tutti_error err;
+
+    t.options.lane = lane;
+    t.options.clip_norm = clip;
+    assert_int_equal(trial_try(&t, n + servers, &err), TUTTI_ERR_USAGE);
+    if (strstr(err.text, sentence) == NULL)
+        fail_msg("%s on %d and %d servers: '%s' does not say '%s'", method, n, servers, err.text, sentence);
+    trial_drop(&t);
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    check_refused("byteps(partition_bytes=0)", 2, 0, 0, 0, "partition_bytes");
+    check_refused("byteps(partition_bytes=300)", 4, 1, 0, 0,
+                  "partition_bytes is 300, but 5 servers have a part of each chunk, of 64 bytes at least; give 320");
+    check_refused("byteps(credits=0)", 2, 0, 0, 0, "credits");
+    check_refused("byteps(credits=2)", 2, 0, 0, 3, "lane is 3, but 2 buffers are under way at a time (credits)");
+    check_refused("byteps(node=3)", 6, 0, 0, 0, "node has 3 workers, and sums of so many are no part of the order");
+    check_refused("byteps(node=4)", 6, 0, 0, 0, "node is 4, which does not divide the 6 workers");
+    check_refused("byteps(cross_barrier=on)", 2, 1, 5, 0, "clip-norm");
+    check_refused("byteps(async=on,credits=2)", 2, 0, 0, 0, "async=off");
+    check_refused("byteps(wire=fp8)", 2, 0, 0, 0, "wire");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_bit_is_ddps),
+        cmocka_unit_test(machines_sum_first_to_the_same_bits),
+        cmocka_unit_test(one_worker_is_single_and_sends_nothing),
+        cmocka_unit_test(a_step_that_is_not_finite_is_ddps),
+        cmocka_unit_test(halves_are_exact_where_fp16_is_and_the_same_on_all),
+        cmocka_unit_test(the_split_is_the_papers_and_loads_all_links_alike),
+        cmocka_unit_test(each_pair_sends_what_the_split_says),
+        cmocka_unit_test(links_carry_what_the_formula_says),
+        cmocka_unit_test(without_servers_it_is_the_parameter_server_and_with_n_the_classic_one),
+        cmocka_unit_test(a_led_lane_sends_a_turn_for_each_chunk),
+        cmocka_unit_test(no_more_chunks_are_under_way_than_credits),
+        cmocka_unit_test(what_workers_change_is_conserved),
+        cmocka_unit_test(one_worker_alone_is_local_sgd),
+        cmocka_unit_test(async_sends_by_the_same_parts),
+        cmocka_unit_test(what_cannot_be_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
