@@ -337,9 +337,9 @@ static const char *const byteps_constraints[] = {
     "are not so node=auto takes every worker as a machine, and says so",
     "of tables (ctr, wordlm) rows go from every worker to the servers, and the rows of all workers come back",
     "cross_barrier needs an optimizer of the run's own, and no clip-norm, loss-scale or nonfinite=skip",
-    "async=on: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
-    "ones; what workers change is added and not averaged, so a learning rate is divided by their number; optimizer "
-    "state is each worker's own; there is no bound on the delay (ssp has one); tables travel whole",
+    "async=on: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
+    "async=on: what workers change is added and not averaged, so divide the learning rate by their number; optimizer "
+    "state is each worker's own, tables travel whole, and there is no bound on the delay (ssp has one)",
     "a lost server ends the run (exit code 3), and so does a lost worker that serves; with as many servers as machines "
     "the step takes the mean of those who are left, and the rest of a machine leaves with its worker, "
     "unless nonfinite=skip, loss-scale, priority=layer or cross_barrier asks for all in every step",
