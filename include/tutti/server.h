@@ -114,7 +114,10 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    turn. What is sent at a time shares a link: pieces that begin together would arrive together, and
    only then would anything come back. To a server whose part is r times the least, r at a time, but
    half of the lane's threads at most: then all that shares a link is about as long, and the links
-   that have most to carry are never kept waiting by others.
+   that have most to carry are never kept waiting by others. With `undivided` as many at a time as
+   there are servers, under the same bound.
+   undivided: of pieces: none is cut; each goes whole to one server, the largest first, to that
+   which is least full with it, measured by its part. Not with rails.
    mixed: where ranks only serve, `servers` workers do so too, as without those. Not with rails.
    parts: what each server has of all bytes, in the order of their ranks: numbers that are in
    proportion, in all from 1 to 2^24 - 1; 0: it has nothing, and nobody asks it. Each range is cut
@@ -139,7 +142,7 @@ typedef struct tutti_server_setup {
     tutti_dtype wire;
     bool even;
     int node, rails;             /* rails <= node, which divides the workers */
-    bool turns, mixed;
+    bool turns, undivided, mixed;
     const uint32_t *parts;
     bool anew;
     bool tells;                  /* its rule calls tutti_server_tell */
@@ -240,10 +243,10 @@ typedef struct tutti_server_sums tutti_server_sums;
 typedef struct tutti_server_sums_options {
     int service;                 /* index of the method's service whose run() is
                                     tutti_server_sums_run */
-    int servers;                 /* as in tutti_server_setup, as are the next seven */
+    int servers;                 /* as in tutti_server_setup, as are the next eight */
     bool even;
     int node, rails;
-    bool turns, mixed;
+    bool turns, undivided, mixed;
     const uint32_t *parts;
     tutti_dtype wire;            /* sums are of floats whatever it is */
     int slots;                   /* 0: as many as come */
@@ -274,6 +277,7 @@ typedef struct tutti_server_sums_figures {
     double busy_seconds;         /* pieces were under way, and of that while the client computed */
     double hidden_seconds;
     int server;                  /* which of them I am; -1: none */
+    double imbalance;            /* the most that a server has of all pieces, of its part of them */
     uint64_t served_bytes, sums; /* of the sums that I have made: bytes of each, as they are sent to
                                     one worker, and their number */
 } tutti_server_sums_figures;

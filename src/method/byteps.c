@@ -46,7 +46,7 @@
 
 typedef struct byteps {
     int64_t partition, credits;
-    int priority, wire;
+    int priority, assign, wire;
     bool cross_barrier, async;
     const char *node;
     tutti_server_sums *sums;          /* NULL: async */
@@ -58,6 +58,7 @@ typedef struct byteps {
 } byteps;
 enum { SERVE };                       /* service */
 enum { FIFO, LAYER };
+enum { SLICES, GREEDY };
 enum { UNIT = 64, PARTS_MOST = (1 << 24) - 1 }; /* of tutti_server_setup */
 
 static const tutti_option byteps_options[] = {
@@ -73,6 +74,10 @@ static const tutti_option byteps_options[] = {
       "async=off" },
     { "cross_barrier", TUTTI_BOOL, TUTTI_AT(byteps, cross_barrier), 0, 0, 1, NULL,
       "a layer's forward waits for its own parameters and not for the end of the step",
+      "async=off" },
+    { "assign", TUTTI_CHOICE, TUTTI_AT(byteps, assign), SLICES, 0, 1, "slices|greedy",
+      "slices: each chunk is cut over all servers; greedy: it goes to one, the largest first to the one that is least "
+      "full",
       "async=off" },
     { "node", TUTTI_TEXT, TUTTI_AT(byteps, node), 0, 0, 0, "auto",
       "which workers are a machine and sum first: those of a machine, that many of consecutive ranks, or none; auto: "
@@ -140,7 +145,7 @@ static tutti_status set_chunks(tutti_method *m, const byteps *s, tutti_error *er
 {
     const int servers = m->servers >= s->machines ? m->servers : s->machines + m->servers;
 
-    if (s->machines > 1 && s->partition < (int64_t)servers * UNIT)
+    if (s->machines > 1 && s->assign == SLICES && s->partition < (int64_t)servers * UNIT)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'byteps': partition_bytes is %lld, but %d servers have a part of each chunk, of %d "
                           "bytes at least; give %d or more, some millions as a rule",
@@ -162,6 +167,7 @@ static tutti_status declare_sums(tutti_method *m, byteps *s, tutti_plan *plan, t
                                      &(tutti_server_sums_options){ .service = SERVE,
                                                                    .node = s->workers_of_machine,
                                                                    .turns = true,
+                                                                   .undivided = s->assign == GREEDY,
                                                                    .mixed = s->parts != NULL,
                                                                    .parts = s->parts,
                                                                    .wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16,

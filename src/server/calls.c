@@ -271,6 +271,15 @@ static int gather(const tutti_server *s, tutti_server_caller *c, bool large, boo
     return n;
 }
 
+static bool any_to(const tutti_server *s, const tutti_server_caller *c, bool large)
+{
+    bool any = false;
+
+    for (int k = 0; k < c->n; k++)
+        any = any || tutti_server_is_large(s, c->server[k]) == large;
+    return any;
+}
+
 /* Whoever has a turn ends it: what is sent arrives, or the worker closes. */
 static tutti_status call_by_turns(tutti_server *s, tutti_server_caller *c, tutti_error *err)
 {
@@ -281,6 +290,8 @@ static tutti_status call_by_turns(tutti_server *s, tutti_server_caller *c, tutti
 
     memset(c->call, 0, (size_t)c->n * sizeof *c->call);
     for (int large = 1; large >= 0; large--) {
+        if (!any_to(s, c, large))
+            continue;
         take_turn(s, large);
         for (int k = 0; k < c->n && status == TUTTI_OK; k++)
             if (tutti_server_is_large(s, c->server[k]) == (large != 0)) {
@@ -290,6 +301,8 @@ static tutti_status call_by_turns(tutti_server *s, tutti_server_caller *c, tutti
             }
     }
     for (int large = 0; large < 2; large++) {
+        if (!any_to(s, c, large))
+            continue;
         n = gather(s, c, large, false);
         if (n > 0 && status == TUTTI_OK)
             status = tutti_engine_calls_wait(e, one, c->each, n, err);

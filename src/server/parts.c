@@ -7,6 +7,8 @@
    that servers share as few links as possible. Which slice is whose follows their ranks, so that
    the slices of all, in order of rank, are x.
 
+   Pieces may go to servers whole (setup.undivided, assign.c).
+
    With nodes and rails (tutti_server_setup) a piece is cut twice: in slots, one a rail, and each
    slot over the nodes that serve. There server k is of rail k mod rails. A rank that only serves
    has a part of every slot. Slots and parts differ by a unit at most, so parts of all slots do. */
@@ -44,6 +46,10 @@ static size_t part(const tutti_server *s, int k, int n, size_t first, size_t cou
 
 size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count, size_t *part_first)
 {
+    if (s->owner != NULL) {
+        *part_first = first;
+        return tutti_server_owner(s, first) == k ? count : 0;
+    }
     if (s->before != NULL)
         return between(s, s->before[k], s->before[k + 1], s->before[s->servers], first, count, part_first);
     return part(s, k, s->servers, first, count, part_first);
@@ -53,6 +59,8 @@ size_t tutti_server_most(const tutti_server *s, size_t count)
 {
     size_t largest = 0;
 
+    if (s->setup.undivided)
+        return count;
     if (s->before == NULL)
         return count / (size_t)s->servers;
     for (int k = 0; k < s->servers; k++)
@@ -62,7 +70,20 @@ size_t tutti_server_most(const tutti_server *s, size_t count)
 
 bool tutti_server_is_large(const tutti_server *s, int k)
 {
-    return s->before != NULL && s->before[k + 1] - s->before[k] > s->least;
+    return s->before != NULL && !s->setup.undivided && s->before[k + 1] - s->before[k] > s->least;
+}
+
+/* How many pieces are sent at a time (setup.turns): of whole ones one a server, else one, and to
+   servers whose part is r times the least, r. Half of the lane's threads are for what has been
+   sent. */
+static void set_turns(tutti_server *s, size_t most)
+{
+    const size_t half = s->m->lane_width > 1 ? (size_t)s->m->lane_width / 2 : 1,
+                 ratio = s->least > 0 ? (most + s->least / 2) / s->least : 1,
+                 whole = s->setup.undivided ? (size_t)s->servers : 1;
+
+    s->turns[0].width = (int)(whole < half ? whole : half);
+    s->turns[1].width = (int)(ratio < half ? ratio : half);
 }
 
 tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err)
@@ -70,7 +91,8 @@ tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err)
     const uint32_t *parts = s->setup.parts;
     uint32_t most = 0;
 
-    s->turns[0].width = s->turns[1].width = 1;
+    set_turns(s, 0);
+    assert(!s->setup.undivided || (s->setup.pieces && s->setup.rails == 1));
     if (parts == NULL)
         return TUTTI_OK;
     assert(s->setup.rails == 1);
@@ -84,10 +106,7 @@ tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err)
         most = parts[k] > most ? parts[k] : most;
         s->least = parts[k] > 0 && (s->least == 0 || parts[k] < s->least) ? parts[k] : s->least;
     }
-    if (s->least > 0 && (most + s->least / 2) / s->least < (size_t)s->m->lane_width / 2)
-        s->turns[1].width = (int)((most + s->least / 2) / s->least);
-    else
-        s->turns[1].width = s->m->lane_width > 1 ? s->m->lane_width / 2 : 1;
+    set_turns(s, most);
     s->setup.parts = NULL; /* it was the caller's */
     return TUTTI_OK;
 }

@@ -10,6 +10,8 @@
      slice.c    what a slice with rows of tables is on its way
      sums.c     servers that sum pieces, for methods that exchange gradients
      tables.c   servers of tables alone, for methods that exchange all other gradients
+     assign.c   pieces that go to servers whole
+     told.c     what the sums have measured
      saved.c    checkpoints of other slices or other workers
 
    Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep
@@ -350,6 +352,7 @@ static tutti_status open_server(void *self, tutti_error *err)
     const size_t workers = (size_t)s->m->workers, everyone = (size_t)s->m->everyone.size;
     bool enough;
 
+    TUTTI_TRY(tutti_server_assign(s, err));
     if (!s->setup.pieces)
         TUTTI_TRY(take_values(s, err));
     s->delay = tutti_alloc(workers, sizeof *s->delay);
@@ -390,6 +393,7 @@ static void close_server(void *self)
     tutti_free(s->no_row);
     tutti_free(s->member);
     tutti_free(s->before);
+    tutti_free(s->owner);
     tutti_free(s->part_of);
     tutti_free(s->delay);
     tutti_free(s->asks);

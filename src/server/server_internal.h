@@ -43,6 +43,7 @@ struct tutti_server {
     size_t *before;              /* servers + 1: parts of those before each; the last: of all.
                                     NULL: each has as much */
     size_t least;                /* the least part of those that have one */
+    int *owner;                  /* pieces: who has each, from open() on; NULL: they are cut */
     size_t *part_of;             /* members of everyone: elements of x that each serves */
     bool in_windows;             /* what workers send and get may stay in their windows */
 
@@ -141,6 +142,14 @@ size_t tutti_server_part_of(const tutti_server *s, int k, int rail, size_t first
 bool tutti_server_is_at(const tutti_server *s, int rank);
 tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char *why,
                                      tutti_error *err);
+
+/* ---- assign.c: pieces that are not cut ---- */
+
+/* Within open(), once pieces are cut. / Of the piece that begins there. */
+tutti_status tutti_server_assign(tutti_server *s, tutti_error *err);
+int tutti_server_owner(const tutti_server *s, size_t first);
+/* The most that a server has of all pieces, in multiples of its part of them. */
+double tutti_server_imbalance(const tutti_server *s);
 
 /* ---- calls.c ---- */
 

@@ -127,7 +127,8 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
     const tutti_server_setup setup = { .service = options->service, .servers = options->servers, .pieces = true,
                                        .wire = options->wire, .even = options->even, .node = options->node,
                                        .rails = options->rails, .turns = options->turns,
-                                       .mixed = options->mixed, .parts = options->parts };
+                                       .undivided = options->undivided, .mixed = options->mixed,
+                                       .parts = options->parts };
     tutti_server_sums *s;
     tutti_server *server;
 
@@ -304,6 +305,7 @@ void tutti_server_sums_tell(const tutti_server_sums *s, tutti_server_sums_figure
                                       .busy_seconds = 1e-9 * (double)s->busy_ns,
                                       .hidden_seconds = 1e-9 * (double)s->hidden_ns,
                                       .server = tutti_server_index(s->server),
+                                      .imbalance = tutti_server_imbalance(s->server),
                                       .served_bytes = s->served_bytes,
                                       .sums = s->ended };
 }

@@ -2,7 +2,7 @@
    becomes figures of the run. */
 #include "server_internal.h"
 
-enum { MOST, MEAN, TRIP, TRIP_MOST, BUSY, HIDDEN, SERVER, BYTES, SHARDS, FIGURES }; /* of a worker */
+enum { MOST, MEAN, TRIP, TRIP_MOST, BUSY, HIDDEN, SERVER, BYTES, SHARDS, IMBALANCE, FIGURES }; /* of a worker */
 
 size_t tutti_server_told_count(const tutti_method *m)
 {
@@ -23,6 +23,7 @@ static void take_figures(const tutti_server_sums *s, double of[FIGURES])
     of[SERVER] = f.server;
     of[BYTES] = (double)f.served_bytes;
     of[SHARDS] = (double)f.sums;
+    of[IMBALANCE] = f.imbalance;
 }
 
 static void tell_server(tutti_method *m, const double of[FIGURES])
@@ -62,5 +63,6 @@ tutti_status tutti_server_told(const tutti_server_sums *s, tutti_method *m, doub
                               tutti_host(told, (size_t)all.size * FIGURES, TUTTI_F64), err));
     for (int i = 0; i < all.size; i++)
         tell_worker(m, tutti_group_rank(&m->all, i), told + (size_t)i * FIGURES);
+    tutti_metric(m, "imbalance", -1, mine[IMBALANCE]);
     return TUTTI_OK;
 }

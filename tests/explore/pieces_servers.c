@@ -336,11 +336,12 @@ static tutti_status byteps(tutti_world *world, explore_case *c, tutti_error *err
         snprintf(method, sizeof method, "byteps(async=on)");
     else
         snprintf(method, sizeof method,
-                 "byteps(partition_bytes=%d,credits=%d,priority=%s,cross_barrier=%s,node=%d,wire=%s)",
+                 "byteps(partition_bytes=%d,credits=%d,priority=%s,cross_barrier=%s,node=%d,wire=%s,assign=%s)",
                  chunks && c->ranks <= 4 ? 256 : 4096, 1 + (int)explore_draw(c, "credits", 4),
                  explore_draw(c, "priority", 2) == 0 ? "fifo" : "layer",
                  explore_draw(c, "crosses", 2) == 0 ? "off" : "on",
-                 workers % 2 == 0 && explore_draw(c, "node", 3) == 0 ? 2 : 1, halves ? "fp16" : "fp32");
+                 workers % 2 == 0 && explore_draw(c, "node", 3) == 0 ? 2 : 1, halves ? "fp16" : "fp32",
+                 explore_draw(c, "assign", 3) == 0 ? "greedy" : "slices");
     return train_with(world, c, method, servers, err);
 }
 
@@ -546,6 +547,7 @@ static tutti_status byteps_goes_on(tutti_world *world, explore_case *c, tutti_er
         { "byteps(partition_bytes=256,credits=2)", .half = true },
         { "byteps(partition_bytes=256,credits=1)", .half = true },
         { "byteps(wire=fp16)", .half = true },
+        { "byteps(partition_bytes=256,assign=greedy)", .half = true },
         { "byteps(async=on)", .half = true },
     };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
@@ -737,7 +739,7 @@ const explore_piece explore_server_pieces[] = {
     { .name = "byteps-goes-on",
       .help = "the same with as many servers as workers: all who are left train on and agree",
       .least = 4,
-      .most = 6,
+      .most = 4,
       .rank_main = byteps_goes_on,
       .judge = judge_fate,
       .losses = 4,

@@ -53,6 +53,7 @@ static void every_bit_is_ddps(void **state)
         "byteps(partition_bytes=1000,credits=1)",
         "byteps(partition_bytes=700,credits=3)",
         "byteps(partition_bytes=600,priority=layer)",
+        "byteps(partition_bytes=256,assign=greedy)",
         "byteps(partition_bytes=600,cross_barrier=on)",
         "byteps(partition_bytes=800,cross_barrier=on,priority=layer,credits=2)",
     };
@@ -76,6 +77,7 @@ static void machines_sum_first_to_the_same_bits(void **state)
         { "byteps(node=2,partition_bytes=1000)", 4, 0 },  { "byteps(node=2,partition_bytes=1000)", 4, 1 },
         { "byteps(node=2,credits=2)", 6, 2 },             { "byteps(node=2,partition_bytes=700)", 4, 3 },
         { "byteps(node=4,partition_bytes=700)", 4, 2 },   { "byteps(node=machine)", 3, 1 },
+        { "byteps(node=2,partition_bytes=300,assign=greedy)", 4, 1 },
         { "byteps(node=2,partition_bytes=700,priority=layer,cross_barrier=on)", 4, 1 },
     };
 
@@ -296,6 +298,39 @@ static void a_led_lane_sends_a_turn_for_each_chunk(void **state)
     trial_drop(&b);
 }
 
+/* ---- whole chunks ---- */
+
+/* Each chunk goes from every worker to one server and back. Of 24 chunks, all of 64 elements but
+   the last, no server has a chunk more than its part, and the paper's parts of 4 and 2 machines, 2,
+   2, 2, 2, 6 and 6 twentieths, are 2.4 chunks and 7.2. */
+static void whole_chunks_go_to_who_is_least_full(void **state)
+{
+    static const struct { int n, k; double most; } cases[] = { { 4, 0, 1.002 }, { 4, 2, 1.3 }, { 4, 4, 1.002 },
+                                                               { 3, 0, 1.002 }, { 1, 0, 1 } };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        const int n = cases[c].n, ranks = n + cases[c].k;
+        trial t = byteps_of("byteps(partition_bytes=256,assign=greedy)", "sgd(lr=0.0625)", STEPS, cases[c].k);
+        uint64_t bytes = 0, messages = 0;
+        trial_run(&t, ranks);
+        for (int i = 0; i < ranks; i++)
+            for (int j = 0; j < ranks; j++) {
+                bytes += i != j ? t.bytes[i][j] : 0;
+                messages += i != j ? t.messages[i][j] : 0;
+            }
+        if (n > 1) {
+            const double imbalance = trial_metric(&t, "imbalance", -1);
+            assert_true(imbalance >= 1 - 1e-12 && imbalance <= cases[c].most);
+            assert_true(cases[c].k < n || bytes == 2ULL * STEPS * 4 * ALL * (uint64_t)n);
+            assert_true(cases[c].k < n || messages == 2ULL * STEPS * 24 * (uint64_t)n);
+            assert_true(cases[c].k > 0 || bytes == 2ULL * STEPS * 4 * ALL * (uint64_t)(n - 1));
+            assert_true(cases[c].k > 0 || messages == 2ULL * STEPS * 24 * (uint64_t)(n - 1));
+        }
+        trial_drop(&t);
+    }
+}
+
 /* ---- chunks under way ---- */
 
 static void no_more_chunks_are_under_way_than_credits(void **state)
@@ -441,6 +476,7 @@ int main(void)
         cmocka_unit_test(links_carry_what_the_formula_says),
         cmocka_unit_test(without_servers_it_is_the_parameter_server_and_with_n_the_classic_one),
         cmocka_unit_test(a_led_lane_sends_a_turn_for_each_chunk),
+        cmocka_unit_test(whole_chunks_go_to_who_is_least_full),
         cmocka_unit_test(no_more_chunks_are_under_way_than_credits),
         cmocka_unit_test(what_workers_change_is_conserved),
         cmocka_unit_test(one_worker_alone_is_local_sgd),

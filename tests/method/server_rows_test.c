@@ -290,7 +290,7 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
         "herring(servers=2,fusion_mb=0.001,min_shard_kb=0)", "herring(node=2,fusion_mb=0.001,min_shard_kb=0)",
         "parallax", "parallax(servers=2,bucket_mb=0.001)", "parallax(node=2,partitions=9)", "parallax(profile=2)",
         "parallax(profile=3,threshold=0.2,partitions=6)",
-        "byteps(partition_bytes=1000)",
+        "byteps(partition_bytes=1000)", "byteps(partition_bytes=1000,assign=greedy)",
     };
     static const int sizes[] = { 2, 3, 8 }; /* the first of eight servers has no part of a table */
 
