@@ -211,7 +211,9 @@ static bool cannot_go_on(tutti_engine *e, tutti_error *err)
 /* A server takes requests from anybody, which ends only when all others are gone, and a round may
    wait for a worker that waits for a message of the dead. So one thread a worker waits for what
    nobody ever sends, from each of the others: that fails when one is gone, and with it, as any
-   service that fails, the run of this worker, unless it goes on. */
+   service that fails, the run of this worker, unless it goes on. Where it does not, its services
+   hear of further losses all the same: its client may be where it waits for a worker, which waits
+   for an answer of theirs. */
 static tutti_status watch(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -230,9 +232,9 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
             status =
                 tutti_wait_some(e->world, e->services.wanted, (size_t)ranks, ended + 1, TUTTI_FOREVER, &ended, err);
             tutti_service_tell_losses(e);
-            failed = tutti_is_left_out(m, status, err) && cannot_go_on(e, err);
+            failed = failed || (tutti_is_left_out(m, status, err) && cannot_go_on(e, err));
         }
-    while (!failed && tutti_is_left_out(m, status, err) && !tutti_request_done(e->services.wanted[m->rank]));
+    while (tutti_is_left_out(m, status, err) && !tutti_request_done(e->services.wanted[m->rank]));
     /* the end, or the others have given this worker up: its own message says who and why */
     if (!failed && (status == TUTTI_OK || tutti_is_left_out(m, status, err)))
         status = tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, err);
