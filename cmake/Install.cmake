@@ -5,8 +5,8 @@ include(CMakePackageConfigHelpers)
 
 # The doors of the rooms that are in libtutti. nn.h, data.h, train.h, problem.h and platform.h
 # belong to the command and are not installed.
-set(TUTTI_HEADERS tutti base options share runtime device transport launch comm topology state safetensors checkpoint
-  optim codecs relay tune engine lane method gossip server)
+set(TUTTI_HEADERS tutti base options share runtime device transport launch comm topology state safetensors
+  checkpoint optim codecs relay tune engine lane method gossip server)
 list(TRANSFORM TUTTI_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/tutti/)
 list(TRANSFORM TUTTI_HEADERS APPEND .h)
 
@@ -39,7 +39,8 @@ set_target_properties(tutti_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSI
 
 # What libtutti.a needs besides. Plain names: an installed file must not know where this machine
 # keeps them.
-set(private ${jansson_LIBRARIES} ${yaml_LIBRARIES} ${xxhash_LIBRARIES} ${hwloc_LIBRARIES} ${sodium_LIBRARIES} lapacke
+set(private ${jansson_LIBRARIES} ${yaml_LIBRARIES} ${xxhash_LIBRARIES} ${hwloc_LIBRARIES} ${sodium_LIBRARIES}
+  ${liburing_LIBRARIES} lapacke
   pthread ${CMAKE_DL_LIBS} m)
 list(REMOVE_DUPLICATES private)
 target_link_libraries(tutti_static INTERFACE ${private})

@@ -109,6 +109,16 @@ tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *fro
    that reads beyond its end. */
 tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err);
 
+/* A file without a name in a directory, of `bytes` zeros, to read and to write_at at any place
+   within them. It is gone when it is closed and when its process ends, however that is. Its room is
+   asked for and then taken before this returns, so no later write finds the disk full.
+
+   direct: past the page cache, so that reads are the disk's. Then address, offset and size of all
+   that is read and written are multiples of TUTTI_FILE_BLOCK. Where that cannot be (memory that
+   looks like a disk, blocks of another size) it fails and says so. */
+tutti_status tutti_file_scratch(tutti_file **out, tutti_runtime *rt, const char *directory,
+                                uint64_t bytes, bool direct, tutti_error *err);
+
 /* Takes NULL; reports what close reports; frees in any case. */
 tutti_status tutti_file_close(tutti_file *f, tutti_error *err);
 
@@ -141,6 +151,46 @@ bool tutti_file_exists(tutti_runtime *rt, const char *path);
 tutti_status tutti_space_left(tutti_runtime *rt, const char *path, uint64_t *bytes,
                               tutti_error *err);
 
+/* ---- queues: reads and writes of files that go on beside the caller, many at a time. One thread
+   adds and reaps. Beside it any may kick, and one at a time fix. ---- */
+typedef struct tutti_queue tutti_queue;
+
+/* Caller's memory, which stays still from add until it has been reaped. As whole as a call of
+   tutti_file_read or write_at, and with the same sentences. */
+typedef struct tutti_transfer {
+    tutti_file *file;
+    bool write;
+    int fixed;                   /* what tutti_queue_fix gave for this memory, or -1 */
+    uint64_t offset;
+    void *memory;
+    size_t bytes;                /* at most 1 GiB */
+    void *user;                  /* the caller's */
+    tutti_status status;         /* from reap on */
+    tutti_error err;
+    size_t done;                 /* the queue's */
+    int stalls;                  /* likewise */
+} tutti_transfer;
+
+/* depth: transfers that are under way at a time, 1 to 4096. It fails where this build, this
+   runtime or this kernel has no such queue; then threads and whole calls do the same. */
+tutti_status tutti_queue_open(tutti_queue **out, tutti_runtime *rt, int depth, tutti_error *err);
+void tutti_queue_close(tutti_queue *q); /* nothing is under way */
+
+/* Pins memory, at most 1 GiB, so that transfers within it need not do so each time. It stays until
+   the queue is closed. A failure (old kernel, limit of locked memory) changes nothing. */
+tutti_status tutti_queue_fix(tutti_queue *q, void *memory, size_t bytes, int *fixed,
+                             tutti_error *err);
+
+/* Begins by the next reap at the latest. No more than `depth` may be under way. */
+void tutti_queue_add(tutti_queue *q, tutti_transfer *t);
+
+/* Those that have ended, at most `room`. block: waits for one, or for a kick, after which *n may be
+   0. A failure is the queue's own: nothing can be said of the transfers under way. */
+tutti_status tutti_queue_reap(tutti_queue *q, bool block, tutti_transfer **ended, int room, int *n,
+                              tutti_error *err);
+void tutti_queue_kick(tutti_queue *q); /* the reap that blocks, or the next one, returns */
+const char *tutti_queue_built_with(void); /* "liburing 2.3"; "": this build has none */
+
 /* ---- entropy ---- */
 /* From the system; sim: from its seed. */
 void tutti_entropy(tutti_runtime *rt, void *to, size_t bytes);
@@ -148,6 +198,20 @@ void tutti_entropy(tutti_runtime *rt, void *to, size_t bytes);
 /* ---- the table: what an implementation offers (posix, the sim plug-in, a fault injector in the
    tests). The functions above dispatch to it, loop over short operations and write the
    sentences. ---- */
+/* Of a queue. tag comes back with the result, whose count may be short. */
+typedef struct tutti_queue_entry {
+    uint64_t tag, offset;
+    int fd, fixed;               /* index of queue_fix, or -1 */
+    bool write;
+    void *memory;
+    size_t bytes;
+} tutti_queue_entry;
+typedef struct tutti_queue_result {
+    uint64_t tag;
+    int cause;                   /* 0 or an errno */
+    size_t done;
+} tutti_queue_result;
+
 /* `self` comes first in every call. Calls of the files group give 0 or an errno, and counts through
    pointers. */
 typedef struct tutti_runtime_ops {
@@ -192,7 +256,7 @@ typedef struct tutti_runtime_ops {
 
     void (*entropy)(void *self, void *to, size_t bytes);
 
-    /* ---- files written by several threads: all three or none (NULL) ---- */
+    /* ---- files written by several threads: all three, write_at alone, or none (NULL) ---- */
     /* Room, and the size. EOPNOTSUPP: cannot, and nothing has changed. */
     int (*file_reserve)(void *self, int fd, uint64_t bytes);
     /* From the next write on, past the page cache. EINVAL: cannot. */
@@ -204,8 +268,22 @@ typedef struct tutti_runtime_ops {
     /* ---- a whole file, of at least a byte, as memory to read: both or none (NULL) ---- */
     int (*file_map)(void *self, int fd, uint64_t bytes, const void **at);
     void (*file_unmap)(void *self, const void *at, uint64_t bytes);
+
+    /* ---- a file without a name, with its room; wants file_write_at. Or NULL ---- */
+    int (*file_scratch)(void *self, const char *directory, uint64_t bytes, bool direct, int *fd);
+
+    /* ---- queues: all or none (NULL) ---- */
+    int (*queue_open)(void *self, int depth, void **queue);
+    void (*queue_close)(void *self, void *queue);
+    /* EOPNOTSUPP: cannot. */
+    int (*queue_fix)(void *self, void *queue, int index, void *memory, size_t bytes);
+    void (*queue_add)(void *self, void *queue, const tutti_queue_entry *entry);
+    /* block: at least one, or a kick. EINTR: again. */
+    int (*queue_reap)(void *self, void *queue, bool block, tutti_queue_result *results, int room,
+                      int *n);
+    void (*queue_kick)(void *self, void *queue);
 } tutti_runtime_ops;
-#define TUTTI_RUNTIME_ABI 3
+#define TUTTI_RUNTIME_ABI 4
 /* Opened by the implementation's own open function. */
 struct tutti_runtime {
     const tutti_runtime_ops *ops;

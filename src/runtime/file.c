@@ -1,23 +1,12 @@
 /* file.c: whole file calls out of the table's short ones. Loops over short reads and writes and
    over EINTR, keeps the path and the offset for the sentence, and knows what mends each cause that
    users meet (no room, no permission, not there). */
+#include "file.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tutti/runtime.h"
-
-struct tutti_file {
-    tutti_runtime *rt;
-    int fd;
-    tutti_file_mode mode;
-    bool direct;            /* past the page cache; only read while several threads write */
-    uint64_t bytes;
-    const void *mapped;     /* all of it; NULL: not */
-    void *copy;             /* the same where nothing can be mapped */
-    char *path;
-};
 
 /* What mends it, as a clause to stand before the system's words; ""
    where only the system's words help. */
@@ -39,6 +28,29 @@ static const char *mend(int cause)
 static tutti_status status_of(int cause)
 {
     return cause == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_IO;
+}
+
+tutti_status tutti_file_failed(const tutti_file *f, bool write, uint64_t offset, size_t bytes, int cause,
+                               tutti_error *err)
+{
+    return tutti_fail(err, status_of(cause), cause, "cannot %s %zu bytes at offset %" PRIu64 " of '%s'%s",
+                      write ? "write" : "read", bytes, offset, f->path, mend(cause));
+}
+
+tutti_status tutti_file_ended(const tutti_file *f, uint64_t offset, size_t bytes, uint64_t here, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "'%s' ends at %" PRIu64 " bytes, but %zu bytes were expected at offset %" PRIu64
+                      "; it was cut short or is another kind of file",
+                      f->path, f->bytes < here ? f->bytes : here, bytes, offset);
+}
+
+size_t tutti_file_headway(const tutti_file *f, size_t asked, size_t done, int *stalls)
+{
+    if (f->scratch && f->direct && done < asked)
+        done -= done % TUTTI_FILE_BLOCK;
+    *stalls = done > 0 ? 0 : *stalls + 1;
+    return done;
 }
 
 tutti_status tutti_file_open(tutti_file **out, tutti_runtime *rt, const char *path, tutti_file_mode mode,
@@ -91,6 +103,7 @@ tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t by
 {
     unsigned char *at = to;
     size_t left = bytes;
+    int stalls = 0;
 
     while (left > 0) {
         const uint64_t here = offset + (bytes - left);
@@ -100,13 +113,12 @@ tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t by
         if (cause == EINTR)
             continue;
         if (cause != 0)
-            return tutti_fail(err, status_of(cause), cause, "cannot read %zu bytes at offset %" PRIu64 " of '%s'%s",
-                              left, here, f->path, mend(cause));
+            return tutti_file_failed(f, false, here, left, cause, err);
         if (done == 0)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "'%s' ends at %" PRIu64 " bytes, but %zu bytes were expected at offset %" PRIu64
-                              "; it was cut short or is another kind of file",
-                              f->path, f->bytes < here ? f->bytes : here, bytes, offset);
+            return tutti_file_ended(f, offset, bytes, here, err);
+        done = tutti_file_headway(f, left, done, &stalls);
+        if (stalls >= TUTTI_FILE_STALLS)
+            return tutti_file_failed(f, false, here, left, EIO, err);
         at += done;
         left -= done;
     }
@@ -161,8 +173,7 @@ tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes, tut
         if (cause == 0 && done == 0) /* would loop for ever */
             cause = EIO;
         if (cause != 0)
-            return tutti_fail(err, status_of(cause), cause, "cannot write %zu bytes at offset %" PRIu64 " of '%s'%s",
-                              bytes, f->bytes, f->path, mend(cause));
+            return tutti_file_failed(f, true, f->bytes, bytes, cause, err);
         at += done;
         bytes -= done;
         f->bytes += done;
@@ -172,7 +183,7 @@ tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes, tut
 
 bool tutti_file_wide(tutti_runtime *rt)
 {
-    return rt->ops->file_write_at != NULL;
+    return rt->ops->file_reserve != NULL;
 }
 
 tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err)
@@ -196,7 +207,8 @@ tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *fro
 {
     const tutti_runtime_ops *ops = f->rt->ops;
     const unsigned char *at = from;
-    bool direct = f->direct;
+    bool direct = f->direct && !f->scratch; /* a scratch file is past the cache for good */
+    int stalls = 0;
 
     if (direct &&
         ((uintptr_t)from % TUTTI_FILE_BLOCK != 0 || offset % TUTTI_FILE_BLOCK != 0 || bytes % TUTTI_FILE_BLOCK != 0)) {
@@ -214,15 +226,105 @@ tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *fro
             if (ops->file_direct(f->rt->self, f->fd, false) == 0)
                 continue;
         }
-        if (cause == 0 && done == 0) /* would loop for ever */
+        done = tutti_file_headway(f, bytes, done, &stalls);
+        if (cause == 0 && done == 0 && (!f->scratch || stalls >= TUTTI_FILE_STALLS)) /* would loop for ever */
             cause = EIO;
         if (cause != 0)
-            return tutti_fail(err, status_of(cause), cause, "cannot write %zu bytes at offset %" PRIu64 " of '%s'%s",
-                              bytes, offset, f->path, mend(cause));
+            return tutti_file_failed(f, true, offset, bytes, cause, err);
         at += done;
         offset += done;
         bytes -= done;
     }
+    return TUTTI_OK;
+}
+
+/* Sizes as people compare them; below a MiB as they are. */
+static void print_room(char out[40], uint64_t bytes)
+{
+    if (bytes < 1 << 20)
+        snprintf(out, 40, "%" PRIu64 " bytes", bytes);
+    else
+        snprintf(out, 40, "%.1f MiB", (double)bytes / (1 << 20));
+}
+
+static tutti_status no_scratch(const char *directory, uint64_t bytes, uint64_t left, int cause, tutti_error *err)
+{
+    char need[40], have[40];
+
+    print_room(need, bytes);
+    print_room(have, left);
+    if (cause == ENOSPC || cause == EDQUOT || cause == EFBIG)
+        return tutti_fail(err, TUTTI_ERR_IO, cause, "%s are needed in '%s', which has room for %s%s", need, directory,
+                          have, mend(ENOSPC));
+    if (cause == EINVAL)
+        return tutti_fail(err, TUTTI_ERR_IO, 0,
+                          "what is in '%s' cannot be read and written past the page cache in blocks of %d bytes: it is "
+                          "memory, or a disk with other blocks; choose another place, or allow the page cache",
+                          directory, TUTTI_FILE_BLOCK);
+    return tutti_fail(err, status_of(cause), cause, "cannot make a file of %s in '%s'%s", need, directory, mend(cause));
+}
+
+/* What a file system says of itself is not enough: some take the flag and refuse the first
+   block. */
+static int try_block(tutti_file *f)
+{
+    const tutti_runtime_ops *ops = f->rt->ops;
+    char *memory = tutti_alloc(2, TUTTI_FILE_BLOCK);
+    char *const block = memory + (TUTTI_FILE_BLOCK - (uintptr_t)memory % TUTTI_FILE_BLOCK) % TUTTI_FILE_BLOCK;
+    size_t done;
+    int cause;
+
+    if (memory == NULL)
+        return ENOMEM;
+    do
+        cause = ops->file_write_at(f->rt->self, f->fd, 0, block, TUTTI_FILE_BLOCK, &done);
+    while (cause == EINTR);
+    if (cause == 0)
+        do
+            cause = ops->file_read(f->rt->self, f->fd, 0, block, TUTTI_FILE_BLOCK, &done);
+        while (cause == EINTR);
+    tutti_free(memory);
+    return cause;
+}
+
+tutti_status tutti_file_scratch(tutti_file **out, tutti_runtime *rt, const char *directory, uint64_t bytes, bool direct,
+                                tutti_error *err)
+{
+    const tutti_runtime_ops *ops = rt->ops;
+    uint64_t left = 0;
+    tutti_file *f;
+    int cause;
+
+    *out = NULL;
+    if (ops->file_scratch == NULL || ops->file_write_at == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "runtime '%s' has no scratch files", ops->name);
+    TUTTI_TRY(tutti_space_left(rt, directory, &left, err));
+    if (left < bytes)
+        return no_scratch(directory, bytes, left, ENOSPC, err);
+    f = tutti_alloc(1, sizeof *f);
+    if (f != NULL) {
+        f->rt = rt;
+        f->fd = -1;
+        f->mode = TUTTI_FILE_CREATE;
+        f->scratch = true;
+        f->direct = direct;
+        f->bytes = bytes;
+        f->path = tutti_copy_text(directory);
+    }
+    if (f == NULL || f->path == NULL) {
+        tutti_free(f);
+        return no_scratch(directory, bytes, left, ENOMEM, err);
+    }
+    do
+        cause = ops->file_scratch(rt->self, directory, bytes, direct, &f->fd);
+    while (cause == EINTR);
+    if (cause == 0 && direct && bytes >= TUTTI_FILE_BLOCK)
+        cause = try_block(f);
+    if (cause != 0) {
+        tutti_file_close(f, NULL);
+        return no_scratch(directory, bytes, left, cause, err);
+    }
+    *out = f;
     return TUTTI_OK;
 }
 

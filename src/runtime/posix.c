@@ -11,14 +11,17 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
-#include "tutti/runtime.h"
+#include "uring.h"
 
 #define NS_PER_S 1000000000
 /* Room for oneDNN's kernels and for a model's recursion, whatever `ulimit -s` says;
@@ -271,11 +274,15 @@ static int posix_file_reserve(void *self, int fd, uint64_t bytes)
     return bytes == 0 || fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
 }
 
+/* File systems in memory take the flag since Linux 6.6 and have nothing but the cache. */
 static int posix_file_direct(void *self, int fd, bool on)
 {
     const int flags = fcntl(fd, F_GETFL);
+    struct statfs about;
 
     (void)self;
+    if (on && fstatfs(fd, &about) == 0 && (about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC))
+        return EINVAL;
     return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0 ? 0 : errno;
 }
 
@@ -292,6 +299,37 @@ static int posix_file_write_at(void *self, int fd, uint64_t offset, const void *
         return errno;
     *done = (size_t)n;
     return 0;
+}
+
+/* Without O_TMPFILE (NFS, old kernels) a name that is removed at once. What a file system cannot
+   reserve the C library writes, so room is taken in any case. */
+static int posix_file_scratch(void *self, const char *directory, uint64_t bytes, bool direct, int *fd)
+{
+    char path[4096];
+    int cause = 0;
+
+    *fd = -1;
+    if (bytes > INT64_MAX)
+        return EFBIG;
+    *fd = open(directory, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    if (*fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+        if ((size_t)snprintf(path, sizeof path, "%s/tutti-XXXXXX", directory) >= sizeof path)
+            return ENAMETOOLONG;
+        *fd = mkostemp(path, O_CLOEXEC);
+        if (*fd >= 0)
+            unlink(path);
+    }
+    if (*fd < 0)
+        return errno;
+    if (bytes > 0)
+        cause = posix_fallocate(*fd, 0, (off_t)bytes);
+    if (cause == 0 && direct)
+        cause = posix_file_direct(self, *fd, true);
+    if (cause != 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return cause;
 }
 
 static int posix_file_sync(void *self, int fd)
@@ -473,7 +511,25 @@ static const tutti_runtime_ops posix_ops = {
     .file_write_at = posix_file_write_at,
     .file_map = posix_file_map,
     .file_unmap = posix_file_unmap,
+    .file_scratch = posix_file_scratch,
+#ifdef TUTTI_URING
+    .queue_open = tutti_uring_open,
+    .queue_close = tutti_uring_close,
+    .queue_fix = tutti_uring_fix,
+    .queue_add = tutti_uring_add,
+    .queue_reap = tutti_uring_reap,
+    .queue_kick = tutti_uring_kick,
+#endif
 };
+
+const char *tutti_queue_built_with(void)
+{
+#ifdef TUTTI_URING
+    return "liburing " TUTTI_URING;
+#else
+    return "";
+#endif
+}
 
 tutti_status tutti_runtime_open_posix(tutti_runtime **out, tutti_error *err)
 {

@@ -417,6 +417,17 @@ static void sim_file_unmap(void *run, const void *at, uint64_t bytes)
     FILES;
     files->ops->file_unmap(files->self, at, bytes);
 }
+static int sim_file_scratch(void *run, const char *directory, uint64_t bytes, bool direct, int *fd)
+{
+    FILES;
+    return files->ops->file_scratch != NULL ? files->ops->file_scratch(files->self, directory, bytes, direct, fd)
+                                            : EOPNOTSUPP;
+}
+static int sim_file_write_at(void *run, int fd, uint64_t offset, const void *from, size_t bytes, size_t *done)
+{
+    FILES;
+    return files->ops->file_write_at(files->self, fd, offset, from, bytes, done);
+}
 static int sim_file_close(void *run, int fd) { FILES; return files->ops->file_close(files->self, fd); }
 static int sim_file_rename(void *run, const char *from, const char *to)
 {
@@ -494,4 +505,8 @@ const tutti_runtime_ops sim_runtime_ops = {
     .entropy = sim_entropy,
     .file_map = sim_file_map,
     .file_unmap = sim_file_unmap,
+    /* A scratch file, and no queues: threads that are actors read and write it, in a fixed
+       order. */
+    .file_write_at = sim_file_write_at,
+    .file_scratch = sim_file_scratch,
 };

@@ -1,0 +1,13 @@
+/* uring.h: the members of the posix runtime's table that are io_uring's. */
+#ifndef TUTTI_RUNTIME_URING_H
+#define TUTTI_RUNTIME_URING_H
+#include "tutti/runtime.h"
+
+int tutti_uring_open(void *self, int depth, void **queue);
+void tutti_uring_close(void *self, void *queue);
+int tutti_uring_fix(void *self, void *queue, int index, void *memory, size_t bytes);
+void tutti_uring_add(void *self, void *queue, const tutti_queue_entry *entry);
+int tutti_uring_reap(void *self, void *queue, bool block, tutti_queue_result *results, int room,
+                     int *n);
+void tutti_uring_kick(void *self, void *queue);
+#endif
