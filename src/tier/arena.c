@@ -1,0 +1,224 @@
+/* arena.c: memory counted against a limit, by name. What somebody else allocates is charged to it;
+   what is taken here is tutti_alloc's. A refusal lists who has most, since that is what a user can
+   change.
+
+   What take gives has a header below it, which says how much it is and where it began:
+
+       began       | header | memory (aligned)           |
+       <- alignment and header -><- bytes ->                          */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "tutti/tier.h"
+
+enum { WORDS = 61, NAME = 41, LISTED = 4 };
+
+typedef struct name { struct name *next; char text[NAME]; uint64_t now, peak; } name;
+typedef struct header { void *began; name *of; size_t bytes; } header;
+
+struct tutti_arena {
+    tutti_runtime *rt;
+    tutti_monitor *lock;
+    char what[WORDS], mend[WORDS];
+    uint64_t limit, now, peak;  /* with all below under the lock */
+    name *names;                /* the newest first */
+};
+
+tutti_status tutti_arena_open(tutti_arena **out, tutti_runtime *rt, const char *what, const char *mend, uint64_t limit,
+                              tutti_error *err)
+{
+    tutti_arena *a = tutti_alloc(1, sizeof *a);
+    tutti_status status;
+
+    *out = NULL;
+    if (a == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "counting %s", what);
+    a->rt = rt;
+    a->limit = limit;
+    snprintf(a->what, sizeof a->what, "%s", what);
+    snprintf(a->mend, sizeof a->mend, "%s", mend);
+    status = tutti_monitor_open(&a->lock, rt, err);
+    if (status != TUTTI_OK) {
+        tutti_free(a);
+        return status;
+    }
+    *out = a;
+    return TUTTI_OK;
+}
+
+void tutti_arena_close(tutti_arena *a)
+{
+    if (a == NULL)
+        return;
+    assert(a->now == 0);
+    while (a->names != NULL) {
+        name *const n = a->names;
+        a->names = n->next;
+        tutti_free(n);
+    }
+    tutti_monitor_close(a->lock);
+    tutti_free(a);
+}
+
+static name *find(tutti_arena *a, const char *text)
+{
+    name *n = a->names;
+
+    while (n != NULL && strncmp(n->text, text, NAME - 1) != 0)
+        n = n->next;
+    return n;
+}
+
+/* "'gradients' 100, 'activations' 50 and others 7": the largest first. Under the lock. */
+static void list(const tutti_arena *a, char *out, size_t room)
+{
+    const name *last = NULL;
+    uint64_t rest = a->now;
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int k = 0; k < LISTED && used < room; k++) {
+        const name *most = NULL;
+        /* the largest of those that come after `last`: smaller, or as large and further on */
+        bool passed = last == NULL;
+        for (const name *n = a->names; n != NULL; n = n->next) {
+            const bool after = last == NULL || n->now < last->now || (passed && n->now == last->now);
+            if (n != last && n->now > 0 && after && (most == NULL || n->now > most->now))
+                most = n;
+            passed |= n == last;
+        }
+        if (most == NULL)
+            break;
+        used += (size_t)snprintf(out + used, room - used, "%s'%s' %" PRIu64, k == 0 ? ": " : ", ", most->text,
+                                 most->now);
+        rest -= most->now;
+        last = most;
+    }
+    if (rest > 0 && used < room)
+        snprintf(out + used, room - used, " and others %" PRIu64, rest);
+}
+
+/* Under the lock. *of is the name, made if need be. */
+static tutti_status charge(tutti_arena *a, const char *text, uint64_t bytes, name **of, tutti_error *err)
+{
+    name *n = find(a, text);
+
+    *of = NULL;
+    if (bytes > a->limit - a->now) {
+        char who[260];
+        list(a, who, sizeof who);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "%s: '%.*s' needs %" PRIu64 " bytes, and %" PRIu64 " of %" PRIu64
+                          " are free%s; %s to %" PRIu64 " at least",
+                          a->what, NAME - 1, text, bytes, a->limit - a->now, a->limit, who, a->mend, a->now + bytes);
+    }
+    if (n == NULL) {
+        n = tutti_alloc(1, sizeof *n);
+        if (n == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "counting '%.*s' in %s", NAME - 1, text, a->what);
+        snprintf(n->text, sizeof n->text, "%s", text);
+        n->next = a->names;
+        a->names = n;
+    }
+    n->now += bytes;
+    a->now += bytes;
+    if (n->peak < n->now)
+        n->peak = n->now;
+    if (a->peak < a->now)
+        a->peak = a->now;
+    *of = n;
+    return TUTTI_OK;
+}
+
+static void refund(tutti_arena *a, name *n, uint64_t bytes)
+{
+    assert(n != NULL && bytes <= n->now && bytes <= a->now);
+    n->now -= bytes;
+    a->now -= bytes;
+}
+
+tutti_status tutti_arena_charge(tutti_arena *a, const char *text, uint64_t bytes, tutti_error *err)
+{
+    tutti_status status;
+    name *n;
+
+    tutti_lock(a->lock);
+    status = charge(a, text, bytes, &n, err);
+    tutti_unlock(a->lock);
+    return status;
+}
+
+void tutti_arena_refund(tutti_arena *a, const char *text, uint64_t bytes)
+{
+    tutti_lock(a->lock);
+    refund(a, find(a, text), bytes);
+    tutti_unlock(a->lock);
+}
+
+tutti_status tutti_arena_take(tutti_arena *a, const char *text, size_t bytes, size_t alignment, void **memory,
+                              tutti_error *err)
+{
+    tutti_status status;
+    header *h;
+    size_t all;
+    char *began, *place;
+    name *n;
+
+    *memory = NULL;
+    if (alignment < TUTTI_ARENA_ALIGN)
+        alignment = TUTTI_ARENA_ALIGN;
+    assert((alignment & (alignment - 1)) == 0 && sizeof(header) <= TUTTI_ARENA_ALIGN);
+    tutti_lock(a->lock);
+    status = charge(a, text, bytes, &n, err);
+    tutti_unlock(a->lock);
+    if (status != TUTTI_OK)
+        return status;
+    began = tutti_size_add(bytes, alignment + TUTTI_ARENA_ALIGN, &all) ? tutti_alloc(all, 1) : NULL;
+    if (began == NULL) {
+        tutti_lock(a->lock);
+        refund(a, n, bytes);
+        tutti_unlock(a->lock);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "%s: the machine has no %zu bytes for '%.*s'; close other programs or use fewer workers",
+                          a->what, bytes, NAME - 1, text);
+    }
+    place = began + TUTTI_ARENA_ALIGN;
+    place += (alignment - (uintptr_t)place % alignment) % alignment;
+    h = (header *)(void *)(place - TUTTI_ARENA_ALIGN);
+    *h = (header){ .began = began, .of = n, .bytes = bytes };
+    *memory = place;
+    return TUTTI_OK;
+}
+
+void tutti_arena_give(tutti_arena *a, void *memory)
+{
+    const header *h;
+
+    if (memory == NULL)
+        return;
+    h = (const header *)(const void *)((char *)memory - TUTTI_ARENA_ALIGN);
+    tutti_lock(a->lock);
+    refund(a, h->of, h->bytes);
+    tutti_unlock(a->lock);
+    tutti_free(h->began);
+}
+
+tutti_arena_sum tutti_arena_count(tutti_arena *a, const char *text)
+{
+    tutti_arena_sum sum = { 0, 0, a->limit };
+    const name *n;
+
+    tutti_lock(a->lock);
+    n = text == NULL ? NULL : find(a, text);
+    if (text == NULL) {
+        sum.now = a->now;
+        sum.peak = a->peak;
+    } else if (n != NULL) {
+        sum.now = n->now;
+        sum.peak = n->peak;
+    }
+    tutti_unlock(a->lock);
+    return sum;
+}
