@@ -56,6 +56,21 @@ void tutti_unlock(tutti_monitor *m);
 tutti_status tutti_wait(tutti_monitor *m, int64_t deadline_ns, tutti_error *err);
 void tutti_wake(tutti_monitor *m); /* all waiters; lock held */
 
+/* ---- teams: a loop cut among threads that wait for the next one. One loop at a time. ---- */
+typedef struct tutti_team tutti_team;
+
+/* threads: with the caller of run, at least 1. Opened at start only (allocates). */
+tutti_status tutti_team_open(tutti_team **out, tutti_runtime *rt, const char *name, int threads,
+                             tutti_error *err);
+void tutti_team_close(tutti_team *t);
+int tutti_team_threads(const tutti_team *t);
+
+/* Runs work(arg, first, count) on parts of [0, items) that together are all of it, one a thread,
+   each but the last a multiple of `grain`. The same parts on the same threads each time, so that
+   memory stays near who touched it first. Blocks. */
+void tutti_team_run(tutti_team *t, size_t items, size_t grain,
+                    void (*work)(void *arg, size_t first, size_t count), void *arg);
+
 /* ---- names ---- */
 /* The addresses of a host, as getaddrinfo gives them; freeaddrinfo ends *list. On failure *list is
    NULL and the result says why, as constant text. Blocks for as long as the name service takes, 5 s
