@@ -122,6 +122,10 @@ bool tutti_finite(tutti_device *d, size_t n, const float *x);
    and becomes quiet, as F16C does it. Equal types: a copy. Unsupported pairs: assert. */
 void tutti_cast(tutti_device *d, tutti_buffer from, tutti_buffer to);
 
+/* The same of n floats to BF16 or F16, where x has just been written and is in the caches: what
+   passes through memory is `to`. past: it goes past the caches, since nobody here reads it. */
+void tutti_cast_at_hand(tutti_device *d, size_t n, const float *x, tutti_buffer to, bool past);
+
 /* ---- fused optimiser steps: one pass over memory. Formulas are in src/kernels/step.c. Constants
    come from src/optim, which rounds each from double once a step (1 - beta in float would be wrong
    in the fifth digit). g is read as scale * g. Here some products are fused into the sum that

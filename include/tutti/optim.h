@@ -78,6 +78,12 @@ bool tutti_optim_lazy(const tutti_optim *o);    /* likewise */
 void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g,
                   const tutti_rate *rate);
 
+/* The same to the bit, as one pass over memory that also leaves w in 16 bits: to.dtype BF16 or F16,
+   to.count = count; to.data NULL: without. It goes in tiles that stay in the caches between update
+   and rounding. team: the threads that share it, NULL: the caller alone. Blocks. */
+void tutti_update_tiled(tutti_optim *o, size_t first, size_t count, float *w, const float *g,
+                        const tutti_rate *rate, tutti_buffer to, tutti_team *team);
+
 /* ---- schedules of the learning rate: a factor on the base rate, a pure function of the step (from
    0), the same bits on every machine. It is never above 1: the base rate is the greatest.
 

@@ -48,9 +48,11 @@ static void f32_from_f64(size_t n, const double *x, float *y)
 void tutti_kernels_cast(tutti_kernels *t)
 {
     t->bf16_from_f32 = bf16_from_f32;
+    t->bf16_past = bf16_from_f32;
     t->bf16_cut = bf16_cut;
     t->f32_from_bf16 = f32_from_bf16;
     t->f16_from_f32 = f16_from_f32;
+    t->f16_past = f16_from_f32;
     t->f32_from_f16 = f32_from_f16;
     t->f64_from_f32 = f64_from_f32;
     t->f32_from_f64 = f32_from_f64;

@@ -240,6 +240,18 @@ void tutti_cast(tutti_device *d, tutti_buffer from, tutti_buffer to)
         assert(!"no cast between these two types");
 }
 
+void tutti_cast_at_hand(tutti_device *d, size_t n, const float *x, tutti_buffer to, bool past)
+{
+    const tutti_kernels *k = &d->kernels;
+
+    assert(to.count == n && (to.dtype == TUTTI_BF16 || to.dtype == TUTTI_F16));
+    if (to.dtype == TUTTI_BF16)
+        (past ? k->bf16_past : k->bf16_from_f32)(n, x, to.data);
+    else
+        (past ? k->f16_past : k->f16_from_f32)(n, x, to.data);
+    charge(d, n, 0, 2);
+}
+
 void tutti_step_sgd(tutti_device *d, size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum)
 {
     assert((momentum == NULL) == (s->momentum == 0));

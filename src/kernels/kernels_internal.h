@@ -55,9 +55,11 @@ typedef struct tutti_kernels {
     bool (*finite)(size_t n, const float *x);
 
     void (*bf16_from_f32)(size_t n, const float *x, uint16_t *y);
+    void (*bf16_past)(size_t n, const float *x, uint16_t *y); /* past the caches, if so few */
     void (*bf16_cut)(size_t n, const float *x, uint16_t *y);
     void (*f32_from_bf16)(size_t n, const uint16_t *x, float *y);
     void (*f16_from_f32)(size_t n, const float *x, uint16_t *y);
+    void (*f16_past)(size_t n, const float *x, uint16_t *y);
     void (*f32_from_f16)(size_t n, const uint16_t *x, float *y);
     void (*f64_from_f32)(size_t n, const float *x, double *y);
     void (*f32_from_f64)(size_t n, const double *x, float *y);

@@ -480,7 +480,7 @@ static void values_out_of_bounds_are_refused(void **state)
 /* Files of the folder that are no optimiser. */
 static bool part_of_the_room(const char *file)
 {
-    static const char *const parts[] = { "registry.c", "optim.c", "schedule.c" };
+    static const char *const parts[] = { "registry.c", "optim.c", "schedule.c", "tiled.c" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(parts); i++)
         if (strcmp(file, parts[i]) == 0)
@@ -521,12 +521,64 @@ static void the_registry_is_the_folder(void **state)
     assert_null(tutti_optim_find("registry"));
 }
 
+/* Threads, tiles, odd places and the copy change no bit: the copy is what tutti_cast gives. The
+   long one is of the size from which the copy goes past the caches. */
+static void in_tiles_with_a_copy_it_has_the_bits_of_one_update_and_a_cast(void **state)
+{
+    static const char *const rules[] = { "sgd", "sgd(momentum=0.9)", "adam(weight_decay=0.1)", "adamw" };
+    static const size_t counts[] = { 0, 1, 63, 4096, 4097, 50001, ((size_t)8 << 20) + 77 };
+    static const tutti_dtype types[] = { TUTTI_BF16, TUTTI_F16 };
+    tutti_runtime *rt;
+
+    (void)state;
+    assert_int_equal(tutti_runtime_open_posix(&rt, NULL), TUTTI_OK);
+    for (size_t c = 0; c < TUTTI_LENGTH(counts); c++)
+        for (size_t k = 0; k < TUTTI_LENGTH(rules); k++)
+            for (tutti_cpu cpu = TUTTI_CPU_SCALAR; cpu <= tutti_cpu_best(); cpu++) {
+                const size_t n = counts[c];
+                const tutti_dtype type = types[(k + c) % 2];
+                tutti_rate rate = { .lr = 0.1, .scale = 0.5, .t = 1 };
+                bench one, many;
+                float *w, *x, *g;
+                uint16_t *cast, *copy;
+                tutti_team *team;
+                if (n > 100000 && (cpu != tutti_cpu_best() || k < 3)) /* the scalar one takes its time */
+                    continue;
+                one = bench_open(rules[k], 3, n + 1, cpu);
+                many = bench_open(rules[k], 3, n + 1, cpu);
+                w = malloc((n + 2) * sizeof *w), x = malloc((n + 2) * sizeof *x), g = malloc((n + 2) * sizeof *g);
+                cast = malloc((n + 3) * sizeof *copy), copy = malloc((n + 3) * sizeof *copy);
+                assert_int_equal(tutti_team_open(&team, rt, "update", 1 + (int)(c + k) % 4, NULL), TUTTI_OK);
+                tutti_fill_normal(one.device, n + 2, (tutti_rng){ 1, 2, 3 }, w);
+                memcpy(x, w, (n + 2) * sizeof *x);
+                for (; rate.t <= 2; rate.t++) {
+                    tutti_fill_normal(one.device, n + 2, (tutti_rng){ 1, 2, 3 + rate.t }, g);
+                    copy[n + 1] = 0x1234;
+                    tutti_update(one.optim, 4, n, w + 1, g + 1, &rate);
+                    tutti_cast(one.device, tutti_host(w + 1, n, TUTTI_F32), tutti_host(cast + 1, n, type));
+                    tutti_update_tiled(many.optim, 4, n, x + 1, g + 1, &rate, tutti_host(copy + 1, n, type),
+                                       rate.t == 2 && c == 4 ? NULL : team);
+                    assert_memory_equal(x, w, (n + 2) * sizeof *x);
+                    assert_memory_equal(copy + 1, cast + 1, n * sizeof *copy);
+                    assert_int_equal(copy[n + 1], 0x1234);
+                }
+                tutti_update(one.optim, 4, n, w + 1, g + 1, &rate);
+                tutti_update_tiled(many.optim, 4, n, x + 1, g + 1, &rate, tutti_nothing(), team);
+                assert_memory_equal(x, w, (n + 2) * sizeof *x);
+                tutti_team_close(team);
+                free(w), free(x), free(g), free(cast), free(copy);
+                bench_close(&one), bench_close(&many);
+            }
+    tutti_runtime_close(rt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_numbers_are_pytorchs),
         cmocka_unit_test(any_split_and_any_level_give_the_same_bits),
         cmocka_unit_test(a_power_of_two_as_scale_equals_scaled_gradients),
+        cmocka_unit_test(in_tiles_with_a_copy_it_has_the_bits_of_one_update_and_a_cast),
         cmocka_unit_test(adam_keeps_its_identities),
         cmocka_unit_test(the_bias_corrections_follow_t),
         cmocka_unit_test(a_thousand_steps_stay_near_double_arithmetic),
