@@ -119,7 +119,8 @@ static tutti_status train(run *r, tutti_engine *e, tutti_world *world, tutti_err
         r->bytes[m->rank][to] -= bytes[to];
         r->messages[m->rank][to] -= messages[to];
     }
-    memcpy(r->x[m->rank], m->x, size_of(r) * sizeof(float));
+    if (m->rank < m->workers) /* who only serves has no x */
+        memcpy(r->x[m->rank], m->x, size_of(r) * sizeof(float));
     return TUTTI_OK;
 }
 
