@@ -52,11 +52,10 @@ TUTTI_MAX = 2
 TUTTI_MIN = 3
 TUTTI_SAME = 0
 TUTTI_SLICE = 1
-TUTTI_SHARD = 2
-TUTTI_OWN_MEAN = 3
-TUTTI_OWN_SUM = 4
-TUTTI_OWN_ZERO = 5
-TUTTI_SCRATCH = 6
+TUTTI_OWN_MEAN = 2
+TUTTI_OWN_SUM = 3
+TUTTI_OWN_ZERO = 4
+TUTTI_SCRATCH = 5
 TUTTI_JOB_IDLE = 0
 TUTTI_JOB_QUEUED = 1
 TUTTI_JOB_RUNNING = 2
@@ -77,8 +76,12 @@ TUTTI_UPDATES_SLICES = 128
 TUTTI_THROUGH_SERVERS = 256
 TUTTI_SERVERS = 512
 TUTTI_AGAIN = 1024
+TUTTI_EXACT = 2048
+TUTTI_NEEDS_ALL = 4096
 TUTTI_HISTOGRAM_EXACT = 1024
 TUTTI_HISTOGRAM_BINS = 1081
+TUTTI_HELD_WHOLE = 0
+TUTTI_HELD_BY_PIECE = 1
 TUTTI_ORDER_READY = 0
 TUTTI_ORDER_LED = 1
 TUTTI_SERVICES_MOST = 4
@@ -112,6 +115,7 @@ TUTTI_QUEUES_NOTIFY_ACK = 1
 TUTTI_QUEUES_LINEAR = 0
 TUTTI_QUEUES_UNIFORM = 1
 TUTTI_QUEUES_GAPS = 64
+TUTTI_SERVER_CHUNKS = 64
 
 
 class tutti_error(Structure):
@@ -264,6 +268,26 @@ class tutti_method_ops(Structure):
     ]
 
 
+class tutti_queue_entry(Structure):
+    _fields_ = [
+        ("tag", c_ulong),
+        ("offset", c_ulong),
+        ("fd", c_int),
+        ("fixed", c_int),
+        ("write", c_bool),
+        ("memory", c_void_p),
+        ("bytes", c_ulong),
+    ]
+
+
+class tutti_queue_result(Structure):
+    _fields_ = [
+        ("tag", c_ulong),
+        ("cause", c_int),
+        ("done", c_ulong),
+    ]
+
+
 class tutti_runtime_ops(Structure):
     _fields_ = [
         ("abi", c_uint),
@@ -301,6 +325,14 @@ class tutti_runtime_ops(Structure):
         ("file_write_at", CFUNCTYPE(c_int, c_void_p, c_int, c_ulong, c_void_p, c_ulong, POINTER(c_ulong))),
         ("file_map", CFUNCTYPE(c_int, c_void_p, c_int, c_ulong, POINTER(c_void_p))),
         ("file_unmap", CFUNCTYPE(None, c_void_p, c_void_p, c_ulong)),
+        ("file_scratch", CFUNCTYPE(c_int, c_void_p, c_char_p, c_ulong, c_bool, POINTER(c_int))),
+        ("queue_open", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(c_void_p))),
+        ("queue_close", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("queue_fix", CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_void_p, c_ulong)),
+        ("queue_add", CFUNCTYPE(None, c_void_p, c_void_p, POINTER(tutti_queue_entry))),
+        ("queue_reap", CFUNCTYPE(c_int, c_void_p, c_void_p, c_bool, POINTER(tutti_queue_result), c_int,
+            POINTER(c_int))),
+        ("queue_kick", CFUNCTYPE(None, c_void_p, c_void_p)),
     ]
 
 
@@ -361,14 +393,23 @@ class tutti_optim_ops(Structure):
     ]
 
 
+class tutti_range(Structure):
+    _fields_ = [
+        ("first", c_ulong),
+        ("count", c_ulong),
+    ]
+
+
 class tutti_optim(Structure):
     _fields_ = [
         ("ops", POINTER(tutti_optim_ops)),
         ("self", c_void_p),
         ("spec", c_void_p),
         ("device", c_void_p),
-        ("first", c_ulong),
+        ("ranges", POINTER(tutti_range)),
+        ("n_ranges", c_ulong),
         ("count", c_ulong),
+        ("at", POINTER(c_ulong)),
         ("slot", (POINTER(c_float) * 3)),
     ]
 
@@ -429,9 +470,12 @@ class tutti_method(Structure):
         ("close_bytes", c_ulong),
         ("piece_bytes_least", c_ulong),
         ("by_piece", c_bool),
+        ("no_step", c_bool),
         ("order", c_int),
         ("forward_first", c_bool),
         ("credit", c_ulong),
+        ("held", c_int),
+        ("beside", c_bool),
         ("rng", tutti_rng),
         ("step", c_ulong),
         ("epoch", c_ulong),
@@ -444,6 +488,14 @@ class tutti_method(Structure):
         ("loss", c_double),
         ("lr", c_double),
         ("engine", c_void_p),
+    ]
+
+
+class tutti_arena_sum(Structure):
+    _fields_ = [
+        ("now", c_ulong),
+        ("peak", c_ulong),
+        ("limit", c_ulong),
     ]
 
 
@@ -516,6 +568,8 @@ class tutti_state(Structure):
         ("dtype", c_int),
         ("first", c_ulong),
         ("count", c_ulong),
+        ("ranges", POINTER(tutti_range)),
+        ("n_ranges", c_ulong),
         ("of", c_ulong),
         ("of_workers", c_bool),
         ("placed", c_bool),
@@ -883,6 +937,22 @@ class tutti_preduce_options(Structure):
     ]
 
 
+class tutti_transfer(Structure):
+    _fields_ = [
+        ("file", c_void_p),
+        ("write", c_bool),
+        ("fixed", c_int),
+        ("offset", c_ulong),
+        ("memory", c_void_p),
+        ("bytes", c_ulong),
+        ("user", c_void_p),
+        ("status", c_int),
+        ("err", tutti_error),
+        ("done", c_ulong),
+        ("stalls", c_int),
+    ]
+
+
 class tutti_queues_options(Structure):
     _fields_ = [
         ("graph", c_char_p),
@@ -967,11 +1037,14 @@ class tutti_server_setup(Structure):
         ("reads", c_bool),
         ("times", c_bool),
         ("pieces", c_bool),
+        ("tables", c_bool),
         ("due", CFUNCTYPE(c_int, POINTER(tutti_method), POINTER(tutti_error))),
         ("wire", c_int),
         ("even", c_bool),
         ("node", c_int),
         ("rails", c_int),
+        ("turns", c_bool),
+        ("undivided", c_bool),
         ("mixed", c_bool),
         ("parts", POINTER(c_uint)),
         ("anew", c_bool),
@@ -987,10 +1060,14 @@ class tutti_server_sums_options(Structure):
         ("even", c_bool),
         ("node", c_int),
         ("rails", c_int),
+        ("turns", c_bool),
+        ("undivided", c_bool),
         ("mixed", c_bool),
         ("parts", POINTER(c_uint)),
         ("wire", c_int),
         ("slots", c_int),
+        ("slots_name", c_char_p),
+        ("told", c_bool),
     ]
 
 
@@ -1003,6 +1080,7 @@ class tutti_server_sums_figures(Structure):
         ("busy_seconds", c_double),
         ("hidden_seconds", c_double),
         ("server", c_int),
+        ("imbalance", c_double),
         ("served_bytes", c_ulong),
         ("sums", c_ulong),
     ]
@@ -1042,6 +1120,33 @@ class tutti_take_options(Structure):
         ("even", c_bool),
         ("record", c_char_p),
         ("replay", c_char_p),
+    ]
+
+
+class tutti_tier_sum(Structure):
+    _fields_ = [
+        ("read", c_ulong),
+        ("written", c_ulong),
+        ("disk_read", c_ulong),
+        ("disk_written", c_ulong),
+        ("requests", c_ulong),
+        ("staged", c_ulong),
+        ("under_way_peak", c_int),
+    ]
+
+
+class tutti_io(Structure):
+    _fields_ = [
+        ("next", c_void_p),
+        ("memory", c_char_p),
+        ("at", c_ulong),
+        ("bytes", c_ulong),
+        ("cut", c_ulong),
+        ("left", c_ulong),
+        ("write", c_bool),
+        ("under_way", c_bool),
+        ("status", c_int),
+        ("err", tutti_error),
     ]
 
 
@@ -1132,6 +1237,14 @@ class tutti_lr_schedule_ops(Structure):
     ]
 
 
+class tutti_tier_kind(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("help", c_char_p),
+        ("options", POINTER(tutti_option)),
+    ]
+
+
 TABLES = {
     "tutti_transports": POINTER(tutti_transport_ops),
     "tutti_optims": POINTER(tutti_optim_ops),
@@ -1156,6 +1269,14 @@ FUNCTIONS = {
     "tutti_alltoall": (c_int, [POINTER(tutti_group), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_alltoall_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer,
         POINTER(tutti_error)]),
+    "tutti_arena_charge": (c_int, [c_void_p, c_char_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_arena_close": (None, [c_void_p]),
+    "tutti_arena_count": (tutti_arena_sum, [c_void_p, c_char_p]),
+    "tutti_arena_give": (None, [c_void_p, c_void_p]),
+    "tutti_arena_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_char_p, c_ulong,
+        POINTER(tutti_error)]),
+    "tutti_arena_refund": (None, [c_void_p, c_char_p, c_ulong]),
+    "tutti_arena_take": (c_int, [c_void_p, c_char_p, c_ulong, c_ulong, POINTER(c_void_p), POINTER(tutti_error)]),
     "tutti_average": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(tutti_error)]),
     "tutti_averager_average": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_averager_beat": (c_int, [c_void_p, POINTER(tutti_error)]),
@@ -1195,6 +1316,7 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_cancel": (None, [c_void_p, POINTER(tutti_request)]),
     "tutti_cast": (None, [c_void_p, tutti_buffer, tutti_buffer]),
+    "tutti_cast_at_hand": (None, [c_void_p, c_ulong, POINTER(c_float), tutti_buffer, c_bool]),
     "tutti_charge": (None, [POINTER(tutti_runtime), c_double, c_double]),
     "tutti_checkpoint_close": (None, [c_void_p]),
     "tutti_checkpoint_facts": (c_char_p, [c_void_p]),
@@ -1323,6 +1445,8 @@ FUNCTIONS = {
     "tutti_file_remove": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_file_rename": (c_int, [POINTER(tutti_runtime), c_char_p, c_char_p, POINTER(tutti_error)]),
     "tutti_file_reserve": (c_int, [c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_file_scratch": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_ulong, c_bool,
+        POINTER(tutti_error)]),
     "tutti_file_sync": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_file_wide": (c_bool, [POINTER(tutti_runtime)]),
     "tutti_file_write": (c_int, [c_void_p, c_void_p, c_ulong, POINTER(tutti_error)]),
@@ -1364,6 +1488,7 @@ FUNCTIONS = {
     "tutti_group_rank": (c_int, [POINTER(tutti_group), c_int]),
     "tutti_group_workers": (tutti_group, [c_void_p, c_ulong]),
     "tutti_hash": (c_ulong, [c_void_p, c_ulong]),
+    "tutti_held_bytes": (c_ulong, [POINTER(tutti_method)]),
     "tutti_histogram_add": (None, [POINTER(tutti_histogram), c_ulong]),
     "tutti_histogram_bin": (c_int, [c_ulong]),
     "tutti_histogram_least": (c_ulong, [c_int]),
@@ -1461,6 +1586,8 @@ FUNCTIONS = {
     "tutti_optim_close": (None, [POINTER(tutti_optim)]),
     "tutti_optim_declare": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p, c_ulong, c_ulong,
         c_int, c_void_p, POINTER(tutti_error)]),
+    "tutti_optim_declare_ranges": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p,
+        POINTER(tutti_range), c_ulong, c_void_p, POINTER(tutti_error)]),
     "tutti_optim_find": (POINTER(tutti_optim_ops), [c_char_p]),
     "tutti_optim_lazy": (c_bool, [POINTER(tutti_optim)]),
     "tutti_optim_lr": (c_double, [POINTER(tutti_optim)]),
@@ -1505,6 +1632,14 @@ FUNCTIONS = {
     "tutti_preduce_reduce": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_preduce_tell": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_preduce_update": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_queue_add": (None, [c_void_p, POINTER(tutti_transfer)]),
+    "tutti_queue_built_with": (c_char_p, []),
+    "tutti_queue_close": (None, [c_void_p]),
+    "tutti_queue_fix": (c_int, [c_void_p, c_void_p, c_ulong, POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_queue_kick": (None, [c_void_p]),
+    "tutti_queue_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_int, POINTER(tutti_error)]),
+    "tutti_queue_reap": (c_int, [c_void_p, c_bool, POINTER(POINTER(tutti_transfer)), c_int, POINTER(c_int),
+        POINTER(tutti_error)]),
     "tutti_queues_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_queues_options),
         POINTER(c_int), POINTER(tutti_error)]),
     "tutti_queues_go_on": (c_int, [c_void_p, POINTER(tutti_error)]),
@@ -1590,17 +1725,22 @@ FUNCTIONS = {
     "tutti_server_given_ns": (c_long, [c_void_p, c_int]),
     "tutti_server_got": (c_ulong, [c_void_p]),
     "tutti_server_has": (c_bool, [c_void_p, c_int]),
+    "tutti_server_has_table": (c_bool, [c_void_p, c_int]),
     "tutti_server_index": (c_int, [c_void_p]),
     "tutti_server_keeps": (c_bool, [c_void_p]),
     "tutti_server_need_rows": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
+    "tutti_server_node": (c_int, [POINTER(tutti_method), c_char_p, POINTER(c_int), c_void_p, c_ulong,
+        POINTER(tutti_error)]),
     "tutti_server_part": (c_ulong, [c_void_p, c_int, c_ulong, c_ulong, POINTER(c_ulong)]),
     "tutti_server_push": (c_int, [c_void_p, c_uint, c_long, POINTER(c_float), POINTER(c_float),
         POINTER(tutti_server_answers), POINTER(tutti_error)]),
+    "tutti_server_push_rows": (c_int, [c_void_p, POINTER(tutti_piece), c_float, c_int, POINTER(tutti_error)]),
     "tutti_server_run": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_server_seconds": (c_double, [c_void_p, c_int]),
     "tutti_server_slack": (c_ulong, [POINTER(tutti_method)]),
     "tutti_server_sum": (POINTER(c_float), [c_void_p, POINTER(tutti_server_request), c_int, POINTER(POINTER(c_float)),
         POINTER(c_float), POINTER(c_ulong)]),
+    "tutti_server_sums_agree": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_server_sums_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p,
         POINTER(tutti_server_sums_options), POINTER(tutti_error)]),
     "tutti_server_sums_exchange": (c_int, [c_void_p, POINTER(tutti_piece), POINTER(tutti_error)]),
@@ -1608,6 +1748,9 @@ FUNCTIONS = {
     "tutti_server_sums_tell": (None, [c_void_p, POINTER(tutti_server_sums_figures)]),
     "tutti_server_sums_watch": (None, [c_void_p, c_bool]),
     "tutti_server_table_fits": (c_int, [c_void_p, c_int, c_double, c_char_p, POINTER(tutti_error)]),
+    "tutti_server_tables_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_int, c_int, c_int,
+        POINTER(tutti_error)]),
+    "tutti_server_take_table": (c_int, [c_void_p, c_int, POINTER(tutti_error)]),
     "tutti_server_tell": (c_int, [c_void_p, c_int, c_int, POINTER(c_bool), POINTER(tutti_error)]),
     "tutti_server_took": (None, [c_void_p, c_ulong]),
     "tutti_server_update": (None, [c_void_p, POINTER(c_float), POINTER(tutti_rate)]),
@@ -1626,6 +1769,10 @@ FUNCTIONS = {
     "tutti_settings_open": (c_int, [POINTER(c_void_p), POINTER(tutti_option), c_void_p, POINTER(tutti_error)]),
     "tutti_settings_origin": (c_int, [c_void_p, c_char_p, POINTER(c_char_p)]),
     "tutti_settings_text": (c_int, [c_void_p, c_char_p, c_char_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_shards_count": (c_ulong, [POINTER(tutti_method), c_int]),
+    "tutti_shards_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_error)]),
+    "tutti_shards_exchange": (c_int, [POINTER(tutti_method), POINTER(tutti_piece), POINTER(tutti_error)]),
+    "tutti_shards_step": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_share_apportion": (None, [c_long, c_int, POINTER(c_double), c_long, POINTER(c_long)]),
     "tutti_share_batch": (c_long, [POINTER(tutti_share), c_int]),
     "tutti_share_pass": (c_long, [POINTER(tutti_share), c_ulong, c_int, c_long, POINTER(c_ulong), POINTER(c_ulong)]),
@@ -1666,10 +1813,27 @@ FUNCTIONS = {
     "tutti_take_place": (c_long, [POINTER(tutti_method), c_long, POINTER(c_ulong), POINTER(c_ulong)]),
     "tutti_take_tell": (c_int, [POINTER(tutti_method), POINTER(tutti_pass), c_long, POINTER(c_long),
         POINTER(tutti_error)]),
+    "tutti_team_close": (None, [c_void_p]),
+    "tutti_team_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_team_parse": (c_int, [POINTER(tutti_method), c_char_p, c_char_p, POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_team_run": (None, [c_void_p, c_ulong, c_ulong, CFUNCTYPE(None, c_void_p, c_ulong, c_ulong), c_void_p]),
+    "tutti_team_threads": (c_int, [c_void_p]),
     "tutti_thread_join": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_thread_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, CFUNCTYPE(c_int, c_void_p,
         POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
+    "tutti_tier_address": (c_void_p, [c_void_p]),
+    "tutti_tier_block": (c_ulong, [c_void_p]),
+    "tutti_tier_bytes": (c_ulong, [c_void_p]),
+    "tutti_tier_close": (None, [c_void_p]),
+    "tutti_tier_count": (tutti_tier_sum, [c_void_p]),
+    "tutti_tier_describe": (c_int, [c_void_p, c_void_p, c_ulong]),
+    "tutti_tier_done": (c_bool, [c_void_p, POINTER(tutti_io)]),
+    "tutti_tier_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_ulong, c_void_p,
+        POINTER(tutti_error)]),
+    "tutti_tier_pin": (c_bool, [c_void_p, c_void_p, c_ulong]),
+    "tutti_tier_read": (c_int, [c_void_p, POINTER(tutti_io), c_ulong, c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_tier_wait": (c_int, [c_void_p, POINTER(POINTER(tutti_io)), c_ulong, POINTER(tutti_error)]),
+    "tutti_tier_write": (c_int, [c_void_p, POINTER(tutti_io), c_ulong, c_void_p, c_ulong, POINTER(tutti_error)]),
     "tutti_transport_check": (c_int, [POINTER(tutti_transport_ops), c_char_p, POINTER(tutti_error)]),
     "tutti_transport_find": (POINTER(tutti_transport_ops), [c_char_p]),
     "tutti_transport_load": (c_int, [c_char_p, POINTER(POINTER(tutti_transport_ops)), c_void_p, c_ulong,
@@ -1686,6 +1850,8 @@ FUNCTIONS = {
     "tutti_unlock": (None, [c_void_p]),
     "tutti_update": (None, [POINTER(tutti_optim), c_ulong, c_ulong, POINTER(c_float), POINTER(c_float),
         POINTER(tutti_rate)]),
+    "tutti_update_tiled": (None, [POINTER(tutti_optim), c_ulong, c_ulong, POINTER(c_float), POINTER(c_float),
+        POINTER(tutti_rate), tutti_buffer, c_void_p]),
     "tutti_variable": (c_char_p, [POINTER(c_char_p), c_char_p]),
     "tutti_version": (c_char_p, []),
     "tutti_wait": (c_int, [c_void_p, c_long, POINTER(tutti_error)]),
@@ -1720,7 +1886,7 @@ FUNCTIONS = {
     "tutti_world_size": (c_int, [c_void_p]),
     "tutti_world_survives": (c_bool, [c_void_p]),
     "tutti_world_take": (c_bool, [c_void_p]),
-    "tutti_world_there": (c_void_p, [c_void_p, c_void_p, c_ulong, c_int]),
+    "tutti_world_there": (c_void_p, [c_void_p, c_char_p, c_ulong, c_ulong, c_int]),
     "tutti_world_transport": (c_char_p, [c_void_p]),
     "tutti_world_window": (c_int, [c_void_p, c_char_p, c_ulong, POINTER(c_void_p), POINTER(tutti_error)]),
 }
